@@ -1,0 +1,202 @@
+"""Pairs to try things on: the paper's generator, and pairs made from points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq
+from sklearn.utils import check_random_state
+
+from closefar.metric import Metric
+from closefar.noise import NOISES, Noise, get_noise
+
+__all__ = ["LabelledPairs", "make_pairs", "pairs_from_points", "solve_noise_scale"]
+
+Relation = Callable[[np.ndarray, np.ndarray], Any]
+
+
+class LabelledPairs(NamedTuple):
+    """Pairs of points with the labels that a learner sees and those that are right."""
+
+    pairs: np.ndarray
+    labels: np.ndarray
+    true_labels: np.ndarray
+    metric: Metric
+
+
+def make_pairs(
+    n_pairs: int = 15_000,
+    n_features: int = 10,
+    *,
+    rank: int | None = None,
+    metric_eigenvalues: Any = None,
+    covariance_eigenvalues: Any = None,
+    threshold: float | None = None,
+    noise: str | Noise | None = "logistic",
+    noise_scale: float | None = None,
+    wrong_share: float | None = None,
+    random_state: Any = None,
+) -> LabelledPairs:
+    """Generate pairs as in the paper's section "Data Generation".
+
+    Points are normal with a randomly oriented covariance; a pair is truly far if its
+    squared distance under a randomly oriented M* is at least tau*; its label is far if
+    that squared distance plus noise is.
+
+    Parameters
+    ----------
+    n_pairs, n_features : int
+    rank : int, optional
+        Number of nonzero eigenvalues of M*; all of them by default.
+    metric_eigenvalues, covariance_eigenvalues : arrays, optional
+        At most `n_features` numbers >= 0, and `n_features` numbers > 0; uniform on (0, 1)
+        by default.
+    threshold : float, optional
+        tau*; by default the median squared distance, which gives balanced classes.
+    noise : name of a noise model, Noise, "flips" or None
+        "flips" turns a label over whatever the distance (the paper's noisy labelling).
+    noise_scale : float, optional
+        The noise is multiplied by this.
+    wrong_share : float, optional
+        Expected share of wrong labels, instead of `noise_scale`, which is solved for.
+        0.1 if neither is given.
+    random_state : int, RandomState or None
+
+    Returns
+    -------
+    LabelledPairs
+        ``pairs`` (n, 2, d), ``labels`` and ``true_labels`` (-1 close, +1 far), and the true
+        ``metric`` with M* and tau* as chosen.  A learner finds M*/s and tau*/s, where s is
+        the scale of the noise.
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> data = cf.datasets.make_pairs(1000, 3, wrong_share=0.2, random_state=0)
+    >>> data.pairs.shape, data.metric.rank
+    ((1000, 2, 3), 3)
+    """
+    random = check_random_state(random_state)
+    rng = np.random.default_rng(random.randint(2**31))
+    model = get_noise(noise) if noise not in (None, "flips") else None
+    _check_noise_level(noise, noise_scale, wrong_share)
+    covariance = _eigenvalues("covariance_eigenvalues", covariance_eigenvalues, n_features, n_features, rng)
+    if np.any(covariance <= 0):
+        raise ValueError(f"covariance_eigenvalues must be > 0; got {covariance}.")
+    spectrum = _eigenvalues("metric_eigenvalues", metric_eigenvalues, n_features, rank, rng)
+    spread = _random_rotation(n_features, rng) * np.sqrt(covariance)
+    directions = _random_rotation(n_features, rng)[:, : len(spectrum)] * np.sqrt(spectrum)
+    pairs = rng.standard_normal((n_pairs, 2, n_features)) @ spread.T
+    forms = np.sum(((pairs[:, 0] - pairs[:, 1]) @ directions) ** 2, axis=1)
+    threshold = float(np.median(forms)) if threshold is None else float(threshold)
+    truth = np.where(forms >= threshold, 1, -1)
+    share = 0.1 if wrong_share is None and noise_scale is None else wrong_share
+    if noise is None:
+        labels = truth.copy()
+    elif model is None:
+        labels = np.where(rng.uniform(size=n_pairs) < share, -truth, truth)
+    else:
+        scale = solve_noise_scale(forms - threshold, model, share) if noise_scale is None else float(noise_scale)
+        labels = np.where(forms + scale * model.sample(n_pairs, rng) >= threshold, 1, -1)
+    return LabelledPairs(pairs, labels, truth, Metric.from_factor(directions, threshold, model or "logistic"))
+
+
+def solve_noise_scale(margins: Any, noise: str | Noise, wrong_share: float) -> float:
+    """Return the scale at which noise turns over `wrong_share` of labels with these margins, in expectation."""
+    model = get_noise(noise)
+    size = np.abs(np.asarray(margins, dtype=np.float64))
+    if wrong_share == 0.0:
+        return 0.0
+
+    def excess(log_scale: float) -> float:
+        return float(np.mean(model.cdf(-size / np.exp(log_scale)))) - wrong_share
+
+    middle = np.log(np.median(size[size > 0]))
+    return float(np.exp(brentq(excess, middle - 60.0, middle + 60.0, xtol=1e-12)))
+
+
+def pairs_from_points(
+    X: Any,
+    relation: Any,
+    n_pairs: int | None = None,
+    *,
+    random_state: Any = None,
+    return_indices: bool = False,
+) -> tuple[np.ndarray, ...]:
+    """Make labelled pairs from points.
+
+    Parameters
+    ----------
+    X : array or frame of shape (n, d)
+    relation : array of n class labels, or callable
+        Points of the same class are close, others far.  A callable gets two arrays of
+        points, row against row, and returns which of the pairs are far (booleans, or
+        labels -1 and +1).
+    n_pairs : int, optional
+        By default the points are partitioned at random into n // 2 disjoint pairs, which
+        are independent if the points are (the paper's section "Limitations").  A number
+        asks for that many random pairs of two different points, which share points and
+        are not independent.
+    random_state : int, RandomState or None
+    return_indices : bool
+        Also return the (n_pairs, 2) row numbers of the two points.
+
+    Returns
+    -------
+    pairs, labels : arrays of shape (n_pairs, 2, d) and (n_pairs,); labels are -1 close, +1 far
+    """
+    points = np.asarray(X)
+    if points.ndim != 2 or len(points) < 2:
+        raise ValueError(f"X must be an (n, d) array of at least 2 points; got shape {points.shape}.")
+    n = len(points)
+    rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
+    if n_pairs is None:
+        indices = rng.permutation(n)[: n // 2 * 2].reshape(-1, 2)
+    elif n_pairs >= 1:
+        left = rng.integers(n, size=n_pairs)
+        indices = np.column_stack([left, (left + rng.integers(1, n, size=n_pairs)) % n])
+    else:
+        raise ValueError(f"n_pairs must be None or a whole number >= 1; got {n_pairs!r}.")
+    pairs = points[indices]
+    if callable(relation):
+        far = np.asarray(relation(pairs[:, 0], pairs[:, 1]))
+        far = far if far.dtype == bool else far > 0
+    else:
+        classes = np.asarray(relation)
+        if classes.shape != (n,):
+            raise ValueError(f"relation must be a callable or one class label a point; got shape {classes.shape}.")
+        far = classes[indices[:, 0]] != classes[indices[:, 1]]
+    if far.shape != (len(indices),):
+        raise ValueError(f"relation must return one value a pair; got shape {far.shape} for {len(indices)} pairs.")
+    labels = np.where(far, 1, -1)
+    return (pairs, labels, indices) if return_indices else (pairs, labels)
+
+
+def _check_noise_level(noise: Any, noise_scale: float | None, wrong_share: float | None) -> None:
+    if noise_scale is not None and wrong_share is not None:
+        raise ValueError("give noise_scale or wrong_share, not both: one follows from the other.")
+    if noise_scale is not None and not (noise_scale >= 0 and noise not in (None, "flips")):
+        raise ValueError(f"noise_scale must be >= 0 and needs one of the noises {list(NOISES)}; got {noise_scale!r}.")
+    if wrong_share is not None and not 0 <= wrong_share < 0.5:
+        raise ValueError(f"wrong_share must be at least 0 and below 0.5; got {wrong_share!r}.")
+
+
+def _eigenvalues(name: str, given: Any, d: int, count: int | None, rng: np.random.Generator) -> np.ndarray:
+    if given is None:
+        if count is not None and not 1 <= count <= d:
+            raise ValueError(f"rank must be from 1 to n_features = {d}; got {count!r}.")
+        return rng.uniform(size=d if count is None else count)
+    values = np.asarray(given, dtype=np.float64)
+    if values.ndim != 1 or not 1 <= len(values) <= d or np.any(values < 0):
+        raise ValueError(f"{name} must be at most n_features = {d} numbers >= 0; got {given!r}.")
+    if count is not None and len(values) != count:
+        raise ValueError(f"{name} must be {count} numbers; got {len(values)}.")
+    return values
+
+
+def _random_rotation(d: int, rng: np.random.Generator) -> np.ndarray:
+    """A uniformly distributed orthonormal matrix."""
+    rotation, triangle = np.linalg.qr(rng.standard_normal((d, d)))
+    return rotation * np.where(np.diag(triangle) < 0, -1.0, 1.0)

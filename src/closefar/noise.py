@@ -1,0 +1,270 @@
+"""Noise models: how far a label may lie from the distance that it reports.
+
+A pair is labelled far when ``z'Mz + noise >= tau``.  Everything the package needs
+from a noise model follows from its negative log-CDF and the two derivatives of it.
+Each model has the paper's unit scale (Table "Simple noise models") and works on
+NumPy, torch and CuPy arrays alike.  A new model is one subclass and one line in
+``NOISES``.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import scipy.special
+from array_api_compat import array_namespace, is_cupy_namespace, is_torch_namespace
+
+__all__ = ["NOISES", "HypSecant", "Laplace", "Logistic", "Noise", "NoiseConstants", "Normal", "get_noise"]
+
+Array = Any  # an array of any namespace that array-api-compat knows
+
+
+class NoiseConstants(NamedTuple):
+    """The paper's constants of a noise model on the margins ``|m| <= radius``.
+
+    ``zeta`` is the Lipschitz constant of log CDF, ``omega`` the least density and
+    ``T`` the largest loss of one pair.
+    """
+
+    zeta: float
+    omega: float
+    T: float
+
+
+class Noise(ABC):
+    """A symmetric noise whose negative log-CDF is convex and decreasing."""
+
+    name: ClassVar[str]
+    std: ClassVar[float]
+
+    @abstractmethod
+    def _terms(self, margin: Array, order: int, xp: Any) -> tuple[Array, ...]:
+        """-log CDF and its first `order` derivatives, exact in both tails."""
+
+    @abstractmethod
+    def _density(self, value: Array, xp: Any) -> Array: ...
+
+    @abstractmethod
+    def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+        """Draw independent values of the noise."""
+
+    def derivatives(self, margin: Array, order: int = 2) -> tuple[Array, ...]:
+        """Return -log CDF and its first `order` derivatives at each margin."""
+        margin = _as_array(margin)
+        return self._terms(margin, order, array_namespace(margin))
+
+    def neg_log_cdf(self, margin: Array) -> Array:
+        """Return -log CDF at each margin: the loss of a far pair."""
+        return self.derivatives(margin, order=0)[0]
+
+    def cdf(self, value: Array) -> Array:
+        """Return P(noise <= value): the probability of far at that margin."""
+        value = _as_array(value)
+        xp = array_namespace(value)
+        return xp.exp(-self._terms(value, 0, xp)[0])
+
+    def pdf(self, value: Array) -> Array:
+        """Return the density at each value."""
+        value = _as_array(value)
+        return self._density(value, array_namespace(value))
+
+    def constants(self, radius: float) -> NoiseConstants:
+        """Return the paper's zeta, omega and T for margins up to `radius` = beta * F.
+
+        -log CDF is convex and decreasing and the density unimodal, so each extreme
+        is attained at an end of the interval (appendix "Simple Noise Properties").
+        For Laplace noise T = radius + log 2; the paper prints a product.
+        """
+        if not radius >= 0:
+            raise ValueError(f"radius must be a number >= 0 (the paper's beta * F), got {radius!r}")
+        largest_loss, slope = self.derivatives(np.float64(-radius), order=1)
+        return NoiseConstants(zeta=-float(slope), omega=float(self.pdf(np.float64(radius))), T=float(largest_loss))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+
+class Logistic(Noise):
+    """Density sech(x/2)^2 / 4; the paper's main model."""
+
+    name = "logistic"
+    std = math.pi / math.sqrt(3.0)
+
+    def _terms(self, margin: Array, order: int, xp: Any) -> tuple[Array, ...]:
+        tail = xp.exp(-xp.abs(margin))
+        loss = xp.log1p(tail) + xp.clip(-margin, min=0.0)
+        if order == 0:
+            return (loss,)
+        share = 1.0 / (1.0 + tail)
+        slope = -share * xp.where(margin > 0, tail, xp.ones_like(tail))
+        if order == 1:
+            return loss, slope
+        return loss, slope, tail * share * share
+
+    def _density(self, value: Array, xp: Any) -> Array:
+        tail = xp.exp(-xp.abs(value))
+        return tail / (1.0 + tail) ** 2
+
+    def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+        return rng.logistic(size=size)
+
+
+class Normal(Noise):
+    """The standard normal."""
+
+    name = "normal"
+    std = 1.0
+
+    # Below this margin hazard * (hazard + margin) cancels; its asymptotic series does not.
+    _SERIES_BELOW = -50.0
+    _SERIES = (6354.0, -518.0, 50.0, -6.0, 1.0)
+
+    def _terms(self, margin: Array, order: int, xp: Any) -> tuple[Array, ...]:
+        loss = -_special("log_ndtr", xp)(margin)
+        if order == 0:
+            return (loss,)
+        # pdf / cdf by the scaled erfc: exact where both underflow.
+        hazard = math.sqrt(2.0 / math.pi) / _special("erfcx", xp)(margin * -math.sqrt(0.5))
+        if order == 1:
+            return loss, -hazard
+        in_tail = margin < self._SERIES_BELOW
+        curvature = hazard * (hazard + xp.clip(margin, min=self._SERIES_BELOW, max=1e6))
+        inverse_square = 1.0 / xp.clip(margin, max=self._SERIES_BELOW) ** 2
+        series = _polynomial(self._SERIES, inverse_square)
+        return loss, -hazard, xp.where(in_tail, 1.0 - inverse_square * series, curvature)
+
+    def _density(self, value: Array, xp: Any) -> Array:
+        return xp.exp(-0.5 * value * value) / math.sqrt(2.0 * math.pi)
+
+    def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+        return rng.standard_normal(size=size)
+
+
+class Laplace(Noise):
+    """Density exp(-|x|) / 2."""
+
+    name = "laplace"
+    std = math.sqrt(2.0)
+
+    def _terms(self, margin: Array, order: int, xp: Any) -> tuple[Array, ...]:
+        size = xp.abs(margin)
+        tail = 0.5 * xp.exp(-size)
+        positive = margin > 0
+        loss = xp.where(positive, -xp.log1p(-tail), size + math.log(2.0))
+        if order == 0:
+            return (loss,)
+        odds = tail / (1.0 - tail)
+        slope = -xp.where(positive, odds, xp.ones_like(odds))
+        if order == 1:
+            return loss, slope
+        return loss, slope, xp.where(positive, odds * (1.0 + odds), xp.zeros_like(odds))
+
+    def _density(self, value: Array, xp: Any) -> Array:
+        return 0.5 * xp.exp(-xp.abs(value))
+
+    def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+        return rng.laplace(size=size)
+
+
+class HypSecant(Noise):
+    """Hyperbolic secant: density sech(pi x / 2) / 2, CDF (2/pi) arctan(exp(pi x / 2)).
+
+    SciPy's ``hypsecant`` is this one with scale 2/pi.  The paper prints the loss
+    with exp(pi/2 * -l(...)); the sign must be +l(...), as here.
+    """
+
+    name = "hypsecant"
+    std = 1.0
+
+    # (t - arctan t) / t^3 = 1/3 - t^2/5 + ...: used where the difference would cancel.
+    _SERIES_BELOW = 0.15
+    _SERIES = tuple((-1.0) ** k / (2 * k + 3) for k in reversed(range(10)))
+
+    def _terms(self, margin: Array, order: int, xp: Any) -> tuple[Array, ...]:
+        angle = 0.5 * math.pi * margin
+        tail = xp.exp(-xp.abs(angle))
+        arctan = xp.atan(tail)
+        positive = margin > 0
+        one = xp.ones_like(tail)
+        ratio = xp.where(tail > 0, tail / xp.where(tail > 0, arctan, one), one)  # tail / arctan(tail)
+        upper = 1.0 - (2.0 / math.pi) * arctan
+        loss = xp.where(
+            positive,
+            -xp.log1p(-(2.0 / math.pi) * arctan),
+            xp.abs(angle) + math.log(0.5 * math.pi) + xp.log(ratio),
+        )
+        if order == 0:
+            return (loss,)
+        square = tail * tail
+        hazard = xp.where(positive, tail / upper, 0.5 * math.pi * ratio) / (1.0 + square)
+        if order == 1:
+            return loss, -hazard
+        # Left of zero hazard + (pi/2) tanh = (pi/2) (ratio - 1 + tail^2) / (1 + tail^2).
+        small = tail < self._SERIES_BELOW
+        excess = xp.where(small, square * ratio * _polynomial(self._SERIES, square), ratio - 1.0)
+        left = 0.5 * math.pi * (excess + square) / (1.0 + square)
+        right = hazard + 0.5 * math.pi * (1.0 - square) / (1.0 + square)
+        return loss, -hazard, hazard * xp.where(positive, right, left)
+
+    def _density(self, value: Array, xp: Any) -> Array:
+        tail = xp.exp(-0.5 * math.pi * xp.abs(value))
+        return tail / (1.0 + tail * tail)
+
+    def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+        uniform = rng.uniform(size=size)
+        return (2.0 / math.pi) * np.log(np.tan(0.5 * math.pi * np.clip(uniform, np.finfo(float).tiny, None)))
+
+
+NOISES: dict[str, Noise] = {noise.name: noise for noise in (Logistic(), Normal(), Laplace(), HypSecant())}
+
+
+def get_noise(noise: str | Noise) -> Noise:
+    """Return the noise model of that name; a noise object is returned as it is."""
+    if isinstance(noise, Noise):
+        return noise
+    if isinstance(noise, str) and noise in NOISES:
+        return NOISES[noise]
+    names = ", ".join(repr(name) for name in NOISES)
+    raise ValueError(f"noise must be one of {names} or a closefar.noise.Noise object, got {noise!r}")
+
+
+def _as_array(values: Array) -> Array:
+    try:
+        array_namespace(values)
+    except TypeError:
+        return np.asarray(values, dtype=np.float64)
+    return values
+
+
+def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
+    """Horner's rule, highest power first."""
+    value = x * 0.0 + coefficients[0]
+    for coefficient in coefficients[1:]:
+        value = value * x + coefficient
+    return value
+
+
+def _special(name: str, xp: Any) -> Callable[[Array], Array]:
+    """A special function that the array API lacks, from the array's own library."""
+    if is_torch_namespace(xp):
+        import torch
+
+        return getattr(torch.special, name)  # type: ignore[no-any-return]
+    if is_cupy_namespace(xp):
+        from cupyx.scipy import special
+
+        return getattr(special, name)  # type: ignore[no-any-return]
+    function = getattr(scipy.special, name)
+    if xp is array_namespace(np.empty(0)):
+        return function  # type: ignore[no-any-return]
+    return lambda x: xp.asarray(function(np.asarray(x)))

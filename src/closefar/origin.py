@@ -1,0 +1,29 @@
+"""The learned origin: from a metric on (x, 1) to a point that distances are measured from."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from closefar.pairs import Differences
+
+__all__ = ["find_origin"]
+
+
+def find_origin(points: Differences, weights: np.ndarray, factor: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return the origin c and s >= 0 with |(x, 1) A|^2 = |(x - c) A_x|^2 + s for every x.
+
+    `factor` is A with the constant's row last, A_x the rows above it.  Where M leaves c
+    open, c is the choice nearest to the mean of the points in their own covariance, so
+    it moves with the points under any change of units.
+    """
+    on_points, on_constant = factor[:-1], factor[-1]
+    weights = weights / weights.sum()
+    mean = sum(weights[where] @ block for where, block in points.blocks())
+    cross = np.zeros_like(on_points)
+    for where, block in points.blocks():
+        centred = block - mean
+        cross += (centred * weights[where][:, None]).T @ (centred @ on_points)
+    wanted = -(on_constant + mean @ on_points)
+    origin = mean + cross @ np.linalg.lstsq(on_points.T @ cross, wanted, rcond=1e-12)[0]
+    slack = on_constant + origin @ on_points
+    return origin, float(slack @ slack)

@@ -1,0 +1,89 @@
+"""What a fit says of its training pairs, and the table that `summary` prints."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+
+import numpy as np
+
+from closefar.certificate import Certificate
+from closefar.metric import Metric
+from closefar.pairs import Differences
+
+__all__ = ["FitStatistics", "summarize"]
+
+_WIDTH = 78
+_MOST_EIGENVALUES = 10
+_MOST_LOADINGS = 5
+
+
+@dataclass(frozen=True)
+class FitStatistics:
+    """Figures of the training pairs, weighted as in the fit.
+
+    `null_loss` is the loss of the best constant probability; `wrong_share` the expected
+    share of labels on the wrong side of the threshold, under the fitted noise.
+    """
+
+    n_pairs: int
+    share_far: float
+    null_loss: float
+    accuracy: float
+    wrong_share: float
+
+    @classmethod
+    def of(cls, metric: Metric, differences: Differences, signs: np.ndarray, weights: np.ndarray) -> FitStatistics:
+        margin = metric.forms(differences) - metric.threshold
+        far = float(np.average(signs > 0, weights=weights))
+        return cls(
+            n_pairs=len(differences),
+            share_far=far,
+            null_loss=-(far * np.log(far) + (1.0 - far) * np.log1p(-far)),
+            accuracy=float(np.average((margin >= 0) == (signs > 0), weights=weights)),
+            wrong_share=float(np.average(metric.noise.cdf(-np.abs(margin)), weights=weights)),
+        )
+
+
+def summarize(metric: Metric, certificate: Certificate, statistics: FitStatistics, alpha: float) -> str:
+    """The text of `LinearMetricLearner.summary`."""
+    pseudo_r2 = 1.0 - certificate.loss / statistics.null_loss
+    cells = [
+        ("Features (d)", f"{len(metric.factor)}", "Loss", f"{certificate.loss:.6f}"),
+        ("Pairs (N)", f"{statistics.n_pairs}", "Null loss", f"{statistics.null_loss:.6f}"),
+        ("Share far", f"{statistics.share_far:.4f}", "Pseudo-R2", f"{pseudo_r2:.4f}"),
+        ("Noise", metric.noise.name, "Proven gap", f"{certificate.gap:.1e}"),
+        ("Penalty alpha", f"{alpha:g}", "Threshold (tau)", f"{metric.threshold:.6g}"),
+        ("Rank of M", f"{metric.rank}", "Training accuracy", f"{statistics.accuracy:.4f}"),
+        ("Wrong labels", f"{statistics.wrong_share:.4f}", "Passes over data", f"{certificate.n_passes:.1f}"),
+    ]
+    lines = ["Linear metric learner".center(_WIDTH), "=" * _WIDTH]
+    for left, left_value, right, right_value in cells:
+        lines.append(f"{left + ':':<18}{left_value:>18}    {right + ':':<19}{right_value:>19}")
+    lines += ["-" * _WIDTH, *textwrap.wrap(certificate.status, _WIDTH), "-" * _WIDTH]
+    lines += [*_spectrum(metric), "-" * _WIDTH, *_loadings(metric), "=" * _WIDTH]
+    return "\n".join(lines)
+
+
+def _spectrum(metric: Metric) -> list[str]:
+    values = metric.eigenvalues
+    total = values.sum()
+    if total == 0.0:
+        return ["M is zero: no direction tells close from far."]
+    lines = [f"{'Eigenvalue of M':<18}{'value':>18}{'/ tau':>20}{'cumulative share':>22}"]
+    for index, value in enumerate(values[:_MOST_EIGENVALUES], start=1):
+        ratio = f"{value / metric.threshold:.6g}" if metric.threshold > 0 else "-"
+        share = values[:index].sum() / total
+        lines.append(f"{index:<18}{value:>18.6g}{ratio:>20}{share:>22.4f}")
+    left = len(values) - _MOST_EIGENVALUES
+    return [*lines, f"... and {left} smaller"] if left > 0 else lines
+
+
+def _loadings(metric: Metric) -> list[str]:
+    if metric.rank == 0:
+        return ["No direction to show."]
+    names = metric.feature_names or tuple(f"x{index}" for index in range(len(metric.factor)))
+    direction = metric.factor[:, 0] / np.linalg.norm(metric.factor[:, 0])
+    order = np.argsort(-np.abs(direction), kind="stable")[:_MOST_LOADINGS]
+    lines = ["Leading direction, largest loadings:"]
+    return lines + [f"  {names[index]:<50.50}{direction[index]:>+12.4f}" for index in order]
