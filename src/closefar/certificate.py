@@ -20,7 +20,7 @@ from closefar.objective import Pointwise, Risk
 
 __all__ = ["Certificate", "Point", "lower_bound"]
 
-HessianSolve = Callable[[np.ndarray, float, float], tuple[np.ndarray, float]]
+HessianSolve = Callable[[np.ndarray, float | None, float], tuple[np.ndarray, float]]
 
 # Where no strictly feasible dual point exists (a direction of M that only shifts tau), a gradient that is
 # feasible to rounding still bounds every metric whose trace is at most this multiple of the solution's.
@@ -109,14 +109,15 @@ def lower_bound(risk: Risk, point: Point, solve: HessianSolve, target: float) ->
 
     Newton steps that hold the active constraints fixed move the gradient onto the cone,
     and a little into it; what they reach is checked, not assumed.  `solve` takes a right
-    side (matrix, threshold) and the residual it may leave.
+    side (matrix, threshold; None holds the threshold) and the residual it may leave.
     """
     bound = max(0.0, point.proven_bound())
     inside = target / (2.0 * max(float(np.trace(point.matrix)), 1e-12))
     goal = _dual_part(point) + inside * np.eye(len(point.matrix))
     violation = np.inf
     for _ in range(4):
-        step, shift = solve(goal - point.gradient, -point.slope, 0.9 * inside)
+        at_zero = point.threshold == 0.0 and point.slope >= 0.0
+        step, shift = solve(goal - point.gradient, None if at_zero else -point.slope, 0.9 * inside)
         point = _evaluate(risk, point.matrix + step, point.threshold + shift, point.alpha)
         bound = max(bound, point.proven_bound())
         before, violation = violation, -float(np.linalg.eigvalsh(point.gradient)[0])

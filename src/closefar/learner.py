@@ -58,7 +58,8 @@ class LinearMetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cla
         The label that means far.  By default the one that sorts last: 1 of {0, 1} and of
         {-1, 1}, True, "far".
     random_state : int, RandomState or None, default=None
-        Chooses the rows of the first steps; the result does not depend on it beyond `tol`.
+        Chooses the rows of the first steps; None always chooses the same.  The result does
+        not depend on it beyond `tol`.
     verbose : int, default=0
         1 shows progress, 2 every step.
 
@@ -152,7 +153,7 @@ class LinearMetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cla
                 solver=self.solver,
                 tol=float(self.tol),
                 max_iter=int(self.max_iter),
-                rng=np.random.default_rng(check_random_state(self.random_state).randint(2**31)),
+                rng=np.random.default_rng(check_random_state(self.random_state or 0).randint(2**31)),
                 watch=progress,
             )
         factor, threshold, origin = coordinates.to_units(solution.factor), solution.threshold, None

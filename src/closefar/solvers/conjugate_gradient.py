@@ -27,11 +27,12 @@ class HessianSolver:
         self.curvature = curvature
         self.precondition = _diagonal_model(risk, curvature, basis)
 
-    def __call__(self, matrix: np.ndarray, threshold: float, residual: float) -> tuple[np.ndarray, float]:
-        """Iterate until the spectral norm of what is left is at most `residual`."""
+    def __call__(self, matrix: np.ndarray, threshold: float | None, residual: float) -> tuple[np.ndarray, float]:
+        """Iterate until the spectral norm of what is left is at most `residual`; None holds the threshold."""
+        free = threshold is not None
         solution, shift = np.zeros_like(matrix), 0.0
-        left, left_t = matrix, threshold
-        step, step_t = self.precondition(left, left_t)
+        left, left_t = matrix, threshold or 0.0
+        step, step_t = self.precondition(left, left_t, free)
         size = float(np.sum(left * step)) + left_t * step_t
         for _ in range(_MAX_ITER):
             if np.linalg.norm(left, 2) <= residual:
@@ -42,8 +43,8 @@ class HessianSolver:
                 break
             length = size / bend
             solution, shift = solution + length * step, shift + length * step_t
-            left, left_t = left - length * image, left_t - length * image_t
-            ahead, ahead_t = self.precondition(left, left_t)
+            left, left_t = left - length * image, left_t - length * image_t if free else 0.0
+            ahead, ahead_t = self.precondition(left, left_t, free)
             new_size = float(np.sum(left * ahead)) + left_t * ahead_t
             step, step_t = ahead + (new_size / size) * step, ahead_t + (new_size / size) * step_t
             size = new_size
@@ -59,20 +60,22 @@ def prove_bound(risk: Risk, point: Point, target: float) -> float:
 
 def _diagonal_model(
     risk: Risk, curvature: Array, basis: np.ndarray
-) -> Callable[[np.ndarray, float], tuple[np.ndarray, float]]:
+) -> Callable[[np.ndarray, float, bool], tuple[np.ndarray, float]]:
     """Inverse of the Hessian as if only squares of the rotated coordinates were correlated."""
     d = risk.n_directions
     fourth, second = risk.rotated_moments(curvature, basis)
     total = float(np.sum(curvature))
     diagonal = np.block([[fourth, -second[:, None]], [-second[None, :], np.array([[total]])]])
     ridge = 1e-10 * np.trace(diagonal) / (d + 1) + 1e-300
-    inverse = np.linalg.inv(diagonal + ridge * np.eye(d + 1))
+    diagonal[np.diag_indices(d + 1)] += ridge
+    inverse, inverse_held = np.linalg.inv(diagonal), np.linalg.inv(diagonal[:-1, :-1])
     off_diagonal = 2.0 * fourth + ridge
 
-    def apply(matrix: np.ndarray, threshold: float) -> tuple[np.ndarray, float]:
+    def apply(matrix: np.ndarray, threshold: float, free: bool) -> tuple[np.ndarray, float]:
         rotated = basis.T @ matrix @ basis
+        squares = np.diag(rotated)
+        on = inverse @ np.append(squares, threshold) if free else np.append(inverse_held @ squares, 0.0)
         scaled = rotated / off_diagonal
-        on = inverse @ np.append(np.diag(rotated), threshold)
         scaled[np.diag_indices(d)] = on[:-1]
         return basis @ scaled @ basis.T, float(on[-1])
 

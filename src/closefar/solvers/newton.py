@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from closefar import packed
 from closefar.certificate import Point, lower_bound
 from closefar.objective import Risk
 from closefar.solvers.cone_program import ConeProgram
-from closefar.solvers.loop import State, run
+from closefar.solvers.loop import State
 from closefar.solvers.start import moment_start
 
 __all__ = ["Newton"]
@@ -51,39 +51,47 @@ class Newton:
         if x is None:
             factor, threshold = moment_start(self.risk)
             x = np.append(packed.pack(factor @ factor.T), threshold)
-        point = self._evaluate(x)
-        memory = _Memory(point, splitting=x, decrement=1.0, damping=_DAMPING, program=None)
-        return _state(point, bound=0.0, memory=memory)
+        return self._begin(x)
 
     def resume(self, state: State) -> State:
         """Start from a state of another solver or penalty."""
-        x = np.append(packed.pack(state.matrix), state.threshold)
-        point = self._evaluate(x)
-        return _state(point, 0.0, _Memory(point, splitting=x, decrement=1.0, damping=_DAMPING, program=None))
+        return self._begin(np.append(packed.pack(state.matrix), state.threshold))
 
     def step(self, state: State) -> State:
         last: _Memory = state.memory
+        moved, program = self._advance(state)
+        memory: _Memory = moved.memory
+        if moved.stuck or (memory.decrement < max(1e4 * self.tol, 1e-8) and memory.damping <= last.damping):
+            moved = replace(moved, bound=self._bound(moved, program))
+            if moved.gap <= self.tol and not moved.stuck:
+                # One more step with the same Hessian costs a pass and makes the minimiser itself exact.
+                moved, _ = self._advance(moved)
+        return moved
+
+    def _advance(self, state: State) -> tuple[State, ConeProgram]:
+        last: _Memory = state.memory
         point = last.point
-        program = last.program if last.decrement < _FREEZE_BELOW else None
-        program = program or self._model(point, last.damping)
+        program = last.program or self._model(point, last.damping)
         x = np.append(packed.pack(point.matrix), point.threshold)
         gradient = np.append(packed.pack(point.gradient), point.slope)
-        accuracy = max(1e-3 * last.decrement, 1e-14)
+        accuracy = max(1e-6 * last.decrement, 1e-14)
         splitting = program.solve(gradient - program.hessian @ x, last.splitting, accuracy)
         direction = program.project(splitting) - x
-        decrement = -float(gradient @ direction + 0.5 * direction @ program.hessian @ direction)
+        decrement = max(-float(gradient @ direction + 0.5 * direction @ program.hessian @ direction), 0.0)
         new, length = self._search(point, x, direction, decrement)
         if new is None:
-            if last.program is None:
-                return State(**{**vars(state), "bound": self._bound(state, point, program), "stuck": True})
-            return State(**{**vars(state), "memory": _Memory(point, last.splitting, 1.0, last.damping, None)})
-        damping = min(max(1e-6, 10.0 * last.damping), 1.0) if length < 0.1 else max(0.1 * last.damping, _DAMPING)
+            fresh = last.program is None
+            memory = replace(last, program=None, decrement=1.0)
+            return replace(state, memory=last if fresh else memory, stuck=fresh), program
+        damping = min(max(1e-3, 10.0 * last.damping), 10.0) if length < 0.1 else max(0.1 * last.damping, _DAMPING)
         slow = last.program is not None and decrement > 0.1 * last.decrement
-        memory = _Memory(new, splitting, max(decrement, 0.0), damping, None if slow else program)
-        moved = _state(new, state.bound, memory)
-        if decrement < max(1e4 * self.tol, 1e-8) and length == 1.0:
-            moved = State(**{**vars(moved), "bound": self._bound(moved, new, program)})
-        return moved
+        keep = decrement < _FREEZE_BELOW and not slow
+        memory = _Memory(new, splitting, decrement, damping, program if keep else None)
+        return _state(new, state.bound, memory), program
+
+    def _begin(self, x: np.ndarray) -> State:
+        point = self._evaluate(x)
+        return _state(point, 0.0, _Memory(point, splitting=x, decrement=1.0, damping=_DAMPING, program=None))
 
     def _start_on_subsample(self) -> np.ndarray | None:
         n = len(self.risk.rows) // 8
@@ -127,14 +135,16 @@ class Newton:
             length *= 0.5
         return None, 0.0
 
-    def _bound(self, state: State, point: Point, program: ConeProgram) -> float:
-        factorised = scipy.linalg.cho_factor(program.hessian)
-
-        def solve(matrix: np.ndarray, threshold: float, residual: float) -> tuple[np.ndarray, float]:
-            solution = scipy.linalg.cho_solve(factorised, np.append(packed.pack(matrix), threshold))
+    def _bound(self, state: State, program: ConeProgram) -> float:
+        def solve(matrix: np.ndarray, threshold: float | None, residual: float) -> tuple[np.ndarray, float]:
+            right = packed.pack(matrix)
+            if threshold is None:
+                held = scipy.linalg.solve(program.hessian[:-1, :-1], right, assume_a="pos")
+                return packed.unpack(held, self.d), 0.0
+            solution = scipy.linalg.solve(program.hessian, np.append(right, threshold), assume_a="pos")
             return packed.unpack(solution[:-1], self.d), float(solution[-1])
 
-        return max(state.bound, lower_bound(self.risk, point, solve, self.tol))
+        return max(state.bound, lower_bound(self.risk, state.memory.point, solve, self.tol))
 
 
 def _state(point: Point, bound: float, memory: Any) -> State:
