@@ -16,16 +16,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from closefar.objective import Pointwise, Risk
+from closefar.problem import Point
 
-__all__ = ["Certificate", "Point", "lower_bound"]
+__all__ = ["Certificate", "lower_bound", "proven_bound"]
 
 HessianSolve = Callable[[np.ndarray, float | None, float], tuple[np.ndarray, float]]
 
-# Where no strictly feasible dual point exists (a direction of M that only shifts tau), a gradient that is
-# feasible to rounding still bounds every metric whose trace is at most this multiple of the solution's.
-_TRACE_CAP = 1e3
+# Where no strictly feasible dual point exists (free parameters, or a direction of M that only shifts tau), a
+# gradient that is feasible to rounding still bounds the loss of everything within this multiple of the solution.
 _ROUNDING = 1e-13
+_REACH = 1e3
 
 
 @dataclass(frozen=True)
@@ -64,77 +64,47 @@ class Certificate:
     globally_optimal: bool
 
 
-@dataclass(frozen=True)
-class Point:
-    """(M, tau) with the penalised risk and its gradient there."""
-
-    matrix: np.ndarray
-    threshold: float
-    pointwise: Pointwise
-    gradient: np.ndarray
-    alpha: float
-
-    @classmethod
-    def at(cls, risk: Risk, matrix: np.ndarray, threshold: float, pointwise: Pointwise, alpha: float) -> Point:
-        """Complete what is known of each row by the gradient: half a pass."""
-        gradient = risk.outer_sum(pointwise.pull) + alpha * np.eye(len(matrix))
-        return cls(matrix, threshold, pointwise, gradient, alpha)
-
-    @property
-    def slope(self) -> float:
-        """dR/dtau."""
-        return self.pointwise.threshold_slope
-
-    @property
-    def objective(self) -> float:
-        return self.pointwise.loss + self.alpha * float(np.trace(self.matrix))
-
-    @property
-    def dual_value(self) -> float:
-        """The dual value of the gradient; a lower bound where the gradient is feasible."""
-        return self.objective - float(np.sum(self.gradient * self.matrix)) - self.threshold * self.slope
-
-    def proven_bound(self) -> float:
-        """The dual value if the gradient is feasible, minus infinity otherwise."""
-        least = float(np.linalg.eigvalsh(self.gradient)[0])
-        violation = max(-least, -self.slope, 0.0)
-        if violation > _ROUNDING:
-            return -np.inf
-        cap = _TRACE_CAP * (1.0 + float(np.trace(self.matrix)) + self.threshold)
-        return self.dual_value - violation * cap
+def proven_bound(point: Point) -> float:
+    """The dual value if the gradient at `point` is dual feasible, minus infinity otherwise."""
+    cone = point.problem.cone
+    violation = cone.violation(point.gradient, point.slope)
+    if violation > _ROUNDING:
+        return -np.inf
+    size = 1.0 + cone.trace(point.matrix) + abs(point.threshold)
+    if cone.has_constant:
+        size += float(np.abs(point.matrix[-1]).sum())
+    return point.dual_value - violation * _REACH * size
 
 
-def lower_bound(risk: Risk, point: Point, solve: HessianSolve, target: float) -> float:
+def lower_bound(point: Point, solve: HessianSolve, target: float) -> float:
     """Prove a lower bound on the optimum, within about `target` of it if `point` is that near.
 
-    Newton steps that hold the active constraints fixed move the gradient onto the cone,
-    and a little into it; what they reach is checked, not assumed.  `solve` takes a right
-    side (matrix, threshold; None holds the threshold) and the residual it may leave.
+    Newton steps that hold the active constraints fixed move the gradient onto the dual
+    cone, and a little into it; what they reach is checked, not assumed.  `solve` takes a
+    right side (matrix, threshold; None holds the threshold) and the residual it may leave.
     """
-    bound = max(0.0, point.proven_bound())
-    inside = target / (2.0 * max(float(np.trace(point.matrix)), 1e-12))
-    goal = _dual_part(point) + inside * np.eye(len(point.matrix))
+    problem, cone = point.problem, point.problem.cone
+    bound = max(0.0, proven_bound(point))
+    inside = target / (2.0 * max(cone.trace(point.matrix), 1e-12))
+    goal = _slack(point) + inside * cone.identity
+    residual = _ROUNDING if cone.has_constant else 0.9 * inside
     violation = np.inf
     for _ in range(4):
-        at_zero = point.threshold == 0.0 and point.slope >= 0.0
-        step, shift = solve(goal - point.gradient, None if at_zero else -point.slope, 0.9 * inside)
-        point = _evaluate(risk, point.matrix + step, point.threshold + shift, point.alpha)
-        bound = max(bound, point.proven_bound())
-        before, violation = violation, -float(np.linalg.eigvalsh(point.gradient)[0])
+        at_least = point.threshold == cone.least_threshold and point.slope >= 0.0
+        step, shift = solve(goal - point.gradient, None if at_least else -point.slope, residual)
+        matrix = point.matrix + step
+        settled = problem.settle(problem.risk.quadratic_forms_of(matrix), point.threshold + shift)
+        point = problem.point(matrix, *settled)
+        bound = max(bound, proven_bound(point))
+        before, violation = violation, cone.violation(point.gradient, point.slope)
         if not 0.0 < violation < 0.5 * before:
             break
     return bound
 
 
-def _evaluate(risk: Risk, matrix: np.ndarray, threshold: float, alpha: float) -> Point:
-    """The point with the best threshold near `threshold`."""
-    threshold, pointwise = risk.best_threshold(risk.quadratic_forms_of(matrix), threshold)
-    return Point.at(risk, matrix, threshold, pointwise, alpha)
-
-
-def _dual_part(point: Point) -> np.ndarray:
+def _slack(point: Point) -> np.ndarray:
     """The positive part of the gradient on the null space of M."""
-    values, vectors = np.linalg.eigh(point.matrix)
+    values, vectors = point.problem.cone.eigen(point.matrix)
     null = vectors[:, values <= 1e-9 * max(values[-1], 0.0)]
     slack, turn = np.linalg.eigh(null.T @ point.gradient @ null)
     root = (null @ turn) * np.sqrt(np.maximum(slack, 0.0))

@@ -24,28 +24,36 @@ _GRAM_IS_SAFE = 1e-7
 class Coordinates:
     """The map ``w = transform' z + offset`` from rows to unit-free coordinates.
 
-    `offset` is None unless the rows carry a constant 1 (a learned origin).
+    With a learned origin `offset` centres the rows and a constant 1 is appended to w;
+    otherwise it is None.
     """
 
     transform: np.ndarray
     offset: np.ndarray | None
 
     @property
+    def has_constant(self) -> bool:
+        return self.offset is not None
+
+    @property
     def n_directions(self) -> int:
-        """How many directions have variance; the rest of them get no weight."""
-        return int(self.transform.shape[1])
+        """Length of w; directions of z that do not vary are not among its entries."""
+        return int(self.transform.shape[1]) + int(self.has_constant)
 
     def apply(self, rows: np.ndarray) -> np.ndarray:
         """Map rows to columns of coordinates."""
-        mapped = self.transform.T @ rows.T
-        if self.offset is not None:
-            mapped += self.offset[:, None]
+        if self.offset is None:
+            return self.transform.T @ rows.T
+        mapped = np.ones((self.n_directions, len(rows)))
+        np.matmul(self.transform.T, rows.T, out=mapped[:-1])
+        mapped[:-1] += self.offset[:, None]
         return mapped
 
     def to_units(self, factor: np.ndarray) -> np.ndarray:
-        """Map a factor back to the user's units, the learned origin's row last."""
-        augmented = self.transform if self.offset is None else np.vstack([self.transform, self.offset])
-        return augmented @ factor
+        """Map a factor back to the user's units; with a learned origin, for (z, 1)."""
+        if self.offset is None:
+            return self.transform @ factor
+        return np.vstack([self.transform @ factor[:-1], self.offset @ factor[:-1] + factor[-1]])
 
 
 def find_coordinates(
@@ -56,18 +64,15 @@ def find_coordinates(
     `blocks` starts a pass over the rows; `weights` sum to one.  Directions that do not
     vary, to rounding, are dropped.
     """
+    centre = sum(weights[where] @ rows for where, rows in blocks()) if with_constant else np.float64(0.0)
+    scale = _scales(blocks, centre)
 
     def scaled_blocks() -> Iterator[np.ndarray]:
         for where, rows in blocks():
-            scaled = np.empty((len(rows), len(scale)))
-            np.divide(rows, scale[: rows.shape[1]], out=scaled[:, : rows.shape[1]])
-            scaled[:, rows.shape[1] :] = 1.0
+            scaled = (rows - centre) / scale if with_constant else rows / scale
             scaled *= np.sqrt(weights[where])[:, None]
             yield scaled
 
-    largest = np.max([np.max(np.abs(rows), axis=0) for _, rows in blocks()], axis=0)
-    scale = np.append(largest, 1.0) if with_constant else largest
-    scale = np.where(scale > 0, scale, 1.0)
     gram = sum(rows.T @ rows for rows in scaled_blocks())
     length = np.sqrt(np.diag(gram))
     length[length == 0] = 1.0
@@ -81,9 +86,14 @@ def find_coordinates(
         spread, directions = _singular_directions(triangle / length)
     keep = spread > 1e-12 * np.sqrt(len(scale)) * spread.max(initial=0.0)
     transform = directions[:, keep] / spread[keep] / (scale * length)[:, None]
-    if with_constant:
-        return Coordinates(transform[:-1], transform[-1])
-    return Coordinates(transform, None)
+    return Coordinates(transform, -(centre @ transform) if with_constant else None)
+
+
+def _scales(blocks: Callable[[], Iterator[Block]], centre: np.ndarray) -> np.ndarray:
+    """The largest entry of each centred column; infinite where it is rounding of a constant."""
+    largest = np.max([np.max(np.abs(rows - centre), axis=0) for _, rows in blocks()], axis=0)
+    constant = largest <= 1e-13 * np.abs(centre)
+    return np.where(constant, np.inf, largest)
 
 
 def _singular_directions(triangle: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

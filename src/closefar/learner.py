@@ -150,6 +150,7 @@ class LinearMetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cla
                 risk,
                 alpha=float(self.alpha),
                 rank=self.rank,
+                has_constant=self.fit_origin,
                 solver=self.solver,
                 tol=float(self.tol),
                 max_iter=int(self.max_iter),

@@ -159,12 +159,12 @@ class Laplace(Noise):
     def _terms(self, margin: Array, order: int, xp: Any) -> tuple[Array, ...]:
         size = xp.abs(margin)
         tail = 0.5 * xp.exp(-size)
-        positive = margin > 0
+        positive = margin >= 0  # at zero, where the slope has a kink, the curvature of the bent side
         loss = xp.where(positive, -xp.log1p(-tail), size + math.log(2.0))
         if order == 0:
             return (loss,)
         odds = tail / (1.0 - tail)
-        slope = -xp.where(positive, odds, xp.ones_like(odds))
+        slope = -xp.where(margin < 0, xp.ones_like(odds), odds)
         if order == 1:
             return loss, slope
         return loss, slope, xp.where(positive, odds * (1.0 + odds), xp.zeros_like(odds))

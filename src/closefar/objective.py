@@ -139,24 +139,27 @@ class Risk:
         scale = np.append(packed.weights(self.n_directions), 1.0)
         return hessian * np.outer(scale, scale)
 
-    def best_threshold(self, forms: Array, start: float, *, tol: float = 1e-15) -> tuple[float, Pointwise]:
-        """Minimise the risk over tau >= 0 at fixed quadratic forms: no pass over the rows.
+    def best_threshold(
+        self, forms: Array, start: float, *, least: float = 0.0, tol: float = 1e-15
+    ) -> tuple[float, Pointwise]:
+        """Minimise the risk over tau >= `least` at fixed quadratic forms: no pass over the rows.
 
-        Safeguarded Newton until dR/dtau is at most `tol`, or tau = 0 with dR/dtau >= 0.
+        Safeguarded Newton until dR/dtau is at most `tol`, or tau is least with dR/dtau >= 0.
         Returns tau and the risk there, curvature included.
         """
-        low, high, threshold = 0.0, np.inf, max(start, 0.0)
+        low, high, threshold = least, np.inf, max(start, least)
         for _ in range(100):
             point = self.pointwise(forms, threshold, order=2)
             slope = point.threshold_slope
-            if abs(slope) <= tol or (threshold == 0.0 and slope >= 0.0):
+            if abs(slope) <= tol or (threshold == least and slope >= 0.0):
                 break
             low, high = (low, threshold) if slope > 0 else (threshold, high)
             bend = float(array_namespace(forms).sum(point.curvature))
-            proposal = max(threshold - slope / bend, 0.0) if bend > 0.0 else np.nan
+            proposal = max(threshold - slope / bend, least) if bend > 0.0 else np.nan
             if not low <= proposal <= high:
-                proposal = 0.5 * (low + high) if np.isfinite(high) else 2.0 * low + 1.0
-            if abs(proposal - threshold) <= 4e-16 * threshold:
+                far = threshold - np.copysign(1.0 + abs(threshold), slope)
+                proposal = 0.5 * (low + high) if np.isfinite(high - low) else far
+            if abs(proposal - threshold) <= 4e-16 * abs(threshold):
                 break
             threshold = proposal
         return threshold, point

@@ -105,7 +105,7 @@ def unit_free_rows(
     """Rows in coordinates of identity second moment, and the way back from those."""
     weights = weights / weights.sum()
     coordinates = find_coordinates(differences.blocks, weights, with_constant=with_constant)
-    if coordinates.n_directions == 0:
+    if coordinates.transform.shape[1] == 0:
         raise ValueError(
             "differences must not all be zero: no direction tells close from far; got only zero rows. "
             "Check that the two sides of the pairs are not the same objects."

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from closefar.certificate import Certificate
 from closefar.objective import Risk
+from closefar.problem import Cone, Problem, psd_factor
 from closefar.solvers.factor import Factor
 from closefar.solvers.fista import Fista
-from closefar.solvers.loop import Outcome, State, Watch, run
+from closefar.solvers.loop import Outcome, Solver, State, Watch, run
 from closefar.solvers.newton import Newton
-from closefar.solvers.start import psd_factor
 
 __all__ = ["SOLVERS", "Solution", "solve"]
 
@@ -23,7 +25,7 @@ SOLVERS: dict[str, type[Newton] | type[Fista] | type[Factor]] = {
 }
 
 # Up to here a dense Hessian costs less than the gradient steps that it saves.
-_NEWTON_UP_TO = 20
+_NEWTON_UP_TO = 32
 
 
 @dataclass(frozen=True)
@@ -41,82 +43,123 @@ def solve(
     *,
     alpha: float,
     rank: int | None,
+    has_constant: bool,
     solver: str,
     tol: float,
     max_iter: int,
     rng: np.random.Generator,
     watch: Watch,
 ) -> Solution:
-    """Minimise R(M, tau) + alpha tr M over M PSD (of at most that rank) and tau >= 0."""
+    """Minimise R(M, tau) + alpha tr M over the feasible (M, tau), M of at most that rank.
+
+    `has_constant` says that the last coordinate of each row is the constant 1 of a learned
+    origin.
+    """
     if solver == "auto":
         solver = "newton" if risk.n_directions <= _NEWTON_UP_TO else "fista"
     kind = SOLVERS[solver]
-    settings = {"tol": tol, "max_iter": max_iter, "stop_if_separable": alpha == 0.0, "watch": watch}
-    convex = kind(risk, alpha, tol, rng)
-    outcome = run(convex, convex.start, **settings)
+    problem = Problem(risk, alpha, Cone(risk.n_directions, has_constant))
+    inner_tol = 0.5 * tol if has_constant else tol
+    settings = _Settings(inner_tol, max_iter, stop_if_separable=alpha == 0.0, watch=watch)
+    convex = kind(problem, inner_tol, rng)
+    outcome = _run(convex, convex.start, settings)
     if outcome.ending == "separable":
-        outcome = _widest_margin(kind, risk, outcome, rng, settings)
+        outcome = _widest_margin(kind, problem, outcome, rng, settings)
+    if has_constant:
+        outcome = replace(outcome, state=_with_finite_origin(problem, outcome.state, 0.25 * tol))
     n_iter = outcome.n_iter
     if rank is not None and rank < psd_factor(outcome.state.matrix).shape[1] and outcome.ending != "interrupted":
-        restricted = Factor(risk, alpha, tol, rng, rank)
-        whole = outcome.state
-        outcome = run(restricted, lambda: restricted.resume(whole), **settings)
+        restricted = Factor(problem, tol, rng, rank)
+        outcome = _run(restricted, partial(restricted.resume, outcome.state), settings)
         n_iter += outcome.n_iter
-    certificate = _certify(risk, outcome, alpha, rank, tol, max_iter)
+    certificate = _certify(problem, outcome, rank, tol, max_iter)
     return Solution(psd_factor(outcome.state.matrix), outcome.state.threshold, certificate, n_iter)
+
+
+@dataclass(frozen=True)
+class _Settings:
+    tol: float
+    max_iter: int
+    stop_if_separable: bool
+    watch: Watch
+
+
+def _run(solver: Solver, start: Callable[[], State], settings: _Settings) -> Outcome:
+    return run(solver, start, **vars(settings))
+
+
+def _with_finite_origin(problem: Problem, state: State, cost: float) -> State:
+    """Turn x'Mx + b'x - tau into |(x, 1)'A|^2 - tau, a squared distance from a finite origin.
+
+    Where b leaves the range of M the best origin lies at infinity; an eigenvalue of `cost`
+    in that direction raises the loss by about as much and brings it back.
+    """
+    core = problem.cone.core
+    values, vectors = np.linalg.eigh(state.matrix[core, core])
+    values = np.maximum(values, 0.0)
+    half_border = vectors.T @ state.matrix[core, -1]
+    lift = (values <= 1e-9 * values[-1]) & (np.abs(half_border) > 1e-9 * np.abs(half_border).max())
+    values = np.where(lift, max(cost, 1e-10), values)
+    moved = np.divide(half_border, values, out=np.zeros_like(values), where=values > 0)
+    corner = float(moved @ half_border)
+    matrix = np.zeros_like(state.matrix)
+    matrix[core, core] = (vectors * values) @ vectors.T
+    matrix[core, -1] = matrix[-1, core] = vectors @ (values * moved)
+    matrix[-1, -1] = corner
+    return replace(state, matrix=matrix, threshold=state.threshold + corner)
 
 
 def _widest_margin(
     kind: type[Newton] | type[Fista] | type[Factor],
-    risk: Risk,
+    problem: Problem,
     outcome: Outcome,
     rng: np.random.Generator,
-    settings: dict[str, object],
+    settings: _Settings,
 ) -> Outcome:
     """Replace an arbitrary separating metric by one of wide margin.
 
     As the penalty falls to zero its solution tends to the direction of largest margin;
     the first penalty whose solution still separates the labels is taken.
     """
-    state = outcome.state
-    alpha = 0.01 * _largest_penalty(risk)
+    alpha = 0.01 * _largest_penalty(problem)
+    state: State | None = None
     for _ in range(10):
-        solver = kind(risk, alpha, 1e-6 * alpha, rng)
-        before = state
-        path = run(solver, lambda: solver.resume(before), **{**settings, "tol": 1e-6 * alpha, "stop_if_separable": False})
+        tol = 1e-6 * alpha
+        solver = kind(replace(problem, alpha=alpha), tol, rng)
+        start = solver.start if state is None else partial(solver.resume, state)
+        path = _run(solver, start, replace(settings, tol=tol, stop_if_separable=False))
         state = path.state
         outcome = replace(outcome, n_iter=outcome.n_iter + path.n_iter)
         if path.ending == "interrupted":
             return replace(outcome, ending="interrupted")
         if state.least_margin > 0.0:
-            loss = state.objective - alpha * float(np.trace(state.matrix))
-            return replace(outcome, state=replace(state, objective=loss, bound=0.0))
+            return replace(outcome, state=replace(state, bound=0.0))
         alpha *= 0.1
     return outcome
 
 
-def _largest_penalty(risk: Risk) -> float:
+def _largest_penalty(problem: Problem) -> float:
     """The alpha from which on M = 0 is optimal."""
-    _, pointwise = risk.best_threshold(np.zeros(len(risk.rows)), 0.0)
-    return max(-float(np.linalg.eigvalsh(risk.outer_sum(pointwise.pull))[0]), 1e-8)
+    _, pointwise = problem.settle(np.zeros(len(problem.risk.rows)), 0.0)
+    gradient = problem.risk.outer_sum(pointwise.pull)[problem.cone.core, problem.cone.core]
+    return max(-float(np.linalg.eigvalsh(gradient)[0]), 1e-8)
 
 
-def _certify(risk: Risk, outcome: Outcome, alpha: float, rank: int | None, tol: float, max_iter: int) -> Certificate:
+def _certify(problem: Problem, outcome: Outcome, rank: int | None, tol: float, max_iter: int) -> Certificate:
     state = outcome.state
-    separable = alpha == 0.0 and state.least_margin > 0.0
-    ending = "separable" if separable and outcome.ending != "interrupted" else outcome.ending
     factor = psd_factor(state.matrix)
-    forms = risk.quadratic_forms(factor) if factor.shape[1] else np.zeros(len(risk.rows))
-    pointwise = risk.pointwise(forms, state.threshold)
+    pointwise = problem.risk.pointwise(problem.forms(factor), state.threshold)
+    separable = problem.alpha == 0.0 and pointwise.least_margin > 0.0
+    ending = "separable" if separable and outcome.ending != "interrupted" else outcome.ending
     bound = 0.0 if separable else state.bound
-    objective = pointwise.loss + alpha * float(np.sum(factor * factor))
+    objective = problem.value(pointwise, factor @ factor.T)
     gap = max(objective - bound, 0.0)
     return Certificate(
         loss=pointwise.loss,
         gap=gap,
         converged=gap <= tol,
-        status=_status(ending, state, gap, tol, rank, max_iter),
-        n_passes=risk.n_passes,
+        status=_status(ending, gap, tol, rank, max_iter),
+        n_passes=problem.risk.n_passes,
         objective=objective,
         lower_bound=bound,
         threshold_multiplier=pointwise.threshold_slope,
@@ -124,7 +167,7 @@ def _certify(risk: Risk, outcome: Outcome, alpha: float, rank: int | None, tol: 
     )
 
 
-def _status(ending: str, state: State, gap: float, tol: float, rank: int | None, max_iter: int) -> str:
+def _status(ending: str, gap: float, tol: float, rank: int | None, max_iter: int) -> str:
     """What happened and what to do about it, in one sentence that starts with one word."""
     if ending == "separable":
         return (
@@ -148,6 +191,6 @@ def _status(ending: str, state: State, gap: float, tol: float, rank: int | None,
             "Raise max_iter or tol, or set alpha > 0."
         )
     return (
-        f"stalled: rounding stops further progress; the proven gap is {gap:.1e}, above tol={tol:.1e}. "
-        "The metric is usable; raise tol, or set alpha > 0."
+        f"stalled: further steps gain nothing, but the proven gap is {gap:.1e}, above tol={tol:.1e}; the optimum may lie "
+        "at infinity (as with 0/1 columns and fit_origin). The metric is usable; set alpha > 0 (try 0.001) to be sure."
     )

@@ -1,35 +1,36 @@
-"""The quadratic model of a Newton step, minimised over M PSD and tau >= 0."""
+"""The quadratic model of a Newton step, minimised over the feasible (M, tau)."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from closefar import packed
+from closefar.problem import Cone
 
 __all__ = ["ConeProgram"]
 
 
 class ConeProgram:
-    """min 1/2 x'Hx + h'x over the cone of x = (packed M, tau) with M PSD and tau >= 0.
+    """min 1/2 x'Hx + h'x over the feasible x = (packed M, tau).
 
     The fixed point of Douglas-Rachford splitting is found by a semismooth Newton
     method: a Newton step where it shrinks the residual, a splitting step (which never
     enlarges it) where it does not.  One to three iterations suffice near a solution.
     """
 
-    def __init__(self, hessian: np.ndarray, d: int) -> None:
+    def __init__(self, hessian: np.ndarray, cone: Cone) -> None:
         self.hessian = hessian
-        self.d = d
+        self.cone = cone
         self.rho = float(np.trace(hessian)) / len(hessian)
         self.resolvent = np.linalg.inv(hessian + self.rho * np.eye(len(hessian)))
 
-    def solve(self, linear: np.ndarray, start: np.ndarray, tol: float, max_iter: int = 200) -> np.ndarray:
+    def solve(self, linear: np.ndarray, start: np.ndarray, tol: float, max_iter: int = 60) -> np.ndarray:
         """Return the splitting variable t; the minimiser is ``project(t)``, its slack rho (project(t) - t)."""
         t = start
         residual, spectrum = self._residual(t, linear)
         size = np.abs(residual).max()
         for _ in range(max_iter):
-            if self.rho * size <= tol:
+            if self.rho * size <= tol or size <= 1e-14 * np.abs(t).max():
                 break
             trial = t + self._newton_step(t, residual, spectrum)
             trial_residual, trial_spectrum = self._residual(trial, linear)
@@ -44,9 +45,13 @@ class ConeProgram:
         return self._project(t)[0]
 
     def _project(self, t: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-        values, vectors = np.linalg.eigh(packed.unpack(t[:-1], self.d))
-        matrix = (vectors * np.maximum(values, 0.0)) @ vectors.T
-        return np.append(packed.pack(matrix), max(t[-1], 0.0)), (values, vectors)
+        core = self.cone.core
+        matrix = packed.unpack(t[:-1], self.cone.size)
+        values, vectors = np.linalg.eigh(matrix[core, core])
+        matrix[core, core] = (vectors * np.maximum(values, 0.0)) @ vectors.T
+        if self.cone.has_constant:
+            matrix[-1, -1] = 0.0
+        return np.append(packed.pack(matrix), max(t[-1], self.cone.least_threshold)), (values, vectors)
 
     def _residual(self, t: np.ndarray, linear: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
         inside, spectrum = self._project(t)
@@ -56,10 +61,16 @@ class ConeProgram:
         self, t: np.ndarray, residual: np.ndarray, spectrum: tuple[np.ndarray, np.ndarray]
     ) -> np.ndarray:
         values, vectors = spectrum
-        turn = packed.packed_rotation(vectors)
+        core = self.cone.core
+        turn, slopes = np.eye(self.cone.size), np.ones((self.cone.size, self.cone.size))
+        turn[core, core] = vectors
+        slopes[core, core] = _projection_slopes(values)
+        if self.cone.has_constant:
+            slopes[-1, -1] = 0.0
+        rotation = packed.packed_rotation(turn)
         slope = np.zeros((len(t), len(t)))
-        slope[:-1, :-1] = (turn * packed.pack_plain(_projection_slopes(values))) @ turn.T
-        slope[-1, -1] = float(t[-1] > 0.0)
+        slope[:-1, :-1] = (rotation * packed.pack_plain(slopes)) @ rotation.T
+        slope[-1, -1] = float(t[-1] > self.cone.least_threshold)
         identity = np.eye(len(t))
         jacobian = slope - self.rho * (self.resolvent @ (2.0 * slope - identity))
         return np.linalg.solve(jacobian + 1e-9 * identity, -residual)

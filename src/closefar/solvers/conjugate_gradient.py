@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from closefar.certificate import Point, lower_bound
+from closefar.certificate import lower_bound
 from closefar.objective import Risk
 from closefar.pairs import Array
+from closefar.problem import Point
 
 __all__ = ["HessianSolver", "prove_bound"]
 
@@ -51,11 +52,11 @@ class HessianSolver:
         return solution, shift
 
 
-def prove_bound(risk: Risk, point: Point, target: float) -> float:
+def prove_bound(point: Point, target: float) -> float:
     """A proven lower bound on the optimum, by conjugate gradients from a nearly optimal point."""
     basis = np.linalg.eigh(point.matrix)[1]
-    solve = HessianSolver(risk, point.pointwise.curvature, basis)
-    return lower_bound(risk, point, solve, target)
+    solve = HessianSolver(point.problem.risk, point.pointwise.curvature, basis)
+    return lower_bound(point, solve, target)
 
 
 def _diagonal_model(

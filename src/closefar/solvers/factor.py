@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from closefar.certificate import Point
-from closefar.objective import Pointwise, Risk
+from closefar.objective import Pointwise
+from closefar.problem import Problem, psd_factor
 from closefar.solvers.conjugate_gradient import prove_bound
 from closefar.solvers.loop import State
-from closefar.solvers.start import moment_start, psd_factor
+from closefar.solvers.start import moment_start
 
 __all__ = ["Factor"]
 
@@ -34,17 +34,13 @@ class Factor:
     solution (`resume`); the bound that came with that solution stays valid.
     """
 
-    def __init__(
-        self, risk: Risk, alpha: float, tol: float, rng: np.random.Generator, rank: int | None = None
-    ) -> None:
-        self.risk = risk
-        self.alpha = alpha
+    def __init__(self, problem: Problem, tol: float, rng: np.random.Generator, rank: int | None = None) -> None:
+        self.problem = problem
         self.tol = tol
-        self.rank = rank or risk.n_directions
+        self.rank = rank or problem.cone.size
 
     def start(self) -> State:
-        factor, threshold = moment_start(self.risk)
-        return self._begin(factor @ factor.T, threshold, bound=0.0)
+        return self._begin(*moment_start(self.problem), bound=0.0)
 
     def resume(self, state: State) -> State:
         """Start from the leading directions of a convex solution, keeping its bound."""
@@ -81,18 +77,19 @@ class Factor:
     def _evaluate(
         self, factor: np.ndarray, threshold: float, steps: tuple[tuple[np.ndarray, np.ndarray], ...]
     ) -> _Memory:
-        threshold, pointwise = self.risk.best_threshold(self.risk.quadratic_forms(factor), threshold, tol=1e-12)
-        value = pointwise.loss + self.alpha * float(np.sum(factor * factor))
-        gradient = self.risk.factor_gradient(factor, pointwise.pull) + 2.0 * self.alpha * factor
+        risk, cone, alpha = self.problem.risk, self.problem.cone, self.problem.alpha
+        threshold, pointwise = self.problem.settle(risk.quadratic_forms(factor), threshold, tol=1e-12)
+        value = pointwise.loss + alpha * float(np.sum(factor[cone.core] ** 2))
+        gradient = risk.factor_gradient(factor, pointwise.pull) + 2.0 * alpha * (cone.identity @ factor)
         return _Memory(factor, threshold, value, pointwise, gradient, steps)
 
     def _finish(self, state: State) -> State:
         last: _Memory = state.memory
         bound = state.bound
-        if self.rank == self.risk.n_directions:
-            point = Point.at(self.risk, state.matrix, last.threshold, last.pointwise, self.alpha)
-            bound = max(bound, prove_bound(self.risk, point, self.tol))
-        return State(**{**vars(state), "bound": bound, "stuck": True})
+        if self.rank == self.problem.cone.size:
+            point = self.problem.point(state.matrix, last.threshold, last.pointwise)
+            bound = max(bound, prove_bound(point, self.tol))
+        return replace(state, bound=bound, stuck=True)
 
     def _state(self, memory: _Memory, bound: float) -> State:
         matrix = memory.factor @ memory.factor.T

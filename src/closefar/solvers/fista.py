@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from closefar.certificate import Point
-from closefar.objective import Pointwise, Risk
+from closefar.objective import Pointwise
 from closefar.pairs import Array
+from closefar.problem import Problem
 from closefar.solvers.conjugate_gradient import prove_bound
 from closefar.solvers.loop import State
-from closefar.solvers.start import moment_start, psd_factor
+from closefar.solvers.start import moment_start
 
 __all__ = ["Fista"]
 
@@ -45,27 +45,26 @@ class Fista:
     residual says that it is about small enough.
     """
 
-    def __init__(self, risk: Risk, alpha: float, tol: float, rng: np.random.Generator) -> None:
-        self.risk = risk
-        self.alpha = alpha
+    def __init__(self, problem: Problem, tol: float, rng: np.random.Generator) -> None:
+        self.problem = problem
         self.tol = tol
 
     def start(self) -> State:
-        return self._begin(*moment_start(self.risk))
+        return self._begin(*moment_start(self.problem))
 
     def resume(self, state: State) -> State:
         """Start from a state of another solver or penalty."""
-        return self._begin(psd_factor(state.matrix), state.threshold)
+        return self._begin(state.matrix, state.threshold)
 
     def step(self, state: State) -> State:
         last: _Memory = state.memory
         accuracy = min(1e-4 * last.residual, 1e-6)
         momentum = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * last.momentum**2))
         base = self._extrapolate(last, (last.momentum - 1.0) / momentum, accuracy)
-        gradient = self.risk.outer_sum(base.pointwise.pull) + self.alpha * np.eye(len(base.matrix))
+        gradient = self.problem.gradient(base.pointwise)
         smoothness = last.smoothness
         while True:
-            here = self._iterate(psd_factor(base.matrix - gradient / smoothness, 1e-9), base, accuracy)
+            here = self._iterate(base.matrix - gradient / smoothness, base, accuracy)
             change = here.matrix - base.matrix
             moved = float(np.sum(change * change))
             model = base.value + float(np.sum(gradient * change)) + 0.5 * smoothness * moved
@@ -79,9 +78,8 @@ class Fista:
         new = _state(here, state.bound, memory)
         return self._certify(new) if residual <= last.certify_below * math.sqrt(smoothness) else new
 
-    def _begin(self, factor: np.ndarray, threshold: float) -> State:
-        forms = self._forms(factor)
-        here = self._settle(factor @ factor.T, forms, threshold, accuracy=1e-6)
+    def _begin(self, matrix: np.ndarray, threshold: float) -> State:
+        here = self._settle(*self.problem.project(matrix), threshold, accuracy=1e-6)
         certify_below = 0.3 * math.sqrt(max(self.tol, 1e-14))
         return _state(here, 0.0, _Memory(here, here, 1.0, 0.3, residual=1e-2, certify_below=certify_below))
 
@@ -97,24 +95,20 @@ class Fista:
             accuracy,
         )
 
-    def _iterate(self, factor: np.ndarray, base: _Iterate, accuracy: float) -> _Iterate:
-        matrix = factor @ factor.T
+    def _iterate(self, target: np.ndarray, base: _Iterate, accuracy: float) -> _Iterate:
+        matrix, forms = self.problem.project(target)
         guess = base.threshold + float(np.trace(matrix) - np.trace(base.matrix))
-        return self._settle(matrix, self._forms(factor), guess, accuracy)
+        return self._settle(matrix, forms, guess, accuracy)
 
     def _settle(self, matrix: np.ndarray, forms: Array, guess: float, accuracy: float) -> _Iterate:
-        threshold, pointwise = self.risk.best_threshold(forms, guess, tol=accuracy)
-        value = pointwise.loss + self.alpha * float(np.trace(matrix))
-        return _Iterate(matrix, forms, threshold, pointwise, value)
-
-    def _forms(self, factor: np.ndarray) -> Array:
-        return self.risk.quadratic_forms(factor) if factor.shape[1] else np.zeros(len(self.risk.rows))
+        threshold, pointwise = self.problem.settle(forms, guess, tol=accuracy)
+        return _Iterate(matrix, forms, threshold, pointwise, self.problem.value(pointwise, matrix))
 
     def _certify(self, state: State) -> State:
         memory: _Memory = state.memory
         exact = self._settle(memory.here.matrix, memory.here.forms, memory.here.threshold, accuracy=1e-15)
-        point = Point.at(self.risk, exact.matrix, exact.threshold, exact.pointwise, self.alpha)
-        bound = max(state.bound, prove_bound(self.risk, point, self.tol))
+        point = self.problem.point(exact.matrix, exact.threshold, exact.pointwise)
+        bound = max(state.bound, prove_bound(point, self.tol))
         memory = replace(memory, here=exact, certify_below=0.2 * memory.certify_below)
         return replace(_state(exact, bound, memory), stuck=memory.residual < 1e-12)
 

@@ -9,8 +9,9 @@ import numpy as np
 import scipy.linalg
 
 from closefar import packed
-from closefar.certificate import Point, lower_bound
+from closefar.certificate import lower_bound
 from closefar.objective import Risk
+from closefar.problem import Point, Problem
 from closefar.solvers.cone_program import ConeProgram
 from closefar.solvers.loop import State
 from closefar.solvers.start import moment_start
@@ -21,7 +22,10 @@ __all__ = ["Newton"]
 _FREEZE_BELOW = 1e-5
 
 # Relative to the mean of the diagonal: enough that directions the data leave open do not amplify rounding.
-_DAMPING = 3e-5
+_DAMPING = 3e-4
+
+
+_MOST_IDLE_STEPS = 10
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ class _Memory:
     decrement: float
     damping: float  # added to the Hessian, relative to its mean diagonal
     program: ConeProgram | None
+    idle: int = 0  # steps in a row that gained next to nothing
 
 
 class Newton:
@@ -39,18 +44,16 @@ class Newton:
     With many rows the first steps are taken on an eighth of them.
     """
 
-    def __init__(self, risk: Risk, alpha: float, tol: float, rng: np.random.Generator) -> None:
-        self.risk = risk
-        self.alpha = alpha
+    def __init__(self, problem: Problem, tol: float, rng: np.random.Generator) -> None:
+        self.problem = problem
         self.tol = tol
         self.rng = rng
-        self.d = risk.n_directions
 
     def start(self) -> State:
         x = self._start_on_subsample()
         if x is None:
-            factor, threshold = moment_start(self.risk)
-            x = np.append(packed.pack(factor @ factor.T), threshold)
+            matrix, threshold = moment_start(self.problem)
+            x = np.append(packed.pack(matrix), threshold)
         return self._begin(x)
 
     def resume(self, state: State) -> State:
@@ -74,54 +77,54 @@ class Newton:
         program = last.program or self._model(point, last.damping)
         x = np.append(packed.pack(point.matrix), point.threshold)
         gradient = np.append(packed.pack(point.gradient), point.slope)
-        accuracy = max(1e-6 * last.decrement, 1e-14)
+        accuracy = max(1e-9 * last.decrement, 1e-15)
         splitting = program.solve(gradient - program.hessian @ x, last.splitting, accuracy)
         direction = program.project(splitting) - x
         decrement = max(-float(gradient @ direction + 0.5 * direction @ program.hessian @ direction), 0.0)
         new, length = self._search(point, x, direction, decrement)
         if new is None:
-            fresh = last.program is None
-            memory = replace(last, program=None, decrement=1.0)
-            return replace(state, memory=last if fresh else memory, stuck=fresh), program
-        damping = min(max(1e-3, 10.0 * last.damping), 10.0) if length < 0.1 else max(0.1 * last.damping, _DAMPING)
-        slow = last.program is not None and decrement > 0.1 * last.decrement
+            damping = last.damping if last.program is not None else max(1e-3, 100.0 * last.damping)
+            memory = replace(last, program=None, decrement=1.0, damping=damping)
+            return replace(state, memory=memory, stuck=damping > 1e6), program
+        slow = length == 1.0 and decrement > 0.1 * last.decrement
+        crawling = length == 1.0 and 0.4 * last.decrement < decrement < 1e-4
         keep = decrement < _FREEZE_BELOW and not slow
-        memory = _Memory(new, splitting, decrement, damping, program if keep else None)
-        return _state(new, state.bound, memory), program
+        idle = last.idle + 1 if point.objective - new.objective < 0.1 * self.tol else 0
+        damping = _damping(last.damping, length, crawling)
+        memory = _Memory(new, splitting, decrement, damping, program if keep else None, idle)
+        return replace(_state(new, state.bound, memory), stuck=idle >= _MOST_IDLE_STEPS), program
 
     def _begin(self, x: np.ndarray) -> State:
         point = self._evaluate(x)
         return _state(point, 0.0, _Memory(point, splitting=x, decrement=1.0, damping=_DAMPING, program=None))
 
     def _start_on_subsample(self) -> np.ndarray | None:
-        n = len(self.risk.rows) // 8
-        size = packed.packed_size(self.d)
+        risk = self.problem.risk
+        n = len(risk.rows) // 8
+        size = packed.packed_size(risk.n_directions)
         if n < 8 * size:
             return None
-        indices = np.sort(self.rng.choice(len(self.risk.rows), n, replace=False))
-        few = Risk(self.risk.rows.subsample(indices), self.risk.noise)
+        indices = np.sort(self.rng.choice(len(risk.rows), n, replace=False))
+        few = Risk(risk.rows.subsample(indices), risk.noise)
         if abs(float(np.sum(few.rows.signs * few.rows.weights))) > 1.0 - 1e-9:
             return None
-        scout = Newton(few, self.alpha, tol=0.0, rng=self.rng)
+        scout = Newton(replace(self.problem, risk=few), tol=0.0, rng=self.rng)
         state = scout.start()
         for _ in range(15):
-            state = scout.step(state)
+            state, _ = scout._advance(state)
             if state.stuck or state.least_margin > 0.0 or state.memory.decrement < 0.3 * size / n:
                 break
-        self.risk.n_passes += few.n_passes / 8.0
+        risk.n_passes += few.n_passes / 8.0
         return np.append(packed.pack(state.matrix), state.threshold)
 
     def _evaluate(self, x: np.ndarray) -> Point:
-        matrix = packed.unpack(x[:-1], self.d)
-        threshold = float(x[-1])
-        pointwise = self.risk.pointwise(self.risk.quadratic_forms_of(matrix), threshold, order=2)
-        return Point.at(self.risk, matrix, threshold, pointwise, self.alpha)
+        return self.problem.point(packed.unpack(x[:-1], self.problem.cone.size), float(x[-1]))
 
     def _model(self, point: Point, damping: float) -> ConeProgram:
-        hessian = self.risk.dense_hessian(point.pointwise.curvature)
-        mean = float(np.trace(hessian)) / len(hessian)
-        hessian[np.diag_indices(len(hessian))] += damping * mean + 1e-300
-        return ConeProgram(hessian, self.d)
+        hessian = self.problem.risk.dense_hessian(point.pointwise.curvature)
+        mean = max(float(np.trace(hessian)) / len(hessian), 1e-6)
+        hessian[np.diag_indices(len(hessian))] += damping * mean
+        return ConeProgram(hessian, self.problem.cone)
 
     def _search(
         self, point: Point, x: np.ndarray, direction: np.ndarray, decrement: float
@@ -140,11 +143,18 @@ class Newton:
             right = packed.pack(matrix)
             if threshold is None:
                 held = scipy.linalg.solve(program.hessian[:-1, :-1], right, assume_a="pos")
-                return packed.unpack(held, self.d), 0.0
+                return packed.unpack(held, len(matrix)), 0.0
             solution = scipy.linalg.solve(program.hessian, np.append(right, threshold), assume_a="pos")
-            return packed.unpack(solution[:-1], self.d), float(solution[-1])
+            return packed.unpack(solution[:-1], len(matrix)), float(solution[-1])
 
-        return max(state.bound, lower_bound(self.risk, state.memory.point, solve, self.tol))
+        return max(state.bound, lower_bound(state.memory.point, solve, self.tol))
+
+
+def _damping(last: float, length: float, crawling: bool) -> float:
+    """More after a short step; less, step by step, where full steps gain little (an optimum at infinity)."""
+    if length < 0.1:
+        return min(max(1e-3, 10.0 * last), 10.0)
+    return max(0.1 * last, 1e-14 if crawling and last <= _DAMPING else _DAMPING)
 
 
 def _state(point: Point, bound: float, memory: Any) -> State:

@@ -1,0 +1,37 @@
+"""The demo runs anywhere, learns the paper's metric back and says where its report is."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from closefar import demo
+
+
+def test_demo_prints_and_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    demo.main()
+    text = capsys.readouterr().out
+    values = {line[:38].strip(): line[38:].split() for line in text.splitlines()}
+    assert [float(value) for value in values["Eigenvalue 1 of M / tau"]] == pytest.approx([0.89 / 1.3] * 2, rel=0.05)
+    assert [float(value) for value in values["Share of wrong labels"]] == pytest.approx([0.1, 0.1], abs=0.01)
+    assert float(values["Relative spectral error of M / tau"][0]) < 0.1
+    assert float(values["Held-out accuracy, noisy labels"][0]) > 0.88
+    assert float(values["Held-out accuracy, true labels"][0]) > 0.98
+    assert "Wrote report.html" in text
+    assert [entry.name for entry in tmp_path.iterdir()] == ["report.html"]
+    assert "5,000 pairs" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_demo_without_jinja2_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    demo.main()
+    assert "pip install 'closefar[report]'" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []

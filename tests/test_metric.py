@@ -1,0 +1,451 @@
+"""Metric: its parts agree, it does not change, and it is the same in any units."""
+
+import copy
+import dataclasses
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.spatial.distance import mahalanobis
+
+import closefar as cf
+from closefar.noise import NOISES, Normal
+
+PLAIN = cf.Metric.from_factor(np.random.default_rng(5).standard_normal((5, 3)), 2.0, "normal")
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(11)
+
+
+@pytest.fixture(params=[1, 3, 5], ids="rank {}".format)
+def metric(request):
+    factor = np.random.default_rng(request.param).standard_normal((5, request.param))
+    return cf.Metric.from_factor(factor, 2.0, "normal")
+
+
+@pytest.fixture
+def measured_from_origin():
+    factor = np.random.default_rng(3).standard_normal((4, 2))
+    return cf.Metric.from_factor(factor, 1.5, "hypsecant", feature_names=list("abcd"), origin=[1.0, -2.0, 0.5, 10.0])
+
+
+# Parts
+
+
+def test_matrix_is_the_factor_squared(metric):
+    np.testing.assert_allclose(metric.matrix, metric.factor @ metric.factor.T, rtol=1e-14)
+    np.testing.assert_array_equal(metric.matrix, metric.matrix.T)
+
+
+def test_eigenvalues_are_those_of_the_matrix(metric):
+    assert metric.eigenvalues.shape == (5,)
+    expected = np.linalg.eigvalsh(metric.matrix)[::-1]
+    np.testing.assert_allclose(metric.eigenvalues, expected, rtol=1e-10, atol=1e-12)
+    assert np.all(np.diff(metric.eigenvalues) <= 0)
+
+
+def test_rank_is_the_rank_of_the_matrix(metric):
+    assert metric.rank == metric.factor.shape[1] == np.linalg.matrix_rank(metric.matrix)
+    assert np.count_nonzero(metric.eigenvalues) == metric.rank
+
+
+def test_factor_has_orthogonal_columns_longest_first(metric):
+    products = metric.factor.T @ metric.factor
+    np.testing.assert_allclose(products, np.diag(metric.eigenvalues[: metric.rank]), atol=1e-12)
+    largest = np.abs(metric.factor).argmax(axis=0)
+    assert np.all(metric.factor[largest, range(metric.rank)] > 0)
+
+
+def test_repr_says_what_it_is(measured_from_origin):
+    assert repr(measured_from_origin) == "Metric(4 features, rank 2, threshold 1.5, hypsecant noise)"
+
+
+# Distances
+
+
+def test_distance_is_that_of_scipy(metric, rng):
+    x, y = rng.standard_normal((2, 20, 5))
+    expected = [mahalanobis(left, right, metric.matrix) for left, right in zip(x, y, strict=True)]
+    np.testing.assert_allclose(metric.distance(x, y), expected, rtol=1e-12)
+    assert metric.distance(x[0], y[0]) == pytest.approx(expected[0], rel=1e-12)
+    assert np.ndim(metric.distance(x[0], y[0])) == 0
+
+
+def test_distance_is_a_pseudometric(metric, rng):
+    x, y, z = rng.standard_normal((3, 50, 5))
+    np.testing.assert_array_equal(metric.distance(x, x), np.zeros(50))
+    np.testing.assert_array_equal(metric.distance(x, y), metric.distance(y, x))
+    assert np.all(metric.distance(x, z) <= (metric.distance(x, y) + metric.distance(y, z)) * (1 + 1e-12))
+
+
+def test_distance_from_one_point_to_many(metric, rng):
+    x, y = rng.standard_normal((7, 5)), rng.standard_normal(5)
+    np.testing.assert_allclose(metric.distance(x, y), [metric.distance(row, y) for row in x], rtol=1e-14)
+
+
+def test_squared_distance_of_one_and_of_many(metric, rng):
+    z = rng.standard_normal((20, 5))
+    expected = np.einsum("ni,ij,nj->n", z, metric.matrix, z)
+    np.testing.assert_allclose(metric.squared_distance(z), expected, rtol=1e-12)
+    np.testing.assert_allclose([metric.squared_distance(row) for row in z], expected, rtol=1e-12)
+    assert np.ndim(metric.squared_distance(z[0])) == 0
+    np.testing.assert_allclose(metric.squared_distance(z), metric.distance(z, np.zeros(5)) ** 2, rtol=1e-12)
+
+
+def test_squared_distance_of_more_rows_than_a_block(metric, rng):
+    z = rng.standard_normal((250_000, 5))
+    squared = metric.squared_distance(z)
+    assert squared.shape == (250_000,)
+    for where in (slice(0, 10), slice(104_800, 104_900), slice(-10, None)):
+        np.testing.assert_allclose(squared[where], metric.distance(z[where], np.zeros(5)) ** 2, rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["squared_distance", "margin", "probability_far"])
+def test_no_rows_give_no_numbers(method):
+    assert getattr(PLAIN, method)(np.empty((0, 5))).shape == (0,)
+    assert PLAIN.distance(np.empty((0, 5)), np.empty((0, 5))).shape == (0,)
+
+
+def test_integers_lists_and_frames_are_taken(metric):
+    rows = [[1, 0, 2, -1, 3], [0, 1, 1, 1, 0]]
+    expected = metric.squared_distance(np.array(rows, dtype=np.float64))
+    for given in (rows, np.array(rows, dtype=np.int8), np.array(rows, dtype=np.float32), pd.DataFrame(rows)):
+        np.testing.assert_allclose(metric.squared_distance(given), expected, rtol=1e-12)
+
+
+def test_unsigned_integers_do_not_wrap(metric):
+    x, y = np.array([1, 2, 3, 4, 5], dtype=np.uint8), np.array([9, 8, 7, 6, 5], dtype=np.uint8)
+    assert metric.distance(x, y) == pytest.approx(metric.distance(x.astype(float), y.astype(float)), rel=1e-14)
+
+
+def test_margin_is_the_squared_distance_over_the_threshold(metric, rng):
+    z = rng.standard_normal((20, 5))
+    np.testing.assert_array_equal(metric.margin(z), metric.squared_distance(z) - 2.0)
+
+
+@pytest.mark.parametrize("noise", sorted(NOISES))
+def test_probability_far_is_the_cdf_of_the_margin(noise, rng):
+    metric = cf.Metric(np.diag([2.0, 1.0]), 2.0, noise)
+    z = rng.standard_normal((20, 2))
+    probability = metric.probability_far(z)
+    np.testing.assert_array_equal(probability, NOISES[noise].cdf(metric.squared_distance(z) - 2.0))
+    assert np.all((probability > 0.5) == (metric.margin(z) > 0))
+    assert metric.probability_far(z[0]) == pytest.approx(probability[0], rel=1e-14)
+    assert metric.probability_far([1.0, 0.0]) > 0.5 > metric.probability_far([0.0, 1.0])
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (2, 2, 5), ()])
+@pytest.mark.parametrize("method", ["squared_distance", "margin", "probability_far"])
+def test_wrong_shapes_are_named(method, shape):
+    with pytest.raises(ValueError, match=r"metric's 5 columns; got shape \(") as error:
+        getattr(PLAIN, method)(np.zeros(shape))
+    assert str(shape) in str(error.value)
+
+
+def test_distance_of_wrong_shapes_is_named():
+    with pytest.raises(ValueError, match=r"metric's 5 columns; got shape \(2, 4\)"):
+        PLAIN.distance(np.zeros((2, 4)), np.zeros((2, 4)))
+
+
+# Origin
+
+
+def test_single_points_are_measured_from_the_origin(measured_from_origin, rng):
+    points = rng.standard_normal((6, 4))
+    expected = measured_from_origin.distance(points, measured_from_origin.origin) ** 2
+    np.testing.assert_allclose(measured_from_origin.squared_distance(points), expected, rtol=1e-12)
+    assert measured_from_origin.squared_distance(measured_from_origin.origin) == 0.0
+
+
+def test_distance_between_points_has_no_origin(measured_from_origin, rng):
+    x, y = rng.standard_normal((2, 6, 4))
+    without = dataclasses.replace(measured_from_origin, origin=None)
+    np.testing.assert_array_equal(measured_from_origin.distance(x, y), without.distance(x, y))
+
+
+def test_truncation_keeps_names_origin_threshold_and_noise(measured_from_origin):
+    short = measured_from_origin.truncate(1)
+    np.testing.assert_array_equal(short.origin, measured_from_origin.origin)
+    assert (short.threshold, short.noise, short.feature_names) == (1.5, NOISES["hypsecant"], tuple("abcd"))
+
+
+# Truncation
+
+
+def test_truncation_keeps_the_largest_eigenvalues(metric):
+    for k in range(metric.rank + 1):
+        short = metric.truncate(k)
+        assert short.rank == k
+        np.testing.assert_array_equal(short.eigenvalues[:k], metric.eigenvalues[:k])
+        np.testing.assert_array_equal(short.eigenvalues[k:], np.zeros(5 - k))
+        values, vectors = np.linalg.eigh(metric.matrix)
+        best = (vectors[:, 5 - k :] * values[5 - k :]) @ vectors[:, 5 - k :].T
+        np.testing.assert_allclose(short.matrix, best, atol=1e-12)
+
+
+def test_truncation_to_the_rank_or_more_changes_nothing(metric):
+    assert metric.truncate(metric.rank) == metric
+    assert metric.truncate(5) == metric
+
+
+def test_truncation_to_nothing_calls_everything_close(metric):
+    nothing = metric.truncate(0)
+    np.testing.assert_array_equal(nothing.margin(np.ones((3, 5))), [-2.0] * 3)
+
+
+@pytest.mark.parametrize("k", [-1, 6, 1.5])
+def test_bad_truncation_is_named(k):
+    with pytest.raises(ValueError, match=rf"k must be .*got {k}"):
+        PLAIN.truncate(k)
+
+
+# Units
+
+
+def test_column_factors_leave_probabilities_alone(metric, rng):
+    z, units = rng.standard_normal((20, 5)), np.array([1e9, -2.0, 1.0, 1e-6, 0.3])
+    changed = metric.change_units(units)
+    np.testing.assert_allclose(changed.probability_far(z * units), metric.probability_far(z), rtol=1e-9)
+    np.testing.assert_allclose(changed.matrix, metric.matrix / np.outer(units, units), rtol=1e-9)
+    assert (changed.threshold, changed.rank) == (metric.threshold, metric.rank)
+
+
+def test_matrix_units_leave_probabilities_alone(metric, rng):
+    z, units = rng.standard_normal((20, 5)), rng.standard_normal((5, 5))
+    changed = metric.change_units(units)
+    np.testing.assert_allclose(changed.probability_far(z @ units.T), metric.probability_far(z), rtol=1e-9)
+    inverse = np.linalg.inv(units)
+    np.testing.assert_allclose(changed.matrix, inverse.T @ metric.matrix @ inverse, rtol=1e-8, atol=1e-10)
+
+
+def test_diagonal_matrix_is_the_same_as_its_factors(metric):
+    units = np.array([0.1, 2.0, 3.0, 4.0, 50.0])
+    by_factors, by_matrix = metric.change_units(units), metric.change_units(np.diag(units))
+    np.testing.assert_allclose(by_matrix.matrix, by_factors.matrix, rtol=1e-10)
+
+
+def test_change_units_and_back(metric, rng):
+    units = rng.standard_normal((5, 5))
+    back = metric.change_units(units).change_units(np.linalg.inv(units))
+    np.testing.assert_allclose(back.matrix, metric.matrix, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("as_matrix", [False, True])
+def test_origin_moves_with_the_units(measured_from_origin, rng, as_matrix):
+    factors = np.array([2.0, -0.5, 1e3, 1e-3])
+    units = np.diag(factors) @ np.linalg.qr(rng.standard_normal((4, 4)))[0] if as_matrix else factors
+    points = rng.standard_normal((10, 4))
+    moved = points @ units.T if as_matrix else points * units
+    changed = measured_from_origin.change_units(units)
+    np.testing.assert_allclose(
+        changed.probability_far(moved), measured_from_origin.probability_far(points), rtol=1e-9, atol=1e-300
+    )
+    assert changed.feature_names == measured_from_origin.feature_names
+
+
+@pytest.mark.parametrize(
+    ("units", "rule"),
+    [
+        ([1.0, 0.0, 1.0, 1.0, 1.0], "finite and not zero"),
+        ([1.0, np.nan, 1.0, 1.0, 1.0], "finite and not zero"),
+        ([1.0, np.inf, 1.0, 1.0, 1.0], "finite and not zero"),
+        ([1.0, 2.0], r"got shape \(2,\)"),
+        (3.0, r"got shape \(\)"),
+        (np.ones((5, 4)), r"got shape \(5, 4\)"),
+        (np.ones((5, 5)), "units must be"),
+        (np.full((5, 5), np.nan), "units must be"),
+    ],
+    ids=["zero", "nan", "inf", "short", "scalar", "rectangle", "singular matrix", "nan matrix"],
+)
+def test_bad_units_are_named(units, rule):
+    with pytest.raises(ValueError, match=rule):
+        PLAIN.change_units(units)
+
+
+# Building
+
+
+def test_from_matrix_gives_that_matrix(rng):
+    root = rng.standard_normal((4, 4))
+    metric = cf.Metric.from_matrix(root @ root.T, 0.5, "laplace", feature_names="abcd", origin=np.ones(4))
+    np.testing.assert_allclose(metric.matrix, root @ root.T, rtol=1e-10, atol=1e-12)
+    assert metric.rank == 4
+    assert (metric.threshold, metric.noise, metric.feature_names) == (0.5, NOISES["laplace"], tuple("abcd"))
+    np.testing.assert_array_equal(metric.origin, np.ones(4))
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1.0, 1e20])
+def test_from_matrix_finds_the_rank_in_any_units(rng, scale):
+    root = rng.standard_normal((5, 2))
+    metric = cf.Metric.from_matrix(scale * root @ root.T, 1.0)
+    assert metric.rank == 2
+    np.testing.assert_allclose(metric.matrix, scale * root @ root.T, rtol=1e-10, atol=1e-13 * scale)
+
+
+def test_from_matrix_of_columns_in_far_apart_units():
+    matrix = np.diag([1e9, 1.0, 1e-9]) @ np.array([[2.0, 1, 0], [1, 2, 1], [0, 1, 2]]) @ np.diag([1e9, 1.0, 1e-9])
+    metric = cf.Metric.from_matrix(matrix, 1.0)
+    assert metric.rank == 3
+    assert metric.squared_distance([0.0, 0.0, 1e9]) == pytest.approx(2.0, rel=1e-6)
+    np.testing.assert_allclose(metric.matrix, matrix, rtol=1e-6)
+
+
+def test_from_zero_matrix():
+    metric = cf.Metric.from_matrix(np.zeros((3, 3)), 1.0)
+    assert metric.rank == 0
+    np.testing.assert_array_equal(metric.matrix, np.zeros((3, 3)))
+    np.testing.assert_array_equal(metric.squared_distance(np.ones((2, 3))), [0.0, 0.0])
+
+
+@pytest.mark.parametrize("shape", [(4, 2), (4, 4), (2, 5)])
+def test_from_factor_keeps_the_matrix(rng, shape):
+    factor = rng.standard_normal(shape)
+    metric = cf.Metric.from_factor(factor, 1.0)
+    np.testing.assert_allclose(metric.matrix, factor @ factor.T, rtol=1e-10, atol=1e-12)
+    assert metric.rank == min(shape)
+
+
+def test_from_factor_does_not_depend_on_the_rotation(rng):
+    factor, rotation = rng.standard_normal((4, 3)), np.linalg.qr(rng.standard_normal((3, 3)))[0]
+    first, second = cf.Metric.from_factor(factor, 1.0), cf.Metric.from_factor(factor @ rotation, 1.0)
+    np.testing.assert_allclose(first.factor, second.factor, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "factor",
+    [[[1.0, 1.0], [1.0, 1.0]], [[1.0, 0.0], [2.0, 0.0]], [[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [0.0, 0.0, 0.0]]],
+    ids=["equal columns", "zero column", "multiples"],
+)
+def test_from_factor_drops_directions_of_no_length(factor):
+    metric = cf.Metric.from_factor(factor, 1.0)
+    assert metric.rank == np.linalg.matrix_rank(metric.matrix) == 1
+
+
+def test_from_factor_of_columns_in_far_apart_units():
+    factor = np.array([[1e9, 2e9], [1e-6, -3e-6]])
+    metric = cf.Metric.from_factor(factor, 1.0)
+    np.testing.assert_allclose(metric.matrix, factor @ factor.T, rtol=1e-9)
+
+
+def test_plain_lists_become_a_metric():
+    metric = cf.Metric([[1, 0], [0, 1], [0, 0]], 1, "normal", ["a", "b", "c"], [0, 0, 1])
+    assert metric.factor.dtype == metric.origin.dtype == np.float64
+    assert isinstance(metric.threshold, float)
+    assert metric.noise == Normal()
+    assert metric.feature_names == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        ({"factor": [1.0, 2.0]}, r"factor must be .*got shape \(2,\)"),
+        ({"factor": [[np.nan]]}, "factor must be .*finite"),
+        ({"factor": [[1.0, 1.0], [1.0, 2.0]]}, "orthogonal columns, longest first; use Metric.from_factor"),
+        ({"factor": [[1.0, 0.0], [0.0, 2.0]]}, "orthogonal columns, longest first; use Metric.from_factor"),
+        ({"threshold": np.nan}, "threshold must be a finite number; got nan"),
+        ({"threshold": np.inf}, "threshold must be a finite number; got inf"),
+        ({"noise": "cauchy"}, "noise must be one of .*got 'cauchy'"),
+        ({"feature_names": ["a"]}, "one feature name a row of factor; got 1 for 2"),
+        ({"origin": [1.0]}, r"origin must be 2 finite numbers; got shape \(1,\)"),
+        ({"origin": [1.0, np.nan]}, "origin must be 2 finite numbers"),
+    ],
+    ids=str,
+)
+def test_bad_parts_are_named(arguments, rule):
+    with pytest.raises(ValueError, match=rule):
+        cf.Metric(**{"factor": np.eye(2), "threshold": 1.0, **arguments})
+
+
+@pytest.mark.parametrize(
+    "factor", [[1.0, 2.0], [[np.nan, 1.0]], [[np.inf, 1.0], [0.0, 1.0]]], ids=["one axis", "nan", "inf"]
+)
+def test_from_bad_factor_is_named(factor):
+    with pytest.raises(ValueError, match="factor must be a d x k array of finite numbers"):
+        cf.Metric.from_factor(factor, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "rule"),
+    [
+        (np.ones((2, 3)), r"square and symmetric; got shape \(2, 3\)"),
+        (np.ones(4), r"square and symmetric; got shape \(4,\)"),
+        ([[1.0, 2.0], [0.0, 1.0]], "square and symmetric"),
+        ([[1e-10, 5e-11], [0.0, 1e-10]], "square and symmetric"),
+        ([[1.0, 0.0], [0.0, -0.5]], "positive semidefinite; its least eigenvalue is -0.5"),
+        (-np.eye(2), "positive semidefinite; its least eigenvalue is -1"),
+        ([[np.nan, 0.0], [0.0, 1.0]], "finite"),
+        ([[np.inf, 0.0], [0.0, 1.0]], "finite"),
+    ],
+    ids=["rectangle", "one axis", "asymmetric", "asymmetric and small", "indefinite", "negative", "nan", "inf"],
+)
+def test_from_bad_matrix_is_named(matrix, rule):
+    with pytest.raises(ValueError, match=rule):
+        cf.Metric.from_matrix(matrix, 1.0)
+
+
+# Immutable
+
+
+@pytest.mark.parametrize("name", ["factor", "threshold", "noise", "feature_names", "origin", "matrix", "new"])
+def test_attributes_are_frozen(measured_from_origin, name):
+    with pytest.raises((dataclasses.FrozenInstanceError, AttributeError)):
+        setattr(measured_from_origin, name, 1.0)
+
+
+@pytest.mark.parametrize("name", ["factor", "origin"])
+@pytest.mark.parametrize(
+    "duplicate",
+    [lambda metric: metric, copy.copy, copy.deepcopy, lambda metric: pickle.loads(pickle.dumps(metric))],
+    ids=["itself", "copy", "deep copy", "pickled"],
+)
+def test_arrays_are_read_only(measured_from_origin, name, duplicate):
+    metric = duplicate(measured_from_origin)
+    assert metric == measured_from_origin
+    with pytest.raises(ValueError, match="read-only"):
+        getattr(metric, name)[0] = 7.0
+
+
+def test_arrays_are_copies_of_what_was_given():
+    factor, origin = np.eye(2), np.zeros(2)
+    metric = cf.Metric(factor, 1.0, origin=origin)
+    factor[0, 0] = origin[0] = 5.0
+    assert metric == cf.Metric(np.eye(2), 1.0, origin=np.zeros(2))
+
+
+def test_changing_a_result_does_not_change_the_metric(metric):
+    metric.matrix[:] = 0.0
+    metric.eigenvalues[:] = 0.0
+    assert np.all(np.diag(metric.matrix) > 0)
+    assert metric.eigenvalues[0] > 0
+
+
+def test_equality_compares_every_part():
+    parts = {
+        "factor": np.eye(2),
+        "threshold": 1.0,
+        "noise": "normal",
+        "feature_names": ("a", "b"),
+        "origin": np.ones(2),
+    }
+    others = {
+        "factor": 2 * np.eye(2),
+        "threshold": 2.0,
+        "noise": "laplace",
+        "feature_names": ("a", "c"),
+        "origin": np.zeros(2),
+    }
+    metric = cf.Metric(**parts)
+    assert metric == cf.Metric(**parts)
+    for name, other in others.items():
+        assert metric != cf.Metric(**{**parts, name: other}), name
+    assert metric != cf.Metric(**{**parts, "origin": None})
+    assert metric != cf.Metric(**{**parts, "feature_names": None})
+    assert metric != "metric"
+
+
+def test_metric_is_not_hashable(metric):
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(metric)
