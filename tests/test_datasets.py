@@ -178,7 +178,7 @@ def test_odd_number_of_pairs_with_few_wrong_labels(n_pairs, share):
         ({"rank": 4}, "rank must be from 1 to n_features = 3; got 4"),
         ({"rank": 2.5}, "rank must be .*got 2.5"),
         ({"rank": 2, "metric_eigenvalues": [1, 2, 3]}, "metric_eigenvalues must be 2 numbers; got 3"),
-        ({"metric_eigenvalues": []}, "metric_eigenvalues must be at most n_features = 3 numbers >= 0"),
+        ({"metric_eigenvalues": []}, "metric_eigenvalues must be at most n_features = 3 finite numbers >= 0"),
         ({"metric_eigenvalues": [1, 2, 3, 4]}, "metric_eigenvalues must be at most n_features = 3"),
         ({"metric_eigenvalues": [1, -2]}, r"metric_eigenvalues must be .*>= 0; got \[1, -2\]"),
         ({"metric_eigenvalues": [[1, 2]]}, "metric_eigenvalues must be"),

@@ -249,9 +249,9 @@ def test_origin_moves_with_the_units(measured_from_origin, rng, as_matrix):
 @pytest.mark.parametrize(
     ("units", "rule"),
     [
-        ([1.0, 0.0, 1.0, 1.0, 1.0], "finite and not zero"),
-        ([1.0, np.nan, 1.0, 1.0, 1.0], "finite and not zero"),
-        ([1.0, np.inf, 1.0, 1.0, 1.0], "finite and not zero"),
+        ([1.0, 0.0, 1.0, 1.0, 1.0], "must be finite, and factors not zero"),
+        ([1.0, np.nan, 1.0, 1.0, 1.0], "must be finite, and factors not zero"),
+        ([1.0, np.inf, 1.0, 1.0, 1.0], "must be finite, and factors not zero"),
         ([1.0, 2.0], r"got shape \(2,\)"),
         (3.0, r"got shape \(\)"),
         (np.ones((5, 4)), r"got shape \(5, 4\)"),
@@ -290,7 +290,8 @@ def test_from_matrix_of_columns_in_far_apart_units():
     metric = cf.Metric.from_matrix(matrix, 1.0)
     assert metric.rank == 3
     assert metric.squared_distance([0.0, 0.0, 1e9]) == pytest.approx(2.0, rel=1e-6)
-    np.testing.assert_allclose(metric.matrix, matrix, rtol=1e-6)
+    size = np.sqrt(np.diag(matrix))
+    np.testing.assert_allclose(metric.matrix / np.outer(size, size), matrix / np.outer(size, size), atol=1e-12)
 
 
 def test_from_zero_matrix():
@@ -370,12 +371,12 @@ def test_from_bad_factor_is_named(factor):
 @pytest.mark.parametrize(
     ("matrix", "rule"),
     [
-        (np.ones((2, 3)), r"square and symmetric; got shape \(2, 3\)"),
-        (np.ones(4), r"square and symmetric; got shape \(4,\)"),
-        ([[1.0, 2.0], [0.0, 1.0]], "square and symmetric"),
-        ([[1e-10, 5e-11], [0.0, 1e-10]], "square and symmetric"),
-        ([[1.0, 0.0], [0.0, -0.5]], "positive semidefinite; its least eigenvalue is -0.5"),
-        (-np.eye(2), "positive semidefinite; its least eigenvalue is -1"),
+        (np.ones((2, 3)), r"square, symmetric and finite; got shape \(2, 3\)"),
+        (np.ones(4), r"square, symmetric and finite; got shape \(4,\)"),
+        ([[1.0, 2.0], [0.0, 1.0]], "square, symmetric and finite"),
+        ([[1e-10, 5e-11], [0.0, 1e-10]], "square, symmetric and finite"),
+        ([[1.0, 0.0], [0.0, -0.5]], "positive semidefinite; with its diagonal scaled to one it has the eigenvalue -1"),
+        (-np.eye(2), "positive semidefinite; with its diagonal scaled to one it has the eigenvalue -1"),
         ([[np.nan, 0.0], [0.0, 1.0]], "finite"),
         ([[np.inf, 0.0], [0.0, 1.0]], "finite"),
     ],

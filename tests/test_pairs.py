@@ -59,7 +59,7 @@ def fitted():
         (spoiled(PAIRS, np.inf, (3, 1, 0)), "pairs contains infinity"),
         (DIFFERENCES[:, 0], "Expected 2D array, got 1D array"),
         (np.float64(3.0), "Expected 2D array, got scalar array"),
-        (PAIRS[..., None], "dim 4"),
+        (PAIRS[..., None], "got 4 axes"),
         (np.zeros((N, 3, D)), r"pairs must have shape \(n, 2, d\).*got \(300, 3, 4\).*numpy.stack"),
         (np.zeros((N, 1, D)), r"pairs must have shape \(n, 2, d\).*got \(300, 1, 4\)"),
         (np.zeros((N, 2, 0)), r"got \(300, 2, 0\)"),
@@ -349,7 +349,7 @@ def test_far_label_flips_the_classes():
 
 
 def test_other_words_warn_which_one_is_far(expected):
-    with pytest.warns(UserWarning, match=r"taking .*yes.* as far because it sorts last. Set far_label"):
+    with pytest.warns(UserWarning, match=r"'no' and 'yes': the last one is taken as far. Set far_label"):
         model = learner().fit(DIFFERENCES, np.where(LABELS == 1, "yes", "no"))
     assert_same(model.decision_function(DIFFERENCES), expected)
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, confusion_matrix
 
 import closefar as cf
@@ -133,13 +134,22 @@ def test_spectrum_and_directions_are_the_metrics(fitted: Any) -> None:
 
 def test_zero_metric_and_zero_threshold_have_no_ratio(tmp_path: Path) -> None:
     pairs, labels, held_out, held_labels = _split()
-    learner = cf.LinearMetricLearner(alpha=1e3).fit(pairs, labels)
+    learner = cf.LinearMetricLearner().fit(pairs, labels)
     learner.metric_ = cf.Metric(np.zeros((4, 0)), threshold=0.0)
     facts = summarize(learner, held_out, held_labels)
     assert [row["over_threshold"] for row in facts["eigenvalues"]] == [None] * 4
     assert facts["directions"] == []
     write_report(learner, held_out, held_labels, tmp_path / "report.html")
     assert "M is zero" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_separable_labels_give_no_estimate_of_wrong_ones(tmp_path: Path) -> None:
+    pairs, labels, held_out, held_labels = _split(2, noise=None)
+    with pytest.warns(ConvergenceWarning, match="separable"):
+        learner = cf.LinearMetricLearner().fit(pairs[:20], labels[:20])
+    assert "can't be told" in summarize(learner, held_out, held_labels)["sentence"]
+    write_report(learner, held_out, held_labels, tmp_path / "report.html")
+    assert "<dd>unknown</dd>" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_page_shows_the_facts_and_asks_for_nothing(fitted: Any, page: str) -> None:
@@ -162,7 +172,7 @@ def test_page_shows_the_facts_and_asks_for_nothing(fitted: Any, page: str) -> No
 
 def test_long_spectra_are_cut(tmp_path: Path) -> None:
     pairs, labels, held_out, held_labels = _split(30)
-    learner = cf.LinearMetricLearner().fit(pairs, labels)
+    learner = cf.LinearMetricLearner(alpha=0.1).fit(pairs, labels)
     learner.metric_ = cf.Metric.from_matrix(np.diag(np.arange(1.0, 31.0)), threshold=1.0)
     write_report(learner, held_out, held_labels, tmp_path / "report.html")
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -227,7 +237,7 @@ def test_replaces_an_existing_file_whole(fitted: Any, tmp_path: Path) -> None:
 
 
 def test_missing_folder_is_a_sentence(fitted: Any, tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="Give a file in a folder that exists"):
+    with pytest.raises(OSError, match="Check that the folder exists"):
         write_report(*fitted, tmp_path / "nowhere" / "report.html")
 
 

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from closefar.arrays import FloatArray
 from closefar.problem import Point
 
 __all__ = ["Certificate", "lower_bound", "proven_bound"]
 
-HessianSolve = Callable[[np.ndarray, float | None, float], tuple[np.ndarray, float]]
+HessianSolve = Callable[[FloatArray, float | None, float], tuple[FloatArray, float]]
 
 # Where no strictly feasible dual point exists (free parameters, or a direction of M that only shifts tau), a
 # gradient that is feasible to rounding still bounds the loss of everything within this multiple of the solution.
@@ -85,7 +86,7 @@ def lower_bound(point: Point, solve: HessianSolve, target: float) -> float:
     """
     problem, cone = point.problem, point.problem.cone
     bound = max(0.0, proven_bound(point))
-    inside = target / (2.0 * max(cone.trace(point.matrix), 1e-12))
+    inside = target / (2.0 * max(cone.trace(point.matrix), 1.0))
     goal = _slack(point) + inside * cone.identity
     residual = _ROUNDING if cone.has_constant else 0.9 * inside
     violation = np.inf
@@ -102,10 +103,10 @@ def lower_bound(point: Point, solve: HessianSolve, target: float) -> float:
     return bound
 
 
-def _slack(point: Point) -> np.ndarray:
+def _slack(point: Point) -> FloatArray:
     """The positive part of the gradient on the null space of M."""
     values, vectors = point.problem.cone.eigen(point.matrix)
     null = vectors[:, values <= 1e-9 * max(values[-1], 0.0)]
     slack, turn = np.linalg.eigh(null.T @ point.gradient @ null)
-    root = (null @ turn) * np.sqrt(np.maximum(slack, 0.0))
+    root: FloatArray = (null @ turn) * np.sqrt(np.maximum(slack, 0.0))
     return root @ root.T

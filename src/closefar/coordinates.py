@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from closefar.arrays import FloatArray
+
 __all__ = ["Coordinates", "find_coordinates"]
 
-Block = tuple[slice, np.ndarray]
+Block = tuple[slice, FloatArray]
 
 # The Gram matrix squares the condition number: below this smallest eigenvalue (of scaled columns) use QR.
 _GRAM_IS_SAFE = 1e-7
@@ -28,8 +30,8 @@ class Coordinates:
     otherwise it is None.
     """
 
-    transform: np.ndarray
-    offset: np.ndarray | None
+    transform: FloatArray
+    offset: FloatArray | None
 
     @property
     def has_constant(self) -> bool:
@@ -40,7 +42,7 @@ class Coordinates:
         """Length of w; directions of z that do not vary are not among its entries."""
         return int(self.transform.shape[1]) + int(self.has_constant)
 
-    def apply(self, rows: np.ndarray) -> np.ndarray:
+    def apply(self, rows: FloatArray) -> FloatArray:
         """Map rows to columns of coordinates."""
         if self.offset is None:
             return self.transform.T @ rows.T
@@ -49,7 +51,7 @@ class Coordinates:
         mapped[:-1] += self.offset[:, None]
         return mapped
 
-    def to_units(self, factor: np.ndarray) -> np.ndarray:
+    def to_units(self, factor: FloatArray) -> FloatArray:
         """Map a factor back to the user's units; with a learned origin, for (z, 1)."""
         if self.offset is None:
             return self.transform @ factor
@@ -57,17 +59,19 @@ class Coordinates:
 
 
 def find_coordinates(
-    blocks: Callable[[], Iterator[Block]], weights: np.ndarray, *, with_constant: bool = False
+    blocks: Callable[[], Iterator[Block]], weights: FloatArray, *, with_constant: bool = False
 ) -> Coordinates:
     """Find coordinates whose weighted second moment is the identity.
 
     `blocks` starts a pass over the rows; `weights` sum to one.  Directions that do not
     vary, to rounding, are dropped.
     """
-    centre = sum(weights[where] @ rows for where, rows in blocks()) if with_constant else np.float64(0.0)
+    centre = np.zeros(1)
+    if with_constant:
+        centre = np.sum([weights[where] @ rows for where, rows in blocks()], axis=0)
     scale = _scales(blocks, centre)
 
-    def scaled_blocks() -> Iterator[np.ndarray]:
+    def scaled_blocks() -> Iterator[FloatArray]:
         for where, rows in blocks():
             scaled = (rows - centre) / scale if with_constant else rows / scale
             scaled *= np.sqrt(weights[where])[:, None]
@@ -82,21 +86,21 @@ def find_coordinates(
     else:
         triangle = np.empty((0, len(scale)))
         for rows in scaled_blocks():
-            triangle = np.linalg.qr(np.vstack([triangle, rows]), mode="r")
+            triangle = np.asarray(np.linalg.qr(np.vstack([triangle, rows]), mode="r"))
         spread, directions = _singular_directions(triangle / length)
     keep = spread > 1e-12 * np.sqrt(len(scale)) * spread.max(initial=0.0)
     transform = directions[:, keep] / spread[keep] / (scale * length)[:, None]
     return Coordinates(transform, -(centre @ transform) if with_constant else None)
 
 
-def _scales(blocks: Callable[[], Iterator[Block]], centre: np.ndarray) -> np.ndarray:
+def _scales(blocks: Callable[[], Iterator[Block]], centre: FloatArray) -> FloatArray:
     """The largest entry of each centred column; infinite where it is rounding of a constant."""
     largest = np.max([np.max(np.abs(rows - centre), axis=0) for _, rows in blocks()], axis=0)
     constant = largest <= 1e-13 * np.abs(centre)
     return np.where(constant, np.inf, largest)
 
 
-def _singular_directions(triangle: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _singular_directions(triangle: FloatArray) -> tuple[FloatArray, FloatArray]:
     _, spread, directions = np.linalg.svd(triangle, full_matrices=True)
     missing = directions.shape[0] - len(spread)
     return np.append(spread, np.zeros(missing)), directions.T

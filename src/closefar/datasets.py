@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import brentq
 from sklearn.utils import check_random_state
 
+from closefar.arrays import FloatArray
 from closefar.metric import Metric
 from closefar.noise import NOISES, Noise, get_noise
 
 __all__ = ["LabelledPairs", "make_pairs", "pairs_from_points", "solve_noise_scale"]
 
-Relation = Callable[[np.ndarray, np.ndarray], Any]
+Relation = Callable[[FloatArray, FloatArray], Any]
 
 
 class LabelledPairs(NamedTuple):
     """Pairs of points with the labels that a learner sees and those that are right."""
 
-    pairs: np.ndarray
-    labels: np.ndarray
-    true_labels: np.ndarray
+    pairs: FloatArray
+    labels: NDArray[np.int64]
+    true_labels: NDArray[np.int64]
     metric: Metric
 
 
@@ -78,9 +81,13 @@ def make_pairs(
     >>> data.pairs.shape, data.metric.rank
     ((1000, 2, 3), 3)
     """
-    random = check_random_state(random_state)
-    rng = np.random.default_rng(random.randint(2**31))
-    model = get_noise(noise) if noise not in (None, "flips") else None
+    for name, value in (("n_pairs", n_pairs), ("n_features", n_features), ("rank", rank or 1)):
+        if not (isinstance(value, numbers.Integral) and value >= 1):
+            raise ValueError(f"{name} must be a whole number >= 1; got {value!r}.")
+    if threshold is not None and not np.isfinite(threshold):
+        raise ValueError(f"threshold must be a finite number; got {threshold!r}.")
+    rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
+    model = None if noise is None or noise == "flips" else get_noise(noise)
     _check_noise_level(noise, noise_scale, wrong_share)
     covariance = _eigenvalues("covariance_eigenvalues", covariance_eigenvalues, n_features, n_features, rng)
     if np.any(covariance <= 0):
@@ -92,7 +99,7 @@ def make_pairs(
     forms = np.sum(((pairs[:, 0] - pairs[:, 1]) @ directions) ** 2, axis=1)
     threshold = float(np.median(forms)) if threshold is None else float(threshold)
     truth = np.where(forms >= threshold, 1, -1)
-    share = 0.1 if wrong_share is None and noise_scale is None else wrong_share
+    share = 0.1 if wrong_share is None else float(wrong_share)
     if noise is None:
         labels = truth.copy()
     elif model is None:
@@ -104,16 +111,24 @@ def make_pairs(
 
 
 def solve_noise_scale(margins: Any, noise: str | Noise, wrong_share: float) -> float:
-    """Return the scale at which noise turns over `wrong_share` of labels with these margins, in expectation."""
+    """Return the scale at which noise turns over `wrong_share` of labels with these margins, in expectation.
+
+    Margins of zero have no right side and do not count.
+    """
     model = get_noise(noise)
     size = np.abs(np.asarray(margins, dtype=np.float64))
+    size = size[size != 0]
+    if not 0 <= wrong_share < 0.5:
+        raise ValueError(f"wrong_share must be at least 0 and below 0.5; got {wrong_share!r}.")
+    if len(size) == 0 or not np.all(np.isfinite(size)):
+        raise ValueError("margins must be finite and not all zero.")
     if wrong_share == 0.0:
         return 0.0
 
     def excess(log_scale: float) -> float:
         return float(np.mean(model.cdf(-size / np.exp(log_scale)))) - wrong_share
 
-    middle = np.log(np.median(size[size > 0]))
+    middle = np.log(np.median(size))
     return float(np.exp(brentq(excess, middle - 60.0, middle + 60.0, xtol=1e-12)))
 
 
@@ -124,7 +139,7 @@ def pairs_from_points(
     *,
     random_state: Any = None,
     return_indices: bool = False,
-) -> tuple[np.ndarray, ...]:
+) -> tuple[NDArray[Any], ...]:
     """Make labelled pairs from points.
 
     Parameters
@@ -154,15 +169,17 @@ def pairs_from_points(
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
     if n_pairs is None:
         indices = rng.permutation(n)[: n // 2 * 2].reshape(-1, 2)
-    elif n_pairs >= 1:
+    elif isinstance(n_pairs, numbers.Integral) and n_pairs >= 1:
         left = rng.integers(n, size=n_pairs)
         indices = np.column_stack([left, (left + rng.integers(1, n, size=n_pairs)) % n])
     else:
         raise ValueError(f"n_pairs must be None or a whole number >= 1; got {n_pairs!r}.")
     pairs = points[indices]
     if callable(relation):
-        far = np.asarray(relation(pairs[:, 0], pairs[:, 1]))
-        far = far if far.dtype == bool else far > 0
+        answer = np.asarray(relation(pairs[:, 0], pairs[:, 1]))
+        if answer.dtype != bool and not np.all(np.isin(answer, (-1, 1))):
+            raise ValueError(f"relation must return booleans (far or not) or labels -1 and +1; got {answer[:5]!r}.")
+        far = answer if answer.dtype == bool else answer == 1
     else:
         classes = np.asarray(relation)
         if classes.shape != (n,):
@@ -179,24 +196,26 @@ def _check_noise_level(noise: Any, noise_scale: float | None, wrong_share: float
         raise ValueError("give noise_scale or wrong_share, not both: one follows from the other.")
     if noise_scale is not None and not (noise_scale >= 0 and noise not in (None, "flips")):
         raise ValueError(f"noise_scale must be >= 0 and needs one of the noises {list(NOISES)}; got {noise_scale!r}.")
+    if wrong_share is not None and noise is None:
+        raise ValueError(f'wrong_share needs a noise or "flips"; got noise=None and wrong_share={wrong_share!r}.')
     if wrong_share is not None and not 0 <= wrong_share < 0.5:
         raise ValueError(f"wrong_share must be at least 0 and below 0.5; got {wrong_share!r}.")
 
 
-def _eigenvalues(name: str, given: Any, d: int, count: int | None, rng: np.random.Generator) -> np.ndarray:
+def _eigenvalues(name: str, given: Any, d: int, count: int | None, rng: np.random.Generator) -> FloatArray:
     if given is None:
         if count is not None and not 1 <= count <= d:
             raise ValueError(f"rank must be from 1 to n_features = {d}; got {count!r}.")
         return rng.uniform(size=d if count is None else count)
     values = np.asarray(given, dtype=np.float64)
-    if values.ndim != 1 or not 1 <= len(values) <= d or np.any(values < 0):
-        raise ValueError(f"{name} must be at most n_features = {d} numbers >= 0; got {given!r}.")
+    if values.ndim != 1 or not 1 <= len(values) <= d or not np.all((values >= 0) & np.isfinite(values)):
+        raise ValueError(f"{name} must be at most n_features = {d} finite numbers >= 0; got {given!r}.")
     if count is not None and len(values) != count:
         raise ValueError(f"{name} must be {count} numbers; got {len(values)}.")
     return values
 
 
-def _random_rotation(d: int, rng: np.random.Generator) -> np.ndarray:
+def _random_rotation(d: int, rng: np.random.Generator) -> FloatArray:
     """A uniformly distributed orthonormal matrix."""
     rotation, triangle = np.linalg.qr(rng.standard_normal((d, d)))
     return rotation * np.where(np.diag(triangle) < 0, -1.0, 1.0)

@@ -6,15 +6,16 @@ import math
 import numbers
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from closefar.arrays import FloatArray
 from closefar.certificate import Certificate
 from closefar.metric import Metric
 from closefar.noise import Noise, get_noise
@@ -28,7 +29,12 @@ from closefar.summary import FitStatistics, summarize
 __all__ = ["LinearMetricLearner"]
 
 
-class LinearMetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, BaseEstimator):
+class LinearMetricLearner(
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    ClassifierMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
     """Learn a Mahalanobis metric and a threshold from pairs with noisy close/far labels.
 
     Minimises the mean of -log P(label) over M positive semidefinite and tau >= 0, where
@@ -117,8 +123,8 @@ class LinearMetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cla
 
     metric_: Metric
     certificate_: Certificate
-    classes_: np.ndarray
-    components_: np.ndarray
+    classes_: NDArray[Any]
+    components_: FloatArray
     n_features_in_: int
     n_iter_: int
     fit_statistics_: FitStatistics
@@ -172,32 +178,34 @@ class LinearMetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cla
         self._warn()
         return self
 
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: Any) -> FloatArray:
         """Return the margin z'Mz - tau of each pair: positive is far."""
         return self._squared_distances(X) - self.metric_.threshold
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any) -> NDArray[Any]:
         """Return the likelier label of each pair."""
         margin = self.decision_function(X)
-        return self.classes_[(margin >= 0).astype(int)]
+        labels: NDArray[Any] = self.classes_[(margin >= 0).astype(int)]
+        return labels
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: Any) -> FloatArray:
         """Return P(close) and P(far) of each pair, in the order of `classes_`."""
         margin = self.decision_function(X)
         cdf = self.metric_.noise.cdf
         return np.column_stack([cdf(-margin), cdf(margin)])
 
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: Any) -> FloatArray:
         """Map points to the space where the metric is Euclidean: ``X @ components_.T``."""
         check_is_fitted(self)
         points = validate_data(self, X, reset=False, dtype=(np.float64, np.float32))
-        return points @ self.components_.T
+        mapped: FloatArray = points @ self.components_.T
+        return mapped
 
-    def pair_distance(self, X: Any) -> np.ndarray:
+    def pair_distance(self, X: Any) -> FloatArray:
         """Return the distance of each pair, or the length of each difference."""
         return np.sqrt(self._squared_distances(X))
 
-    def pair_score(self, X: Any) -> np.ndarray:
+    def pair_score(self, X: Any) -> FloatArray:
         """Return minus the distance of each pair: larger is closer, as in metric-learn."""
         return -self.pair_distance(X)
 
@@ -209,7 +217,7 @@ class LinearMetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cla
         check_is_fitted(self)
         return self.metric_.distance
 
-    def get_mahalanobis_matrix(self) -> np.ndarray:
+    def get_mahalanobis_matrix(self) -> FloatArray:
         """Return M."""
         check_is_fitted(self)
         return self.metric_.matrix
@@ -225,7 +233,7 @@ class LinearMetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cla
         tags.classifier_tags.poor_score = not self.fit_origin  # points around another centre than zero
         return tags
 
-    def _squared_distances(self, X: Any) -> np.ndarray:
+    def _squared_distances(self, X: Any) -> FloatArray:
         check_is_fitted(self)
         return self.metric_.forms(check_pairs(self, X, fitting=False))
 
@@ -235,7 +243,7 @@ class LinearMetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cla
             raise ValueError(f"rank must be None or a whole number from 1 to the {d} columns; got {self.rank!r}.")
         for name in ("alpha", "tol"):
             value = getattr(self, name)
-            if not (isinstance(value, numbers.Real) and math.isfinite(value) and value >= 0):
+            if not (isinstance(value, numbers.Real) and math.isfinite(value) and float(value) >= 0):
                 raise ValueError(f"{name} must be a finite number >= 0; got {value!r}.")
         if not (_is_integer(self.max_iter) and self.max_iter >= 1):
             raise ValueError(f"max_iter must be a whole number >= 1; got {self.max_iter!r}.")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,14 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
+from closefar.arrays import FloatArray
+from closefar.files import replace_file
+
 __all__ = ["FORMAT_VERSION", "ModelFileError", "read", "write"]
 
 FORMAT_VERSION = 1
 _MAX_BYTES = 1 << 30
+_KEY = "closefar"
 _LENGTH_BYTES = 8  # safetensors begins with the length of its header
 
 
@@ -30,50 +33,30 @@ class ModelFileError(ValueError):
     """The file is not a model that this version of closefar can read."""
 
 
-def write(path: str | Path, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
+def write(path: str | Path, arrays: dict[str, FloatArray], header: dict[str, Any]) -> None:
     """Write float64 arrays and a JSON header; an existing file is replaced in one step."""
     path = Path(path)
     arrays = {name: np.ascontiguousarray(array, dtype="<f8") for name, array in arrays.items()}
-    text = json.dumps(
-        {"format_version": FORMAT_VERSION, "library_version": version("closefar"), **header}, sort_keys=True
-    )
-    content = save_tensors(arrays, metadata={"closefar": text, "checksum": _checksum(arrays, text)})
-    try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:
-        raise OSError(f"can't write {path}: {error.strerror}. Check that the folder exists and is writable.") from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    header = {"format_version": FORMAT_VERSION, "library_version": version("closefar"), **header}
+    text = json.dumps({**header, "checksum": _checksum(arrays, header)}, sort_keys=True)
+    replace_file(path, save_tensors(arrays, metadata={_KEY: text}))
 
 
 def read(
     path: str | Path, *, required: dict[str, int], optional: dict[str, int]
-) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+) -> tuple[dict[str, FloatArray], dict[str, Any]]:
     """Read and verify a file; the arrays must have the given names and numbers of axes."""
     size = os.stat(path).st_size
     if size > _MAX_BYTES:
         raise ModelFileError(f"{path} has {size} bytes; a closefar model has at most {_MAX_BYTES}.")
     content = Path(path).read_bytes()
     try:
-        arrays, text, checksum = _parse(content)
-        header = json.loads(text)
+        arrays, header, checksum = _parse(content)
+    except _LaterFormatError as error:
+        raise ModelFileError(f"{path}: {error}") from error
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelFileError(f"{path} is not a closefar model, or it is damaged ({error}). Save it again.") from error
-    found = header.get("format_version") if isinstance(header, dict) else None
-    if isinstance(found, int) and found > FORMAT_VERSION:
-        raise ModelFileError(
-            f"{path} has model format {found}, written by closefar {header.get('library_version')}; this version reads "
-            f"up to format {FORMAT_VERSION}. Upgrade closefar."
-        )
-    if found != FORMAT_VERSION or checksum != _checksum(arrays, text):
+    if header.get("format_version") != FORMAT_VERSION or checksum != _checksum(arrays, header):
         raise ModelFileError(f"{path} is damaged: its checksum does not match its content. Save it again.")
     allowed = {**required, **optional}
     shapes = {name: array.ndim for name, array in arrays.items()}
@@ -82,24 +65,29 @@ def read(
     return arrays, header
 
 
-def _parse(content: bytes) -> tuple[dict[str, np.ndarray], str, str]:
-    arrays = load_tensors(content)
+class _LaterFormatError(Exception):
+    """The file is of a later format."""
+
+
+def _parse(content: bytes) -> tuple[dict[str, FloatArray], dict[str, Any], str]:
     length = int.from_bytes(content[:_LENGTH_BYTES], "little")
-    metadata = json.loads(content[_LENGTH_BYTES : _LENGTH_BYTES + length])["__metadata__"]
+    header = json.loads(json.loads(content[_LENGTH_BYTES : _LENGTH_BYTES + length])["__metadata__"][_KEY])
+    found = header["format_version"]
+    if isinstance(found, int) and found > FORMAT_VERSION:
+        raise _LaterFormatError(
+            f"model format {found}, written by closefar {header.get('library_version')}; this version reads up to "
+            f"format {FORMAT_VERSION}. Upgrade closefar."
+        )
+    checksum = header.pop("checksum")
+    arrays = load_tensors(content)
     if any(array.dtype != np.dtype("<f8") for array in arrays.values()):
         raise ValueError("its arrays are not float64")
-    return arrays, metadata["closefar"], metadata["checksum"]
+    return arrays, header, checksum
 
 
-def _checksum(arrays: dict[str, np.ndarray], text: str) -> str:
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
+def _checksum(arrays: dict[str, FloatArray], header: dict[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for name in sorted(arrays):
         digest.update(f"{name!a} {arrays[name].shape} ".encode())
         digest.update(arrays[name].tobytes())
     return digest.hexdigest()
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -18,9 +18,9 @@ import numpy as np
 import scipy.special
 from array_api_compat import array_namespace, is_cupy_namespace, is_torch_namespace
 
-__all__ = ["NOISES", "HypSecant", "Laplace", "Logistic", "Noise", "NoiseConstants", "Normal", "get_noise"]
+from closefar.arrays import Array, FloatArray
 
-Array = Any  # an array of any namespace that array-api-compat knows
+__all__ = ["NOISES", "HypSecant", "Laplace", "Logistic", "Noise", "NoiseConstants", "Normal", "get_noise"]
 
 
 class NoiseConstants(NamedTuple):
@@ -49,7 +49,7 @@ class Noise(ABC):
     def _density(self, value: Array, xp: Any) -> Array: ...
 
     @abstractmethod
-    def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> FloatArray:
         """Draw independent values of the noise."""
 
     def derivatives(self, margin: Array, order: int = 2) -> tuple[Array, ...]:
@@ -115,7 +115,7 @@ class Logistic(Noise):
         tail = xp.exp(-xp.abs(value))
         return tail / (1.0 + tail) ** 2
 
-    def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> FloatArray:
         return rng.logistic(size=size)
 
 
@@ -146,7 +146,7 @@ class Normal(Noise):
     def _density(self, value: Array, xp: Any) -> Array:
         return xp.exp(-0.5 * value * value) / math.sqrt(2.0 * math.pi)
 
-    def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> FloatArray:
         return rng.standard_normal(size=size)
 
 
@@ -167,12 +167,12 @@ class Laplace(Noise):
         slope = -xp.where(margin < 0, xp.ones_like(odds), odds)
         if order == 1:
             return loss, slope
-        return loss, slope, xp.where(positive, odds * (1.0 + odds), xp.zeros_like(odds))
+        return loss, slope, xp.where(margin < 0, xp.zeros_like(odds), odds * (1.0 + odds))
 
     def _density(self, value: Array, xp: Any) -> Array:
         return 0.5 * xp.exp(-xp.abs(value))
 
-    def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> FloatArray:
         return rng.laplace(size=size)
 
 
@@ -220,7 +220,7 @@ class HypSecant(Noise):
         tail = xp.exp(-0.5 * math.pi * xp.abs(value))
         return tail / (1.0 + tail * tail)
 
-    def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> FloatArray:
         uniform = rng.uniform(size=size)
         return (2.0 / math.pi) * np.log(np.tan(0.5 * math.pi * np.clip(uniform, np.finfo(float).tiny, None)))
 

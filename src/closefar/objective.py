@@ -14,8 +14,9 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_namespace
 
 from closefar import packed
+from closefar.arrays import Array, FloatArray
 from closefar.noise import Noise
-from closefar.pairs import Array, Rows
+from closefar.pairs import Rows
 
 __all__ = ["Pointwise", "Risk"]
 
@@ -32,7 +33,7 @@ class Pointwise:
     threshold_slope: float
     least_margin: float
     pull: Array
-    curvature: Array | None
+    curvature: Array
 
 
 class Risk:
@@ -86,7 +87,7 @@ class Risk:
 
     def outer_sum(self, coefficients: Array) -> Array:
         """Return sum_i c_i z_i z_i'; with c = pull this is dR/dM."""
-        total = 0.0
+        total: Array = 0.0
         for where, block in self.rows.blocks():
             total = total + block @ (block * coefficients[where]).T
         self.n_passes += 0.5
@@ -94,7 +95,8 @@ class Risk:
 
     def hessian_product(self, matrix: Array, threshold: float, curvature: Array) -> tuple[Array, float]:
         """Return the second derivative along (S, t): matrix part and threshold part."""
-        total, slope = 0.0, 0.0
+        total: Array = 0.0
+        slope = 0.0
         for where, block in self.rows.blocks():
             change = curvature[where] * (column_dots(matrix @ block, block) - threshold)
             total = total + block @ (block * change).T
@@ -121,7 +123,7 @@ class Risk:
         self.n_passes += factor.shape[1] / self.n_directions
         return 2.0 * total
 
-    def dense_hessian(self, curvature: np.ndarray) -> np.ndarray:
+    def dense_hessian(self, curvature: FloatArray) -> FloatArray:
         """Return the second derivative in (packed M, tau) as a matrix of d(d+1)/2 + 1 rows."""
         size = packed.packed_size(self.n_directions)
         step = max(256, Rows.BLOCK_BYTES // (64 * size))
@@ -156,7 +158,7 @@ class Risk:
             low, high = (low, threshold) if slope > 0 else (threshold, high)
             bend = float(array_namespace(forms).sum(point.curvature))
             proposal = max(threshold - slope / bend, least) if bend > 0.0 else np.nan
-            if not low <= proposal <= high:
+            if not (low <= proposal <= high and np.isfinite(proposal)):
                 far = threshold - np.copysign(1.0 + abs(threshold), slope)
                 proposal = 0.5 * (low + high) if np.isfinite(high - low) else far
             if abs(proposal - threshold) <= 4e-16 * abs(threshold):

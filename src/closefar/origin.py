@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from closefar.arrays import FloatArray
 from closefar.pairs import Differences
 
 __all__ = ["find_origin"]
 
 
-def find_origin(points: Differences, weights: np.ndarray, factor: np.ndarray) -> tuple[np.ndarray, float]:
+def find_origin(points: Differences, weights: FloatArray, factor: FloatArray) -> tuple[FloatArray, float]:
     """Return the origin c and s >= 0 with |(x, 1) A|^2 = |(x - c) A_x|^2 + s for every x.
 
     `factor` is A with the constant's row last, A_x the rows above it.  Where M leaves c

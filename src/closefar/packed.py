@@ -9,8 +9,11 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["pack", "pack_plain", "packed_size", "packed_rotation", "row_products", "unpack", "weights"]
+from closefar.arrays import FloatArray
+
+__all__ = ["pack", "pack_plain", "packed_rotation", "packed_size", "row_products", "unpack", "weights"]
 
 
 def packed_size(d: int) -> int:
@@ -18,35 +21,35 @@ def packed_size(d: int) -> int:
 
 
 @lru_cache(maxsize=8)
-def _indices(d: int) -> tuple[np.ndarray, np.ndarray]:
+def _indices(d: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     rows, columns = np.triu_indices(d)
-    return rows, columns
+    return rows.astype(np.intp), columns.astype(np.intp)
 
 
 @lru_cache(maxsize=8)
-def weights(d: int) -> np.ndarray:
+def weights(d: int) -> FloatArray:
     """The factor of each packed entry: 1 on the diagonal, sqrt(2) off it."""
     rows, columns = _indices(d)
     return np.where(rows == columns, 1.0, np.sqrt(2.0))
 
 
-def pack(matrix: np.ndarray) -> np.ndarray:
+def pack(matrix: FloatArray) -> FloatArray:
     d = len(matrix)
     return matrix[_indices(d)] * weights(d)
 
 
-def pack_plain(matrix: np.ndarray) -> np.ndarray:
+def pack_plain(matrix: FloatArray) -> FloatArray:
     """The same entries without the factor sqrt(2): coefficients of packed entries."""
     return matrix[_indices(len(matrix))]
 
 
-def unpack(vector: np.ndarray, d: int) -> np.ndarray:
+def unpack(vector: FloatArray, d: int) -> FloatArray:
     matrix = np.zeros((d, d))
     matrix[_indices(d)] = vector / weights(d)
     return matrix + np.triu(matrix, 1).T
 
 
-def packed_rotation(rotation: np.ndarray) -> np.ndarray:
+def packed_rotation(rotation: FloatArray) -> FloatArray:
     """The orthogonal matrix Q with ``pack(V S V') = Q @ pack(S)``."""
     d = len(rotation)
     i, j = _indices(d)
@@ -56,7 +59,7 @@ def packed_rotation(rotation: np.ndarray) -> np.ndarray:
     return product * (0.5 * np.outer(scale, scale))
 
 
-def row_products(columns: np.ndarray, scale: np.ndarray, out: np.ndarray) -> np.ndarray:
+def row_products(columns: FloatArray, scale: FloatArray, out: FloatArray) -> FloatArray:
     """Fill `out` with the products z_i z_j * scale of each row, one pair (i <= j) a line.
 
     `columns` is d x n, one column a row of data; `out` is packed_size(d) x n.

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_sample_weight, check_array, column_or_1d, validate_data
 
+from closefar.arrays import Array, FloatArray
 from closefar.coordinates import Coordinates, find_coordinates
 
-__all__ = ["Array", "Differences", "Rows", "check_labels", "check_pairs", "check_weights", "unit_free_rows"]
-
-Array = Any  # an array of any namespace that array-api-compat knows
+__all__ = ["Differences", "Rows", "check_labels", "check_pairs", "check_weights", "unit_free_rows"]
 
 # Up to this size the rows in unit-free coordinates are kept; beyond it each pass maps them anew.
 _KEEP_BYTES = 1 << 28
@@ -28,7 +28,7 @@ class Differences:
 
     BLOCK_BYTES = 1 << 22
 
-    def __init__(self, data: np.ndarray) -> None:
+    def __init__(self, data: FloatArray) -> None:
         self.data = data
 
     def __len__(self) -> int:
@@ -38,21 +38,21 @@ class Differences:
     def n_features(self) -> int:
         return int(self.data.shape[-1])
 
-    def read(self, where: slice) -> np.ndarray:
+    def read(self, where: slice) -> FloatArray:
         """These differences as float64, without touching the rest."""
         if self.data.ndim == 2:
             return self.data[where].astype(np.float64, copy=False)
         return np.subtract(self.data[where, 0], self.data[where, 1], dtype=np.float64)
 
-    def blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
+    def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         size = max(512, self.BLOCK_BYTES // (8 * self.n_features))
         for start in range(0, len(self), size):
             where = slice(start, min(start + size, len(self)))
             yield where, self.read(where)
 
-    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    def map(self, function: Callable[[FloatArray], FloatArray]) -> FloatArray:
         """Apply a function of a block that gives one number a row."""
-        return np.concatenate([function(block) for _, block in self.blocks()])
+        return np.concatenate([np.empty(0), *(function(block) for _, block in self.blocks())])
 
 
 class Rows:
@@ -88,7 +88,7 @@ class Rows:
         for where in self.slices(max(512, self.BLOCK_BYTES // (8 * self.n_directions))):
             yield where, self.read(where)
 
-    def subsample(self, indices: np.ndarray) -> Rows:
+    def subsample(self, indices: NDArray[np.int64]) -> Rows:
         """The rows at these sorted indices, held in memory, their weights rescaled to sum to one."""
         picked = []
         for where, block in self.blocks():
@@ -100,7 +100,7 @@ class Rows:
 
 
 def unit_free_rows(
-    differences: Differences, signs: np.ndarray, weights: np.ndarray, *, with_constant: bool
+    differences: Differences, signs: FloatArray, weights: FloatArray, *, with_constant: bool
 ) -> tuple[Rows, Coordinates]:
     """Rows in coordinates of identity second moment, and the way back from those."""
     weights = weights / weights.sum()
@@ -111,7 +111,7 @@ def unit_free_rows(
             "Check that the two sides of the pairs are not the same objects."
         )
 
-    def read(where: slice) -> np.ndarray:
+    def read(where: slice) -> FloatArray:
         return coordinates.apply(differences.read(where))
 
     if 8 * len(differences) * coordinates.n_directions <= _KEEP_BYTES:
@@ -130,6 +130,8 @@ def check_pairs(estimator: Any, pairs: Any, *, fitting: bool) -> Differences:
     if _is_three_deep(pairs):
         return Differences(_check_two_sides(estimator, pairs, fitting=fitting))
     _check_columns(pairs)
+    if getattr(pairs, "ndim", 2) > 3:
+        raise ValueError(f"X must be differences (n, d) or pairs (n, 2, d); got {pairs.ndim} axes, {pairs.shape}.")
     data = validate_data(
         estimator, pairs, reset=fitting, dtype=(np.float64, np.float32), ensure_min_samples=2 if fitting else 1
     )
@@ -141,8 +143,8 @@ def _is_three_deep(pairs: Any) -> bool:
     return getattr(pairs, "ndim", None) == 3 or (nested and getattr(np.asarray(pairs[0]), "ndim", 0) == 2)
 
 
-def _check_two_sides(estimator: Any, pairs: Any, *, fitting: bool) -> np.ndarray:
-    data = check_array(
+def _check_two_sides(estimator: Any, pairs: Any, *, fitting: bool) -> FloatArray:
+    data: FloatArray = check_array(
         pairs,
         allow_nd=True,
         dtype=(np.float64, np.float32),
@@ -157,6 +159,7 @@ def _check_two_sides(estimator: Any, pairs: Any, *, fitting: bool) -> np.ndarray
         )
     if fitting:
         estimator.n_features_in_ = data.shape[2]
+        vars(estimator).pop("feature_names_in_", None)
     elif data.shape[2] != estimator.n_features_in_:
         raise ValueError(
             f"pairs must have the {estimator.n_features_in_} columns that {type(estimator).__name__} was fitted with; "
@@ -166,25 +169,25 @@ def _check_two_sides(estimator: Any, pairs: Any, *, fitting: bool) -> np.ndarray
 
 
 def _check_columns(frame: Any) -> None:
-    """Name the columns of a frame that do not hold numbers."""
-    names = getattr(frame, "columns", None)
-    if names is None or not hasattr(frame, "dtypes"):
+    """Name the first column of a frame that does not hold numbers."""
+    if not (hasattr(frame, "columns") and hasattr(frame, "dtypes")):
         return
-    for name in names:
-        column = np.asarray(frame[name])
-        if column.dtype.kind in _NUMBER_KINDS:
+    for index, (name, dtype) in enumerate(zip(frame.columns, frame.dtypes, strict=True)):
+        if getattr(dtype, "kind", "-") in _NUMBER_KINDS or str(dtype) in ("Boolean", "Null"):
             continue
+        if hasattr(dtype, "is_numeric") and dtype.is_numeric():
+            continue
+        column = np.asarray(frame.iloc[:, index] if hasattr(frame, "iloc") else frame[name])
         if column.dtype.kind == "O" and all(isinstance(value, (int, float, np.number)) for value in column):
             continue
+        example = f" (first value {column[0]!r})" if len(column) else ""
         raise ValueError(
-            f"columns must hold numbers; column {name!r} has type {frame[name].dtype} (first value "
-            f"{column[0]!r}). Encode it (for instance one-hot) or leave it out."
-            if len(column)
-            else f"columns must hold numbers; column {name!r} is empty."
+            f"columns must hold numbers; column {name!r} has type {dtype}{example}. "
+            "Encode it (for instance one-hot) or leave it out."
         )
 
 
-def check_labels(labels: Any, far_label: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
+def check_labels(labels: Any, far_label: Any, n: int) -> tuple[FloatArray, FloatArray]:
     """Return the two classes, close first, and a sign for each label: far +1, close -1."""
     if labels is None:
         raise ValueError("requires y to be passed, but the target y is None: give one close/far label a pair.")
@@ -196,20 +199,20 @@ def check_labels(labels: Any, far_label: Any, n: int) -> tuple[np.ndarray, np.nd
     if len(classes) > 2:
         raise ValueError(
             f"Only binary classification is supported. The type of the target is {type_of_target(labels)}. "
-            f"Labels must take two values, one for close and one for far; got {len(classes)}: {list(classes[:5])}."
+            f"Labels must take two values, one for close and one for far; got {len(classes)}: {classes[:5].tolist()}."
         )
     if len(classes) < 2:
         raise ValueError(
-            f"labels must contain both a close and a far class; got one class only: {classes[0]!r}. "
+            f"labels must contain both a close and a far class; got one class only: {classes.tolist()[0]!r}. "
             "A metric can't be learned from one class: add pairs of the other."
         )
     if far_label is not None:
-        if far_label not in classes:
-            raise ValueError(f"far_label must be one of the two labels {list(classes)}; got {far_label!r}.")
+        if far_label not in classes.tolist():
+            raise ValueError(f"far_label must be one of the two labels {classes.tolist()}; got {far_label!r}.")
         classes = np.array([classes[classes != far_label][0], far_label], dtype=classes.dtype)
     elif classes.dtype.kind in "OU" and [str(value).lower() for value in classes] != ["close", "far"]:
         warnings.warn(
-            f"labels are {classes[0]!r} and {classes[1]!r}: taking {classes[1]!r} as far because it sorts last. "
+            f"labels are {' and '.join(map(repr, classes.tolist()))}: the last one is taken as far. "
             "Set far_label to say which one means far.",
             UserWarning,
             stacklevel=3,
@@ -217,17 +220,19 @@ def check_labels(labels: Any, far_label: Any, n: int) -> tuple[np.ndarray, np.nd
     return classes, np.where(labels == classes[1], 1.0, -1.0)
 
 
-def check_weights(sample_weight: Any, class_weight: Any, labels: np.ndarray, differences: Differences) -> np.ndarray:
+def check_weights(sample_weight: Any, class_weight: Any, labels: FloatArray, differences: Differences) -> FloatArray:
     """Return one weight >= 0 a pair, not all zero."""
     weights = np.ones(len(differences))
     if sample_weight is not None:
         weights = _check_sample_weight(sample_weight, differences.data, dtype=np.float64, ensure_non_negative=True)
     if class_weight is not None:
         weights = weights * compute_sample_weight(class_weight, labels)
+        if not np.all(weights >= 0):
+            raise ValueError(f"class_weight must be >= 0 for both classes; got {class_weight!r}.")
     for label in np.unique(labels):
         if not np.any(weights[labels == label] > 0):
             raise ValueError(
-                f"both classes need a pair of positive weight; every pair of class {label!r} has weight 0. "
+                f"both classes need a pair of positive weight; every pair of class {label} has weight 0. "
                 "Raise some of those weights or leave sample_weight out."
             )
     return weights

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from closefar.arrays import Array, FloatArray
 from closefar.objective import Pointwise, Risk
-from closefar.pairs import Array
 
 __all__ = ["Cone", "Point", "Problem", "psd_factor"]
 
@@ -34,22 +34,22 @@ class Cone:
         return -np.inf if self.has_constant else 0.0
 
     @property
-    def identity(self) -> np.ndarray:
+    def identity(self) -> FloatArray:
         """The derivative of `trace`."""
         ones = np.ones(self.size)
         ones[self.core.stop :] = 0.0
         return np.diag(ones)
 
-    def trace(self, matrix: np.ndarray) -> float:
+    def trace(self, matrix: FloatArray) -> float:
         """What the penalty weighs."""
         return float(np.trace(matrix[self.core, self.core]))
 
-    def eigen(self, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def eigen(self, matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Eigenvalues of the core, ascending, and its eigenvectors as columns in all coordinates."""
         values, vectors = np.linalg.eigh(matrix[self.core, self.core])
         return values, np.vstack([vectors, np.zeros((self.size - len(vectors), len(vectors)))])
 
-    def violation(self, gradient: np.ndarray, slope: float) -> float:
+    def violation(self, gradient: FloatArray, slope: float) -> float:
         """How far a gradient is from the dual cone; zero means that it proves a bound."""
         below = -float(np.linalg.eigvalsh(gradient[self.core, self.core])[0])
         if self.has_constant:
@@ -65,14 +65,15 @@ class Problem:
     alpha: float
     cone: Cone
 
-    def value(self, pointwise: Pointwise, matrix: np.ndarray) -> float:
+    def value(self, pointwise: Pointwise, matrix: FloatArray) -> float:
         return pointwise.loss + self.alpha * self.cone.trace(matrix)
 
-    def gradient(self, pointwise: Pointwise) -> np.ndarray:
+    def gradient(self, pointwise: Pointwise) -> FloatArray:
         """The derivative in M: half a pass."""
-        return self.risk.outer_sum(pointwise.pull) + self.alpha * self.cone.identity
+        gradient: FloatArray = self.risk.outer_sum(pointwise.pull) + self.alpha * self.cone.identity
+        return gradient
 
-    def project(self, matrix: np.ndarray) -> tuple[np.ndarray, Array]:
+    def project(self, matrix: FloatArray) -> tuple[FloatArray, Array]:
         """The nearest feasible M and its quadratic forms: at most half a pass."""
         if not self.cone.has_constant:
             factor = psd_factor(matrix, cutoff=1e-9)
@@ -84,15 +85,15 @@ class Problem:
         projected[-1, -1] = 0.0
         return projected, self.risk.quadratic_forms_of(projected)
 
-    def forms(self, factor: np.ndarray) -> Array:
-        """z'AA'z for each row; a factor without columns is the metric zero."""
+    def forms(self, factor: FloatArray) -> Array:
+        """Z'AA'z for each row; a factor without columns is the metric zero."""
         return self.risk.quadratic_forms(factor) if factor.shape[1] else np.zeros(len(self.risk.rows))
 
     def settle(self, forms: Array, threshold: float, tol: float = 1e-15) -> tuple[float, Pointwise]:
         """The best feasible threshold for given quadratic forms, and the risk there."""
         return self.risk.best_threshold(forms, threshold, least=self.cone.least_threshold, tol=tol)
 
-    def point(self, matrix: np.ndarray, threshold: float, pointwise: Pointwise | None = None) -> Point:
+    def point(self, matrix: FloatArray, threshold: float, pointwise: Pointwise | None = None) -> Point:
         """Value and gradient at (M, tau): one pass, or half where the rows' part is known."""
         if pointwise is None:
             pointwise = self.risk.pointwise(self.risk.quadratic_forms_of(matrix), threshold, order=2)
@@ -104,10 +105,10 @@ class Point:
     """(M, tau) with the penalised risk and its gradient there."""
 
     problem: Problem
-    matrix: np.ndarray
+    matrix: FloatArray
     threshold: float
     pointwise: Pointwise
-    gradient: np.ndarray
+    gradient: FloatArray
 
     @property
     def slope(self) -> float:
@@ -124,11 +125,12 @@ class Point:
         return self.objective - float(np.sum(self.gradient * self.matrix)) - self.threshold * self.slope
 
 
-def psd_factor(matrix: np.ndarray, cutoff: float = 1e-12) -> np.ndarray:
+def psd_factor(matrix: FloatArray, cutoff: float = 1e-12) -> FloatArray:
     """A factor A of the projection of a symmetric matrix onto the PSD cone, longest column last.
 
     Eigenvalues up to `cutoff` times the largest count as zero.
     """
     values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
     keep = values > max(cutoff * values[-1], 0.0)
-    return vectors[:, keep] * np.sqrt(values[keep])
+    factor: FloatArray = vectors[:, keep] * np.sqrt(values[keep])
+    return factor

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import secrets
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
@@ -14,6 +12,7 @@ import numpy as np
 from sklearn.utils.validation import column_or_1d
 
 from closefar import svg
+from closefar.files import replace_file
 from closefar.learner import LinearMetricLearner
 from closefar.metric import Metric
 
@@ -97,7 +96,7 @@ def write_report(learner: LinearMetricLearner, X: Any, y: Any, path: str | Path,
         most_bars=svg.MOST_BARS,
     )
     # A column name may hold a lone surrogate, which UTF-8 can't.
-    _replace(Path(path), html.encode("utf-8", "xmlcharrefreplace"))
+    replace_file(Path(path), html.encode("utf-8", "xmlcharrefreplace"))
 
 
 def _is_far(y: Any, classes: np.ndarray, n: int) -> np.ndarray:
@@ -118,12 +117,17 @@ def _sentence(learner: LinearMetricLearner, far: np.ndarray, accuracy: float) ->
     likelier, share = ("far", share_far) if share_far >= 0.5 else ("close", 1.0 - share_far)
     if learner.metric_.rank == 0:
         return f"No direction tells close from far: the metric is zero, and {accuracy:.1%} of the labels agree with it."
-    wrong = learner.fit_statistics_.wrong_share
     return (
         f"The learned distance agrees with {accuracy:.1%} of the labels of these {len(far):,} pairs, where always "
-        f"saying {likelier} would agree with {share:.1%}; by its own estimate {wrong:.1%} of the labels that it was "
-        "fitted to are wrong."
+        f"saying {likelier} would agree with {share:.1%}; {_wrong_labels(learner)}."
     )
+
+
+def _wrong_labels(learner: LinearMetricLearner) -> str:
+    if learner.certificate_.status.startswith("separable"):  # the scale of the margins is arbitrary, so it says nothing
+        return "it gets every label that it was fitted to right, so how many of those are wrong can't be told"
+    wrong = learner.fit_statistics_.wrong_share
+    return f"by its own estimate {wrong:.1%} of the labels that it was fitted to are wrong"
 
 
 def _certificate(learner: LinearMetricLearner) -> dict[str, Any]:
@@ -134,7 +138,7 @@ def _certificate(learner: LinearMetricLearner) -> dict[str, Any]:
         f"less than {certificate.lower_bound:.8g}, so there is at most {certificate.gap:.1e} left to gain."
     )
     fields = {name: _plain(value) for name, value in asdict(certificate).items()}
-    return {**fields, "outcome": outcome, "advice": advice[:1].upper() + advice[1:], "words": words}
+    return {**fields, "outcome": outcome, "advice": advice, "words": words}
 
 
 def _eigenvalues(metric: Metric) -> list[dict[str, Any]]:
@@ -207,19 +211,3 @@ def _template() -> Any:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     return environment.from_string(source)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise OSError(
-            f"can't write {path}: {error.strerror}. Give a file in a folder that exists and is writable."
-        ) from error
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from closefar.arrays import FloatArray
 from closefar.certificate import Certificate
 from closefar.metric import Metric
 from closefar.pairs import Differences
@@ -33,7 +34,7 @@ class FitStatistics:
     wrong_share: float
 
     @classmethod
-    def of(cls, metric: Metric, differences: Differences, signs: np.ndarray, weights: np.ndarray) -> FitStatistics:
+    def of(cls, metric: Metric, differences: Differences, signs: FloatArray, weights: FloatArray) -> FitStatistics:
         margin = metric.forms(differences) - metric.threshold
         far = float(np.average(signs > 0, weights=weights))
         return cls(

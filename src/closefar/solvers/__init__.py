@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from closefar.arrays import FloatArray
 from closefar.certificate import Certificate
 from closefar.objective import Risk
 from closefar.problem import Cone, Problem, psd_factor
@@ -32,7 +33,7 @@ _NEWTON_UP_TO = 32
 class Solution:
     """M = A A' and tau in unit-free coordinates, with their proof."""
 
-    factor: np.ndarray
+    factor: FloatArray
     threshold: float
     certificate: Certificate
     n_iter: int
@@ -188,9 +189,9 @@ def _status(ending: str, gap: float, tol: float, rank: int | None, max_iter: int
     if ending == "limit":
         return (
             f"unfinished: max_iter={max_iter} steps left a proven gap of {gap:.1e}, above tol={tol:.1e}. "
-            "Raise max_iter or tol, or set alpha > 0."
+            "The metric is usable; raise max_iter, tol or alpha."
         )
     return (
-        f"stalled: further steps gain nothing, but the proven gap is {gap:.1e}, above tol={tol:.1e}; the optimum may lie "
-        "at infinity (as with 0/1 columns and fit_origin). The metric is usable; set alpha > 0 (try 0.001) to be sure."
+        f"stalled: further steps gain nothing, but the proven gap is {gap:.1e}, above tol={tol:.1e}; the optimum may "
+        "lie at infinity (as with 0/1 columns and fit_origin). The metric is usable; raise alpha (try 0.001)."
     )

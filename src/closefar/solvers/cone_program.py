@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from closefar import packed
+from closefar.arrays import FloatArray
 from closefar.problem import Cone
 
 __all__ = ["ConeProgram"]
@@ -18,13 +19,13 @@ class ConeProgram:
     enlarges it) where it does not.  One to three iterations suffice near a solution.
     """
 
-    def __init__(self, hessian: np.ndarray, cone: Cone) -> None:
+    def __init__(self, hessian: FloatArray, cone: Cone) -> None:
         self.hessian = hessian
         self.cone = cone
         self.rho = float(np.trace(hessian)) / len(hessian)
         self.resolvent = np.linalg.inv(hessian + self.rho * np.eye(len(hessian)))
 
-    def solve(self, linear: np.ndarray, start: np.ndarray, tol: float, max_iter: int = 60) -> np.ndarray:
+    def solve(self, linear: FloatArray, start: FloatArray, tol: float, max_iter: int = 60) -> FloatArray:
         """Return the splitting variable t; the minimiser is ``project(t)``, its slack rho (project(t) - t)."""
         t = start
         residual, spectrum = self._residual(t, linear)
@@ -41,10 +42,10 @@ class ConeProgram:
             size = np.abs(residual).max()
         return t
 
-    def project(self, t: np.ndarray) -> np.ndarray:
+    def project(self, t: FloatArray) -> FloatArray:
         return self._project(t)[0]
 
-    def _project(self, t: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    def _project(self, t: FloatArray) -> tuple[FloatArray, tuple[FloatArray, FloatArray]]:
         core = self.cone.core
         matrix = packed.unpack(t[:-1], self.cone.size)
         values, vectors = np.linalg.eigh(matrix[core, core])
@@ -53,13 +54,11 @@ class ConeProgram:
             matrix[-1, -1] = 0.0
         return np.append(packed.pack(matrix), max(t[-1], self.cone.least_threshold)), (values, vectors)
 
-    def _residual(self, t: np.ndarray, linear: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    def _residual(self, t: FloatArray, linear: FloatArray) -> tuple[FloatArray, tuple[FloatArray, FloatArray]]:
         inside, spectrum = self._project(t)
         return inside - self.resolvent @ (self.rho * (2.0 * inside - t) - linear), spectrum
 
-    def _newton_step(
-        self, t: np.ndarray, residual: np.ndarray, spectrum: tuple[np.ndarray, np.ndarray]
-    ) -> np.ndarray:
+    def _newton_step(self, t: FloatArray, residual: FloatArray, spectrum: tuple[FloatArray, FloatArray]) -> FloatArray:
         values, vectors = spectrum
         core = self.cone.core
         turn, slopes = np.eye(self.cone.size), np.ones((self.cone.size, self.cone.size))
@@ -73,10 +72,10 @@ class ConeProgram:
         slope[-1, -1] = float(t[-1] > self.cone.least_threshold)
         identity = np.eye(len(t))
         jacobian = slope - self.rho * (self.resolvent @ (2.0 * slope - identity))
-        return np.linalg.solve(jacobian + 1e-9 * identity, -residual)
+        return np.asarray(np.linalg.solve(jacobian + 1e-9 * identity, -residual), dtype=np.float64)
 
 
-def _projection_slopes(values: np.ndarray) -> np.ndarray:
+def _projection_slopes(values: FloatArray) -> FloatArray:
     """Divided differences of max(x, 0) at each pair of eigenvalues."""
     positive = np.maximum(values, 0.0)
     total = np.abs(values)[:, None] + np.abs(values)

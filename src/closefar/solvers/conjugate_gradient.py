@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from closefar.arrays import Array, FloatArray
 from closefar.certificate import lower_bound
 from closefar.objective import Risk
-from closefar.pairs import Array
 from closefar.problem import Point
 
 __all__ = ["HessianSolver", "prove_bound"]
@@ -23,12 +23,12 @@ class HessianSolver:
     of M).
     """
 
-    def __init__(self, risk: Risk, curvature: Array, basis: np.ndarray) -> None:
+    def __init__(self, risk: Risk, curvature: Array, basis: FloatArray) -> None:
         self.risk = risk
         self.curvature = curvature
         self.precondition = _diagonal_model(risk, curvature, basis)
 
-    def __call__(self, matrix: np.ndarray, threshold: float | None, residual: float) -> tuple[np.ndarray, float]:
+    def __call__(self, matrix: FloatArray, threshold: float | None, residual: float) -> tuple[FloatArray, float]:
         """Iterate until the spectral norm of what is left is at most `residual`; None holds the threshold."""
         free = threshold is not None
         solution, shift = np.zeros_like(matrix), 0.0
@@ -60,8 +60,8 @@ def prove_bound(point: Point, target: float) -> float:
 
 
 def _diagonal_model(
-    risk: Risk, curvature: Array, basis: np.ndarray
-) -> Callable[[np.ndarray, float, bool], tuple[np.ndarray, float]]:
+    risk: Risk, curvature: Array, basis: FloatArray
+) -> Callable[[FloatArray, float, bool], tuple[FloatArray, float]]:
     """Inverse of the Hessian as if only squares of the rotated coordinates were correlated."""
     d = risk.n_directions
     fourth, second = risk.rotated_moments(curvature, basis)
@@ -72,7 +72,7 @@ def _diagonal_model(
     inverse, inverse_held = np.linalg.inv(diagonal), np.linalg.inv(diagonal[:-1, :-1])
     off_diagonal = 2.0 * fourth + ridge
 
-    def apply(matrix: np.ndarray, threshold: float, free: bool) -> tuple[np.ndarray, float]:
+    def apply(matrix: FloatArray, threshold: float, free: bool) -> tuple[FloatArray, float]:
         rotated = basis.T @ matrix @ basis
         squares = np.diag(rotated)
         on = inverse @ np.append(squares, threshold) if free else np.append(inverse_held @ squares, 0.0)

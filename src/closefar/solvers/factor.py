@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from closefar.arrays import FloatArray
 from closefar.objective import Pointwise
 from closefar.problem import Problem, psd_factor
 from closefar.solvers.conjugate_gradient import prove_bound
@@ -19,12 +20,12 @@ _HISTORY = 12
 
 @dataclass(frozen=True)
 class _Memory:
-    factor: np.ndarray
+    factor: FloatArray
     threshold: float
     value: float
     pointwise: Pointwise
-    gradient: np.ndarray
-    steps: tuple[tuple[np.ndarray, np.ndarray], ...]  # recent (step, change of gradient)
+    gradient: FloatArray
+    steps: tuple[tuple[FloatArray, FloatArray], ...]  # recent (step, change of gradient)
 
 
 class Factor:
@@ -65,7 +66,7 @@ class Factor:
         settled = _norm(new.gradient) * (1.0 + _norm(new.factor)) <= 1e-2 * max(self.tol, 1e-10)
         return self._finish(moved) if settled else moved
 
-    def _begin(self, matrix: np.ndarray, threshold: float, bound: float) -> State:
+    def _begin(self, matrix: FloatArray, threshold: float, bound: float) -> State:
         factor = psd_factor(matrix)[:, ::-1][:, : self.rank]
         missing = self.rank - factor.shape[1]
         if missing:
@@ -75,7 +76,7 @@ class Factor:
         return self._state(self._evaluate(factor, threshold, ()), bound)
 
     def _evaluate(
-        self, factor: np.ndarray, threshold: float, steps: tuple[tuple[np.ndarray, np.ndarray], ...]
+        self, factor: FloatArray, threshold: float, steps: tuple[tuple[FloatArray, FloatArray], ...]
     ) -> _Memory:
         risk, cone, alpha = self.problem.risk, self.problem.cone, self.problem.alpha
         threshold, pointwise = self.problem.settle(risk.quadratic_forms(factor), threshold, tol=1e-12)
@@ -96,11 +97,11 @@ class Factor:
         return State(matrix, memory.threshold, memory.value, bound, memory.pointwise.least_margin, memory)
 
 
-def _norm(matrix: np.ndarray) -> float:
+def _norm(matrix: FloatArray) -> float:
     return float(np.linalg.norm(matrix))
 
 
-def _two_loop(gradient: np.ndarray, steps: tuple[tuple[np.ndarray, np.ndarray], ...]) -> np.ndarray:
+def _two_loop(gradient: FloatArray, steps: tuple[tuple[FloatArray, FloatArray], ...]) -> FloatArray:
     """The L-BFGS direction (Nocedal's two-loop recursion)."""
     direction = -gradient
     weights = []

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from closefar.arrays import Array, FloatArray
 from closefar.objective import Pointwise
-from closefar.pairs import Array
 from closefar.problem import Problem
 from closefar.solvers.conjugate_gradient import prove_bound
 from closefar.solvers.loop import State
@@ -21,7 +21,7 @@ __all__ = ["Fista"]
 class _Iterate:
     """A metric, its quadratic forms, its best threshold and the penalised risk there."""
 
-    matrix: np.ndarray
+    matrix: FloatArray
     forms: Array
     threshold: float
     pointwise: Pointwise
@@ -78,13 +78,13 @@ class Fista:
         new = _state(here, state.bound, memory)
         return self._certify(new) if residual <= last.certify_below * math.sqrt(smoothness) else new
 
-    def _begin(self, matrix: np.ndarray, threshold: float) -> State:
+    def _begin(self, matrix: FloatArray, threshold: float) -> State:
         here = self._settle(*self.problem.project(matrix), threshold, accuracy=1e-6)
         certify_below = 0.3 * math.sqrt(max(self.tol, 1e-14))
         return _state(here, 0.0, _Memory(here, here, 1.0, 0.3, residual=1e-2, certify_below=certify_below))
 
     def _extrapolate(self, last: _Memory, momentum: float, accuracy: float) -> _Iterate:
-        """z'Mz is linear in M, so this needs no pass over the rows."""
+        """Z'Mz is linear in M, so this needs no pass over the rows."""
         here, before = last.here, last.before
         if momentum == 0.0:
             return here
@@ -95,12 +95,12 @@ class Fista:
             accuracy,
         )
 
-    def _iterate(self, target: np.ndarray, base: _Iterate, accuracy: float) -> _Iterate:
+    def _iterate(self, target: FloatArray, base: _Iterate, accuracy: float) -> _Iterate:
         matrix, forms = self.problem.project(target)
         guess = base.threshold + float(np.trace(matrix) - np.trace(base.matrix))
         return self._settle(matrix, forms, guess, accuracy)
 
-    def _settle(self, matrix: np.ndarray, forms: Array, guess: float, accuracy: float) -> _Iterate:
+    def _settle(self, matrix: FloatArray, forms: Array, guess: float, accuracy: float) -> _Iterate:
         threshold, pointwise = self.problem.settle(forms, guess, tol=accuracy)
         return _Iterate(matrix, forms, threshold, pointwise, self.problem.value(pointwise, matrix))
 

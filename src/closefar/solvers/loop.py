@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
+from closefar.arrays import FloatArray
 
 __all__ = ["Outcome", "Solver", "State", "Watch", "run"]
 
@@ -20,7 +20,7 @@ class State:
     further steps cannot improve the objective in this arithmetic.
     """
 
-    matrix: np.ndarray
+    matrix: FloatArray
     threshold: float
     objective: float
     bound: float

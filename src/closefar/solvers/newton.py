@@ -9,6 +9,7 @@ import numpy as np
 import scipy.linalg
 
 from closefar import packed
+from closefar.arrays import FloatArray
 from closefar.certificate import lower_bound
 from closefar.objective import Risk
 from closefar.problem import Point, Problem
@@ -31,7 +32,7 @@ _MOST_IDLE_STEPS = 10
 @dataclass(frozen=True)
 class _Memory:
     point: Point
-    splitting: np.ndarray  # the last cone program's variable: it carries the active set over
+    splitting: FloatArray  # the last cone program's variable: it carries the active set over
     decrement: float
     damping: float  # added to the Hessian, relative to its mean diagonal
     program: ConeProgram | None
@@ -94,11 +95,11 @@ class Newton:
         memory = _Memory(new, splitting, decrement, damping, program if keep else None, idle)
         return replace(_state(new, state.bound, memory), stuck=idle >= _MOST_IDLE_STEPS), program
 
-    def _begin(self, x: np.ndarray) -> State:
+    def _begin(self, x: FloatArray) -> State:
         point = self._evaluate(x)
         return _state(point, 0.0, _Memory(point, splitting=x, decrement=1.0, damping=_DAMPING, program=None))
 
-    def _start_on_subsample(self) -> np.ndarray | None:
+    def _start_on_subsample(self) -> FloatArray | None:
         risk = self.problem.risk
         n = len(risk.rows) // 8
         size = packed.packed_size(risk.n_directions)
@@ -117,7 +118,7 @@ class Newton:
         risk.n_passes += few.n_passes / 8.0
         return np.append(packed.pack(state.matrix), state.threshold)
 
-    def _evaluate(self, x: np.ndarray) -> Point:
+    def _evaluate(self, x: FloatArray) -> Point:
         return self.problem.point(packed.unpack(x[:-1], self.problem.cone.size), float(x[-1]))
 
     def _model(self, point: Point, damping: float) -> ConeProgram:
@@ -127,7 +128,7 @@ class Newton:
         return ConeProgram(hessian, self.problem.cone)
 
     def _search(
-        self, point: Point, x: np.ndarray, direction: np.ndarray, decrement: float
+        self, point: Point, x: FloatArray, direction: FloatArray, decrement: float
     ) -> tuple[Point | None, float]:
         """Backtrack until the objective falls; below its rounding error take the full step."""
         length = 1.0
@@ -139,7 +140,7 @@ class Newton:
         return None, 0.0
 
     def _bound(self, state: State, program: ConeProgram) -> float:
-        def solve(matrix: np.ndarray, threshold: float | None, residual: float) -> tuple[np.ndarray, float]:
+        def solve(matrix: FloatArray, threshold: float | None, residual: float) -> tuple[FloatArray, float]:
             right = packed.pack(matrix)
             if threshold is None:
                 held = scipy.linalg.solve(program.hessian[:-1, :-1], right, assume_a="pos")

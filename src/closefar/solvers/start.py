@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from closefar.arrays import FloatArray
 from closefar.problem import Problem
 
 __all__ = ["moment_start"]
 
 
-def moment_start(problem: Problem) -> tuple[np.ndarray, float]:
+def moment_start(problem: Problem) -> tuple[FloatArray, float]:
     """Return a metric and a threshold near the optimum.
 
     The feasible part of mean(l zz') - mean(l) I points the right way (for normal rows by
