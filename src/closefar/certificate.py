@@ -65,16 +65,21 @@ class Certificate:
     globally_optimal: bool
 
 
-def proven_bound(point: Point) -> float:
-    """The dual value if the gradient at `point` is dual feasible, minus infinity otherwise."""
-    cone = point.problem.cone
-    violation = cone.violation(point.gradient, point.slope)
-    if violation > _ROUNDING:
-        return -np.inf
-    size = 1.0 + cone.trace(point.matrix) + abs(point.threshold)
+def proven_bound(point: Point, ceiling: float) -> float:
+    """The lower bound that the gradient at `point` proves; minus infinity if it proves none.
+
+    `ceiling` is the objective of a feasible point.  With a penalty alpha tr M <= ceiling at
+    the optimum, so that a gradient outside the dual cone has a bounded price.
+    """
+    problem, cone = point.problem, point.problem.cone
+    below, rest = cone.violations(point.gradient, point.slope)
+    reach = _REACH * (1.0 + abs(cone.trace(point.matrix)) + abs(point.threshold))
     if cone.has_constant:
-        size += float(np.abs(point.matrix[-1]).sum())
-    return point.dual_value - violation * _REACH * size
+        reach += _REACH * float(np.abs(point.matrix[-1]).sum())
+    if rest > _ROUNDING or (below > _ROUNDING and problem.alpha == 0.0):
+        return -np.inf
+    trace = reach if below <= _ROUNDING else ceiling / problem.alpha
+    return point.dual_value - below * trace - rest * reach
 
 
 def lower_bound(point: Point, solve: HessianSolve, target: float) -> float:
@@ -84,8 +89,8 @@ def lower_bound(point: Point, solve: HessianSolve, target: float) -> float:
     cone, and a little into it; what they reach is checked, not assumed.  `solve` takes a
     right side (matrix, threshold; None holds the threshold) and the residual it may leave.
     """
-    problem, cone = point.problem, point.problem.cone
-    bound = max(0.0, proven_bound(point))
+    problem, cone, ceiling = point.problem, point.problem.cone, point.objective
+    bound = max(0.0, proven_bound(point, ceiling))
     inside = target / (2.0 * max(cone.trace(point.matrix), 1.0))
     goal = _slack(point) + inside * cone.identity
     residual = _ROUNDING if cone.has_constant else 0.9 * inside
@@ -96,8 +101,8 @@ def lower_bound(point: Point, solve: HessianSolve, target: float) -> float:
         matrix = point.matrix + step
         settled = problem.settle(problem.risk.quadratic_forms_of(matrix), point.threshold + shift)
         point = problem.point(matrix, *settled)
-        bound = max(bound, proven_bound(point))
-        before, violation = violation, cone.violation(point.gradient, point.slope)
+        bound = max(bound, proven_bound(point, ceiling))
+        before, violation = violation, max(cone.violations(point.gradient, point.slope))
         if not 0.0 < violation < 0.5 * before:
             break
     return bound

@@ -49,12 +49,15 @@ class Cone:
         values, vectors = np.linalg.eigh(matrix[self.core, self.core])
         return values, np.vstack([vectors, np.zeros((self.size - len(vectors), len(vectors)))])
 
-    def violation(self, gradient: FloatArray, slope: float) -> float:
-        """How far a gradient is from the dual cone; zero means that it proves a bound."""
-        below = -float(np.linalg.eigvalsh(gradient[self.core, self.core])[0])
+    def violations(self, gradient: FloatArray, slope: float) -> tuple[float, float]:
+        """How far a gradient is from the dual cone: by its core, and by the rest.
+
+        Zero and zero mean that it proves a bound.
+        """
+        below = max(-float(np.linalg.eigvalsh(gradient[self.core, self.core])[0]), 0.0)
         if self.has_constant:
-            return max(below, float(np.abs(gradient[-1]).max()), abs(slope))
-        return max(below, -slope, 0.0)
+            return below, max(float(np.abs(gradient[-1]).max()), abs(slope))
+        return below, max(-slope, 0.0)
 
 
 @dataclass(frozen=True)

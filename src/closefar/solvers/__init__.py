@@ -11,6 +11,7 @@ import numpy as np
 from closefar.arrays import FloatArray
 from closefar.certificate import Certificate
 from closefar.objective import Risk
+from closefar.packed import packed_size
 from closefar.problem import Cone, Problem, psd_factor
 from closefar.solvers.factor import Factor
 from closefar.solvers.fista import Fista
@@ -24,9 +25,6 @@ SOLVERS: dict[str, type[Newton] | type[Fista] | type[Factor]] = {
     "fista": Fista,
     "factor": Factor,
 }
-
-# Up to here a dense Hessian costs less than the gradient steps that it saves.
-_NEWTON_UP_TO = 32
 
 
 @dataclass(frozen=True)
@@ -56,9 +54,7 @@ def solve(
     `has_constant` says that the last coordinate of each row is the constant 1 of a learned
     origin.
     """
-    if solver == "auto":
-        solver = "newton" if risk.n_directions <= _NEWTON_UP_TO else "fista"
-    kind = SOLVERS[solver]
+    kind = SOLVERS[_choose(risk) if solver == "auto" else solver]
     problem = Problem(risk, alpha, Cone(risk.n_directions, has_constant))
     inner_tol = 0.5 * tol if has_constant else tol
     settings = _Settings(inner_tol, max_iter, stop_if_separable=alpha == 0.0, watch=watch)
@@ -77,12 +73,20 @@ def solve(
     return Solution(psd_factor(outcome.state.matrix), outcome.state.threshold, certificate, n_iter)
 
 
+def _choose(risk: Risk) -> str:
+    """A dense Hessian, while it costs less than the gradient steps that it saves."""
+    d, n = risk.n_directions, len(risk.rows)
+    many_rows = n >= 16 * packed_size(d)
+    return "newton" if d <= 16 or (d <= 32 and many_rows) else "fista"
+
+
 @dataclass(frozen=True)
 class _Settings:
     tol: float
     max_iter: int
     stop_if_separable: bool
     watch: Watch
+    relative_tol: float = 0.0
 
 
 def _run(solver: Solver, start: Callable[[], State], settings: _Settings) -> Outcome:
@@ -125,10 +129,10 @@ def _widest_margin(
     alpha = 0.01 * _largest_penalty(problem)
     state: State | None = None
     for _ in range(10):
-        tol = 1e-6 * alpha
+        tol = 1e-3 * alpha
         solver = kind(replace(problem, alpha=alpha), tol, rng)
         start = solver.start if state is None else partial(solver.resume, state)
-        path = _run(solver, start, replace(settings, tol=tol, stop_if_separable=False))
+        path = _run(solver, start, replace(settings, stop_if_separable=False, relative_tol=0.01))
         state = path.state
         outcome = replace(outcome, n_iter=outcome.n_iter + path.n_iter)
         if path.ending == "interrupted":

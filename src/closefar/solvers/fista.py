@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from closefar.arrays import Array, FloatArray
+from closefar.certificate import proven_bound
 from closefar.objective import Pointwise
-from closefar.problem import Problem
+from closefar.problem import Point, Problem
 from closefar.solvers.conjugate_gradient import prove_bound
 from closefar.solvers.loop import State
 from closefar.solvers.start import moment_start
@@ -18,12 +19,18 @@ __all__ = ["Fista"]
 
 
 @dataclass(frozen=True)
-class _Iterate:
-    """A metric, its quadratic forms, its best threshold and the penalised risk there."""
+class _Place:
+    """A metric with its quadratic forms and its best threshold."""
 
     matrix: FloatArray
     forms: Array
     threshold: float
+
+
+@dataclass(frozen=True)
+class _Iterate(_Place):
+    """A place with the penalised risk there."""
+
     pointwise: Pointwise
     value: float
 
@@ -31,7 +38,7 @@ class _Iterate:
 @dataclass(frozen=True)
 class _Memory:
     here: _Iterate
-    before: _Iterate
+    before: _Place
     momentum: float  # Nesterov's t
     smoothness: float  # the local Lipschitz constant of the gradient
     residual: float  # length of the last step times `smoothness`
@@ -58,7 +65,7 @@ class Fista:
 
     def step(self, state: State) -> State:
         last: _Memory = state.memory
-        accuracy = min(1e-4 * last.residual, 1e-6)
+        accuracy = min(1e-4 * last.residual, 1e-6) if self.problem.alpha == 0.0 else 1e-14
         momentum = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * last.momentum**2))
         base = self._extrapolate(last, (last.momentum - 1.0) / momentum, accuracy)
         gradient = self.problem.gradient(base.pointwise)
@@ -74,8 +81,13 @@ class Fista:
         if float(np.sum(change * (here.matrix - last.here.matrix))) < 0.0:
             momentum = 1.0  # the step turned back: restart
         residual = smoothness * math.sqrt(moved)
-        memory = _Memory(here, last.here, momentum, 0.97 * smoothness, residual, last.certify_below)
-        new = _state(here, state.bound, memory)
+        before = _Place(last.here.matrix, last.here.forms, last.here.threshold)
+        memory = _Memory(here, before, momentum, 0.97 * smoothness, residual, last.certify_below)
+        bound = state.bound
+        if self.problem.alpha > 0.0:
+            point = Point(self.problem, base.matrix, base.threshold, base.pointwise, gradient)
+            bound = max(bound, proven_bound(point, here.value))
+        new = _state(here, bound, memory)
         return self._certify(new) if residual <= last.certify_below * math.sqrt(smoothness) else new
 
     def _begin(self, matrix: FloatArray, threshold: float) -> State:

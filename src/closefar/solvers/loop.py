@@ -63,14 +63,18 @@ def run(
     max_iter: int,
     stop_if_separable: bool,
     watch: Watch,
+    relative_tol: float = 0.0,
 ) -> Outcome:
-    """Step until the gap is proven to be at most `tol`; an interrupt keeps the last state."""
+    """Step until the gap is proven to be at most `tol` or that share of the objective.
+
+    An interrupt keeps the last state.
+    """
     state = start()
     iteration = 0
     try:
         while True:
             watch(iteration, state)
-            if state.gap <= tol:
+            if state.gap <= max(tol, relative_tol * state.objective):
                 return Outcome(state, "converged", iteration)
             if stop_if_separable and state.least_margin > 0.0:
                 return Outcome(state, "separable", iteration)

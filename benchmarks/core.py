@@ -1,0 +1,180 @@
+"""Side-by-side timings of the core: ratios in one process, because seconds depend on the machine.
+
+    python benchmarks/core.py [--quick]
+
+A pass is one call of closefar's own loss and gradient (k = d) on the same rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+
+import closefar as cf
+from closefar.noise import get_noise
+from closefar.objective import Risk
+from closefar.pairs import Differences, unit_free_rows
+
+PAPER = {
+    "metric_eigenvalues": [0.32, 0.89, 0.59, 0.13, 0.14],
+    "covariance_eigenvalues": [0.73, 0.70, 0.68, 0.59, 0.47, 0.45, 0.21, 0.19, 0.11, 0.04],
+    "threshold": 1.3,
+}
+
+
+def paper_problem(seed: int) -> tuple[np.ndarray, np.ndarray, cf.Metric]:
+    """c1: the paper's d = 10, rank 5, 15,000 pairs, 10 % logistic noise."""
+    pairs, labels, _, metric = cf.datasets.make_pairs(15_000, 10, **PAPER, random_state=seed)
+    return pairs[:, 0] - pairs[:, 1], labels, metric
+
+
+def large_problem(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, cf.Metric]:
+    """c3: d = 100, rank 30, 20 % logistic noise."""
+    pairs, labels, _, metric = cf.datasets.make_pairs(n, 100, rank=30, wrong_share=0.2, random_state=seed)
+    return pairs[:, 0] - pairs[:, 1], labels, metric
+
+
+def seconds(function: Callable[[], Any], repeats: int) -> float:
+    """The median time of a call, after one call to warm up."""
+    function()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return float(np.median(times))
+
+
+def spectral_error(matrix: np.ndarray, threshold: float, truth: cf.Metric) -> float:
+    target = truth.matrix / truth.threshold
+    return float(np.linalg.norm(matrix / threshold - target, 2) / np.linalg.norm(target, 2))
+
+
+def pass_seconds(Z: np.ndarray, labels: np.ndarray, repeats: int) -> float:
+    rows, _ = unit_free_rows(Differences(Z), labels.astype(float), np.ones(len(Z)), with_constant=False)
+    risk = Risk(rows, get_noise("logistic"))
+    factor = np.eye(rows.n_directions)
+    return seconds(lambda: risk.loss_and_gradient(factor, 1.0), repeats)
+
+
+def bench_passes(name: str, problem: tuple[np.ndarray, np.ndarray, cf.Metric], repeats: int) -> None:
+    Z, labels, _ = problem
+    learner = cf.LinearMetricLearner(tol=1e-8)
+    one_pass = pass_seconds(Z, labels, max(repeats, 5))
+    whole = seconds(lambda: learner.fit(Z, labels), repeats)
+    gap = learner.certificate_.gap
+    print(
+        f"{name:<16} fit {whole * 1e3:9.1f} ms   pass {one_pass * 1e3:8.2f} ms   "
+        f"fit / pass {whole / one_pass:6.1f} (bar 40)   proven gap {gap:.1e}"
+    )
+
+
+def bench_gradient_descent(problem: tuple[np.ndarray, np.ndarray, cf.Metric]) -> None:
+    """The paper's algorithm (rate 0.5, raw columns) until its loss is as near to the optimum as ours."""
+    Z, labels, _ = problem
+    learner = cf.LinearMetricLearner(tol=1e-8)
+    ours = seconds(lambda: learner.fit(Z, labels), 5)
+    target = learner.certificate_.lower_bound + 1e-8
+    signs = labels.astype(float)
+    rng = np.random.default_rng(0)
+    factor, threshold = 0.01 * rng.standard_normal((Z.shape[1],) * 2), 0.0
+    start = time.perf_counter()
+    for step in range(1, 300_001):
+        product = Z @ factor
+        margin = signs * (np.einsum("ij,ij->i", product, product) - threshold)
+        tail = np.exp(-np.abs(margin))
+        pull = signs * np.where(margin > 0, tail, 1.0) / (1.0 + tail) / len(Z)
+        if step % 100 == 0 and np.mean(np.log1p(tail) + np.maximum(-margin, 0.0)) <= target:
+            break
+        factor += Z.T @ (product * pull[:, None])
+        threshold = max(threshold - 0.5 * pull.sum(), 0.0)
+    spent = time.perf_counter() - start
+    print(
+        f"{'c1':<16} the paper's gradient descent: {step} passes, {spent:.1f} s to the same loss gap; "
+        f"closefar is {spent / ours:.0f} times faster (bar 500)"
+    )
+
+
+def bench_logistic_regression(problem: tuple[np.ndarray, np.ndarray, cf.Metric]) -> None:
+    """What one would write instead: logistic regression on the products z_i z_j."""
+    Z, labels, truth = problem
+    d = Z.shape[1]
+    upper = np.triu_indices(d)
+    weight = np.where(upper[0] == upper[1], 1.0, 2.0)
+    plain = LogisticRegression(C=np.inf, max_iter=2000)
+
+    def fit_plain() -> None:
+        plain.fit(Z[:, upper[0]] * Z[:, upper[1]] * weight, labels)
+
+    learner = cf.LinearMetricLearner()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = seconds(fit_plain, 5)
+    ours = seconds(lambda: learner.fit(Z, labels), 5)
+    matrix = np.zeros((d, d))
+    matrix[upper] = plain.coef_[0]
+    matrix = matrix + np.triu(matrix, 1).T
+    error = spectral_error(learner.metric_.matrix, learner.metric_.threshold, truth)
+    plain_error = spectral_error(matrix, -plain.intercept_[0], truth)
+    print(
+        f"{'c1':<16} logistic regression on z_i z_j: time ratio {ours / theirs:.2f} (bar 1), spectral error of M / tau "
+        f"{error:.3f} against {plain_error:.3f}, ratio {error / plain_error:.2f} (bar 0.75)"
+    )
+
+
+def bench_memory() -> None:
+    """2,000,000 x 50 float64 in a process of its own: memory on top of the data."""
+    result = subprocess.run(
+        [sys.executable, __file__, "--memory"], capture_output=True, text=True, check=True, env=os.environ
+    )
+    print(result.stdout, end="")
+
+
+def memory_process() -> None:
+    rng = np.random.default_rng(0)
+    n, d = 2_000_000, 50
+    Z = rng.standard_normal((n, d))
+    forms = np.einsum("ij,ij->i", Z[:, :5], Z[:, :5])
+    labels = np.where(forms + rng.logistic(size=n) > 4.35, 1, -1)
+    del forms
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    start = time.perf_counter()
+    learner = cf.LinearMetricLearner().fit(Z, labels)
+    spent = time.perf_counter() - start
+    extra = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+    print(
+        f"{'memory':<16} {n} x {d}: {extra / Z.nbytes:.2f} of the data on top of it (bar 0.6), {spent:.0f} s, "
+        f"gap {learner.certificate_.gap:.1e}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="leave out the runs of a minute and more")
+    parser.add_argument("--memory", action="store_true", help="only measure memory, in this process")
+    parser.add_argument("--seed", type=int, default=2023)
+    options = parser.parse_args()
+    if options.memory:
+        memory_process()
+        return
+    bench_passes("c1", paper_problem(options.seed), 15)
+    bench_logistic_regression(paper_problem(options.seed))
+    bench_passes("c3, N = 60,000", large_problem(60_000, options.seed), 2)
+    if not options.quick:
+        bench_passes("c3, N = 600,000", large_problem(600_000, options.seed), 1)
+        bench_gradient_descent(paper_problem(options.seed))
+        bench_memory()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,253 @@
+"""The proven gap against optima found by other means: a conic solver, and L-BFGS from several starts."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import entr, expit
+from sklearn.exceptions import ConvergenceWarning
+
+import closefar as cf
+from closefar.certificate import proven_bound
+from closefar.noise import NOISES
+from closefar.objective import Risk
+from closefar.pairs import Differences, unit_free_rows
+from closefar.problem import Cone, Problem
+from closefar.solvers import SOLVERS, solve
+
+SLACK = 1e-9
+
+
+class Case:
+    """A small problem: rows in whitened coordinates, labels, weights and a penalty."""
+
+    def __init__(self, noise, d, n, *, alpha=0.0, weighted=False, tau=2.0, seed=0):
+        rng = np.random.default_rng(seed)
+        self.noise, self.alpha, self.tau = NOISES[noise], alpha, tau
+        self.z = rng.standard_normal((n, d)) @ rng.standard_normal((d, d)) * 10.0 ** rng.uniform(-3, 3, d)
+        self.weights = rng.integers(1, 5, n).astype(float) if weighted else np.ones(n)
+        self.weights /= self.weights.sum()
+        moment = (self.z * self.weights[:, None]).T @ self.z
+        self.root = np.linalg.cholesky(moment)
+        self.w = self.z @ np.linalg.inv(self.root).T
+        truth = rng.standard_normal((d, d - 1))
+        truth *= np.sqrt(max(tau, 0.0) + 0.5) / np.linalg.norm(truth)
+        margin = np.sum((self.w @ truth) ** 2, axis=1) - tau
+        self.labels = np.where(margin + self.noise.sample(n, rng) >= 0.0, 1, -1)
+
+    def objective(self, matrix, tau):
+        """R(M, tau) + alpha tr M for a whitened M."""
+        margin = np.einsum("ij,jk,ik->i", self.w, matrix, self.w) - tau
+        losses = self.noise.neg_log_cdf(self.labels * margin)
+        return self.weights @ losses + self.alpha * np.trace(matrix)
+
+    def objective_of(self, learner):
+        return self.objective(self.root.T @ learner.get_mahalanobis_matrix() @ self.root, learner.metric_.threshold)
+
+    def fit(self, **parameters):
+        learner = cf.LinearMetricLearner(self.noise, alpha=self.alpha, **parameters)
+        return learner.fit(self.z, self.labels, self.weights)
+
+    def risk(self):
+        rows, _ = unit_free_rows(Differences(self.z), self.labels.astype(float), self.weights, with_constant=False)
+        return Risk(rows, self.noise)
+
+    def optimum(self):
+        """The objective of a feasible point that is as good as optimal: never below the minimum."""
+        return conic_optimum(self) if self.noise.name == "logistic" else descent_optimum(self)
+
+
+def conic_optimum(case):
+    cp = pytest.importorskip("cvxpy", reason="cvxpy is not installed")
+    d = case.w.shape[1]
+    matrix, tau = cp.Variable((d, d), PSD=True), cp.Variable(nonneg=True)
+    outer = np.einsum("ij,ik->ijk", case.w, case.w).reshape(len(case.w), -1)
+    margin = outer @ cp.vec(matrix, order="C") - tau
+    loss = case.weights @ cp.logistic(cp.multiply(-case.labels, margin)) + case.alpha * cp.trace(matrix)
+    cp.Problem(cp.Minimize(len(case.w) * loss)).solve(solver=cp.CLARABEL)
+    values, vectors = np.linalg.eigh(matrix.value)
+    return case.objective((vectors * np.maximum(values, 0.0)) @ vectors.T, max(float(tau.value), 0.0))
+
+
+def descent_optimum(case):
+    d = case.w.shape[1]
+
+    def value_and_gradient(x):
+        factor, tau = x[:-1].reshape(d, d), x[-1]
+        product = case.w @ factor
+        loss, slope = case.noise.derivatives(case.labels * (np.sum(product**2, axis=1) - tau), order=1)
+        pull = case.weights * case.labels * slope
+        gradient = 2.0 * case.w.T @ (product * pull[:, None]) + 2.0 * case.alpha * factor
+        return case.weights @ loss + case.alpha * np.sum(factor**2), np.append(gradient.ravel(), -pull.sum())
+
+    rng = np.random.default_rng(0)
+    options = {"maxiter": 20_000, "maxfun": 50_000, "maxcor": 30, "ftol": 1e-16, "gtol": 1e-11}
+    bounds = [(None, None)] * (d * d) + [(0.0, None)]
+    starts = [np.append(0.7 * rng.standard_normal(d * d), 1.0) for _ in range(3)]
+    return min(
+        minimize(value_and_gradient, x, jac=True, method="L-BFGS-B", bounds=bounds, options=options).fun for x in starts
+    )
+
+
+# Where tau is negative the best feasible threshold is zero.
+CASES = {
+    "logistic": Case("logistic", 4, 250, seed=1),
+    "logistic-alpha": Case("logistic", 6, 300, alpha=0.01, seed=2),
+    "logistic-weights": Case("logistic", 3, 200, weighted=True, seed=3),
+    "logistic-zero": Case("logistic", 4, 200, tau=-1.0, seed=4),
+    "logistic-zero-alpha-weights": Case("logistic", 3, 150, tau=-1.0, alpha=0.003, weighted=True, seed=5),
+    "logistic-few": Case("logistic", 6, 60, alpha=0.02, seed=6),
+    "normal": Case("normal", 4, 250, seed=7),
+    "normal-zero-weights": Case("normal", 3, 200, tau=-1.0, weighted=True, seed=8),
+    "normal-alpha": Case("normal", 6, 300, alpha=0.02, seed=9),
+    "laplace": Case("laplace", 4, 300, seed=10),
+    "laplace-alpha-weights": Case("laplace", 5, 200, alpha=0.01, weighted=True, seed=11),
+    "laplace-zero": Case("laplace", 3, 200, tau=-1.0, seed=12),
+    "hypsecant": Case("hypsecant", 5, 300, seed=13),
+    "hypsecant-alpha": Case("hypsecant", 4, 100, alpha=0.05, seed=14),
+    "hypsecant-zero-alpha": Case("hypsecant", 3, 200, tau=-1.0, alpha=0.001, seed=15),
+}
+
+
+@pytest.fixture(scope="module")
+def optima():
+    return {name: case.optimum() for name, case in CASES.items()}
+
+
+@pytest.fixture(params=CASES)
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def case(name):
+    return CASES[name]
+
+
+@pytest.fixture
+def optimum(name, optima):
+    return optima[name]
+
+
+@pytest.mark.parametrize("tol", [1e-3, 1e-6, 1e-9])
+def test_the_gap_is_proven_and_the_optimum_reached(case, optimum, tol):
+    learner = case.fit(tol=tol)
+    certificate = learner.certificate_
+    objective = case.objective_of(learner)
+    assert certificate.objective == pytest.approx(objective, abs=1e-10)
+    assert certificate.converged
+    assert certificate.globally_optimal
+    assert certificate.gap <= tol
+    assert certificate.gap >= objective - optimum - SLACK
+    assert certificate.lower_bound <= optimum + SLACK
+    assert abs(objective - optimum) <= max(tol, 1e-6)
+
+
+def test_loss_objective_and_penalty_add_up(case):
+    learner = case.fit()
+    matrix = case.root.T @ learner.get_mahalanobis_matrix() @ case.root
+    certificate = learner.certificate_
+    assert certificate.objective - certificate.loss == pytest.approx(case.alpha * np.trace(matrix), abs=1e-9)
+    assert certificate.gap == pytest.approx(certificate.objective - certificate.lower_bound, abs=1e-15)
+
+
+def test_the_threshold_and_its_multiplier_are_complementary(case):
+    learner = case.fit(tol=1e-9)
+    multiplier = learner.certificate_.threshold_multiplier
+    if case.tau < 0.0:
+        assert learner.metric_.threshold == 0.0
+        assert multiplier > 1e-4
+    else:
+        assert learner.metric_.threshold > 0.01
+        assert abs(multiplier) < 1e-6
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("max_iter", [1, 2, 4])
+def test_a_gap_reported_early_is_still_a_bound(case, optimum, solver, max_iter):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        learner = case.fit(tol=1e-12, max_iter=max_iter, solver=solver)
+    certificate = learner.certificate_
+    assert certificate.gap >= case.objective_of(learner) - optimum - SLACK
+    assert certificate.lower_bound <= optimum + SLACK
+    assert certificate.converged == (certificate.gap <= 1e-12)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_no_bound_on_the_way_exceeds_the_optimum(case, optimum, solver):
+    states = []
+    settings = {"alpha": case.alpha, "rank": None, "has_constant": False, "tol": 1e-10, "max_iter": 500}
+    solve(
+        case.risk(),
+        solver=solver,
+        rng=np.random.default_rng(0),
+        watch=lambda _, state: states.append(state),
+        **settings,
+    )
+    bounds = np.array([state.bound for state in states])
+    assert np.all(np.diff(bounds) >= 0.0)
+    assert bounds[-1] > 0.0
+    assert bounds[-1] <= optimum + SLACK
+    assert all(state.objective >= optimum - 1e-6 for state in states)
+    assert all(state.gap >= state.objective - optimum - SLACK for state in states)
+
+
+def test_a_point_proves_no_more_than_the_optimum(case, optimum):
+    """Symmetric M of any signature may serve, as long as its gradient is in the dual cone."""
+    risk, d = case.risk(), case.w.shape[1]
+    problem = Problem(risk, case.alpha, Cone(d))
+    settings = {"alpha": case.alpha, "rank": None, "has_constant": False, "solver": "newton", "max_iter": 100}
+    best = solve(risk, tol=1e-10, rng=np.random.default_rng(0), watch=lambda *_: None, **settings)
+    rng = np.random.default_rng(16)
+    bounds = []
+    for scale in np.repeat(np.logspace(-9, 0, 20), 5):
+        noise = rng.standard_normal((d, d))
+        matrix = best.factor @ best.factor.T + scale * (noise + noise.T + rng.choice([-3.0, 3.0]) * np.eye(d))
+        point = problem.point(matrix, *problem.settle(risk.quadratic_forms_of(matrix), best.threshold))
+        bounds.append(proven_bound(point, best.certificate.objective))
+        outside = np.linalg.eigvalsh(point.gradient)[0] < -1e-9
+        assert bounds[-1] <= (-np.inf if outside and case.alpha == 0.0 else optimum + SLACK)
+    # Without a penalty a gradient outside the cone proves nothing; with one there is always some bound.
+    assert np.any(np.isinf(bounds)) if case.alpha == 0.0 else np.all(np.isfinite(bounds))
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.01])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_the_gap_of_a_learned_origin(alpha, solver):
+    """There x'Mx + b'x - tau is fitted, with M positive semidefinite and the rest free."""
+    cp = pytest.importorskip("cvxpy", reason="cvxpy is not installed")
+    rng = np.random.default_rng(17)
+    n, d = 250, 3
+    x = rng.standard_normal((n, d)) @ rng.standard_normal((d, d)) + 2.0
+    centred = x - x.mean(axis=0)
+    w = centred @ np.linalg.inv(np.linalg.cholesky(centred.T @ centred / n)).T
+    labels = np.where(np.sum((w - 0.5) ** 2, axis=1) - 2.5 + rng.logistic(size=n) > 0, 1, -1)
+    matrix, border, tau = cp.Variable((d, d), PSD=True), cp.Variable(d), cp.Variable()
+    outer = np.einsum("ij,ik->ijk", w, w).reshape(n, -1)
+    margin = outer @ cp.vec(matrix, order="C") + w @ border - tau
+    loss = cp.sum(cp.logistic(cp.multiply(-labels, margin))) + n * alpha * cp.trace(matrix)
+    optimum = cp.Problem(cp.Minimize(loss)).solve(solver=cp.CLARABEL) / n
+    learner = cf.LinearMetricLearner(alpha=alpha, fit_origin=True, solver=solver).fit(x, labels)
+    certificate = learner.certificate_
+    assert certificate.gap <= 1e-6
+    assert certificate.gap >= certificate.objective - optimum - 1e-8
+    assert certificate.objective == pytest.approx(optimum, abs=1e-6)
+    fitted = np.mean(learner.metric_.noise.neg_log_cdf(labels * learner.decision_function(x)))
+    assert certificate.loss == pytest.approx(fitted, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.noise.name == "logistic"], indirect=True)
+def test_the_tangent_dual_value_is_the_entropy(case, optimum):
+    """For logistic noise the Fenchel dual value is the mean entropy of the fitted probabilities."""
+    learner = case.fit(tol=1e-10)
+    wrong = expit(-case.labels * learner.decision_function(case.z))
+    entropy = case.weights @ (entr(wrong) + entr(1.0 - wrong))
+    matrix, tau = case.root.T @ learner.get_mahalanobis_matrix() @ case.root, learner.metric_.threshold
+    pull = -case.weights * case.labels * wrong
+    gradient = (case.w * pull[:, None]).T @ case.w + case.alpha * np.eye(len(matrix))
+    tangent = case.objective(matrix, tau) - np.sum(gradient * matrix) + tau * pull.sum()
+    assert tangent == pytest.approx(entropy, abs=1e-10)
+    assert tangent == pytest.approx(optimum, abs=1e-6)
+    assert np.linalg.eigvalsh(gradient)[0] >= -1e-5
