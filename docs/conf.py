@@ -10,7 +10,6 @@ release = version = closefar.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
 exclude_patterns = ["_build"]
-nitpicky = False
 
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
 myst_heading_anchors = 3
@@ -18,6 +17,7 @@ myst_heading_anchors = 3
 napoleon_numpy_docstring = True
 napoleon_google_docstring = False
 napoleon_use_rtype = False
+napoleon_use_param = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 

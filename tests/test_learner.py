@@ -48,16 +48,12 @@ def same_probabilities(left, right, on=X, atol=1e-12):
 # scikit-learn
 
 
-def estimators():
-    for noise in sorted(NOISES):
-        yield cf.LinearMetricLearner(noise)
-    yield cf.LinearMetricLearner(fit_origin=True)
-    yield cf.LinearMetricLearner(alpha=0.01, rank=1)
-
-
-# The checks fit separable and tiny data: that the learner says so is right, and not what they check.
+# The checks fit separable and tiny data, of which the learner rightly warns, and labels that scikit-learn can't cast.
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@parametrize_with_checks(list(estimators()))
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast:RuntimeWarning")
+@parametrize_with_checks(
+    [*(cf.LinearMetricLearner(noise) for noise in sorted(NOISES)), cf.LinearMetricLearner(fit_origin=True)]
+)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -353,54 +349,63 @@ def test_silent_by_default(capsys):
 # A learned origin
 
 
-def around(origin, n=6000, seed=8):
-    """Points labelled by their distance from `origin`, which is not the centre of the points."""
+def around(n, seed):
+    """Points labelled by their distance from an origin that is not their centre, and that origin."""
+    units = np.array([[2.0, 0.3, 0.0], [0.0, 1.0, -0.5], [0.0, 0.0, 0.2]])
     rng = np.random.default_rng(seed)
-    d = len(origin)
-    points = rng.standard_normal((n, d)) @ rng.standard_normal((d, d)) + 5.0
-    spread = np.linalg.inv(np.cov(points.T))
-    shift = points - origin
-    margin = np.einsum("ij,jk,ik->i", shift, 4.0 * spread, shift)
-    margin -= np.median(margin)
-    return points, np.where(margin + rng.logistic(size=n) > 0, 1, -1)
-
-
-ORIGIN = np.array([5.5, 4.0, 5.2])
+    unit_free = rng.standard_normal((n, 3))
+    origin = np.array([0.8, -0.5, 0.3])
+    margin = np.sum((unit_free - origin) ** 2, axis=1) * 3.0 - 9.0
+    labels = np.where(margin + rng.logistic(size=n) > 0, 1, -1)
+    centre = np.array([5.0, -3.0, 8.0])
+    return unit_free @ units + centre, labels, origin @ units + centre
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_a_learned_origin_is_found(solver):
-    points, labels = around(ORIGIN)
-    fresh, fresh_labels = around(ORIGIN, n=6000, seed=8)
+    points, labels, origin = around(6000, seed=8)
+    fresh, fresh_labels, _ = around(2000, seed=9)
     learner = cf.LinearMetricLearner(fit_origin=True, solver=solver).fit(points, labels)
     plain = cf.LinearMetricLearner().fit(points, labels)
     assert learner.certificate_.converged
     assert learner.metric_.rank == 3
     assert learner.score(fresh, fresh_labels) > plain.score(fresh, fresh_labels) + 0.1
-    spread = np.std(points, axis=0)
-    np.testing.assert_array_less(np.abs(learner.metric_.origin - ORIGIN) / spread, 0.1)
+    np.testing.assert_array_less(np.abs(learner.metric_.origin - origin) / np.std(points, axis=0), 0.06)
+    assert learner.metric_.threshold == pytest.approx(9.0, rel=0.1)
     assert plain.metric_.origin is None
-    probabilities = learner.predict_proba(fresh)[:, 1]
-    np.testing.assert_allclose(probabilities, learner.metric_.probability_far(fresh), rtol=1e-12)
-    np.testing.assert_array_equal(learner.predict(fresh), np.where(probabilities >= 0.5, 1, -1))
-    assert np.mean(probabilities[fresh_labels > 0]) > np.mean(probabilities[fresh_labels < 0]) + 0.3
+
+
+def test_a_learned_origin_is_part_of_the_metric():
+    points, labels, _ = around(2000, seed=8)
+    learner = cf.LinearMetricLearner(fit_origin=True).fit(points, labels)
+    probabilities = learner.predict_proba(points)[:, 1]
+    np.testing.assert_allclose(probabilities, learner.metric_.probability_far(points), rtol=1e-12)
+    np.testing.assert_array_equal(learner.predict(points), np.where(probabilities >= 0.5, 1, -1))
+    mapped = learner.transform(points) - learner.transform(learner.metric_.origin[None])
+    np.testing.assert_allclose(learner.pair_distance(points), np.linalg.norm(mapped, axis=1), rtol=1e-9)
+    assert learner.get_metric()(points[0], points[0]) == 0.0
+
+
+@pytest.mark.parametrize("tol", [1e-6, 1e-9])
+@pytest.mark.parametrize("noise", ["logistic", "normal"])
+def test_an_origin_far_away_still_predicts_as_certified(noise, tol):
+    """Labels by a half-space: the best origin lies at infinity, the fitted one very far out."""
+    rng = np.random.default_rng(10)
+    points = rng.standard_normal((300, 4))
+    labels = np.where(points @ [2.0, 1.0, 0.0, -1.0] + rng.logistic(size=300) > 0, 1, -1)
+    learner = cf.LinearMetricLearner(noise, fit_origin=True, alpha=0.001, tol=tol).fit(points, labels)
+    loss = np.mean(learner.metric_.noise.neg_log_cdf(labels * learner.decision_function(points)))
+    assert loss == pytest.approx(learner.certificate_.loss, abs=1e-6)
+    assert learner.score(points, labels) > 0.75
 
 
 def test_a_learned_origin_is_free_of_units():
-    points, labels = around(ORIGIN, n=2000)
+    points, labels, _ = around(2000, seed=8)
     units = np.array([1e-6, 1.0, 1e6])
     left = cf.LinearMetricLearner(fit_origin=True, tol=1e-9).fit(points, labels)
     right = cf.LinearMetricLearner(fit_origin=True, tol=1e-9).fit(points * units, labels)
     np.testing.assert_allclose(right.metric_.origin / units, left.metric_.origin, rtol=1e-4)
     np.testing.assert_allclose(right.predict_proba(points * units), left.predict_proba(points), atol=1e-5)
-
-
-def test_distances_do_not_depend_on_the_origin():
-    points, labels = around(ORIGIN, n=2000)
-    learner = cf.LinearMetricLearner(fit_origin=True).fit(points, labels)
-    expected = np.linalg.norm(learner.transform(points[:5]) - learner.transform(learner.metric_.origin[None]), axis=1)
-    np.testing.assert_allclose(learner.pair_distance(points[:5]), expected, rtol=1e-9)
-    assert learner.get_metric()(points[0], points[0]) == 0.0
 
 
 # Warnings come with advice
@@ -419,9 +424,10 @@ def test_a_warning_is_the_status():
 
 def test_import_brings_in_no_extras():
     extras = ["torch", "matplotlib", "rich", "jinja2", "pandas", "polars", "typer", "pyarrow", "dask", "cvxpy"]
-    code = f"import sys, closefar; print([name for name in {extras!r} if name in sys.modules])"
+    # Some versions of scikit-learn import pandas themselves: what counts is what closefar adds.
+    code = f"import sys, sklearn.base; had = set(sys.modules); import closefar; print(set({extras!r}) & (set(sys.modules) - had))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"
+    assert result.stdout.strip() == "set()"
 
 
 def test_public_names():

@@ -291,9 +291,10 @@ def test_unfitted_learner_says_so(method):
         getattr(learner(), method)(DIFFERENCES)
 
 
-def test_transform_takes_points_only(fitted):
-    with pytest.raises(ValueError, match="dim 3"):
-        fitted.transform(PAIRS)
+def test_transform_maps_both_sides_of_pairs(fitted):
+    mapped = fitted.transform(PAIRS)
+    lengths = np.linalg.norm(mapped[:, 0] - mapped[:, 1], axis=1)
+    np.testing.assert_allclose(lengths, fitted.pair_distance(PAIRS), rtol=1e-10)
 
 
 def test_frame_with_columns_in_another_order_is_refused():

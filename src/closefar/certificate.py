@@ -41,7 +41,8 @@ class Certificate:
         A proven upper bound on the objective minus its minimum.  The objective is the
         loss, or the loss plus the trace penalty where alpha > 0.
     converged : bool
-        Whether `gap` is at most the tolerance asked for.
+        Whether `gap` is at most the tolerance asked for or, where `rank` is fixed, no small
+        change improves the metric.
     status : str
         A word for the outcome, a colon, and a sentence that says what to do.
     n_passes : float
@@ -91,7 +92,7 @@ def lower_bound(point: Point, solve: HessianSolve, target: float) -> float:
     """
     problem, cone, ceiling = point.problem, point.problem.cone, point.objective
     bound = max(0.0, proven_bound(point, ceiling))
-    inside = target / (2.0 * max(cone.trace(point.matrix), 1.0))
+    inside = max(target, 1e-12) / (2.0 * max(cone.trace(point.matrix), 1.0))
     goal = _slack(point) + inside * cone.identity
     residual = _ROUNDING if cone.has_constant else 0.9 * inside
     violation = np.inf

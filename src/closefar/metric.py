@@ -110,6 +110,7 @@ class Metric:
 
     @property
     def rank(self) -> int:
+        """The number of directions that M weighs."""
         return int(self.factor.shape[1])
 
     @property
@@ -206,7 +207,10 @@ class Metric:
 
     def _checked(self, z: FloatArray) -> FloatArray:
         if z.ndim not in (1, 2) or z.shape[-1] != len(self.factor):
-            raise ValueError(f"each row must have the metric's {len(self.factor)} columns; got shape {z.shape}.")
+            raise ValueError(
+                f"each row must have the metric's {len(self.factor)} columns; got shape {z.shape}. "
+                "Of pairs (n, 2, d) give the differences pairs[:, 0] - pairs[:, 1]."
+            )
         return z
 
     def _registered_noise(self) -> str:

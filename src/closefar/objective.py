@@ -16,7 +16,7 @@ from array_api_compat import array_namespace, is_numpy_namespace
 from closefar import packed
 from closefar.arrays import Array, FloatArray
 from closefar.noise import Noise
-from closefar.pairs import Rows
+from closefar.pairs import BLOCK_BYTES, Rows
 
 __all__ = ["Pointwise", "Risk"]
 
@@ -75,7 +75,7 @@ class Risk:
 
     def pointwise(self, forms: Array, threshold: float, *, order: int = 1) -> Pointwise:
         """Evaluate the risk at known quadratic forms: no pass over the rows."""
-        parts = [self._pointwise(forms[where], where, threshold, order) for where in self.rows.slices(Rows.VECTOR_ROWS)]
+        parts = [self._pointwise(forms[where], where, threshold, order) for where in self.rows.slices()]
         concat = array_namespace(forms).concat
         return Pointwise(
             loss=sum(part.loss for part in parts),
@@ -126,7 +126,7 @@ class Risk:
     def dense_hessian(self, curvature: FloatArray) -> FloatArray:
         """Return the second derivative in (packed M, tau) as a matrix of d(d+1)/2 + 1 rows."""
         size = packed.packed_size(self.n_directions)
-        step = max(256, Rows.BLOCK_BYTES // (64 * size))
+        step = max(256, BLOCK_BYTES // (64 * size))
         hessian = np.zeros((size + 1, size + 1))
         features = np.empty((size + 1, step))  # reused: fresh memory would cost more than the products
         for where, block in self.rows.blocks():

@@ -20,13 +20,23 @@ __all__ = ["Differences", "Rows", "check_labels", "check_pairs", "check_weights"
 # Up to this size the rows in unit-free coordinates are kept; beyond it each pass maps them anew.
 _KEEP_BYTES = 1 << 28
 
+BLOCK_BYTES = 1 << 22  # a block and its products stay in cache; the loop over blocks costs nothing
+VECTOR_ROWS = 1 << 16
+
 _NUMBER_KINDS = "biuf"
+
+
+def _block_rows(d: int) -> int:
+    return max(512, BLOCK_BYTES // (8 * d))
+
+
+def _slices(n: int, size: int) -> Iterator[slice]:
+    for start in range(0, n, size):
+        yield slice(start, min(start + size, n))
 
 
 class Differences:
     """z = x - y, block by block: from an (n, d) array of z or an (n, 2, d) array of pairs."""
-
-    BLOCK_BYTES = 1 << 22
 
     def __init__(self, data: FloatArray) -> None:
         self.data = data
@@ -45,9 +55,7 @@ class Differences:
         return np.subtract(self.data[where, 0], self.data[where, 1], dtype=np.float64)
 
     def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
-        size = max(512, self.BLOCK_BYTES // (8 * self.n_features))
-        for start in range(0, len(self), size):
-            where = slice(start, min(start + size, len(self)))
+        for where in _slices(len(self), _block_rows(self.n_features)):
             yield where, self.read(where)
 
     def map(self, function: Callable[[FloatArray], FloatArray]) -> FloatArray:
@@ -68,9 +76,6 @@ class Rows:
         Length of each column.
     """
 
-    BLOCK_BYTES = 1 << 22  # a block and its products stay in cache; the loop over blocks costs nothing
-    VECTOR_ROWS = 1 << 16  # rows at a time where there is one number a row
-
     def __init__(self, read: Any, signs: Array, weights: Array, n_directions: int) -> None:
         self.read = read
         self.signs = signs
@@ -80,12 +85,12 @@ class Rows:
     def __len__(self) -> int:
         return int(self.signs.shape[0])
 
-    def slices(self, size: int) -> Iterator[slice]:
-        for start in range(0, len(self), size):
-            yield slice(start, min(start + size, len(self)))
+    def slices(self) -> Iterator[slice]:
+        """Parts of the rows for work with one number a row."""
+        return _slices(len(self), VECTOR_ROWS)
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
-        for where in self.slices(max(512, self.BLOCK_BYTES // (8 * self.n_directions))):
+        for where in _slices(len(self), _block_rows(self.n_directions)):
             yield where, self.read(where)
 
     def subsample(self, indices: NDArray[np.int64]) -> Rows:

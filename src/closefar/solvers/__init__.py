@@ -55,14 +55,16 @@ def solve(
     origin.
     """
     kind = SOLVERS[_choose(risk) if solver == "auto" else solver]
-    problem = Problem(risk, alpha, Cone(risk.n_directions, has_constant))
-    inner_tol = 0.5 * tol if has_constant else tol
+    # A penalty on all of M keeps the origin finite; without one its linear terms must be free.
+    cone = Cone(risk.n_directions, has_constant and alpha == 0.0)
+    problem = Problem(risk, alpha, cone)
+    inner_tol = 0.5 * tol if cone.has_constant else tol
     settings = _Settings(inner_tol, max_iter, stop_if_separable=alpha == 0.0, watch=watch)
     convex = kind(problem, inner_tol, rng)
     outcome = _run(convex, convex.start, settings)
     if outcome.ending == "separable":
         outcome = _widest_margin(kind, problem, outcome, rng, settings)
-    if has_constant:
+    if cone.has_constant and outcome.state.matrix[-1, -1] == 0.0:
         outcome = replace(outcome, state=_with_finite_origin(problem, outcome.state, 0.25 * tol))
     n_iter = outcome.n_iter
     if rank is not None and rank < psd_factor(outcome.state.matrix).shape[1] and outcome.ending != "interrupted":
@@ -130,7 +132,7 @@ def _widest_margin(
     state: State | None = None
     for _ in range(10):
         tol = 1e-3 * alpha
-        solver = kind(replace(problem, alpha=alpha), tol, rng)
+        solver = kind(Problem(problem.risk, alpha, Cone(problem.cone.size)), tol, rng)
         start = solver.start if state is None else partial(solver.resume, state)
         path = _run(solver, start, replace(settings, stop_if_separable=False, relative_tol=0.01))
         state = path.state
@@ -162,8 +164,8 @@ def _certify(problem: Problem, outcome: Outcome, rank: int | None, tol: float, m
     return Certificate(
         loss=pointwise.loss,
         gap=gap,
-        converged=gap <= tol,
-        status=_status(ending, gap, tol, rank, max_iter),
+        converged=gap <= tol or (rank is not None and ending == "stuck"),
+        status=_status(ending, gap, bound > 0.0, tol, rank, max_iter),
         n_passes=problem.risk.n_passes,
         objective=objective,
         lower_bound=bound,
@@ -172,16 +174,17 @@ def _certify(problem: Problem, outcome: Outcome, rank: int | None, tol: float, m
     )
 
 
-def _status(ending: str, gap: float, tol: float, rank: int | None, max_iter: int) -> str:
-    """What happened and what to do about it, in one sentence that starts with one word."""
+def _status(ending: str, gap: float, proven: bool, tol: float, rank: int | None, max_iter: int) -> str:
+    """What happened and what to do about it, in sentences that start with one word."""
+    left = f"the proven gap is {gap:.1e}" if proven else "no gap is proven yet"
     if ending == "separable":
         return (
             "separable: this metric gets every label right, so the likelihood has no finite maximum and the scale of "
             "M and tau (hence the probabilities) is arbitrary; M / tau has a wide margin. "
-            "Set alpha > 0 (try 0.001) or label more pairs."
+            "Set alpha > 0 (try 0.01) or label more pairs."
         )
     if ending == "interrupted":
-        return f"interrupted: stopped by hand within a proven {gap:.1e} of the minimum; the metric is usable."
+        return f"interrupted: stopped by hand; {left}. The metric is usable."
     if gap <= tol:
         also = f" Rank {rank} costs nothing: no metric of higher rank is better." if rank else ""
         return f"converged: the objective is within a proven {gap:.1e} of its global minimum.{also}"
@@ -192,10 +195,10 @@ def _status(ending: str, gap: float, tol: float, rank: int | None, max_iter: int
         )
     if ending == "limit":
         return (
-            f"unfinished: max_iter={max_iter} steps left a proven gap of {gap:.1e}, above tol={tol:.1e}. "
+            f"unfinished: max_iter={max_iter} steps did not reach tol={tol:.1e}; {left}. "
             "The metric is usable; raise max_iter, tol or alpha."
         )
     return (
-        f"stalled: further steps gain nothing, but the proven gap is {gap:.1e}, above tol={tol:.1e}; the optimum may "
-        "lie at infinity (as with 0/1 columns and fit_origin). The metric is usable; raise alpha (try 0.001)."
+        f"stalled: further steps gain nothing, but tol={tol:.1e} is not proven; {left}. The optimum may lie at "
+        "infinity (as with 0/1 columns and fit_origin). The metric is usable; raise alpha (try 0.001) or tol."
     )

@@ -25,7 +25,6 @@ _FREEZE_BELOW = 1e-5
 # Relative to the mean of the diagonal: enough that directions the data leave open do not amplify rounding.
 _DAMPING = 3e-4
 
-
 _MOST_IDLE_STEPS = 10
 
 
@@ -90,7 +89,7 @@ class Newton:
         slow = length == 1.0 and decrement > 0.1 * last.decrement
         crawling = length == 1.0 and 0.4 * last.decrement < decrement < 1e-4
         keep = decrement < _FREEZE_BELOW and not slow
-        idle = last.idle + 1 if point.objective - new.objective < 0.1 * self.tol else 0
+        idle = last.idle + 1 if point.objective - new.objective <= max(0.1 * self.tol, 1e-15) else 0
         damping = _damping(last.damping, length, crawling)
         memory = _Memory(new, splitting, decrement, damping, program if keep else None, idle)
         return replace(_state(new, state.bound, memory), stuck=idle >= _MOST_IDLE_STEPS), program
@@ -134,7 +133,7 @@ class Newton:
         length = 1.0
         while length > 1e-6:
             new = self._evaluate(x + length * direction)
-            if new.objective <= point.objective - 1e-4 * length * max(decrement, 0.0) + 1e-14:
+            if new.objective <= point.objective - 1e-4 * length * decrement + 1e-14:
                 return new, length
             length *= 0.5
         return None, 0.0
