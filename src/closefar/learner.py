@@ -174,7 +174,7 @@ class LinearMetricLearner(
         self.components_ = np.array(self.metric_.factor.T)
         self.n_iter_ = max(solution.n_iter, 1)
         self._n_features_out = len(self.components_)
-        self.fit_statistics_ = FitStatistics.of(self.metric_, differences, signs, weights)
+        self.fit_statistics_ = FitStatistics.of(noise, solution.margin, signs, weights)
         self._warn()
         return self
 

@@ -10,7 +10,7 @@ import numpy as np
 from closefar.arrays import FloatArray
 from closefar.certificate import Certificate
 from closefar.metric import Metric
-from closefar.pairs import Differences
+from closefar.noise import Noise
 
 __all__ = ["FitStatistics", "summarize"]
 
@@ -34,15 +34,14 @@ class FitStatistics:
     wrong_share: float
 
     @classmethod
-    def of(cls, metric: Metric, differences: Differences, signs: FloatArray, weights: FloatArray) -> FitStatistics:
-        margin = metric.forms(differences) - metric.threshold
+    def of(cls, noise: Noise, margin: FloatArray, signs: FloatArray, weights: FloatArray) -> FitStatistics:
         far = float(np.average(signs > 0, weights=weights))
         return cls(
-            n_pairs=len(differences),
+            n_pairs=len(margin),
             share_far=far,
             null_loss=-(far * np.log(far) + (1.0 - far) * np.log1p(-far)),
             accuracy=float(np.average((margin >= 0) == (signs > 0), weights=weights)),
-            wrong_share=float(np.average(metric.noise.cdf(-np.abs(margin)), weights=weights)),
+            wrong_share=float(np.average(noise.cdf(-np.abs(margin)), weights=weights)),
         )
 
 

@@ -8,9 +8,9 @@ from functools import partial
 
 import numpy as np
 
-from closefar.arrays import FloatArray
+from closefar.arrays import Array, FloatArray
 from closefar.certificate import Certificate
-from closefar.objective import Risk
+from closefar.objective import Pointwise, Risk
 from closefar.packed import packed_size
 from closefar.problem import Cone, Problem, psd_factor
 from closefar.solvers.factor import Factor
@@ -29,10 +29,11 @@ SOLVERS: dict[str, type[Newton] | type[Fista] | type[Factor]] = {
 
 @dataclass(frozen=True)
 class Solution:
-    """M = A A' and tau in unit-free coordinates, with their proof."""
+    """M = A A' and tau in unit-free coordinates, each row's margin, and the proof."""
 
     factor: FloatArray
     threshold: float
+    margin: Array
     certificate: Certificate
     n_iter: int
 
@@ -71,8 +72,13 @@ def solve(
         restricted = Factor(problem, tol, rng, rank)
         outcome = _run(restricted, partial(restricted.resume, outcome.state), settings)
         n_iter += outcome.n_iter
-    certificate = _certify(problem, outcome, rank, tol, max_iter)
-    return Solution(psd_factor(outcome.state.matrix), outcome.state.threshold, certificate, n_iter)
+    threshold = outcome.state.threshold
+    factor = psd_factor(outcome.state.matrix)
+    forms = problem.forms(factor)
+    pointwise = risk.pointwise(forms, threshold)
+    objective = problem.value(pointwise, factor @ factor.T)
+    certificate = _certify(problem, outcome, pointwise, objective, rank, tol, max_iter)
+    return Solution(factor, threshold, forms - threshold, certificate, n_iter)
 
 
 def _choose(risk: Risk) -> str:
@@ -129,12 +135,14 @@ def _widest_margin(
     the first penalty whose solution still separates the labels is taken.
     """
     alpha = 0.01 * _largest_penalty(problem)
+    # Newton's last digits are cheap; first-order steps would crawl to them.
+    share, relative_tol = (1e-6, 0.0) if kind is Newton else (1e-3, 0.01)
     state: State | None = None
     for _ in range(10):
-        tol = 1e-3 * alpha
+        tol = share * alpha
         solver = kind(Problem(problem.risk, alpha, Cone(problem.cone.size)), tol, rng)
         start = solver.start if state is None else partial(solver.resume, state)
-        path = _run(solver, start, replace(settings, stop_if_separable=False, relative_tol=0.01))
+        path = _run(solver, start, replace(settings, stop_if_separable=False, relative_tol=relative_tol))
         state = path.state
         outcome = replace(outcome, n_iter=outcome.n_iter + path.n_iter)
         if path.ending == "interrupted":
@@ -152,14 +160,18 @@ def _largest_penalty(problem: Problem) -> float:
     return max(-float(np.linalg.eigvalsh(gradient)[0]), 1e-8)
 
 
-def _certify(problem: Problem, outcome: Outcome, rank: int | None, tol: float, max_iter: int) -> Certificate:
-    state = outcome.state
-    factor = psd_factor(state.matrix)
-    pointwise = problem.risk.pointwise(problem.forms(factor), state.threshold)
+def _certify(
+    problem: Problem,
+    outcome: Outcome,
+    pointwise: Pointwise,
+    objective: float,
+    rank: int | None,
+    tol: float,
+    max_iter: int,
+) -> Certificate:
     separable = problem.alpha == 0.0 and pointwise.least_margin > 0.0
     ending = "separable" if separable and outcome.ending != "interrupted" else outcome.ending
-    bound = 0.0 if separable else state.bound
-    objective = problem.value(pointwise, factor @ factor.T)
+    bound = 0.0 if separable else outcome.state.bound
     gap = max(objective - bound, 0.0)
     return Certificate(
         loss=pointwise.loss,

@@ -12,18 +12,19 @@ __all__ = ["ConeProgram"]
 
 
 class ConeProgram:
-    """min 1/2 x'Hx + h'x over the feasible x = (packed M, tau).
+    """min 1/2 x'Hx + h'x over the feasible x = (packed M, tau), H being the Hessian plus damping.
 
     The fixed point of Douglas-Rachford splitting is found by a semismooth Newton
     method: a Newton step where it shrinks the residual, a splitting step (which never
     enlarges it) where it does not.  One to three iterations suffice near a solution.
     """
 
-    def __init__(self, hessian: FloatArray, cone: Cone) -> None:
-        self.hessian = hessian
+    def __init__(self, hessian: FloatArray, damping: float, cone: Cone) -> None:
+        self.hessian = hessian + damping * np.eye(len(hessian))
+        self.damping = damping
         self.cone = cone
-        self.rho = float(np.trace(hessian)) / len(hessian)
-        self.resolvent = np.linalg.inv(hessian + self.rho * np.eye(len(hessian)))
+        self.rho = float(np.trace(self.hessian)) / len(hessian)
+        self.resolvent = np.linalg.inv(self.hessian + self.rho * np.eye(len(hessian)))
 
     def solve(self, linear: FloatArray, start: FloatArray, tol: float, max_iter: int = 60) -> FloatArray:
         """Return the splitting variable t; the minimiser is ``project(t)``, its slack rho (project(t) - t)."""

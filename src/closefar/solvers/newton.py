@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 
 from closefar import packed
 from closefar.arrays import FloatArray
@@ -64,9 +63,9 @@ class Newton:
         last: _Memory = state.memory
         moved, program = self._advance(state)
         memory: _Memory = moved.memory
-        if moved.stuck or (memory.decrement < max(1e4 * self.tol, 1e-8) and memory.damping <= last.damping):
+        if moved.stuck or (memory.decrement < max(1e2 * self.tol, 1e-9) and memory.damping <= last.damping):
             moved = replace(moved, bound=self._bound(moved, program))
-            if moved.gap <= self.tol and not moved.stuck:
+            if moved.gap <= self.tol and not moved.stuck and memory.decrement > 1e-10:
                 # One more step with the same Hessian costs a pass and makes the minimiser itself exact.
                 moved, _ = self._advance(moved)
         return moved
@@ -123,8 +122,7 @@ class Newton:
     def _model(self, point: Point, damping: float) -> ConeProgram:
         hessian = self.problem.risk.dense_hessian(point.pointwise.curvature)
         mean = max(float(np.trace(hessian)) / len(hessian), 1e-6)
-        hessian[np.diag_indices(len(hessian))] += damping * mean
-        return ConeProgram(hessian, self.problem.cone)
+        return ConeProgram(hessian, damping * mean, self.problem.cone)
 
     def _search(
         self, point: Point, x: FloatArray, direction: FloatArray, decrement: float
@@ -139,12 +137,15 @@ class Newton:
         return None, 0.0
 
     def _bound(self, state: State, program: ConeProgram) -> float:
+        # Nearly undamped: what damping leaves of the residual would cost further rounds.
+        hessian = program.hessian - (1.0 - 1e-5) * program.damping * np.eye(len(program.hessian))
+
         def solve(matrix: FloatArray, threshold: float | None, residual: float) -> tuple[FloatArray, float]:
             right = packed.pack(matrix)
             if threshold is None:
-                held = scipy.linalg.solve(program.hessian[:-1, :-1], right, assume_a="pos")
+                held = np.asarray(np.linalg.solve(hessian[:-1, :-1], right), dtype=np.float64)
                 return packed.unpack(held, len(matrix)), 0.0
-            solution = scipy.linalg.solve(program.hessian, np.append(right, threshold), assume_a="pos")
+            solution = np.asarray(np.linalg.solve(hessian, np.append(right, threshold)), dtype=np.float64)
             return packed.unpack(solution[:-1], len(matrix)), float(solution[-1])
 
         return max(state.bound, lower_bound(state.memory.point, solve, self.tol))
