@@ -213,10 +213,30 @@ def test_a_point_proves_no_more_than_the_optimum(case, optimum):
     assert np.any(np.isinf(bounds)) if case.alpha == 0.0 else np.all(np.isfinite(bounds))
 
 
+@pytest.mark.parametrize("noise", sorted(NOISES))
+@pytest.mark.parametrize("seed", range(8))
+def test_few_or_separable_pairs_with_a_penalty_prove_nothing_false(noise, seed):
+    """There the Hessian is all but singular, and the steps of the proof are large."""
+    rng = np.random.default_rng(seed)
+    n, d = [(8, 5), (60, 2), (15, 10), (30, 6)][seed % 4]
+    x = rng.standard_normal((n, d)) if seed < 4 else rng.integers(-2, 3, (n, d)).astype(float)
+    length = np.sum(x**2, axis=1)
+    labels = np.where(length > np.median(length), 1, -1)
+    settings = {"alpha": [0.01, 1e-4][seed % 2], "tol": [1e-4, 1e-6][seed % 2]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fitted = [cf.LinearMetricLearner(noise, solver=solver, **settings).fit(x, labels) for solver in SOLVERS]
+    certificates = [learner.certificate_ for learner in fitted]
+    best = min(certificate.objective for certificate in certificates)
+    for certificate in certificates:
+        assert certificate.lower_bound <= best + SLACK
+        assert certificate.gap >= certificate.objective - best - SLACK
+
+
 @pytest.mark.parametrize("alpha", [0.0, 0.01])
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_the_gap_of_a_learned_origin(alpha, solver):
-    """There x'Mx + b'x - tau is fitted, with M positive semidefinite and the rest free."""
+    """Without a penalty x'Mx + b'x - tau is fitted, only M in the cone; with one all of the metric on (x, 1) is."""
     cp = pytest.importorskip("cvxpy", reason="cvxpy is not installed")
     rng = np.random.default_rng(17)
     n, d = 250, 3
@@ -224,11 +244,12 @@ def test_the_gap_of_a_learned_origin(alpha, solver):
     centred = x - x.mean(axis=0)
     w = centred @ np.linalg.inv(np.linalg.cholesky(centred.T @ centred / n)).T
     labels = np.where(np.sum((w - 0.5) ** 2, axis=1) - 2.5 + rng.logistic(size=n) > 0, 1, -1)
-    matrix, border, tau = cp.Variable((d, d), PSD=True), cp.Variable(d), cp.Variable()
-    outer = np.einsum("ij,ik->ijk", w, w).reshape(n, -1)
-    margin = outer @ cp.vec(matrix, order="C") + w @ border - tau
+    w = np.hstack([w, np.ones((n, 1))])
+    matrix, tau = cp.Variable((d + 1, d + 1), symmetric=True), cp.Variable()
+    margin = np.einsum("ij,ik->ijk", w, w).reshape(n, -1) @ cp.vec(matrix, order="C") - tau
     loss = cp.sum(cp.logistic(cp.multiply(-labels, margin))) + n * alpha * cp.trace(matrix)
-    optimum = cp.Problem(cp.Minimize(loss)).solve(solver=cp.CLARABEL) / n
+    free = [matrix[:d, :d] >> 0, matrix[d, d] == 0]
+    optimum = cp.Problem(cp.Minimize(loss), [matrix >> 0, tau >= 0] if alpha else free).solve(solver=cp.CLARABEL) / n
     learner = cf.LinearMetricLearner(alpha=alpha, fit_origin=True, solver=solver).fit(x, labels)
     certificate = learner.certificate_
     assert certificate.gap <= 1e-6

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from closefar import pairs
 from closefar.coordinates import find_coordinates
 from closefar.pairs import Differences
 
@@ -137,7 +138,7 @@ def test_integer_weights_are_repeats(with_constant):
 def test_block_size_makes_no_difference(spoil, with_constant, monkeypatch):
     rows = spoil(make_rows(n=N))
     whole = find(rows, with_constant=with_constant)[0].apply(rows)
-    monkeypatch.setattr(Differences, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(pairs, "BLOCK_BYTES", 1)
     assert len(list(Differences(rows).blocks())) > 1
     parts = find(rows, with_constant=with_constant)[0].apply(rows)
     np.testing.assert_allclose(parts.T @ parts, whole.T @ whole, rtol=0, atol=1e-6)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from closefar import packed
+from closefar import objective, packed, pairs
 from closefar.noise import NOISES
 from closefar.objective import Risk
 from closefar.pairs import Differences, Rows, unit_free_rows
@@ -62,6 +62,12 @@ def gradient_in_m(risk, matrix, threshold):
 def symmetric(rng, d=D):
     matrix = rng.standard_normal((d, d))
     return 0.5 * (matrix + matrix.T)
+
+
+def use_small_blocks(monkeypatch):
+    for module in (pairs, objective):
+        monkeypatch.setattr(module, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(pairs, "VECTOR_ROWS", 400)
 
 
 def close(result, expected, rtol=1e-11):
@@ -214,9 +220,9 @@ def everything(risk):
 
 def test_block_size_makes_no_difference(risk, monkeypatch):
     expected = everything(risk)
-    monkeypatch.setattr(Rows, "BLOCK_BYTES", 1)
-    monkeypatch.setattr(Rows, "VECTOR_ROWS", 400)
+    use_small_blocks(monkeypatch)
     assert len(list(risk.rows.blocks())) > 1
+    assert len(list(risk.rows.slices())) > 1
     for left, right in zip(everything(risk), expected, strict=True):
         close(left, right)
 
@@ -231,7 +237,6 @@ def test_no_temporary_is_larger_than_a_few_blocks():
     finally:
         tracemalloc.stop()
     assert peak < 0.5 * 8 * 200_000 * 20
-    assert peak < 4 * Rows.BLOCK_BYTES
 
 
 def test_a_pass_is_one_loss_with_its_gradient(risk):
@@ -259,11 +264,22 @@ def test_best_threshold_is_the_minimiser(risk):
     assert point.loss == pytest.approx(risk.pointwise(forms, threshold).loss, rel=1e-14)
 
 
-@pytest.mark.parametrize("start", [0.0, 1e-3, 40.0, 1e4])
+@pytest.mark.parametrize("start", [0.0, 1e-3, 40.0, 1e4, 1e12, 1e50])
 def test_best_threshold_does_not_depend_on_the_start(risk, start):
     forms = risk.quadratic_forms(FACTOR)
-    threshold, _ = risk.best_threshold(forms, start)
+    threshold, point = risk.best_threshold(forms, start)
     assert threshold == pytest.approx(risk.best_threshold(forms, 1.0)[0], abs=1e-9)
+    assert point.loss == pytest.approx(risk.pointwise(forms, threshold).loss, rel=1e-14)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e6, 1e12])
+def test_best_threshold_at_forms_of_any_size(risk, size):
+    forms = size * risk.quadratic_forms(FACTOR)
+    threshold, point = risk.best_threshold(forms, 1.0)
+    exact = risk.pointwise(forms, threshold)
+    assert point.loss == pytest.approx(exact.loss, rel=1e-14)
+    grid = [risk.pointwise(forms, t).loss for t in np.append(np.quantile(forms, np.linspace(0, 1, 201)), 0.0)]
+    assert exact.loss <= min(grid) * (1.0 + 1e-12)
 
 
 def test_best_threshold_stops_at_zero_where_that_is_best(rows, noise):
@@ -298,8 +314,7 @@ def test_a_free_threshold_may_be_negative(rows, noise):
 def test_the_kernel_equals_numpy_on_other_arrays(rows, noise, library, small_blocks, monkeypatch):
     xp = pytest.importorskip(library, reason=f"{library} is not installed")
     if small_blocks:
-        monkeypatch.setattr(Rows, "BLOCK_BYTES", 1)
-        monkeypatch.setattr(Rows, "VECTOR_ROWS", 400)
+        use_small_blocks(monkeypatch)
     columns = xp.asarray(np.ascontiguousarray(rows.read(slice(0, N))))
     other = Rows(lambda where: columns[:, where], xp.asarray(rows.signs), xp.asarray(rows.weights), D)
     step = symmetric(np.random.default_rng(9))

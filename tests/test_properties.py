@@ -123,8 +123,11 @@ def test_scaling_of_columns(problem, seed):
     expected = fit(learner, pairs, labels)
     scaled = fit(learner, pairs * scale, labels)
     assert_same(scaled.predict_proba(pairs * scale), expected.predict_proba(pairs))
-    assert_same(expected.metric_.change_units(scale).probability_far((pairs[:, 0] - pairs[:, 1]) * scale),
-                expected.predict_proba(pairs)[:, 1], atol=1e-9)
+    assert_same(
+        expected.metric_.change_units(scale).probability_far((pairs[:, 0] - pairs[:, 1]) * scale),
+        expected.predict_proba(pairs)[:, 1],
+        atol=1e-9,
+    )
 
 
 @few

@@ -77,6 +77,40 @@ def test_one_column(solver):
     assert learner.metric_.rank == 1
 
 
+@pytest.mark.parametrize("size", [1e2, 1e4])
+def test_one_row_in_wrong_units_does_not_stop_the_solver(size):
+    """That row makes up nearly all of the second moment: unit-free coordinates of the others are tiny."""
+    rng = np.random.default_rng(8)
+    x = rng.standard_normal((400, 1))
+    labels = np.where(x[:, 0] ** 2 - 0.5 + 0.5 * rng.logistic(size=400) > 0, 1, -1)
+    x[0] *= size
+    labels[0] = 1
+    without = cf.LinearMetricLearner(tol=1e-9).fit(x[1:], labels[1:])
+    learner = cf.LinearMetricLearner().fit(x, labels)
+    assert learner.certificate_.converged
+    np.testing.assert_allclose(learner.predict_proba(x), without.predict_proba(x), rtol=0, atol=1e-2)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("fit_origin", [False, True])
+@pytest.mark.parametrize("alpha", [0.0, 1e-4])
+@pytest.mark.parametrize("seed", [1, 3])
+def test_columns_of_zeros_and_ones(fit_origin, alpha, seed):
+    """A square of such a column is the column: with an origin many metrics fit alike and the Hessian is singular."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 2, (60, 4)).astype(float)
+    labels = np.where(rng.uniform(size=60) < 0.5, 1, -1)
+    fitted = [
+        cf.LinearMetricLearner(alpha=alpha, fit_origin=fit_origin, solver=solver).fit(x, labels) for solver in SOLVERS
+    ]
+    losses = [learner.certificate_.objective for learner in fitted]
+    assert max(losses) - min(losses) < 1e-4
+    for learner in fitted:
+        assert learner.certificate_.lower_bound <= min(losses) + 1e-9
+        loss = np.mean(learner.metric_.noise.neg_log_cdf(labels * learner.decision_function(x)))
+        assert loss == pytest.approx(learner.certificate_.loss, abs=1e-6)
+
+
 def test_an_unknown_solver_is_refused():
     with pytest.raises(ValueError, match="solver must be one of") as error:
         fit(SEPARABLE, solver="simplex")

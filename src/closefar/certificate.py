@@ -28,6 +28,9 @@ HessianSolve = Callable[[FloatArray, float | None, float], tuple[FloatArray, flo
 _ROUNDING = 1e-13
 _REACH = 1e3
 
+# A longer step of the proof has left the region where the Hessian says anything.
+_LONGEST_STEP = 10.0
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -74,13 +77,14 @@ def proven_bound(point: Point, ceiling: float) -> float:
     """
     problem, cone = point.problem, point.problem.cone
     below, rest = cone.violations(point.gradient, point.slope)
-    reach = _REACH * (1.0 + abs(cone.trace(point.matrix)) + abs(point.threshold))
-    if cone.has_constant:
-        reach += _REACH * float(np.abs(point.matrix[-1]).sum())
+    size = 1.0 + float(np.abs(point.matrix).sum()) + abs(point.threshold)
     if rest > _ROUNDING or (below > _ROUNDING and problem.alpha == 0.0):
         return -np.inf
-    trace = reach if below <= _ROUNDING else ceiling / problem.alpha
-    return point.dual_value - below * trace - rest * reach
+    trace = _REACH * size if below <= _ROUNDING else ceiling / problem.alpha
+    # Margins are wrong by about eps * size, the gradient by as much, and it is multiplied by M.
+    rounding = np.finfo(np.float64).eps * size * (1.0 + size)
+    bound = point.dual_value - below * trace - rest * _REACH * size - rounding
+    return float(bound) if bound <= ceiling else -np.inf
 
 
 def lower_bound(point: Point, solve: HessianSolve, target: float) -> float:
@@ -95,10 +99,13 @@ def lower_bound(point: Point, solve: HessianSolve, target: float) -> float:
     inside = max(target, 1e-12) / (2.0 * max(cone.trace(point.matrix), 1.0))
     goal = _slack(point) + inside * cone.identity
     residual = _ROUNDING if cone.has_constant else 0.9 * inside
+    longest = _LONGEST_STEP * (1.0 + float(np.linalg.norm(point.matrix)))
     violation = np.inf
     for _ in range(4):
         at_least = point.threshold == cone.least_threshold and point.slope >= 0.0
         step, shift = solve(goal - point.gradient, None if at_least else -point.slope, residual)
+        if not float(np.linalg.norm(step)) <= longest:
+            break
         matrix = point.matrix + step
         settled = problem.settle(problem.risk.quadratic_forms_of(matrix), point.threshold + shift)
         point = problem.point(matrix, *settled)

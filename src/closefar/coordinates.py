@@ -21,6 +21,10 @@ Block = tuple[slice, FloatArray]
 # The Gram matrix squares the condition number: below this smallest eigenvalue (of scaled columns) use QR.
 _GRAM_IS_SAFE = 1e-7
 
+# The squared length of a row is d on average; beyond 50 d it is enormous and counts as 10 d.
+_ENORMOUS, _LARGE = 50.0, 10.0
+_MOST_ROUNDS = 30
+
 
 @dataclass(frozen=True)
 class Coordinates:
@@ -64,8 +68,30 @@ def find_coordinates(
     """Find coordinates whose weighted second moment is the identity.
 
     `blocks` starts a pass over the rows; `weights` sum to one.  Directions that do not
-    vary, to rounding, are dropped.
+    vary, to rounding, are dropped.  Rows that are enormous beside the others (one in the
+    wrong unit, say) count less, or their size would hide the rest: a Huber-type estimate,
+    which like the plain one follows every change of units.
     """
+    coordinates = _whiten(blocks, weights, with_constant)
+    usual = max(int(coordinates.transform.shape[1]), 1)
+    largest = 0.0
+    for _ in range(_MOST_ROUNDS):
+        sizes = np.concatenate([_squared_lengths(coordinates, rows) for _, rows in blocks()])
+        before, largest = largest, float(sizes.max(initial=0.0))
+        if largest <= max(_ENORMOUS * usual, 1.5 * before):
+            break
+        less = weights * np.minimum(1.0, _LARGE * usual / np.maximum(sizes, 1e-300))
+        coordinates = _whiten(blocks, less / less.sum(), with_constant)
+    return coordinates
+
+
+def _squared_lengths(coordinates: Coordinates, rows: FloatArray) -> FloatArray:
+    mapped = coordinates.apply(rows)[: coordinates.transform.shape[1]]
+    lengths: FloatArray = np.einsum("ij,ij->j", mapped, mapped)
+    return lengths
+
+
+def _whiten(blocks: Callable[[], Iterator[Block]], weights: FloatArray, with_constant: bool) -> Coordinates:
     centre = np.zeros(1)
     if with_constant:
         centre = np.sum([weights[where] @ rows for where, rows in blocks()], axis=0)

@@ -149,21 +149,24 @@ class Risk:
         Safeguarded Newton until dR/dtau is at most `tol`, or tau is least with dR/dtau >= 0.
         Returns tau and the risk there, curvature included.
         """
-        low, high, threshold = least, np.inf, max(start, least)
-        for _ in range(100):
+        xp = array_namespace(forms)
+        low, high = max(float(xp.min(forms)) - 1e3, least), max(float(xp.max(forms)) + 1e3, least)
+        threshold = min(max(start, low), high)
+        for _ in range(200):
             point = self.pointwise(forms, threshold, order=2)
             slope = point.threshold_slope
             if abs(slope) <= tol or (threshold == least and slope >= 0.0):
                 break
             low, high = (low, threshold) if slope > 0 else (threshold, high)
-            bend = float(array_namespace(forms).sum(point.curvature))
+            bend = float(xp.sum(point.curvature))
             proposal = max(threshold - slope / bend, least) if bend > 0.0 else np.nan
-            if not (low <= proposal <= high and np.isfinite(proposal)):
-                far = threshold - np.copysign(1.0 + abs(threshold), slope)
-                proposal = 0.5 * (low + high) if np.isfinite(high - low) else far
+            if not low <= proposal <= high:
+                proposal = 0.5 * (low + high)
             if abs(proposal - threshold) <= 4e-16 * abs(threshold):
                 break
             threshold = proposal
+        else:
+            point = self.pointwise(forms, threshold, order=2)
         return threshold, point
 
     def _per_row(self, function: Any) -> Array:
@@ -190,7 +193,7 @@ def column_dots(left: Array, right: Array) -> Array:
     xp = array_namespace(left)
     if is_numpy_namespace(xp):
         return np.einsum("ij,ij->j", left, right)
-    return xp.vecdot(left, right, axis=0)
+    return xp.vecdot(left, right, axis=-2)
 
 
 def _squared_columns(product: Array) -> Array:

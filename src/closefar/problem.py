@@ -131,9 +131,9 @@ class Point:
 def psd_factor(matrix: FloatArray, cutoff: float = 1e-12) -> FloatArray:
     """A factor A of the projection of a symmetric matrix onto the PSD cone, longest column last.
 
-    Eigenvalues up to `cutoff` times the largest count as zero.
+    Eigenvalues up to `cutoff` times the largest, or 1e-14 (coordinates are unit-free), count as zero.
     """
     values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
-    keep = values > max(cutoff * values[-1], 0.0)
+    keep = values > max(cutoff * values[-1], 1e-14)
     factor: FloatArray = vectors[:, keep] * np.sqrt(values[keep])
     return factor

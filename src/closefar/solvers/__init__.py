@@ -68,10 +68,14 @@ def solve(
     if cone.has_constant and outcome.state.matrix[-1, -1] == 0.0:
         outcome = replace(outcome, state=_with_finite_origin(problem, outcome.state, 0.25 * tol))
     n_iter = outcome.n_iter
-    if rank is not None and rank < psd_factor(outcome.state.matrix).shape[1] and outcome.ending != "interrupted":
+    if rank is not None and rank < psd_factor(outcome.state.matrix).shape[1]:
         restricted = Factor(problem, tol, rng, rank)
-        outcome = _run(restricted, partial(restricted.resume, outcome.state), settings)
-        n_iter += outcome.n_iter
+        start = partial(restricted.resume, outcome.state)
+        if outcome.ending == "interrupted":
+            outcome = replace(outcome, state=start())
+        else:
+            outcome = _run(restricted, start, settings)
+            n_iter += outcome.n_iter
     threshold = outcome.state.threshold
     factor = psd_factor(outcome.state.matrix)
     forms = problem.forms(factor)
@@ -171,7 +175,7 @@ def _certify(
 ) -> Certificate:
     separable = problem.alpha == 0.0 and pointwise.least_margin > 0.0
     ending = "separable" if separable and outcome.ending != "interrupted" else outcome.ending
-    bound = 0.0 if separable else outcome.state.bound
+    bound = 0.0 if separable else float(outcome.state.bound)
     gap = max(objective - bound, 0.0)
     return Certificate(
         loss=pointwise.loss,

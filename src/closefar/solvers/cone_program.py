@@ -14,33 +14,39 @@ __all__ = ["ConeProgram"]
 class ConeProgram:
     """min 1/2 x'Hx + h'x over the feasible x = (packed M, tau), H being the Hessian plus damping.
 
+    `damping` is relative to the mean eigenvalue of the Hessian.
+
     The fixed point of Douglas-Rachford splitting is found by a semismooth Newton
     method: a Newton step where it shrinks the residual, a splitting step (which never
     enlarges it) where it does not.  One to three iterations suffice near a solution.
     """
 
     def __init__(self, hessian: FloatArray, damping: float, cone: Cone) -> None:
-        self.hessian = hessian + damping * np.eye(len(hessian))
-        self.damping = damping
+        mean = max(float(np.trace(hessian)) / len(hessian), 1e-6)
+        self.rho = mean * _typical_eigenvalue(hessian / mean)
+        self.damping = damping * mean
+        self.hessian = hessian + self.damping * np.eye(len(hessian))
         self.cone = cone
-        self.rho = float(np.trace(self.hessian)) / len(hessian)
         self.resolvent = np.linalg.inv(self.hessian + self.rho * np.eye(len(hessian)))
 
     def solve(self, linear: FloatArray, start: FloatArray, tol: float, max_iter: int = 60) -> FloatArray:
         """Return the splitting variable t; the minimiser is ``project(t)``, its slack rho (project(t) - t)."""
         t = start
         residual, spectrum = self._residual(t, linear)
-        size = np.abs(residual).max()
         for _ in range(max_iter):
+            size = np.abs(residual).max()
             if self.rho * size <= tol or size <= 1e-14 * np.abs(t).max():
                 break
-            trial = t + self._newton_step(t, residual, spectrum)
-            trial_residual, trial_spectrum = self._residual(trial, linear)
-            if not np.abs(trial_residual).max() <= 0.9 * size:
+            step = self._newton_step(t, residual, spectrum)
+            for length in (1.0, 0.5, 0.2):
+                trial = t + length * step
+                trial_residual, trial_spectrum = self._residual(trial, linear)
+                if np.linalg.norm(trial_residual) <= (1.0 - 0.1 * length) * np.linalg.norm(residual):
+                    break
+            else:
                 trial = t - residual
                 trial_residual, trial_spectrum = self._residual(trial, linear)
             t, residual, spectrum = trial, trial_residual, trial_spectrum
-            size = np.abs(residual).max()
         return t
 
     def project(self, t: FloatArray) -> FloatArray:
@@ -73,7 +79,17 @@ class ConeProgram:
         slope[-1, -1] = float(t[-1] > self.cone.least_threshold)
         identity = np.eye(len(t))
         jacobian = slope - self.rho * (self.resolvent @ (2.0 * slope - identity))
-        return np.asarray(np.linalg.solve(jacobian + 1e-9 * identity, -residual), dtype=np.float64)
+        jacobian += (1e-4 * self.damping / self.rho) * identity
+        return np.asarray(np.linalg.solve(jacobian, -residual), dtype=np.float64)
+
+
+def _typical_eigenvalue(hessian: FloatArray) -> float:
+    """The geometric mean of the eigenvalues, whose mean is one; small ones are raised to a thousandth.
+
+    Outliers make the mean useless as a scale; this, like it, does not depend on the basis.
+    """
+    log_determinant = np.linalg.slogdet(hessian + 1e-3 * np.eye(len(hessian)))[1]
+    return float(np.exp(log_determinant / len(hessian)))
 
 
 def _projection_slopes(values: FloatArray) -> FloatArray:

@@ -64,7 +64,8 @@ class Factor:
         new = _Memory(new.factor, new.threshold, new.value, new.pointwise, new.gradient, steps)
         moved = self._state(new, state.bound)
         settled = _norm(new.gradient) * (1.0 + _norm(new.factor)) <= 1e-2 * max(self.tol, 1e-10)
-        return self._finish(moved) if settled else moved
+        idle = last.value - new.value <= 1e-15 * (1.0 + abs(new.value))
+        return self._finish(moved) if settled or idle else moved
 
     def _begin(self, matrix: FloatArray, threshold: float, bound: float) -> State:
         factor = psd_factor(matrix)[:, ::-1][:, : self.rank]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ __all__ = ["Newton"]
 # From this decrement on the Hessian changes by a percent at most: keep it, and its inverse.
 _FREEZE_BELOW = 1e-5
 
-# Relative to the mean of the diagonal: enough that directions the data leave open do not amplify rounding.
+# Relative to the mean eigenvalue of the Hessian: enough that directions the data leave open do not amplify rounding.
 _DAMPING = 3e-4
 
 _MOST_IDLE_STEPS = 10
@@ -32,7 +33,7 @@ class _Memory:
     point: Point
     splitting: FloatArray  # the last cone program's variable: it carries the active set over
     decrement: float
-    damping: float  # added to the Hessian, relative to its mean diagonal
+    damping: float  # added to the Hessian, relative to its mean eigenvalue
     program: ConeProgram | None
     idle: int = 0  # steps in a row that gained next to nothing
 
@@ -86,7 +87,7 @@ class Newton:
             memory = replace(last, program=None, decrement=1.0, damping=damping)
             return replace(state, memory=memory, stuck=damping > 1e6), program
         slow = length == 1.0 and decrement > 0.1 * last.decrement
-        crawling = length == 1.0 and 0.4 * last.decrement < decrement < 1e-4
+        crawling = length == 1.0 and decrement > 0.5 * last.decrement
         keep = decrement < _FREEZE_BELOW and not slow
         idle = last.idle + 1 if point.objective - new.objective <= max(0.1 * self.tol, 1e-15) else 0
         damping = _damping(last.damping, length, crawling)
@@ -121,8 +122,7 @@ class Newton:
 
     def _model(self, point: Point, damping: float) -> ConeProgram:
         hessian = self.problem.risk.dense_hessian(point.pointwise.curvature)
-        mean = max(float(np.trace(hessian)) / len(hessian), 1e-6)
-        return ConeProgram(hessian, damping * mean, self.problem.cone)
+        return ConeProgram(hessian, damping, self.problem.cone)
 
     def _search(
         self, point: Point, x: FloatArray, direction: FloatArray, decrement: float
@@ -137,25 +137,35 @@ class Newton:
         return None, 0.0
 
     def _bound(self, state: State, program: ConeProgram) -> float:
-        # Nearly undamped: what damping leaves of the residual would cost further rounds.
-        hessian = program.hessian - (1.0 - 1e-5) * program.damping * np.eye(len(program.hessian))
+        """Prove with the Hessian nearly undamped, which takes fewer rounds; else, where it is singular, damped."""
+        bound = state.bound
+        for relief in (0.999, 0.0):
+            hessian = program.hessian - relief * program.damping * np.eye(len(program.hessian))
+            bound = max(bound, lower_bound(state.memory.point, partial(_solve_dense, hessian), self.tol))
+            if state.objective - bound <= self.tol:
+                break
+        return bound
 
-        def solve(matrix: FloatArray, threshold: float | None, residual: float) -> tuple[FloatArray, float]:
-            right = packed.pack(matrix)
-            if threshold is None:
-                held = np.asarray(np.linalg.solve(hessian[:-1, :-1], right), dtype=np.float64)
-                return packed.unpack(held, len(matrix)), 0.0
-            solution = np.asarray(np.linalg.solve(hessian, np.append(right, threshold)), dtype=np.float64)
-            return packed.unpack(solution[:-1], len(matrix)), float(solution[-1])
 
-        return max(state.bound, lower_bound(state.memory.point, solve, self.tol))
+def _solve_dense(
+    hessian: FloatArray, matrix: FloatArray, threshold: float | None, residual: float
+) -> tuple[FloatArray, float]:
+    """Solve H[S, t] = (matrix, threshold) exactly; None holds the threshold."""
+    right = packed.pack(matrix)
+    if threshold is None:
+        solution = np.append(np.linalg.solve(hessian[:-1, :-1], right), 0.0)
+    else:
+        solution = np.linalg.solve(hessian, np.append(right, threshold))
+    return packed.unpack(solution[:-1], len(matrix)), float(solution[-1])
 
 
 def _damping(last: float, length: float, crawling: bool) -> float:
-    """More after a short step; less, step by step, where full steps gain little (an optimum at infinity)."""
+    """More after a short step; less where full steps gain little (a flat, or an infinite, way to the optimum)."""
     if length < 0.1:
         return min(max(1e-3, 10.0 * last), 10.0)
-    return max(0.1 * last, 1e-14 if crawling and last <= _DAMPING else _DAMPING)
+    if crawling:
+        return max(0.1 * last, 1e-12)
+    return max(0.1 * last, _DAMPING) if last > _DAMPING else last
 
 
 def _state(point: Point, bound: float, memory: Any) -> State:
