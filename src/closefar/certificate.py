@@ -107,7 +107,7 @@ def lower_bound(point: Point, solve: HessianSolve, target: float) -> float:
         if not float(np.linalg.norm(step)) <= longest:
             break
         matrix = point.matrix + step
-        settled = problem.settle(problem.risk.quadratic_forms_of(matrix), point.threshold + shift)
+        settled = problem.settle(problem.risk.quadratic_forms_of(matrix), point.threshold + shift, tol=0.1 * _ROUNDING)
         point = problem.point(matrix, *settled)
         bound = max(bound, proven_bound(point, ceiling))
         before, violation = violation, max(cone.violations(point.gradient, point.slope))

@@ -121,7 +121,9 @@ def _whiten(blocks: Callable[[], Iterator[Block]], weights: FloatArray, with_con
 
 def _scales(blocks: Callable[[], Iterator[Block]], centre: FloatArray) -> FloatArray:
     """The largest entry of each centred column; infinite where it is rounding of a constant."""
-    largest = np.max([np.max(np.abs(rows - centre), axis=0) for _, rows in blocks()], axis=0)
+    upper = np.max([rows.max(axis=0) for _, rows in blocks()], axis=0)
+    lower = np.min([rows.min(axis=0) for _, rows in blocks()], axis=0)
+    largest = np.maximum(upper - centre, centre - lower)
     constant = largest <= 1e-13 * np.abs(centre)
     return np.where(constant, np.inf, largest)
 

@@ -76,6 +76,8 @@ class Risk:
     def pointwise(self, forms: Array, threshold: float, *, order: int = 1) -> Pointwise:
         """Evaluate the risk at known quadratic forms: no pass over the rows."""
         parts = [self._pointwise(forms[where], where, threshold, order) for where in self.rows.slices()]
+        if len(parts) == 1:
+            return parts[0]
         concat = array_namespace(forms).concat
         return Pointwise(
             loss=sum(part.loss for part in parts),
@@ -126,7 +128,7 @@ class Risk:
     def dense_hessian(self, curvature: FloatArray) -> FloatArray:
         """Return the second derivative in (packed M, tau) as a matrix of d(d+1)/2 + 1 rows."""
         size = packed.packed_size(self.n_directions)
-        step = max(256, BLOCK_BYTES // (64 * size))
+        step = max(256, BLOCK_BYTES // (16 * size))
         hessian = np.zeros((size + 1, size + 1))
         features = np.empty((size + 1, step))  # reused: fresh memory would cost more than the products
         for where, block in self.rows.blocks():
@@ -171,7 +173,7 @@ class Risk:
 
     def _per_row(self, function: Any) -> Array:
         parts = [function(block) for _, block in self.rows.blocks()]
-        return array_namespace(parts[0]).concat(parts)
+        return array_namespace(parts[0]).concat(parts) if len(parts) > 1 else parts[0]
 
     def _pointwise(self, forms: Array, where: slice, threshold: float, order: int) -> Pointwise:
         xp = array_namespace(forms)
@@ -180,7 +182,7 @@ class Risk:
         terms = self.noise.derivatives(margin, order)
         pull = weights * signs * terms[1]
         return Pointwise(
-            loss=float(xp.sum(weights * terms[0])),
+            loss=float(xp.vecdot(weights, terms[0])),
             threshold_slope=-float(xp.sum(pull)),
             least_margin=float(xp.min(margin)),
             pull=pull,

@@ -199,8 +199,8 @@ def check_labels(labels: Any, far_label: Any, n: int) -> tuple[FloatArray, Float
     labels = column_or_1d(labels, warn=True)
     if len(labels) != n:
         raise ValueError(f"there must be one label a pair; got {len(labels)} labels for {n} pairs.")
-    check_classification_targets(labels)
     classes = np.unique(labels)
+    check_classification_targets(classes if len(classes) == 2 else labels)
     if len(classes) > 2:
         raise ValueError(
             f"Only binary classification is supported. The type of the target is {type_of_target(labels)}. "
@@ -228,6 +228,8 @@ def check_labels(labels: Any, far_label: Any, n: int) -> tuple[FloatArray, Float
 def check_weights(sample_weight: Any, class_weight: Any, labels: FloatArray, differences: Differences) -> FloatArray:
     """Return one weight >= 0 a pair, not all zero."""
     weights = np.ones(len(differences))
+    if sample_weight is None and class_weight is None:
+        return weights
     if sample_weight is not None:
         weights = _check_sample_weight(sample_weight, differences.data, dtype=np.float64, ensure_non_negative=True)
     if class_weight is not None:

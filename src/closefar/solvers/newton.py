@@ -50,15 +50,16 @@ class Newton:
         self.rng = rng
 
     def start(self) -> State:
-        x = self._start_on_subsample()
-        if x is None:
-            matrix, threshold = moment_start(self.problem)
-            x = np.append(packed.pack(matrix), threshold)
-        return self._begin(x)
+        scouted = self._scout()
+        if scouted is not None:
+            # Their Hessian is near enough to the whole one's for the first step.
+            state, program = scouted
+            return self._begin(state.matrix, state.threshold, program)
+        return self._begin(*moment_start(self.problem))
 
     def resume(self, state: State) -> State:
         """Start from a state of another solver or penalty."""
-        return self._begin(np.append(packed.pack(state.matrix), state.threshold))
+        return self._begin(state.matrix, state.threshold)
 
     def step(self, state: State) -> State:
         last: _Memory = state.memory
@@ -71,13 +72,13 @@ class Newton:
                 moved, _ = self._advance(moved)
         return moved
 
-    def _advance(self, state: State) -> tuple[State, ConeProgram]:
+    def _advance(self, state: State, inexactness: float = 1e-6) -> tuple[State, ConeProgram]:
         last: _Memory = state.memory
         point = last.point
         program = last.program or self._model(point, last.damping)
         x = np.append(packed.pack(point.matrix), point.threshold)
         gradient = np.append(packed.pack(point.gradient), point.slope)
-        accuracy = max(1e-9 * last.decrement, 1e-15)
+        accuracy = max(inexactness * last.decrement, 1e-15)
         splitting = program.solve(gradient - program.hessian @ x, last.splitting, accuracy)
         direction = program.project(splitting) - x
         decrement = max(-float(gradient @ direction + 0.5 * direction @ program.hessian @ direction), 0.0)
@@ -94,11 +95,13 @@ class Newton:
         memory = _Memory(new, splitting, decrement, damping, program if keep else None, idle)
         return replace(_state(new, state.bound, memory), stuck=idle >= _MOST_IDLE_STEPS), program
 
-    def _begin(self, x: FloatArray) -> State:
+    def _begin(self, matrix: FloatArray, threshold: float, program: ConeProgram | None = None) -> State:
+        x = np.append(packed.pack(matrix), threshold)
         point = self._evaluate(x)
-        return _state(point, 0.0, _Memory(point, splitting=x, decrement=1.0, damping=_DAMPING, program=None))
+        return _state(point, 0.0, _Memory(point, splitting=x, decrement=1.0, damping=_DAMPING, program=program))
 
-    def _start_on_subsample(self) -> FloatArray | None:
+    def _scout(self) -> tuple[State, ConeProgram] | None:
+        """Take the first steps on an eighth of the rows, if that is enough of them."""
         risk = self.problem.risk
         n = len(risk.rows) // 8
         size = packed.packed_size(risk.n_directions)
@@ -111,11 +114,11 @@ class Newton:
         scout = Newton(replace(self.problem, risk=few), tol=0.0, rng=self.rng)
         state = scout.start()
         for _ in range(15):
-            state, _ = scout._advance(state)
-            if state.stuck or state.least_margin > 0.0 or state.memory.decrement < 0.3 * size / n:
+            state, program = scout._advance(state, inexactness=1e-3)
+            if state.stuck or state.least_margin > 0.0 or state.memory.decrement < size / n:
                 break
         risk.n_passes += few.n_passes / 8.0
-        return np.append(packed.pack(state.matrix), state.threshold)
+        return state, program
 
     def _evaluate(self, x: FloatArray) -> Point:
         return self.problem.point(packed.unpack(x[:-1], self.problem.cone.size), float(x[-1]))
