@@ -199,8 +199,9 @@ def check_labels(labels: Any, far_label: Any, n: int) -> tuple[FloatArray, Float
     labels = column_or_1d(labels, warn=True)
     if len(labels) != n:
         raise ValueError(f"there must be one label a pair; got {len(labels)} labels for {n} pairs.")
+    if labels.dtype.kind not in "biu":
+        check_classification_targets(labels)
     classes = np.unique(labels)
-    check_classification_targets(classes if len(classes) == 2 else labels)
     if len(classes) > 2:
         raise ValueError(
             f"Only binary classification is supported. The type of the target is {type_of_target(labels)}. "

@@ -146,7 +146,7 @@ def _widest_margin(
         tol = share * alpha
         solver = kind(Problem(problem.risk, alpha, Cone(problem.cone.size)), tol, rng)
         start = solver.start if state is None else partial(solver.resume, state)
-        path = _run(solver, start, replace(settings, stop_if_separable=False, relative_tol=relative_tol))
+        path = _run(solver, start, replace(settings, tol=tol, stop_if_separable=False, relative_tol=relative_tol))
         state = path.state
         outcome = replace(outcome, n_iter=outcome.n_iter + path.n_iter)
         if path.ending == "interrupted":

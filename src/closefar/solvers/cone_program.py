@@ -23,8 +23,8 @@ class ConeProgram:
 
     def __init__(self, hessian: FloatArray, damping: float, cone: Cone) -> None:
         mean = max(float(np.trace(hessian)) / len(hessian), 1e-6)
-        self.rho = mean * _typical_eigenvalue(hessian / mean)
         self.damping = damping * mean
+        self.rho = mean * _typical_eigenvalue(hessian / mean) + self.damping
         self.hessian = hessian + self.damping * np.eye(len(hessian))
         self.cone = cone
         self.resolvent = np.linalg.inv(self.hessian + self.rho * np.eye(len(hessian)))

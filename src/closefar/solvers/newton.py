@@ -31,7 +31,7 @@ _MOST_IDLE_STEPS = 10
 @dataclass(frozen=True)
 class _Memory:
     point: Point
-    splitting: FloatArray  # the last cone program's variable: it carries the active set over
+    splitting: FloatArray | None  # the last cone program's variable: it carries the active set over
     decrement: float
     damping: float  # added to the Hessian, relative to its mean eigenvalue
     program: ConeProgram | None
@@ -72,24 +72,25 @@ class Newton:
                 moved, _ = self._advance(moved)
         return moved
 
-    def _advance(self, state: State, inexactness: float = 1e-6) -> tuple[State, ConeProgram]:
+    def _advance(self, state: State, inexactness: float = 1e-9) -> tuple[State, ConeProgram]:
         last: _Memory = state.memory
         point = last.point
         program = last.program or self._model(point, last.damping)
         x = np.append(packed.pack(point.matrix), point.threshold)
         gradient = np.append(packed.pack(point.gradient), point.slope)
         accuracy = max(inexactness * last.decrement, 1e-15)
-        splitting = program.solve(gradient - program.hessian @ x, last.splitting, accuracy)
+        begin = x - gradient / program.rho if last.splitting is None else last.splitting
+        splitting = program.solve(gradient - program.hessian @ x, begin, accuracy)
         direction = program.project(splitting) - x
         decrement = max(-float(gradient @ direction + 0.5 * direction @ program.hessian @ direction), 0.0)
         new, length = self._search(point, x, direction, decrement)
         if new is None:
             damping = last.damping if last.program is not None else max(1e-3, 100.0 * last.damping)
-            memory = replace(last, program=None, decrement=1.0, damping=damping)
+            memory = replace(last, program=None, decrement=1.0, damping=damping, splitting=None)
             return replace(state, memory=memory, stuck=damping > 1e6), program
         slow = length == 1.0 and decrement > 0.1 * last.decrement
         crawling = length == 1.0 and decrement > 0.5 * last.decrement
-        keep = decrement < _FREEZE_BELOW and not slow
+        keep = 0.0 < decrement < _FREEZE_BELOW and not slow
         idle = last.idle + 1 if point.objective - new.objective <= max(0.1 * self.tol, 1e-15) else 0
         damping = _damping(last.damping, length, crawling)
         memory = _Memory(new, splitting, decrement, damping, program if keep else None, idle)
@@ -98,7 +99,7 @@ class Newton:
     def _begin(self, matrix: FloatArray, threshold: float, program: ConeProgram | None = None) -> State:
         x = np.append(packed.pack(matrix), threshold)
         point = self._evaluate(x)
-        return _state(point, 0.0, _Memory(point, splitting=x, decrement=1.0, damping=_DAMPING, program=program))
+        return _state(point, 0.0, _Memory(point, splitting=None, decrement=1.0, damping=_DAMPING, program=program))
 
     def _scout(self) -> tuple[State, ConeProgram] | None:
         """Take the first steps on an eighth of the rows, if that is enough of them."""
