@@ -27,6 +27,9 @@ _DAMPING = 3e-4
 
 _MOST_IDLE_STEPS = 10
 
+# The first steps see one row in so many.
+_SCOUTED = 8
+
 
 @dataclass(frozen=True)
 class _Memory:
@@ -48,6 +51,8 @@ class Newton:
         self.problem = problem
         self.tol = tol
         self.rng = rng
+        # Few rows leave directions open, in which what one model leaves unsolved is never mended.
+        self.inexactness = 1e-5 if self._has_many_rows() else 1e-9
 
     def start(self) -> State:
         scouted = self._scout()
@@ -72,13 +77,13 @@ class Newton:
                 moved, _ = self._advance(moved)
         return moved
 
-    def _advance(self, state: State, inexactness: float = 1e-9) -> tuple[State, ConeProgram]:
+    def _advance(self, state: State) -> tuple[State, ConeProgram]:
         last: _Memory = state.memory
         point = last.point
         program = last.program or self._model(point, last.damping)
         x = np.append(packed.pack(point.matrix), point.threshold)
         gradient = np.append(packed.pack(point.gradient), point.slope)
-        accuracy = max(inexactness * last.decrement, 1e-15)
+        accuracy = max(self.inexactness * last.decrement, 1e-15)
         begin = x - gradient / program.rho if last.splitting is None else last.splitting
         splitting = program.solve(gradient - program.hessian @ x, begin, accuracy)
         direction = program.project(splitting) - x
@@ -101,24 +106,29 @@ class Newton:
         point = self._evaluate(x)
         return _state(point, 0.0, _Memory(point, splitting=None, decrement=1.0, damping=_DAMPING, program=program))
 
+    def _has_many_rows(self) -> bool:
+        """Whether a part of the rows is enough for the first steps."""
+        risk = self.problem.risk
+        return len(risk.rows) >= _SCOUTED * 8 * packed.packed_size(risk.n_directions)
+
     def _scout(self) -> tuple[State, ConeProgram] | None:
         """Take the first steps on an eighth of the rows, if that is enough of them."""
-        risk = self.problem.risk
-        n = len(risk.rows) // 8
-        size = packed.packed_size(risk.n_directions)
-        if n < 8 * size:
+        if not self._has_many_rows():
             return None
-        indices = np.sort(self.rng.choice(len(risk.rows), n, replace=False))
+        risk = self.problem.risk
+        size = packed.packed_size(risk.n_directions)
+        indices = np.flatnonzero(self.rng.random(len(risk.rows)) < 1.0 / _SCOUTED)
         few = Risk(risk.rows.subsample(indices), risk.noise)
         if abs(float(np.sum(few.rows.signs * few.rows.weights))) > 1.0 - 1e-9:
             return None
         scout = Newton(replace(self.problem, risk=few), tol=0.0, rng=self.rng)
+        scout.inexactness = 1e-3
         state = scout.start()
         for _ in range(15):
-            state, program = scout._advance(state, inexactness=1e-3)
-            if state.stuck or state.least_margin > 0.0 or state.memory.decrement < size / n:
+            state, program = scout._advance(state)
+            if state.stuck or state.least_margin > 0.0 or state.memory.decrement < size / len(indices):
                 break
-        risk.n_passes += few.n_passes / 8.0
+        risk.n_passes += few.n_passes / _SCOUTED
         return state, program
 
     def _evaluate(self, x: FloatArray) -> Point:
