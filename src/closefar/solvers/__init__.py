@@ -109,14 +109,15 @@ def _with_finite_origin(problem: Problem, state: State, cost: float) -> State:
     """Turn x'Mx + b'x - tau into |(x, 1)'A|^2 - tau, a squared distance from a finite origin.
 
     Where b leaves the range of M the best origin lies at infinity; an eigenvalue of `cost`
-    in that direction raises the loss by about as much and brings it back.
+    in that direction raises the loss by about as much and brings it back; below 1e-7 the
+    origin would be so far that margins lose their digits.
     """
     core = problem.cone.core
     values, vectors = np.linalg.eigh(state.matrix[core, core])
     values = np.maximum(values, 0.0)
     half_border = vectors.T @ state.matrix[core, -1]
     lift = (values <= 1e-9 * values[-1]) & (np.abs(half_border) > 1e-9 * np.abs(half_border).max())
-    values = np.where(lift, max(cost, 1e-10), values)
+    values = np.where(lift, max(cost, 1e-7), values)
     moved = np.divide(half_border, values, out=np.zeros_like(values), where=values > 0)
     corner = float(moved @ half_border)
     matrix = np.zeros_like(state.matrix)
