@@ -183,8 +183,8 @@ def test_bad_labels_are_refused(X, y, rule):
 @pytest.mark.parametrize(
     ("sample_weight", "rule"),
     [
-        (-np.ones(N), "Negative values in data passed to `sample_weight`"),
-        (spoiled(np.ones(N), -1e-9, 5), "Negative values in data passed to `sample_weight`"),
+        (-np.ones(N), "sample_weight must be >= 0; got -1"),
+        (spoiled(np.ones(N), -1e-9, 5), "sample_weight must be >= 0; got -1e-09"),
         (spoiled(np.ones(N), np.nan, 5), "sample_weight contains NaN"),
         (spoiled(np.ones(N), np.inf, 5), "sample_weight contains infinity"),
         (

@@ -42,7 +42,9 @@ class Certificate:
         The mean negative log-likelihood R(M, tau) of the labels.
     gap : float
         A proven upper bound on the objective minus its minimum.  The objective is the
-        loss, or the loss plus the trace penalty where alpha > 0.
+        loss, or the loss plus the trace penalty where alpha > 0.  (Where no strictly feasible
+        dual point exists, as with a learned origin and alpha = 0, it bounds the gain of every
+        metric up to a thousand times the size of this one.)
     converged : bool
         Whether `gap` is at most the tolerance asked for or, where `rank` is fixed, no small
         change improves the metric.

@@ -36,7 +36,7 @@ def _slices(n: int, size: int) -> Iterator[slice]:
 
 
 class Differences:
-    """z = x - y, block by block: from an (n, d) array of z or an (n, 2, d) array of pairs."""
+    """The differences z = x - y, block by block: from an (n, d) array of z or an (n, 2, d) array of pairs."""
 
     def __init__(self, data: FloatArray) -> None:
         self.data = data
@@ -232,7 +232,11 @@ def check_weights(sample_weight: Any, class_weight: Any, labels: FloatArray, dif
     if sample_weight is None and class_weight is None:
         return weights
     if sample_weight is not None:
-        weights = _check_sample_weight(sample_weight, differences.data, dtype=np.float64, ensure_non_negative=True)
+        weights = _check_sample_weight(sample_weight, differences.data, dtype=np.float64)
+        if not np.all(weights >= 0):
+            raise ValueError(
+                f"sample_weight must be >= 0; got {weights.min():g}. Give a pair that should not count the weight 0."
+            )
     if class_weight is not None:
         weights = weights * compute_sample_weight(class_weight, labels)
         if not np.all(weights >= 0):

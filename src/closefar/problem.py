@@ -89,7 +89,7 @@ class Problem:
         return projected, self.risk.quadratic_forms_of(projected)
 
     def forms(self, factor: FloatArray) -> Array:
-        """Z'AA'z for each row; a factor without columns is the metric zero."""
+        """Return z'AA'z for each row; a factor without columns is the metric zero."""
         return self.risk.quadratic_forms(factor) if factor.shape[1] else np.zeros(len(self.risk.rows))
 
     def settle(self, forms: Array, threshold: float, tol: float = 1e-15) -> tuple[float, Pointwise]:

@@ -96,7 +96,7 @@ class Fista:
         return _state(here, 0.0, _Memory(here, here, 1.0, 0.3, residual=1e-2, certify_below=certify_below))
 
     def _extrapolate(self, last: _Memory, momentum: float, accuracy: float) -> _Iterate:
-        """Z'Mz is linear in M, so this needs no pass over the rows."""
+        """Go on beyond the last step; z'Mz is linear in M, so this needs no pass over the rows."""
         here, before = last.here, last.before
         if momentum == 0.0:
             return here
