@@ -1,4 +1,4 @@
-"""Unit-free coordinates: the solver's own, in which the rows have identity second moment.
+"""Unit-free coordinates: the solver's own, in which the rows, or at least their columns, have unit second moment.
 
 Under z -> Uz the optimum maps to U^-T M U^-1 (section "Invariance to Changes in Unit
 of Input"), so the solver may choose its units.  Columns are scaled first; only then
@@ -63,16 +63,21 @@ class Coordinates:
 
 
 def find_coordinates(
-    blocks: Callable[[], Iterator[Block]], weights: FloatArray, *, with_constant: bool = False
+    blocks: Callable[[], Iterator[Block]],
+    weights: FloatArray,
+    *,
+    with_constant: bool = False,
+    mix_columns: bool = True,
 ) -> Coordinates:
     """Find coordinates whose weighted second moment is the identity.
 
     `blocks` starts a pass over the rows; `weights` sum to one.  Directions that do not
-    vary, to rounding, are dropped.  Rows that are enormous beside the others (one in the
+    vary, to rounding, are dropped.  Without `mix_columns` each coordinate is one column,
+    scaled, and only the diagonal of the second moment is one.  Rows that are enormous beside the others (one in the
     wrong unit, say) count less, or their size would hide the rest: a Huber-type estimate,
     which like the plain one follows every change of units.
     """
-    coordinates = _whiten(blocks, weights, with_constant)
+    coordinates = _normalise(blocks, weights, with_constant, mix_columns)
     usual = max(int(coordinates.transform.shape[1]), 1)
     largest = 0.0
     for _ in range(_MOST_ROUNDS):
@@ -81,7 +86,7 @@ def find_coordinates(
         if largest <= max(_ENORMOUS * usual, 1.5 * before):
             break
         less = weights * np.minimum(1.0, _LARGE * usual / np.maximum(sizes, 1e-300))
-        coordinates = _whiten(blocks, less / less.sum(), with_constant)
+        coordinates = _normalise(blocks, less / less.sum(), with_constant, mix_columns)
     return coordinates
 
 
@@ -91,7 +96,9 @@ def _squared_lengths(coordinates: Coordinates, rows: FloatArray) -> FloatArray:
     return lengths
 
 
-def _whiten(blocks: Callable[[], Iterator[Block]], weights: FloatArray, with_constant: bool) -> Coordinates:
+def _normalise(
+    blocks: Callable[[], Iterator[Block]], weights: FloatArray, with_constant: bool, mix_columns: bool
+) -> Coordinates:
     centre = np.zeros(1)
     if with_constant:
         centre = np.sum([weights[where] @ rows for where, rows in blocks()], axis=0)
@@ -106,6 +113,10 @@ def _whiten(blocks: Callable[[], Iterator[Block]], weights: FloatArray, with_con
     gram = sum(rows.T @ rows for rows in scaled_blocks())
     length = np.sqrt(np.diag(gram))
     length[length == 0] = 1.0
+    if not mix_columns:
+        varies = np.isfinite(scale) & (np.diag(gram) > 0)
+        transform = np.diag(1.0 / (scale * length))[:, varies]
+        return Coordinates(transform, -(centre @ transform) if with_constant else None)
     moments, directions = np.linalg.eigh(gram / np.outer(length, length))
     if moments[0] > _GRAM_IS_SAFE * moments[-1]:
         spread = np.sqrt(moments)

@@ -48,8 +48,15 @@ class LinearMetricLearner(
     rank : int, optional
         Largest rank of M.  The certificate then says what the restriction may cost.
     alpha : float, default=0.0
-        Weight of a trace penalty in the solver's unit-free coordinates.  Favours low rank;
-        0.01 is a first try where there are few pairs; cross-validation finds a better one.
+        Weight of a trace penalty in unit-free coordinates.  Favours low rank; 0.01 is a first
+        try where there are few pairs; cross-validation finds a better one.
+    alpha_scale : {"data", "columns"}, default="data"
+        The coordinates that the penalty is measured in.  "data": those in which the second
+        moment of the rows is the identity, so that the penalty is the mean of z'Mz and follows
+        every linear change of units.  "columns": each column over its root mean square (its
+        standard deviation with `fit_origin`), which follows the units of each column.  Choose
+        it where columns are nearly collinear and rows few: it also shrinks the directions in
+        which the data hardly varies.
     fit_origin : bool, default=False
         For single points: learn the point that distances are measured from.
     solver : {"auto", "newton", "fista", "factor"}, default="auto"
@@ -100,6 +107,7 @@ class LinearMetricLearner(
         *,
         rank: int | None = None,
         alpha: float = 0.0,
+        alpha_scale: str = "data",
         fit_origin: bool = False,
         solver: str = "auto",
         tol: float = 1e-6,
@@ -112,6 +120,7 @@ class LinearMetricLearner(
         self.noise = noise
         self.rank = rank
         self.alpha = alpha
+        self.alpha_scale = alpha_scale
         self.fit_origin = fit_origin
         self.solver = solver
         self.tol = tol
@@ -149,7 +158,13 @@ class LinearMetricLearner(
         if not np.all(weights > 0):
             kept = weights > 0
             differences, signs, weights = Differences(differences.data[kept]), signs[kept], weights[kept]
-        rows, coordinates = unit_free_rows(differences, signs, weights, with_constant=self.fit_origin)
+        rows, coordinates = unit_free_rows(
+            differences,
+            signs,
+            weights,
+            with_constant=self.fit_origin,
+            mix_columns=self.alpha == 0 or self.alpha_scale == "data",
+        )
         risk = Risk(rows, noise)
         with Progress(self.verbose, risk) as progress:
             solution = solve(
@@ -246,6 +261,8 @@ class LinearMetricLearner(
                 raise ValueError(f"{name} must be a finite number >= 0; got {value!r}.")
         if not (_is_integer(self.max_iter) and self.max_iter >= 1):
             raise ValueError(f"max_iter must be a whole number >= 1; got {self.max_iter!r}.")
+        if self.alpha_scale not in ("data", "columns"):
+            raise ValueError(f'alpha_scale must be "data" or "columns"; got {self.alpha_scale!r}.')
         if self.solver not in ("auto", *SOLVERS):
             raise ValueError(f"solver must be one of {['auto', *SOLVERS]}; got {self.solver!r}.")
         if self.fit_origin and differences.data.ndim == 3:

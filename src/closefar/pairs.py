@@ -105,11 +105,13 @@ class Rows:
 
 
 def unit_free_rows(
-    differences: Differences, signs: FloatArray, weights: FloatArray, *, with_constant: bool
+    differences: Differences, signs: FloatArray, weights: FloatArray, *, with_constant: bool, mix_columns: bool = True
 ) -> tuple[Rows, Coordinates]:
-    """Rows in coordinates of identity second moment, and the way back from those."""
+    """Rows in unit-free coordinates, and the way back from those."""
     weights = weights / weights.sum()
-    coordinates = find_coordinates(differences.blocks, weights, with_constant=with_constant)
+    coordinates = find_coordinates(
+        differences.blocks, weights, with_constant=with_constant, mix_columns=mix_columns
+    )
     if coordinates.transform.shape[1] == 0:
         raise ValueError(
             "differences must not all be zero: no direction tells close from far; got only zero rows. "

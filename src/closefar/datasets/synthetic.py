@@ -1,4 +1,4 @@
-"""Pairs to try things on: the paper's generator, and pairs made from points."""
+"""The paper's generator of labelled pairs, and pairs made from points."""
 
 from __future__ import annotations
 

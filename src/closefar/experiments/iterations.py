@@ -1,0 +1,227 @@
+"""Accuracy and loss against iterations: the paper's gradient descent and our solver, by passes over the data."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from itertools import count
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+import closefar as cf
+from closefar.experiments import result
+from closefar.experiments.config import Config
+from closefar.experiments.gradient_descent import descend
+from closefar.experiments.synthetic import NOISES, Split, paper_pairs
+
+__all__ = ["ACCURACIES", "metric_accuracies", "run", "trial"]
+
+N_TRAIN = 15_000
+WRONG_SHARE = 0.1
+MODEL = cf.noise.Logistic()
+
+# Enough for descent to pass the loss at the truth, which the paper's does at iteration 700.
+_N_SHORT = 3_000
+_N_POINTS = 60
+
+_PAPER_TRUTH_LOSS = 0.23
+_PAPER_ITERATIONS = 700
+_PAPER_FLIPS_LOSS = 0.5
+
+ACCURACIES = {
+    "train_noisy": "train, noisy labels",
+    "train_true": "train, true labels",
+    "test_noisy": "test, noisy labels",
+    "test_true": "test, true labels",
+}
+_OURS = ("test_noisy", "test_true")
+
+
+def run(config: Config) -> result.Section:
+    """Follow both ways to the optimum for five noises, and for logistic noise in further orientations."""
+    n_iter = config.choose(_N_SHORT, 30_000)
+    first, *others = config.seeds(config.choose(2, 5))
+    settings = [{"noise": noise, "n_train": N_TRAIN, "n_iter": n_iter, "seed": first} for noise in NOISES]
+    settings += [{"noise": "logistic", "n_train": N_TRAIN, "n_iter": _N_SHORT, "seed": seed} for seed in others]
+    results = config.run_trials(trial, settings)
+    by_noise = dict(zip(NOISES, results[: len(NOISES)], strict=True))
+    logistic = [by_noise["logistic"], *results[len(NOISES) :]]
+    return result.section(
+        "Accuracy and loss against iterations",
+        _headline(by_noise["logistic"]),
+        f"{N_TRAIN:,} pairs to fit to and 5,000 to test on, {WRONG_SHARE:.0%} wrong labels, the logistic model; "
+        f"descent with learning rate 0.5 and decay 0.95 for {n_iter:,} iterations.",
+        tables=[_comparison(by_noise, logistic), _ends(by_noise)],
+        figures=[_accuracy_figure(by_noise), _loss_figure(by_noise)],
+        notes=_NOTES,
+    )
+
+
+def trial(noise: str, n_train: int, n_iter: int, seed: int) -> dict[str, Any]:
+    """Run descent and our solver on the same pairs."""
+    split = paper_pairs(n_train, noise=noise, wrong_share=WRONG_SHARE, seed=seed)
+    truth_loss = _truth_loss(split) if noise == "logistic" else None
+    ours = _solver_path(split)
+    return {**_descent(split, n_iter, seed, truth_loss), "truth_loss": truth_loss, "ours": ours}
+
+
+def _descent(split: Split, n_iter: int, seed: int, truth_loss: float | None) -> dict[str, Any]:
+    """Record descent at iterations evenly spaced in their logarithm, and when it reaches the loss at the truth."""
+    recorded = set(np.unique(np.geomspace(1, n_iter, _N_POINTS).round().astype(int)).tolist())
+    history: dict[str, Any] = {name: [] for name in ("iteration", "loss", *ACCURACIES)}
+    reached, seconds, started = None, 0.0, perf_counter()
+    for each in descend(split.train, split.noisy_train, MODEL, n_iter=n_iter, seed=seed):
+        if reached is None and truth_loss is not None and each.loss <= truth_loss:
+            reached = each.iteration
+        if each.iteration in recorded:
+            seconds += perf_counter() - started
+            metric = cf.Metric.from_factor(each.factor, each.threshold, MODEL)
+            _append(history, iteration=each.iteration, loss=each.loss, **metric_accuracies(metric, split))
+            started = perf_counter()
+    return {**history, "reached": reached, "seconds": seconds}
+
+
+def _solver_path(split: Split) -> dict[str, Any]:
+    """Let our solver take one step more each time, until it has proven the optimum."""
+    path: dict[str, Any] = {name: [] for name in ("passes", "loss", *ACCURACIES)}
+    for max_iter in count(1):
+        started = perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # all but the last stop early on purpose
+            learner = cf.LinearMetricLearner(MODEL, max_iter=max_iter).fit(split.train, split.noisy_train)
+        seconds, certificate = perf_counter() - started, learner.certificate_
+        scores = metric_accuracies(learner.metric_, split)
+        _append(path, passes=certificate.n_passes, loss=certificate.loss, **scores)
+        if certificate.converged or learner.n_iter_ < max_iter:
+            break
+    return {**path, "gap": certificate.gap, "converged": certificate.converged, "seconds": seconds}
+
+
+def _append(columns: dict[str, Any], **row: float) -> None:
+    for name, value in row.items():
+        columns[name].append(value)
+
+
+def _truth_loss(split: Split) -> float:
+    """Return R(M*/s, tau*/s) on the training pairs, with the scale s that their noise was made with."""
+    margins = split.metric.margin(np.vstack([split.train, split.test]))
+    scale = cf.datasets.solve_noise_scale(margins, MODEL, WRONG_SHARE)
+    return float(np.mean(MODEL.neg_log_cdf(split.noisy_train * margins[: len(split.train)] / scale)))
+
+
+def metric_accuracies(metric: cf.Metric, split: Split) -> dict[str, float]:
+    """Return the accuracies that `ACCURACIES` names."""
+    train, test = (np.where(metric.margin(z) >= 0, 1, -1) for z in (split.train, split.test))
+    pairs = ((train, split.noisy_train), (train, split.true_train), (test, split.noisy_test), (test, split.true_test))
+    return {name: float(np.mean(called == label)) for name, (called, label) in zip(ACCURACIES, pairs, strict=True)}
+
+
+def _passes_to_truth(found: dict[str, Any]) -> float | None:
+    """Return the passes after which our solver is at the loss of the truth or below."""
+    steps = zip(found["ours"]["passes"], found["ours"]["loss"], strict=True)
+    return next((passes for passes, loss in steps if loss <= found["truth_loss"]), None)
+
+
+def _excess(found: dict[str, Any]) -> float:
+    """Return how far above our loss descent ends."""
+    return float(found["loss"][-1] - found["ours"]["loss"][-1])
+
+
+def _headline(found: dict[str, Any]) -> str:
+    ours, reached, passes = found["ours"], found["reached"], _passes_to_truth(found)
+    descent = "never" if reached is None else f"after {reached:,} passes over the data"
+    solver = "never" if passes is None else f"after {passes:.0f}"
+    return (
+        f"With logistic noise descent reaches the loss of the true metric {descent}, our solver {solver}; "
+        f"{ours['passes'][-1]:.0f} passes prove its minimum to {ours['gap']:.0e}, and after "
+        f"{found['iteration'][-1]:,} passes descent is {_excess(found):.0e} above it."
+    )
+
+
+def _comparison(by_noise: dict[str, dict[str, Any]], logistic: Sequence[dict[str, Any]]) -> result.Comparison:
+    reached = [each["reached"] for each in logistic if each["reached"] is not None]
+    passes = [each for each in map(_passes_to_truth, logistic) if each is not None]
+    rows = [
+        result.compare(
+            "loss at (M*/s, τ*/s), logistic noise", [each["truth_loss"] for each in logistic], _PAPER_TRUTH_LOSS,
+            "The paper says “around” and reads it off a figure, to two digits.",
+        ),
+        result.compare(
+            "loss with noisy labelling, at its minimum", by_noise["flips"]["ours"]["loss"][-1], _PAPER_FLIPS_LOSS,
+            "The paper says “around” and reads it off a figure; ours is the proven minimum on this sample.",
+        ),
+    ]  # fmt: skip
+    if reached:
+        rows.append(
+            result.compare(
+                "iterations of descent to the loss at (M*/s, τ*/s)", reached, _PAPER_ITERATIONS,
+                "The paper says “around”, and states neither the start of A nor how often the rate decays; "
+                "a smaller start takes longer and a larger one is faster.",
+            )
+        )  # fmt: skip
+    if passes:
+        rows.append(result.compare("passes of our solver to the same loss", passes, None, ""))
+    rows.append(
+        result.compare("passes of our solver to the proof", [each["ours"]["passes"][-1] for each in logistic], None, "")
+    )
+    rows.append(result.compare("gap that it proves", [each["ours"]["gap"] for each in logistic], None, ""))
+    return result.comparison("What the paper says of its loss history.", rows)
+
+
+def _ends(by_noise: dict[str, dict[str, Any]]) -> result.Grid:
+    rows = [
+        [
+            NOISES[noise], f"{each['ours']['passes'][-1]:.1f}", f"{each['ours']['seconds']:.2f}",
+            f"{each['ours']['loss'][-1]:.5f}", f"{each['ours']['gap']:.1e}",
+            f"{each['iteration'][-1]:,}", f"{each['seconds']:.1f}", f"{_excess(each):.1e}",
+        ]
+        for noise, each in by_noise.items()
+    ]  # fmt: skip
+    columns = [
+        "noise", "ours: passes", "ours: seconds", "ours: loss", "ours: proven gap",
+        "descent: passes", "descent: seconds", "descent: loss above ours",
+    ]  # fmt: skip
+    return result.grid("Where our solver and descent end.", columns, rows)
+
+
+def _accuracy_figure(by_noise: dict[str, dict[str, Any]]) -> result.Figure:
+    panels = []
+    for noise, each in by_noise.items():
+        ours = each["ours"]
+        curves = [result.series(f"descent, {text}", each["iteration"], each[name]) for name, text in ACCURACIES.items()]
+        curves += [
+            result.series(f"ours, {ACCURACIES[name]}", ours["passes"], ours[name], style="both") for name in _OURS
+        ]
+        panels.append(result.panel(NOISES[noise], "passes over the data", "accuracy", curves, log_x=True))
+    return result.figure(
+        "accuracy-against-iterations", "Accuracy against passes over the data, logistic model.", panels
+    )
+
+
+def _loss_figure(by_noise: dict[str, dict[str, Any]]) -> result.Figure:
+    truth = result.line("loss at (M*/s, τ*/s), logistic noise", by_noise["logistic"]["truth_loss"])
+    panels = []
+    for noise, each in by_noise.items():
+        curves = [
+            result.series("descent", each["iteration"], each["loss"]),
+            result.series("ours", each["ours"]["passes"], each["ours"]["loss"], style="both"),
+        ]
+        panels.append(result.panel(NOISES[noise], "passes over the data", "loss", curves, [truth], log_x=True))
+    return result.figure("loss-against-iterations", "Loss against passes over the data, logistic model.", panels)
+
+
+_NOTES = [
+    "A pass is a loss with its gradient: two matrix products of the size of the data. An iteration of descent is one. "
+    "Ours are counted by the work: a dense Hessian of the 55 + 1 unknowns is 7.6 passes, a step on an eighth of the "
+    "pairs an eighth, and the passes of the proof are included. Reading the data once to choose unit-free coordinates "
+    "is not counted.",
+    "The points of our solver are fits that were stopped after 1, 2, ... steps; its first step starts from a metric "
+    "that was fitted to an eighth of the pairs.",
+    "The rate of descent decays by 0.95 every 500 iterations and A starts with normal entries of standard deviation "
+    "0.1: the paper states neither. A decay at every iteration would let the rates sum to 10 and stop descent early.",
+    "The minimum lies below the loss at (M*/s, τ*/s), since it fits the sample; the paper expects the line not to be "
+    "surpassed.",
+]

@@ -1,0 +1,197 @@
+"""The results of all experiments as a page, as JSON, and as a file for each figure."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from closefar.experiments.charts import draw
+from closefar.files import replace_file
+
+__all__ = ["write_page"]
+
+_PROLOG = '<?xml version="1.0" encoding="utf-8"?>\n'
+_STATUSES = ("done", "unfinished", "failed", "not run")
+_ABSENT = "\N{EN DASH}"
+_MINUS = "\N{MINUS SIGN}"
+
+
+def write_page(results: dict[str, Any], folder: Path) -> None:
+    """Write ``paper.html``, ``results.json`` and ``figures/NAME.svg``, each whole or not at all.
+
+    The page needs nothing beside it and asks nothing of the network.
+
+    Parameters
+    ----------
+    results : dict
+        ``version``, ``quick``, ``seed``, ``created`` (an ISO date), ``seconds``, and ``experiments``: a list of
+        dicts with ``name``, ``status`` (done, not run, failed or unfinished), ``reason`` (or None),
+        ``seconds``, and ``section`` (or None).  What ``results.json`` holds will do as well.
+    folder : Path
+        Made where it is missing.
+    """
+    plain = _plain(results)
+    template = _template()
+    drawings = _draw_all(plain)
+    html = template.render(
+        plain, drawings=drawings, tally=_tally(plain), when=_when(plain["created"]),
+        duration=_duration, comparison_cells=_comparison_cells, trials=_trials,
+    )  # fmt: skip
+    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    replace_file(folder / "results.json", (json.dumps(plain, indent=1, allow_nan=False) + "\n").encode())
+    for name, drawing in drawings.items():
+        replace_file(folder / "figures" / f"{name}.svg", _encoded(_PROLOG + drawing))
+    replace_file(folder / "paper.html", _encoded(html))
+
+
+def _plain(value: Any) -> Any:
+    """Return the same value without NumPy's types, and with None where JSON has no such number."""
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "xmlcharrefreplace")  # the message of a failure may hold what UTF-8 can't
+
+
+def _draw_all(results: dict[str, Any]) -> dict[str, str]:
+    drawings: dict[str, str] = {}
+    for section in _sections(results):
+        for figure in section["figures"]:
+            if figure["name"] in drawings:
+                raise ValueError(f"each figure must have a name of its own; got {figure['name']!r} twice.")
+            drawings[figure["name"]] = draw(figure)
+    return drawings
+
+
+def _sections(results: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    return (entry["section"] for entry in results["experiments"] if entry["section"] is not None)
+
+
+def _tally(results: dict[str, Any]) -> dict[str, Any]:
+    """Count the experiments by status, and the paper's numbers by whether ours agree within their spread."""
+    rows = [
+        row
+        for section in _sections(results)
+        for table in section["tables"]
+        if table["kind"] == "comparison"
+        for row in table["rows"]
+        if row["difference"] is not None
+    ]
+    counts = Counter(entry["status"] for entry in results["experiments"])
+    statuses = {status: counts[status] for status in _STATUSES if counts[status]}
+    return {"statuses": statuses, "compared": len(rows), "within": sum(map(_is_within, rows))}
+
+
+def _is_within(row: dict[str, Any]) -> bool:
+    return row["n_trials"] > 1 and row["difference"] is not None and abs(row["difference"]) <= row["spread"]
+
+
+def _trials(rows: list[dict[str, Any]]) -> str | None:
+    """Return how many trials the rows have, or None where they differ."""
+    counts = {row["n_trials"] for row in rows}
+    return _counted_trials(counts.pop()) if len(counts) == 1 else None
+
+
+def _counted_trials(count: int) -> str:
+    return "1 trial" if count == 1 else f"{count:,} trials"
+
+
+def _comparison_cells(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows as text; a reason that holds for several rows in turn spans them."""
+    cells = [_row_cells(row) for row in rows]
+    first = 0
+    for index, each in enumerate(cells):
+        if index and each["why"] == cells[first]["why"]:
+            cells[first]["span"] += 1
+            each["span"] = 0
+        else:
+            first = index
+    return cells
+
+
+def _row_cells(row: dict[str, Any]) -> dict[str, Any]:
+    percent = row["percent"]
+    spread = None if row["n_trials"] == 1 else _spread(row["spread"], percent)
+    return {
+        "label": row["label"],
+        "paper": _value(row["paper"], percent),
+        "ours": _value(row["ours"], percent),
+        "spread": spread,
+        "trials": _counted_trials(row["n_trials"]),
+        "difference": _difference(row["difference"], percent),
+        "unit": "points" if percent and row["difference"] is not None else "",
+        "why": row["why"] or ("within our spread" if _is_within(row) else ""),
+        "explained": row["why"] is not None,
+        "span": 1,
+    }
+
+
+def _value(value: float | None, percent: bool) -> str:
+    if value is None:
+        return _ABSENT
+    return _with_minus(f"{100 * value:.2f} %" if percent else _significant(value, 3))
+
+
+def _spread(value: float | None, percent: bool) -> str:
+    if value is None:
+        return _ABSENT
+    return f"{100 * value:.2f}" if percent else _significant(value, 2)
+
+
+def _difference(value: float | None, percent: bool) -> str:
+    if value is None:
+        return _ABSENT
+    text = f"{100 * value:+.2f}" if percent else _significant(value, 2, sign="+")
+    return _with_minus("0.00" if text in ("+0.00", "-0.00") else text)
+
+
+def _significant(value: float, digits: int, sign: str = "") -> str:
+    """Format with so many significant digits, and all digits of a whole part up to a million."""
+    if value == 0:
+        return "0"
+    if not 1e-4 <= abs(value) < 1e6:
+        return f"{value:{sign}.{digits - 1}e}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:{sign},.{decimals}f}"
+
+
+def _with_minus(text: str) -> str:
+    return _MINUS + text[1:] if text.startswith("-") else text
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    return f"{minutes // 60:,} h {minutes % 60} min"
+
+
+def _when(created: str) -> str:
+    return datetime.fromisoformat(created).strftime("%Y-%m-%d %H:%M %Z").strip()
+
+
+def _template() -> Any:
+    try:
+        import jinja2
+    except ImportError as error:
+        raise ImportError("the paper's page needs jinja2: run pip install 'closefar[paper]'.") from error
+    source = resources.files("closefar").joinpath("templates", "paper.html.jinja").read_text(encoding="utf-8")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(source)

@@ -1,0 +1,100 @@
+"""The paper's synthetic setting (its section "Data Generation"), and the trial that most tables and figures share."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import closefar as cf
+from closefar.arrays import FloatArray
+
+__all__ = ["MODELS", "NOISES", "N_TEST", "Split", "accuracies", "paper_pairs", "recovery", "relative_errors", "split_pairs"]
+
+# The paper's words for the noises that labels are made with, and for the models that are fitted.
+MODELS = {"logistic": "logistic", "normal": "Gaussian", "laplace": "Laplace", "hypsecant": "hyperbolic secant"}
+NOISES = {**MODELS, "flips": "noisy labelling"}
+
+N_TEST = 5_000
+
+_METRIC_EIGENVALUES = (0.32, 0.89, 0.59, 0.13, 0.14)
+_COVARIANCE_EIGENVALUES = (0.73, 0.7, 0.68, 0.59, 0.47, 0.45, 0.21, 0.19, 0.11, 0.04)
+
+
+class Split(NamedTuple):
+    """Differences and labels to fit to and to test on, and the metric behind them."""
+
+    train: FloatArray
+    noisy_train: NDArray[np.int64]
+    true_train: NDArray[np.int64]
+    test: FloatArray
+    noisy_test: NDArray[np.int64]
+    true_test: NDArray[np.int64]
+    metric: cf.Metric
+
+
+def paper_pairs(
+    n_train: int,
+    n_test: int = N_TEST,
+    *,
+    noise: str | None = "logistic",
+    wrong_share: float = 0.1,
+    threshold: float = 1.3,
+    seed: int,
+) -> Split:
+    """Generate the paper's pairs, d = 10 and rank 5, in a random orientation."""
+    data = cf.datasets.make_pairs(
+        n_train + n_test,
+        10,
+        metric_eigenvalues=_METRIC_EIGENVALUES,
+        covariance_eigenvalues=_COVARIANCE_EIGENVALUES,
+        threshold=threshold,
+        noise=noise,
+        wrong_share=None if noise is None else wrong_share,
+        random_state=seed,
+    )
+    return split_pairs(data, n_train)
+
+
+def split_pairs(data: cf.datasets.LabelledPairs, n_train: int) -> Split:
+    """Fit to the first `n_train` pairs and test on the rest; the paper works on differences."""
+    differences = data.pairs[:, 0] - data.pairs[:, 1]
+    parts = ((rows[:n_train], rows[n_train:]) for rows in (differences, data.labels, data.true_labels))
+    (train, test), (noisy_train, noisy_test), (true_train, true_test) = parts
+    return Split(train, noisy_train, true_train, test, noisy_test, true_test, data.metric)
+
+
+def accuracies(learner: cf.LinearMetricLearner, split: Split) -> dict[str, float]:
+    """Return the four accuracies of the paper's tables: on training and test pairs, with and without noise."""
+    train, test = learner.predict(split.train), learner.predict(split.test)
+    return {
+        "train_noisy": float(np.mean(train == split.noisy_train)),
+        "train_true": float(np.mean(train == split.true_train)),
+        "test_noisy": float(np.mean(test == split.noisy_test)),
+        "test_true": float(np.mean(test == split.true_test)),
+    }
+
+
+def relative_errors(learned: cf.Metric, true: cf.Metric) -> dict[str, float]:
+    """Return the relative spectral and Frobenius error of M / tau."""
+    target = true.matrix / true.threshold
+    error = learned.matrix / learned.threshold - target
+    return {
+        "spectral_error": float(np.linalg.norm(error, 2) / np.linalg.norm(target, 2)),
+        "frobenius_error": float(np.linalg.norm(error) / np.linalg.norm(target)),
+    }
+
+
+def recovery(n_train: int, noise: str | None, wrong_share: float, model: str, seed: int) -> dict[str, Any]:
+    """Fit one model to the paper's pairs and say how well it recovered labels and metric."""
+    split = paper_pairs(n_train, noise=noise, wrong_share=wrong_share, seed=seed)
+    learner = cf.LinearMetricLearner(noise=model).fit(split.train, split.noisy_train)
+    metric = learner.metric_
+    return {
+        **accuracies(learner, split),
+        **relative_errors(metric, split.metric),
+        "eigenvalues": (metric.eigenvalues / metric.threshold).tolist(),
+        "true_eigenvalues": (split.metric.eigenvalues / split.metric.threshold).tolist(),
+        "gap": learner.certificate_.gap,
+    }
