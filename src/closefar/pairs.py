@@ -109,9 +109,7 @@ def unit_free_rows(
 ) -> tuple[Rows, Coordinates]:
     """Rows in unit-free coordinates, and the way back from those."""
     weights = weights / weights.sum()
-    coordinates = find_coordinates(
-        differences.blocks, weights, with_constant=with_constant, mix_columns=mix_columns
-    )
+    coordinates = find_coordinates(differences.blocks, weights, with_constant=with_constant, mix_columns=mix_columns)
     if coordinates.transform.shape[1] == 0:
         raise ValueError(
             "differences must not all be zero: no direction tells close from far; got only zero rows. "

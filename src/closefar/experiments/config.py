@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-__all__ = ["Config", "MissingData", "Settings", "Trial", "run_in_turn"]
+__all__ = ["Config", "MissingDataError", "Settings", "Trial", "run_in_turn"]
 
 Settings = dict[str, Any]
 Trial = Callable[..., dict[str, Any]]
 T = TypeVar("T")
 
 
-class MissingData(Exception):
+class MissingDataError(Exception):
     """The experiment's data is absent; the message says how to get it."""
 
 
@@ -49,6 +49,14 @@ class Config:
         """Return the one that this run asks for."""
         return quick if self.quick else full
 
-    def seeds(self, count: int) -> list[int]:
-        """Return the seeds of `count` trials."""
-        return [1000 * self.seed + index for index in range(count)]
+    def repeat(self, trial: Trial, cases: Sequence[Settings], n_trials: int) -> list[list[dict[str, Any]]]:
+        """Run `trial` for each case with `n_trials` seeds, the same for all; return a list of results a case."""
+        seeds = [1000 * self.seed + index for index in range(n_trials)]
+        results = iter(self.run_trials(trial, [case | {"seed": seed} for case in cases for seed in seeds]))
+        return [[next(results) for _ in seeds] for _ in cases]
+
+    def folder(self, name: str, advice: str) -> Path:
+        """Return the folder `name` in `data`; without it the experiment can't run, and `advice` says what to do."""
+        if self.data is None or not (self.data / name).is_dir():
+            raise MissingDataError(advice)
+        return self.data / name

@@ -1,23 +1,22 @@
-"""Accuracy and loss against iterations: the paper's gradient descent and our solver, by passes over the data."""
+"""Experiment 4: accuracy and loss against passes over the data, of the paper's gradient descent and our solver."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from itertools import count
 from time import perf_counter
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 import closefar as cf
 from closefar.experiments import result
 from closefar.experiments.config import Config
+from closefar.experiments.fitting import fit
 from closefar.experiments.gradient_descent import descend
-from closefar.experiments.synthetic import NOISES, Split, paper_pairs
+from closefar.experiments.synthetic import ACCURACIES, N_TEST, NOISES, Split, accuracies, paper_pairs
 
-__all__ = ["ACCURACIES", "metric_accuracies", "run", "trial"]
+TITLE = "Accuracy and loss against iterations"
 
 N_TRAIN = 15_000
 WRONG_SHARE = 0.1
@@ -31,28 +30,19 @@ _PAPER_TRUTH_LOSS = 0.23
 _PAPER_ITERATIONS = 700
 _PAPER_FLIPS_LOSS = 0.5
 
-ACCURACIES = {
-    "train_noisy": "train, noisy labels",
-    "train_true": "train, true labels",
-    "test_noisy": "test, noisy labels",
-    "test_true": "test, true labels",
-}
 _OURS = ("test_noisy", "test_true")
 
 
 def run(config: Config) -> result.Section:
     """Follow both ways to the optimum for five noises, and for logistic noise in further orientations."""
     n_iter = config.choose(_N_SHORT, 30_000)
-    first, *others = config.seeds(config.choose(2, 5))
-    settings = [{"noise": noise, "n_train": N_TRAIN, "n_iter": n_iter, "seed": first} for noise in NOISES]
-    settings += [{"noise": "logistic", "n_train": N_TRAIN, "n_iter": _N_SHORT, "seed": seed} for seed in others]
-    results = config.run_trials(trial, settings)
-    by_noise = dict(zip(NOISES, results[: len(NOISES)], strict=True))
-    logistic = [by_noise["logistic"], *results[len(NOISES) :]]
+    long = config.repeat(trial, [{"noise": noise, "n_train": N_TRAIN, "n_iter": n_iter} for noise in NOISES], 1)
+    by_noise = {noise: trials[0] for noise, trials in zip(NOISES, long, strict=True)}
+    short = {"noise": "logistic", "n_train": N_TRAIN, "n_iter": _N_SHORT}
+    (logistic,) = config.repeat(trial, [short], config.choose(2, 5))
     return result.section(
-        "Accuracy and loss against iterations",
         _headline(by_noise["logistic"]),
-        f"{N_TRAIN:,} pairs to fit to and 5,000 to test on, {WRONG_SHARE:.0%} wrong labels, the logistic model; "
+        f"{N_TRAIN:,} pairs to fit to and {N_TEST:,} to test on, {WRONG_SHARE:.0%} wrong labels, the logistic model; "
         f"descent with learning rate 0.5 and decay 0.95 for {n_iter:,} iterations.",
         tables=[_comparison(by_noise, logistic), _ends(by_noise)],
         figures=[_accuracy_figure(by_noise), _loss_figure(by_noise)],
@@ -79,7 +69,7 @@ def _descent(split: Split, n_iter: int, seed: int, truth_loss: float | None) -> 
         if each.iteration in recorded:
             seconds += perf_counter() - started
             metric = cf.Metric.from_factor(each.factor, each.threshold, MODEL)
-            _append(history, iteration=each.iteration, loss=each.loss, **metric_accuracies(metric, split))
+            _append(history, iteration=each.iteration, loss=each.loss, **accuracies(metric, split))
             started = perf_counter()
     return {**history, "reached": reached, "seconds": seconds}
 
@@ -89,11 +79,9 @@ def _solver_path(split: Split) -> dict[str, Any]:
     path: dict[str, Any] = {name: [] for name in ("passes", "loss", *ACCURACIES)}
     for max_iter in count(1):
         started = perf_counter()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # all but the last stop early on purpose
-            learner = cf.LinearMetricLearner(MODEL, max_iter=max_iter).fit(split.train, split.noisy_train)
+        learner = fit(cf.LinearMetricLearner(MODEL, max_iter=max_iter), split.train, split.noisy_train)
         seconds, certificate = perf_counter() - started, learner.certificate_
-        scores = metric_accuracies(learner.metric_, split)
+        scores = accuracies(learner.metric_, split)
         _append(path, passes=certificate.n_passes, loss=certificate.loss, **scores)
         if certificate.converged or learner.n_iter_ < max_iter:
             break
@@ -110,13 +98,6 @@ def _truth_loss(split: Split) -> float:
     margins = split.metric.margin(np.vstack([split.train, split.test]))
     scale = cf.datasets.solve_noise_scale(margins, MODEL, WRONG_SHARE)
     return float(np.mean(MODEL.neg_log_cdf(split.noisy_train * margins[: len(split.train)] / scale)))
-
-
-def metric_accuracies(metric: cf.Metric, split: Split) -> dict[str, float]:
-    """Return the accuracies that `ACCURACIES` names."""
-    train, test = (np.where(metric.margin(z) >= 0, 1, -1) for z in (split.train, split.test))
-    pairs = ((train, split.noisy_train), (train, split.true_train), (test, split.noisy_test), (test, split.true_test))
-    return {name: float(np.mean(called == label)) for name, (called, label) in zip(ACCURACIES, pairs, strict=True)}
 
 
 def _passes_to_truth(found: dict[str, Any]) -> float | None:
@@ -147,11 +128,11 @@ def _comparison(by_noise: dict[str, dict[str, Any]], logistic: Sequence[dict[str
     rows = [
         result.compare(
             "loss at (M*/s, τ*/s), logistic noise", [each["truth_loss"] for each in logistic], _PAPER_TRUTH_LOSS,
-            "The paper says “around” and reads it off a figure, to two digits.",
+            "The paper says “around”, to two digits, of a figure.",
         ),
         result.compare(
             "loss with noisy labelling, at its minimum", by_noise["flips"]["ours"]["loss"][-1], _PAPER_FLIPS_LOSS,
-            "The paper says “around” and reads it off a figure; ours is the proven minimum on this sample.",
+            "The paper says “around”, to one digit, of a figure; ours is the proven minimum on this sample.",
         ),
     ]  # fmt: skip
     if reached:
@@ -221,7 +202,12 @@ _NOTES = [
     "The points of our solver are fits that were stopped after 1, 2, ... steps; its first step starts from a metric "
     "that was fitted to an eighth of the pairs.",
     "The rate of descent decays by 0.95 every 500 iterations and A starts with normal entries of standard deviation "
-    "0.1: the paper states neither. A decay at every iteration would let the rates sum to 10 and stop descent early.",
+    "0.1: the paper states neither. A decay at every iteration would let the rates sum to 10 and stop descent early. "
+    "The start was chosen knowing the paper's 700 iterations: on one sample, standard deviations of 0.01, 0.1, 0.3 and "
+    "1 take 883, 727, 650 and 564. That row shows that 700 is plausible, and confirms nothing.",
     "The minimum lies below the loss at (M*/s, τ*/s), since it fits the sample; the paper expects the line not to be "
     "surpassed.",
+    "Here each noise makes 10 % of the labels wrong. The paper's accuracies with Laplace and hyperbolic secant noise, "
+    "87.5 % and 85.5 % where 98.6 % and 98.5 % of the true labels are met, need more wrong labels than that, "
+    "which raises its losses with those noises.",
 ]

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,8 @@ def write_page(results: dict[str, Any], folder: Path) -> None:
     Parameters
     ----------
     results : dict
-        ``version``, ``quick``, ``seed``, ``created`` (an ISO date), ``seconds``, and ``experiments``: a list of
-        dicts with ``name``, ``status`` (done, not run, failed or unfinished), ``reason`` (or None),
+        ``version``, ``quick``, ``seed``, ``created`` (an ISO date) and ``experiments``: a list of
+        dicts with ``name``, ``title``, ``status`` (done, not run, failed or unfinished), ``reason`` (or None),
         ``seconds``, and ``section`` (or None).  What ``results.json`` holds will do as well.
     folder : Path
         Made where it is missing.
@@ -72,8 +73,13 @@ def _draw_all(results: dict[str, Any]) -> dict[str, str]:
         for figure in section["figures"]:
             if figure["name"] in drawings:
                 raise ValueError(f"each figure must have a name of its own; got {figure['name']!r} twice.")
-            drawings[figure["name"]] = draw(figure)
+            drawings[figure["name"]] = _drawn(json.dumps(figure))
     return drawings
+
+
+@cache  # the page is written anew after each experiment
+def _drawn(figure: str) -> str:
+    return draw(json.loads(figure))
 
 
 def _sections(results: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -85,7 +85,6 @@ class Figure(TypedDict):
 class Section(TypedDict):
     """The result of one experiment."""
 
-    title: str
     headline: str
     settings: str
     tables: list[Comparison | Grid]
@@ -162,7 +161,6 @@ def figure(name: str, caption: str, panels: Sequence[Panel]) -> Figure:
 
 
 def section(
-    title: str,
     headline: str,
     settings: str,
     *,
@@ -172,7 +170,7 @@ def section(
 ) -> Section:
     """Collect what an experiment found: the answer in a sentence, then the settings, tables, figures and notes."""
     return Section(
-        title=title, headline=headline, settings=settings,
+        headline=headline, settings=settings,
         tables=list(tables), figures=list(figures), notes=list(notes),
     )  # fmt: skip
 

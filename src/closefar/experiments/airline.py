@@ -1,0 +1,111 @@
+"""Experiment 10: airline passenger satisfaction."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+from sklearn.preprocessing import MinMaxScaler
+
+import closefar as cf
+from closefar.experiments.config import Config
+from closefar.experiments.fitting import fit
+from closefar.experiments.result import Grid, Section, compare, comparison, grid, section
+from closefar.experiments.synthetic import MODELS
+
+TITLE = "Airline passenger satisfaction"
+
+_ADVICE = (
+    "needs the public airline passenger satisfaction CSV (Kaggle, “Airline Passenger Satisfaction”): put it in a "
+    "folder airline/ and give the folder above it with --data."
+)
+_ORIGINS = {
+    "learned": "learned origin, raw columns",
+    "least": "least value of each column",
+    "zero": "zero, raw columns",
+}
+_PAPER = 0.93
+_WHY = (
+    "The paper states “93 %” for three models on about 100,000 rows, from the origin of normalised columns; here there "
+    "are fewer rows, and the origin is as the row says."
+)
+# Columns of 0 and 1 satisfy x² = x, so without a penalty an origin can run to infinity along them.
+_ALPHA = 1e-4
+_TRAIN_SHARE = 0.77
+_N_DIRECTIONS, _N_LOADINGS = 3, 6
+
+
+def trial(path: str, noise: str, origin: str, seed: int) -> dict[str, Any]:
+    """Fit to three quarters of the rows, and test on the others."""
+    data = cf.datasets.load_airline(path)
+    order = np.random.default_rng(seed).permutation(len(data.target))
+    train, test = np.split(order, [round(_TRAIN_SHARE * len(order))])
+    X, y = data.data, data.target
+    if origin == "least":
+        X = MinMaxScaler().fit(X[train]).transform(X)
+    learner = cf.LinearMetricLearner(noise, fit_origin=origin == "learned", alpha=_ALPHA)
+    learner = fit(learner, X[train], y[train])
+    # Loadings are comparable where each column counts in its own standard deviation.
+    metric = learner.metric_.change_units(np.diag(1.0 / X[train].std(axis=0)))
+    return {
+        "n_train": len(train),
+        "train": learner.score(X[train], y[train]),
+        "test": learner.score(X[test], y[test]),
+        "eigenvalues": metric.eigenvalues[:_N_DIRECTIONS].tolist(),
+        "directions": metric.factor[:, :_N_DIRECTIONS].T.tolist(),
+        "feature_names": list(data.feature_names),
+    }
+
+
+def run(config: Config) -> Section:
+    """Fit the four models from three origins, and name the leading directions."""
+    path = str(config.folder("airline", _ADVICE))
+    n_splits = config.choose(1, 5)
+    cases = list(product(_ORIGINS, MODELS))
+    settings = [{"path": path, "noise": model, "origin": origin} for origin, model in cases]
+    found = dict(zip(cases, config.repeat(trial, settings, n_splits), strict=True))
+    words = {"train": "training", "test": "test"}
+    tables = [
+        comparison(
+            f"Accuracy, {word}",
+            [
+                compare(
+                    f"{MODELS[model]} model: {words[part]}",
+                    [each[part] for each in found[origin, model]],
+                    None if model == "normal" else _PAPER,
+                    _WHY,
+                    percent=True,
+                )
+                for part, model in product(words, MODELS)
+            ],
+        )
+        for origin, word in _ORIGINS.items()
+    ]
+    best = {origin: np.mean([each["test"] for each in found[origin, "logistic"]]) for origin in _ORIGINS}
+    first = found["learned", "logistic"][0]
+    return section(
+        f"With a learned origin the logistic model gets {best['learned']:.2%} of the test rows right on raw columns; "
+        f"from the least value of each column it is {best['least']:.2%}, from zero {best['zero']:.2%} "
+        "(the paper: 93 % on normalised columns).",
+        f"{first['n_train']:,} training rows, the others to test on, {n_splits} split(s); "
+        f"{len(first['feature_names'])} columns, categories as 0, 1, 2 as in the paper. Satisfied is far. "
+        "A small penalty (α = 1e-4) keeps the origin finite along columns of zeros and ones.",
+        tables=[*tables, _directions(first)],
+    )
+
+
+def _directions(found: dict[str, Any]) -> Grid:
+    """The columns that weigh most in each of the leading directions, signed so that the largest is positive."""
+    rows = []
+    for number, (value, loadings) in enumerate(zip(found["eigenvalues"], found["directions"], strict=True), start=1):
+        vector = np.array(loadings) / np.linalg.norm(loadings)
+        heaviest = np.argsort(-np.abs(vector))[:_N_LOADINGS]
+        vector *= np.sign(vector[heaviest[0]])
+        words = ", ".join(f"{found['feature_names'][index]} {vector[index]:+.2f}" for index in heaviest)
+        rows.append([f"{number}", f"{value:.3g}", words])
+    return grid(
+        "Leading directions with a learned origin (logistic model; columns in standard deviations)",
+        ["direction", "eigenvalue", "heaviest columns"],
+        rows,
+    )

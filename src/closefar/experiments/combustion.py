@@ -1,0 +1,239 @@
+"""Experiment 9: a low-rank metric for the states of hydrogen/air flames."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import closefar as cf
+from closefar.arrays import FloatArray
+from closefar.experiments.config import Config, MissingDataError
+from closefar.experiments.fitting import fit
+from closefar.experiments.result import Comparison, Row, Section, compare, comparison, section
+from closefar.experiments.synthetic import relative_errors
+
+TITLE = "Combustion: a low-rank metric for hydrogen/air flames"
+
+_ADVICE = (
+    "needs flame states: run pip install 'closefar[combustion]' to simulate them with Cantera, or put state-space, "
+    "names, mixture-fraction and basis files in a folder combustion/ and give the folder above it with --data."
+)
+_SOURCES = {"published": "published flamelets", "simulated": "flamelets simulated with Cantera"}
+_COLUMNS = {"raw": "raw columns", "normalised": "normalised columns", "covariance": "covariance-normalised columns"}
+_N_TRAIN, _N_TEST = 10_000, 5_000
+_RANKS = (1, 2, 3, 4)
+_MEASURES = {
+    "train": "training accuracy",
+    "test": "test accuracy",
+    "spectral_error": "relative spectral error of M / τ",
+    "frobenius_error": "relative Frobenius error of M / τ",
+}
+_PAPER = {
+    "normalised": {"train": 0.9957, "test": 0.9951, "spectral_error": 0.748, "frobenius_error": 0.742},
+    "covariance": {"train": 0.9981, "test": 0.9973, "spectral_error": 0.041, "frobenius_error": 0.046},
+}
+_PAPER_TRUNCATED = {
+    "train": (0.8977, 0.9787, 0.9981, 0.9981),
+    "test": (0.8975, 0.9786, 0.9972, 0.9973),
+    "spectral_error": (0.301, 0.052, 0.041, 0.041),
+    "frobenius_error": (0.294, 0.064, 0.046, 0.046),
+}
+_PAPER_MIXTURE = {"raw": {"train": 0.7134, "test": 0.7074}, "normalised": {"train": 0.9983, "test": 0.9978}}
+_WHY = (
+    "Another sample of states (13,650 published rows; the paper had 30,000 of the same kind), and a fit that goes to "
+    "the end: the labels have no noise, every training label is got right, and columns need no normalising."
+)
+_WHY_TRUNCATED = (
+    "Another sample of states, so other eigenvalues: how much the second and third direction carry follows from the "
+    "distribution of the flames."
+)
+
+
+class _Flames(NamedTuple):
+    """States with the mixture fraction as last column, the normalisations of the columns, and A* of M* = A*A*'."""
+
+    states: FloatArray
+    ranges: FloatArray
+    root_covariance: FloatArray
+    transformation: FloatArray
+    derived: bool
+
+    @classmethod
+    def read(cls, source: str, place: str) -> _Flames:
+        data = cf.datasets.make_combustion(int(place)) if source == "simulated" else cf.datasets.load_combustion(place)
+        ranges = np.ptp(data.data, axis=0)
+        normalised = (data.data - data.data.min(axis=0)) / ranges
+        moments, directions = np.linalg.eigh(np.cov(normalised.T))
+        root = directions * np.sqrt(np.maximum(moments, 0.0)) @ directions.T
+        derived = data.transformation is None
+        transformation = directions[:, :-4:-1] if derived else data.transformation
+        return cls(np.column_stack([data.data, data.target]), ranges, root, transformation, derived)
+
+    def to_columns(self, columns: str, raw: FloatArray) -> FloatArray:
+        """Raw differences in normalised or covariance-normalised columns."""
+        if columns == "raw":
+            return raw
+        normalised = raw / self.ranges
+        if columns == "normalised":
+            return normalised
+        # The flames fill fewer than nine dimensions: directions without variance, to rounding, are left out.
+        return normalised @ np.linalg.pinv(self.root_covariance, rcond=1e-6, hermitian=True)
+
+    def to_covariance(self, columns: str, metric: cf.Metric) -> cf.Metric:
+        """The metric learned in `columns`, for covariance-normalised columns."""
+        factor = metric.factor
+        if columns == "raw":
+            factor = factor * self.ranges[:, None]
+        if columns != "covariance":
+            factor = self.root_covariance @ factor
+        return cf.Metric.from_factor(factor, metric.threshold, metric.noise)
+
+
+def engineered(source: str, place: str, columns: str, seed: int) -> dict[str, Any]:
+    """Learn the metric behind labels that A* makes, from differences in some columns."""
+    flames = _Flames.read(source, place)
+    train, test = _draw(flames, seed)
+    forms = [np.sum((part[:, :-1] / flames.ranges @ flames.transformation) ** 2, axis=1) for part in (train, test)]
+    threshold = float(np.median(forms[0]))
+    y_train, y_test = (np.where(each >= threshold, 1, -1) for each in forms)
+    Z_train, Z_test = (flames.to_columns(columns, part[:, :-1]) for part in (train, test))
+    learner = fit(cf.LinearMetricLearner(), Z_train, y_train)
+    learned = flames.to_covariance(columns, learner.metric_)
+    truth = cf.Metric.from_factor(flames.transformation, threshold)
+    true_covariance = flames.to_covariance("normalised", truth)
+    C_train, C_test = (flames.to_columns("covariance", part[:, :-1]) for part in (train, test))
+    truncated = [learned.truncate(k) for k in _RANKS]
+    return {
+        "train": learner.score(Z_train, y_train),
+        "test": learner.score(Z_test, y_test),
+        **relative_errors(
+            learned if columns != "normalised" else learner.metric_,
+            true_covariance if columns != "normalised" else truth,
+        ),
+        "status": learner.certificate_.status.split(":")[0],
+        "truncated": {
+            "train": [_accuracy(metric, C_train, y_train) for metric in truncated],
+            "test": [_accuracy(metric, C_test, y_test) for metric in truncated],
+            **{
+                name: [relative_errors(metric, true_covariance)[name] for metric in truncated]
+                for name in ("spectral_error", "frobenius_error")
+            },
+        },
+        "derived": flames.derived,
+    }
+
+
+def mixture(source: str, place: str, columns: str, seed: int) -> dict[str, Any]:
+    """Learn a metric from labels that say whether mixture fractions differ by more than their median difference."""
+    flames = _Flames.read(source, place)
+    train, test = _draw(flames, seed)
+    threshold = np.median(np.abs(train[:, -1]))
+    y_train, y_test = (np.where(np.abs(part[:, -1]) >= threshold, 1, -1) for part in (train, test))
+    Z_train, Z_test = (flames.to_columns(columns, part[:, :-1]) for part in (train, test))
+    learner = fit(cf.LinearMetricLearner(), Z_train, y_train)
+    return {"train": learner.score(Z_train, y_train), "test": learner.score(Z_test, y_test)}
+
+
+def run(config: Config) -> Section:
+    """Learn from published and simulated flames: engineered labels, truncation, mixture-fraction labels."""
+    sources = _find_sources(config)
+    n_trials = config.choose(3, 20)
+    tables: list[Comparison] = []
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for source, place in sources.items():
+        settings = [{"source": source, "place": place, "columns": columns} for columns in _COLUMNS]
+        results = config.repeat(engineered, settings, n_trials)
+        found |= {(source, columns): trials for columns, trials in zip(_COLUMNS, results, strict=True)}
+        by_mixture = dict(zip(_COLUMNS, config.repeat(mixture, settings, n_trials), strict=True))
+        tables += [
+            _engineered_table(source, found),
+            _truncation_table(source, found),
+            _mixture_table(source, by_mixture),
+        ]
+    first = next(iter(sources))
+    raw = {name: np.mean([each[name] for each in found[first, "raw"]]) for name in ("test", "spectral_error")}
+    return section(
+        f"From raw columns, where the paper's descent does not converge, {raw['test']:.2%} of the test labels are got "
+        f"right, and the metric lies within {raw['spectral_error']:.3f} of the true one in covariance-normalised "
+        f"columns ({_SOURCES[first]}; the paper, normalised by hand: 99.73 % and 0.041).",
+        f"{_N_TRAIN:,} training and {_N_TEST:,} test pairs, drawn from two thirds and one third of the "
+        f"states, {n_trials} trials. Engineered labels: far if the squared distance under A*A*′, A* applied to "
+        "columns scaled to [0, 1], is at least its median. Mixture-fraction labels: far if the mixture fractions "
+        "differ by at least their median difference. No label is wrong, so the fits are widest-margin metrics.",
+        tables=tables,
+        notes=[
+            "The paper's pairs are disjoint; these share points, so that as many pairs can be drawn from fewer states. "
+            "No state is on both sides of the split.",
+            "A* is read with the published states; for simulated ones it is the leading three principal directions of "
+            "the columns scaled to [0, 1].",
+            "Errors are in the columns that the row names; for raw columns they are in covariance-normalised ones, "
+            "because directions without variance leave M undetermined in the others.",
+        ],
+    )
+
+
+def _find_sources(config: Config) -> dict[str, str]:
+    """Where each source of flames lies; simulated ones are made here, once, for all trials to read."""
+    sources = {}
+    if config.data is not None and (config.data / "combustion").is_dir():
+        sources["published"] = str(config.data / "combustion")
+    n_simulated = config.choose(3_000, 13_650)
+    try:
+        cf.datasets.make_combustion(n_simulated)
+        sources["simulated"] = str(n_simulated)
+    except ImportError as error:
+        if not sources:
+            raise MissingDataError(_ADVICE) from error
+    return sources
+
+
+def _draw(flames: _Flames, seed: int) -> tuple[FloatArray, FloatArray]:
+    """Differences of random pairs from two thirds of the states, and from the others."""
+    order = np.random.default_rng(seed).permutation(len(flames.states))
+    parts = np.split(flames.states[order], [2 * len(order) // 3])
+    drawn = []
+    for points, n_pairs in zip(parts, (_N_TRAIN, _N_TEST), strict=True):
+        pairs, _ = cf.datasets.pairs_from_points(points, np.zeros(len(points)), n_pairs, random_state=seed)
+        drawn.append(pairs[:, 0] - pairs[:, 1])
+    return drawn[0], drawn[1]
+
+
+def _accuracy(metric: cf.Metric, differences: FloatArray, labels: FloatArray) -> float:
+    return float(np.mean(np.where(metric.margin(differences) >= 0, 1, -1) == labels))
+
+
+def _row(source: str, label: str, measure: str, values: list[float], paper: float | None, why: str) -> Row:
+    percent = measure in ("train", "test")
+    return compare(
+        f"{label}: {_MEASURES[measure]}", values, paper if source == "published" else None, why, percent=percent
+    )
+
+
+def _engineered_table(source: str, found: dict[tuple[str, str], list[dict[str, Any]]]) -> Comparison:
+    rows = [
+        _row(source, word, measure, [each[measure] for each in found[source, columns]],
+             _PAPER.get(columns, {}).get(measure), _WHY)
+        for (columns, word), measure in product(_COLUMNS.items(), _MEASURES)
+    ]  # fmt: skip
+    return comparison(f"Engineered labels, {_SOURCES[source]}", rows)
+
+
+def _truncation_table(source: str, found: dict[tuple[str, str], list[dict[str, Any]]]) -> Comparison:
+    rows = [
+        _row(source, f"k = {k}", measure, [each["truncated"][measure][k - 1] for each in found[source, "raw"]],
+             _PAPER_TRUNCATED[measure][k - 1], _WHY_TRUNCATED)
+        for k, measure in product(_RANKS, _MEASURES)
+    ]  # fmt: skip
+    caption = "Engineered labels, learned from raw columns, cut to rank k in covariance-normalised ones"
+    return comparison(f"{caption}, {_SOURCES[source]}", rows)
+
+
+def _mixture_table(source: str, found: dict[str, list[dict[str, Any]]]) -> Comparison:
+    rows = [
+        _row(source, word, measure, [each[measure] for each in found[columns]],
+             _PAPER_MIXTURE.get(columns, {}).get(measure), _WHY)
+        for (columns, word), measure in product(_COLUMNS.items(), ("train", "test"))
+    ]  # fmt: skip
+    return comparison(f"Mixture-fraction labels, {_SOURCES[source]}", rows)

@@ -1,0 +1,120 @@
+"""Trials in parallel processes, each kept on disk as soon as it is done."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from closefar.experiments.config import Settings, Trial
+
+__all__ = ["Trials"]
+
+Result = dict[str, Any]
+
+
+class Trials:
+    """Runs trials and keeps what they return, one line of JSON each.
+
+    Parameters
+    ----------
+    path : Path
+        Where results are kept.  A trial that is there already is not run again.
+    n_jobs : int
+        Number of processes; their linear algebra shares the machine's cores.
+    show : callable
+        Called with the number of trials done and of all trials, as they finish.
+    warn : callable
+        Called with a sentence for the person who interrupts.
+    """
+
+    def __init__(self, path: Path, n_jobs: int, show: Callable[[int, int], None], warn: Callable[[str], None]) -> None:
+        self.path, self.n_jobs, self.show, self.warn = path, n_jobs, show, warn
+        self._kept = _read(path)
+        self._executor: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Trials:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(cancel_futures=True)
+
+    def run(self, trial: Trial, settings: Sequence[Settings]) -> list[Result]:
+        """Return the result of `trial` for each of `settings`, in their order.
+
+        On Ctrl-C the trials under way are finished and kept; a second one gives them up.
+        """
+        keys = [_key(trial, each) for each in settings]
+        waiting = [index for index, key in enumerate(keys) if key not in self._kept]
+        waiting = list({keys[index]: index for index in reversed(waiting)}.values())
+        done, running = len(keys) - len(waiting), dict[Future[Result], str]()
+        self.show(done, len(keys))
+        try:
+            while waiting or running:
+                while waiting and len(running) < self.n_jobs:
+                    index = waiting.pop()
+                    running[self._pool().submit(trial, **settings[index])] = keys[index]
+                done += self._keep_finished(running)
+                self.show(done, len(keys))
+        except KeyboardInterrupt:
+            self._wind_up(running)
+            raise
+        return [self._kept[key] for key in keys]
+
+    def _keep_finished(self, running: dict[Future[Result], str]) -> int:
+        finished, _ = wait(running, return_when=FIRST_COMPLETED)
+        for future in finished:
+            key = running.pop(future)
+            # What a process returns is read back from JSON, so a resumed run sees exactly the same.
+            line = json.dumps({"trial": key, "result": future.result()})
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+            self._kept[key] = json.loads(line)["result"]
+        return len(finished)
+
+    def _wind_up(self, running: dict[Future[Result], str]) -> None:
+        self.warn(f"Finishing the {len(running)} trials under way, to keep them; Ctrl-C again gives them up.")
+        try:
+            while running:
+                self._keep_finished(running)
+        except KeyboardInterrupt:
+            for process in multiprocessing.active_children():
+                process.kill()
+
+    def _pool(self) -> ProcessPoolExecutor:
+        if self._executor is None:
+            self._executor = ProcessPoolExecutor(
+                self.n_jobs, multiprocessing.get_context("spawn"), _prepare_process, (self.n_jobs,)
+            )
+        return self._executor
+
+
+def _prepare_process(n_jobs: int) -> None:
+    from threadpoolctl import threadpool_limits
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal interrupts every process; the parent decides
+    threadpool_limits(max(1, (os.cpu_count() or 1) // n_jobs))
+
+
+def _key(trial: Trial, settings: Settings) -> str:
+    return f"{trial.__module__}.{trial.__qualname__} {json.dumps(settings, sort_keys=True)}"
+
+
+def _read(path: Path) -> dict[str, Result]:
+    """Read what was kept; a last line without its end was cut off in the middle, and is dropped."""
+    if not path.exists():
+        return {}
+    whole, _, rest = path.read_text(encoding="utf-8").rpartition("\n")
+    if rest:
+        path.write_text(whole + "\n" if whole else "", encoding="utf-8")
+    entries = (json.loads(line) for line in whole.splitlines())
+    return {entry["trial"]: entry["result"] for entry in entries}
