@@ -259,6 +259,28 @@ def test_the_gap_of_a_learned_origin(alpha, solver):
     assert certificate.loss == pytest.approx(fitted, abs=1e-9)
 
 
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_the_gap_of_a_penalty_in_columns(solver):
+    """With alpha_scale="columns" the penalty is alpha times the sum of M_jj times column j's mean square."""
+    cp = pytest.importorskip("cvxpy", reason="cvxpy is not installed")
+    rng = np.random.default_rng(18)
+    n, d, alpha = 200, 4, 0.02
+    z = rng.standard_normal((n, d)) @ rng.standard_normal((d, d))
+    z[:, 3] = z[:, 0] + z[:, 1] + 0.01 * z[:, 3]
+    labels = np.where(z[:, 0] ** 2 - 1.0 + rng.logistic(size=n) > 0, 1, -1)
+    scaled = z / np.sqrt(np.mean(z**2, axis=0))
+    matrix, tau = cp.Variable((d, d), PSD=True), cp.Variable(nonneg=True)
+    margin = np.einsum("ij,ik->ijk", scaled, scaled).reshape(n, -1) @ cp.vec(matrix, order="C") - tau
+    loss = cp.sum(cp.logistic(cp.multiply(-labels, margin))) / n + alpha * cp.trace(matrix)
+    optimum = cp.Problem(cp.Minimize(loss)).solve(solver=cp.CLARABEL)
+    units = np.array([1e-6, 1.0, 1e3, 1e6])
+    learner = cf.LinearMetricLearner(alpha=alpha, alpha_scale="columns", solver=solver).fit(z * units, labels)
+    certificate = learner.certificate_
+    assert certificate.gap <= 1e-6
+    assert certificate.gap >= certificate.objective - optimum - 1e-8
+    assert certificate.objective == pytest.approx(optimum, abs=1e-6)
+
+
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.noise.name == "logistic"], indirect=True)
 def test_the_tangent_dual_value_is_the_entropy(case, optimum):
     """For logistic noise the Fenchel dual value is the mean entropy of the fitted probabilities."""

@@ -240,6 +240,7 @@ def test_bad_class_weights_are_refused(class_weight, rule):
         ({"alpha": -1.0}, "alpha must be a finite number >= 0; got -1.0"),
         ({"alpha": np.nan}, "alpha must be a finite number >= 0; got nan"),
         ({"alpha": "0"}, "alpha must be a finite number >= 0; got '0'"),
+        ({"alpha_scale": "units"}, 'alpha_scale must be "data" or "columns"; got \'units\''),
         ({"tol": -1e-3}, "tol must be a finite number >= 0; got -0.001"),
         ({"tol": np.inf}, "tol must be a finite number >= 0; got inf"),
         ({"tol": None}, "tol must be a finite number >= 0; got None"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from closefar import svg
 from closefar.files import replace_file
 from closefar.learner import LinearMetricLearner
 from closefar.metric import Metric
+from closefar.templating import load_template
 
 __all__ = ["summarize", "write_report"]
 
@@ -87,7 +87,7 @@ def write_report(learner: LinearMetricLearner, X: Any, y: Any, path: str | Path,
     path : str or Path
         Where to write.
     """
-    template = _template()
+    template = load_template("report.html.jinja", "write_report", "report")
     facts = summarize(learner, X, y, title=title)
     html = template.render(
         facts,
@@ -199,15 +199,3 @@ def _spectrum_chart(facts: dict[str, Any]) -> str:
 
 def _calibration_chart(facts: dict[str, Any]) -> str:
     return svg.scatter([(row["mean_predicted"], row["observed_far"], row["count"]) for row in facts["calibration"]])
-
-
-def _template() -> Any:
-    try:
-        import jinja2
-    except ImportError as error:
-        raise ImportError("write_report needs jinja2: run pip install 'closefar[report]'.") from error
-    source = resources.files("closefar").joinpath("templates", "report.html.jinja").read_text(encoding="utf-8")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.from_string(source)

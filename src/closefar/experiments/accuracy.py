@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from closefar.experiments.config import Config
-from closefar.experiments.result import Row, Section, compare, comparison, grid, section
+from closefar.experiments.result import Grid, Row, Section, compare, comparison, grid, section
 from closefar.experiments.synthetic import ACCURACIES, MODELS, NOISES, recovery
 
 TITLE = "Accuracy: four models, five noises"
@@ -62,7 +62,10 @@ def run(config: Config) -> Section:
                 + ", ".join(f"{NOISES[noise]} {share:.1%}" for noise, share in _IMPLIED_SHARE.items()),
                 list(_rows(implied, list(_IMPLIED_SHARE))),
             ),
-            *(_model_grid(found, measure) for measure in ("test_true", "test_noisy")),
+            *(
+                model_grid(found, measure, f"Accuracy of each model, {ACCURACIES[measure]}", ".2%")
+                for measure in ("test_true", "test_noisy")
+            ),
         ],
         notes=[_note(found)],
     )
@@ -75,12 +78,13 @@ def _rows(found: dict[tuple[str, str], list[dict[str, Any]]], noises: list[str])
         yield compare(f"{ACCURACIES[measure]}: {NOISES[noise]}", values, _PAPER[measure][noise], why, percent=True)
 
 
-def _model_grid(found: dict[tuple[str, str], list[dict[str, Any]]], measure: str) -> Any:
+def model_grid(found: dict[tuple[str, str], list[dict[str, Any]]], measure: str, caption: str, digits: str) -> Grid:
+    """Tabulate mean and standard deviation of a measure, models against noises."""
     rows = []
     for model, word in MODELS.items():
         values = [[trial[measure] for trial in found[noise, model]] for noise in NOISES]
-        rows.append([f"{word} model", *(f"{np.mean(each):.2%} ± {np.std(each):.2%}" for each in values)])
-    return grid(f"Accuracy of each model, {ACCURACIES[measure]}", ["", *NOISES.values()], rows)
+        rows.append([f"{word} model", *(f"{np.mean(each):{digits}} ± {np.std(each):{digits}}" for each in values)])
+    return grid(caption, ["", *NOISES.values()], rows)
 
 
 def _note(found: dict[tuple[str, str], list[dict[str, Any]]]) -> str:
@@ -92,6 +96,6 @@ def _note(found: dict[tuple[str, str], list[dict[str, Any]]]) -> str:
     return (
         f"Under each of the four noises, whatever the model, test accuracies on true labels lie within "
         f"{100 * widest:.2f} points of each other: matching the model to the noise matters little there. "
-        f"Under noisy labelling, which none of the models describes, the {MODELS[best]} model does best ({flips[best]:.2%}) and the "
-        f"{MODELS[worst]} model worst ({flips[worst]:.2%})."
+        f"Under noisy labelling, which none of the models describes, the {MODELS[best]} model does best "
+        f"({flips[best]:.2%}) and the {MODELS[worst]} model worst ({flips[worst]:.2%})."
     )

@@ -46,8 +46,8 @@ _WHY = (
     "the end: the labels have no noise, every training label is got right, and columns need no normalising."
 )
 _WHY_TRUNCATED = (
-    "Another sample of states, so other eigenvalues: how much the second and third direction carry follows from the "
-    "distribution of the flames."
+    "Another sample of states, in which the second and third direction carry another share of the variation; and a fit "
+    "that goes to the end."
 )
 
 
@@ -62,7 +62,11 @@ class _Flames(NamedTuple):
 
     @classmethod
     def read(cls, source: str, place: str) -> _Flames:
-        data = cf.datasets.make_combustion(int(place)) if source == "simulated" else cf.datasets.load_combustion(place)
+        data = (
+            cf.datasets.make_combustion(int(place), random_state=0)
+            if source == "simulated"
+            else cf.datasets.load_combustion(place)
+        )
         ranges = np.ptp(data.data, axis=0)
         normalised = (data.data - data.data.min(axis=0)) / ranges
         moments, directions = np.linalg.eigh(np.cov(normalised.T))
@@ -216,6 +220,8 @@ def _engineered_table(source: str, found: dict[tuple[str, str], list[dict[str, A
         _row(source, word, measure, [each[measure] for each in found[source, columns]],
              _PAPER.get(columns, {}).get(measure), _WHY)
         for (columns, word), measure in product(_COLUMNS.items(), _MEASURES)
+        # Simulated states obey their conservation laws to rounding, so M is arbitrary in some directions.
+        if not (source == "simulated" and columns == "normalised" and measure.endswith("error"))
     ]  # fmt: skip
     return comparison(f"Engineered labels, {_SOURCES[source]}", rows)
 

@@ -176,7 +176,7 @@ def _accuracy_figure(results: Results, sizes: Sequence[int]) -> result.Figure:
         result.line(f"the paper's {text}, {N_COMPARED:,} pairs, true labels", paper["test_true"])
         for text, paper in (("model", _PAPER_OURS), ("DML-eig", _PAPER_EIG))
     ]
-    axes = ("training pairs", "test accuracy")
+    axes = ("training pairs", "test accuracy (share)")
     panels = [
         result.panel("without noise", *axes, without_noise, log_x=True),
         result.panel(f"{WRONG_SHARE:.0%} wrong labels", *axes, with_noise, lines, log_x=True),
@@ -197,7 +197,7 @@ def _time_figure(results: Results, sizes: Sequence[int]) -> result.Figure:
         result.line(f"the paper's DML-eig, {N_COMPARED:,} pairs", _PAPER_EIG["seconds"]),
     ]
     axes = result.panel(
-        f"{WRONG_SHARE:.0%} wrong labels", "training pairs", "median seconds to train", curves, lines,
+        f"{WRONG_SHARE:.0%} wrong labels", "training pairs", "median time to train (s)", curves, lines,
         log_x=True, log_y=True,
     )  # fmt: skip
     return result.figure("dml-eig-time", "Training time of our model and of DML-eig against training pairs.", [axes])

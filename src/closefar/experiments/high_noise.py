@@ -11,7 +11,7 @@ import closefar as cf
 from closefar.experiments.config import Config
 from closefar.experiments.fitting import fit, fit_penalised
 from closefar.experiments.result import Panel, Section, compare, comparison, figure, line, panel, section, series
-from closefar.experiments.synthetic import MODELS, accuracies, paper_pairs
+from closefar.experiments.synthetic import MODELS, outcome, paper_pairs
 
 TITLE = "Sample size at 45 % wrong labels"
 
@@ -30,12 +30,7 @@ def trial(n_train: int, model: str, penalised: bool, seed: int) -> dict[str, Any
         learner = fit_penalised(learner, split.train, split.noisy_train, cv=5)
     else:
         learner = fit(learner, split.train, split.noisy_train)
-    return {
-        **accuracies(learner.metric_, split),
-        "alpha": learner.alpha,
-        "rank": learner.metric_.rank,
-        "gap": learner.certificate_.gap,
-    }
+    return outcome(learner, split)
 
 
 def run(config: Config) -> Section:

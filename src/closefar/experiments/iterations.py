@@ -176,7 +176,7 @@ def _accuracy_figure(by_noise: dict[str, dict[str, Any]]) -> result.Figure:
         curves += [
             result.series(f"ours, {ACCURACIES[name]}", ours["passes"], ours[name], style="both") for name in _OURS
         ]
-        panels.append(result.panel(NOISES[noise], "passes over the data", "accuracy", curves, log_x=True))
+        panels.append(result.panel(NOISES[noise], "passes over the data", "accuracy (share)", curves, log_x=True))
     return result.figure(
         "accuracy-against-iterations", "Accuracy against passes over the data, logistic model.", panels
     )
@@ -190,7 +190,9 @@ def _loss_figure(by_noise: dict[str, dict[str, Any]]) -> result.Figure:
             result.series("descent", each["iteration"], each["loss"]),
             result.series("ours", each["ours"]["passes"], each["ours"]["loss"], style="both"),
         ]
-        panels.append(result.panel(NOISES[noise], "passes over the data", "loss", curves, [truth], log_x=True))
+        panels.append(
+            result.panel(NOISES[noise], "passes over the data", "loss (nats a pair)", curves, [truth], log_x=True)
+        )
     return result.figure("loss-against-iterations", "Loss against passes over the data, logistic model.", panels)
 
 

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from closefar.experiments.charts import draw
 from closefar.files import replace_file
+from closefar.templating import load_template
 
 __all__ = ["write_page"]
 
@@ -40,7 +40,7 @@ def write_page(results: dict[str, Any], folder: Path) -> None:
         Made where it is missing.
     """
     plain = _plain(results)
-    template = _template()
+    template = load_template("paper.html.jinja", "the paper's page", "paper")
     drawings = _draw_all(plain)
     html = template.render(
         plain, drawings=drawings, tally=_tally(plain), when=_when(plain["created"]),
@@ -102,7 +102,7 @@ def _tally(results: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_within(row: dict[str, Any]) -> bool:
-    return row["n_trials"] > 1 and row["difference"] is not None and abs(row["difference"]) <= row["spread"]
+    return row["difference"] is not None and row["why"] is None
 
 
 def _trials(rows: list[dict[str, Any]]) -> str | None:
@@ -189,15 +189,3 @@ def _duration(seconds: float) -> str:
 
 def _when(created: str) -> str:
     return datetime.fromisoformat(created).strftime("%Y-%m-%d %H:%M %Z").strip()
-
-
-def _template() -> Any:
-    try:
-        import jinja2
-    except ImportError as error:
-        raise ImportError("the paper's page needs jinja2: run pip install 'closefar[paper]'.") from error
-    source = resources.files("closefar").joinpath("templates", "paper.html.jinja").read_text(encoding="utf-8")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.from_string(source)

@@ -13,6 +13,9 @@ __all__ = [
 ]  # fmt: skip
 
 
+_ROUNDING = 1e-9
+
+
 class Row(TypedDict):
     """One quantity: the paper's value, ours (mean and standard deviation over trials), and their difference."""
 
@@ -100,10 +103,10 @@ def compare(label: str, values: Any, paper: float | None, why: str, *, percent: 
     trials = np.atleast_1d(np.asarray(values, dtype=float))
     ours, spread = float(np.mean(trials)), float(np.std(trials, ddof=1)) if len(trials) > 1 else 0.0
     difference = None if paper is None else ours - paper
-    explained = why if difference is not None and abs(difference) > spread else None
+    agrees = paper is None or abs(ours - paper) <= max(spread, _ROUNDING * abs(paper))
     return Row(
         label=label, percent=percent, paper=paper, ours=ours, spread=spread, n_trials=len(trials),
-        difference=difference, why=explained,
+        difference=difference, why=None if agrees else why,
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ __all__ = [
     "N_TEST",
     "Split",
     "accuracies",
+    "outcome",
     "paper_pairs",
     "recovery",
     "relative_errors",
@@ -109,15 +110,21 @@ def relative_errors(learned: cf.Metric, true: cf.Metric) -> dict[str, float]:
     }
 
 
-def recovery(n_train: int, noise: str | None, wrong_share: float, model: str, seed: int) -> dict[str, Any]:
-    """Fit one model to the paper's pairs and say how well it recovered labels and metric."""
-    split = paper_pairs(n_train, noise=noise, wrong_share=wrong_share, seed=seed)
-    learner = fit(cf.LinearMetricLearner(noise=model), split.train, split.noisy_train)
+def outcome(learner: cf.LinearMetricLearner, split: Split) -> dict[str, Any]:
+    """Say how well a fit recovered labels and metric, and what it is."""
     metric = learner.metric_
     return {
         **accuracies(metric, split),
         **relative_errors(metric, split.metric),
         "eigenvalues": (metric.eigenvalues / metric.threshold).tolist(),
         "true_eigenvalues": (split.metric.eigenvalues / split.metric.threshold).tolist(),
+        "alpha": learner.alpha,
+        "rank": metric.rank,
         "gap": learner.certificate_.gap,
     }
+
+
+def recovery(n_train: int, noise: str | None, wrong_share: float, model: str, seed: int) -> dict[str, Any]:
+    """Fit one model to the paper's pairs and say how well it recovered them."""
+    split = paper_pairs(n_train, noise=noise, wrong_share=wrong_share, seed=seed)
+    return outcome(fit(cf.LinearMetricLearner(noise=model), split.train, split.noisy_train), split)

@@ -1,0 +1,21 @@
+"""The HTML templates of the package."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any
+
+__all__ = ["load_template"]
+
+
+def load_template(name: str, needed_by: str, extra: str) -> Any:
+    """Return the template `name`, which escapes what it is given and allows no unknown name."""
+    try:
+        import jinja2
+    except ImportError as error:
+        raise ImportError(f"{needed_by} needs jinja2: run pip install 'closefar[{extra}]'.") from error
+    source = resources.files("closefar").joinpath("templates", name).read_text(encoding="utf-8")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(source)
