@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Handles = dict[str, Artist]
     Entries = list[tuple[str, Artist]]
 
-__all__ = ["draw"]
+__all__ = ["draw", "import_style"]
 
 # Okabe and Ito's colours, which the colour-blind tell apart, with a wine red for their yellow, too pale on white.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#000000")
@@ -90,13 +90,19 @@ def draw(figure: Figure) -> str:
         )
     if not figure["panels"]:
         raise ValueError(f"a figure must have at least one panel; {name!r} has none.")
+    style = import_style()
+    # After a reset, so that the user's own matplotlibrc changes nothing.
+    with style.context({**_STYLE, "svg.hashsalt": name}, after_reset=True):
+        return _inlined(_drawing(figure), name, figure["caption"])
+
+
+def import_style() -> Any:
+    """Import matplotlib's styles, or say how to install it."""
     try:
         from matplotlib import style
     except ImportError as error:
         raise ImportError("the paper's figures need matplotlib: run pip install 'closefar[paper]'.") from error
-    # After a reset, so that the user's own matplotlibrc changes nothing.
-    with style.context({**_STYLE, "svg.hashsalt": name}, after_reset=True):
-        return _inlined(_drawing(figure), name, figure["caption"])
+    return style
 
 
 def _drawing(figure: Figure) -> str:

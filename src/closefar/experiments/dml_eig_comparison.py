@@ -178,7 +178,9 @@ def _accuracy_figure(results: Results, sizes: Sequence[int]) -> result.Figure:
     ]
     axes = ("training pairs", "test accuracy (share)")
     panels = [
-        result.panel("without noise", *axes, without_noise, log_x=True),
+        result.panel(
+            "without noise", *axes, without_noise, [result.line("the paper's DML-eig: around 0.90", 0.9)], log_x=True
+        ),
         result.panel(f"{WRONG_SHARE:.0%} wrong labels", *axes, with_noise, lines, log_x=True),
     ]
     return result.figure(

@@ -30,6 +30,17 @@ _PAPER_TRUTH_LOSS = 0.23
 _PAPER_ITERATIONS = 700
 _PAPER_FLIPS_LOSS = 0.5
 
+_PAPER_PLATEAUS = [
+    result.line("paper, noisy labels: near 0.90", 0.90),
+    result.line("paper, true labels: about 0.99", 0.99),
+]
+_PAPER_LOSSES = {
+    "logistic": [
+        result.line("paper, at the truth: around 0.23", _PAPER_TRUTH_LOSS),
+        result.line("paper, descent gets there: around 700", _PAPER_ITERATIONS, "x"),
+    ],
+    "flips": [result.line("paper, noisy labelling: around 0.5", _PAPER_FLIPS_LOSS)],
+}
 _OURS = ("test_noisy", "test_true")
 
 
@@ -176,7 +187,10 @@ def _accuracy_figure(by_noise: dict[str, dict[str, Any]]) -> result.Figure:
         curves += [
             result.series(f"ours, {ACCURACIES[name]}", ours["passes"], ours[name], style="both") for name in _OURS
         ]
-        panels.append(result.panel(NOISES[noise], "passes over the data", "accuracy (share)", curves, log_x=True))
+        lines = _PAPER_PLATEAUS if noise == "logistic" else []
+        panels.append(
+            result.panel(NOISES[noise], "passes over the data", "accuracy (share)", curves, lines, log_x=True)
+        )
     return result.figure(
         "accuracy-against-iterations", "Accuracy against passes over the data, logistic model.", panels
     )
@@ -190,8 +204,9 @@ def _loss_figure(by_noise: dict[str, dict[str, Any]]) -> result.Figure:
             result.series("descent", each["iteration"], each["loss"]),
             result.series("ours", each["ours"]["passes"], each["ours"]["loss"], style="both"),
         ]
+        lines = [truth, *_PAPER_LOSSES.get(noise, [])]
         panels.append(
-            result.panel(NOISES[noise], "passes over the data", "loss (nats a pair)", curves, [truth], log_x=True)
+            result.panel(NOISES[noise], "passes over the data", "loss (nats a pair)", curves, lines, log_x=True)
         )
     return result.figure("loss-against-iterations", "Loss against passes over the data, logistic model.", panels)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from closefar.experiments.charts import draw
+from closefar.experiments.charts import draw, import_style
 from closefar.files import replace_file
 from closefar.templating import load_template
 
@@ -39,6 +39,7 @@ def write_page(results: dict[str, Any], folder: Path) -> None:
     folder : Path
         Made where it is missing.
     """
+    import_style()  # before hours of trials, where there is no figure yet
     plain = _plain(results)
     template = load_template("paper.html.jinja", "the paper's page", "paper")
     drawings = _draw_all(plain)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from closefar.experiments.config import Config
-from closefar.experiments.result import Panel, Section, compare, comparison, figure, panel, section, series
+from closefar.experiments.result import Panel, Section, compare, comparison, figure, line, panel, section, series
 from closefar.experiments.synthetic import ACCURACIES, NOISES, recovery
 
 TITLE = "Accuracy against sample size"
@@ -70,4 +70,5 @@ def _panel(found: dict[tuple[str, int], list[dict[str, Any]]], noise: str, sizes
         values = np.array([[trial[measure] for trial in found[noise, size]] for size in sizes])
         mean, spread = values.mean(axis=1), values.std(axis=1)
         curves.append(series(word, sizes, mean, low=mean - spread, high=mean + spread, style="both"))
-    return panel(NOISES[noise], "training pairs", "accuracy (share)", curves, log_x=True)
+    lines = [line("paper, training up to 100 pairs: 1", 1.0)] if noise == "logistic" else []
+    return panel(NOISES[noise], "training pairs", "accuracy (share)", curves, lines, log_x=True)

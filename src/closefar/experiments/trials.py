@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -68,6 +69,12 @@ class Trials:
         except KeyboardInterrupt:
             self._wind_up(running)
             raise
+        except BrokenProcessPool as error:
+            self._executor = None
+            raise RuntimeError(
+                "the process of a trial was ended from outside, for lack of memory perhaps. Finished trials are kept: "
+                "run again with --resume, and fewer --jobs."
+            ) from error
         return [self._kept[key] for key in keys]
 
     def _keep_finished(self, running: dict[Future[Result], str]) -> int:
