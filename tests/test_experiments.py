@@ -5,17 +5,18 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_breast_cancer
 from sklearn.utils import Bunch
 
 import closefar as cf
-from closefar.experiments import EXPERIMENTS, airline, breast_cancer, combustion, larger_dimension
+from closefar.experiments import EXPERIMENTS, airline, breast_cancer, combustion
 from closefar.experiments.config import Config, MissingDataError, Settings, Trial, run_in_turn
 from closefar.experiments.fitting import fit, fit_penalised
 from closefar.experiments.page import write_page
@@ -27,9 +28,9 @@ needs_published = pytest.mark.skipif(
     not PUBLISHED.is_dir(), reason="CLOSEFAR_DATA_DIR names no folder with the published data"
 )
 
-# Pairs enough for both labels to occur at the ends of the thresholds, and for more rows than columns.
 _MOST = {"n_train": 400, "n_test": 200, "n_iter": 30}
-_MORE = {"unbalanced": {"n_train": 3_000, "n_test": 2_000}, "larger_dimension": {"n_train": 2_000}}
+# Enough for both labels to occur at the ends of the thresholds, and for a penalty to leave something of the metric.
+_MORE = {"unbalanced": {"n_train": 3_000, "n_test": 2_000}, "high_noise": {"n_train": 3_000}}
 
 _RATINGS = (
     "Inflight wifi service", "Departure/Arrival time convenient", "Ease of Online booking", "Gate location",
@@ -114,26 +115,40 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def small() -> Iterator[pytest.MonkeyPatch]:
+def _shrink(patch: pytest.MonkeyPatch) -> None:
     """Make small what settings don't hold; flames come from published files alone."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(combustion, "_N_TRAIN", 400)
-        patch.setattr(combustion, "_N_TEST", 200)
-        patch.setattr(breast_cancer, "_FACTORS", (0.4,))
-        patch.setattr(larger_dimension, "_FACTORS", (1.0,))
-        patch.setattr(cf.datasets, "make_combustion", _no_cantera)
-        yield patch
+    make_pairs = cf.datasets.make_pairs
+
+    def make_narrow_pairs(n: int, n_features: int, *, rank: int | None = None, **options: Any) -> Any:
+        return make_pairs(n, min(n_features, 10), rank=None if rank is None else min(rank, 5), **options)
+
+    def load_narrow(*, return_X_y: bool) -> tuple[Any, Any]:
+        X, y = load_breast_cancer(return_X_y=return_X_y)
+        return X[:, :6], y
+
+    patch.setattr(cf.datasets, "make_pairs", make_narrow_pairs)
+    patch.setattr(cf.datasets, "make_combustion", _no_cantera)
+    patch.setattr(breast_cancer, "load_breast_cancer", load_narrow)
+    patch.setattr(breast_cancer, "_FACTORS", (0.4,))
+    patch.setattr(combustion, "_N_TRAIN", 400)
+    patch.setattr(combustion, "_N_TEST", 200)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    _shrink(monkeypatch)
 
 
 @pytest.fixture(scope="module")
-def sections(data: Path, small: pytest.MonkeyPatch) -> dict[str, Any]:
+def sections(data: Path) -> dict[str, Any]:
     """Sections by experiment, each run when it is first asked for."""
 
     class Sections(dict[str, Any]):
         def __missing__(self, name: str) -> Any:
             config = Config(quick=True, data=data, run_trials=_tiny(name))
-            self[name] = import_module(f"closefar.experiments.{name}").run(config)
+            with pytest.MonkeyPatch.context() as patch:
+                _shrink(patch)
+                self[name] = import_module(f"closefar.experiments.{name}").run(config)
             return self[name]
 
     return Sections()
@@ -180,7 +195,7 @@ def test_a_difference_from_the_paper_is_explained(name: str, sections: dict[str,
         assert np.isfinite(row["ours"]), row
         if row["paper"] is None:
             assert row["difference"] is row["why"] is None
-        elif abs(row["difference"]) > row["spread"]:
+        elif abs(row["difference"]) > max(row["spread"], 1e-9 * abs(row["paper"])):
             assert row["why"], row
 
 
@@ -227,7 +242,8 @@ def test_airline_without_data_says_how_to_get_it(folder: str | None, tmp_path: P
         airline.run(Config(data=None if folder is None else tmp_path, run_trials=_tiny("airline")))
 
 
-def test_flames_of_neither_source_say_how_to_get_them(tmp_path: Path, small: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("small")
+def test_flames_of_neither_source_say_how_to_get_them(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError, match=r"pip install 'closefar\[combustion\]'.*--data"):
         combustion.run(Config(data=tmp_path, run_trials=_tiny("combustion")))
 
@@ -240,9 +256,10 @@ def test_published_flames_alone_are_enough(sections: dict[str, Any]) -> None:
     assert any(row["paper"] is not None for row in _rows(sections["combustion"]))
 
 
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("published", [False, True])
 def test_simulated_flames_are_not_compared_with_the_paper(
-    published: bool, data: Path, small: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch
+    published: bool, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cf.datasets, "make_combustion", _fake_flames)
     section = combustion.run(Config(data=data if published else None, run_trials=_tiny("combustion")))
@@ -253,7 +270,8 @@ def test_simulated_flames_are_not_compared_with_the_paper(
     assert ("published flamelets" if published else "simulated with Cantera") in section["headline"]
 
 
-def test_engineered_labels_are_learned_from_all_columns(data: Path, small: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("small")
+def test_engineered_labels_are_learned_from_all_columns(data: Path) -> None:
     by_columns = {
         columns: combustion.engineered("published", str(data / "combustion"), columns, 0)
         for columns in ("raw", "normalised", "covariance")
@@ -282,7 +300,7 @@ def test_compare_takes_mean_and_spread() -> None:
 @pytest.mark.parametrize(
     ("values", "paper", "why"),
     [([1.0, 3.0], 4.0, "because"), ([1.0, 3.0], 3.0, None), ([1.0, 3.0], None, None), (1.0, 1.5, "because"),
-     (1.0, 1.0, None)],
+     (1.0, 1.0, None), (0.1 + 0.2, 0.3, None)],
 )  # fmt: skip
 def test_compare_explains_only_what_exceeds_the_spread(values: Any, paper: float | None, why: str | None) -> None:
     row = compare("x", values, paper, "because")
@@ -335,7 +353,7 @@ def test_the_penalty_is_chosen_among_factors_of_the_root_of_n(n_rows: int, monke
     factors = (0.0, 0.5, 2.0)
     given = cf.LinearMetricLearner(noise="normal")
     learner = fit_penalised(given, split.train, split.noisy_train, cv=3, factors=factors, n_rows=n_rows)
-    assert learner.alpha * np.sqrt(900) in pytest.approx(factors)
+    assert any(learner.alpha * np.sqrt(900) == pytest.approx(factor) for factor in factors)
     assert learner.alpha > 0  # with 40 % wrong labels and so few pairs a penalty helps
     assert learner.noise == "normal"
     assert given.alpha == 0
@@ -416,24 +434,26 @@ def test_recovery_is_repeatable() -> None:
     assert len(first["eigenvalues"]) == len(first["true_eigenvalues"]) == 10
 
 
-def test_simulated_flames_follow_the_seed(small: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch) -> None:
-    seeds = []
+@pytest.mark.usefixtures("small")
+def test_all_trials_draw_from_the_same_simulated_flames(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = []
 
-    def note_seed(n: int, *, random_state: Any = None) -> Bunch:
-        seeds.append(random_state)
+    def note_states(n: int, *, random_state: Any = None) -> Bunch:
+        states.append(random_state)
         return _fake_flames(n)
 
-    monkeypatch.setattr(cf.datasets, "make_combustion", note_seed)
+    monkeypatch.setattr(cf.datasets, "make_combustion", note_states)
     for seed in (3, 4):
         combustion.mixture("simulated", "600", "raw", seed)
-    assert None not in seeds  # else the rows differ from run to run
+    assert states[0] is not None  # else the rows differ from run to run
+    assert len(set(states)) == 1
 
 
 # Learned on real data
 
 
 def test_breast_cancer_needs_the_penalty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(breast_cancer, "_FACTORS", (0.06, 0.4))
+    monkeypatch.setattr(breast_cancer, "_FACTORS", (0.4,))  # what is chosen; all six take long
     penalised, plain = breast_cancer.trial(True, 0), breast_cancer.trial(False, 0)
     assert penalised["test_all"] >= 0.95
     assert penalised["test_all"] > plain["test_all"]

@@ -10,6 +10,8 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command line."""
     try:
+        import rich  # noqa: F401  # what a command shows its progress with
+
         from closefar.cli.app import app
     except ImportError as error:
         if error.name not in ("typer", "rich"):

@@ -40,9 +40,7 @@ def paper(
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         with Terminal() as watch:
-            results = run_paper(
-                names, quick=quick, seed=seed, data=data, out=out, resume=resume, n_jobs=jobs, watch=watch
-            )
+            run_paper(names, quick=quick, seed=seed, data=data, out=out, resume=resume, n_jobs=jobs, watch=watch)
     except KeyboardInterrupt:
         print(f"Interrupted. What is finished is in {out}; the same command with --resume goes on.", file=sys.stderr)
         raise typer.Exit(_INTERRUPTED) from None
@@ -50,7 +48,7 @@ def paper(
         print(f"closefar paper: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
     print(f"Wrote {out / 'paper.html'}.")
-    if any(entry["status"] == "failed" for entry in results["experiments"]):
+    if watch.any_failed:
         raise typer.Exit(1)
 
 

@@ -27,7 +27,7 @@ def run(config: Config) -> Section:
     crossing = float(np.interp(-0.95, np.negative(means), shares))
     why_40 = (
         "The paper reads its plot of one orientation: “for around 40 % mislabeling, around 95 %”. Our mean over "
-        f"orientations passes 95 % at {crossing:.0%} wrong labels; at 40 % plain descent ends where our solver does."
+        f"orientations passes 95 % at {crossing:.0%} wrong labels."
     )
     curves = []
     for measure, word in ACCURACIES.items():

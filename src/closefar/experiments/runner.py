@@ -78,8 +78,8 @@ def run_paper(
         raise FileNotFoundError(f"data must be a folder; there is none at {data}.")
     out.mkdir(parents=True, exist_ok=True)
     kept = out / "trials.jsonl"
-    if not resume:
-        kept.unlink(missing_ok=True)
+    if not resume and kept.exists():
+        kept.replace(kept.with_suffix(".old"))  # hours of work, perhaps, that a forgotten --resume must not cost
     results = _begin(chosen, quick, seed, out if resume else None)
     write_page(results, out)
     with Trials(kept, n_jobs or os.cpu_count() or 1, watch.trials, watch.warn) as trials:

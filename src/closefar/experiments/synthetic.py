@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,6 +103,8 @@ def accuracies(metric: cf.Metric, split: Split) -> dict[str, float]:
 
 def relative_errors(learned: cf.Metric, true: cf.Metric) -> dict[str, float]:
     """Return the relative spectral and Frobenius error of M / tau."""
+    if learned.threshold == 0.0:  # as where a penalty leaves nothing of M
+        return {"spectral_error": math.inf, "frobenius_error": math.inf}
     target = true.matrix / true.threshold
     error = learned.matrix / learned.threshold - target
     return {
@@ -116,7 +119,7 @@ def outcome(learner: cf.LinearMetricLearner, split: Split) -> dict[str, Any]:
     return {
         **accuracies(metric, split),
         **relative_errors(metric, split.metric),
-        "eigenvalues": (metric.eigenvalues / metric.threshold).tolist(),
+        "eigenvalues": (metric.eigenvalues / (metric.threshold or math.nan)).tolist(),
         "true_eigenvalues": (split.metric.eigenvalues / split.metric.threshold).tolist(),
         "alpha": learner.alpha,
         "rank": metric.rank,

@@ -17,7 +17,7 @@ class Terminal(Watch):
     """Shows a run on standard error."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True, highlight=False, markup=False)
+        self._console = Console(stderr=True, highlight=False, markup=False, emoji=False)
         columns = (
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -26,6 +26,7 @@ class Terminal(Watch):
         )
         self._progress = Progress(*columns, console=self._console, disable=not self._console.is_terminal)
         self._task: TaskID | None = None
+        self.any_failed = False
 
     def __enter__(self) -> Terminal:
         self._progress.start()
@@ -46,8 +47,9 @@ class Terminal(Watch):
     def ended(self, entry: dict[str, Any]) -> None:
         if self._task is not None:
             self._progress.remove_task(self._task)
+        self.any_failed |= entry["status"] == "failed"
         reason = f": {entry['reason']}" if entry["reason"] else ""
-        self._console.print(f"{entry['status']:<8} {entry['seconds']:6.1f} s  {entry['title']}{reason}")
+        self._console.print(f"{entry['status']:<8} {entry['seconds']:6.1f} s  {entry['title']}{reason}", soft_wrap=True)
 
     def warn(self, sentence: str) -> None:
-        self._console.print(sentence)
+        self._console.print(sentence, soft_wrap=True)

@@ -6,13 +6,15 @@ import json
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from closefar import __version__
 from closefar.experiments.config import Settings, Trial
 
 __all__ = ["Trials"]
@@ -63,7 +65,9 @@ class Trials:
             while waiting or running:
                 while waiting and len(running) < self.n_jobs:
                     index = waiting.pop()
-                    running[self._pool().submit(trial, **settings[index])] = keys[index]
+                    pool = self._pool()
+                    with _interruptions_held():
+                        running[pool.submit(trial, **settings[index])] = keys[index]
                 done += self._keep_finished(running)
                 self.show(done, len(keys))
         except KeyboardInterrupt:
@@ -79,7 +83,7 @@ class Trials:
 
     def _keep_finished(self, running: dict[Future[Result], str]) -> int:
         finished, _ = wait(running, return_when=FIRST_COMPLETED)
-        for future in finished:
+        for future in sorted(finished, key=lambda each: each.exception() is not None):  # keep before a failure is told
             key = running.pop(future)
             # What a process returns is read back from JSON, so a resumed run sees exactly the same.
             line = json.dumps({"trial": key, "result": future.result()})
@@ -89,10 +93,11 @@ class Trials:
         return len(finished)
 
     def _wind_up(self, running: dict[Future[Result], str]) -> None:
-        self.warn(f"Finishing the {len(running)} trials under way, to keep them; Ctrl-C again gives them up.")
         try:
+            self.warn(f"Finishing the {len(running)} trials under way, to keep them; Ctrl-C again gives them up.")
             while running:
-                self._keep_finished(running)
+                with suppress(Exception):  # a trial that fails now fails again, and is told, when the run is resumed
+                    self._keep_finished(running)
         except KeyboardInterrupt:
             for process in multiprocessing.active_children():
                 process.kill()
@@ -105,15 +110,29 @@ class Trials:
         return self._executor
 
 
+@contextmanager
+def _interruptions_held() -> Iterator[None]:
+    """Put off signals to stop; a process that starts meanwhile inherits that, until it ignores them on its own."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _prepare_process(n_jobs: int) -> None:
     from threadpoolctl import threadpool_limits
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal interrupts every process; the parent decides
+    for number in (signal.SIGINT, signal.SIGTERM):  # a terminal and `timeout` signal every process; the parent decides
+        signal.signal(number, signal.SIG_IGN)
     threadpool_limits(max(1, (os.cpu_count() or 1) // n_jobs))
 
 
 def _key(trial: Trial, settings: Settings) -> str:
-    return f"{trial.__module__}.{trial.__qualname__} {json.dumps(settings, sort_keys=True)}"
+    return f"{__version__} {trial.__module__}.{trial.__qualname__} {json.dumps(settings, sort_keys=True)}"
 
 
 def _read(path: Path) -> dict[str, Result]:
@@ -122,6 +141,6 @@ def _read(path: Path) -> dict[str, Result]:
         return {}
     whole, _, rest = path.read_text(encoding="utf-8").rpartition("\n")
     if rest:
-        path.write_text(whole + "\n" if whole else "", encoding="utf-8")
+        os.truncate(path, path.stat().st_size - len(rest.encode()))
     entries = (json.loads(line) for line in whole.splitlines())
     return {entry["trial"]: entry["result"] for entry in entries}
