@@ -172,6 +172,171 @@ def test_truncation_keeps_names_origin_threshold_and_noise(measured_from_origin)
     assert (short.threshold, short.noise, short.feature_names) == (1.5, NOISES["hypsecant"], tuple("abcd"))
 
 
+# The data's scale
+
+
+ROWS = np.random.default_rng(8).standard_normal((400, 5)) @ np.random.default_rng(9).standard_normal((5, 5))
+MOMENT = ROWS.T @ ROWS / len(ROWS)
+WILD_UNITS = np.array([1e9, -2.0, 1.0, 1e-6, 0.3])
+
+
+def learned(rank=3, seed=1, **kwargs):
+    """A metric as a learner builds it: from a factor for whitened rows."""
+    values, vectors = np.linalg.eigh(MOMENT)
+    weights = np.random.default_rng(seed).standard_normal((5, rank))
+    return cf.Metric.from_data_scale(vectors / np.sqrt(values), weights, 2.0, "normal", **kwargs)
+
+
+def knows_its_data_scale(metric, moment=MOMENT):
+    size = np.sqrt(np.diag(moment))
+    scaled, moment = metric.data_factor * size[:, None], moment / np.outer(size, size)
+    np.testing.assert_allclose(
+        scaled.T @ moment @ scaled, np.diag(metric.data_eigenvalues), atol=1e-8 * metric.data_eigenvalues.max(initial=1)
+    )
+    factor = metric.factor * size[:, None]
+    np.testing.assert_allclose(scaled @ scaled.T, factor @ factor.T, rtol=1e-8, atol=1e-10)
+    assert metric.data_factor.shape == metric.factor.shape
+
+
+@pytest.mark.parametrize("rank", [1, 3, 5])
+def test_data_scale_makes_the_columns_orthogonal_for_the_data(rank):
+    metric = learned(rank)
+    knows_its_data_scale(metric)
+    assert metric.rank == rank
+    assert np.all(np.diff(metric.data_eigenvalues) <= 0)
+    values = np.sort(np.linalg.eigvals(metric.matrix @ MOMENT).real)[::-1][:rank]
+    np.testing.assert_allclose(metric.data_eigenvalues, values, rtol=1e-8)
+    assert metric.data_eigenvalues.sum() == pytest.approx(np.mean(metric.squared_distance(ROWS)), rel=1e-10)
+
+
+def test_second_moment_of_the_coordinates_may_be_given():
+    metric = learned()
+    turn = np.random.default_rng(4).standard_normal((5, 5))
+    other = cf.Metric.from_data_scale(
+        turn.T, np.linalg.solve(turn.T, metric.factor), 2.0, "normal", second_moment=turn @ MOMENT @ turn.T
+    )
+    knows_its_data_scale(other)
+    np.testing.assert_allclose(other.matrix, metric.matrix, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(other.data_eigenvalues, metric.data_eigenvalues, rtol=1e-7)
+
+
+def test_directions_of_no_length_are_left_out_in_the_data_scale():
+    metric = cf.Metric.from_data_scale(np.eye(3), [[1.0, 2.0], [2.0, 4.0], [0.0, 0.0]], 1.0)
+    assert metric.rank == 1
+    np.testing.assert_allclose(metric.data_eigenvalues, [25.0])
+    assert cf.Metric.from_data_scale(np.eye(3), np.zeros((3, 2)), 1.0).rank == 0
+
+
+def test_from_factor_takes_a_data_scale():
+    metric = learned()
+    built = cf.Metric.from_factor(
+        metric.data_factor, 2.0, "normal", data_factor=metric.data_factor, data_eigenvalues=metric.data_eigenvalues
+    )
+    np.testing.assert_allclose(built.factor, metric.factor, atol=1e-10)
+    np.testing.assert_array_equal(built.data_eigenvalues, metric.data_eigenvalues)
+
+
+def test_metric_built_by_hand_knows_no_data_scale(metric):
+    assert metric.data_factor is None
+    assert metric.data_eigenvalues is None
+    with pytest.raises(ValueError, match='scale="data" needs the scale of the training data'):
+        metric.truncate(1, scale="data")
+    assert metric.truncate(1) == metric.truncate(1, scale="units")
+
+
+@pytest.mark.parametrize("k", [0, 1, 2, 3, 5])
+def test_truncation_in_the_data_scale_is_the_best_there(k):
+    metric = learned()
+    short = metric.truncate(k)
+    assert short == metric.truncate(k, scale="data")
+    assert short.rank == min(k, 3)
+    knows_its_data_scale(short)
+    np.testing.assert_array_equal(short.data_eigenvalues, metric.data_eigenvalues[:k])
+    root = np.linalg.cholesky(MOMENT)
+    values, vectors = np.linalg.eigh(root.T @ metric.matrix @ root)
+    best = (vectors[:, 5 - k :] * values[5 - k :]) @ vectors[:, 5 - k :].T
+    np.testing.assert_allclose(root.T @ short.matrix @ root, best, atol=1e-10)
+
+
+@pytest.mark.parametrize("k", [0, 1, 2, 3])
+def test_truncation_in_units_keeps_the_data_scale_right(k):
+    metric = learned()
+    short = metric.truncate(k, scale="units")
+    knows_its_data_scale(short)
+    np.testing.assert_array_equal(short.eigenvalues[:k], metric.eigenvalues[:k])
+    assert short.rank == k
+
+
+@pytest.mark.parametrize("as_matrix", [False, True])
+def test_truncation_in_the_data_scale_commutes_with_units(as_matrix):
+    units = np.random.default_rng(2).standard_normal((5, 5)) if as_matrix else WILD_UNITS
+    moved = ROWS @ units.T if as_matrix else ROWS * units
+    metric = learned()
+    changed = metric.change_units(units)
+    knows_its_data_scale(changed, moved.T @ moved / len(moved))
+    np.testing.assert_array_equal(changed.data_eigenvalues, metric.data_eigenvalues)
+    for k in range(4):
+        np.testing.assert_allclose(
+            changed.truncate(k).probability_far(moved), metric.truncate(k).probability_far(ROWS), rtol=1e-7
+        )
+
+
+def test_truncation_in_units_does_depend_on_them():
+    metric = learned()
+    there = metric.change_units(WILD_UNITS).truncate(1, scale="units").probability_far(ROWS * WILD_UNITS)
+    assert not np.allclose(there, metric.truncate(1, scale="units").probability_far(ROWS), atol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        ({"data_factor": np.eye(2)}, "come together; got one of them only"),
+        ({"data_eigenvalues": [1.0, 1.0]}, "come together; got one of them only"),
+        ({"data_factor": np.eye(2)[:, :1], "data_eigenvalues": [1.0]}, r"as large as factor, .*got shape \(2, 1\)"),
+        ({"data_factor": np.full((2, 2), np.nan), "data_eigenvalues": [1.0, 1.0]}, "data_factor must be finite"),
+        ({"data_factor": np.eye(2), "data_eigenvalues": [1.0, 2.0]}, "2 finite numbers >= 0, largest first"),
+        ({"data_factor": np.eye(2), "data_eigenvalues": [1.0, -2.0]}, "2 finite numbers >= 0, largest first"),
+        ({"data_factor": np.eye(2), "data_eigenvalues": [1.0]}, "2 finite numbers >= 0, largest first"),
+        ({"data_factor": 2 * np.eye(2), "data_eigenvalues": [1.0, 1.0]}, "must give the same M as factor"),
+    ],
+    ids=["no eigenvalues", "no factor", "shape", "nan", "order", "negative", "short", "another M"],
+)
+def test_bad_data_scale_is_named(arguments, rule):
+    with pytest.raises(ValueError, match=rule):
+        cf.Metric(np.eye(2), 1.0, **arguments)
+
+
+def test_another_m_is_noticed_in_small_units():
+    factor = np.diag([1e9, 1e-9])
+    with pytest.raises(ValueError, match="must give the same M"):
+        cf.Metric(factor, 1.0, data_factor=np.diag([1e9, 2e-9]), data_eigenvalues=[1.0, 1.0])
+
+
+# Flips
+
+
+def test_flip_rate_pulls_probabilities_to_one_half(rng):
+    z = 3 * rng.standard_normal((50, 5))
+    flipped = dataclasses.replace(PLAIN, flip_rate=0.1)
+    np.testing.assert_allclose(flipped.probability_far(z), 0.1 + 0.8 * PLAIN.probability_far(z), rtol=1e-14)
+    np.testing.assert_array_equal(flipped.margin(z), PLAIN.margin(z))
+    assert flipped.probability_far(z).min() >= 0.1
+
+
+def test_flip_rate_is_kept():
+    flipped = learned(flip_rate=0.125)
+    for other in (flipped.truncate(1), flipped.truncate(1, "units"), flipped.change_units(WILD_UNITS)):
+        assert other.flip_rate == 0.125
+    assert flipped != learned()
+    assert repr(flipped) == "Metric(5 features, rank 3, threshold 2, normal noise, flip rate 0.125)"
+
+
+@pytest.mark.parametrize("rate", [-0.1, 0.5, np.nan, "0.1", None])
+def test_bad_flip_rate_is_named(rate):
+    with pytest.raises(ValueError, match=r"flip_rate must be at least 0 and below 0\.5; got"):
+        cf.Metric(np.eye(2), 1.0, flip_rate=rate)
+
+
 # Truncation
 
 
@@ -200,6 +365,11 @@ def test_truncation_to_nothing_calls_everything_close(metric):
 def test_bad_truncation_is_named(k):
     with pytest.raises(ValueError, match=rf"k must be .*got {k}"):
         PLAIN.truncate(k)
+
+
+def test_bad_scale_is_named():
+    with pytest.raises(ValueError, match='scale must be "data", "units" or None; got \'feet\''):
+        PLAIN.truncate(1, scale="feet")
 
 
 # Units
@@ -390,21 +560,24 @@ def test_from_bad_matrix_is_named(matrix, rule):
 # Immutable
 
 
-@pytest.mark.parametrize("name", ["factor", "threshold", "noise", "feature_names", "origin", "matrix", "new"])
+@pytest.mark.parametrize(
+    "name", ["factor", "threshold", "noise", "feature_names", "origin", "flip_rate", "data_factor", "matrix", "new"]
+)
 def test_attributes_are_frozen(measured_from_origin, name):
     with pytest.raises((dataclasses.FrozenInstanceError, AttributeError)):
         setattr(measured_from_origin, name, 1.0)
 
 
-@pytest.mark.parametrize("name", ["factor", "origin"])
+@pytest.mark.parametrize("name", ["factor", "origin", "data_factor", "data_eigenvalues"])
 @pytest.mark.parametrize(
     "duplicate",
     [lambda metric: metric, copy.copy, copy.deepcopy, lambda metric: pickle.loads(pickle.dumps(metric))],
     ids=["itself", "copy", "deep copy", "pickled"],
 )
-def test_arrays_are_read_only(measured_from_origin, name, duplicate):
-    metric = duplicate(measured_from_origin)
-    assert metric == measured_from_origin
+def test_arrays_are_read_only(name, duplicate):
+    full = learned(origin=np.ones(5), flip_rate=0.1)
+    metric = duplicate(full)
+    assert metric == full
     with pytest.raises(ValueError, match="read-only"):
         getattr(metric, name)[0] = 7.0
 
@@ -430,19 +603,26 @@ def test_equality_compares_every_part():
         "noise": "normal",
         "feature_names": ("a", "b"),
         "origin": np.ones(2),
+        "flip_rate": 0.1,
+        "data_factor": np.eye(2),
+        "data_eigenvalues": [2.0, 1.0],
     }
     others = {
-        "factor": 2 * np.eye(2),
+        "factor": -np.eye(2),
         "threshold": 2.0,
         "noise": "laplace",
         "feature_names": ("a", "c"),
         "origin": np.zeros(2),
+        "flip_rate": 0.2,
+        "data_factor": -np.eye(2),
+        "data_eigenvalues": [3.0, 1.0],
     }
     metric = cf.Metric(**parts)
     assert metric == cf.Metric(**parts)
     for name, other in others.items():
         assert metric != cf.Metric(**{**parts, name: other}), name
     assert metric != cf.Metric(**{**parts, "origin": None})
+    assert metric != cf.Metric(**{**parts, "data_factor": None, "data_eigenvalues": None})
     assert metric != cf.Metric(**{**parts, "feature_names": None})
     assert metric != "metric"
 

@@ -17,6 +17,7 @@ from closefar import files, modelfile
 from closefar.noise import NOISES, Normal
 
 FACTOR = [[2.0, 0.0], [0.0, -1.5], [0.1, 0.0]]
+DATA_SCALE = {"data_factor": [[0.0, 2.0], [1.5, 0.0], [0.0, 0.1]], "data_eigenvalues": [0.5, 0.25]}
 
 
 @pytest.fixture
@@ -27,6 +28,8 @@ def metric():
         noise="laplace",
         feature_names=["length", "mass", "Höhe µ"],
         origin=[0.5, -1e300, 1e-300],
+        flip_rate=0.05,
+        **DATA_SCALE,
     )
 
 
@@ -56,6 +59,27 @@ def test_round_trip_is_exact(path, noise, origin, names):
     assert loaded.feature_names == (None if names is None else tuple(names))
     assert loaded.factor.tobytes() == metric.factor.tobytes()
     assert loaded.threshold == 0.1 + 0.2
+
+
+@pytest.mark.parametrize("flip_rate", [0.0, 0.1, 0.3])
+@pytest.mark.parametrize("data_scale", [{}, DATA_SCALE], ids=["by hand", "learned"])
+def test_data_scale_and_flip_rate_round_trip(path, data_scale, flip_rate):
+    metric = cf.Metric.from_factor(FACTOR, 1.0, flip_rate=flip_rate, **data_scale)
+    metric.save(path)
+    loaded = cf.load(path)
+    assert loaded == metric
+    assert loaded.flip_rate == flip_rate
+    assert (loaded.data_factor is None) == (not data_scale)
+
+
+def test_only_what_a_metric_has_is_written(path):
+    """An earlier version refuses arrays that it does not know, so files without them stay readable there."""
+    cf.Metric.from_factor(FACTOR, 1.0).save(path)
+    with safe_open(path, framework="numpy") as file:
+        assert set(file.keys()) == {"factor", "threshold"}
+    cf.Metric.from_factor(FACTOR, 1.0, flip_rate=0.1, **DATA_SCALE).save(path)
+    with safe_open(path, framework="numpy") as file:
+        assert set(file.keys()) == {"factor", "threshold", "flip_rate", *DATA_SCALE}
 
 
 @pytest.mark.parametrize("k", [0, 1])
@@ -454,6 +478,18 @@ def test_unknown_format_is_refused(path, version):
         {**ARRAYS, "origin": np.ones(3)},
         {**ARRAYS, "origin": np.ones((2, 1))},
         {**ARRAYS, "origin": np.array([0.0, np.nan])},
+        {**ARRAYS, "flip_rate": np.array([0.5])},
+        {**ARRAYS, "flip_rate": np.array([-0.1])},
+        {**ARRAYS, "flip_rate": np.array([np.nan])},
+        {**ARRAYS, "flip_rate": np.array([0.1, 0.1])},
+        {**ARRAYS, "flip_rate": np.array([[0.1]])},
+        {**ARRAYS, "data_factor": np.eye(2)},
+        {**ARRAYS, "data_eigenvalues": np.ones(2)},
+        {**ARRAYS, "data_factor": np.eye(2), "data_eigenvalues": np.ones((2, 1))},
+        {**ARRAYS, "data_factor": np.eye(2), "data_eigenvalues": np.array([1.0, 2.0])},
+        {**ARRAYS, "data_factor": np.eye(2), "data_eigenvalues": np.array([np.inf, 1.0])},
+        {**ARRAYS, "data_factor": 2 * np.eye(2), "data_eigenvalues": np.ones(2)},
+        {**ARRAYS, "data_factor": np.eye(2)[:, :1], "data_eigenvalues": np.ones(1)},
     ],
     ids=lambda arrays: " ".join(f"{name}{array.shape}" for name, array in arrays.items()),
 )

@@ -227,7 +227,7 @@ def test_bad_class_weights_are_refused(class_weight, rule):
 @pytest.mark.parametrize(
     ("parameters", "rule"),
     [
-        ({"rank": 5}, "rank must be None or a whole number from 1 to the 4 columns; got 5"),
+        ({"rank": 5}, 'rank must be None, "auto" or a whole number from 1 to the 4 columns; got 5'),
         ({"rank": 0}, "rank must be .*got 0"),
         ({"rank": -1}, "rank must be .*got -1"),
         ({"rank": 2.5}, "rank must be .*got 2.5"),

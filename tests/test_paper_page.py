@@ -306,7 +306,7 @@ def test_comparison_rows(page: _Page) -> None:
     assert after("no such number", 4) == ["0.500", f"{_ABSENT} ± {_ABSENT} (2 trials)", _ABSENT, _WHY]
     assert after("seconds", 4) == ["60.0", "12.3 (1 trial)", f"{_MINUS}48", "Another machine."]
     assert after("trials differ", 4) == ["1.00", "1.00 ± 0 (2 trials)", "0", "within our spread"]
-    assert "Of the 8 numbers that the paper states" in page.text
+    assert "Of the 8 comparisons with a number that the paper states" in page.text
 
 
 def test_neighbouring_rows_share_a_reason(page: _Page) -> None:

@@ -1,6 +1,7 @@
 """What must make no difference to a fit, on problems that hypothesis draws."""
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -139,6 +140,7 @@ def test_turning_the_labels_over_with_far_label(problem):
     assert_same(turned.predict_proba(pairs), expected.predict_proba(pairs), atol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:.*does not vary:closefar.IdentifiabilityWarning")
 @few
 @given(problems())
 def test_a_redundant_column(problem):

@@ -31,11 +31,13 @@ class Coordinates:
     """The map ``w = transform' z + offset`` from rows to unit-free coordinates.
 
     With a learned origin `offset` centres the rows and a constant 1 is appended to w;
-    otherwise it is None.
+    otherwise it is None.  `null_directions` are the combinations of columns, each over its
+    root mean square, that do not vary.
     """
 
     transform: FloatArray
     offset: FloatArray | None
+    null_directions: FloatArray
 
     @property
     def has_constant(self) -> bool:
@@ -69,11 +71,11 @@ def find_coordinates(
     with_constant: bool = False,
     mix_columns: bool = True,
 ) -> Coordinates:
-    """Find coordinates whose weighted second moment is the identity.
+    """Find coordinates whose weighted second moment is the identity or, without `mix_columns`, has a diagonal of one.
 
     `blocks` starts a pass over the rows; `weights` sum to one.  Directions that do not
-    vary, to rounding, are dropped.  Without `mix_columns` each coordinate is one column,
-    scaled, and only the diagonal of the second moment is one.  Rows that are enormous beside the others (one in the
+    vary, to rounding, are dropped.  Without `mix_columns` each coordinate is one
+    column, scaled.  Rows that are enormous beside the others (one in the
     wrong unit, say) count less, or their size would hide the rest: a Huber-type estimate,
     which like the plain one follows every change of units.
     """
@@ -116,7 +118,7 @@ def _normalise(
     if not mix_columns:
         varies = np.isfinite(scale) & (np.diag(gram) > 0)
         transform = np.diag(1.0 / (scale * length))[:, varies]
-        return Coordinates(transform, -(centre @ transform) if with_constant else None)
+        return Coordinates(transform, _offset(centre, transform, with_constant), np.eye(len(scale))[:, ~varies])
     moments, directions = np.linalg.eigh(gram / np.outer(length, length))
     if moments[0] > _GRAM_IS_SAFE * moments[-1]:
         spread = np.sqrt(moments)
@@ -127,7 +129,11 @@ def _normalise(
         spread, directions = _singular_directions(triangle / length)
     keep = spread > 1e-12 * np.sqrt(len(scale)) * spread.max(initial=0.0)
     transform = directions[:, keep] / spread[keep] / (scale * length)[:, None]
-    return Coordinates(transform, -(centre @ transform) if with_constant else None)
+    return Coordinates(transform, _offset(centre, transform, with_constant), directions[:, ~keep])
+
+
+def _offset(centre: FloatArray, transform: FloatArray, with_constant: bool) -> FloatArray | None:
+    return -(centre @ transform) if with_constant else None
 
 
 def _scales(blocks: Callable[[], Iterator[Block]], centre: FloatArray) -> FloatArray:

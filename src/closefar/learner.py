@@ -10,21 +10,27 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from closefar.arrays import FloatArray
 from closefar.certificate import Certificate
+from closefar.diagnosis import Diagnosis, IdentifiabilityWarning, find_problems
+from closefar.flips import solve_with_flips
 from closefar.metric import Metric
-from closefar.noise import Noise, get_noise
+from closefar.noise import NOISES, Noise, get_noise
+from closefar.noise_check import NoiseCheck, check_noise_model
+from closefar.noise_choice import choose_noise
 from closefar.objective import Risk
 from closefar.origin import find_origin
 from closefar.pairs import Differences, check_labels, check_pairs, check_weights, unit_free_rows
 from closefar.progress import Progress
-from closefar.solvers import SOLVERS, solve
+from closefar.rank_choice import RankChoice, choose_rank
+from closefar.solvers import SOLVERS, Solution, solve
 from closefar.summary import FitStatistics, summarize
+from closefar.truncation import TruncationPath, truncation_path
 
 __all__ = ["LinearMetricLearner"]
 
@@ -43,10 +49,12 @@ class LinearMetricLearner(
 
     Parameters
     ----------
-    noise : {"logistic", "normal", "laplace", "hypsecant"} or Noise, default="logistic"
-        The distribution of the noise that makes labels wrong.
-    rank : int, optional
-        Largest rank of M.  The certificate then says what the restriction may cost.
+    noise : {"logistic", "normal", "laplace", "hypsecant", "auto"} or Noise, default="logistic"
+        The distribution of the noise that makes labels wrong.  "auto" fits all four and takes
+        the likeliest.
+    rank : int or "auto", optional
+        Largest rank of M.  The certificate then says what the restriction may cost.  "auto"
+        chooses it by the loss of held-out labels (see `closefar.rank_choice.choose_rank`).
     alpha : float, default=0.0
         Weight of a trace penalty in unit-free coordinates.  Favours low rank; 0.01 is a first
         try where there are few pairs; cross-validation finds a better one.
@@ -57,6 +65,11 @@ class LinearMetricLearner(
         standard deviation with `fit_origin`), which follows the units of each column.  Choose
         it where columns are nearly collinear and rows few: it also shrinks the directions in
         which the data hardly varies.
+    flip_rate : float or "estimate", default=0.0
+        The share of labels that are wrong whatever the distance, beside those that the noise
+        makes wrong near the threshold: P(far) = q + (1 - 2q) Phi(z'Mz - tau).  The likelihood is
+        then not convex; it is climbed from the optimum of q = 0, and the certificate is about
+        the last step, with each label's probability of being flipped held fixed.
     fit_origin : bool, default=False
         For single points: learn the point that distances are measured from.
     solver : {"auto", "newton", "fista", "factor"}, default="auto"
@@ -87,6 +100,12 @@ class LinearMetricLearner(
         ``transform(X) = X @ components_.T``.
     n_features_in_, feature_names_in_, n_iter_
         As in scikit-learn.
+    rank_ : int or None
+        The largest rank that was asked for or chosen; with "auto" `rank_choice_` has the table.
+    noise_comparison_ : dict
+        With noise="auto": for each noise its loss, the difference to the chosen one's, and z.
+    flip_rate_ : float
+        The share of flipped labels that was given or estimated.
     fit_statistics_ : FitStatistics
         What `summary` says of the training pairs.
 
@@ -105,9 +124,10 @@ class LinearMetricLearner(
         self,
         noise: str | Noise = "logistic",
         *,
-        rank: int | None = None,
+        rank: int | str | None = None,
         alpha: float = 0.0,
         alpha_scale: str = "data",
+        flip_rate: float | str = 0.0,
         fit_origin: bool = False,
         solver: str = "auto",
         tol: float = 1e-6,
@@ -121,6 +141,7 @@ class LinearMetricLearner(
         self.rank = rank
         self.alpha = alpha
         self.alpha_scale = alpha_scale
+        self.flip_rate = flip_rate
         self.fit_origin = fit_origin
         self.solver = solver
         self.tol = tol
@@ -137,6 +158,10 @@ class LinearMetricLearner(
     n_features_in_: int
     n_iter_: int
     fit_statistics_: FitStatistics
+    rank_: Any
+    flip_rate_: float
+    noise_comparison_: dict[str, dict[str, float]]
+    rank_choice_: RankChoice
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn from pairs.
@@ -150,7 +175,7 @@ class LinearMetricLearner(
         sample_weight : array of n numbers >= 0, optional
             A weight of 2 counts as the pair given twice.
         """
-        noise = get_noise(self.noise)
+        candidates = list(NOISES.values()) if _is(self.noise, "auto") else [get_noise(self.noise)]
         differences = check_pairs(self, X, fitting=True)
         self._check_parameters(differences)
         classes, signs = check_labels(y, self.far_label, len(differences))
@@ -158,38 +183,45 @@ class LinearMetricLearner(
         if not np.all(weights > 0):
             kept = weights > 0
             differences, signs, weights = Differences(differences.data[kept]), signs[kept], weights[kept]
+        if _is(self.rank, "auto"):
+            self.rank_choice_ = choose_rank(clone(self).set_params(rank=None), X, y, sample_weight)
+            self.rank_ = self.rank_choice_.rank
+        else:
+            self.rank_ = self.rank
+        mixed = self.alpha == 0 or self.alpha_scale == "data"
         rows, coordinates = unit_free_rows(
-            differences,
-            signs,
-            weights,
-            with_constant=self.fit_origin,
-            mix_columns=self.alpha == 0 or self.alpha_scale == "data",
+            differences, signs, weights, with_constant=self.fit_origin, mix_columns=mixed
         )
-        risk = Risk(rows, noise)
-        with Progress(self.verbose, risk) as progress:
-            solution = solve(
-                risk,
-                alpha=float(self.alpha),
-                rank=self.rank,
-                has_constant=self.fit_origin,
-                solver=self.solver,
-                tol=float(self.tol),
-                max_iter=int(self.max_iter),
-                rng=np.random.default_rng(check_random_state(self.random_state or 0).randint(2**31)),
-                watch=progress,
-            )
-        factor, threshold, origin = coordinates.to_units(solution.factor), solution.threshold, None
+        fits = {noise.name: self._solve(Risk(rows, noise)) for noise in candidates}
+        noise = candidates[0]
+        if len(candidates) > 1:
+            noise = self._choose_noise({name: _row_losses(NOISES[name], signs, *fits[name]) for name in fits}, weights)
+        solution, flip_rate = fits[noise.name]
+        core, threshold, origin = solution.factor, solution.threshold, None
         if self.fit_origin:
-            origin, slack = find_origin(differences, weights, factor)
-            factor, threshold = factor[:-1], threshold - slack
-        names = getattr(self, "feature_names_in_", None)
-        self.metric_ = Metric.from_factor(factor, threshold, noise, feature_names=names, origin=origin)
+            origin, slack = find_origin(differences, weights, coordinates.to_units(core))
+            core, threshold = core[:-1], threshold - slack
+        self.metric_ = Metric.from_data_scale(
+            coordinates.transform,
+            core,
+            threshold,
+            noise,
+            second_moment=None if mixed else rows.second_moment()[: len(core), : len(core)],
+            feature_names=getattr(self, "feature_names_in_", None),
+            origin=origin,
+            flip_rate=flip_rate,
+        )
         self.certificate_ = solution.certificate
         self.classes_ = classes
         self.components_ = np.array(self.metric_.factor.T)
         self.n_iter_ = max(solution.n_iter, 1)
         self._n_features_out = len(self.components_)
-        self.fit_statistics_ = FitStatistics.of(noise, solution.margin, signs, weights)
+        self.flip_rate_ = flip_rate
+        self.fit_statistics_ = FitStatistics.of(noise, solution.margin, signs, weights, flip_rate)
+        self._training = (X, y, sample_weight)
+        self._problems = find_problems(
+            self._names(), coordinates.null_directions, signs, coordinates.transform.shape[1], self.alpha > 0
+        )
         self._warn()
         return self
 
@@ -204,10 +236,10 @@ class LinearMetricLearner(
         return labels
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Return P(close) and P(far) of each pair, in the order of `classes_`."""
-        margin = self.decision_function(X)
-        cdf = self.metric_.noise.cdf
-        return np.column_stack([cdf(-margin), cdf(margin)])
+        """Return the probabilities that each pair is labelled close and far, in the order of `classes_`."""
+        margin, cdf = self.decision_function(X), self.metric_.noise.cdf
+        probabilities = np.column_stack([cdf(-margin), cdf(margin)])
+        return self.flip_rate_ + (1.0 - 2.0 * self.flip_rate_) * probabilities if self.flip_rate_ else probabilities
 
     def transform(self, X: Any) -> FloatArray:
         """Map points, or both sides of pairs, to where the metric is Euclidean: ``X @ components_.T``."""
@@ -239,7 +271,8 @@ class LinearMetricLearner(
     def summary(self) -> str:
         """Return a table of what was learned, how well, and how surely."""
         check_is_fitted(self)
-        return summarize(self.metric_, self.certificate_, self.fit_statistics_, float(self.alpha))
+        penalty = f"{self.alpha:g}" + (" (columns)" if self.alpha and self.alpha_scale == "columns" else "")
+        return summarize(self.metric_, self.certificate_, self.fit_statistics_, penalty)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -247,21 +280,116 @@ class LinearMetricLearner(
         tags.classifier_tags.poor_score = not self.fit_origin  # points around another centre than zero
         return tags
 
+    def truncation_path(
+        self, X: Any = None, y: Any = None, sample_weight: Any = None, *, scale: str | None = None, held_out: Any = None
+    ) -> TruncationPath:
+        """Say what cutting the metric to each rank costs, beside refitting in the directions that are kept.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            Pairs, labels and weights as for `fit`; by default those of the fit.
+        scale : {"data", "units"}, optional
+            As for `Metric.truncate`.
+        held_out : tuple (pairs, labels), optional
+            Labels that the fit has not seen, to say what is lost on those.
+        """
+        pairs, labels, weights = self._given_or_training(X, y, sample_weight)
+        others = None if held_out is None else self._signed(*held_out)
+        return truncation_path(
+            self.metric_, *self._signed(pairs, labels), weights, scale=scale, held_out=others, learner=self
+        )
+
+    def check_noise_model(self, X: Any = None, y: Any = None, sample_weight: Any = None) -> NoiseCheck:
+        """Test whether labels are as frequent at each margin as the fitted noise says.
+
+        Of the pairs of the fit by default; see `closefar.noise_check.check_noise_model`.
+        """
+        return check_noise_model(self, *self._given_or_training(X, y, sample_weight))
+
+    def diagnose(self) -> Diagnosis:
+        """Print what the fit and its data leave open, with advice, and return it."""
+        check_is_fitted(self)
+        statistics, status = self.fit_statistics_, self.certificate_.status
+        problems = [] if self.certificate_.converged and not status.startswith("separable") else [status]
+        problems += self._problems
+        if self.certificate_.converged and self.alpha == 0 and self.class_weight is None and not self.fit_origin:
+            check = self.check_noise_model()
+            problems += [check.advice] if check.p_value < 0.05 else []
+        facts = (
+            f"{statistics.n_pairs} pairs of {self.n_features_in_} columns, {statistics.share_far:.1%} labelled far.",
+            f"The metric has rank {self.metric_.rank} and gets {statistics.accuracy:.1%} of the labels right, where "
+            f"always the likelier one gets {max(statistics.share_far, 1 - statistics.share_far):.1%}.",
+            f"By its own estimate {statistics.wrong_share:.1%} of the labels are wrong.",
+        )
+        diagnosis = Diagnosis(facts, tuple(problems))
+        print(diagnosis)
+        return diagnosis
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the training pairs out of a pickle: they may be large, and secret."""
+        return {name: value for name, value in super().__getstate__().items() if name != "_training"}
+
+    def _given_or_training(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+        check_is_fitted(self)
+        if X is not None:
+            return X, y, sample_weight
+        if not hasattr(self, "_training"):
+            raise ValueError("this learner was copied or loaded without its training pairs: give pairs and labels.")
+        return self._training
+
+    def _signed(self, X: Any, y: Any) -> tuple[Any, FloatArray]:
+        return check_pairs(self, X, fitting=False).data, check_labels(y, self.classes_[1], len(X))[1]
+
+    def _names(self) -> list[str]:
+        names = getattr(self, "feature_names_in_", None)
+        return [f"x{index}" for index in range(self.n_features_in_)] if names is None else [str(name) for name in names]
+
+    def _choose_noise(self, row_losses: dict[str, FloatArray], weights: FloatArray) -> Noise:
+        choice = choose_noise(row_losses, weights)
+        self.noise_comparison_ = choice.comparison
+        if choice.warning is not None:
+            warnings.warn(choice.warning, IdentifiabilityWarning, stacklevel=3)
+        return NOISES[choice.name]
+
+    def _solve(self, risk: Risk) -> tuple[Solution, float]:
+        """Return the solution and the flip rate."""
+        with Progress(self.verbose, risk) as progress:
+            options: dict[str, Any] = {
+                "alpha": float(self.alpha),
+                "rank": self.rank_,
+                "has_constant": self.fit_origin,
+                "solver": self.solver,
+                "tol": float(self.tol),
+                "max_iter": int(self.max_iter),
+                "rng": np.random.default_rng(check_random_state(self.random_state or 0).randint(2**31)),
+                "watch": progress,
+            }
+            if not _is(self.flip_rate, "estimate") and self.flip_rate == 0:
+                return solve(risk, **options), 0.0
+            known = None if _is(self.flip_rate, "estimate") else float(self.flip_rate)
+            return solve_with_flips(risk, known, **options)
+
     def _squared_distances(self, X: Any) -> FloatArray:
         check_is_fitted(self)
         return self.metric_.forms(check_pairs(self, X, fitting=False))
 
     def _check_parameters(self, differences: Differences) -> None:
         d = differences.n_features
-        if self.rank is not None and not (_is_integer(self.rank) and 1 <= self.rank <= d):
-            raise ValueError(f"rank must be None or a whole number from 1 to the {d} columns; got {self.rank!r}.")
+        if not (self.rank is None or _is(self.rank, "auto") or (_is_integer(self.rank) and 1 <= int(self.rank) <= d)):
+            raise ValueError(
+                f'rank must be None, "auto" or a whole number from 1 to the {d} columns; got {self.rank!r}.'
+            )
         for name in ("alpha", "tol"):
             value = getattr(self, name)
             if not (isinstance(value, numbers.Real) and math.isfinite(value) and float(value) >= 0):
                 raise ValueError(f"{name} must be a finite number >= 0; got {value!r}.")
         if not (_is_integer(self.max_iter) and self.max_iter >= 1):
             raise ValueError(f"max_iter must be a whole number >= 1; got {self.max_iter!r}.")
-        if self.alpha_scale not in ("data", "columns"):
+        rate = self.flip_rate
+        if not _is(rate, "estimate") and not (isinstance(rate, numbers.Real) and 0 <= float(rate) < 0.5):
+            raise ValueError(f'flip_rate must be "estimate" or a number from 0 to below 0.5; got {rate!r}.')
+        if not isinstance(self.alpha_scale, str) or self.alpha_scale not in ("data", "columns"):
             raise ValueError(f'alpha_scale must be "data" or "columns"; got {self.alpha_scale!r}.')
         if self.solver not in ("auto", *SOLVERS):
             raise ValueError(f"solver must be one of {['auto', *SOLVERS]}; got {self.solver!r}.")
@@ -275,6 +403,17 @@ class LinearMetricLearner(
         word = self.certificate_.status.split(":")[0]
         if word in ("unfinished", "stalled", "separable"):
             warnings.warn(self.certificate_.status, ConvergenceWarning, stacklevel=3)
+        for problem in self._problems:
+            warnings.warn(problem, IdentifiabilityWarning, stacklevel=3)
+
+
+def _is(value: Any, word: str) -> bool:
+    return isinstance(value, str) and value == word
+
+
+def _row_losses(noise: Noise, signs: FloatArray, solution: Solution, flip_rate: float) -> FloatArray:
+    losses: FloatArray = noise.neg_log_cdf(signs * solution.margin)
+    return losses if flip_rate == 0.0 else -np.log(flip_rate + (1.0 - 2.0 * flip_rate) * np.exp(-losses))
 
 
 def _is_integer(value: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +11,29 @@ import numpy as np
 
 from closefar import modelfile
 from closefar.arrays import FloatArray
+from closefar.factors import (
+    canonical,
+    data_scale_of,
+    has_ordered_orthogonal_columns,
+    root_of,
+    rotated,
+    scaled_rows,
+    with_positive_loadings,
+)
 from closefar.noise import NOISES, Noise, get_noise
 from closefar.pairs import Differences
 
 __all__ = ["Metric", "load"]
+
+_DATA_SCALE = ("data_factor", "data_eigenvalues")
 
 
 @dataclass(frozen=True, eq=False)
 class Metric:
     """The distance sqrt((x - y)' M (x - y)) with M = A A', and the threshold tau on its square.
 
-    Immutable.  `Metric.from_factor` and `Metric.from_matrix` build one from any A or M.
+    Immutable.  `Metric.from_factor` and `Metric.from_matrix` build one from any A or M; a
+    learner also says what the data's own scale is (`Metric.from_data_scale`).
 
     Parameters
     ----------
@@ -35,6 +47,15 @@ class Metric:
     feature_names : tuple of str, optional
     origin : array of shape (d,), optional
         The point from which single points are measured, where one was learned.
+    flip_rate : float, default=0.0
+        q: the share of labels that are turned over whatever the distance, so that a pair is
+        labelled far with probability q + (1 - 2q) Phi(margin).
+    data_factor : array of shape (d, k), optional
+        B, with M = B B' like A, but with columns that are orthogonal in the data's own scale,
+        longest first: B' S B is diagonal, S the second moment of the training differences.
+    data_eigenvalues : array of shape (k,), optional
+        That diagonal: the eigenvalues of M in the data's scale, which no change of units
+        changes.  Each is the mean of z'Mz along its direction, and their sum the mean of z'Mz.
 
     Examples
     --------
@@ -49,12 +70,15 @@ class Metric:
     noise: Noise = "logistic"  # type: ignore[assignment]
     feature_names: tuple[str, ...] | None = None
     origin: FloatArray | None = None
+    flip_rate: float = 0.0
+    data_factor: FloatArray | None = None
+    data_eigenvalues: FloatArray | None = None
 
     def __post_init__(self) -> None:
         factor = _frozen(self.factor)
         if factor.ndim != 2 or not np.all(np.isfinite(factor)):
             raise ValueError(f"factor must be a d x k array of finite numbers; got shape {factor.shape}.")
-        if not _has_ordered_orthogonal_columns(factor):
+        if not has_ordered_orthogonal_columns(factor):
             raise ValueError(
                 "factor must have orthogonal columns, longest first; use Metric.from_factor for any other."
             )
@@ -66,12 +90,18 @@ class Metric:
         origin = None if self.origin is None else _frozen(self.origin)
         if origin is not None and (origin.shape != (len(factor),) or not np.all(np.isfinite(origin))):
             raise ValueError(f"origin must be {len(factor)} finite numbers; got shape {origin.shape}.")
+        if not (isinstance(self.flip_rate, numbers.Real) and 0 <= float(self.flip_rate) < 0.5):
+            raise ValueError(f"flip_rate must be at least 0 and below 0.5; got {self.flip_rate!r}.")
+        data_factor, data_eigenvalues = _check_data_scale(factor, self.data_factor, self.data_eigenvalues)
         for name, value in (
             ("factor", factor),
             ("threshold", float(self.threshold)),
             ("noise", get_noise(self.noise)),
             ("feature_names", names),
             ("origin", origin),
+            ("flip_rate", float(self.flip_rate)),
+            ("data_factor", data_factor),
+            ("data_eigenvalues", data_eigenvalues),
         ):
             object.__setattr__(self, name, value)
 
@@ -80,7 +110,7 @@ class Metric:
         """Build from any A with M = A A': its columns are rotated and ordered, largest loading positive."""
         factor = np.asarray(factor, dtype=np.float64)
         if factor.ndim == 2 and np.all(np.isfinite(factor)):
-            factor = _canonical(factor)
+            factor = canonical(factor)
         return cls(factor, threshold, get_noise(noise), **kwargs)
 
     @classmethod
@@ -103,6 +133,36 @@ class Metric:
         keep = values > 1e-13 * values[-1]
         return cls.from_factor(scale[:, None] * vectors[:, keep] * np.sqrt(values[keep]), threshold, noise, **kwargs)
 
+    @classmethod
+    def from_data_scale(
+        cls,
+        transform: Any,
+        factor: Any,
+        threshold: float,
+        noise: str | Noise = "logistic",
+        *,
+        second_moment: Any = None,
+        **kwargs: Any,
+    ) -> Metric:
+        """Build from a factor W for the coordinates w = T'z, in which the data's scale is known.
+
+        M = T W W' T'.  `second_moment` is that of w over the training differences, by default
+        the identity.
+        """
+        transform, factor = np.asarray(transform, dtype=np.float64), np.asarray(factor, dtype=np.float64)
+        root = np.eye(len(factor)) if second_moment is None else root_of(np.asarray(second_moment, dtype=np.float64))
+        _, lengths, turn = np.linalg.svd(root @ factor, full_matrices=False)
+        keep = lengths > 1e-13 * lengths.max(initial=0.0)
+        turned = transform @ (factor @ turn[keep].T)
+        return cls(
+            rotated(turned),
+            threshold,
+            get_noise(noise),
+            data_factor=with_positive_loadings(turned),
+            data_eigenvalues=lengths[keep] ** 2,
+            **kwargs,
+        )
+
     @property
     def matrix(self) -> FloatArray:
         """M, d x d."""
@@ -115,7 +175,7 @@ class Metric:
 
     @property
     def eigenvalues(self) -> FloatArray:
-        """The d eigenvalues of M, largest first."""
+        """The d eigenvalues of M, largest first, in the units that it is in."""
         values = np.zeros(len(self.factor))
         values[: self.rank] = np.sum(self.factor**2, axis=0)
         return values
@@ -139,13 +199,35 @@ class Metric:
 
     def probability_far(self, z: Any) -> Any:
         """Return the probability that a pair with difference z is labelled far."""
-        return self.noise.cdf(self.margin(z))
+        probability = self.noise.cdf(self.margin(z))
+        return self.flip_rate + (1.0 - 2.0 * self.flip_rate) * probability if self.flip_rate > 0 else probability
 
-    def truncate(self, k: int) -> Metric:
-        """Keep the k largest eigenvalues of M, in the units that it is in."""
+    def truncate(self, k: int, scale: str | None = None) -> Metric:
+        """Keep the k largest eigenvalues of M; the threshold stays as it is.
+
+        `scale` says in which scale they are the largest.  "data": that of the training data,
+        where the result does not depend on units.  "units": the units that M is in, as the
+        paper has it.  By default "data" where the metric knows the data's scale, as one that
+        was learned does, and "units" where it does not.
+        """
         if not (isinstance(k, numbers.Integral) and 0 <= k <= len(self.factor)):
             raise ValueError(f"k must be a whole number from 0 to the {len(self.factor)} columns; got {k!r}.")
-        return replace(self, factor=self.factor[:, :k])
+        if scale not in (None, "data", "units"):
+            raise ValueError(f'scale must be "data", "units" or None; got {scale!r}.')
+        if scale == "data" and self.data_factor is None:
+            raise ValueError(
+                'scale="data" needs the scale of the training data, which this metric does not know: it was not '
+                'learned, or by an earlier version. Use scale="units", or closefar.truncation.in_data_scale.'
+            )
+        if k >= self.rank:
+            return self
+        if self.data_factor is None or self.data_eigenvalues is None:
+            return replace(self, factor=self.factor[:, :k])
+        if scale == "units":
+            factor = self.factor[:, :k]
+            data_factor, values = data_scale_of(factor, self.data_factor, self.data_eigenvalues)
+            return replace(self, factor=factor, data_factor=data_factor, data_eigenvalues=values)
+        return self._with_data_scale(self.data_factor[:, :k], self.data_eigenvalues[:k])
 
     def change_units(self, units: Any) -> Metric:
         """Return the same metric for data z_new = U z (section "Invariance to Changes in Unit of Input").
@@ -156,43 +238,52 @@ class Metric:
         d = len(self.factor)
         if not np.all(np.isfinite(units)) or (units.ndim == 1 and np.any(units == 0)):
             raise ValueError(f"units must be finite, and factors not zero; got {units}.")
+        factor = self.factor if self.data_factor is None else self.data_factor
         if units.shape == (d,):
-            factor = self.factor / units[:, None]
+            factor = factor / units[:, None]
             origin = None if self.origin is None else self.origin * units
         elif units.shape == (d, d):
             try:
-                factor = np.linalg.solve(units.T, self.factor)
+                factor = np.linalg.solve(units.T, factor)
             except np.linalg.LinAlgError as error:
                 raise ValueError("units must be an invertible matrix; got a singular one.") from error
             origin = None if self.origin is None else units @ self.origin
         else:
             raise ValueError(f"units must be {d} factors or a {d} x {d} matrix; got shape {units.shape}.")
-        return Metric.from_factor(factor, self.threshold, self.noise, feature_names=self.feature_names, origin=origin)
+        moved = replace(self, origin=origin)
+        if self.data_eigenvalues is None:
+            return replace(moved, factor=canonical(factor))
+        return moved._with_data_scale(factor, self.data_eigenvalues)
 
     def save(self, path: str | Path) -> None:
         """Write a model file: safetensors with a version and a checksum, in one atomic step."""
         arrays = {"factor": self.factor, "threshold": np.array([self.threshold])}
         if self.origin is not None:
             arrays["origin"] = self.origin
+        if self.data_factor is not None and self.data_eigenvalues is not None:
+            arrays |= {"data_factor": self.data_factor, "data_eigenvalues": self.data_eigenvalues}
+        if self.flip_rate > 0:
+            arrays["flip_rate"] = np.array([self.flip_rate])  # not in the header, where earlier versions overlook it
         modelfile.write(path, arrays, {"noise": self._registered_noise(), "feature_names": self.feature_names})
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Metric):
             return NotImplemented
-        same = [getattr(self, name) == getattr(other, name) for name in ("threshold", "noise", "feature_names")]
-        arrays = [(self.factor, other.factor), (self.origin, other.origin)]
-        return all(same) and all(_equal(*pair) for pair in arrays)
+        values, arrays = ("threshold", "noise", "feature_names", "flip_rate"), ("factor", "origin", *_DATA_SCALE)
+        return all(getattr(self, name) == getattr(other, name) for name in values) and all(
+            _equal(getattr(self, name), getattr(other, name)) for name in arrays
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies are made by the constructor, so they are as immutable as this."""
-        return Metric, (self.factor, self.threshold, self.noise, self.feature_names, self.origin)
+        return Metric, tuple(getattr(self, field.name) for field in fields(self))
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return (
             f"Metric({len(self.factor)} features, rank {self.rank}, threshold {self.threshold:.4g}, "
-            f"{self.noise.name} noise)"
+            f"{self.noise.name} noise{f', flip rate {self.flip_rate:.4g}' if self.flip_rate > 0 else ''})"
         )
 
     def forms(self, differences: Differences) -> FloatArray:
@@ -204,6 +295,10 @@ class Metric:
             return lengths
 
         return differences.map(squared)
+
+    def _with_data_scale(self, data_factor: FloatArray, data_eigenvalues: FloatArray) -> Metric:
+        """The metric of another B, all else the same."""
+        return replace(self, factor=rotated(data_factor), data_factor=data_factor, data_eigenvalues=data_eigenvalues)
 
     def _checked(self, z: FloatArray) -> FloatArray:
         if z.ndim not in (1, 2) or z.shape[-1] != len(self.factor):
@@ -225,7 +320,8 @@ def load(path: str | Path) -> Metric:
     Raises `ModelFileError` for anything that is not exactly such a file: damaged, cut
     short, too large or written by a later version.  Nothing in the file is executed.
     """
-    arrays, header = modelfile.read(path, required={"factor": 2, "threshold": 1}, optional={"origin": 1})
+    optional = {"origin": 1, "data_factor": 2, "data_eigenvalues": 1, "flip_rate": 1}
+    arrays, header = modelfile.read(path, required={"factor": 2, "threshold": 1}, optional=optional)
     try:
         return Metric(
             arrays["factor"],
@@ -233,37 +329,36 @@ def load(path: str | Path) -> Metric:
             header["noise"],
             header["feature_names"],
             arrays.get("origin"),
+            arrays["flip_rate"].item() if "flip_rate" in arrays else 0.0,
+            arrays.get("data_factor"),
+            arrays.get("data_eigenvalues"),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise modelfile.ModelFileError(f"{path} does not describe a metric: {error}") from error
 
 
-def _canonical(factor: FloatArray) -> FloatArray:
-    """Rotate A to orthogonal columns, longest first, largest loading positive; drop directions of length zero.
-
-    Which directions are zero is decided with every row scaled to one, so it does not depend
-    on units.  A V is formed rather than U S: each row keeps its own relative accuracy.
-    """
-    size = np.abs(factor).max(axis=1, initial=0.0, keepdims=True)
-    _, lengths, turn = np.linalg.svd(factor / np.where(size > 0, size, 1.0), full_matrices=False)
-    factor = factor @ turn[lengths > 1e-13 * lengths.max(initial=0.0)].T
-    if factor.shape[1] == 0:
-        return factor
-    scale = np.abs(factor).max()
-    rotated = factor @ np.linalg.svd(factor / scale, full_matrices=False)[2].T
-    rotated = rotated[:, np.argsort(-np.sum((rotated / scale) ** 2, axis=0), kind="stable")]
-    largest = np.abs(rotated).argmax(axis=0)
-    signs = np.where(rotated[largest, range(rotated.shape[1])] < 0, -1.0, 1.0)
-    canonical: FloatArray = rotated * signs
-    return canonical
-
-
-def _has_ordered_orthogonal_columns(factor: FloatArray) -> bool:
-    scale = np.abs(factor).max(initial=0.0)
-    products = (factor / scale).T @ (factor / scale) if scale > 0 else np.zeros((0, 0))
-    lengths = np.diag(products)
-    slack = 1e-8 * lengths.max(initial=0.0)
-    return bool(np.all(np.abs(products - np.diag(lengths)) <= slack) and np.all(np.diff(lengths) <= slack))
+def _check_data_scale(
+    factor: FloatArray, data_factor: Any, data_eigenvalues: Any
+) -> tuple[FloatArray | None, FloatArray | None]:
+    """Check that B B' is M, that its lengths are ordered, and that both are there or neither."""
+    if data_factor is None and data_eigenvalues is None:
+        return None, None
+    if data_factor is None or data_eigenvalues is None:
+        raise ValueError("data_factor and data_eigenvalues come together; got one of them only.")
+    data_factor, values = _frozen(data_factor), _frozen(data_eigenvalues)
+    if data_factor.shape != factor.shape or not np.all(np.isfinite(data_factor)):
+        raise ValueError(
+            f"data_factor must be finite and as large as factor, {factor.shape}; got shape {data_factor.shape}."
+        )
+    ordered = values.shape == factor.shape[1:] and bool(np.all(np.isfinite(values) & (values >= 0)))
+    if not (ordered and np.all(np.diff(values) <= 0)):
+        raise ValueError(
+            f"data_eigenvalues must be {factor.shape[1]} finite numbers >= 0, largest first; got {values}."
+        )
+    left, right = scaled_rows(factor, data_factor)
+    if not np.allclose(left @ left.T, right @ right.T, rtol=0.0, atol=1e-8):
+        raise ValueError("data_factor must give the same M as factor: B B' = A A'; use Metric.from_data_scale.")
+    return data_factor, values
 
 
 def _equal(left: FloatArray | None, right: FloatArray | None) -> bool:

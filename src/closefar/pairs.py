@@ -93,6 +93,10 @@ class Rows:
         for where in _slices(len(self), _block_rows(self.n_directions)):
             yield where, self.read(where)
 
+    def second_moment(self) -> Array:
+        """The weighted mean of zz'."""
+        return sum((block * self.weights[where]) @ block.T for where, block in self.blocks())
+
     def subsample(self, indices: NDArray[np.int64]) -> Rows:
         """The rows at these sorted indices, held in memory, their weights rescaled to sum to one."""
         picked = []

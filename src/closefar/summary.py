@@ -34,18 +34,21 @@ class FitStatistics:
     wrong_share: float
 
     @classmethod
-    def of(cls, noise: Noise, margin: FloatArray, signs: FloatArray, weights: FloatArray) -> FitStatistics:
+    def of(
+        cls, noise: Noise, margin: FloatArray, signs: FloatArray, weights: FloatArray, flip_rate: float
+    ) -> FitStatistics:
         far = float(np.average(signs > 0, weights=weights))
         return cls(
             n_pairs=len(margin),
             share_far=far,
             null_loss=-(far * np.log(far) + (1.0 - far) * np.log1p(-far)),
             accuracy=float(np.average((margin >= 0) == (signs > 0), weights=weights)),
-            wrong_share=float(np.average(noise.cdf(-np.abs(margin)), weights=weights)),
+            wrong_share=flip_rate
+            + (1.0 - 2.0 * flip_rate) * float(np.average(noise.cdf(-np.abs(margin)), weights=weights)),
         )
 
 
-def summarize(metric: Metric, certificate: Certificate, statistics: FitStatistics, alpha: float) -> str:
+def summarize(metric: Metric, certificate: Certificate, statistics: FitStatistics, alpha: str) -> str:
     """The text of `LinearMetricLearner.summary`."""
     pseudo_r2 = 1.0 - certificate.loss / statistics.null_loss
     cells = [
@@ -53,7 +56,7 @@ def summarize(metric: Metric, certificate: Certificate, statistics: FitStatistic
         ("Pairs (N)", f"{statistics.n_pairs}", "Null loss", f"{statistics.null_loss:.6f}"),
         ("Share far", f"{statistics.share_far:.4f}", "Pseudo-R2", f"{pseudo_r2:.4f}"),
         ("Noise", metric.noise.name, "Proven gap", f"{certificate.gap:.1e}"),
-        ("Penalty alpha", f"{alpha:g}", "Threshold (tau)", f"{metric.threshold:.6g}"),
+        ("Penalty alpha", alpha, "Threshold (tau)", f"{metric.threshold:.6g}"),
         ("Rank of M", f"{metric.rank}", "Training accuracy", f"{statistics.accuracy:.4f}"),
         ("Wrong labels", f"{statistics.wrong_share:.4f}", "Passes over data", f"{certificate.n_passes:.1f}"),
     ]

@@ -42,8 +42,8 @@ _PAPER_TRUNCATED = {
 }
 _PAPER_MIXTURE = {"raw": {"train": 0.7134, "test": 0.7074}, "normalised": {"train": 0.9983, "test": 0.9978}}
 _WHY = (
-    "Another sample of states (13,650 published rows; the paper had 30,000 of the same kind), and a fit that goes to "
-    "the end: the labels have no noise, every training label is got right, and columns need no normalising."
+    "Another sample of states (the paper had 30,000 of the same kind), and a fit that goes to the end: labels without "
+    "noise can be fitted without error, and columns need no normalising."
 )
 _WHY_TRUNCATED = (
     "Another sample of states, in which the second and third direction carry another share of the variation; and a fit "
@@ -108,7 +108,7 @@ def engineered(source: str, place: str, columns: str, seed: int) -> dict[str, An
     truth = cf.Metric.from_factor(flames.transformation, threshold)
     true_covariance = flames.to_covariance("normalised", truth)
     C_train, C_test = (flames.to_columns("covariance", part[:, :-1]) for part in (train, test))
-    truncated = [learned.truncate(k) for k in _RANKS]
+    truncated = [learned.truncate(k, scale="units") for k in _RANKS]
     return {
         "train": learner.score(Z_train, y_train),
         "test": learner.score(Z_test, y_test),
@@ -116,7 +116,6 @@ def engineered(source: str, place: str, columns: str, seed: int) -> dict[str, An
             learned if columns != "normalised" else learner.metric_,
             true_covariance if columns != "normalised" else truth,
         ),
-        "status": learner.certificate_.status.split(":")[0],
         "truncated": {
             "train": [_accuracy(metric, C_train, y_train) for metric in truncated],
             "test": [_accuracy(metric, C_test, y_test) for metric in truncated],
@@ -156,6 +155,8 @@ def run(config: Config) -> Section:
             _truncation_table(source, found),
             _mixture_table(source, by_mixture),
         ]
+    fits = [each for trials in found.values() for each in trials]
+    separated = sum(each["train"] == 1.0 for each in fits)
     first = next(iter(sources))
     raw = {name: np.mean([each[name] for each in found[first, "raw"]]) for name in ("test", "spectral_error")}
     return section(
@@ -165,13 +166,16 @@ def run(config: Config) -> Section:
         f"{_N_TRAIN:,} training and {_N_TEST:,} test pairs, drawn from two thirds and one third of the "
         f"states, {n_trials} trials. Engineered labels: far if the squared distance under A*A*′, A* applied to "
         "columns scaled to [0, 1], is at least its median. Mixture-fraction labels: far if the mixture fractions "
-        "differ by at least their median difference. No label is wrong, so the fits are widest-margin metrics.",
+        "differ by at least their median difference. No label is wrong, so a fit that gets every training label right "
+        f"is a widest-margin metric: {separated} of the {len(fits)} fits to engineered labels do.",
         tables=tables,
         notes=[
             "The paper's pairs are disjoint; these share points, so that as many pairs can be drawn from fewer states. "
-            "No state is on both sides of the split.",
-            "A* is read with the published states; for simulated ones it is the leading three principal directions of "
-            "the columns scaled to [0, 1].",
+            "No state is on both sides of the split, but neighbours in the same flame are.",
+            "Ranges and covariance are of all states; the fit to raw columns uses neither.",
+            "A* comes with the published states where they have a basis file; otherwise, and for simulated states, it "
+            "is the leading three principal directions of the columns scaled to [0, 1].",
+            "The paper's text gives 99.68 % for mixture-fraction labels, its table 99.78 %; the table's is used here.",
             "Errors are in the columns that the row names; for raw columns they are in covariance-normalised ones, "
             "because directions without variance leave M undetermined in the others.",
         ],
@@ -182,14 +186,14 @@ def _find_sources(config: Config) -> dict[str, str]:
     """Where each source of flames lies; simulated ones are made here, once, for all trials to read."""
     sources = {}
     if config.data is not None and (config.data / "combustion").is_dir():
-        sources["published"] = str(config.data / "combustion")
+        sources["published"] = str((config.data / "combustion").resolve())
     n_simulated = config.choose(3_000, 13_650)
     try:
         cf.datasets.make_combustion(n_simulated)
         sources["simulated"] = str(n_simulated)
-    except ImportError as error:
+    except (ImportError, OSError, RuntimeError) as error:
         if not sources:
-            raise MissingDataError(_ADVICE) from error
+            raise MissingDataError(f"{_ADVICE} ({error})") from error
     return sources
 
 
@@ -208,17 +212,20 @@ def _accuracy(metric: cf.Metric, differences: FloatArray, labels: FloatArray) ->
     return float(np.mean(np.where(metric.margin(differences) >= 0, 1, -1) == labels))
 
 
-def _row(source: str, label: str, measure: str, values: list[float], paper: float | None, why: str) -> Row:
+def _is_the_papers(trials: list[dict[str, Any]]) -> bool:
+    """Whether labels came from the published A*."""
+    return not trials[0]["derived"]
+
+
+def _row(label: str, measure: str, values: list[float], paper: float | None, why: str) -> Row:
     percent = measure in ("train", "test")
-    return compare(
-        f"{label}: {_MEASURES[measure]}", values, paper if source == "published" else None, why, percent=percent
-    )
+    return compare(f"{label}: {_MEASURES[measure]}", values, paper, why, percent=percent)
 
 
 def _engineered_table(source: str, found: dict[tuple[str, str], list[dict[str, Any]]]) -> Comparison:
     rows = [
-        _row(source, word, measure, [each[measure] for each in found[source, columns]],
-             _PAPER.get(columns, {}).get(measure), _WHY)
+        _row(word, measure, [each[measure] for each in found[source, columns]],
+             _PAPER.get(columns, {}).get(measure) if _is_the_papers(found[source, columns]) else None, _WHY)
         for (columns, word), measure in product(_COLUMNS.items(), _MEASURES)
         # Simulated states obey their conservation laws to rounding, so M is arbitrary in some directions.
         if not (source == "simulated" and columns == "normalised" and measure.endswith("error"))
@@ -228,8 +235,8 @@ def _engineered_table(source: str, found: dict[tuple[str, str], list[dict[str, A
 
 def _truncation_table(source: str, found: dict[tuple[str, str], list[dict[str, Any]]]) -> Comparison:
     rows = [
-        _row(source, f"k = {k}", measure, [each["truncated"][measure][k - 1] for each in found[source, "raw"]],
-             _PAPER_TRUNCATED[measure][k - 1], _WHY_TRUNCATED)
+        _row(f"k = {k}", measure, [each["truncated"][measure][k - 1] for each in found[source, "raw"]],
+             _PAPER_TRUNCATED[measure][k - 1] if _is_the_papers(found[source, "raw"]) else None, _WHY_TRUNCATED)
         for k, measure in product(_RANKS, _MEASURES)
     ]  # fmt: skip
     caption = "Engineered labels, learned from raw columns, cut to rank k in covariance-normalised ones"
@@ -238,8 +245,8 @@ def _truncation_table(source: str, found: dict[tuple[str, str], list[dict[str, A
 
 def _mixture_table(source: str, found: dict[str, list[dict[str, Any]]]) -> Comparison:
     rows = [
-        _row(source, word, measure, [each[measure] for each in found[columns]],
-             _PAPER_MIXTURE.get(columns, {}).get(measure), _WHY)
+        _row(word, measure, [each[measure] for each in found[columns]],
+             _PAPER_MIXTURE.get(columns, {}).get(measure) if source == "published" else None, _WHY)
         for (columns, word), measure in product(_COLUMNS.items(), ("train", "test"))
     ]  # fmt: skip
     return comparison(f"Mixture-fraction labels, {_SOURCES[source]}", rows)

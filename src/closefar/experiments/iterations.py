@@ -214,8 +214,8 @@ def _loss_figure(by_noise: dict[str, dict[str, Any]]) -> result.Figure:
 _NOTES = [
     "A pass is a loss with its gradient: two matrix products of the size of the data. An iteration of descent is one. "
     "Ours are counted by the work: a dense Hessian of the 55 + 1 unknowns is 7.6 passes, a step on an eighth of the "
-    "pairs an eighth, and the passes of the proof are included. Reading the data once to choose unit-free coordinates "
-    "is not counted.",
+    "pairs an eighth, and the passes of the proof are included. Reading the data to choose unit-free coordinates is "
+    "not counted.",
     "The points of our solver are fits that were stopped after 1, 2, ... steps; its first step starts from a metric "
     "that was fitted to an eighth of the pairs.",
     "The rate of descent decays by 0.95 every 500 iterations and A starts with normal entries of standard deviation "

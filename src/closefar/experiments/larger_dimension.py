@@ -19,8 +19,8 @@ TITLE = "Larger dimension: d = 100"
 # Larger than in ten dimensions: the largest eigenvalue of sampling noise grows with d.
 _FACTORS = (0.0, 1.0, 2.0, 4.0, 8.0)
 _WHY = (
-    "The paper's eigenvalues and orientation are not published; ours are drawn anew. Its descent, stopped before the "
-    "optimum from a small start, acts as a penalty does; without one the optimum is what is reported here."
+    "The paper's eigenvalues and orientation are not published; ours are drawn anew. Its descent may have been stopped "
+    "before the optimum, which would act as a penalty."
 )
 
 

@@ -37,7 +37,7 @@ def run(config: Config) -> Section:
             constants.append([word, f"{radius:g}", f"{found.zeta:.4f}", f"{found.omega:.3e}", f"{found.T:.4f}"])
     rows.append(compare("T at βF = 5, Laplace", get_noise("laplace").constants(5.0).T, 5.0 * math.log(2.0), _ERRATUM))
     return section(
-        "At equal variance the four densities differ most at the centre and in the tails; ζ grows with the radius for "
+        "At equal variance the four densities differ most at the centre and in the tails; ζ grows without bound for "
         f"normal noise only, to {get_noise('normal').constants(10.0).zeta:.1f} at βF = 10.",
         "The paper's table “Simple noise models” and its figure. β and F bound the noise's scale and the squared "
         "distances; only their product, the radius βF, enters. ζ: slope of −log Φ; ω: least density; T: largest loss.",

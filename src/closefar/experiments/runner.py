@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 import traceback
 from collections.abc import Sequence
@@ -11,6 +10,8 @@ from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from joblib import cpu_count
 
 import closefar as cf
 from closefar.experiments import EXPERIMENTS
@@ -77,12 +78,13 @@ def run_paper(
     if data is not None and not data.is_dir():
         raise FileNotFoundError(f"data must be a folder; there is none at {data}.")
     out.mkdir(parents=True, exist_ok=True)
+    results = _begin(chosen, quick, seed, out if resume else None)
+    write_page(results, out)
     kept = out / "trials.jsonl"
     if not resume and kept.exists():
         kept.replace(kept.with_suffix(".old"))  # hours of work, perhaps, that a forgotten --resume must not cost
-    results = _begin(chosen, quick, seed, out if resume else None)
-    write_page(results, out)
-    with Trials(kept, n_jobs or os.cpu_count() or 1, watch.trials, watch.warn) as trials:
+        watch.warn(f"Starting anew; the trials of an earlier run are in {kept.with_suffix('.old')}.")
+    with Trials(kept, n_jobs or cpu_count(), watch.trials, watch.warn) as trials:
         config = Config(quick, seed, data, trials.run)
         for name in chosen:
             started = time.perf_counter()
@@ -106,9 +108,13 @@ def _begin(chosen: Sequence[str], quick: bool, seed: int, earlier: Path | None) 
     """Results with every experiment still to be done, but for those that an earlier run of the same kind finished."""
     before: list[dict[str, Any]] = []
     if earlier is not None and (earlier / "results.json").exists():
-        found = json.loads((earlier / "results.json").read_text(encoding="utf-8"))
-        if (found["version"], found["quick"], found["seed"]) == (cf.__version__, quick, seed):
-            before = found["experiments"]
+        try:
+            found = json.loads((earlier / "results.json").read_text(encoding="utf-8"))
+            if (found["version"], found["quick"], found["seed"]) == (cf.__version__, quick, seed):
+                before = found["experiments"]
+        except (ValueError, KeyError, TypeError) as error:
+            damaged = earlier / "results.json"
+            raise ValueError(f"{damaged} is damaged ({error}): remove it, or run without --resume.") from error
     entries = {entry["name"]: entry for entry in before}
     entries |= {name: _entry(name, "unfinished", "Run again with --resume to go on.") for name in chosen}
     return {

@@ -16,7 +16,7 @@ TITLE = "Accuracy against sample size"
 _SIZES = (50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 20_000)
 _FEW, _MANY = 100, 10_000
 _WHY_FEW = "With 100 pairs the labels of most samples can be fitted without an error, but not of every one."
-_WHY_MANY = "The paper reads its plot: “indistinguishable”. A difference remains, and is about 1/N."
+_WHY_MANY = "The paper reads its plot: “indistinguishable”. A difference remains, and falls roughly as 1/N."
 
 
 def run(config: Config) -> Section:

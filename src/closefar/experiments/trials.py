@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -13,6 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from joblib import cpu_count
 
 from closefar import __version__
 from closefar.experiments.config import Settings, Trial
@@ -74,11 +77,14 @@ class Trials:
             self._wind_up(running)
             raise
         except BrokenProcessPool as error:
-            self._executor = None
+            self._executor = None  # the next trials get new processes
             raise RuntimeError(
                 "the process of a trial was ended from outside, for lack of memory perhaps. Finished trials are kept: "
                 "run again with --resume, and fewer --jobs."
             ) from error
+        except Exception:
+            self._keep_all(running)
+            raise
         return [self._kept[key] for key in keys]
 
     def _keep_finished(self, running: dict[Future[Result], str]) -> int:
@@ -92,12 +98,15 @@ class Trials:
             self._kept[key] = json.loads(line)["result"]
         return len(finished)
 
+    def _keep_all(self, running: dict[Future[Result], str]) -> None:
+        while running:
+            with suppress(Exception):  # a trial that fails now fails again, and is told, when the run is resumed
+                self._keep_finished(running)
+
     def _wind_up(self, running: dict[Future[Result], str]) -> None:
         try:
             self.warn(f"Finishing the {len(running)} trials under way, to keep them; Ctrl-C again gives them up.")
-            while running:
-                with suppress(Exception):  # a trial that fails now fails again, and is told, when the run is resumed
-                    self._keep_finished(running)
+            self._keep_all(running)
         except KeyboardInterrupt:
             for process in multiprocessing.active_children():
                 process.kill()
@@ -128,7 +137,16 @@ def _prepare_process(n_jobs: int) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):  # a terminal and `timeout` signal every process; the parent decides
         signal.signal(number, signal.SIG_IGN)
-    threadpool_limits(max(1, (os.cpu_count() or 1) // n_jobs))
+    threadpool_limits(max(1, cpu_count() // n_jobs))
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Leave no process behind, whatever ended the one that waits for it."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _key(trial: Trial, settings: Settings) -> str:
@@ -142,5 +160,8 @@ def _read(path: Path) -> dict[str, Result]:
     whole, _, rest = path.read_text(encoding="utf-8").rpartition("\n")
     if rest:
         os.truncate(path, path.stat().st_size - len(rest.encode()))
-    entries = (json.loads(line) for line in whole.splitlines())
-    return {entry["trial"]: entry["result"] for entry in entries}
+    try:
+        entries = [json.loads(line) for line in whole.splitlines()]
+        return {entry["trial"]: entry["result"] for entry in entries}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is damaged ({error}): remove it, or run without --resume.") from error

@@ -49,11 +49,12 @@ def solve(
     max_iter: int,
     rng: np.random.Generator,
     watch: Watch,
+    start: tuple[FloatArray, float] | None = None,
 ) -> Solution:
     """Minimise R(M, tau) + alpha tr M over the feasible (M, tau), M of at most that rank.
 
     `has_constant` says that the last coordinate of each row is the constant 1 of a learned
-    origin.
+    origin; `start` is a feasible (M, tau) near the optimum.
     """
     kind = SOLVERS[_choose(risk) if solver == "auto" else solver]
     # A penalty on all of M keeps the origin finite; without one its linear terms must be free.
@@ -62,7 +63,8 @@ def solve(
     inner_tol = 0.5 * tol if cone.has_constant else tol
     settings = _Settings(inner_tol, max_iter, stop_if_separable=alpha == 0.0, watch=watch)
     convex = kind(problem, inner_tol, rng)
-    outcome = _run(convex, convex.start, settings)
+    begin = convex.start if start is None else partial(convex.resume, State(*start, np.inf, 0.0, -np.inf, None))
+    outcome = _run(convex, begin, settings)
     if outcome.ending == "separable":
         outcome = _widest_margin(kind, problem, outcome, rng, settings)
     if cone.has_constant and outcome.state.matrix[-1, -1] == 0.0:
@@ -70,11 +72,11 @@ def solve(
     n_iter = outcome.n_iter
     if rank is not None and rank < psd_factor(outcome.state.matrix).shape[1]:
         restricted = Factor(problem, tol, rng, rank)
-        start = partial(restricted.resume, outcome.state)
+        begin = partial(restricted.resume, outcome.state)
         if outcome.ending == "interrupted":
-            outcome = replace(outcome, state=start())
+            outcome = replace(outcome, state=begin())
         else:
-            outcome = _run(restricted, start, settings)
+            outcome = _run(restricted, begin, settings)
             n_iter += outcome.n_iter
     threshold = outcome.state.threshold
     factor = psd_factor(outcome.state.matrix)

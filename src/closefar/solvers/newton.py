@@ -77,6 +77,17 @@ class Newton:
                 moved, _ = self._advance(moved)
         return moved
 
+    def advance(self, state: State) -> State:
+        """Take a step without proving anything: for a risk that is not convex."""
+        return self._advance(state)[0]
+
+    def renew(self, state: State) -> State:
+        """Look at the same point again, where the risk has changed a little."""
+        if state.memory is None:
+            return self.resume(state)
+        point = self.problem.point(state.matrix, state.threshold)
+        return _state(point, 0.0, replace(state.memory, point=point))
+
     def _advance(self, state: State) -> tuple[State, ConeProgram]:
         last: _Memory = state.memory
         point = last.point

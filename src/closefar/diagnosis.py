@@ -1,0 +1,84 @@
+"""What the data can't tell, found out at the fit and told with advice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from closefar.arrays import FloatArray
+from closefar.packed import packed_size
+
+__all__ = ["Diagnosis", "IdentifiabilityWarning", "find_problems"]
+
+# A column belongs to a combination if its share of it, in standard deviations, is at least this.
+_INVOLVED = 0.05
+_MOST_NAMED = 6
+
+
+class IdentifiabilityWarning(ConvergenceWarning):  # type: ignore[misc]
+    """The data leave part of the metric open, however well the fit converged."""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What was found, most pressing first, each with advice; `facts` are the figures behind it."""
+
+    facts: tuple[str, ...]
+    problems: tuple[str, ...]
+
+    def __str__(self) -> str:
+        found = [f"* {problem}" for problem in self.problems] or ["Nothing speaks against this fit."]
+        return "\n".join([*self.facts, "", *found])
+
+    def __repr__(self) -> str:
+        return f"Diagnosis({len(self.problems)} problems)"
+
+
+def find_problems(
+    names: Sequence[str], null_directions: FloatArray, signs: FloatArray, n_directions: int, penalised: bool
+) -> list[str]:
+    """Return a sentence, with advice, for each reason why the data do not settle the metric.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of the columns.
+    null_directions : array of shape (d, m)
+        Combinations of the columns, in their own standard deviations, that do not vary.
+    signs : array of +1 (far) and -1 (close)
+    n_directions : int
+        Directions that do vary.
+    penalised : bool
+    """
+    problems = [
+        f"{_combination(names, direction)} in these pairs, so nothing is learned along it: M is zero there. "
+        "Leave a column out, or add pairs in which it varies."
+        for direction in null_directions.T
+    ]
+    n, n_parameters = len(signs), packed_size(n_directions) + 1
+    n_rarer = int(min(np.sum(signs > 0), np.sum(signs < 0)))
+    if n_rarer < n_directions:
+        rarer = "far" if np.sum(signs > 0) == n_rarer else "close"
+        problems.append(
+            f"only {n_rarer} of {n} pairs are labelled {rarer}, for {n_directions} directions of M. "
+            f"Label more {rarer} pairs."
+        )
+    if n < n_parameters and not penalised:
+        problems.append(
+            f"there are {n} pairs for {n_parameters} unknowns (M of {n_directions} directions, and tau). "
+            f"Set alpha > 0 (try 0.01), or label at least {4 * n_parameters} pairs."
+        )
+    return problems
+
+
+def _combination(names: Sequence[str], direction: FloatArray) -> str:
+    direction = direction / np.linalg.norm(direction)
+    involved = [index for index in np.argsort(-np.abs(direction), kind="stable") if abs(direction[index]) >= _INVOLVED]
+    if len(involved) == 1:
+        return f"column {names[involved[0]]!r} does not vary"
+    named = ", ".join(repr(names[index]) for index in involved[:_MOST_NAMED])
+    more = f" and {len(involved) - _MOST_NAMED} more" if len(involved) > _MOST_NAMED else ""
+    return f"a combination of the columns {named}{more} does not vary"

@@ -1,0 +1,78 @@
+"""Factors A of M = A A': each M has many, which differ by a rotation of their columns."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from closefar.arrays import FloatArray
+
+__all__ = [
+    "canonical",
+    "data_scale_of",
+    "has_ordered_orthogonal_columns",
+    "root_of",
+    "rotated",
+    "scaled_rows",
+    "with_positive_loadings",
+]
+
+
+def canonical(factor: FloatArray) -> FloatArray:
+    """Rotate A to orthogonal columns, longest first, largest loading positive; drop directions of length zero.
+
+    Which directions are zero is decided with every row scaled to one, so it does not depend
+    on units.  A V is formed rather than U S: each row keeps its own relative accuracy.
+    """
+    size = np.abs(factor).max(axis=1, initial=0.0, keepdims=True)
+    _, lengths, turn = np.linalg.svd(factor / np.where(size > 0, size, 1.0), full_matrices=False)
+    return rotated(factor @ turn[lengths > 1e-13 * lengths.max(initial=0.0)].T)
+
+
+def rotated(factor: FloatArray) -> FloatArray:
+    """Rotate A to orthogonal columns, longest first, largest loading positive."""
+    if factor.size == 0:
+        return factor
+    scale = np.abs(factor).max()
+    turned = factor @ np.linalg.svd(factor / scale, full_matrices=False)[2].T
+    return with_positive_loadings(turned[:, np.argsort(-np.sum((turned / scale) ** 2, axis=0), kind="stable")])
+
+
+def with_positive_loadings(factor: FloatArray) -> FloatArray:
+    """Turn each column so that its largest entry is positive."""
+    if factor.size == 0:
+        return factor
+    largest = np.abs(factor).argmax(axis=0)
+    positive: FloatArray = factor * np.where(factor[largest, range(factor.shape[1])] < 0, -1.0, 1.0)
+    return positive
+
+
+def root_of(second_moment: FloatArray) -> FloatArray:
+    """R with R'R = S."""
+    values, vectors = np.linalg.eigh(second_moment)
+    root: FloatArray = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+    return root
+
+
+def data_scale_of(
+    factor: FloatArray, data_factor: FloatArray, data_eigenvalues: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return B and its eigenvalues for a factor A = B_0 Q, Q with orthonormal columns, of a metric that knows B_0."""
+    left, right = scaled_rows(factor, data_factor)
+    turn, _, back = np.linalg.svd(np.linalg.lstsq(right, left, rcond=None)[0], full_matrices=False)
+    _, lengths, rotation = np.linalg.svd(np.sqrt(data_eigenvalues)[:, None] * (turn @ back), full_matrices=False)
+    return with_positive_loadings(factor @ rotation.T), lengths**2
+
+
+def scaled_rows(factor: FloatArray, other: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Both with each row over its largest entry, so that comparing them does not depend on units."""
+    size = np.maximum(np.abs(factor).max(axis=1, initial=0.0), np.abs(other).max(axis=1, initial=0.0))[:, None]
+    size[size == 0] = 1.0
+    return factor / size, other / size
+
+
+def has_ordered_orthogonal_columns(factor: FloatArray) -> bool:
+    scale = np.abs(factor).max(initial=0.0)
+    products = (factor / scale).T @ (factor / scale) if scale > 0 else np.zeros((0, 0))
+    lengths = np.diag(products)
+    slack = 1e-8 * lengths.max(initial=0.0)
+    return bool(np.all(np.abs(products - np.diag(lengths)) <= slack) and np.all(np.diff(lengths) <= slack))

@@ -1,0 +1,190 @@
+"""Labels that are flipped whatever the distance: P(label) = q + (1 - 2q) Phi(l margin).
+
+The likelihood is not convex, so it is climbed from the convex optimum of q = 0, with
+Fisher's information for a Hessian and q maximised out along the way.  The last step is
+one of expectation-maximisation: with each label's probability of being flipped held
+fixed, the problem is convex again, and the certificate is about that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from closefar.arrays import Array, FloatArray
+from closefar.noise import Noise
+from closefar.objective import Pointwise, Risk
+from closefar.packed import packed_size
+from closefar.pairs import Rows
+from closefar.problem import Cone, Problem
+from closefar.solvers import Solution, solve
+from closefar.solvers.factor import Factor
+from closefar.solvers.loop import State, Watch
+from closefar.solvers.newton import Newton
+
+__all__ = ["best_flip_rate", "solve_with_flips"]
+
+_LARGEST_RATE = 0.499
+_MOST_ROUNDS = 100
+
+# A round that gains less than this, of the mean log-likelihood, ends the climb.
+_LEAST_GAIN = 1e-7
+
+# L-BFGS steps between two estimates of q, where a dense Hessian is too large.
+_STEPS_PER_ROUND = 20
+
+
+class FlippedRisk(Risk):
+    """The mean of -log(q + (1 - 2q) Phi(l m)); its curvature is Fisher's information, which is never negative."""
+
+    def __init__(self, rows: Rows, noise: Noise, flip_rate: float) -> None:
+        super().__init__(rows, noise)
+        self.flip_rate = flip_rate
+
+    def _pointwise(self, forms: Array, where: slice, threshold: float, order: int) -> Pointwise:
+        signs, weights = self.rows.signs[where], self.rows.weights[where]
+        margin = signs * (forms - threshold)
+        loss, slope = self.noise.derivatives(margin, 1)
+        share = 1.0 - 2.0 * self.flip_rate
+        right = np.exp(-loss)
+        probability = self.flip_rate + share * right
+        density = -share * slope * right
+        pull = -weights * signs * density / probability
+        wrong = self.flip_rate + share * np.exp(-self.noise.neg_log_cdf(-margin)) if order == 2 else None
+        return Pointwise(
+            loss=-float(np.sum(weights * np.log(probability))),
+            threshold_slope=-float(np.sum(pull)),
+            least_margin=-np.inf,  # a flipped label is on the wrong side, and rightly so
+            pull=pull,
+            curvature=weights * density**2 / (probability * wrong) if order == 2 else None,
+        )
+
+
+class SoftRisk(Risk):
+    """The risk of labels of which each is flipped with a known probability: convex."""
+
+    def __init__(self, rows: Rows, noise: Noise, flipped: FloatArray) -> None:
+        super().__init__(rows, noise)
+        self.flipped = flipped
+
+    def _pointwise(self, forms: Array, where: slice, threshold: float, order: int) -> Pointwise:
+        signs, weights, flipped = self.rows.signs[where], self.rows.weights[where], self.flipped[where]
+        margin = signs * (forms - threshold)
+        kept = self.noise.derivatives(margin, order)
+        turned = self.noise.derivatives(-margin, order)
+        pull = weights * signs * ((1.0 - flipped) * kept[1] - flipped * turned[1])
+        return Pointwise(
+            loss=float(np.sum(weights * ((1.0 - flipped) * kept[0] + flipped * turned[0]))),
+            threshold_slope=-float(np.sum(pull)),
+            least_margin=-np.inf,
+            pull=pull,
+            curvature=weights * ((1.0 - flipped) * kept[2] + flipped * turned[2]) if order == 2 else None,
+        )
+
+
+def solve_with_flips(risk: Risk, flip_rate: float | None, **options: Any) -> tuple[Solution, float]:
+    """Maximise the likelihood with flips over M and tau, and over q where `flip_rate` is None.
+
+    `options` are those of `solve`.  Returns the solution and q.
+    """
+    plain = solve(risk, **options)
+    margin = risk.rows.signs * plain.margin
+    rate = best_flip_rate(risk.noise.cdf(margin), risk.rows.weights) if flip_rate is None else flip_rate
+    if rate == 0.0 or plain.certificate.status.startswith("interrupted"):
+        return plain, rate
+    cone = Cone(risk.n_directions, options["has_constant"] and options["alpha"] == 0.0)
+    flipped = FlippedRisk(risk.rows, risk.noise, rate)
+    state = _climb(
+        Problem(flipped, options["alpha"], cone), _free_corner(plain, cone), flip_rate is None, options["watch"]
+    )
+    forms = flipped.quadratic_forms_of(state.matrix)
+    right = risk.noise.cdf(risk.rows.signs * (forms - state.threshold))
+    rate = flipped.flip_rate
+    soft = SoftRisk(risk.rows, risk.noise, rate * (1.0 - right) / (rate + (1.0 - 2.0 * rate) * right))
+    soft.n_passes = risk.n_passes + flipped.n_passes
+    solution = solve(soft, **{**options, "start": (state.matrix, state.threshold)})
+    right = risk.noise.cdf(risk.rows.signs * solution.margin)
+    rate = best_flip_rate(right, risk.rows.weights) if flip_rate is None else flip_rate
+    loss = -float(np.sum(risk.rows.weights * np.log(rate + (1.0 - 2.0 * rate) * right)))
+    status = (
+        f"{solution.certificate.status} That is for labels flipped as this model says, a share of {rate:.3g} of them."
+    )
+    return replace(solution, certificate=replace(solution.certificate, loss=loss, status=status)), rate
+
+
+def best_flip_rate(right: Array, weights: Array) -> float:
+    """Maximise the mean log(q + (1 - 2q) Phi) over 0 <= q < 1/2, for `right` = Phi(l m): concave in q."""
+    xp = array_namespace(right)
+
+    def slope(rate: float) -> float:
+        return float(xp.sum(weights * (1.0 - 2.0 * right) / (rate + (1.0 - 2.0 * rate) * right)))
+
+    floor = 1e-300  # a margin that is hopelessly wrong has Phi = 0
+    right = xp.where(right > floor, right, floor)
+    if slope(0.0) <= 0.0:
+        return 0.0
+    low, high = 0.0, _LARGEST_RATE
+    if slope(high) >= 0.0:
+        return high
+    while high - low > 1e-12:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if slope(middle) > 0.0 else (low, middle)
+    return 0.5 * (low + high)
+
+
+def _climb(problem: Problem, start: State, estimate: bool, watch: Watch) -> State:
+    """Take steps and estimates of q in turn, until they gain nothing or the scale is no longer determined."""
+    risk: Any = problem.risk
+    size = packed_size(problem.cone.size) + 1
+    take_round = _newton_rounds(problem) if size <= 600 else _factor_rounds(problem)
+    state, objective = start, np.inf
+    for number in range(_MOST_ROUNDS):
+        state = take_round(state)
+        watch(number, state)
+        forms = risk.quadratic_forms_of(state.matrix)
+        right = risk.noise.cdf(risk.rows.signs * (forms - state.threshold))
+        if estimate:
+            risk.flip_rate = best_flip_rate(right, risk.rows.weights)
+        # Where all labels but the flipped ones are right, the scale grows without end.  It is settled by the rows
+        # near the threshold; as soon as there are hardly more of them than parameters they are being overfitted.
+        undecided = 4.0 * len(risk.rows) * float(np.sum(risk.rows.weights * right * (1.0 - right)))
+        before, objective = objective, problem.value(risk.pointwise(forms, state.threshold), state.matrix)
+        if risk.flip_rate == 0.0 or undecided < 2.0 * size or before - objective < _LEAST_GAIN:
+            break
+    return state
+
+
+def _newton_rounds(problem: Problem) -> Callable[[State], State]:
+    solver = Newton(problem, _LEAST_GAIN, np.random.default_rng(0))
+
+    def take_round(state: State) -> State:
+        return solver.advance(solver.renew(state))
+
+    return take_round
+
+
+def _factor_rounds(problem: Problem) -> Callable[[State], State]:
+    solver = Factor(problem, 0.0, np.random.default_rng(0))
+
+    def take_round(state: State) -> State:
+        state = solver.resume(state)
+        for _ in range(_STEPS_PER_ROUND):
+            state = solver.step(state)
+            if state.stuck:
+                break
+        return state
+
+    return take_round
+
+
+def _free_corner(solution: Solution, cone: Cone) -> State:
+    """The solution as a state; with free linear terms the corner of M belongs to the threshold."""
+    matrix, threshold = solution.factor @ solution.factor.T, solution.threshold
+    if cone.has_constant:
+        threshold -= float(matrix[-1, -1])
+        matrix[-1, -1] = 0.0
+    return State(matrix, threshold, np.inf, 0.0, -np.inf, memory=None)

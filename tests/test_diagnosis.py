@@ -1,0 +1,117 @@
+"""What a fit says of its own limits, and the questions that it answers about its training pairs."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import closefar as cf
+from closefar.diagnosis import find_problems
+
+DATA = cf.datasets.make_pairs(3000, 4, rank=2, wrong_share=0.1, random_state=0)
+Z, LABELS = DATA.pairs[:, 0] - DATA.pairs[:, 1], DATA.labels
+NAMES = ["length", "width", "mass", "age"]
+
+
+@pytest.fixture(scope="module")
+def learner():
+    return cf.LinearMetricLearner().fit(pd.DataFrame(Z, columns=NAMES), LABELS)
+
+
+def test_a_column_that_does_not_vary_is_named():
+    frame = pd.DataFrame(Z, columns=NAMES).assign(colour=0.0)
+    with pytest.warns(cf.IdentifiabilityWarning, match=r"column 'colour' does not vary.*Leave a column out"):
+        cf.LinearMetricLearner().fit(frame, LABELS)
+
+
+@pytest.mark.parametrize("parameters", [{}, {"fit_origin": True, "alpha": 0.01}], ids=str)
+def test_a_combination_that_does_not_vary_is_named(parameters):
+    frame = pd.DataFrame(Z, columns=NAMES).assign(total=1e6 * (Z[:, 0] + Z[:, 2]))
+    with pytest.warns(cf.IdentifiabilityWarning, match="a combination of the columns") as caught:
+        cf.LinearMetricLearner(**parameters).fit(frame, LABELS)
+    (message,) = {str(warning.message) for warning in caught}
+    named = message.split(" does not vary")[0]
+    assert {name for name in [*NAMES, "total"] if repr(name) in named} == {"length", "mass", "total"}
+
+
+def test_few_labels_of_a_class_and_few_pairs():
+    signs = np.array([1.0] * 2 + [-1.0] * 8)
+    balance, size = find_problems(NAMES, np.zeros((4, 0)), signs, 4, penalised=False)
+    assert balance.startswith("only 2 of 10 pairs are labelled far, for 4 directions of M.")
+    assert size.startswith("there are 10 pairs for 11 unknowns")
+    assert len(find_problems(NAMES, np.zeros((4, 0)), signs, 4, penalised=True)) == 1
+    assert find_problems(NAMES, np.zeros((4, 0)), np.tile([1.0, -1.0], 50), 4, penalised=False) == []
+
+
+def test_diagnose_prints_facts_and_finds_nothing_in_a_good_fit(learner, capsys):
+    diagnosis = learner.diagnose()
+    assert diagnosis.problems == ()
+    printed = capsys.readouterr().out
+    assert printed.strip() == str(diagnosis)
+    assert "3000 pairs of 4 columns" in printed
+    assert "Nothing speaks against this fit." in printed
+
+
+def test_diagnose_finds_flips_and_separable_labels(capsys):
+    flipped = cf.datasets.make_pairs(8000, 4, rank=2, noise="flips", wrong_share=0.1, random_state=1)
+    problems = cf.LinearMetricLearner().fit(flipped.pairs, flipped.labels).diagnose().problems
+    assert any("flip_rate" in problem for problem in problems)
+    with pytest.warns(cf.IdentifiabilityWarning.__mro__[1], match="separable"):
+        few = cf.LinearMetricLearner().fit(Z[:30], DATA.true_labels[:30])
+    assert few.diagnose().problems[0].startswith("separable")
+    capsys.readouterr()
+
+
+def test_questions_about_the_training_pairs(learner):
+    path, check = learner.truncation_path(), learner.check_noise_model()
+    assert len(path) == learner.metric_.rank + 1
+    assert path[len(path) - 1].loss == pytest.approx(learner.certificate_.loss, abs=1e-9)
+    again = learner.truncation_path(
+        pd.DataFrame(Z, columns=NAMES), LABELS, held_out=(pd.DataFrame(Z, columns=NAMES), LABELS)
+    )
+    assert again[1].loss == path[1].loss == pytest.approx(again[1].held_out_loss)
+    assert 0.0 <= check.p_value <= 1.0
+    assert learner.check_noise_model(pd.DataFrame(Z, columns=NAMES), LABELS) == check
+
+
+def test_a_copy_has_no_training_pairs(learner):
+    copy = pickle.loads(pickle.dumps(learner))
+    assert len(pickle.dumps(learner)) < Z.nbytes / 2
+    np.testing.assert_array_equal(
+        copy.predict(pd.DataFrame(Z, columns=NAMES)), learner.predict(pd.DataFrame(Z, columns=NAMES))
+    )
+    with pytest.raises(ValueError, match="give pairs and labels"):
+        copy.check_noise_model()
+
+
+@pytest.mark.filterwarnings("ignore:.*told apart:closefar.IdentifiabilityWarning")
+def test_noise_is_chosen_by_likelihood():
+    data = cf.datasets.make_pairs(20_000, 3, noise="laplace", wrong_share=0.2, random_state=2)
+    learner = cf.LinearMetricLearner("auto").fit(data.pairs, data.labels)
+    losses = {
+        name: cf.LinearMetricLearner(name).fit(data.pairs, data.labels).certificate_.loss for name in cf.noise.NOISES
+    }
+    assert learner.metric_.noise.name == min(losses, key=losses.get) == "laplace"
+    assert {name: row["loss"] for name, row in learner.noise_comparison_.items()} == pytest.approx(losses, abs=1e-9)
+
+
+def test_noises_that_look_alike_are_told():
+    with pytest.warns(cf.IdentifiabilityWarning, match="told apart"):
+        cf.LinearMetricLearner("auto").fit(Z[:500], LABELS[:500])
+
+
+def test_rank_is_chosen_and_kept():
+    learner = cf.LinearMetricLearner(rank="auto").fit(Z, LABELS)
+    assert learner.rank_ == learner.rank_choice_.rank == learner.metric_.rank == 2
+    assert cf.LinearMetricLearner(rank=3).fit(Z, LABELS).rank_ == 3
+
+
+def test_metric_knows_the_scale_of_the_data(learner):
+    metric = learner.metric_
+    assert np.sum(metric.data_eigenvalues) == pytest.approx(np.mean(metric.squared_distance(Z)), rel=1e-9)
+    units = 10.0 ** np.arange(-6, 6, 3)
+    other = cf.LinearMetricLearner().fit(Z * units, LABELS).metric_.truncate(2)
+    np.testing.assert_allclose(other.margin(Z * units), metric.truncate(2).margin(Z), rtol=1e-6, atol=1e-6)
+    columns = cf.LinearMetricLearner(alpha=0.01, alpha_scale="columns").fit(Z, LABELS).metric_
+    assert np.sum(columns.data_eigenvalues) == pytest.approx(np.mean(columns.squared_distance(Z)), rel=1e-9)

@@ -1,0 +1,359 @@
+"""Confidence intervals: against independent computations, known cases, a Monte Carlo, and their invariances."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+
+import closefar as cf
+from closefar.inference import confidence
+from closefar.noise import NOISES, get_noise
+
+MATRIX = np.array([[1.2, 0.4], [0.4, 0.8]])
+THRESHOLD = 1.5
+POINTS = np.array([[1.0, 0.5], [-0.3, 1.2], [0.2, 0.1]])
+
+
+def sample(n, seed, matrix=MATRIX, noise="logistic"):
+    rng = np.random.default_rng(seed)
+    z = rng.standard_normal((n, len(matrix)))
+    margin = np.einsum("ij,jk,ik->i", z, matrix, z) - THRESHOLD
+    return z, np.where(margin + get_noise(noise).sample(n, rng) >= 0, 1, -1)
+
+
+def fitted(n=1500, seed=0, **kwargs):
+    z, labels = sample(n, seed, **kwargs)
+    return z, labels, cf.LinearMetricLearner(kwargs.get("noise", "logistic"), tol=1e-10).fit(z, labels)
+
+
+def loss_of(z, labels, noise):
+    """The loss of each row as a function of (m11, m12, m22, tau), written without the package's packing."""
+
+    def losses(p):
+        forms = p[0] * z[:, 0] ** 2 + 2 * p[1] * z[:, 0] * z[:, 1] + p[2] * z[:, 1] ** 2
+        return noise.neg_log_cdf(labels * (forms - p[3]))
+
+    return losses
+
+
+def central(function, p, step=1e-5):
+    return np.stack([(function(p + e) - function(p - e)) / (2 * step) for e in step * np.eye(len(p))], axis=-1)
+
+
+def parameters(metric):
+    return np.append(metric.matrix[np.triu_indices(2)], metric.threshold)
+
+
+def errors(result):
+    return np.append(result.matrix.standard_error[np.triu_indices(2)], result.threshold.standard_error)
+
+
+def widths(result):
+    parts = [result.matrix, result.eigenvalues, result.threshold, result.distance(POINTS)]
+    return np.concatenate([np.ravel(part.standard_error) for part in parts])
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_equals_the_sandwich_by_finite_differences(noise):
+    z, labels, learner = fitted(noise=noise)
+    losses = loss_of(z, labels, get_noise(noise))
+    p = parameters(learner.metric_)
+    scores = central(losses, p)
+    information = central(lambda q: central(losses, q).sum(axis=0), p, step=1e-4)
+    bread = np.linalg.inv(information)
+    covariance = bread @ (scores.T @ scores) @ bread
+    result = confidence(learner, z, labels)
+    assert (result.method, result.valid) == ("sandwich", True)
+    # Laplace's curvature jumps at the threshold, so its finite difference is rough.
+    rtol = 0.02 if noise == "laplace" else 1e-3
+    np.testing.assert_allclose(errors(result), np.sqrt(np.diag(covariance)), rtol=rtol)
+
+
+def test_delta_method_by_finite_differences():
+    z, labels, learner = fitted()
+    result = confidence(learner, z, labels)
+    p = parameters(learner.metric_)
+    scores = central(loss_of(z, labels, get_noise("logistic")), p)
+    information = central(lambda q: central(loss_of(z, labels, get_noise("logistic")), q).sum(axis=0), p, step=1e-4)
+    bread = np.linalg.inv(information)
+    covariance = bread @ (scores.T @ scores) @ bread
+
+    def quantities(q):
+        metric = cf.Metric.from_matrix([[q[0], q[1]], [q[1], q[2]]], q[3])
+        lengths = np.sqrt(metric.squared_distance(POINTS))
+        return np.concatenate([lengths, lengths**2, metric.probability_far(POINTS), metric.eigenvalues])
+
+    slopes = central(quantities, p)
+    expected = np.sqrt(np.einsum("ij,jk,ik->i", slopes, covariance, slopes))
+    parts = [result.distance(POINTS), result.squared_distance(POINTS), result.probability_far(POINTS)]
+    got = np.concatenate([part.standard_error for part in [*parts, result.eigenvalues]])
+    np.testing.assert_allclose(got, expected, rtol=2e-3)
+    values = np.concatenate([part.estimate for part in [*parts, result.eigenvalues]])
+    np.testing.assert_allclose(values, quantities(p), rtol=1e-9)
+
+
+def test_one_column_equals_logistic_regression():
+    """With one column the model is a logistic regression on z^2, whose covariance has a closed form."""
+    rng = np.random.default_rng(1)
+    z = rng.standard_normal((50_000, 1))
+    design = np.column_stack([z[:, 0] ** 2, -np.ones(len(z))])
+    far = 1.0 / (1.0 + np.exp(-design @ [1.0, 1.0]))
+    labels = np.where(rng.random(len(z)) < far, 1, -1)
+    learner = cf.LinearMetricLearner(tol=1e-12).fit(z, labels)
+    result = confidence(learner, z, labels)
+    inverse = np.linalg.inv((design * (far * (1 - far))[:, None]).T @ design)
+    got = [result.matrix.standard_error[0, 0], result.threshold.standard_error]
+    np.testing.assert_allclose(got, np.sqrt(np.diag(inverse)), rtol=0.02)
+    optimum = minimize(lambda p: np.logaddexp(0, -labels * (design @ p)).mean(), [0.5, 0.5], tol=1e-10)
+    np.testing.assert_allclose([result.matrix.estimate[0, 0], result.threshold.estimate], optimum.x, atol=1e-4)
+
+
+def test_against_the_spread_of_many_fits():
+    fits = [fitted(400, seed)[2].metric_ for seed in range(200)]
+    spread = np.std([parameters(metric) for metric in fits], axis=0)
+    claimed = np.mean(
+        [
+            errors(confidence(learner, z, labels))
+            for z, labels, learner in (fitted(400, 1000 + seed) for seed in range(30))
+        ],
+        axis=0,
+    )
+    np.testing.assert_allclose(claimed, spread, rtol=0.25)
+
+
+def test_follows_every_change_of_units():
+    z, labels, learner = fitted()
+    plain = confidence(learner, z, labels)
+    units = np.array([[1e6, 2e6], [-3e-3, 1e-3]])
+    mapped = cf.LinearMetricLearner(tol=1e-10).fit(z @ units.T, labels)
+    other = confidence(mapped, z @ units.T, labels)
+    assert np.isclose(other.threshold.standard_error, plain.threshold.standard_error, rtol=1e-6)
+    for name in ("distance", "squared_distance", "probability_far"):
+        ours, theirs = getattr(plain, name)(POINTS), getattr(other, name)(POINTS @ units.T)
+        for end in ("standard_error", "low", "high"):
+            np.testing.assert_allclose(getattr(theirs, end), getattr(ours, end), rtol=1e-6)
+    factors = np.array([1e-6, 1e4])
+    scaled = cf.LinearMetricLearner(tol=1e-10).fit(z * factors, labels)
+    error = confidence(scaled, z * factors, labels).matrix.standard_error
+    np.testing.assert_allclose(error * np.outer(factors, factors), plain.matrix.standard_error, rtol=1e-6)
+
+
+def test_pairs_give_the_same_as_their_differences():
+    z, labels, learner = fitted(400)
+    pairs = np.stack([z + 1.0, np.ones_like(z)], axis=1)
+    np.testing.assert_allclose(
+        widths(confidence(learner, pairs, labels)), widths(confidence(learner, z, labels)), rtol=1e-6
+    )
+
+
+def test_weights_are_repeats():
+    z, labels, _ = fitted(900)
+    weights = np.arange(900) % 3
+    learner = cf.LinearMetricLearner(tol=1e-10).fit(z, labels, sample_weight=weights)
+    weighted = confidence(learner, z, labels, sample_weight=weights)
+    repeated = confidence(learner, np.repeat(z, weights, axis=0), np.repeat(labels, weights))
+    np.testing.assert_allclose(widths(weighted), widths(repeated), rtol=1e-8)
+
+
+def test_one_group_a_row_makes_the_scale_of_weights_irrelevant():
+    z, labels, _ = fitted(900)
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, 900)
+    learner = cf.LinearMetricLearner(tol=1e-10).fit(z, labels, sample_weight=weights)
+    once, tenfold = (
+        confidence(learner, z, labels, sample_weight=factor * weights, groups=range(900)) for factor in (1.0, 10.0)
+    )
+    np.testing.assert_allclose(widths(once), widths(tenfold), rtol=1e-8)
+
+
+def test_class_weights_do_not_count_as_observations():
+    z, labels, _ = fitted()
+    learner = cf.LinearMetricLearner(class_weight={-1: 5.0, 1: 5.0}, tol=1e-10).fit(z, labels)
+    plain = cf.LinearMetricLearner(tol=1e-10).fit(z, labels)
+    np.testing.assert_allclose(widths(confidence(learner, z, labels)), widths(confidence(plain, z, labels)), rtol=1e-5)
+
+
+def test_groups_of_one_change_nothing():
+    z, labels, learner = fitted()
+    ids = np.random.default_rng(0).permutation(len(z))
+    plain = widths(confidence(learner, z, labels))
+    np.testing.assert_allclose(widths(confidence(learner, z, labels, groups=ids)), plain, rtol=1e-8)
+    # Pairs without a common point: the same but for the small-sample factor.
+    apart = confidence(learner, z, labels, groups=np.column_stack([ids, ids + len(z)]))
+    np.testing.assert_allclose(widths(apart), plain, rtol=1e-3)
+
+
+def test_copies_of_pairs_in_a_group_add_nothing():
+    z, labels, learner = fitted()
+    plain = widths(confidence(learner, z, labels))
+    twice, both = np.vstack([z, z]), np.append(labels, labels)
+    ids = np.tile(np.arange(len(z)), 2)
+    np.testing.assert_allclose(widths(confidence(learner, twice, both, groups=ids)), plain, rtol=1e-8)
+    np.testing.assert_allclose(widths(confidence(learner, twice, both)), plain / np.sqrt(2), rtol=1e-3)
+    points = np.column_stack([ids, ids + len(z)])
+    points[len(z) :] = points[len(z) :, ::-1]
+    np.testing.assert_allclose(widths(confidence(learner, twice, both, groups=points)), plain, rtol=1e-3)
+
+
+def test_shared_points_by_brute_force():
+    rng = np.random.default_rng(2)
+    z, labels, learner = fitted(300)
+    members = np.array([rng.choice(40, 2, replace=False) for _ in range(300)])
+    members[:3, 1] = members[:3, 0]
+    losses = loss_of(z, labels, get_noise("logistic"))
+    p = parameters(learner.metric_)
+    scores = central(losses, p)
+    shares = (members[:, None, :, None] == members[None, :, None, :]).any(axis=(2, 3))
+    bread = np.linalg.inv(central(lambda q: central(losses, q).sum(axis=0), p, step=1e-4))
+    expected = np.sqrt(np.diag(bread @ (scores.T @ shares @ scores) @ bread) * 40 / 39)
+    got = errors(confidence(learner, z, labels, groups=members))
+    np.testing.assert_allclose(got, expected, rtol=1e-3)
+
+
+def test_bootstrap_agrees_with_the_sandwich_where_both_hold():
+    z, labels, learner = fitted(600)
+    by_refits = confidence(learner, z, labels, method="bootstrap", n_bootstrap=40, random_state=0)
+    assert (by_refits.method, by_refits.valid) == ("bootstrap", True)
+    np.testing.assert_allclose(widths(by_refits), widths(confidence(learner, z, labels)), rtol=0.4)
+    again = confidence(learner, z, labels, method="bootstrap", n_bootstrap=40, random_state=0)
+    assert np.array_equal(widths(again), widths(by_refits))
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_bootstrap_resamples_groups_and_points(columns):
+    z, labels, learner = fitted(600)
+    twice, both, ids = np.vstack([z, z]), np.append(labels, labels), np.tile(np.arange(600), 2)
+    groups = ids if columns == 1 else np.column_stack([ids, ids + 600])
+    options = {"method": "bootstrap", "n_bootstrap": 40, "random_state": 0}
+    grouped = widths(confidence(learner, twice, both, groups=groups, **options))
+    naive = widths(confidence(learner, twice, both, **options))
+    assert np.all(grouped > 1.1 * naive)
+
+
+def test_rank_deficient_fit_is_bootstrapped():
+    matrix = np.diag([1.5, 0.8, 0.0])
+    z, labels, learner = fitted(600, 0, matrix=matrix)
+    assert learner.metric_.rank < 3
+    result = confidence(learner, z, labels, n_bootstrap=30, random_state=0)
+    assert (result.method, result.valid) == ("bootstrap", True)
+    assert "rank 2 of 3" in result.statement
+    assert "Nothing is claimed for eigenvalues at zero" in result.statement
+    assert np.all(np.diag(result.matrix.low) >= 0)
+    forced = confidence(learner, z, labels, method="sandwich")
+    assert (forced.method, forced.valid) == ("sandwich", False)
+    assert np.all(result.matrix.standard_error >= forced.matrix.standard_error)
+    told = cf.LinearMetricLearner(rank=1, tol=1e-10).fit(z, labels)
+    known = confidence(told, z, labels)
+    assert (known.method, known.valid) == ("sandwich", True)
+    assert np.linalg.matrix_rank(known.matrix.estimate) == 1
+
+
+def test_a_rank_that_was_told_by_finite_differences():
+    """The sandwich on matrices a a' is that of the loss as a function of a and tau."""
+    z, labels, _ = fitted()
+    learner = cf.LinearMetricLearner(rank=1, tol=1e-12).fit(z, labels)
+    noise = get_noise("logistic")
+
+    def losses(q):
+        return noise.neg_log_cdf(labels * ((z @ q[:2]) ** 2 - q[2]))
+
+    metric = learner.metric_
+    start = np.append(metric.factor[:, 0], metric.threshold)
+    q = minimize(lambda q: losses(q).mean(), start, tol=1e-12, options={"gtol": 1e-9}).x
+    scores = central(losses, q)
+    bread = np.linalg.inv(central(lambda q: central(losses, q).sum(axis=0), q, step=1e-4))
+    covariance = bread @ (scores.T @ scores) @ bread
+    slopes = central(lambda q: np.append((q[:2, None] * q[:2])[np.triu_indices(2)], q[2]), q)
+    expected = np.sqrt(np.einsum("ij,jk,ik->i", slopes, covariance, slopes))
+    np.testing.assert_allclose(errors(confidence(learner, z, labels)), expected, rtol=5e-3)
+
+
+def test_separable_pairs_have_unbounded_intervals():
+    z, _ = sample(60, 0)
+    labels = np.where(np.einsum("ij,jk,ik->i", z, MATRIX, z) > THRESHOLD, 1, -1)
+    with pytest.warns(ConvergenceWarning, match="separable"):
+        learner = cf.LinearMetricLearner().fit(z, labels)
+    result = confidence(learner, z, labels)
+    assert (result.method, result.valid) == ("none", False)
+    assert "do not determine" in result.statement
+    probability = result.probability_far(POINTS)
+    assert np.all(probability.low == 0)
+    assert np.all(probability.high == 1)
+    assert np.all(np.isinf(result.distance(POINTS).high))
+    assert result.threshold.low == 0
+
+
+def test_says_when_neither_is_valid():
+    z, labels, learner = fitted(400)
+    assert "fitted to" in confidence(learner, 1.3 * z, labels, method="sandwich").statement
+    few = confidence(learner, z, labels, groups=np.arange(400) % 10)
+    assert not few.valid
+    assert few.statement.startswith("Not valid.")
+    assert "10 groups are too few" in few.statement
+    light = confidence(learner, z, labels, sample_weight=np.full(400, 0.001))
+    assert not light.valid
+    assert "count as repeats" in light.statement
+    penalised = cf.LinearMetricLearner(alpha=0.01).fit(z, labels)
+    result = confidence(penalised, z, labels, n_bootstrap=5, random_state=0)
+    assert (result.method, result.valid) == ("bootstrap", False)
+    assert "alpha=0.01" in result.statement
+
+
+def test_intervals_have_the_shape_of_what_they_describe():
+    z, labels, learner = fitted(400)
+    result = confidence(learner, z, labels, level=0.5)
+    wide = confidence(learner, z, labels, level=0.99)
+    single = result.distance(POINTS[0])
+    assert np.ndim(single.low) == 0
+    assert np.isclose(single.low, result.distance(POINTS).low[0])
+    at_zero = result.distance(np.zeros(2))
+    assert (at_zero.estimate, at_zero.standard_error, at_zero.low, at_zero.high) == (0.0, 0.0, 0.0, 0.0)
+    assert result.matrix.low.shape == (2, 2)
+    assert result.probability_far(POINTS).low.shape == (3,)
+    assert np.all(wide.probability_far(POINTS).low < result.probability_far(POINTS).low)
+    assert wide.threshold.high > result.threshold.high > result.threshold.estimate
+
+
+def test_a_column_that_does_not_vary_is_known_to_be_zero():
+    z, labels, learner = fitted(400)
+    padded = np.column_stack([z, np.zeros(400)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cf.IdentifiabilityWarning)
+        unaware = cf.LinearMetricLearner(tol=1e-10).fit(padded, labels)
+    result = confidence(unaware, padded, labels)
+    assert result.valid
+    assert "In 1 direction" in result.statement
+    np.testing.assert_allclose(
+        result.matrix.standard_error[:2, :2], confidence(learner, z, labels).matrix.standard_error, rtol=1e-6
+    )
+    assert np.all(result.matrix.standard_error[2] == 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"level": 95}, "level must be"),
+        ({"method": "jackknife"}, "method must be one of"),
+        ({"n_bootstrap": 1}, "n_bootstrap must be"),
+        ({"groups": [1, 2]}, r"got shape \(2,\)"),
+        ({"sample_weight": -np.ones(400)}, "sample_weight must be >= 0"),
+    ],
+)
+def test_errors(options, message):
+    z, labels, learner = fitted(400)
+    with pytest.raises(ValueError, match=message):
+        confidence(learner, z, labels, **options)
+
+
+def test_errors_of_the_learner():
+    z, labels = sample(300, 0)
+    with pytest.raises(NotFittedError):
+        confidence(cf.LinearMetricLearner(), z, labels)
+    centred = cf.LinearMetricLearner(fit_origin=True).fit(z, labels)
+    with pytest.raises(ValueError, match="fit_origin"):
+        confidence(centred, z, labels)
+    learner = cf.LinearMetricLearner().fit(z, labels)
+    learner.flip_rate_ = 0.1
+    with pytest.raises(ValueError, match="flip_rate=0"):
+        confidence(learner, z, labels)

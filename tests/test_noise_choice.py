@@ -1,0 +1,58 @@
+"""The choice among noise models by likelihood, and how sure it is."""
+
+import numpy as np
+import pytest
+
+import closefar as cf
+from closefar.noise import NOISES
+from closefar.noise_choice import choose_noise
+
+
+def row_losses(data):
+    losses = {}
+    for name, noise in NOISES.items():
+        learner = cf.LinearMetricLearner(name).fit(data.pairs, data.labels)
+        losses[name] = noise.neg_log_cdf(data.labels * learner.decision_function(data.pairs))
+    return losses
+
+
+@pytest.mark.parametrize("truth", ["normal", "laplace"])
+def test_the_generating_noise_is_chosen(truth):
+    choice = choose_noise(row_losses(cf.datasets.make_pairs(20_000, 4, noise=truth, random_state=0)), np.ones(20_000))
+    assert choice.name == truth
+    assert set(choice.comparison) == set(NOISES)
+    assert choice.comparison[truth] == {"loss": choice.comparison[truth]["loss"], "difference": 0.0, "z": 0.0}
+    opposite = "normal" if truth == "laplace" else "laplace"
+    assert choice.comparison[opposite]["z"] > 3
+
+
+def test_models_that_few_pairs_cannot_tell_apart_are_named():
+    choice = choose_noise(row_losses(cf.datasets.make_pairs(500, 3, random_state=0)), np.ones(500))
+    others = [name for name in NOISES if name != choice.name]
+    assert choice.warning.startswith(f"{choice.name} noise describes the labels best, but can't be told apart from")
+    assert any(name in choice.warning for name in others)
+
+
+def test_a_sure_choice_has_no_warning():
+    rng = np.random.default_rng(0)
+    rows = rng.exponential(size=1000)
+    choice = choose_noise({"normal": rows + 0.1 + 0.1 * rng.standard_normal(1000), "laplace": rows}, np.ones(1000))
+    assert (choice.name, choice.warning) == ("laplace", None)
+    assert choice.comparison["normal"]["z"] == pytest.approx(np.sqrt(1000), rel=0.1)
+
+
+def test_z_is_that_of_the_weighted_mean_and_its_scale_free():
+    rng = np.random.default_rng(0)
+    losses = {"logistic": rng.exponential(size=300), "normal": rng.exponential(size=300)}
+    weights = rng.uniform(size=300)
+    once, thousand = choose_noise(losses, weights), choose_noise(losses, 1000 * weights)
+    other = "normal" if once.name == "logistic" else "logistic"
+    assert once.comparison[other]["z"] == pytest.approx(thousand.comparison[other]["z"])
+    assert once.comparison["normal"]["loss"] == pytest.approx(np.average(losses["normal"], weights=weights))
+
+
+def test_the_same_model_twice_and_none_at_all():
+    rows = np.ones(5)
+    assert choose_noise({"a": rows, "b": rows}, np.ones(5)).comparison["b"]["z"] == 0.0
+    with pytest.raises(ValueError, match="at least one noise model"):
+        choose_noise({}, np.ones(5))
