@@ -56,13 +56,14 @@ class Optimum:
         mix_columns: bool,
     ) -> Optimum:
         rows, coordinates = unit_free_rows(differences, signs, weights, with_constant=False, mix_columns=mix_columns)
-        moment, mapped = 0.0, 0.0
+        moment: Any = 0.0
+        mapped: Any = 0.0
         for where, block in differences.blocks():
             columns = rows.read(where)
             weighted = columns * rows.weights[where]
             moment, mapped = moment + weighted @ columns.T, mapped + weighted @ (block @ metric.factor)
         # Read from the rows, the factor keeps its digits where `transform` is ill-conditioned.
-        factor = np.linalg.lstsq(moment, mapped, rcond=None)[0]
+        factor: FloatArray = np.linalg.lstsq(moment, mapped, rcond=None)[0]
         return cls(Risk(rows, metric.noise), coordinates.transform, factor, metric.threshold, repeats)
 
     @property
@@ -119,9 +120,11 @@ class Dependence:
             return rng.multinomial(max(round(repeats.sum()), 1), repeats / repeats.sum()).astype(float)
         counts = rng.multinomial(self.n_units, np.full(self.n_units, 1.0 / self.n_units)).astype(float)
         if not self.by_points:
-            return repeats * counts[self.ids]
+            counted: FloatArray = repeats * counts[self.ids]
+            return counted
         left, right = self.ids.T
-        return repeats * counts[left] * np.where(left == right, 1.0, counts[right])
+        by_both: FloatArray = repeats * counts[left] * np.where(left == right, 1.0, counts[right])
+        return by_both
 
     def spread(self, optimum: Optimum, pull: FloatArray) -> FloatArray:
         """V, the covariance of the sum of the scores."""
@@ -237,7 +240,8 @@ def _outer_sums(optimum: Optimum, pull: FloatArray, members: NDArray[np.intp]) -
         scores[:, -1] = -pull[where]
         row, column = np.nonzero(members[where] >= 0)
         units = members[where][row, column]
-        sums += csr_array((np.ones(len(row)), (units, row)), shape=(n_units, len(scores))) @ scores
+        belongs: Any = csr_array((np.ones(len(row)), (units, row)), shape=(n_units, len(scores)))
+        sums += belongs @ scores
     return sums.T @ sums
 
 
