@@ -215,15 +215,17 @@ class _Fit:
         """
         z = np.clip(agreement / np.maximum(error, 1e-300), -_SURE, _SURE)
         log_wrong, log_right = norm.logcdf(-z), norm.logcdf(z)
+        probability: FloatArray
         if not self.is_new:
-            probability: FloatArray = np.exp(log_wrong)
+            probability = np.exp(log_wrong)
             return probability
         density = norm.logpdf(z)
         mean_wrong = np.minimum(agreement - error * np.exp(density - log_wrong), 0.0)
         mean_right = np.maximum(agreement + error * np.exp(density - log_right), 0.0)
         wrong = np.exp(log_wrong) * LabelModel.at(mean_wrong, self.noise, self.flip_rate).far
         right = np.exp(log_right) * LabelModel.at(mean_right, self.noise, self.flip_rate).far
-        return wrong / (wrong + right)
+        probability = wrong / (wrong + right)
+        return probability
 
 
 def _fit(
