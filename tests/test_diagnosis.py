@@ -115,3 +115,47 @@ def test_metric_knows_the_scale_of_the_data(learner):
     np.testing.assert_allclose(other.margin(Z * units), metric.truncate(2).margin(Z), rtol=1e-6, atol=1e-6)
     columns = cf.LinearMetricLearner(alpha=0.01, alpha_scale="columns").fit(Z, LABELS).metric_
     assert np.sum(columns.data_eigenvalues) == pytest.approx(np.mean(columns.squared_distance(Z)), rel=1e-9)
+
+
+def test_noise_is_not_chosen_under_a_penalty():
+    with pytest.raises(ValueError, match='noise="auto" compares likelihoods'):
+        cf.LinearMetricLearner("auto", alpha=0.1).fit(Z, LABELS)
+
+
+@pytest.mark.filterwarnings("ignore:.*told apart:closefar.IdentifiabilityWarning")
+def test_nothing_is_left_of_an_earlier_fit():
+    learner = cf.LinearMetricLearner("auto", rank="auto").fit(Z, LABELS)
+    assert learner.noise_comparison_
+    assert learner.rank_choice_
+    learner.set_params(noise="logistic", rank=None).fit(Z, LABELS)
+    assert not hasattr(learner, "noise_comparison_")
+    assert not hasattr(learner, "rank_choice_")
+
+
+def test_class_weights_count_in_the_truncation_path():
+    learner = cf.LinearMetricLearner(class_weight={-1: 5.0, 1: 1.0}).fit(Z, LABELS)
+    path = learner.truncation_path()
+    assert path[len(path) - 1].loss == pytest.approx(learner.certificate_.loss, abs=1e-9)
+    assert all(step.refit_loss >= learner.certificate_.loss - 1e-6 for step in path[1:])
+
+
+def test_a_diagnosis_is_given_in_every_case(learner, capsys):
+    assert "without its training pairs" in pickle.loads(pickle.dumps(learner)).diagnose().problems[-1]
+    chosen = cf.LinearMetricLearnerCV(alphas=[0.0, 0.01], cv=2).fit(Z, LABELS)
+    assert chosen.diagnose().facts == chosen.best_estimator_.diagnose().facts
+    assert len(chosen.truncation_path()) == chosen.metric_.rank + 1
+    assert cf.confidence(chosen, Z, LABELS).metric == chosen.metric_
+    capsys.readouterr()
+
+
+def test_many_combinations_are_counted():
+    problems = find_problems([f"x{i}" for i in range(9)], np.eye(9)[:, :7], np.tile([1.0, -1.0], 50), 2)
+    assert len(problems) == 4
+    assert problems[-1].startswith("4 more combinations of columns do not vary")
+
+
+def test_a_limited_rank_and_an_origin_change_the_number_of_unknowns():
+    signs = np.tile([1.0, -1.0], 20)
+    assert find_problems([], np.zeros((20, 0)), signs, 20, rank=1) == []
+    (problem,) = find_problems([], np.zeros((20, 0)), signs, 20, rank=1, has_origin=True)
+    assert problem.startswith("there are 40 pairs for 41 unknowns")

@@ -171,3 +171,26 @@ def test_bad_rates_are_named(rate):
     z, labels, _ = flipped_pairs(100)
     with pytest.raises(ValueError, match=r'flip_rate must be "estimate" or a number from 0 to below 0\.5; got'):
         cf.LinearMetricLearner(flip_rate=rate).fit(z, labels)
+
+
+@pytest.mark.parametrize("parameters", [{"rank": 1}, {"rank": 2}, {"alpha": 0.02}], ids=str)
+def test_the_result_is_stationary(parameters):
+    """One more step of expectation-maximisation gains nothing."""
+    z, labels, _ = flipped_pairs(1500, 5, noise="logistic", wrong_share=0.05, seed=6)
+    first = cf.LinearMetricLearner(flip_rate="estimate", tol=1e-8, **parameters).fit(z, labels)
+    rate = first.flip_rate_
+    right = first.metric_.noise.cdf(labels * first.decision_function(z))
+    flipped = rate * (1.0 - right) / (rate + (1.0 - 2.0 * rate) * right)
+    both, weights = np.vstack([z, z]), np.concatenate([1.0 - flipped, flipped])
+    step = cf.LinearMetricLearner(tol=1e-8, **parameters).fit(both, np.concatenate([labels, -labels]), weights)
+    right = step.metric_.noise.cdf(labels * step.decision_function(z))
+    rate = best_flip_rate(right, np.ones(len(right)))
+    after = -np.mean(np.log(rate + (1.0 - 2.0 * rate) * right))
+    penalty = {"alpha": 0.0, **parameters}["alpha"]
+    gain = (
+        first.certificate_.loss
+        - after
+        + penalty * np.mean(first.metric_.squared_distance(z) - step.metric_.squared_distance(z))
+    )
+    assert gain <= 1e-5
+    assert not first.certificate_.globally_optimal

@@ -39,7 +39,9 @@ class Certificate:
     Attributes
     ----------
     loss : float
-        The mean negative log-likelihood R(M, tau) of the labels.
+        The mean negative log-likelihood R(M, tau) of the labels.  (Where labels may be flipped,
+        `loss` accounts for that; `objective`, `lower_bound` and `gap` are of the convex problem
+        in which each label's probability of being flipped is held fixed.)
     gap : float
         A proven upper bound on the objective minus its minimum.  The objective is the
         loss, or the loss plus the trace penalty where alpha > 0.  (Where no strictly feasible

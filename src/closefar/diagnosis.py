@@ -9,13 +9,13 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from closefar.arrays import FloatArray
-from closefar.packed import packed_size
 
 __all__ = ["Diagnosis", "IdentifiabilityWarning", "find_problems"]
 
 # A column belongs to a combination if its share of it, in standard deviations, is at least this.
 _INVOLVED = 0.05
 _MOST_NAMED = 6
+_MOST_COMBINATIONS = 3
 
 
 class IdentifiabilityWarning(ConvergenceWarning):  # type: ignore[misc]
@@ -38,7 +38,14 @@ class Diagnosis:
 
 
 def find_problems(
-    names: Sequence[str], null_directions: FloatArray, signs: FloatArray, n_directions: int, penalised: bool
+    names: Sequence[str],
+    null_directions: FloatArray,
+    signs: FloatArray,
+    n_directions: int,
+    *,
+    rank: int | None = None,
+    has_origin: bool = False,
+    penalised: bool = False,
 ) -> list[str]:
     """Return a sentence, with advice, for each reason why the data do not settle the metric.
 
@@ -51,14 +58,21 @@ def find_problems(
     signs : array of +1 (far) and -1 (close)
     n_directions : int
         Directions that do vary.
-    penalised : bool
+    rank : int, optional
+        The largest rank of M.
+    has_origin, penalised : bool
+        Whether an origin is learned, and whether there is a penalty.
     """
     problems = [
         f"{_combination(names, direction)} in these pairs, so nothing is learned along it: M is zero there. "
         "Leave a column out, or add pairs in which it varies."
-        for direction in null_directions.T
+        for direction in null_directions.T[:_MOST_COMBINATIONS]
     ]
-    n, n_parameters = len(signs), packed_size(n_directions) + 1
+    more = null_directions.shape[1] - _MOST_COMBINATIONS
+    if more > 0:
+        problems.append(f"{more} more combinations of columns do not vary: {n_directions} directions are left.")
+    k = min(rank or n_directions, n_directions)
+    n, n_parameters = len(signs), n_directions * k - k * (k - 1) // 2 + 1 + n_directions * int(has_origin)
     n_rarer = int(min(np.sum(signs > 0), np.sum(signs < 0)))
     if n_rarer < n_directions:
         rarer = "far" if np.sum(signs > 0) == n_rarer else "close"
@@ -68,7 +82,7 @@ def find_problems(
         )
     if n < n_parameters and not penalised:
         problems.append(
-            f"there are {n} pairs for {n_parameters} unknowns (M of {n_directions} directions, and tau). "
+            f"there are {n} pairs for {n_parameters} unknowns (M of {n_directions} directions and rank {k}, and tau). "
             f"Set alpha > 0 (try 0.01), or label at least {4 * n_parameters} pairs."
         )
     return problems

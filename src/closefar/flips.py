@@ -34,6 +34,9 @@ _MOST_ROUNDS = 100
 # A round that gains less than this, of the mean log-likelihood, ends the climb.
 _LEAST_GAIN = 1e-7
 
+# Packed unknowns up to which a dense Hessian is formed.
+_MOST_DENSE = 600
+
 # L-BFGS steps between two estimates of q, where a dense Hessian is too large.
 _STEPS_PER_ROUND = 20
 
@@ -98,22 +101,44 @@ def solve_with_flips(risk: Risk, flip_rate: float | None, **options: Any) -> tup
         return plain, rate
     cone = Cone(risk.n_directions, options["has_constant"] and options["alpha"] == 0.0)
     flipped = FlippedRisk(risk.rows, risk.noise, rate)
-    state = _climb(
-        Problem(flipped, options["alpha"], cone), _free_corner(plain, cone), flip_rate is None, options["watch"]
-    )
-    forms = flipped.quadratic_forms_of(state.matrix)
-    right = risk.noise.cdf(risk.rows.signs * (forms - state.threshold))
-    rate = flipped.flip_rate
-    soft = SoftRisk(risk.rows, risk.noise, rate * (1.0 - right) / (rate + (1.0 - 2.0 * rate) * right))
-    soft.n_passes = risk.n_passes + flipped.n_passes
-    solution = solve(soft, **{**options, "start": (state.matrix, state.threshold)})
-    right = risk.noise.cdf(risk.rows.signs * solution.margin)
-    rate = best_flip_rate(right, risk.rows.weights) if flip_rate is None else flip_rate
-    loss = -float(np.sum(risk.rows.weights * np.log(rate + (1.0 - 2.0 * rate) * right)))
+    problem = Problem(flipped, options["alpha"], cone)
+    state, scale_is_settled, n_rounds = _climb(problem, _free_corner(plain, cone), flip_rate is None, options["watch"])
+    margin = risk.rows.signs * (flipped.quadratic_forms_of(state.matrix) - state.threshold)
+    risk.n_passes += flipped.n_passes
+    options["start"] = (state.matrix, state.threshold)
+    solution, rate, loss = _maximise_expectations(risk, margin, flipped.flip_rate, flip_rate is None, options)
     status = (
-        f"{solution.certificate.status} That is for labels flipped as this model says, a share of {rate:.3g} of them."
+        f"{solution.certificate.status} That is for flipped labels as this model says, a share of {rate:.3g} of them."
     )
-    return replace(solution, certificate=replace(solution.certificate, loss=loss, status=status)), rate
+    if not scale_is_settled:
+        status += (
+            " Nearly all others are right, so the scale of M and tau, and with it how sharply probabilities change at "
+            "the threshold, is not determined; M / tau is."
+        )
+    certificate = replace(solution.certificate, loss=loss, status=status, globally_optimal=False)
+    return replace(solution, certificate=certificate, n_iter=plain.n_iter + n_rounds + solution.n_iter), rate
+
+
+def _maximise_expectations(
+    risk: Risk, margin: Array, rate: float, estimate: bool, options: dict[str, Any]
+) -> tuple[Solution, float, float]:
+    """Take the last, certified step; several where the rank is limited, of which the climb knows nothing.
+
+    Returns the solution, q and the mean negative log-likelihood.
+    """
+    weights, loss, n_passes = risk.rows.weights, np.inf, risk.n_passes
+    for _ in range(1 if options["rank"] is None else _MOST_ROUNDS):
+        right = risk.noise.cdf(margin)
+        soft = SoftRisk(risk.rows, risk.noise, rate * (1.0 - right) / (rate + (1.0 - 2.0 * rate) * right))
+        soft.n_passes = n_passes
+        solution = solve(soft, **options)
+        n_passes, margin = soft.n_passes, risk.rows.signs * solution.margin
+        right = risk.noise.cdf(margin)
+        rate = best_flip_rate(right, weights) if estimate else rate
+        before, loss = loss, -float(np.sum(weights * np.log(rate + (1.0 - 2.0 * rate) * right)))
+        if before - loss < _LEAST_GAIN:
+            break
+    return solution, rate, loss
 
 
 def best_flip_rate(right: Array, weights: Array) -> float:
@@ -136,14 +161,21 @@ def best_flip_rate(right: Array, weights: Array) -> float:
     return 0.5 * (low + high)
 
 
-def _climb(problem: Problem, start: State, estimate: bool, watch: Watch) -> State:
-    """Take steps and estimates of q in turn, until they gain nothing or the scale is no longer determined."""
+def _climb(problem: Problem, start: State, estimate: bool, watch: Watch) -> tuple[State, bool, int]:
+    """Take steps and estimates of q in turn, until they gain nothing or the scale is no longer determined.
+
+    Returns the state, whether the scale is determined, and the number of rounds.  An interrupt
+    keeps the last state.
+    """
     risk: Any = problem.risk
     size = packed_size(problem.cone.size) + 1
-    take_round = _newton_rounds(problem) if size <= 600 else _factor_rounds(problem)
-    state, objective = start, np.inf
-    for number in range(_MOST_ROUNDS):
-        state = take_round(state)
+    take_round = _newton_rounds(problem) if size <= _MOST_DENSE else _factor_rounds(problem)
+    state, objective, number = start, np.inf, 0
+    for number in range(1, _MOST_ROUNDS + 1):
+        try:
+            state = take_round(state)
+        except KeyboardInterrupt:
+            break
         watch(number, state)
         forms = risk.quadratic_forms_of(state.matrix)
         right = risk.noise.cdf(risk.rows.signs * (forms - state.threshold))
@@ -151,11 +183,14 @@ def _climb(problem: Problem, start: State, estimate: bool, watch: Watch) -> Stat
             risk.flip_rate = best_flip_rate(right, risk.rows.weights)
         # Where all labels but the flipped ones are right, the scale grows without end.  It is settled by the rows
         # near the threshold; as soon as there are hardly more of them than parameters they are being overfitted.
+        # A penalty settles it in any case.
         undecided = 4.0 * len(risk.rows) * float(np.sum(risk.rows.weights * right * (1.0 - right)))
         before, objective = objective, problem.value(risk.pointwise(forms, state.threshold), state.matrix)
-        if risk.flip_rate == 0.0 or undecided < 2.0 * size or before - objective < _LEAST_GAIN:
+        if problem.alpha == 0.0 and undecided < 2.0 * size:
+            return state, False, number
+        if risk.flip_rate == 0.0 or before - objective < _LEAST_GAIN:
             break
-    return state
+    return state, True, number
 
 
 def _newton_rounds(problem: Problem) -> Callable[[State], State]:

@@ -99,6 +99,7 @@ def confidence(
     >>> bool(sure.threshold.low < learner.metric_.threshold < sure.threshold.high)
     True
     """
+    learner = getattr(learner, "best_estimator_", learner)
     _check_arguments(learner, level, method, n_bootstrap)
     optimum, dependence = _read(learner, pairs, labels, sample_weight, groups)
     largest_rank = min(learner.rank_ or optimum.size, optimum.size)
@@ -121,6 +122,10 @@ def confidence(
             flaws = [*flaws, f"Only {len(draws)} of the {n_bootstrap} resampled fits have a finite optimum."]
         valid = not flaws
         statement = _bootstrap_statement(n_bootstrap, boundary)
+        if dependence.by_points:
+            statement += (
+                " With points resampled they are too wide, by a factor of about two where few pairs share a point."
+            )
     if flaws and used != "none":
         statement = " ".join(["Not valid.", *flaws, f"The standard errors are the {used}'s."])
     if optimum.size < len(metric.factor):

@@ -175,6 +175,8 @@ class LinearMetricLearner(
         sample_weight : array of n numbers >= 0, optional
             A weight of 2 counts as the pair given twice.
         """
+        for name in ("rank_choice_", "noise_comparison_"):  # of an earlier fit
+            self.__dict__.pop(name, None)
         candidates = list(NOISES.values()) if _is(self.noise, "auto") else [get_noise(self.noise)]
         differences = check_pairs(self, X, fitting=True)
         self._check_parameters(differences)
@@ -184,7 +186,9 @@ class LinearMetricLearner(
             kept = weights > 0
             differences, signs, weights = Differences(differences.data[kept]), signs[kept], weights[kept]
         if _is(self.rank, "auto"):
-            self.rank_choice_ = choose_rank(clone(self).set_params(rank=None), X, y, sample_weight)
+            self.rank_choice_ = choose_rank(
+                clone(self).set_params(rank=None, far_label=classes[1]), X, y, sample_weight
+            )
             self.rank_ = self.rank_choice_.rank
         else:
             self.rank_ = self.rank
@@ -220,7 +224,13 @@ class LinearMetricLearner(
         self.fit_statistics_ = FitStatistics.of(noise, solution.margin, signs, weights, flip_rate)
         self._training = (X, y, sample_weight)
         self._problems = find_problems(
-            self._names(), coordinates.null_directions, signs, coordinates.transform.shape[1], self.alpha > 0
+            self._names(),
+            coordinates.null_directions,
+            signs,
+            coordinates.transform.shape[1],
+            rank=self.rank_,
+            has_origin=self.fit_origin,
+            penalised=self.alpha > 0,
         )
         self._warn()
         return self
@@ -288,13 +298,16 @@ class LinearMetricLearner(
         Parameters
         ----------
         X, y, sample_weight
-            Pairs, labels and weights as for `fit`; by default those of the fit.
+            Pairs, labels and weights as for `fit`; by default those of the fit, which were not
+            copied and must be as they were.
         scale : {"data", "units"}, optional
             As for `Metric.truncate`.
         held_out : tuple (pairs, labels), optional
             Labels that the fit has not seen, to say what is lost on those.
         """
         pairs, labels, weights = self._given_or_training(X, y, sample_weight)
+        rows = check_pairs(self, pairs, fitting=False)
+        weights = check_weights(weights, self.class_weight, np.asarray(labels).reshape(-1), rows)
         others = None if held_out is None else self._signed(*held_out)
         return truncation_path(
             self.metric_, *self._signed(pairs, labels), weights, scale=scale, held_out=others, learner=self
@@ -313,9 +326,7 @@ class LinearMetricLearner(
         statistics, status = self.fit_statistics_, self.certificate_.status
         problems = [] if self.certificate_.converged and not status.startswith("separable") else [status]
         problems += self._problems
-        if self.certificate_.converged and self.alpha == 0 and self.class_weight is None and not self.fit_origin:
-            check = self.check_noise_model()
-            problems += [check.advice] if check.p_value < 0.05 else []
+        problems += self._noise_problems()
         facts = (
             f"{statistics.n_pairs} pairs of {self.n_features_in_} columns, {statistics.share_far:.1%} labelled far.",
             f"The metric has rank {self.metric_.rank} and gets {statistics.accuracy:.1%} of the labels right, where "
@@ -325,6 +336,15 @@ class LinearMetricLearner(
         diagnosis = Diagnosis(facts, tuple(problems))
         print(diagnosis)
         return diagnosis
+
+    def _noise_problems(self) -> list[str]:
+        if not hasattr(self, "_training"):
+            return ["This copy is without its training pairs: check its noise with check_noise_model(pairs, labels)."]
+        try:
+            check = self.check_noise_model()
+        except ValueError as error:
+            return [str(error)]
+        return [check.advice] if check.p_value < 0.05 else []
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the training pairs out of a pickle: they may be large, and secret."""
@@ -389,6 +409,11 @@ class LinearMetricLearner(
         rate = self.flip_rate
         if not _is(rate, "estimate") and not (isinstance(rate, numbers.Real) and 0 <= float(rate) < 0.5):
             raise ValueError(f'flip_rate must be "estimate" or a number from 0 to below 0.5; got {rate!r}.')
+        if _is(self.noise, "auto") and self.alpha > 0:
+            raise ValueError(
+                'noise="auto" compares likelihoods, which a penalty shrinks by different amounts; got '
+                f"alpha={self.alpha!r}. Choose the noise with alpha=0, or with LinearMetricLearnerCV(noises=...)."
+            )
         if not isinstance(self.alpha_scale, str) or self.alpha_scale not in ("data", "columns"):
             raise ValueError(f'alpha_scale must be "data" or "columns"; got {self.alpha_scale!r}.')
         if self.solver not in ("auto", *SOLVERS):

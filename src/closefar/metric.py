@@ -55,7 +55,8 @@ class Metric:
         longest first: B' S B is diagonal, S the second moment of the training differences.
     data_eigenvalues : array of shape (k,), optional
         That diagonal: the eigenvalues of M in the data's scale, which no change of units
-        changes.  Each is the mean of z'Mz along its direction, and their sum the mean of z'Mz.
+        changes.  Each is the mean of z'Mz along its direction, and their sum the mean of z'Mz
+        (where the fit counted enormous rows less, so do these means).
 
     Examples
     --------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,6 +129,7 @@ def check_noise_model(
     >>> check_noise_model(learner, pairs, labels).p_value < 0.001
     True
     """
+    learner = cast("LinearMetricLearner", getattr(learner, "best_estimator_", learner))
     _check_checkable(learner)
     differences = check_pairs(learner, X, fitting=False)
     classes, signs = check_labels(y, learner.classes_[1], len(differences))

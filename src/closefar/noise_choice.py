@@ -45,7 +45,7 @@ def choose_noise(row_losses: Mapping[str, FloatArray], weights: FloatArray) -> N
     row_losses : mapping from names to arrays of shape (n,)
         -log P(label) of each pair under each fitted model, for the same pairs.
     weights : array of shape (n,)
-        The weights of the fit.
+        The weights of the fit; for `z` they count as importance, not as repeated pairs.
 
     Examples
     --------

@@ -16,7 +16,7 @@ import math
 import numbers
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -145,6 +145,7 @@ def plan_sample_size(
     True
     """
     _check_request(target_error, measure, delta)
+    learner = cast(LinearMetricLearner, getattr(learner, "best_estimator_", learner))
     _check_learner(learner, measure)
     metric = learner.metric_
     differences, risk, coordinates, point = _read_pilot(learner, pairs, labels)
@@ -185,7 +186,7 @@ def _read_pilot(
     learner: LinearMetricLearner, pairs: Any, labels: Any
 ) -> tuple[Differences, Risk, Coordinates, Pointwise]:
     differences = check_pairs(learner, pairs, fitting=False)
-    classes, signs = check_labels(labels, learner.far_label, len(differences))
+    classes, signs = check_labels(labels, learner.classes_[1], len(differences))
     weights = check_weights(None, learner.class_weight, np.asarray(labels).reshape(-1), differences)
     rows, coordinates = unit_free_rows(differences, signs, weights, with_constant=False)
     risk = Risk(rows, learner.metric_.noise)
@@ -287,6 +288,8 @@ def _check_learner(learner: LinearMetricLearner, measure: str) -> None:
             f"the pilot must be fitted with alpha = 0, as a penalty adds an error that no sample size removes; got "
             f"alpha = {learner.alpha!r}. Fit with alpha=0, with more pairs if the labels are separable."
         )
+    if learner.flip_rate_ > 0:
+        raise ValueError(f"the pilot must be fitted with flip_rate=0; got a flip rate of {learner.flip_rate_:.3g}.")
     if learner.fit_origin:
         raise ValueError("the pilot must be of pairs; got fit_origin=True. Fit differences without it.")
     if not learner.certificate_.converged:

@@ -17,10 +17,12 @@ from sklearn.model_selection import ParameterGrid, check_cv
 from sklearn.utils.validation import check_is_fitted
 
 from closefar.arrays import FloatArray
+from closefar.diagnosis import Diagnosis
 from closefar.folds import PairGroupKFold, Split
 from closefar.learner import LinearMetricLearner
 from closefar.noise import Noise
 from closefar.pairs import check_labels, check_pairs, check_weights
+from closefar.truncation import TruncationPath
 
 __all__ = ["LinearMetricLearnerCV"]
 
@@ -141,7 +143,9 @@ class LinearMetricLearnerCV(LinearMetricLearner):
         last = LinearMetricLearner(**{name: value for name, value in self.get_params().items() if name in names})
         trial = clone(last).set_params(far_label=None, verbose=0)
         if isinstance(self.class_weight, dict):
-            trial.class_weight = {far: self.class_weight.get(label, 1.0) for far, label in enumerate(classes.tolist())}
+            trial.class_weight = {
+                code: self.class_weight.get(label, 1.0) for code, label in enumerate(classes.tolist())
+            }
         scorer = _NEG_LOG_LOSS if self.scoring == "neg_log_loss" else check_scoring(trial, self.scoring)
         candidates = self._candidates(float(used.sum() ** 2 / np.sum(used**2)))
         scores = Parallel(n_jobs=self.n_jobs)(
@@ -161,6 +165,16 @@ class LinearMetricLearnerCV(LinearMetricLearner):
         """Return a table of what was learned, how well, and how surely."""
         check_is_fitted(self)
         return self.best_estimator_.summary()
+
+    def truncation_path(self, *args: Any, **kwargs: Any) -> TruncationPath:
+        """As `LinearMetricLearner.truncation_path`, for what was chosen."""
+        check_is_fitted(self)
+        return self.best_estimator_.truncation_path(*args, **kwargs)
+
+    def diagnose(self) -> Diagnosis:
+        """As `LinearMetricLearner.diagnose`, for what was chosen."""
+        check_is_fitted(self)
+        return self.best_estimator_.diagnose()
 
     def _candidates(self, n: float) -> list[dict[str, Any]]:
         if self.rule not in ("best", "one_se"):

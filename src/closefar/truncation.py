@@ -135,7 +135,7 @@ def truncation_path(
         As for `Metric.truncate`.  "data" for a metric that does not know the data's scale is
         that of `differences`.
     held_out : tuple (differences, signs) or (differences, signs, weights), optional
-        LabelledRows that the metric was not learned from.
+        Pairs that the metric was not learned from.
     learner : LinearMetricLearner, optional
         The one that learned the metric.  Where given, a copy of it is also fitted within the
         directions that are kept: the truncated metric keeps the scale and the threshold of
