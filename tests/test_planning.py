@@ -211,3 +211,10 @@ def test_fits_that_have_no_asymptotics_are_refused(pilot):
         separable = cf.LinearMetricLearner().fit(pairs[:12], labels[:12])
     with pytest.raises(ValueError, match="must have converged; got 'separable"):
         plan_sample_size(separable, pairs[:12], labels[:12], target_error=0.01)
+
+
+def test_the_pilot_is_the_training_pairs_by_default():
+    pilot = cf.datasets.make_pairs(1500, 3, wrong_share=0.1, random_state=5)
+    learner = cf.LinearMetricLearner().fit(pilot.pairs, pilot.labels)
+    given = cf.plan_sample_size(learner, pilot.pairs, pilot.labels, target_error=0.01)
+    assert cf.plan_sample_size(learner, target_error=0.01) == given

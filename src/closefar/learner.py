@@ -305,7 +305,7 @@ class LinearMetricLearner(
         held_out : tuple (pairs, labels), optional
             Labels that the fit has not seen, to say what is lost on those.
         """
-        pairs, labels, weights = self._given_or_training(X, y, sample_weight)
+        pairs, labels, weights = self.given_or_training(X, y, sample_weight)
         rows = check_pairs(self, pairs, fitting=False)
         weights = check_weights(weights, self.class_weight, np.asarray(labels).reshape(-1), rows)
         others = None if held_out is None else self._signed(*held_out)
@@ -318,7 +318,7 @@ class LinearMetricLearner(
 
         Of the pairs of the fit by default; see `closefar.noise_check.check_noise_model`.
         """
-        return check_noise_model(self, *self._given_or_training(X, y, sample_weight))
+        return check_noise_model(self, *self.given_or_training(X, y, sample_weight))
 
     def diagnose(self) -> Diagnosis:
         """Print what the fit and its data leave open, with advice, and return it."""
@@ -350,7 +350,8 @@ class LinearMetricLearner(
         """Leave the training pairs out of a pickle: they may be large, and secret."""
         return {name: value for name, value in super().__getstate__().items() if name != "_training"}
 
-    def _given_or_training(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+    def given_or_training(self, X: Any = None, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+        """Return what is given, or else the pairs, labels and weights of the fit."""
         check_is_fitted(self)
         if X is not None:
             return X, y, sample_weight

@@ -107,8 +107,8 @@ class SampleSizePlan:
 
 def plan_sample_size(
     learner: LinearMetricLearner,
-    pairs: Any,
-    labels: Any,
+    pairs: Any = None,
+    labels: Any = None,
     *,
     target_error: float,
     measure: str = "loss",
@@ -121,8 +121,8 @@ def plan_sample_size(
     ----------
     learner : LinearMetricLearner
         Fitted to the pilot with alpha = 0, without `fit_origin` and without sample weights.
-    pairs, labels : arrays
-        The pilot: what `learner` was fitted to.
+    pairs, labels : arrays, optional
+        The pilot: what `learner` was fitted to, as it still knows unless it was copied or loaded.
     target_error : float
         The error to reach.
     measure : {"loss", "spectral"}, default="loss"
@@ -140,13 +140,14 @@ def plan_sample_size(
     >>> from closefar.planning import plan_sample_size
     >>> pilot = cf.datasets.make_pairs(1000, 3, wrong_share=0.1, random_state=0)
     >>> learner = cf.LinearMetricLearner().fit(pilot.pairs, pilot.labels)
-    >>> plan = plan_sample_size(learner, pilot.pairs, pilot.labels, target_error=0.002)
+    >>> plan = plan_sample_size(learner, target_error=0.002)
     >>> plan.pilot_n < plan.n_pairs < plan.n_pairs_likely < plan.worst_case
     True
     """
     _check_request(target_error, measure, delta)
     learner = cast(LinearMetricLearner, getattr(learner, "best_estimator_", learner))
     _check_learner(learner, measure)
+    pairs, labels, _ = learner.given_or_training(pairs, labels)
     metric = learner.metric_
     differences, risk, coordinates, point = _read_pilot(learner, pairs, labels)
     factor = _unit_free_factor(risk, differences, metric.factor)

@@ -55,7 +55,7 @@ def summarize(metric: Metric, certificate: Certificate, statistics: FitStatistic
         ("Features (d)", f"{len(metric.factor)}", "Loss", f"{certificate.loss:.6f}"),
         ("Pairs (N)", f"{statistics.n_pairs}", "Null loss", f"{statistics.null_loss:.6f}"),
         ("Share far", f"{statistics.share_far:.4f}", "Pseudo-R2", f"{pseudo_r2:.4f}"),
-        ("Noise", metric.noise.name, "Proven gap", f"{certificate.gap:.1e}"),
+        ("Noise", _noise(metric), "Proven gap", f"{certificate.gap:.1e}"),
         ("Penalty alpha", alpha, "Threshold (tau)", f"{metric.threshold:.6g}"),
         ("Rank of M", f"{metric.rank}", "Training accuracy", f"{statistics.accuracy:.4f}"),
         ("Wrong labels", f"{statistics.wrong_share:.4f}", "Passes over data", f"{certificate.n_passes:.1f}"),
@@ -66,6 +66,10 @@ def summarize(metric: Metric, certificate: Certificate, statistics: FitStatistic
     lines += ["-" * _WIDTH, *textwrap.wrap(certificate.status, _WIDTH), "-" * _WIDTH]
     lines += [*_spectrum(metric), "-" * _WIDTH, *_loadings(metric), "=" * _WIDTH]
     return "\n".join(lines)
+
+
+def _noise(metric: Metric) -> str:
+    return f"{metric.noise.name}, {metric.flip_rate:.3f} flips" if metric.flip_rate > 0 else metric.noise.name
 
 
 def _spectrum(metric: Metric) -> list[str]:
