@@ -440,3 +440,16 @@ def test_public_names():
     # What is public by its home is public here.
     own = {name for name, value in vars(cf).items() if getattr(value, "__module__", "").startswith("closefar.")}
     assert own <= set(cf.__all__)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.01])
+def test_a_warm_start_ends_where_a_cold_one_does(alpha):
+    cold = cf.LinearMetricLearner(alpha=alpha, tol=1e-9).fit(X * 1e3, LABELS)
+    warm = cf.LinearMetricLearner(alpha=0.05, warm_start=True, tol=1e-9).fit(X * 1e3, LABELS)
+    warm.set_params(alpha=alpha).fit(X * 1e3, LABELS)
+    assert warm.certificate_.objective == pytest.approx(cold.certificate_.objective, abs=1e-9)
+    same_probabilities(warm, cold, on=X * 1e3, atol=1e-4)
+    again = warm.fit(X * 1e3, LABELS)
+    assert again.certificate_.gap <= 1e-9
+    assert again.n_iter_ <= cold.n_iter_
+    warm.fit(X[:, :2], LABELS)  # other columns: the last metric is of no use

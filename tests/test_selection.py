@@ -164,7 +164,7 @@ def test_scikit_learn_checks(estimator, check):
 
 def test_parameters_of_the_learner_are_passed_on():
     own = {"alphas", "noises", "ranks", "cv", "scoring", "rule", "n_jobs"}
-    chosen = {"alpha", "noise", "rank"}
+    chosen = {"alpha", "noise", "rank", "warm_start"}
     plain = cf.LinearMetricLearner().get_params()
     ours = LinearMetricLearnerCV().get_params()
     assert set(ours) - own == set(plain) - chosen
@@ -178,10 +178,14 @@ def test_chooses_as_a_grid_search_does(scoring):
     search = GridSearchCV(cf.LinearMetricLearner(), grid, scoring=scoring, cv=3).fit(X, LABELS)
     learner = LinearMetricLearnerCV(alphas, noises, ranks, scoring=scoring, cv=3).fit(X, LABELS)
     assert {"alpha": learner.alpha_, "noise": learner.noise_, "rank": learner.rank_} == search.best_params_
-    assert learner.best_score_ == search.best_score_
     assert learner.metric_ == search.best_estimator_.metric_
+    # Fits along the path start from one another, and agree with fits from nothing within their tolerance.
+    assert learner.best_score_ == pytest.approx(search.best_score_, abs=1e-6)
     for name, values in learner.cv_results_.items():
-        assert list(values) == list(search.cv_results_[name])
+        if name.endswith("_score") and not name.startswith("rank"):
+            np.testing.assert_allclose(values, search.cv_results_[name], atol=1e-6)
+        else:
+            assert list(values) == list(search.cv_results_[name])
     assert len(pd.DataFrame(learner.cv_results_)) == 8
 
 
@@ -254,7 +258,7 @@ def test_weights_count_in_scores():
     train, test = splits[0]
     plain = cf.LinearMetricLearner(alpha=ALPHAS[0]).fit(X[train], LABELS[train], sample_weight=weights[train])
     loss = log_loss(LABELS[test], plain.predict_proba(X[test]), sample_weight=weights[test])
-    assert learner.cv_results_["split0_test_score"][0] == pytest.approx(-loss, abs=1e-12)
+    assert learner.cv_results_["split0_test_score"][0] == pytest.approx(-loss, abs=1e-6)
 
 
 def test_pairs_frames_jobs_and_single_test_pairs():

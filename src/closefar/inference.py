@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from closefar import packed
 from closefar.arrays import FloatArray
 from closefar.intervals import Confidence, Interval, Spread
+from closefar.metric import Metric
 from closefar.pairs import Differences, check_labels, check_pairs, check_weights
 from closefar.sandwich import Dependence, Optimum, Sandwich, sandwich
 
@@ -260,11 +261,14 @@ def _bootstrap(
     points = np.ascontiguousarray(rows.read(slice(0, len(rows))).T)
     # What the learner chose is kept; class weights are in the rows' weights already, and labels are signs.
     chosen = {"noise": learner.metric_.noise, "rank": min(learner.rank_ or optimum.size, optimum.size)}
-    learner = clone(learner).set_params(**chosen, flip_rate=0.0, class_weight=None, far_label=None, verbose=0)
+    learner = clone(learner).set_params(
+        **chosen, flip_rate=0.0, class_weight=None, far_label=None, verbose=0, warm_start=True
+    )
+    start = Metric.from_factor(optimum.factor, optimum.threshold)
     scale = rows.weights / optimum.repeats
     seeds = np.random.SeedSequence(check_random_state(random_state).randint(2**31)).spawn(n_bootstrap)
     draws = Parallel(n_jobs=n_jobs)(
-        delayed(_refit)(learner, points, rows.signs, scale, optimum.repeats, dependence, seed) for seed in seeds
+        delayed(_refit)(learner, points, rows.signs, scale, optimum.repeats, dependence, seed, start) for seed in seeds
     )
     finite = [draw for draw in draws if draw is not None]
     return np.array(finite).reshape(len(finite), len(optimum.parameters))
@@ -278,6 +282,7 @@ def _refit(
     repeats: FloatArray,
     dependence: Dependence,
     seed: np.random.SeedSequence,
+    start: Metric,
 ) -> FloatArray | None:
     weights = scale * dependence.draw(repeats, np.random.default_rng(seed))
     drawn = weights > 0
@@ -285,7 +290,9 @@ def _refit(
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what a refit would warn of is counted
-        fitted = clone(learner).fit(points[drawn], signs[drawn], sample_weight=weights[drawn])
+        fitted = clone(learner)
+        fitted.metric_ = start
+        fitted.fit(points[drawn], signs[drawn], sample_weight=weights[drawn])
     if not fitted.certificate_.converged or fitted.certificate_.status.startswith("separable"):
         return None
     return np.append(packed.pack(fitted.metric_.matrix), fitted.metric_.threshold)

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from closefar.arrays import FloatArray
 from closefar.certificate import Certificate
+from closefar.coordinates import Coordinates
 from closefar.diagnosis import Diagnosis, IdentifiabilityWarning, find_problems
 from closefar.flips import solve_with_flips
 from closefar.metric import Metric
@@ -83,6 +84,9 @@ class LinearMetricLearner(
     far_label : label, optional
         The label that means far.  By default the one that sorts last: 1 of {0, 1} and of
         {-1, 1}, True, "far".
+    warm_start : bool, default=False
+        Start from the metric of the last fit, where there is one and no origin is learned: faster
+        along a path of `alpha`, or where labels are added.
     random_state : int, RandomState or None, default=None
         Chooses the rows of the first steps; None always chooses the same.  The result does
         not depend on it beyond `tol`.
@@ -134,6 +138,7 @@ class LinearMetricLearner(
         max_iter: int = 1000,
         class_weight: Any = None,
         far_label: Any = None,
+        warm_start: bool = False,
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -148,6 +153,7 @@ class LinearMetricLearner(
         self.max_iter = max_iter
         self.class_weight = class_weight
         self.far_label = far_label
+        self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
 
@@ -196,7 +202,8 @@ class LinearMetricLearner(
         rows, coordinates = unit_free_rows(
             differences, signs, weights, with_constant=self.fit_origin, mix_columns=mixed
         )
-        fits = {noise.name: self._solve(Risk(rows, noise)) for noise in candidates}
+        start = self._start(coordinates)
+        fits = {noise.name: self._solve(Risk(rows, noise), start) for noise in candidates}
         noise = candidates[0]
         if len(candidates) > 1:
             noise = self._choose_noise({name: _row_losses(NOISES[name], signs, *fits[name]) for name in fits}, weights)
@@ -373,7 +380,15 @@ class LinearMetricLearner(
             warnings.warn(choice.warning, IdentifiabilityWarning, stacklevel=3)
         return NOISES[choice.name]
 
-    def _solve(self, risk: Risk) -> tuple[Solution, float]:
+    def _start(self, coordinates: Coordinates) -> tuple[FloatArray, float] | None:
+        """The metric of the last fit in these coordinates, where it is wanted and of use."""
+        last: Metric | None = getattr(self, "metric_", None)
+        if not self.warm_start or last is None or self.fit_origin or len(last.factor) != self.n_features_in_:
+            return None
+        factor = coordinates.from_units(last.factor)
+        return factor @ factor.T, max(last.threshold, 0.0)
+
+    def _solve(self, risk: Risk, start: tuple[FloatArray, float] | None) -> tuple[Solution, float]:
         """Return the solution and the flip rate."""
         with Progress(self.verbose, risk) as progress:
             options: dict[str, Any] = {
@@ -385,6 +400,7 @@ class LinearMetricLearner(
                 "max_iter": int(self.max_iter),
                 "rng": np.random.default_rng(check_random_state(self.random_state or 0).randint(2**31)),
                 "watch": progress,
+                "start": start,
             }
             if not _is(self.flip_rate, "estimate") and self.flip_rate == 0:
                 return solve(risk, **options), 0.0

@@ -224,16 +224,18 @@ def _score_split(
 ) -> list[float]:
     train, test = ((pairs[side], far[side]) for side in split)
     train_weight, test_weight = ({} if weights is None else {"sample_weight": weights[side]} for side in split)
-    scores = []
+    scores = [math.nan] * len(candidates)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a candidate is judged by its score; the last fit warns
-        for candidate in candidates:
-            fitted = clone(learner).set_params(**candidate).fit(*train, **train_weight)
+        fitted = clone(learner).set_params(warm_start=True)
+        # From the largest penalty on, each fit starts from the one before.
+        for number in sorted(range(len(candidates)), key=lambda each: -candidates[each]["alpha"]):
+            fitted.set_params(**candidates[number]).fit(*train, **train_weight)
             if fitted.certificate_.status.startswith("interrupted"):
                 raise KeyboardInterrupt
-            scores.append(float(scorer(fitted, *test, **test_weight)))
-            if not math.isfinite(scores[-1]):
-                raise ValueError(f"scoring must give finite numbers; got {scores[-1]} for {candidate}.")
+            scores[number] = float(scorer(fitted, *test, **test_weight))
+            if not math.isfinite(scores[number]):
+                raise ValueError(f"scoring must give finite numbers; got {scores[number]} for {candidates[number]}.")
     return scores
 
 
