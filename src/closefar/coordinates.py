@@ -57,13 +57,6 @@ class Coordinates:
         mapped[:-1] += self.offset[:, None]
         return mapped
 
-    def from_units(self, factor: FloatArray) -> FloatArray:
-        """Map a factor in the user's units to these coordinates, along the directions that vary."""
-        size = np.abs(self.transform).max(axis=1, initial=0.0, keepdims=True)
-        size[size == 0] = 1.0
-        mapped: FloatArray = np.linalg.lstsq(self.transform / size, factor / size, rcond=None)[0]
-        return mapped
-
     def to_units(self, factor: FloatArray) -> FloatArray:
         """Map a factor back to the user's units; with a learned origin, for (z, 1)."""
         if self.offset is None:

@@ -9,6 +9,9 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from closefar.arrays import FloatArray
+from closefar.certificate import Certificate
+from closefar.metric import Metric
+from closefar.summary import FitStatistics
 
 __all__ = ["Diagnosis", "IdentifiabilityWarning", "find_problems"]
 
@@ -28,6 +31,21 @@ class Diagnosis:
 
     facts: tuple[str, ...]
     problems: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, metric: Metric, certificate: Certificate, statistics: FitStatistics, problems: Sequence[str]
+    ) -> Diagnosis:
+        """Put together what a fit found, and what its certificate says where that is not good."""
+        status, likelier = certificate.status, max(statistics.share_far, 1.0 - statistics.share_far)
+        is_good = certificate.converged and not status.startswith("separable")
+        facts = (
+            f"{statistics.n_pairs} pairs of {len(metric.factor)} columns, {statistics.share_far:.1%} labelled far.",
+            f"The metric has rank {metric.rank} and gets {statistics.accuracy:.1%} of the labels right, where always "
+            f"the likelier one gets {likelier:.1%}.",
+            f"By its own estimate {statistics.wrong_share:.1%} of the labels are wrong.",
+        )
+        return cls(facts, tuple(problems if is_good else [status, *problems]))
 
     def __str__(self) -> str:
         found = [f"* {problem}" for problem in self.problems] or ["Nothing speaks against this fit."]

@@ -16,7 +16,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from closefar.arrays import Array, FloatArray
-from closefar.noise import Noise
+from closefar.noise import Noise, label_losses, with_flips
 from closefar.objective import Pointwise, Risk
 from closefar.packed import packed_size
 from closefar.pairs import Rows
@@ -52,12 +52,11 @@ class FlippedRisk(Risk):
         signs, weights = self.rows.signs[where], self.rows.weights[where]
         margin = signs * (forms - threshold)
         loss, slope = self.noise.derivatives(margin, 1)
-        share = 1.0 - 2.0 * self.flip_rate
         right = np.exp(-loss)
-        probability = self.flip_rate + share * right
-        density = -share * slope * right
+        probability = with_flips(right, self.flip_rate)
+        density = -(1.0 - 2.0 * self.flip_rate) * slope * right
         pull = -weights * signs * density / probability
-        wrong = self.flip_rate + share * np.exp(-self.noise.neg_log_cdf(-margin)) if order == 2 else None
+        wrong = with_flips(np.exp(-self.noise.neg_log_cdf(-margin)), self.flip_rate) if order == 2 else None
         return Pointwise(
             loss=-float(np.sum(weights * np.log(probability))),
             threshold_slope=-float(np.sum(pull)),
@@ -129,13 +128,13 @@ def _maximise_expectations(
     weights, loss, n_passes = risk.rows.weights, np.inf, risk.n_passes
     for _ in range(1 if options["rank"] is None else _MOST_ROUNDS):
         right = risk.noise.cdf(margin)
-        soft = SoftRisk(risk.rows, risk.noise, rate * (1.0 - right) / (rate + (1.0 - 2.0 * rate) * right))
+        soft = SoftRisk(risk.rows, risk.noise, rate * (1.0 - right) / with_flips(right, rate))
         soft.n_passes = n_passes
         solution = solve(soft, **options)
         n_passes, margin = soft.n_passes, risk.rows.signs * solution.margin
         right = risk.noise.cdf(margin)
         rate = best_flip_rate(right, weights) if estimate else rate
-        before, loss = loss, -float(np.sum(weights * np.log(rate + (1.0 - 2.0 * rate) * right)))
+        before, loss = loss, float(np.sum(weights * label_losses(risk.noise, margin, rate)))
         if before - loss < _LEAST_GAIN:
             break
     return solution, rate, loss
@@ -146,7 +145,7 @@ def best_flip_rate(right: Array, weights: Array) -> float:
     xp = array_namespace(right)
 
     def slope(rate: float) -> float:
-        return float(xp.sum(weights * (1.0 - 2.0 * right) / (rate + (1.0 - 2.0 * rate) * right)))
+        return float(xp.sum(weights * (1.0 - 2.0 * right) / with_flips(right, rate)))
 
     floor = 1e-300  # a margin that is hopelessly wrong has Phi = 0
     right = xp.where(right > floor, right, floor)

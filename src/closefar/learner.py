@@ -17,16 +17,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from closefar.arrays import FloatArray
 from closefar.certificate import Certificate
-from closefar.coordinates import Coordinates
 from closefar.diagnosis import Diagnosis, IdentifiabilityWarning, find_problems
 from closefar.flips import solve_with_flips
 from closefar.metric import Metric
-from closefar.noise import NOISES, Noise, get_noise
+from closefar.noise import NOISES, Noise, get_noise, label_losses, with_flips
 from closefar.noise_check import NoiseCheck, check_noise_model
 from closefar.noise_choice import choose_noise
 from closefar.objective import Risk
 from closefar.origin import find_origin
-from closefar.pairs import Differences, check_labels, check_pairs, check_weights, unit_free_rows
+from closefar.pairs import Differences, Rows, check_labels, check_pairs, check_weights, unit_free_rows
 from closefar.progress import Progress
 from closefar.rank_choice import RankChoice, choose_rank
 from closefar.solvers import SOLVERS, Solution, solve
@@ -184,30 +183,23 @@ class LinearMetricLearner(
         for name in ("rank_choice_", "noise_comparison_"):  # of an earlier fit
             self.__dict__.pop(name, None)
         candidates = list(NOISES.values()) if _is(self.noise, "auto") else [get_noise(self.noise)]
-        differences = check_pairs(self, X, fitting=True)
-        self._check_parameters(differences)
-        classes, signs = check_labels(y, self.far_label, len(differences))
-        weights = check_weights(sample_weight, self.class_weight, np.asarray(y).reshape(-1), differences)
-        if not np.all(weights > 0):
-            kept = weights > 0
-            differences, signs, weights = Differences(differences.data[kept]), signs[kept], weights[kept]
+        differences, signs, weights = self._read(X, y, sample_weight)
+        self.rank_ = self.rank
         if _is(self.rank, "auto"):
-            self.rank_choice_ = choose_rank(
-                clone(self).set_params(rank=None, far_label=classes[1]), X, y, sample_weight
-            )
+            free = clone(self).set_params(rank=None, far_label=self.classes_[1])
+            self.rank_choice_ = choose_rank(free, X, y, sample_weight)
             self.rank_ = self.rank_choice_.rank
-        else:
-            self.rank_ = self.rank
         mixed = self.alpha == 0 or self.alpha_scale == "data"
         rows, coordinates = unit_free_rows(
             differences, signs, weights, with_constant=self.fit_origin, mix_columns=mixed
         )
-        start = self._start(coordinates)
+        start = self._start(differences, rows)
         fits = {noise.name: self._solve(Risk(rows, noise), start) for noise in candidates}
         noise = candidates[0]
         if len(candidates) > 1:
-            noise = self._choose_noise({name: _row_losses(NOISES[name], signs, *fits[name]) for name in fits}, weights)
-        solution, flip_rate = fits[noise.name]
+            losses = {name: label_losses(NOISES[name], signs * fit.margin, rate) for name, (fit, rate) in fits.items()}
+            noise = self._choose_noise(losses, weights)
+        solution, self.flip_rate_ = fits[noise.name]
         core, threshold, origin = solution.factor, solution.threshold, None
         if self.fit_origin:
             origin, slack = find_origin(differences, weights, coordinates.to_units(core))
@@ -220,15 +212,13 @@ class LinearMetricLearner(
             second_moment=None if mixed else rows.second_moment()[: len(core), : len(core)],
             feature_names=getattr(self, "feature_names_in_", None),
             origin=origin,
-            flip_rate=flip_rate,
+            flip_rate=self.flip_rate_,
         )
         self.certificate_ = solution.certificate
-        self.classes_ = classes
         self.components_ = np.array(self.metric_.factor.T)
         self.n_iter_ = max(solution.n_iter, 1)
         self._n_features_out = len(self.components_)
-        self.flip_rate_ = flip_rate
-        self.fit_statistics_ = FitStatistics.of(noise, solution.margin, signs, weights, flip_rate)
+        self.fit_statistics_ = FitStatistics.of(noise, solution.margin, signs, weights, self.flip_rate_)
         self._training = (X, y, sample_weight)
         self._problems = find_problems(
             self._names(),
@@ -255,8 +245,8 @@ class LinearMetricLearner(
     def predict_proba(self, X: Any) -> FloatArray:
         """Return the probabilities that each pair is labelled close and far, in the order of `classes_`."""
         margin, cdf = self.decision_function(X), self.metric_.noise.cdf
-        probabilities = np.column_stack([cdf(-margin), cdf(margin)])
-        return self.flip_rate_ + (1.0 - 2.0 * self.flip_rate_) * probabilities if self.flip_rate_ else probabilities
+        probabilities: FloatArray = with_flips(np.column_stack([cdf(-margin), cdf(margin)]), self.flip_rate_)
+        return probabilities
 
     def transform(self, X: Any) -> FloatArray:
         """Map points, or both sides of pairs, to where the metric is Euclidean: ``X @ components_.T``."""
@@ -330,17 +320,8 @@ class LinearMetricLearner(
     def diagnose(self) -> Diagnosis:
         """Print what the fit and its data leave open, with advice, and return it."""
         check_is_fitted(self)
-        statistics, status = self.fit_statistics_, self.certificate_.status
-        problems = [] if self.certificate_.converged and not status.startswith("separable") else [status]
-        problems += self._problems
-        problems += self._noise_problems()
-        facts = (
-            f"{statistics.n_pairs} pairs of {self.n_features_in_} columns, {statistics.share_far:.1%} labelled far.",
-            f"The metric has rank {self.metric_.rank} and gets {statistics.accuracy:.1%} of the labels right, where "
-            f"always the likelier one gets {max(statistics.share_far, 1 - statistics.share_far):.1%}.",
-            f"By its own estimate {statistics.wrong_share:.1%} of the labels are wrong.",
-        )
-        diagnosis = Diagnosis(facts, tuple(problems))
+        problems = [*self._problems, *self._noise_problems()]
+        diagnosis = Diagnosis.of(self.metric_, self.certificate_, self.fit_statistics_, problems)
         print(diagnosis)
         return diagnosis
 
@@ -380,12 +361,23 @@ class LinearMetricLearner(
             warnings.warn(choice.warning, IdentifiabilityWarning, stacklevel=3)
         return NOISES[choice.name]
 
-    def _start(self, coordinates: Coordinates) -> tuple[FloatArray, float] | None:
-        """The metric of the last fit in these coordinates, where it is wanted and of use."""
+    def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Differences, FloatArray, FloatArray]:
+        """Check everything, and return differences, signs and weights of the pairs that count."""
+        differences = check_pairs(self, X, fitting=True)
+        self._check_parameters(differences)
+        self.classes_, signs = check_labels(y, self.far_label, len(differences))
+        weights = check_weights(sample_weight, self.class_weight, np.asarray(y).reshape(-1), differences)
+        if np.all(weights > 0):
+            return differences, signs, weights
+        kept = weights > 0
+        return Differences(differences.data[kept]), signs[kept], weights[kept]
+
+    def _start(self, differences: Differences, rows: Rows) -> tuple[FloatArray, float] | None:
+        """The metric of the last fit in the rows' coordinates, where it is wanted and of use."""
         last: Metric | None = getattr(self, "metric_", None)
         if not self.warm_start or last is None or self.fit_origin or len(last.factor) != self.n_features_in_:
             return None
-        factor = coordinates.from_units(last.factor)
+        factor = rows.factor_of(differences, last.factor)
         return factor @ factor.T, max(last.threshold, 0.0)
 
     def _solve(self, risk: Risk, start: tuple[FloatArray, float] | None) -> tuple[Solution, float]:
@@ -451,11 +443,6 @@ class LinearMetricLearner(
 
 def _is(value: Any, word: str) -> bool:
     return isinstance(value, str) and value == word
-
-
-def _row_losses(noise: Noise, signs: FloatArray, solution: Solution, flip_rate: float) -> FloatArray:
-    losses: FloatArray = noise.neg_log_cdf(signs * solution.margin)
-    return losses if flip_rate == 0.0 else -np.log(flip_rate + (1.0 - 2.0 * flip_rate) * np.exp(-losses))
 
 
 def _is_integer(value: Any) -> bool:

@@ -20,7 +20,7 @@ from closefar.factors import (
     scaled_rows,
     with_positive_loadings,
 )
-from closefar.noise import NOISES, Noise, get_noise
+from closefar.noise import NOISES, Noise, get_noise, with_flips
 from closefar.pairs import Differences
 
 __all__ = ["Metric", "load"]
@@ -200,8 +200,7 @@ class Metric:
 
     def probability_far(self, z: Any) -> Any:
         """Return the probability that a pair with difference z is labelled far."""
-        probability = self.noise.cdf(self.margin(z))
-        return self.flip_rate + (1.0 - 2.0 * self.flip_rate) * probability if self.flip_rate > 0 else probability
+        return with_flips(self.noise.cdf(self.margin(z)), self.flip_rate)
 
     def truncate(self, k: int, scale: str | None = None) -> Metric:
         """Keep the k largest eigenvalues of M; the threshold stays as it is.

@@ -20,7 +20,18 @@ from array_api_compat import array_namespace, is_cupy_namespace, is_torch_namesp
 
 from closefar.arrays import Array, FloatArray
 
-__all__ = ["NOISES", "HypSecant", "Laplace", "Logistic", "Noise", "NoiseConstants", "Normal", "get_noise"]
+__all__ = [
+    "NOISES",
+    "HypSecant",
+    "Laplace",
+    "Logistic",
+    "Noise",
+    "NoiseConstants",
+    "Normal",
+    "get_noise",
+    "label_losses",
+    "with_flips",
+]
 
 
 class NoiseConstants(NamedTuple):
@@ -226,6 +237,17 @@ class HypSecant(Noise):
 
 
 NOISES: dict[str, Noise] = {noise.name: noise for noise in (Logistic(), Normal(), Laplace(), HypSecant())}
+
+
+def with_flips(probability: Array, flip_rate: float) -> Array:
+    """The probability of a label of which a share `flip_rate` is turned over: q + (1 - 2q) p."""
+    return flip_rate + (1.0 - 2.0 * flip_rate) * probability if flip_rate else probability
+
+
+def label_losses(noise: Noise, agreement: Array, flip_rate: float) -> Array:
+    """-log P(label) where `agreement` is label times margin."""
+    losses = noise.neg_log_cdf(agreement)
+    return -np.log(with_flips(np.exp(-losses), flip_rate)) if flip_rate else losses
 
 
 def get_noise(noise: str | Noise) -> Noise:

@@ -13,7 +13,7 @@ from scipy.stats import chi2, norm
 from sklearn.utils.validation import check_is_fitted
 
 from closefar.arrays import FloatArray
-from closefar.noise import NOISES, Noise
+from closefar.noise import NOISES, Noise, label_losses
 from closefar.pairs import Differences, check_labels, check_pairs, check_weights
 from closefar.tangent import LabelModel, Tangent, pseudo_inverse
 
@@ -172,8 +172,7 @@ class _Sample:
 
         def loss(parameters: FloatArray) -> float:
             scale, shift, rate = parameters
-            right = noise.cdf(signs * (np.exp(scale) * self.margin - shift))
-            rows = -np.log(np.maximum(rate + (1.0 - 2.0 * rate) * right, 1e-300))
+            rows = label_losses(noise, signs * (np.exp(scale) * self.margin - shift), rate)
             return float(np.average(rows, weights=self.weights))
 
         start = [0.0, 0.0, max(self.flip_rate, 0.02) if estimate_flips else self.flip_rate]

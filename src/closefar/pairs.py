@@ -97,6 +97,17 @@ class Rows:
         """The weighted mean of zz'."""
         return sum((block * self.weights[where]) @ block.T for where, block in self.blocks())
 
+    def factor_of(self, differences: Differences, factor: FloatArray) -> FloatArray:
+        """Map a factor for the differences that these rows came from to the rows' coordinates.
+
+        By least squares on the rows, which are well conditioned where the way there is not.
+        """
+        mapped: Any = sum(
+            (self.read(where) * self.weights[where]) @ (block @ factor) for where, block in differences.blocks()
+        )
+        found: FloatArray = np.linalg.lstsq(self.second_moment(), mapped, rcond=None)[0]
+        return found
+
     def subsample(self, indices: NDArray[np.int64]) -> Rows:
         """The rows at these sorted indices, held in memory, their weights rescaled to sum to one."""
         picked = []

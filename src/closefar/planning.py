@@ -29,6 +29,7 @@ from closefar.learner import LinearMetricLearner
 from closefar.metric import Metric
 from closefar.objective import Pointwise, Risk
 from closefar.pairs import Differences, check_labels, check_pairs, check_weights, unit_free_rows
+from closefar.sandwich import rank_moves
 from closefar.theory import parameter_bound, sample_size
 
 __all__ = ["SampleSizePlan", "plan_sample_size"]
@@ -150,7 +151,7 @@ def plan_sample_size(
     pairs, labels, _ = learner.given_or_training(pairs, labels)
     metric = learner.metric_
     differences, risk, coordinates, point = _read_pilot(learner, pairs, labels)
-    factor = _unit_free_factor(risk, differences, metric.factor)
+    factor = risk.rows.factor_of(differences, metric.factor)
     basis, hessian, covariance = _local_model(risk, factor, point, threshold_is_free=metric.threshold > 0)
     n, p = len(differences), basis.shape[1]
     if n <= p:
@@ -201,32 +202,14 @@ def _read_pilot(
     return differences, risk, coordinates, point
 
 
-def _unit_free_factor(risk: Risk, differences: Differences, factor: FloatArray) -> FloatArray:
-    """The factor in the coordinates of the risk, by least squares on the rows, which are well conditioned there."""
-    cross = np.zeros((risk.n_directions, factor.shape[1]))
-    for where, block in differences.blocks():
-        cross += (risk.rows.read(where) * risk.rows.weights[where]) @ (block @ factor)
-    return np.asarray(np.linalg.solve(risk.outer_sum(risk.rows.weights), cross), dtype=np.float64)
-
-
 def _local_model(
     risk: Risk, factor: FloatArray, point: Pointwise, *, threshold_is_free: bool
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """A basis of the tangent space in (packed M, tau); H + C and V in that basis."""
     d, k = factor.shape
     vectors, lengths, _ = np.linalg.svd(factor, full_matrices=True)
-    null = vectors[:, k:]
-    slack, turn = np.linalg.eigh(null.T @ risk.outer_sum(point.pull) @ null)
-    vectors[:, k:] = null @ turn
-    row, column = np.triu_indices(d)
-    bend = np.zeros(len(row))
-    mixed = (row < k) & (column >= k)
-    bend[mixed] = np.maximum(slack, 0.0)[column[mixed] - k] / lengths[row[mixed]] ** 2
-    free = row < k
-    basis = np.zeros((len(row) + 1, int(free.sum()) + 1))
-    basis[:-1, :-1] = packed.packed_rotation(vectors)[:, free]
-    basis[-1, -1] = 1.0
-    bend = np.append(bend[free], 0.0)
+    eigenvalues = np.append(lengths**2, np.zeros(d - k))
+    basis, bend = rank_moves(eigenvalues, vectors, k, risk.outer_sum(point.pull))
     if not threshold_is_free:
         basis, bend = basis[:, :-1], bend[:-1]
     hessian = basis.T @ risk.dense_hessian(point.curvature) @ basis + np.diag(bend)

@@ -22,7 +22,7 @@ from closefar.metric import Metric
 from closefar.objective import Pointwise, Risk
 from closefar.pairs import Differences, unit_free_rows
 
-__all__ = ["Dependence", "Optimum", "Sandwich", "form_gradients", "sandwich"]
+__all__ = ["Dependence", "Optimum", "Sandwich", "form_gradients", "rank_moves", "sandwich"]
 
 # Eigenvalues of M, in unit-free coordinates, that count as zero beside the largest.
 _ZERO = 1e-8
@@ -56,14 +56,7 @@ class Optimum:
         mix_columns: bool,
     ) -> Optimum:
         rows, coordinates = unit_free_rows(differences, signs, weights, with_constant=False, mix_columns=mix_columns)
-        moment: Any = 0.0
-        mapped: Any = 0.0
-        for where, block in differences.blocks():
-            columns = rows.read(where)
-            weighted = columns * rows.weights[where]
-            moment, mapped = moment + weighted @ columns.T, mapped + weighted @ (block @ metric.factor)
-        # Read from the rows, the factor keeps its digits where `transform` is ill-conditioned.
-        factor: FloatArray = np.linalg.lstsq(moment, mapped, rcond=None)[0]
+        factor = rows.factor_of(differences, metric.factor)
         return cls(Risk(rows, metric.noise), coordinates.transform, factor, metric.threshold, repeats)
 
     @property
@@ -180,7 +173,7 @@ def sandwich(optimum: Optimum, dependence: Dependence, largest_rank: int) -> San
     rank = int(np.sum(values > _ZERO * max(values[0], 0.0)))
     gradient = optimum.risk.outer_sum(point.pull)
     hessian = optimum.risk.dense_hessian(point.curvature)
-    moves, bend = _moves(values, vectors, rank, gradient)
+    moves, bend = rank_moves(values, vectors, rank, gradient)
     information = moves.T @ hessian @ moves + np.diag(bend)
     if rank < largest_rank:
         basis, covering = np.eye(len(hessian)), hessian
@@ -210,7 +203,9 @@ def form_gradients(left: FloatArray, right: FloatArray | None = None) -> FloatAr
     return np.column_stack([products, np.zeros(len(left))])
 
 
-def _moves(values: FloatArray, vectors: FloatArray, rank: int, gradient: FloatArray) -> tuple[FloatArray, FloatArray]:
+def rank_moves(
+    values: FloatArray, vectors: FloatArray, rank: int, gradient: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """An orthonormal basis of the moves that keep the rank of M, and what its curvature adds to the information.
 
     A move U between range and null space takes M to second order along U' M^+ U, which

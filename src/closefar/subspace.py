@@ -14,6 +14,7 @@ from sklearn.base import clone
 
 from closefar.arrays import FloatArray
 from closefar.metric import Metric
+from closefar.noise import label_losses
 from closefar.origin import find_origin
 from closefar.pairs import Differences
 
@@ -135,10 +136,7 @@ def losses_and_hits(metric: Metric, forms: FloatArray, signs: FloatArray) -> tup
     """The loss of each pair, and 1 where its label is the likelier one."""
     margin = forms - metric.threshold
     hits = ((margin >= 0) == (signs > 0)).astype(np.float64)
-    if metric.flip_rate == 0:
-        return metric.noise.neg_log_cdf(signs * margin), hits
-    rate = metric.flip_rate
-    return -np.log(rate + (1.0 - 2.0 * rate) * metric.noise.cdf(signs * margin)), hits
+    return label_losses(metric.noise, signs * margin, metric.flip_rate), hits
 
 
 def candidate_ranks(largest: int) -> list[int]:

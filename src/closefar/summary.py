@@ -10,7 +10,7 @@ import numpy as np
 from closefar.arrays import FloatArray
 from closefar.certificate import Certificate
 from closefar.metric import Metric
-from closefar.noise import Noise
+from closefar.noise import Noise, with_flips
 
 __all__ = ["FitStatistics", "summarize"]
 
@@ -43,8 +43,7 @@ class FitStatistics:
             share_far=far,
             null_loss=-(far * np.log(far) + (1.0 - far) * np.log1p(-far)),
             accuracy=float(np.average((margin >= 0) == (signs > 0), weights=weights)),
-            wrong_share=flip_rate
-            + (1.0 - 2.0 * flip_rate) * float(np.average(noise.cdf(-np.abs(margin)), weights=weights)),
+            wrong_share=float(np.average(with_flips(noise.cdf(-np.abs(margin)), flip_rate), weights=weights)),
         )
 
 

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
-from closefar.coordinates import find_coordinates
 from closefar.metric import Metric
-from closefar.noise import Noise
-from closefar.pairs import Differences
+from closefar.noise import Noise, with_flips
+from closefar.pairs import Differences, unit_free_rows
 
 __all__ = ["LabelModel", "Tangent", "pseudo_inverse"]
 
@@ -41,8 +40,8 @@ class LabelModel:
     @classmethod
     def at(cls, margin: FloatArray, noise: Noise, flip_rate: float) -> LabelModel:
         upper, lower = noise.cdf(margin), noise.cdf(-margin)
-        kept = 1.0 - 2.0 * flip_rate
-        return cls(flip_rate + kept * upper, flip_rate + kept * lower, kept * noise.pdf(margin), lower - upper)
+        slope = (1.0 - 2.0 * flip_rate) * noise.pdf(margin)
+        return cls(with_flips(upper, flip_rate), with_flips(lower, flip_rate), slope, lower - upper)
 
     @property
     def variance(self) -> FloatArray:
@@ -70,18 +69,10 @@ class Tangent:
 
     def __init__(self, metric: Metric, differences: Differences, weights: FloatArray) -> None:
         self.origin = metric.origin
-        weights = weights / weights.sum()
         points = self._from_origin(differences)
-        transform = find_coordinates(points.blocks, weights).transform
-        moment, mapped = np.zeros((transform.shape[1],) * 2), np.zeros((transform.shape[1], metric.rank))
-        for where, block in points.blocks():
-            unit_free = block @ transform
-            weighted = unit_free.T * weights[where]
-            moment += weighted @ unit_free
-            mapped += weighted @ (block @ metric.factor)
-        factor = np.linalg.lstsq(moment, mapped, rcond=None)[0]
-        rotation = np.linalg.svd(factor, full_matrices=True)[0]
-        self.basis = transform @ rotation
+        rows, coordinates = unit_free_rows(points, np.ones(len(weights)), weights, with_constant=False)
+        rotation = np.linalg.svd(rows.factor_of(points, metric.factor), full_matrices=True)[0]
+        self.basis = coordinates.transform @ rotation
         self.left, self.right = _products(metric.rank, self.basis.shape[1] + (self.origin is not None))
 
     @property
