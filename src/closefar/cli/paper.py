@@ -15,7 +15,7 @@ _INTERRUPTED = 130
 
 
 def paper(
-    more: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="More names for --only.")] = None,
+    more: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="More names for --only.")] = None,
     only: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Run these experiments only; a wrong name lists them.")
     ] = None,
