@@ -1,0 +1,1 @@
+"""Plots of what was learned; each function draws in one matplotlib Axes and returns it."""
