@@ -1,0 +1,276 @@
+"""How the columns of a table become the numbers that a metric is learned from."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from dataclasses import fields as dataclass_fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from closefar.arrays import FloatArray
+from closefar.tables.columns import COLUMN_KINDS, Column, Number
+from closefar.tables.errors import Place, TableError, listed, refuse_unknown
+from closefar.tables.kinds import learn_column
+from closefar.tables.values import is_missing, standard_column
+
+__all__ = ["MISSING", "UNSEEN", "Encoding"]
+
+MISSING = ("refuse", "drop", "median")
+UNSEEN = ("refuse", "average")
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How the columns of a table become numbers, so that new data is encoded like the training data.
+
+    Numbers stay as they are, true and false become 1 and 0, and categories with an order 0, 1, 2
+    and so on.  Other text becomes a 0/1 column for each category but the most frequent one, the
+    reference: the columns of all categories sum to one, so in the difference of two points they
+    sum to zero, and without one of them the same metrics can be expressed.
+
+    Parameters
+    ----------
+    columns : tuple of Number, Boolean, Category or Ordinal
+        One for each column that is used.
+    missing : {"refuse", "drop", "median"}
+        Missing values: an error; leave the row out; or take the median of the training data,
+        the most frequent value where it is not a number.
+    unseen : {"refuse", "average"}
+        Categories that the training data did not have: an error, or the training mean.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from closefar.tables import Encoding
+    >>> columns = {"age": np.array([31.0, 44.0, 28.0]), "colour": np.array(["red", "blue", "red"])}
+    >>> encoding = Encoding.learn(columns, name="people")
+    >>> encoding.feature_names
+    ('age', 'colour=blue')
+    >>> data, dropped = encoding.apply(columns, name="people")
+    >>> data.tolist()
+    [[31.0, 0.0], [44.0, 1.0], [28.0, 0.0]]
+    """
+
+    columns: tuple[Column, ...]
+    missing: str = "refuse"
+    unseen: str = "refuse"
+
+    def __post_init__(self) -> None:
+        _check_policies(self.missing, self.unseen)
+        if not isinstance(self.columns, tuple) or not all(isinstance(column, Column) for column in self.columns):
+            raise ValueError("columns must be a tuple of Number, Boolean, Category and Ordinal.")
+        for names, what in ((self.column_names, "columns"), (self.feature_names, "features")):
+            repeated = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+            if repeated:
+                raise TableError(f"each of the {what} must have a name of its own; got {listed(repeated)} twice.")
+        if self.missing == "median" and any(np.isnan(column.fill).any() for column in self.columns):
+            raise ValueError("missing must not be 'median': the medians of the training data are not known.")
+        if not self.feature_names:
+            raise TableError("at least one column must give a feature; every column has one category only.")
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The columns that a table must have."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def text_names(self) -> tuple[str, ...]:
+        """Those of the columns that are read as they are written."""
+        return tuple(column.name for column in self.columns if column.is_text)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The names of the numbers that come out."""
+        return tuple(name for column in self.columns for name in column.feature_names)
+
+    @classmethod
+    def of_numbers(cls, names: Sequence[str]) -> Encoding:
+        """Return the encoding of columns of numbers, of which nothing else is known."""
+        return cls(tuple(Number(name, None) for name in names))
+
+    @classmethod
+    def learn(
+        cls,
+        table_columns: Mapping[str, Any],
+        *,
+        columns: Sequence[str] | None = None,
+        drop: Collection[str] = (),
+        categorical: Collection[str] = (),
+        ordinal: Mapping[str, Sequence[str]] | None = None,
+        missing: str = "refuse",
+        unseen: str = "refuse",
+        name: str | Place,
+    ) -> Encoding:
+        """Find out how to encode the columns of the training data.
+
+        Parameters
+        ----------
+        table_columns : mapping of names to arrays
+            As in `Table.columns`.
+        columns, drop : names of columns
+            Those to use, by default all; and those not to use.
+        categorical : names of columns
+            Numbers that are names of categories; also text with many different values.
+        ordinal : mapping of names to lists of categories, each in its order
+        missing, unseen : str
+            As above.
+        name : str
+            What messages call the table.
+        """
+        place, ordinal = Place.of(name), dict(ordinal or {})
+        _check_policies(missing, unseen)
+        _check_orders(ordinal)
+        names = chosen_names(list(table_columns), place, columns, drop, [*categorical, *ordinal])
+        table = _Rows(table_columns, names, missing, place)
+        learnt = tuple(
+            learn_column(
+                name,
+                table.read(name),
+                table.place,
+                is_categorical=name in categorical,
+                order=ordinal.get(name),
+                unseen=unseen,
+            )
+            for name in names
+        )
+        return cls(learnt, missing, unseen)
+
+    def apply(self, columns: Mapping[str, Any], *, name: str | Place) -> tuple[FloatArray, NDArray[np.bool_]]:
+        """Encode a table.
+
+        Parameters
+        ----------
+        columns : mapping of names to arrays
+            As in `Table.columns`; those that are not needed are ignored.
+        name : str
+            What messages call the table.
+
+        Returns
+        -------
+        data : array of shape (n_kept, n_features)
+        dropped : array of n bools
+            The rows that were left out because they lack a value.
+        """
+        place = Place.of(name)
+        refuse_unknown(place.path, self.column_names, list(columns), "which the model was learned from")
+        table = _Rows(columns, self.column_names, self.missing, place)
+        data = np.empty((int(np.sum(~table.dropped)), len(self.feature_names)))
+        start = 0
+        for column in self.columns:
+            numbers = column.encode(table.read(column.name), table.place, self.unseen)
+            if self.missing == "median":
+                numbers = np.where(np.isnan(numbers), column.fill, numbers)
+            data[:, start : start + numbers.shape[1]] = numbers
+            start += numbers.shape[1]
+        return data, table.dropped
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a dict that JSON can hold."""
+        columns = [{"kind": column.kind, **_lists(asdict(column))} for column in self.columns]
+        return {"columns": columns, "missing": self.missing, "unseen": self.unseen}
+
+    @classmethod
+    def from_json(cls, description: Any) -> Encoding:
+        """Build from what `to_json` gave; anything else is a ValueError."""
+        if not isinstance(description, dict) or description.keys() != {"columns", "missing", "unseen"}:
+            raise ValueError("an encoding must be a dict with columns, missing and unseen.")
+        columns = description["columns"]
+        if not isinstance(columns, list) or not all(isinstance(column, dict) for column in columns):
+            raise ValueError("the columns of an encoding must be a list of dicts.")
+        return cls(tuple(map(_column_from_json, columns)), description["missing"], description["unseen"])
+
+
+def chosen_names(
+    found: Sequence[str],
+    place: Place,
+    columns: Sequence[str] | None,
+    drop: Collection[str],
+    described: Iterable[str],
+) -> list[str]:
+    """The columns to use, in the order of the table; those that are named must be there."""
+    refuse_unknown(place.path, columns or (), found, "which was to be used")
+    refuse_unknown(place.path, drop, found, "which was to be left out")
+    used, unused = set(found if columns is None else columns), set(drop)
+    names = [name for name in found if name in used and name not in unused]
+    if not names:
+        raise TableError(f"{place.path} has no column left to use as a feature. Name some with --columns.")
+    refuse_unknown(place.path, described, names, "which was described as categorical or ordinal, among those to use")
+    return names
+
+
+def _check_policies(missing: Any, unseen: Any) -> None:
+    for name, value, allowed in (("missing", missing, MISSING), ("unseen", unseen, UNSEEN)):
+        if value not in allowed:
+            raise ValueError(f"{name} must be {' or '.join(map(repr, allowed))}; got {value!r}.")
+
+
+def _check_orders(ordinal: Mapping[str, Sequence[str]]) -> None:
+    for name, values in ordinal.items():
+        if isinstance(values, str) or len(values) < 2 or len(set(values)) < len(values):
+            raise TableError(f"the order of column {name!r} must be two or more different values; got {values!r}.")
+
+
+class _Rows:
+    """The rows of a table that are used, read one column at a time."""
+
+    def __init__(self, columns: Mapping[str, Any], names: Sequence[str], missing: str, place: Place) -> None:
+        self._columns, self.place = columns, place
+        lacking, counts = self._find_missing(names)
+        if counts and missing == "refuse":
+            raise TableError(
+                f"{place.path} has missing values in {self._listed(counts)}. Fill them in, leave their rows out with "
+                "--missing drop, or take the training median (of categories, the most frequent) with --missing median."
+            )
+        if missing == "drop" and np.all(lacking):
+            raise TableError(
+                f"{place.path}: every row lacks a value, in {self._listed(counts)}. Leave a column out with --drop, or "
+                "use --missing median."
+            )
+        self.dropped = lacking if missing == "drop" else np.zeros(len(lacking), dtype=bool)
+        self._kept = ~lacking if missing == "drop" and counts else None
+        if self._kept is not None:
+            self.place = place.at(self._kept)
+
+    def read(self, name: str) -> NDArray[Any]:
+        values = self._standard(name)
+        return values if self._kept is None else values[self._kept]
+
+    def _standard(self, name: str) -> NDArray[Any]:
+        try:
+            return standard_column(self._columns[name])
+        except TypeError as error:
+            message = f"{self.place.path}: {self.place.column(name)} holds neither numbers nor text: {error}."
+            raise TableError(message) from error
+
+    def _find_missing(self, names: Sequence[str]) -> tuple[NDArray[np.bool_], dict[str, int]]:
+        """Which rows lack a value, and how many values each column lacks, if any."""
+        masks = {name: is_missing(self._standard(name)) for name in names}
+        counts = {name: int(mask.sum()) for name, mask in masks.items() if mask.any()}
+        return np.logical_or.reduce(list(masks.values())), counts
+
+    def _listed(self, counts: Mapping[str, int]) -> str:
+        return ", ".join(f"{self.place.column(name)} ({count:,})" for name, count in counts.items())
+
+
+def _lists(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
+
+
+def _column_from_json(description: dict[str, Any]) -> Column:
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in description.items()
+    }
+    kind, name = fields.pop("kind", None), fields.get("name")
+    if not isinstance(kind, str) or kind not in COLUMN_KINDS:
+        raise ValueError(f"the kind of a column must be one of {', '.join(COLUMN_KINDS)}; got {kind!r}.")
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"the name of a column must be a text; got {name!r}.")
+    cls = COLUMN_KINDS[kind]
+    parts = [part.name for part in dataclass_fields(cls)]
+    if fields.keys() != set(parts):
+        raise ValueError(f"column {name!r} must have {', '.join(parts)}; got {', '.join(fields)}.")
+    column: Column = cls(**fields)
+    return column

@@ -1,0 +1,123 @@
+"""Mistakes in a user's files, and the words that say where they are."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Place", "TableError", "argument", "counted", "first_row_of", "listed", "quoted", "refuse_unknown"]
+
+TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
+
+_MOST_LISTED = 10
+_MOST_CHARACTERS = 60
+
+
+class TableError(ValueError):
+    """A mistake in a user's file: the message names the file and what to do."""
+
+
+def first_row_of(path: str) -> int:
+    """The number of the first row of values: 2 in a text file, whose row 1 is the header, else 0."""
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    if suffixes[-1:] == [".gz"]:
+        suffixes.pop()
+    return 2 if suffixes and suffixes[-1] in TEXT_SUFFIXES else 0
+
+
+def quoted(value: Any) -> str:
+    """The value in quotes with control characters escaped, cut where it is long."""
+    text = repr(str(value))
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}...'"
+
+
+def argument(name: str) -> str:
+    """The name of a column as it is written after an option."""
+    return name if re.fullmatch(r"[\w.+-]+", name) else quoted(name)
+
+
+def listed(values: Iterable[Any], most: int = _MOST_LISTED) -> str:
+    """The values in quotes with commas, and how many more there are."""
+    texts = [quoted(value) for value in values]
+    shown = ", ".join(texts[:most])
+    return shown if len(texts) <= most else f"{shown} and {len(texts) - most:,} more"
+
+
+def counted(count: int, noun: str) -> str:
+    """The count and the noun, with an s for more than one."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def refuse_unknown(path: str, wanted: Iterable[str], found: Sequence[str], why: str) -> None:
+    """Raise unless every wanted column is there; the message names near misses.
+
+    `why` completes the sentence "FILE has no column 'x', ...".
+    """
+    known = set(found)
+    lacking = [name for name in wanted if name not in known]
+    if not lacking:
+        return
+    hints = [hint for name in lacking[:_MOST_LISTED] for hint in _near(name, found)]
+    meant = f" Did you mean {listed(dict.fromkeys(hints))}?" if hints else ""
+    noun = "column" if len(lacking) == 1 else "columns"
+    raise TableError(f"{path} has no {noun} {listed(lacking)}, {why}. Its columns are {listed(found)}.{meant}")
+
+
+def _near(name: str, found: Sequence[str]) -> list[str]:
+    """The found name nearest to this one, if any is near; the case of letters counts for nothing."""
+    by_lower_case = {other.strip().lower(): other for other in found}
+    return [by_lower_case[near] for near in difflib.get_close_matches(name.strip().lower(), by_lower_case, n=1)]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the values of some columns came from, so that a message can name the row and the column in the file.
+
+    Parameters
+    ----------
+    path : str
+    rows : array of int, optional
+        Which of the file's rows of values each value is from, counted from 0; None means all, in order.
+    sides : tuple of two mappings, optional
+        For the two sides of pairs, one below the other in turn: the name in the file of each
+        column of the left and of the right side.
+    """
+
+    path: str
+    rows: NDArray[np.int64] | None = None
+    sides: tuple[Mapping[str, str], Mapping[str, str]] | None = None
+
+    @classmethod
+    def of(cls, name: str | Place) -> Place:
+        """The place itself, or the file of this name."""
+        return name if isinstance(name, Place) else cls(str(name))
+
+    def at(self, kept: NDArray[Any]) -> Place:
+        """The place of these of the values, given by index or by mask."""
+        if self.rows is not None:
+            return replace(self, rows=self.rows[kept])
+        return replace(self, rows=np.flatnonzero(kept) if kept.dtype == np.bool_ else kept)
+
+    def row(self, index: int) -> str:
+        """The words for the row of the value at this index."""
+        position = index if self.rows is None else int(self.rows[index])
+        first = first_row_of(self.path)
+        number = first + (position if self.sides is None else position // 2)
+        return f"row {number}" if first else f"row {number} (counted from 0)"
+
+    def column(self, name: str, index: int | None = None) -> str:
+        """The words for the column, where the value at `index` stands if one is given."""
+        if self.sides is None:
+            return f"column {quoted(name)}"
+        left, right = (side[name] for side in self.sides)
+        if index is None:
+            return f"columns {quoted(left)} and {quoted(right)}"
+        position = index if self.rows is None else int(self.rows[index])
+        return f"column {quoted((left, right)[position % 2])}"

@@ -1,0 +1,129 @@
+"""Reading .npy and .npz: arrays become named columns.  Nothing in them is ever executed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from closefar.tables.errors import TableError, argument, listed, quoted
+from closefar.tables.values import standard_column, to_text
+
+__all__ = ["NumpyFile"]
+
+_NAMES_OF_COLUMNS = ("columns", "feature_names")
+
+
+class NumpyFile:
+    """The arrays of a .npy or .npz file as columns."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.first_column_may_be_ids = False
+        self._columns: dict[str, NDArray[Any]] = {}
+        if path.lower().endswith(".npz"):
+            self._add_named(_load_npz(path))
+        else:
+            self._add_array(_load_npy(path))
+        self._check_lengths()
+        self.names = list(self._columns)
+
+    def read(self, only: Collection[str], as_text: Collection[str]) -> dict[str, NDArray[Any]]:
+        """Return these columns; those `as_text` become text, 17 as "17"."""
+        return {name: self._converted(name, as_text=name in as_text) for name in self.names if name in only}
+
+    def _converted(self, name: str, *, as_text: bool) -> NDArray[Any]:
+        try:
+            column = to_text(self._columns[name]) if as_text else standard_column(self._columns[name])
+        except (TypeError, UnicodeDecodeError) as error:
+            raise TableError(
+                f"{self.path}: column {quoted(name)} holds neither numbers nor text: {error}. "
+                f"Turn it into one of these, or leave it out with --drop {argument(name)}."
+            ) from error
+        return np.array(column)  # a copy, because the file may change
+
+    def _add_named(self, arrays: dict[str, NDArray[Any]]) -> None:
+        wide = [name for name, array in arrays.items() if array.ndim >= 2]
+        if len(wide) > 1:
+            raise TableError(
+                f"{self.path} has several arrays of more than one axis: {listed(wide)}. Keep one, of shape (n, d) for "
+                "points or (n, 2, d) for pairs; numpy.stack([left, right], axis=1) makes pairs."
+            )
+        width = arrays[wide[0]].shape[-1] if wide else -1
+        names = None
+        for key in _NAMES_OF_COLUMNS:
+            if key in arrays and arrays[key].dtype.kind in "US" and arrays[key].shape == (width,):
+                names = standard_column(arrays.pop(key)).tolist()
+        for key, array in arrays.items():
+            if array.ndim == 1:
+                self._add(key, array)
+            else:
+                self._add_array(array, names)
+
+    def _add_array(self, array: NDArray[Any], names: list[str] | None = None) -> None:
+        if array.dtype.names is not None and array.ndim == 1:
+            self.first_column_may_be_ids = True
+            for name in array.dtype.names:
+                self._add(name, array[name])
+            return
+        names = names or [f"x{position}" for position in range(array.shape[-1] if array.ndim > 1 else 1)]
+        if array.ndim == 3 and array.shape[1] == 2:
+            for side, title in enumerate(("left", "right")):
+                for position, name in enumerate(names):
+                    self._add(f"{title}_{name}", array[:, side, position])
+        elif array.ndim in (1, 2):
+            for name, column in zip(names, np.atleast_2d(array.T), strict=True):
+                self._add(name, column)
+        else:
+            raise TableError(
+                f"{self.path} has an array of shape {array.shape}; it must be (n, d) for points or (n, 2, d) for pairs."
+            )
+
+    def _add(self, name: str, column: NDArray[Any]) -> None:
+        if not name or name in self._columns:
+            raise TableError(f"{self.path} has the column {quoted(name)} more than once, or without a name. Rename it.")
+        self._columns[name] = column
+
+    def _check_lengths(self) -> None:
+        lengths = {name: len(column) if column.ndim == 1 else -1 for name, column in self._columns.items()}
+        if len(set(lengths.values())) > 1 or -1 in lengths.values():
+            found = ", ".join(f"{quoted(name)} {self._columns[name].shape}" for name in list(lengths)[:10])
+            raise TableError(f"{self.path}: its arrays must have one length, one value a row; got {found}.")
+        if not lengths or 0 in lengths.values():
+            raise TableError(f"{self.path} has {len(lengths)} columns and no rows. Add at least one row of values.")
+
+
+@contextmanager
+def _loading(path: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # a damaged header fails in NumPy, zipfile, zlib, or Python's tokenizer
+        if "bject" in str(error):  # NumPy says "Object arrays" and "Python objects"
+            raise TableError(
+                f"{path} has an array of Python objects, which could run code when read. Save numbers or text "
+                "instead, with array.astype(float) or array.astype(str)."
+            ) from error
+        raise TableError(f"{path} is not a NumPy file, or it is damaged. Save it again with numpy.save.") from error
+
+
+def _check_start(file: BinaryIO, magic: bytes) -> None:
+    if file.read(len(magic)) != magic:
+        raise ValueError("its first bytes are of another format")
+    file.seek(0)
+
+
+def _load_npy(path: str) -> NDArray[Any]:
+    with _loading(path):
+        with open(path, "rb") as file:
+            _check_start(file, b"\x93NUMPY")
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+
+
+def _load_npz(path: str) -> dict[str, NDArray[Any]]:
+    with _loading(path), open(path, "rb") as file:
+        _check_start(file, b"PK")
+        with np.load(file, allow_pickle=False) as loaded:
+            return {name: loaded[name] for name in loaded.files}

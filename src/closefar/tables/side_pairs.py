@@ -1,0 +1,106 @@
+"""Pairs with the columns of both sides side by side in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from closefar.tables.encoding import chosen_names
+from closefar.tables.errors import Place, TableError, listed, refuse_unknown
+from closefar.tables.features import Features
+from closefar.tables.pair_table import LabelledRows, PairTable, note_ignored
+from closefar.tables.sides import Sides, Stacked, find_sides
+from closefar.tables.sources import (
+    Source,
+    check_ids,
+    find_label,
+    find_own_id,
+    find_weight,
+    require_label,
+    row_numbers,
+)
+from closefar.tables.table import TableFile, open_table
+
+__all__ = ["read_side_pairs"]
+
+
+def read_side_pairs(source: Source, features: Features, *, labelled: bool) -> PairTable:
+    """Read pairs of points, one encoding for both sides."""
+    assert source.pairs is not None
+    file = open_table(source.pairs)
+    label, weight = find_label(file, source, labelled=labelled), find_weight(file, source, labelled=labelled)
+    if labelled:
+        label = require_label(file, label)
+    taken = {label, weight, source.weight, source.id, source.left, source.right}
+    sides = find_sides([name for name in file.names if name not in taken], source.sides, features.needed, file.path)
+    id_names = _id_names(file, source, sides, features.needed)
+    features, stems = _side_features(file, sides, features, id_names)
+    left, right = ({stem: side[stem] for stem in stems} for side in (sides.left, sides.right))
+
+    texts = [name for name in (label if labelled else None, *id_names) if name is not None]
+    own = [*left.values(), *right.values()]
+    own_texts = [side[stem] for side in (left, right) for stem in features.text_names]
+    columns = file.read([*own, *texts, *filter(None, [weight])], [*own_texts, *texts])
+    rows = LabelledRows(file, columns, label if labelled else None, weight, "pairs")
+    rows.leave_out_unlabelled(drops_missing=features.drops_missing)
+
+    place = Place(file.path, rows=(2 * rows.kept[:, None] + np.arange(2)).reshape(-1), sides=(left, right))
+    stacked = Stacked(rows.kept_of({name: columns[name] for name in own}), (left, right))
+    data, dropped, encoding = features.encode(stacked, place)
+    lacking = np.logical_or(dropped[::2], dropped[1::2])
+    if lacking.any():
+        data = data[np.repeat(~lacking, 2)[~dropped]]
+    rows.leave_out(lacking, "a value")
+    ids = _ids(file, columns, id_names, rows.n_read)
+    stems_of = sides.stems
+    unwanted = [name for name in file.names if stems_of.get(name, name) in features.drop]
+    notes = note_ignored(file, [*own, *texts, *taken, *unwanted])
+    return rows.table(data.reshape(len(rows.kept), 2, -1), ids, id_names or ("row",), encoding, notes)
+
+
+def _id_names(file: TableFile, source: Source, sides: Sides, needed: Sequence[str] | None) -> tuple[str, ...]:
+    """The columns of ids: of both sides, or of the pairs as such, or none."""
+    if source.left is not None and source.right is not None:
+        refuse_unknown(file.path, [source.left, source.right], file.names, "which was given as the ids of one side")
+        return source.left, source.right
+    stem = next((stem for stem in sides.shared if stem.lower() == "id" and stem not in (needed or ())), None)
+    if source.id is None and stem is not None:
+        return sides.left[stem], sides.right[stem]
+    own = find_own_id(file, source.id)
+    return () if own is None else (own,)
+
+
+def _side_features(
+    file: TableFile, sides: Sides, features: Features, id_names: tuple[str, ...]
+) -> tuple[Features, list[str]]:
+    """What both sides have in common and is a feature; columns may be called by that, or by their own names."""
+    refuse_unknown(file.path, features.drop, [*file.names, *sides.shared], "which was to be left out")
+    stems = sides.stems
+    features = features.renamed(lambda name: stems.get(name, name))
+    unused = {*features.drop, *(stems.get(name, name) for name in id_names)}
+    found = [stem for stem in sides.shared if stem not in unused]
+    place = Place(file.path)
+    if features.needed is not None:
+        refuse_unknown(file.path, features.needed, found, "which the model was learned from, on both sides")
+        return features, list(features.needed)
+    alone = [name for name in sides.unmatched if stems[name] not in features.drop]
+    if alone:
+        raise TableError(
+            f"{file.path}: both sides, {sides.marks[0]!r} and {sides.marks[1]!r}, must have the same columns; only one "
+            f"side has {listed(alone)}. Leave them out with --drop, or say how the names of both sides begin or end "
+            "with --sides."
+        )
+    return features, chosen_names(found, place, features.columns, (), features.text_names)
+
+
+def _ids(
+    file: TableFile, columns: Mapping[str, NDArray[Any]], id_names: tuple[str, ...], n: int
+) -> NDArray[np.object_]:
+    for name, option in zip(id_names, ("left", "right") if len(id_names) == 2 else ("id",), strict=len(id_names) > 0):
+        check_ids(columns[name], name, file.path, option)
+    if not id_names:
+        return row_numbers(file.path, n)
+    return columns[id_names[0]] if len(id_names) == 1 else np.stack([columns[name] for name in id_names], axis=1)

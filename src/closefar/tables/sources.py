@@ -1,0 +1,165 @@
+"""Which files to read, and which of their columns hold ids, labels and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from closefar.arrays import FloatArray
+from closefar.tables.errors import Place, TableError, counted, first_row_of, listed, quoted, refuse_unknown
+from closefar.tables.table import TableFile
+from closefar.tables.values import is_missing, is_number, to_text
+
+__all__ = [
+    "Source",
+    "check_ids",
+    "check_weights",
+    "find_id",
+    "find_label",
+    "find_own_id",
+    "find_pair_of_ids",
+    "find_weight",
+    "require_label",
+    "row_numbers",
+]
+
+_LABEL_NAMES = ("label", "labels")
+_ID_NAMES = ("id",)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Which files hold the data, and which of their columns mean what; None means to find out.
+
+    Three forms: `points` and `pairs`, a table of points with ids and a table of pairs of these
+    ids; `pairs` alone, with the columns of both sides side by side; `points` alone, single
+    points with a label each.
+
+    Parameters
+    ----------
+    points, pairs : path, optional
+    id : str, optional
+        The column of the points that holds their ids: by default the one called "id", else the
+        first; the row number from 0 for arrays without ids.  Single points need none.
+    left, right : str, optional
+        The columns of the pairs that hold the ids of the two sides: by default the first two
+        that are neither label nor weight.
+    label : str, optional
+        By default the column called "label" or "labels", else the only one left beside two ids.
+    weight : str, optional
+        By default none.
+    sides : tuple of two str, optional
+        How the names of the columns of the two sides begin or end: by default ``left_`` and
+        ``right_``, ``a_`` and ``b_``, ``_1`` and ``_2`` and the like.
+    """
+
+    points: Path | None = None
+    pairs: Path | None = None
+    id: str | None = None
+    left: str | None = None
+    right: str | None = None
+    label: str | None = None
+    weight: str | None = None
+    sides: tuple[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.points is None and self.pairs is None:
+            raise ValueError("a source must have a file of points, of pairs, or both; got neither.")
+        if (self.left is None) != (self.right is None):
+            raise ValueError(f"left and right must be given together; got {self.left!r} and {self.right!r}.")
+
+
+def find_named(file: TableFile, given: str | None, defaults: Sequence[str], role: str) -> str | None:
+    """The column with the given name, or else with one of the default names in any case."""
+    if given is not None:
+        refuse_unknown(file.path, [given], file.names, f"which was given as the {role}")
+        return given
+    by_lower_case = {name.lower(): name for name in reversed(file.names)}
+    return next((by_lower_case[default] for default in defaults if default in by_lower_case), None)
+
+
+def find_label(file: TableFile, source: Source, *, labelled: bool) -> str | None:
+    """The label column by its name; without labels wanted, a column that must not be taken for anything else."""
+    given = source.label if labelled or source.label in file.names else None
+    return find_named(file, given, _LABEL_NAMES, "label")
+
+
+def require_label(file: TableFile, label: str | None) -> str:
+    """The label column, which must have been found."""
+    if label is None:
+        raise TableError(
+            f"{file.path} has no column called 'label'. Its columns are {listed(file.names)}. "
+            "Say which one holds the labels with --label."
+        )
+    return label
+
+
+def find_weight(file: TableFile, source: Source, *, labelled: bool) -> str | None:
+    """The weight column that was given; weights go with labels."""
+    return find_named(file, source.weight, (), "weight") if labelled else None
+
+
+def find_own_id(file: TableFile, given: str | None) -> str | None:
+    """The id column of single points or of pairs as such: the given one, or one called "id"."""
+    return find_named(file, given, _ID_NAMES, "id")
+
+
+def find_id(file: TableFile, given: str | None, needed: Sequence[str] | None) -> str | None:
+    """The id column of points: the given one, one called "id", or the first; None means row numbers."""
+    found = find_own_id(file, given)
+    if found is not None or not file.first_column_may_be_ids:
+        return found
+    return None if file.names[0] in (needed or ()) else file.names[0]
+
+
+def find_pair_of_ids(file: TableFile, source: Source, label: str | None) -> tuple[str, str]:
+    """The two id columns of a table of pairs."""
+    if source.left is not None and source.right is not None:
+        refuse_unknown(file.path, [source.left, source.right], file.names, "which was given as the ids of one side")
+        return source.left, source.right
+    left, right, *_ = *[name for name in file.names if name not in (label, source.weight)], "", ""
+    if not right:
+        raise TableError(
+            f"{file.path} must have two columns of ids beside the label; its columns are {listed(file.names)}. "
+            "Without a table of points, name the two sides' columns with --sides."
+        )
+    return left, right
+
+
+def check_ids(ids: NDArray[np.object_], name: str, path: str, option: str) -> None:
+    """Refuse missing ids."""
+    lacking = np.flatnonzero(is_missing(ids))
+    if len(lacking):
+        place = Place(path)
+        raise TableError(
+            f"{path}: id column {quoted(name)} has {counted(len(lacking), 'missing value')}, the first in "
+            f"{place.row(int(lacking[0]))}. Fill them in, or choose another column with --{option}."
+        )
+
+
+def check_weights(column: NDArray[Any], name: str, path: str) -> FloatArray:
+    """The weights, each a finite number >= 0."""
+    weights = column
+    if column.dtype.kind != "f":
+        weights = np.array([float(text) if text and is_number(text) else np.nan for text in to_text(column)])
+    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if len(bad):
+        first = int(bad[0])
+        raise TableError(
+            f"{path}: weight column {quoted(name)} must hold finite numbers >= 0; "
+            f"got {quoted(column[first])} in {Place(path).row(first)}. Correct it, or choose another with --weight."
+        )
+    return weights
+
+
+def row_numbers(path: str, n: int) -> NDArray[np.object_]:
+    """The number of each row as in the file, as text."""
+    first = first_row_of(path)
+    numbers = np.empty(n, dtype=object)
+    numbers[:] = list(map(str, range(first, first + n)))
+    return numbers
