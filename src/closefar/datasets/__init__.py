@@ -1,15 +1,18 @@
 """Data to try things on: generated pairs, pairs made from points, and the paper's real data sets."""
 
 from closefar.datasets.flamelets import make_combustion
+from closefar.datasets.patients import PatientTables, make_patients
 from closefar.datasets.published import load_airline, load_combustion
 from closefar.datasets.synthetic import LabelledPairs, make_pairs, pairs_from_points, solve_noise_scale
 
 __all__ = [
     "LabelledPairs",
+    "PatientTables",
     "load_airline",
     "load_combustion",
     "make_combustion",
     "make_pairs",
+    "make_patients",
     "pairs_from_points",
     "solve_noise_scale",
 ]
