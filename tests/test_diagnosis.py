@@ -160,3 +160,10 @@ def test_a_limited_rank_and_an_origin_change_the_number_of_unknowns():
     assert find_problems([], np.zeros((20, 0)), signs, 20, rank=1) == []
     (problem,) = find_problems([], np.zeros((20, 0)), signs, 20, rank=1, has_origin=True)
     assert problem.startswith("there are 40 pairs for 41 unknowns")
+
+
+def test_a_metric_of_zero_is_told_with_advice(capsys):
+    pairs, labels, *_ = cf.datasets.make_pairs(300, 3, random_state=0)
+    (problem,) = cf.LinearMetricLearner(alpha=100.0).fit(pairs, labels).diagnose().problems
+    assert problem == "M is zero: no direction tells close from far. Lower alpha."
+    assert problem in capsys.readouterr().out

@@ -294,11 +294,18 @@ def test_summary_says_what_was_learned(learner):
     assert "converged" in text
     for eigenvalue in named.metric_.eigenvalues:
         assert f"{eigenvalue:.6g}" in text
-    direction = named.metric_.factor[:, 0] / np.linalg.norm(named.metric_.factor[:, 0])
+    direction = named.metric_.data_factor[:, 0] * np.sqrt(np.mean(X**2, axis=0))
+    direction /= np.linalg.norm(direction)
     for name, loading in zip(NAMES, direction, strict=True):
         assert re.search(rf"{name}\s+{re.escape(f'{loading:+.4f}')}", text)
     assert max(map(len, text.splitlines())) <= 78
     assert "x0" in learner.summary()
+
+
+def test_loadings_of_the_summary_do_not_depend_on_units():
+    units = 10.0 ** np.arange(D)
+    first, second = (cf.LinearMetricLearner(tol=1e-10).fit(X * scale, LABELS).summary() for scale in (1.0, units))
+    assert first.split("Strongest")[1] == second.split("Strongest")[1]
 
 
 def test_summary_without_a_metric():

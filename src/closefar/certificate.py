@@ -60,6 +60,14 @@ class Certificate:
         dR/dtau, the multiplier of tau >= 0: zero where tau > 0.
     globally_optimal : bool
         Whether no metric of any rank is better by more than the tolerance.
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> pairs, labels, *_ = cf.datasets.make_pairs(2000, 4, random_state=0)
+    >>> certificate = cf.LinearMetricLearner().fit(pairs, labels).certificate_
+    >>> certificate.converged, certificate.gap <= 1e-6, certificate.status.split(":")[0]
+    (True, True, 'converged')
     """
 
     loss: float

@@ -32,12 +32,14 @@ class Coordinates:
 
     With a learned origin `offset` centres the rows and a constant 1 is appended to w;
     otherwise it is None.  `null_directions` are the combinations of columns, each over its
-    root mean square, that do not vary.
+    root mean square (with an origin, its standard deviation), that do not vary; `scales` are
+    those root mean squares.
     """
 
     transform: FloatArray
     offset: FloatArray | None
     null_directions: FloatArray
+    scales: FloatArray
 
     @property
     def has_constant(self) -> bool:
@@ -115,10 +117,11 @@ def _normalise(
     gram = sum(rows.T @ rows for rows in scaled_blocks())
     length = np.sqrt(np.diag(gram))
     length[length == 0] = 1.0
+    usual = np.where(np.isfinite(scale), scale * length, 0.0)
     if not mix_columns:
         varies = np.isfinite(scale) & (np.diag(gram) > 0)
-        transform = np.diag(1.0 / (scale * length))[:, varies]
-        return Coordinates(transform, _offset(centre, transform, with_constant), np.eye(len(scale))[:, ~varies])
+        transform, null = np.diag(1.0 / (scale * length))[:, varies], np.eye(len(scale))[:, ~varies]
+        return Coordinates(transform, _offset(centre, transform, with_constant), null, usual)
     moments, directions = np.linalg.eigh(gram / np.outer(length, length))
     if moments[0] > _GRAM_IS_SAFE * moments[-1]:
         spread = np.sqrt(moments)
@@ -129,7 +132,7 @@ def _normalise(
         spread, directions = _singular_directions(triangle / length)
     keep = spread > 1e-12 * np.sqrt(len(scale)) * spread.max(initial=0.0)
     transform = directions[:, keep] / spread[keep] / (scale * length)[:, None]
-    return Coordinates(transform, _offset(centre, transform, with_constant), directions[:, ~keep])
+    return Coordinates(transform, _offset(centre, transform, with_constant), directions[:, ~keep], usual)
 
 
 def _offset(centre: FloatArray, transform: FloatArray, with_constant: bool) -> FloatArray | None:

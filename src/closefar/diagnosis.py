@@ -22,7 +22,20 @@ _MOST_COMBINATIONS = 3
 
 
 class IdentifiabilityWarning(ConvergenceWarning):  # type: ignore[misc]
-    """The data leave part of the metric open, however well the fit converged."""
+    """The data leave part of the metric open, however well the fit converged.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import numpy as np
+    >>> import closefar as cf
+    >>> pairs, labels, *_ = cf.datasets.make_pairs(500, 2, random_state=0)
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always", cf.IdentifiabilityWarning)
+    ...     learner = cf.LinearMetricLearner().fit(np.pad(pairs, ((0, 0), (0, 0), (0, 1))), labels)
+    >>> print(str(caught[0].message).split(",")[0])
+    column 'x2' does not vary in these pairs
+    """
 
 
 @dataclass(frozen=True)

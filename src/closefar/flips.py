@@ -23,6 +23,7 @@ from closefar.pairs import Rows
 from closefar.problem import Cone, Problem
 from closefar.solvers import Solution, solve
 from closefar.solvers.factor import Factor
+from closefar.solvers.history import FitStep, Recorder
 from closefar.solvers.loop import State, Watch
 from closefar.solvers.newton import Newton
 
@@ -100,10 +101,12 @@ def solve_with_flips(risk: Risk, flip_rate: float | None, **options: Any) -> tup
         return plain, rate
     cone = Cone(risk.n_directions, options["has_constant"] and options["alpha"] == 0.0)
     flipped = FlippedRisk(risk.rows, risk.noise, rate)
+    flipped.n_passes = risk.n_passes
+    recorder = Recorder(flipped, options["watch"])
     problem = Problem(flipped, options["alpha"], cone)
-    state, scale_is_settled, n_rounds = _climb(problem, _free_corner(plain, cone), flip_rate is None, options["watch"])
+    state, scale_is_settled, n_rounds = _climb(problem, _free_corner(plain, cone), flip_rate is None, recorder)
     margin = risk.rows.signs * (flipped.quadratic_forms_of(state.matrix) - state.threshold)
-    risk.n_passes += flipped.n_passes
+    risk.n_passes = flipped.n_passes
     options["start"] = (state.matrix, state.threshold)
     solution, rate, loss = _maximise_expectations(risk, margin, flipped.flip_rate, flip_rate is None, options)
     status = (
@@ -114,8 +117,13 @@ def solve_with_flips(risk: Risk, flip_rate: float | None, **options: Any) -> tup
             " Nearly all others are right, so the scale of M and tau, and with it how sharply probabilities change at "
             "the threshold, is not determined; M / tau is."
         )
+    penalty = solution.certificate.objective - solution.certificate.loss
     certificate = replace(solution.certificate, loss=loss, status=status, globally_optimal=False)
-    return replace(solution, certificate=certificate, n_iter=plain.n_iter + n_rounds + solution.n_iter), rate
+    # What was proven on the way is about other problems than the last.
+    steps = [replace(step, gap=np.inf) for step in (*plain.history, *recorder.steps)]
+    last = FitStep(certificate.n_passes, loss + penalty, certificate.gap)
+    n_iter = plain.n_iter + n_rounds + solution.n_iter
+    return replace(solution, certificate=certificate, n_iter=n_iter, history=(*steps, last)), rate
 
 
 def _maximise_expectations(

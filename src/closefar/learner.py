@@ -6,6 +6,7 @@ import math
 import numbers
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -29,6 +30,7 @@ from closefar.pairs import Differences, Rows, check_labels, check_pairs, check_w
 from closefar.progress import Progress
 from closefar.rank_choice import RankChoice, choose_rank
 from closefar.solvers import SOLVERS, Solution, solve
+from closefar.solvers.history import FitStep
 from closefar.summary import FitStatistics, summarize
 from closefar.truncation import TruncationPath, truncation_path
 
@@ -98,6 +100,11 @@ class LinearMetricLearner(
         The learned metric, in the units of the data.
     certificate_ : Certificate
         The loss, the proven gap to its minimum, and a status to act on.
+    history_ : tuple of FitStep
+        The `objective` (the loss plus the penalty) and the proven `gap` after so many `passes` over
+        the data, step by step; the gap is infinite where nothing was proven yet.  The last is that
+        of `certificate_`.  (Where labels may be flipped, the objective accounts for that, which
+        `certificate_.objective` does not, and nothing is proven before the last step.)
     classes_ : array of two labels, close first
     components_ : array of shape (rank, n_features)
         ``transform(X) = X @ components_.T``.
@@ -158,6 +165,7 @@ class LinearMetricLearner(
 
     metric_: Metric
     certificate_: Certificate
+    history_: tuple[FitStep, ...]
     classes_: NDArray[Any]
     components_: FloatArray
     n_features_in_: int
@@ -168,7 +176,7 @@ class LinearMetricLearner(
     noise_comparison_: dict[str, dict[str, float]]
     rank_choice_: RankChoice
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, feature_names: Any = None) -> Self:
         """Learn from pairs.
 
         Parameters
@@ -179,11 +187,17 @@ class LinearMetricLearner(
             Close or far; two distinct values.
         sample_weight : array of n numbers >= 0, optional
             A weight of 2 counts as the pair given twice.
+        feature_names : sequence of d str, optional
+            Names of the columns for what is shown of the metric, where `X` is an array without any.
         """
         for name in ("rank_choice_", "noise_comparison_"):  # of an earlier fit
             self.__dict__.pop(name, None)
         candidates = list(NOISES.values()) if _is(self.noise, "auto") else [get_noise(self.noise)]
         differences, signs, weights = self._read(X, y, sample_weight)
+        if feature_names is not None and len(feature_names) != self.n_features_in_:
+            raise ValueError(
+                f"there must be a feature name for each of the {self.n_features_in_} columns; got {len(feature_names)}."
+            )
         self.rank_ = self.rank
         if _is(self.rank, "auto"):
             free = clone(self).set_params(rank=None, far_label=self.classes_[1])
@@ -210,18 +224,21 @@ class LinearMetricLearner(
             threshold,
             noise,
             second_moment=None if mixed else rows.second_moment()[: len(core), : len(core)],
-            feature_names=getattr(self, "feature_names_in_", None),
+            feature_names=getattr(self, "feature_names_in_", None) if feature_names is None else tuple(feature_names),
             origin=origin,
             flip_rate=self.flip_rate_,
         )
         self.certificate_ = solution.certificate
+        self.history_ = solution.history
         self.components_ = np.array(self.metric_.factor.T)
         self.n_iter_ = max(solution.n_iter, 1)
         self._n_features_out = len(self.components_)
-        self.fit_statistics_ = FitStatistics.of(noise, solution.margin, signs, weights, self.flip_rate_)
+        self.fit_statistics_ = FitStatistics.of(
+            noise, solution.margin, signs, weights, self.flip_rate_, coordinates.scales
+        )
         self._training = (X, y, sample_weight)
         self._problems = find_problems(
-            self._names(),
+            self.metric_.column_names,
             coordinates.null_directions,
             signs,
             coordinates.transform.shape[1],
@@ -275,6 +292,16 @@ class LinearMetricLearner(
         check_is_fitted(self)
         return self.metric_.matrix
 
+    def to_onnx(self, kind: str | None = None) -> Any:
+        """Return the learned metric as an ONNX model; see `Metric.to_onnx`."""
+        check_is_fitted(self)
+        return self.metric_.to_onnx(kind)
+
+    def to_faiss(self, points: Any = None) -> Any:
+        """Return a FAISS index in which L2 search is the learned metric; see `Metric.to_faiss`."""
+        check_is_fitted(self)
+        return self.metric_.to_faiss(points)
+
     def summary(self) -> str:
         """Return a table of what was learned, how well, and how surely."""
         check_is_fitted(self)
@@ -325,7 +352,51 @@ class LinearMetricLearner(
         print(diagnosis)
         return diagnosis
 
+    @property
+    def data_problems(self) -> tuple[str, ...]:
+        """What the data of the fit leave open, a sentence with advice each."""
+        check_is_fitted(self)
+        return tuple(self._problems)
+
+    def report(
+        self,
+        path: str | Path,
+        X: Any = None,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        title: str | None = None,
+        ids: Any = None,
+        random_state: Any = 0,
+        n_bootstrap: int | None = None,
+        watch: Callable[[str], None] | None = None,
+    ) -> None:
+        """Write a page, JSON or text that shows what was learned, how good it is and how to go on.
+
+        Parameters
+        ----------
+        path : str or Path
+            Its suffix says what to write: .html (extra `report`), .json, .txt or .md.
+        X, y, sample_weight : optional
+            Pairs, labels and weights as for `fit`.  By default those of the fit, each judged by
+            a fit that has not seen it; others are judged by this one.
+        title : str, optional
+            The headline.
+        ids : array of shape (n,) or (n, 2), optional
+            Names of the pairs, or of their points, to show suspicious pairs by.
+        random_state, n_bootstrap, watch
+            As for `closefar.report.summarize`.
+        """
+        from closefar.report import write_report
+
+        chosen: dict[str, Any] = {"title": title, "n_bootstrap": n_bootstrap}
+        given = {name: value for name, value in chosen.items() if value is not None}
+        write_report(self, path, X, y, sample_weight, ids=ids, random_state=random_state, watch=watch, **given)
+
     def _noise_problems(self) -> list[str]:
+        if self.metric_.rank == 0:
+            advice = "Lower alpha." if self.alpha > 0 else "Check the labels, and which of them means far."
+            return [f"M is zero: no direction tells close from far. {advice}"]
         if not hasattr(self, "_training"):
             return ["This copy is without its training pairs: check its noise with check_noise_model(pairs, labels)."]
         try:
@@ -349,10 +420,6 @@ class LinearMetricLearner(
 
     def _signed(self, X: Any, y: Any) -> tuple[Any, FloatArray]:
         return check_pairs(self, X, fitting=False).data, check_labels(y, self.classes_[1], len(X))[1]
-
-    def _names(self) -> list[str]:
-        names = getattr(self, "feature_names_in_", None)
-        return [f"x{index}" for index in range(self.n_features_in_)] if names is None else [str(name) for name in names]
 
     def _choose_noise(self, row_losses: dict[str, FloatArray], weights: FloatArray) -> Noise:
         choice = choose_noise(row_losses, weights)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from closefar import modelfile
+from closefar import exports, modelfile
 from closefar.arrays import FloatArray
 from closefar.factors import (
     canonical,
@@ -23,7 +23,7 @@ from closefar.factors import (
 from closefar.noise import NOISES, Noise, get_noise, with_flips
 from closefar.pairs import Differences
 
-__all__ = ["Metric", "load"]
+__all__ = ["Metric", "load", "load_with_header"]
 
 _DATA_SCALE = ("data_factor", "data_eigenvalues")
 
@@ -170,6 +170,11 @@ class Metric:
         return self.factor @ self.factor.T
 
     @property
+    def column_names(self) -> tuple[str, ...]:
+        """The feature names, or x0, x1, ... where it has none."""
+        return self.feature_names or tuple(f"x{index}" for index in range(len(self.factor)))
+
+    @property
     def rank(self) -> int:
         """The number of directions that M weighs."""
         return int(self.factor.shape[1])
@@ -257,6 +262,10 @@ class Metric:
 
     def save(self, path: str | Path) -> None:
         """Write a model file: safetensors with a version and a checksum, in one atomic step."""
+        modelfile.write(path, *self.contents())
+
+    def contents(self) -> tuple[dict[str, FloatArray], dict[str, Any]]:
+        """Return the arrays and the header of its model file."""
         arrays = {"factor": self.factor, "threshold": np.array([self.threshold])}
         if self.origin is not None:
             arrays["origin"] = self.origin
@@ -264,7 +273,62 @@ class Metric:
             arrays |= {"data_factor": self.data_factor, "data_eigenvalues": self.data_eigenvalues}
         if self.flip_rate > 0:
             arrays["flip_rate"] = np.array([self.flip_rate])  # not in the header, where earlier versions overlook it
-        modelfile.write(path, arrays, {"noise": self._registered_noise(), "feature_names": self.feature_names})
+        return arrays, {"noise": self._registered_noise(), "feature_names": self.feature_names}
+
+    def to_onnx(self, kind: str | None = None) -> Any:
+        """Return an ONNX model that computes this metric without closefar, or Python (extra `onnx`).
+
+        All in float64 but the last step of normal and hyperbolic-secant probabilities.  Columns
+        are raw, in the order of the feature names, which are among the model's properties.
+
+        Parameters
+        ----------
+        kind : {"pairs", "points", "transform"}, optional
+            What the model does.  "pairs": takes two points a row, `x` and `y` of shape (n, d)
+            (one row of either is compared with all of the other), and gives `squared_distance`,
+            `distance`, `probability_far` and `is_far`, n each.  "points": the same of single
+            points or differences `x`, measured from the origin, or from zero where there is
+            none.  "transform": maps points `x` to `transformed`, where the metric is Euclidean.
+            By default "points" where the metric has an origin and "pairs" where not.
+
+        Returns
+        -------
+        onnx.ModelProto
+
+        Examples
+        --------
+        >>> import closefar as cf
+        >>> model = cf.Metric([[1.0], [0.5]], threshold=1.0).to_onnx()
+        >>> [value.name for value in model.graph.input]
+        ['x', 'y']
+        """
+        return exports.to_onnx(self, kind)
+
+    def to_faiss(self, points: Any = None) -> Any:
+        """Return a FAISS index over raw points whose squared L2 distances are the learned ones (extra `faiss`).
+
+        FAISS knows float32 only, in points and queries too.  The index maps them by the
+        metric's factor, after it has subtracted the mean of `points` (or the origin).
+
+        Parameters
+        ----------
+        points : array or frame of shape (n, d), optional
+            Points to add; row numbers are their ids.
+
+        Returns
+        -------
+        faiss.IndexPreTransform
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import closefar as cf
+        >>> index = cf.Metric([[1.0], [0.5]], threshold=1.0).to_faiss([[0.0, 0.0], [3.0, 2.0]])
+        >>> squared, nearest = index.search(np.array([[0.0, 2.0]], dtype=np.float32), 2)
+        >>> squared.tolist(), nearest.tolist()
+        ([[1.0, 9.0]], [[0, 1]])
+        """
+        return exports.to_faiss(self, points)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Metric):
@@ -319,11 +383,27 @@ def load(path: str | Path) -> Metric:
 
     Raises `ModelFileError` for anything that is not exactly such a file: damaged, cut
     short, too large or written by a later version.  Nothing in the file is executed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import closefar as cf
+    >>> metric = cf.Metric([[1.0], [0.5]], threshold=1.0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     metric.save(Path(folder) / "model.closefar")
+    ...     cf.load(Path(folder) / "model.closefar") == metric
+    True
     """
+    return load_with_header(path)[0]
+
+
+def load_with_header(path: str | Path) -> tuple[Metric, dict[str, Any]]:
+    """Read a metric, and the header of its file with what else it may say."""
     optional = {"origin": 1, "data_factor": 2, "data_eigenvalues": 1, "flip_rate": 1}
     arrays, header = modelfile.read(path, required={"factor": 2, "threshold": 1}, optional=optional)
     try:
-        return Metric(
+        metric = Metric(
             arrays["factor"],
             arrays["threshold"].item(),
             header["noise"],
@@ -333,6 +413,7 @@ def load(path: str | Path) -> Metric:
             arrays.get("data_factor"),
             arrays.get("data_eigenvalues"),
         )
+        return metric, header
     except (KeyError, TypeError, ValueError) as error:
         raise modelfile.ModelFileError(f"{path} does not describe a metric: {error}") from error
 

@@ -21,7 +21,7 @@ from safetensors.numpy import save as save_tensors
 from closefar.arrays import FloatArray
 from closefar.files import replace_file
 
-__all__ = ["FORMAT_VERSION", "ModelFileError", "read", "write"]
+__all__ = ["FORMAT_VERSION", "ModelFileError", "encode", "read", "write"]
 
 FORMAT_VERSION = 1
 _MAX_BYTES = 1 << 30
@@ -30,16 +30,33 @@ _LENGTH_BYTES = 8  # safetensors begins with the length of its header
 
 
 class ModelFileError(ValueError):
-    """The file is not a model that this version of closefar can read."""
+    """The file is not a model that this version of closefar can read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import closefar as cf
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     try:
+    ...         cf.load(file.name)
+    ...     except cf.ModelFileError as error:
+    ...         print(str(error).removeprefix(f"{file.name} ").partition(" (")[0])
+    is not a closefar model, or it is damaged
+    """
 
 
 def write(path: str | Path, arrays: dict[str, FloatArray], header: dict[str, Any]) -> None:
     """Write float64 arrays and a JSON header; an existing file is replaced in one step."""
-    path = Path(path)
+    replace_file(Path(path), encode(arrays, header))
+
+
+def encode(arrays: dict[str, FloatArray], header: dict[str, Any]) -> bytes:
+    """Return the content of such a file."""
     arrays = {name: np.ascontiguousarray(array, dtype="<f8") for name, array in arrays.items()}
     header = {"format_version": FORMAT_VERSION, "library_version": version("closefar"), **header}
     text = json.dumps({**header, "checksum": _checksum(arrays, header)}, sort_keys=True)
-    replace_file(path, save_tensors(arrays, metadata={_KEY: text}))
+    content: bytes = save_tensors(arrays, metadata={_KEY: text})
+    return content
 
 
 def read(

@@ -82,16 +82,9 @@ class NoiseCheck:
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw observed minus expected share far by margin, with the range of 95 % of such differences."""
-        if ax is None:
-            ax = _new_axes()
-        margin = [row.margin for row in self.bins]
-        band = [1.96 * row.error for row in self.bins]
-        ax.fill_between(margin, [-width for width in band], band, alpha=0.2, linewidth=0, label="95 % if it is right")
-        ax.axhline(0.0, color="0.5", linewidth=0.8)
-        ax.plot(margin, [row.observed - row.expected for row in self.bins], "o-", label="these labels")
-        ax.set(xlabel="margin", ylabel="share far: observed - expected", title=f"Noise model, p = {self.p_value:.2g}")
-        ax.legend()
-        return ax
+        from closefar import plot  # which needs the learner, and that needs this
+
+        return plot.noise_check(self, ax=ax)
 
 
 def check_noise_model(
@@ -299,11 +292,3 @@ def _advice(sample: _Sample, p_value: float, tail_z: float) -> str:
     if abs(tail_z) > _TAILS_DIFFER:
         return found + f"{many} are wrong at large margins, and none of the noises does better."
     return found + "see the bins. A quadratic form of these columns may not be what tells close from far."
-
-
-def _new_axes() -> Axes:
-    try:
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise ImportError("NoiseCheck.plot needs matplotlib: run pip install 'closefar[plot]'.") from error
-    return pyplot.subplots(layout="constrained")[1]

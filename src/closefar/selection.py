@@ -124,12 +124,14 @@ class LinearMetricLearnerCV(LinearMetricLearner):
     cv_results_: dict[str, Any]
     best_estimator_: LinearMetricLearner
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, *, feature_names: Any = None
+    ) -> Self:
         """Choose, then learn from all pairs.
 
         Parameters
         ----------
-        X, y, sample_weight
+        X, y, sample_weight, feature_names
             As in `LinearMetricLearner.fit`.
         groups : array of shape (n, 2), optional
             The ids of the two points of each pair, or what the splitter given as `cv` asks for.
@@ -157,7 +159,8 @@ class LinearMetricLearnerCV(LinearMetricLearner):
         self.best_score_ = float(self.cv_results_["mean_test_score"][best])
         self.alpha_, self.noise_, self.rank_ = (candidates[best][name] for name in ("alpha", "noise", "rank"))
         # Which label means far has been settled: no second warning about it.
-        self.best_estimator_ = last.set_params(**candidates[best], far_label=classes[1]).fit(X, y, sample_weight)
+        last.set_params(**candidates[best], far_label=classes[1])
+        self.best_estimator_ = last.fit(X, y, sample_weight, feature_names=feature_names)
         self.__dict__.update({name: value for name, value in vars(last).items() if name not in names})
         return self
 

@@ -24,7 +24,9 @@ class FitStatistics:
     """Figures of the training pairs, weighted as in the fit.
 
     `null_loss` is the loss of the best constant probability; `wrong_share` the expected
-    share of labels on the wrong side of the threshold, under the fitted noise.
+    share of labels on the wrong side of the threshold, under the fitted noise; `column_scales`
+    the root mean square of each column of the differences (with a learned origin, its standard
+    deviation).
     """
 
     n_pairs: int
@@ -32,10 +34,17 @@ class FitStatistics:
     null_loss: float
     accuracy: float
     wrong_share: float
+    column_scales: tuple[float, ...]
 
     @classmethod
     def of(
-        cls, noise: Noise, margin: FloatArray, signs: FloatArray, weights: FloatArray, flip_rate: float
+        cls,
+        noise: Noise,
+        margin: FloatArray,
+        signs: FloatArray,
+        weights: FloatArray,
+        flip_rate: float,
+        column_scales: FloatArray,
     ) -> FitStatistics:
         far = float(np.average(signs > 0, weights=weights))
         return cls(
@@ -44,6 +53,7 @@ class FitStatistics:
             null_loss=-(far * np.log(far) + (1.0 - far) * np.log1p(-far)),
             accuracy=float(np.average((margin >= 0) == (signs > 0), weights=weights)),
             wrong_share=float(np.average(with_flips(noise.cdf(-np.abs(margin)), flip_rate), weights=weights)),
+            column_scales=tuple(column_scales.tolist()),
         )
 
 
@@ -63,7 +73,7 @@ def summarize(metric: Metric, certificate: Certificate, statistics: FitStatistic
     for left, left_value, right, right_value in cells:
         lines.append(f"{left + ':':<18}{left_value:>18}    {right + ':':<19}{right_value:>19}")
     lines += ["-" * _WIDTH, *textwrap.wrap(certificate.status, _WIDTH), "-" * _WIDTH]
-    lines += [*_spectrum(metric), "-" * _WIDTH, *_loadings(metric), "=" * _WIDTH]
+    lines += [*_spectrum(metric), "-" * _WIDTH, *_loadings(metric, np.array(statistics.column_scales)), "=" * _WIDTH]
     return "\n".join(lines)
 
 
@@ -85,11 +95,13 @@ def _spectrum(metric: Metric) -> list[str]:
     return [*lines, f"... and {left} smaller"] if left > 0 else lines
 
 
-def _loadings(metric: Metric) -> list[str]:
+def _loadings(metric: Metric, scales: FloatArray) -> list[str]:
+    """The direction of which the mean of z'Mz has most, its columns over their root mean squares."""
     if metric.rank == 0:
         return ["No direction to show."]
-    names = metric.feature_names or tuple(f"x{index}" for index in range(len(metric.factor)))
-    direction = metric.factor[:, 0] / np.linalg.norm(metric.factor[:, 0])
+    factor = metric.factor if metric.data_factor is None else metric.data_factor
+    direction = factor[:, 0] * scales
+    direction /= np.linalg.norm(direction)
     order = np.argsort(-np.abs(direction), kind="stable")[:_MOST_LOADINGS]
-    lines = ["Leading direction, largest loadings:"]
-    return lines + [f"  {names[index]:<50.50}{direction[index]:>+12.4f}" for index in order]
+    lines = ["Strongest direction, its largest loadings (on typical differences):"]
+    return lines + [f"  {metric.column_names[index]:<50.50}{direction[index]:>+12.4f}" for index in order]

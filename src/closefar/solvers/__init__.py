@@ -15,6 +15,7 @@ from closefar.packed import packed_size
 from closefar.problem import Cone, Problem, psd_factor
 from closefar.solvers.factor import Factor
 from closefar.solvers.fista import Fista
+from closefar.solvers.history import FitStep, Recorder
 from closefar.solvers.loop import Outcome, Solver, State, Watch, run
 from closefar.solvers.newton import Newton
 
@@ -29,13 +30,14 @@ SOLVERS: dict[str, type[Newton] | type[Fista] | type[Factor]] = {
 
 @dataclass(frozen=True)
 class Solution:
-    """M = A A' and tau in unit-free coordinates, each row's margin, and the proof."""
+    """M = A A' and tau in unit-free coordinates, each row's margin, the proof, and the way there."""
 
     factor: FloatArray
     threshold: float
     margin: Array
     certificate: Certificate
     n_iter: int
+    history: tuple[FitStep, ...]
 
 
 def solve(
@@ -61,12 +63,14 @@ def solve(
     cone = Cone(risk.n_directions, has_constant and alpha == 0.0)
     problem = Problem(risk, alpha, cone)
     inner_tol = 0.5 * tol if cone.has_constant else tol
-    settings = _Settings(inner_tol, max_iter, stop_if_separable=alpha == 0.0, watch=watch)
+    recorder = Recorder(risk, watch)
+    settings = _Settings(inner_tol, max_iter, stop_if_separable=alpha == 0.0, watch=recorder)
     convex = kind(problem, inner_tol, rng)
     begin = convex.start if start is None else partial(convex.resume, State(*start, np.inf, 0.0, -np.inf, None))
     outcome = _run(convex, begin, settings)
     if outcome.ending == "separable":
-        outcome = _widest_margin(kind, problem, outcome, rng, settings)
+        # Not recorded: its penalties are not of this objective.
+        outcome = _widest_margin(kind, problem, outcome, rng, replace(settings, watch=watch))
     if cone.has_constant and outcome.state.matrix[-1, -1] == 0.0:
         outcome = replace(outcome, state=_with_finite_origin(problem, outcome.state, 0.25 * tol))
     n_iter = outcome.n_iter
@@ -84,7 +88,8 @@ def solve(
     pointwise = risk.pointwise(forms, threshold)
     objective = problem.value(pointwise, factor @ factor.T)
     certificate = _certify(problem, outcome, pointwise, objective, rank, tol, max_iter)
-    return Solution(factor, threshold, forms - threshold, certificate, n_iter)
+    history = (*recorder.steps, FitStep.last(certificate))
+    return Solution(factor, threshold, forms - threshold, certificate, n_iter, history)
 
 
 def _choose(risk: Risk) -> str:

@@ -1,1 +1,0 @@
-"""Plots of what was learned; each function draws in one matplotlib Axes and returns it."""

@@ -1,0 +1,22 @@
+"""Plots of what was learned; each function draws in one matplotlib Axes and returns it.
+
+They need the extra ``closefar[plot]``.  `ax` is the Axes to draw in; by default each makes a
+figure of its own.  None of them shows a figure or changes matplotlib's settings.
+"""
+
+from closefar.plot.features import loadings
+from closefar.plot.labels import calibration, margins, noise_check
+from closefar.plot.points import embedding
+from closefar.plot.ranks import spectrum, truncation_path
+from closefar.plot.solving import convergence
+
+__all__ = [
+    "calibration",
+    "convergence",
+    "embedding",
+    "loadings",
+    "margins",
+    "noise_check",
+    "spectrum",
+    "truncation_path",
+]

@@ -1,0 +1,103 @@
+"""What the learned directions are made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from closefar.arrays import FloatArray
+from closefar.metric import Metric
+from closefar.plot.canvas import PLAIN_TEXT, axes_or_new, shorten, write_instead
+from closefar.plot.subjects import NO_DIRECTION, check_count, leading_directions, learner_of, metric_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["loadings"]
+
+_MOST_NUMBERED = 80  # cells of a heatmap with their number written in
+
+
+def loadings(
+    learner_or_metric: Any,
+    *,
+    n_directions: int = 5,
+    n_features: int = 20,
+    scale: str | None = None,
+    spread: Any = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw a heatmap of what the leading directions are made of, feature by feature.
+
+    A loading is the weight of a feature in a direction, times the feature's `spread`, so that
+    features of different units compare.  Those of a direction have squares that sum to one, and
+    its sign, which means nothing, is that of `embedding`.
+
+    Parameters
+    ----------
+    learner_or_metric : LinearMetricLearner or Metric
+        Fitted.
+    n_directions : int, default=5
+        At most so many directions, the largest eigenvalues first.
+    n_features : int, default=20
+        At most so many features, those of the largest loadings.
+    scale : {"data", "units"}, optional
+        In which eigenvalues are the largest, as for `Metric.truncate`.
+    spread : array of d numbers >= 0, optional
+        The usual size of a difference in each feature.  By default, for a learner the root mean
+        square of its training differences (with a learned origin, their standard deviation); for
+        a metric one, in the units of the data.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> metric = cf.Metric.from_factor([[3.0], [4.0]], 1.0, feature_names=("age", "dose"))
+    >>> ax = cf.plot.loadings(metric)
+    >>> ax.images[0].get_array().tolist()
+    [[0.6], [0.8]]
+    """
+    metric = metric_of(learner_or_metric)
+    check_count("n_directions", n_directions)
+    check_count("n_features", n_features)
+    found = leading_directions(metric, scale)
+    spread = _spread(learner_or_metric, metric) if spread is None else np.asarray(spread, dtype=np.float64)
+    if spread.shape != (len(metric.factor),) or not np.all(np.isfinite(spread) & (spread >= 0)):
+        raise ValueError(f"spread must be {len(metric.factor)} finite numbers >= 0; got shape {spread.shape}.")
+    if metric.rank == 0:
+        return write_instead(axes_or_new(ax), NO_DIRECTION)
+    weights = found.directions[:, :n_directions] * spread[:, None]
+    weights = weights / np.maximum(np.linalg.norm(weights, axis=0), np.finfo(float).tiny)
+    order = np.argsort(-np.abs(weights).max(axis=1), kind="stable")[:n_features]
+    rows = np.sort(order)
+    shares = found.values[: weights.shape[1]] / max(float(found.values.sum()), np.finfo(float).tiny)
+    ax = axes_or_new(ax, figsize=(3.4 + 0.75 * max(weights.shape[1], 3), 1.6 + 0.28 * max(len(rows), 4)))
+    _draw_heatmap(ax, weights[rows], [shorten(metric.column_names[row]) for row in rows], shares)
+    hidden = len(weights) - len(rows)
+    ax.set_title("Loadings" + (f", the {len(rows)} largest of {len(weights)} features" if hidden else ""))
+    return ax
+
+
+def _spread(learner_or_metric: Any, metric: Metric) -> FloatArray:
+    if isinstance(learner_or_metric, Metric):
+        return np.ones(len(metric.factor))
+    return np.array(learner_of(learner_or_metric).fit_statistics_.column_scales)
+
+
+def _draw_heatmap(ax: Axes, weights: FloatArray, names: list[str], shares: FloatArray) -> None:
+    image = ax.imshow(weights, aspect="auto", cmap="RdBu_r", vmin=-1.0, vmax=1.0)
+    ax.figure.colorbar(image, ax=ax, label="loading")
+    ax.set_yticks(range(len(names)), names, **PLAIN_TEXT)
+    ax.set_xticks(range(weights.shape[1]), [f"{number}\n{share:.0%}" for number, share in enumerate(shares, start=1)])
+    ax.set_xlabel("direction, and its share of the eigenvalues")
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    if weights.size <= _MOST_NUMBERED:
+        for (row, column), weight in np.ndenumerate(weights):
+            colour = "white" if abs(weight) > 0.6 else "black"
+            ax.text(column, row, f"{weight:+.2f}", ha="center", va="center", fontsize="small", color=colour)

@@ -1,0 +1,160 @@
+"""Points seen along the learned directions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from closefar.arrays import FloatArray
+from closefar.metric import Metric
+from closefar.pairs import check_pairs
+from closefar.plot.canvas import COLOURS, MARKERS, REFERENCE, add_legend, axes_or_new, shorten, write_instead
+from closefar.plot.subjects import NO_DIRECTION, check_count, leading_directions, learner_of, metric_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["embedding"]
+
+# More different numbers than this are a scale of colours; of other values the rarer are drawn in grey.
+_MOST_COLOURS = 10
+
+_MANY_POINTS = 1000
+
+
+def embedding(
+    learner_or_metric: Any,
+    points: Any,
+    labels: Any = None,
+    *,
+    scale: str | None = None,
+    max_points: int = 5000,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw points along the two leading directions, where distances are (those parts of) the learned ones.
+
+    A bar shows the distance at the threshold: pairs farther apart are far.  A metric with an
+    origin shows that instead.  Where M has rank 1 the height of a point means nothing.
+
+    Parameters
+    ----------
+    learner_or_metric : LinearMetricLearner or Metric
+        Fitted.
+    points : array or frame of shape (n, d)
+    labels : array of n values, optional
+        Colours.  More than ten different numbers are a scale; of other values the ten most frequent
+        get a colour and a marker each.
+    scale : {"data", "units"}, optional
+        In which directions are the leading ones, as for `Metric.truncate`.
+    max_points : int, default=5000
+        Of more points so many are drawn, evenly spaced among the rows.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> metric = cf.Metric.from_matrix([[4.0, 0.0], [0.0, 1.0]], threshold=1.0)
+    >>> ax = cf.plot.embedding(metric, [[1.0, 0.0], [0.0, 1.0]])
+    >>> ax.collections[0].get_offsets().tolist()
+    [[2.0, 0.0], [0.0, 1.0]]
+    """
+    metric = metric_of(learner_or_metric)
+    table = _check_points(learner_or_metric, metric, points)
+    check_count("max_points", max_points)
+    values = None if labels is None else np.asarray(labels)
+    if values is not None and values.dtype.kind == "O":
+        values = values.astype(str)
+    if values is not None and values.shape != (len(table),):
+        raise ValueError(f"there must be one label a point; got shape {values.shape} for {len(table)} points.")
+    found = leading_directions(metric, scale)
+    ax = axes_or_new(ax)
+    if metric.rank == 0:
+        return write_instead(ax, NO_DIRECTION)
+    rows = np.unique(np.linspace(0, len(table) - 1, min(max_points, len(table))).round().astype(np.intp))
+    shown = table[rows] if metric.origin is None else table[rows] - metric.origin
+    across = shown @ found.directions[:, :2]
+    if metric.rank == 1:
+        across = np.column_stack([across[:, 0], _heights(len(rows))])
+    _scatter(ax, across, None if values is None else values[rows])
+    _frame(ax, metric, found.values)
+    if len(rows) < len(table):
+        ax.set_title(f"{len(rows):,} of {len(table):,} points", loc="right")
+    return ax
+
+
+def _check_points(learner_or_metric: Any, metric: Metric, points: Any) -> FloatArray:
+    if not isinstance(learner_or_metric, Metric):
+        table = check_pairs(learner_of(learner_or_metric), points, fitting=False).data
+    else:
+        table = np.asarray(points, dtype=np.float64)
+    if table.ndim != 2 or table.shape[1] != len(metric.factor):
+        raise ValueError(f"points must be an (n, {len(metric.factor)}) array; got shape {table.shape}.")
+    return table
+
+
+def _heights(n: int) -> FloatArray:
+    """Heights between -1 and 1 that spread points on a line, the same each time."""
+    golden = 0.5 * (np.sqrt(5.0) - 1.0)
+    heights: FloatArray = 2.0 * np.mod(golden * np.arange(1, n + 1), 1.0) - 1.0
+    return heights
+
+
+def _scatter(ax: Axes, across: FloatArray, labels: Any) -> None:
+    many = len(across) > _MANY_POINTS
+    look: dict[str, Any] = {"s": 8 if many else 20, "alpha": 0.7, "linewidths": 0, "rasterized": many}
+    x, y = across.T
+    if labels is None:
+        ax.scatter(x, y, color=COLOURS[0], **look)
+        return
+    values, numbers, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    if labels.dtype.kind in "iuf" and len(values) > _MOST_COLOURS:
+        drawn = ax.scatter(x, y, c=labels, cmap="viridis", **look)
+        ax.figure.colorbar(drawn, ax=ax, label="label")
+        return
+    frequent = np.sort(np.argsort(-counts, kind="stable")[:_MOST_COLOURS])
+    others = ~np.isin(numbers, frequent)
+    if others.any():
+        ax.scatter(x[others], y[others], color="0.7", label=f"{len(values) - len(frequent)} others", **look)
+    for order, number in enumerate(frequent):
+        chosen, name = numbers == number, shorten(values[number])
+        colour, marker = COLOURS[order % len(COLOURS)], MARKERS[order % len(MARKERS)]
+        ax.scatter(x[chosen], y[chosen], color=colour, marker=marker, label=name, **look)
+    add_legend(ax, loc="upper left", bbox_to_anchor=(1.0, 1.0), markerscale=2.0 if many else 1.2)
+
+
+def _frame(ax: Axes, metric: Metric, eigenvalues: FloatArray) -> None:
+    """Name the directions, give both the same scale, and show how long the threshold is."""
+    shares = eigenvalues / max(float(eigenvalues.sum()), np.finfo(float).tiny)
+    ax.set_xlabel(f"direction 1 ({shares[0]:.0%} of the eigenvalues)")
+    if metric.rank == 1:
+        ax.set(ylabel="(rank 1: the height means nothing)", yticks=[], ylim=(-2.0, 2.0))
+    else:
+        ax.set_ylabel(f"direction 2 ({shares[1]:.0%})")
+        shared = len(ax.get_shared_x_axes().get_siblings(ax)) > 1
+        ax.set_aspect("equal", adjustable="box" if shared else "datalim")
+    if metric.threshold > 0:
+        _show_threshold(ax, metric, float(np.sqrt(metric.threshold)))
+
+
+def _show_threshold(ax: Axes, metric: Metric, length: float) -> None:
+    if metric.origin is None:
+        from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar  # type: ignore[import-untyped]
+
+        # Above the frame, where no point can hide it.
+        place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "bbox_transform": ax.transAxes}
+        look = {"frameon": False, "color": REFERENCE, "label_top": True, "sep": 4, "borderpad": 0.2}
+        ax.add_artist(AnchoredSizeBar(ax.transData, length, "distance at the threshold", **place, **look))
+        return
+    line: dict[str, Any] = {"color": REFERENCE, "linestyle": "--", "linewidth": 1.0}
+    ax.plot(0.0, 0.0, "+", color=REFERENCE, markersize=10)
+    if metric.rank == 1:
+        for end in (-length, length):
+            ax.axvline(end, **line)
+    elif metric.rank == 2:  # of a higher rank the directions that are not shown count as well
+        angle = np.linspace(0.0, 2.0 * np.pi, 181)
+        ax.plot(length * np.cos(angle), length * np.sin(angle), **line)

@@ -1,0 +1,155 @@
+"""How many directions count: the spectrum of a metric, and what it costs to cut some off."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from closefar.plot.canvas import COLOURS, add_legend, axes_or_new, in_percent, write_instead
+from closefar.plot.subjects import NO_DIRECTION, leading_directions, learner_of, metric_of
+from closefar.truncation import TruncationPath
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["spectrum", "truncation_path"]
+
+_MOST_MARKED = 30
+_WIDE = 4.0  # the ratio of losses from which on their axis is logarithmic
+
+_LOSSES = {
+    "loss": ("cut off", COLOURS[0], "o-"),
+    "refit_loss": ("cut off, then refitted", COLOURS[0], "o--"),
+    "held_out_loss": ("cut off, held-out labels", COLOURS[1], "s-"),
+    "refit_held_out_loss": ("cut off, then refitted, held-out labels", COLOURS[1], "s--"),
+}
+
+
+def spectrum(learner_or_metric: Any, *, scale: str | None = None, ax: Axes | None = None) -> Axes:
+    """Draw the eigenvalues of M as bars, and their cumulative sum, which the right axis reads as a share.
+
+    Parameters
+    ----------
+    learner_or_metric : LinearMetricLearner or Metric
+        Fitted.
+    scale : {"data", "units"}, optional
+        As for `Metric.truncate`.  In the data's scale an eigenvalue is the mean of z'Mz along its
+        direction.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> metric = cf.Metric([[2.0, 0.0], [0.0, 1.0]], threshold=1.0)
+    >>> ax = cf.plot.spectrum(metric)
+    >>> [float(bar.get_height()) for bar in ax.patches]
+    [4.0, 1.0]
+    """
+    metric = metric_of(learner_or_metric)
+    found = leading_directions(metric, scale)
+    ax = axes_or_new(ax)
+    total = float(found.values.sum())
+    if total == 0.0:
+        return write_instead(ax, NO_DIRECTION)
+    numbers = np.arange(1, metric.rank + 1)
+    ax.bar(numbers, found.values, color=COLOURS[0], label="eigenvalue")
+    marker = "o" if metric.rank <= _MOST_MARKED else None
+    ax.plot(numbers, np.cumsum(found.values), color=COLOURS[1], marker=marker, label="cumulative")
+
+    def to_share(value: Any) -> Any:
+        return value / total
+
+    def to_value(share: Any) -> Any:
+        return share * total
+
+    shares = ax.secondary_yaxis("right", functions=(to_share, to_value))
+    shares.set_ylabel("cumulative share")
+    in_percent(shares.yaxis)
+    _count_along(ax, int(numbers[0]), int(numbers[-1]))
+    where = "in the data's scale" if found.is_data_scale else "in the units of the data"
+    ax.set(
+        xlabel="direction",
+        ylabel=f"eigenvalue of M, {where}",
+        title=f"Rank {metric.rank} of {len(metric.factor)} features",
+    )
+    add_legend(ax, loc="center right")
+    return ax
+
+
+def truncation_path(
+    path_or_learner: Any,
+    *,
+    scale: str | None = None,
+    held_out: Any = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the loss of the metric cut to each rank, and of the best one in the directions that are kept.
+
+    Parameters
+    ----------
+    path_or_learner : TruncationPath or LinearMetricLearner
+        The result of `LinearMetricLearner.truncation_path`, or a fitted learner that has its
+        training pairs, to make one; that refits the metric for each rank.
+    scale, held_out
+        As for `LinearMetricLearner.truncation_path`; for a learner only.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> data = cf.datasets.make_pairs(2000, 4, rank=2, random_state=0)
+    >>> learner = cf.LinearMetricLearner().fit(data.pairs, data.labels)
+    >>> ax = cf.plot.truncation_path(learner)
+    >>> [line.get_label() for line in ax.lines]
+    ['cut off', 'cut off, then refitted']
+    """
+    path = path_or_learner
+    if not isinstance(path, TruncationPath):
+        path = learner_of(path_or_learner).truncation_path(scale=scale, held_out=held_out)
+    elif scale is not None or held_out is not None:
+        raise ValueError(
+            "scale and held_out are of the path: give them to learner.truncation_path, or give the learner; got a path "
+            f"with scale={path.scale!r}."
+        )
+    ax = axes_or_new(ax)
+    largest, least = 0.0, np.inf
+    for name, (label, colour, style) in _LOSSES.items():
+        points = [(step.k, getattr(step, name)) for step in path if getattr(step, name) is not None]
+        if points:
+            ranks, losses = zip(*points, strict=True)
+            ax.plot(ranks, losses, style, color=colour, markersize=5, label=label)
+            largest, least = max(largest, *losses), min(least, *losses)
+    if largest > _WIDE * least > 0.0:
+        _widen(ax)
+    _count_along(ax, 0, len(path) - 1)
+    where = "data's scale" if path.scale == "data" else "units of the data"
+    ax.set(xlabel=f"directions kept, largest first in the {where}", ylabel="loss", title="What each rank costs")
+    add_legend(ax)
+    return ax
+
+
+def _widen(ax: Axes) -> None:
+    """Use a logarithmic axis with plain numbers: a metric cut short is worse than a guess by any factor."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _count_along(ax: Axes, first: int, last: int) -> None:
+    """Put whole numbers, and only those, on the x axis."""
+    from matplotlib.ticker import MaxNLocator
+
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    ax.set_xlim(first - 0.6, last + 0.6)

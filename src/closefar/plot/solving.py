@@ -1,0 +1,80 @@
+"""How a fit came to its end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from closefar.plot.canvas import COLOURS, REFERENCE, add_legend, axes_or_new
+from closefar.plot.subjects import learner_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["convergence"]
+
+
+def convergence(learner: Any, *, ax: Axes | None = None) -> Axes:
+    """Draw the objective and its proven gap to the minimum against passes over the data.
+
+    The line of the gap is the objective less the lower bound that was proven in the end, which
+    holds for every step; a marker is a gap that was proven by then.  (Where labels may be
+    flipped there is the last marker only: what is proven is about the last step.)
+
+    Parameters
+    ----------
+    learner : LinearMetricLearner
+        Fitted.
+    ax : Axes, optional
+        The objective is drawn in it, and the gap in a twin of it, with a logarithmic axis on the
+        right: ``ax.figure.axes[-1]``.
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> data = cf.datasets.make_pairs(2000, 4, rank=2, random_state=0)
+    >>> learner = cf.LinearMetricLearner().fit(data.pairs, data.labels)
+    >>> ax = cf.plot.convergence(learner)
+    >>> ax.figure.axes[-1].get_yscale()
+    'log'
+    """
+    learner = learner_of(learner)
+    history = getattr(learner, "history_", None)
+    if not history:
+        raise ValueError(
+            "this learner has no history_: it was restored from a model file, which does not keep the steps of the "
+            "fit. Fit it again."
+        )
+    passes, objective, gap = np.array([(step.passes, step.objective, step.gap) for step in history]).T
+    certificate = learner.certificate_
+    ax = axes_or_new(ax)
+    twin = ax.twinx()
+    twin.set_label("gap")
+    twin.spines["top"].set_visible(False)
+    handles = ax.plot(passes, objective, "o-", color=COLOURS[0], markersize=4, label="objective")
+    if learner.flip_rate_ == 0.0:
+        above = objective - certificate.lower_bound
+        handles += twin.plot(passes, _positive(above), color=COLOURS[1], label="above the proven bound")
+    handles += twin.plot(passes, _positive(gap), "s", color=COLOURS[1], markersize=5, label="gap proven by then")
+    if learner.tol > 0:
+        handles.append(twin.axhline(learner.tol, color=REFERENCE, linewidth=0.8, linestyle="--", label="tol"))
+    twin.set(ylabel="gap", yscale="log")
+    twin.yaxis.set_minor_formatter("")
+    low, high = twin.get_ylim()
+    twin.set_ylim(low / 3.0, 3.0 * high)
+    ax.set(xlabel="passes over the data", ylabel="objective", xlim=(0.0, None))
+    word = certificate.status.partition(":")[0].capitalize()
+    ax.set_title(f"{word}: a gap of {certificate.gap:.1e} is proven" if certificate.lower_bound > 0 else word)
+    # Below the axis: inside, it would not know of the lines of the twin.
+    add_legend(ax, handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2)
+    return ax
+
+
+def _positive(values: np.ndarray) -> np.ndarray:
+    """Leave out what a logarithmic axis has no place for."""
+    return np.where(np.isfinite(values) & (values > 0.0), values, np.nan)
