@@ -1,0 +1,98 @@
+"""``closefar predict`` and ``closefar transform``: a model applied to new data."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from closefar.cli.data import check_outputs, read_for_model
+from closefar.cli.options import Files, ModelFile, NewData, OutFile
+from closefar.cli.session import Output, Session
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from closefar.tables import PairTable
+
+__all__ = ["predict", "transform"]
+
+
+def predict(model: ModelFile, files: Files, new_data: NewData, output: Output, out: OutFile = None) -> None:
+    """Say of new pairs how far they are, and how probably far.
+
+    closefar predict --model model.closefar --points points.csv --pairs new_pairs.csv --out predicted.csv
+    """
+    with Session("predict", output) as session:
+        check_outputs(out, read=[*files.paths, model])
+        from closefar.model import Model
+
+        loaded = Model.load(model)
+        table = read_for_model(session, loaded, files, new_data, labelled=False)
+        write_table(session, predictions(loaded, table), out)
+
+
+def transform(
+    model: ModelFile,
+    points: Annotated[Path, typer.Option(help="A row for each point.")],
+    new_data: NewData,
+    output: Output,
+    id: Annotated[str | None, typer.Option(metavar="COLUMN", help="The id of a point.")] = None,
+    out: OutFile = None,
+) -> None:
+    """Map points to where the learned distance is the Euclidean one.
+
+    closefar transform --model model.closefar --points points.csv --out mapped.csv
+    """
+    with Session("transform", output) as session:
+        files = Files(points=points, id=id)
+        check_outputs(out, read=[*files.paths, model])
+        from closefar.model import Model
+        from closefar.tables import read_points
+
+        loaded = Model.load(model)
+        with session.stage("reading"):
+            table = read_points(loaded.source(files.source()), encoding=new_data.encoding_of(loaded))
+        for note in table.notes:
+            session.warn(note)
+        mapped = table.data @ loaded.metric.factor
+        columns = {f"direction{index}": column for index, column in enumerate(mapped.T, start=1)}
+        write_table(session, {table.id_name: table.ids, **columns}, out)
+
+
+def predictions(model: Any, table: PairTable) -> dict[str, NDArray[Any]]:
+    """Return the columns of a prediction: the ids, distance, margin, probability and label."""
+    import numpy as np
+
+    from closefar.noise import with_flips
+    from closefar.pairs import Differences
+
+    metric = model.metric
+    squared = metric.forms(Differences(table.data))
+    margin = squared - metric.threshold
+    ids = table.ids.reshape(len(table.ids), -1).T
+    return {
+        **dict(zip(table.id_names, ids, strict=True)),
+        "distance": np.sqrt(squared),
+        "margin": margin,
+        "probability_far": with_flips(metric.noise.cdf(margin), metric.flip_rate),
+        "predicted": np.array(model.classes)[(margin >= 0).astype(int)],
+    }
+
+
+def write_table(session: Session, columns: dict[str, NDArray[Any]], out: Path | None) -> None:
+    """Write a table to a file, or to the screen as CSV."""
+    from closefar.files import replace_file
+    from closefar.tables.writing import encode_table
+
+    content = encode_table(columns, out or Path("screen.csv"))
+    n_rows = len(next(iter(columns.values())))
+    if out is not None:
+        replace_file(out, content)
+        session.show(f"Wrote {n_rows:,} rows to {out}.", {"written": [str(out)], "n_rows": n_rows})
+    elif session.output.json:
+        session.show("", {"columns": columns})
+    else:
+        sys.stdout.write(content.decode("utf-8", "replace"))

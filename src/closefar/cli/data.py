@@ -1,0 +1,104 @@
+"""From the options of a command to pairs, labels and predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from closefar.cli.options import Columns, Files, Learning, NewData
+from closefar.cli.session import Session
+
+if TYPE_CHECKING:
+    from closefar.arrays import FloatArray
+    from closefar.learner import LinearMetricLearner
+    from closefar.model import Model
+    from closefar.tables import PairTable, Source
+
+__all__ = ["check_outputs", "far_label", "fit_learner", "read_for_model", "read_labelled", "signs_of"]
+
+# Labels, in lower case, that say by themselves which one is far.
+_PLAIN = {("close", "far"), ("0", "1"), ("-1", "1"), ("false", "true")}
+
+
+def read_labelled(session: Session, files: Files, columns: Columns) -> tuple[PairTable, Source]:
+    """Read pairs with their labels."""
+    from closefar.tables import read_pairs
+
+    source = files.source()
+    with session.stage("reading"):
+        table = read_pairs(source, labelled=True, **columns.encoding_options())
+    for note in table.notes:
+        session.warn(note)
+    return table, source
+
+
+def read_for_model(session: Session, model: Model, files: Files, new_data: NewData, *, labelled: bool) -> PairTable:
+    """Read pairs as those of the fit were read."""
+    from closefar.tables import read_pairs
+
+    source = model.source(files.source())
+    if (source.pairs is None) != model.is_single:
+        need = "single points: give --points alone" if model.is_single else "pairs: give --pairs, mostly with --points"
+        raise ValueError(f"the model is about {need}.")
+    with session.stage("reading"):
+        table = read_pairs(source, encoding=new_data.encoding_of(model), labelled=labelled)
+    for note in table.notes:
+        session.warn(note)
+    return table
+
+
+def fit_learner(session: Session, table: PairTable, learning: Learning) -> LinearMetricLearner:
+    """Fit to a table of pairs."""
+    learner = learning.learner(far_label(table.labels, learning.far), verbose=session.is_watched)
+    with session.stage("fitting", shows_itself=True):
+        learner.fit(table.data, table.labels, table.weights, feature_names=table.encoding.feature_names)
+    chosen: Any = getattr(learner, "best_estimator_", learner)
+    return cast("LinearMetricLearner", chosen)
+
+
+def signs_of(labels: Any, model: Model) -> FloatArray:
+    """+1 for far and -1 for close; other words are refused."""
+    import numpy as np
+
+    close, far = model.classes
+    unknown = (labels != close) & (labels != far)
+    if np.any(unknown):
+        raise ValueError(
+            f"labels must be those of the model, {close!r} and {far!r}; got {labels[unknown][0]!r} "
+            f"({int(np.sum(unknown))} of {len(labels)} labels are others)."
+        )
+    signs: FloatArray = np.where(labels == far, 1.0, -1.0)
+    return signs
+
+
+def check_outputs(*outputs: Path | None, read: Iterable[Path | None]) -> None:
+    """Refuse, before any work is done, what could not be written or would overwrite what is read."""
+    from closefar.files import check_writable
+
+    wanted = [path for path in outputs if path is not None]
+    for index, path in enumerate(wanted):
+        check_writable(path)
+        for other in [*wanted[:index], *read]:
+            if other is not None and path.resolve() == other.resolve():
+                raise ValueError(f"each file must have its own name; {path} is named twice.")
+
+
+def far_label(labels: Any, far: str | None) -> str:
+    """Find out which of two labels means far."""
+    import numpy as np
+
+    words, counts = np.unique(labels.astype(str), return_counts=True)
+    named = ", ".join(f"{word!r} ({count})" for word, count in zip(words[:5], counts, strict=False))
+    if len(words) != 2:
+        raise ValueError(
+            f"there must be two labels, one for close and one for far; got {len(words)}: {named}"
+            f"{', ...' if len(words) > 5 else ''}. Correct the label column, or name another with --label."
+        )
+    if far is not None:
+        if far not in words:
+            raise ValueError(f"--far must be one of the two labels {named}; got {far!r}.")
+        return far
+    if tuple(word.lower() for word in words) not in _PLAIN:
+        raise ValueError(f"which label means far? They are {named}. Say --far {words[1]!r} or --far {words[0]!r}.")
+    return str(words[1])

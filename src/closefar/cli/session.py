@@ -1,0 +1,140 @@
+"""What every command does alike: it shows progress, prints a result, and ends with a sentence and an exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+__all__ = ["EXIT_CODES", "Output", "Session"]
+
+EXIT_CODES = {
+    0: "done",
+    1: "done, but the fit did not reach its tolerance",
+    2: "an option, a file's content or a model is not as it must be",
+    3: "a file can't be read or written, or memory is too small",
+    4: "a package is missing that the command needs",
+    130: "interrupted; nothing was written",
+}
+_UNFINISHED, _WRONG_INPUT, _NO_FILE, _NO_PACKAGE, _INTERRUPTED = (code for code in EXIT_CODES if code)
+_PIPE_CLOSED = 141
+
+_PANEL = "Output"
+
+
+@dataclass(frozen=True)
+class Output:
+    """How much is said, and to whom."""
+
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON, for programs.", rich_help_panel=_PANEL)
+    ] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.", rich_help_panel=_PANEL)] = False
+
+
+class Session:
+    """One run of a command: ``with Session("fit", output) as session``.
+
+    Leaving it turns what a user can cause into one sentence on standard error and an exit code.
+    """
+
+    def __init__(self, command: str, output: Output) -> None:
+        from rich.console import Console
+
+        self.command = command
+        self.output = output
+        self.warnings: list[str] = []
+        self.unfinished = False
+        self._interrupted = False
+        self._errors = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+    def __enter__(self) -> Session:
+        self._handlers = {number: signal.signal(number, self._interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        if error is None:
+            if self.unfinished:
+                raise typer.Exit(_UNFINISHED)
+            return
+        if isinstance(error, BrokenPipeError):
+            # Nobody reads on, as with `| head`: closing standard output at exit must not complain.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(_PIPE_CLOSED) from None
+        if isinstance(error, KeyboardInterrupt):
+            self._end("interrupted; nothing was written.", _INTERRUPTED)
+        if isinstance(error, ImportError) and "pip install" in str(error):
+            self._end(str(error), _NO_PACKAGE)
+        if isinstance(error, MemoryError):
+            self._end("not enough memory. Give fewer rows or columns.", _NO_FILE)
+        if isinstance(error, OSError):
+            self._end(_words(error), _NO_FILE)
+        if isinstance(error, ValueError):
+            self._end(str(error), _WRONG_INPUT)
+
+    @contextmanager
+    def stage(self, title: str, *, shows_itself: bool = False) -> Iterator[Callable[[str], None]]:
+        """Show what is going on, collect its warnings, and end at an interrupt that a fit has caught.
+
+        Gives a function to call with each part of the work.
+        """
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            if shows_itself or not self.is_watched:
+                yield lambda part: None
+            else:
+                with self._errors.status(f"{title} …") as status:
+                    yield lambda part: status.update(f"{title}: {part} …")
+        if self._interrupted:
+            raise KeyboardInterrupt
+        for warning in caught:
+            self.warn(str(warning.message))
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a person sees progress."""
+        return self._errors.is_terminal and not self.output.quiet
+
+    def warn(self, sentence: str) -> None:
+        """Say something that the result should be read with, once."""
+        if sentence in self.warnings:
+            return
+        self.warnings.append(sentence)
+        if not self.output.quiet:
+            self._errors.print(f"closefar {self.command}: note: {sentence}")
+
+    def show(self, text: str, facts: dict[str, Any]) -> None:
+        """Print a result: a text for a person, or the facts with all notes as JSON."""
+        if self.output.json:
+            from closefar.plain import plain
+
+            print(json.dumps(plain({**facts, "notes": self.warnings}, finite=True), indent=1))
+        elif not self.output.quiet:
+            print(text)
+
+    def _interrupt(self, *_: Any) -> NoReturn:
+        self._interrupted = True
+        raise KeyboardInterrupt
+
+    def _end(self, sentence: str, code: int) -> NoReturn:
+        self._errors.print(f"closefar {self.command}: {sentence}")
+        raise typer.Exit(code) from None
+
+
+def _words(error: OSError) -> str:
+    if error.filename is None or error.strerror is None:
+        return str(error)
+    return f"can't use {error.filename}: {error.strerror}. Check its name and its permissions."

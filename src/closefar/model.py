@@ -1,0 +1,152 @@
+"""A model file with more than the metric: how tables become its columns, the words for close and far, and the fit."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from closefar import modelfile
+from closefar.certificate import Certificate
+from closefar.learner import LinearMetricLearner
+from closefar.metric import Metric, load_with_header
+from closefar.plain import plain
+from closefar.summary import FitStatistics
+from closefar.tables import Encoding, PairTable, Source
+
+__all__ = ["Model"]
+
+_WORDS = ("close", "far")
+_REMEMBERED = ("id", "left", "right", "label", "weight")
+
+
+@dataclass(frozen=True)
+class Model:
+    """What ``closefar fit`` saves; `closefar.load` reads the metric of the same file.
+
+    Attributes
+    ----------
+    metric : Metric
+    classes : tuple of two str
+        The words for close and far.
+    encoding : Encoding
+        How the columns of a table become those of the metric.
+    names : dict
+        Which columns of the files were ids, label and so on.
+    is_single : bool
+        Whether it is about single points.
+    fit : dict, optional
+        Parameters, certificate and figures of the fit; none for a metric that was truncated or
+        saved by itself.
+    """
+
+    metric: Metric
+    classes: tuple[str, str]
+    encoding: Encoding
+    names: dict[str, Any]
+    is_single: bool
+    fit: dict[str, Any] | None
+
+    @classmethod
+    def of(cls, learner: LinearMetricLearner, table: PairTable, source: Source) -> Model:
+        """Put together what a fitted learner learned from a table."""
+        fit = {
+            "parameters": learner.get_params(),
+            "certificate": learner.certificate_,
+            "statistics": learner.fit_statistics_,
+            "rank": learner.rank_,
+            "n_iter": learner.n_iter_,
+            "problems": learner._problems,
+            "fingerprint": _fingerprint(table),
+        }
+        close, far = (str(label) for label in learner.classes_)
+        names = {name: getattr(source, name) for name in (*_REMEMBERED, "sides")}
+        return cls(learner.metric_, (close, far), table.encoding, names, table.is_single, plain(fit))
+
+    def to_bytes(self) -> bytes:
+        """Return the content of its file."""
+        arrays, header = self.metric.contents()
+        return modelfile.encode(
+            arrays,
+            {
+                **header,
+                "classes": list(self.classes),
+                "encoding": self.encoding.to_json(),
+                "names": self.names,
+                "is_single": self.is_single,
+                "fit": self.fit,
+            },
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> Model:
+        """Read a file of `closefar fit`, or one that `Metric.save` wrote, whose columns are then numbers."""
+        metric, header = load_with_header(path)
+        try:
+            if "encoding" not in header:
+                return cls(metric, _WORDS, Encoding.of_numbers(metric.column_names), {}, metric.origin is not None, None)
+            close, far = map(str, header["classes"])
+            encoding = Encoding.from_json(header["encoding"])
+            if encoding.feature_names != metric.feature_names:
+                raise ValueError("its columns are not those of its metric")
+            model = cls(metric, (close, far), encoding, dict(header["names"]), bool(header["is_single"]), header["fit"])
+            if model.fit is not None:
+                model.learner()
+        except (KeyError, TypeError, ValueError) as error:
+            raise modelfile.ModelFileError(f"{path} does not describe a model ({error}). Fit it again.") from error
+        return model
+
+    def truncate(self, k: int, scale: str | None = None) -> Model:
+        """Keep the k largest eigenvalues; the figures of the fit are no longer those of the metric."""
+        return replace(self, metric=self.metric.truncate(k, scale), fit=None)
+
+    def source(self, given: Source) -> Source:
+        """The columns that mean something, as at the fit where nothing else is said."""
+        sides = self.names.get("sides")
+        return replace(
+            given,
+            sides=given.sides or (sides and tuple(sides)),
+            **{name: getattr(given, name) or self.names.get(name) for name in _REMEMBERED},
+        )
+
+    def is_fitted_to(self, table: PairTable) -> bool:
+        """Whether these are the very pairs and labels of the fit."""
+        return self.fit is not None and self.fit["fingerprint"] == _fingerprint(table)
+
+    def learner(self, training: PairTable | None = None) -> LinearMetricLearner:
+        """Return the fitted learner, with the pairs that it was fitted to if they are given."""
+        if self.fit is None:
+            raise ValueError(
+                "this model holds a metric without its fit (it was truncated, or saved by Metric.save); "
+                "make the model with `closefar fit`, where --rank gives a low rank."
+            )
+        learner = LinearMetricLearner(**self.fit["parameters"])
+        learner.metric_ = self.metric
+        learner.certificate_ = Certificate(**self.fit["certificate"])
+        figures = self.fit["statistics"]
+        learner.fit_statistics_ = FitStatistics(**{**figures, "column_scales": tuple(figures["column_scales"])})
+        learner.classes_ = np.array(self.classes)
+        learner.components_ = np.array(self.metric.factor.T)
+        learner.n_features_in_ = len(self.metric.factor)
+        learner.n_iter_ = self.fit["n_iter"]
+        learner.rank_ = self.fit["rank"]
+        learner.flip_rate_ = self.metric.flip_rate
+        learner._n_features_out = self.metric.rank
+        learner._problems = list(self.fit["problems"])
+        if training is not None:
+            learner._training = (training.data, training.labels, training.weights)
+        return learner
+
+
+def _fingerprint(table: PairTable) -> str:
+    digest = hashlib.sha256(np.ascontiguousarray(table.data).data)
+    digest.update("\0".join(_texts(table.labels)).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def _texts(labels: NDArray[Any] | None) -> list[str]:
+    return [] if labels is None else labels.tolist()

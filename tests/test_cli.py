@@ -1,0 +1,366 @@
+"""Each command does what its Python twin does, in each form that data comes in."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, roc_auc_score
+from typer.testing import CliRunner
+
+import closefar as cf
+from closefar.cli.app import app
+from closefar.datasets import make_patients
+
+_N_FIT = 900
+_FEATURES = ["age", "height", "cholesterol", "smoker"]
+_FILES = ["--points", "points.csv", "--pairs", "pairs.csv"]
+_NEW = ["--model", "model.closefar", "--points", "points.csv", "--pairs", "new.csv"]
+
+
+def _run(*command: Any) -> Any:
+    done = CliRunner().invoke(app, [str(part) for part in command], env={"COLUMNS": "200"})
+    assert done.exit_code == 0, (done.output, done.exception)
+    return done
+
+
+def _json(*command: Any) -> dict[str, Any]:
+    return json.loads(_run(*command, "--json").stdout)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with points, pairs, new pairs and a model of them."""
+    folder = tmp_path_factory.mktemp("tables")
+    made = make_patients(150, 1200, random_state=3)
+    points, pairs = pd.DataFrame(made.points).drop(columns="ward"), pd.DataFrame(made.pairs)
+    points.to_csv(folder / "points.csv", index=False)
+    pairs[:_N_FIT].to_csv(folder / "pairs.csv", index=False)
+    pairs[_N_FIT:].to_csv(folder / "new.csv", index=False)
+    _run("fit", "--points", folder / "points.csv", "--pairs", folder / "pairs.csv", "--out", folder / "model.closefar")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _in_folder(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tables)
+
+
+@pytest.fixture(scope="module")
+def points(tables: Path) -> pd.DataFrame:
+    table = pd.read_csv(tables / "points.csv", index_col="id", dtype=str).replace({"True": "1", "False": "0"})
+    return table.map(float)
+
+
+def _pairs(points: pd.DataFrame, name: str) -> tuple[np.ndarray, np.ndarray]:
+    pairs = pd.read_csv(name)
+    sides = [points.loc[pairs[side], _FEATURES].to_numpy(dtype=float) for side in ("patient", "other")]
+    return np.stack(sides, axis=1), pairs["label"].to_numpy(dtype=object)
+
+
+@pytest.fixture(scope="module")
+def learner(tables: Path, points: pd.DataFrame) -> cf.LinearMetricLearner:
+    pairs, labels = _pairs(points, str(tables / "pairs.csv"))
+    return cf.LinearMetricLearner().fit(pairs, labels)
+
+
+def _rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\nsys.argv = ['closefar', '--help']\nfrom closefar.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "label-errors" in done.stdout
+    assert not {"numpy", "scipy", "sklearn", "pandas", "matplotlib", "jinja2"} & set(done.stdout.split())
+
+
+def test_every_command_has_help_with_an_example() -> None:
+    names = ["fit", "predict", "transform", "inspect", "evaluate", "label-errors", "sample-size", "truncate", "export"]
+    for name in [*names, "report"]:
+        assert f"closefar {name} " in _run(name, "--help").stdout
+    for name in ("demo", "paper"):
+        assert "--help" in _run(name, "--help").stdout
+
+
+def test_the_shell_completes_commands_and_options() -> None:
+    for words, expected in (("closefar lab", "label-errors"), ("closefar fit --mis", "--missing")):
+        environment = {
+            **os.environ,
+            "_CLOSEFAR_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split()) - 1),
+        }
+        code = "import sys; sys.argv = ['closefar']; from closefar.cli import main; main()"
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        assert expected in done.stdout.split()
+
+
+def test_version() -> None:
+    assert _run("--version").stdout.strip() == cf.__version__
+
+
+def test_fit_learns_what_the_learner_learns(learner: cf.LinearMetricLearner) -> None:
+    metric = cf.load("model.closefar")
+    assert metric.feature_names == tuple(_FEATURES)
+    np.testing.assert_allclose(metric.matrix, learner.metric_.matrix, rtol=1e-12, atol=0.0)
+    assert metric.threshold == pytest.approx(learner.metric_.threshold, rel=1e-12)
+
+
+def test_predict_agrees_with_the_learner(learner: cf.LinearMetricLearner, points: pd.DataFrame) -> None:
+    pairs, _ = _pairs(points, "new.csv")
+    rows = _rows(_run("predict", *_NEW).stdout)
+    given = pd.read_csv("new.csv")
+    assert [row["patient"] for row in rows] == given["patient"].tolist()
+    assert [row["other"] for row in rows] == given["other"].tolist()
+    for name, expected in (
+        ("distance", learner.pair_distance(pairs)),
+        ("margin", learner.decision_function(pairs)),
+        ("probability_far", learner.predict_proba(pairs)[:, 1]),
+    ):
+        np.testing.assert_allclose([float(row[name]) for row in rows], expected, rtol=1e-12, atol=1e-12)
+    assert [row["predicted"] for row in rows] == learner.predict(pairs).tolist()
+
+
+@pytest.mark.parametrize("name", ["predicted.csv", "predicted.csv.gz", "predicted.parquet", "predicted.npz"])
+def test_predictions_in_each_format_are_the_same_numbers(name: str, tmp_path: Path) -> None:
+    out = tmp_path / name
+    assert "300 rows" in _run("predict", *_NEW, "--out", out).stdout
+    read = {".gz": pd.read_csv, ".csv": pd.read_csv, ".parquet": pd.read_parquet, ".npz": np.load}[out.suffix]
+    options = {"dtype": str} if read is pd.read_csv else {}
+    got = np.asarray(read(out, **options)["probability_far"], dtype=float)
+    expected = [float(row["probability_far"]) for row in _rows(_run("predict", *_NEW).stdout)]
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_predict_as_json() -> None:
+    columns = _json("predict", *_NEW)["columns"]
+    assert len(columns["probability_far"]) == 300
+    assert set(columns["predicted"]) == {"close", "far"}
+
+
+def test_transform_maps_points_so_that_distances_agree(learner: cf.LinearMetricLearner, points: pd.DataFrame) -> None:
+    rows = _rows(_run("transform", "--model", "model.closefar", "--points", "points.csv").stdout)
+    mapped = np.array([[float(row[name]) for name in row if name != "id"] for row in rows])
+    assert [row["id"] for row in rows] == points.index.tolist()
+    expected = learner.transform(points[_FEATURES].to_numpy(dtype=float))
+    np.testing.assert_allclose(mapped, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_inspect_shows_the_fit() -> None:
+    text = _run("inspect", "model.closefar").stdout
+    assert "Proven gap" in text
+    assert "'close' is close, 'far' is far" in text
+    assert "age, height, cholesterol, smoker" in text
+    facts = _json("inspect", "model.closefar")
+    assert facts["feature_names"] == _FEATURES
+    assert facts["fit"]["certificate"]["converged"] is True
+    np.testing.assert_allclose(facts["matrix"], cf.load("model.closefar").matrix)
+
+
+def test_evaluate_agrees_with_scikit_learn(learner: cf.LinearMetricLearner, points: pd.DataFrame) -> None:
+    pairs, labels = _pairs(points, "new.csv")
+    figures = _json("evaluate", *_NEW)
+    assert figures["accuracy"] == pytest.approx(accuracy_score(labels, learner.predict(pairs)))
+    assert figures["confusion"] == confusion_matrix(labels, learner.predict(pairs)).tolist()
+    assert figures["auc"] == pytest.approx(roc_auc_score(labels == "far", learner.decision_function(pairs)))
+    assert figures["loss"] == pytest.approx(log_loss(labels, learner.predict_proba(pairs)))
+    assert figures["notes"] == []
+    assert "Labels agreed with" in _run("evaluate", *_NEW).stdout
+
+
+def test_evaluate_says_when_the_pairs_are_those_of_the_fit() -> None:
+    done = _run("evaluate", "--model", "model.closefar", *_FILES)
+    assert "these are the pairs that the model was fitted to" in done.stderr
+
+
+def test_label_errors_are_those_of_the_function(points: pd.DataFrame, tmp_path: Path) -> None:
+    pairs, labels = _pairs(points, "pairs.csv")
+    expected = cf.find_label_errors(cf.LinearMetricLearner(), pairs, labels, random_state=0)
+    facts = _json("label-errors", *_FILES)
+    assert facts["share"] == pytest.approx(expected.share)
+    given = pd.read_csv("pairs.csv")
+    assert facts["most_suspicious"]["patient"] == given["patient"][expected.order[:10]].tolist()
+    assert "P(wrong)" not in _run("label-errors", *_FILES, "--top", 3).stdout
+    assert "written" in _json("label-errors", *_FILES, "--out", tmp_path / "all.csv")
+    table = pd.read_csv(tmp_path / "all.csv")
+    np.testing.assert_allclose(table["probability_wrong"], expected.probability[expected.order])
+
+
+def test_sample_size_is_that_of_the_function(learner: cf.LinearMetricLearner) -> None:
+    plan = cf.plan_sample_size(learner, target_error=0.01)
+    facts = _json("sample-size", *_FILES, "--target-error", 0.01)
+    assert facts["n_pairs"] == plan.n_pairs
+    assert facts["sentence"] == plan.sentence
+    assert _run("sample-size", *_FILES, "--target-error", 0.01).stdout.strip() == plan.sentence
+
+
+def test_truncate_keeps_the_strongest_directions(tmp_path: Path) -> None:
+    out = tmp_path / "small.closefar"
+    _run("truncate", "model.closefar", "--rank", 2, "--out", out)
+    assert cf.load(out) == cf.load("model.closefar").truncate(2)
+    assert "rank 2" in _run("inspect", out).stdout
+    assert len(_rows(_run("predict", "--model", out, *_NEW[2:]).stdout)) == 300
+    done = CliRunner().invoke(app, ["report", "--model", str(out), *_NEW[2:], "--out", str(tmp_path / "r.html")])
+    assert done.exit_code == 2
+    assert "truncated" in done.stderr
+
+
+def test_export_in_each_format(tmp_path: Path, points: pd.DataFrame) -> None:
+    metric = cf.load("model.closefar")
+    for name in ("m.onnx", "m.faiss", "m.csv", "m.json", "m.npz"):
+        _run("export", "model.closefar", "--out", tmp_path / name)
+    matrix = pd.read_csv(tmp_path / "m.csv", index_col=0, dtype=str)
+    np.testing.assert_array_equal(matrix.to_numpy(dtype=float), metric.matrix)
+    np.testing.assert_array_equal(np.load(tmp_path / "m.npz")["factor"], metric.factor)
+    assert json.loads((tmp_path / "m.json").read_text(encoding="utf-8"))["threshold"] == metric.threshold
+    faiss = pytest.importorskip("faiss", reason="needs faiss-cpu")
+    index = faiss.read_index(str(tmp_path / "m.faiss"))
+    rows = points[_FEATURES].to_numpy(dtype=np.float32)
+    index.add(rows)
+    found = index.search(rows[:1], 2)[0][0]
+    expected = np.sort(metric.squared_distance(rows - rows[0]))[:2]
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_report_of_new_pairs_and_of_those_of_the_fit(tmp_path: Path) -> None:
+    held_out, seen = tmp_path / "held_out.json", tmp_path / "seen.json"
+    _run("report", *_NEW, "--out", held_out)
+    _run("report", "--model", "model.closefar", *_FILES, "--out", seen)
+    for path, source, n_pairs in ((held_out, "held-out", 300), (seen, "out-of-fold", _N_FIT)):
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        assert (facts["pairs"]["source"], facts["pairs"]["n_pairs"]) == (source, n_pairs)
+
+
+def test_fit_with_a_report_in_one_command(tmp_path: Path) -> None:
+    out, report = tmp_path / "m.closefar", tmp_path / "r.html"
+    done = _run("fit", *_FILES, "--out", out, "--report", report)
+    assert "Proven gap" in done.stdout
+    assert f"Wrote {out} and {report}." in done.stdout
+    assert cf.load(out) == cf.load("model.closefar")
+    assert "cholesterol" in report.read_text(encoding="utf-8")
+
+
+def test_quiet_says_nothing(tmp_path: Path) -> None:
+    done = _run("fit", *_FILES, "--out", tmp_path / "m.closefar", "--quiet")
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_fit_as_json(tmp_path: Path) -> None:
+    facts = _json("fit", *_FILES, "--out", tmp_path / "m.closefar")
+    assert facts["n_pairs"] == _N_FIT
+    assert facts["classes"] == ["close", "far"]
+    assert facts["certificate"]["gap"] < 1e-6
+
+
+def test_alpha_chosen_by_cross_validation(points: pd.DataFrame, tmp_path: Path) -> None:
+    pairs, labels = _pairs(points, "pairs.csv")
+    expected = cf.LinearMetricLearnerCV(random_state=0).fit(pairs, labels)
+    out = tmp_path / "m.closefar"
+    assert f"{expected.alpha_:g}" in _run("fit", *_FILES, "--alpha", "auto", "--out", out).stdout
+    assert cf.load(out).threshold == pytest.approx(expected.metric_.threshold, rel=1e-9)
+    assert _json("label-errors", *_FILES, "--alpha", "auto")["n_labels"] == _N_FIT
+
+
+def test_an_unfinished_fit_is_saved_with_its_own_exit_code(tmp_path: Path) -> None:
+    out = tmp_path / "m.closefar"
+    done = CliRunner().invoke(app, ["fit", *_FILES, "--out", str(out), "--max-iter", "1"])
+    assert done.exit_code == 1
+    assert "unfinished" in done.stderr
+    assert cf.load(out).rank > 0
+
+
+def test_sides_side_by_side_give_the_same_metric(points: pd.DataFrame, tmp_path: Path) -> None:
+    pairs = pd.read_csv("pairs.csv")
+    left = points.loc[pairs["patient"], _FEATURES].add_prefix("first ").reset_index(drop=True)
+    right = points.loc[pairs["other"], _FEATURES].add_prefix("second ").reset_index(drop=True)
+    table = pd.concat([left, right, pairs["label"]], axis=1)
+    table.to_parquet(tmp_path / "both.parquet")
+    out = tmp_path / "m.closefar"
+    _run("fit", "--pairs", tmp_path / "both.parquet", "--sides", "first ,second ", "--out", out)
+    np.testing.assert_allclose(cf.load(out).matrix, cf.load("model.closefar").matrix, rtol=1e-12)
+    rows = _rows(_run("predict", "--model", out, "--pairs", tmp_path / "both.parquet").stdout)
+    assert len(rows) == _N_FIT
+
+
+def test_single_points_with_a_learned_origin(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal([3.0, -1.0], 1.0, (600, 2))
+    label = np.where(np.sum((X - [3.0, -1.0]) ** 2, axis=1) + rng.logistic(0.0, 0.2, 600) > 1.4, "sick", "well")
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "state": label})
+    frame.to_csv(tmp_path / "single.csv", index=False)
+    out = tmp_path / "m.closefar"
+    files = ["--points", tmp_path / "single.csv", "--label", "state"]
+    _run("fit", *files, "--far", "sick", "--origin", "--out", out)
+    np.testing.assert_allclose(cf.load(out).origin, [3.0, -1.0], atol=0.3)
+    expected = cf.LinearMetricLearner(fit_origin=True, far_label="sick").fit(X, label)
+    rows = _rows(_run("predict", "--model", out, "--points", tmp_path / "single.csv").stdout)
+    np.testing.assert_allclose([float(row["probability_far"]) for row in rows], expected.predict_proba(X)[:, 1], 1e-9)
+    assert "Origin" in _run("inspect", out).stdout
+    assert _json("evaluate", "--model", out, *files)["accuracy"] > 0.8
+
+
+def test_categories_are_encoded_as_at_the_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    _run("demo", "--files")
+    _run("fit", "--points", "points.csv", "--pairs", "pairs.csv")
+    new = ["--model", "model.closefar", "--points", "points.csv", "--pairs", "new_pairs.csv"]
+    whole = _rows(_run("predict", *new).stdout)
+    points = pd.read_csv("points.csv", dtype=str)
+    # Another order of rows and columns, and fewer categories: the same predictions.
+    first = pd.read_csv("new_pairs.csv")[:1]
+    kept = points[points["id"].isin([first["patient"][0], first["other"][0]])]
+    kept[kept.columns[::-1]].to_csv("few.csv", index=False)
+    first.to_csv("first.csv", index=False)
+    few = _rows(_run("predict", "-m", "model.closefar", "--points", "few.csv", "--pairs", "first.csv").stdout)
+    assert few == whole[:1]
+    kept.assign(ward="elsewhere").to_csv("few.csv", index=False)
+    few = ["-m", "model.closefar", "--points", "few.csv"]
+    assert "elsewhere" in CliRunner().invoke(app, ["predict", *few, "--pairs", "first.csv"]).stderr
+    _run("predict", *few, "--pairs", "first.csv", "--unseen", "average")
+    _run("transform", *few, "--unseen", "average")
+
+
+def test_missing_values_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = pd.read_csv("points.csv")
+    frame.loc[0, "age"] = np.nan
+    frame.to_csv(tmp_path / "points.csv", index=False)
+    pairs = pd.read_csv("pairs.csv")
+    pairs.to_csv(tmp_path / "pairs.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    without = int(((pairs["patient"] != "P0001") & (pairs["other"] != "P0001")).sum())
+    assert _json("fit", *_FILES, "--missing", "drop")["n_pairs"] == without < _N_FIT
+    assert _json("fit", *_FILES, "--missing", "median")["n_pairs"] == _N_FIT
+    assert "--missing" in CliRunner().invoke(app, ["fit", *_FILES]).stderr
+
+
+def test_a_metric_saved_from_python_can_be_used(points: pd.DataFrame, tmp_path: Path) -> None:
+    metric = cf.load("model.closefar")
+    metric.save(tmp_path / "plain.closefar")
+    plain = _rows(_run("predict", "--model", tmp_path / "plain.closefar", *_NEW[2:]).stdout)
+    assert plain == _rows(_run("predict", *_NEW).stdout)
+
+
+def test_weights_count_as_repeats(tmp_path: Path) -> None:
+    pairs = pd.read_csv("pairs.csv")
+    pairs["count"] = np.arange(len(pairs)) % 3
+    pairs.to_csv(tmp_path / "weighted.csv", index=False)
+    pairs.loc[np.repeat(pairs.index, pairs["count"])].to_csv(tmp_path / "repeated.csv", index=False)
+    common = ["fit", "--points", "points.csv", "--label", "label", "--out", tmp_path / "m.closefar", "--json"]
+    weighted = _json(*common, "--pairs", tmp_path / "weighted.csv", "--weight", "count")
+    repeated = _json(*common, "--pairs", tmp_path / "repeated.csv")
+    assert weighted["threshold"] == pytest.approx(repeated["threshold"], rel=1e-3)
+    assert weighted["certificate"]["loss"] == pytest.approx(repeated["certificate"]["loss"], abs=2e-6)

@@ -1,0 +1,326 @@
+"""Wrong and hostile input: one readable message, an exit code that is not 0, and no file left behind."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import closefar as cf
+from closefar.cli.app import app
+from closefar.datasets import make_patients
+from closefar.tables.writing import encode_table
+
+_MAIN = "from closefar.cli import main; main()"
+_FIT = ["fit", "--points", "points.csv", "--pairs", "pairs.csv", "--report", "report.html"]
+_OUTPUTS = {"model.closefar", "report.html", "out.csv"}
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with good tables and a good model, made once."""
+    folder = tmp_path_factory.mktemp("tables")
+    points, pairs, _ = make_patients(60, 300, random_state=1)
+    (folder / "points.csv").write_bytes(encode_table(points, Path("points.csv")))
+    (folder / "pairs.csv").write_bytes(encode_table(pairs, Path("pairs.csv")))
+    arguments = ["fit", "--points", folder / "points.csv", "--pairs", folder / "pairs.csv", "-o", folder / "good.model"]
+    done = CliRunner().invoke(app, list(map(str, arguments)))
+    assert done.exit_code == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for file in made.iterdir():
+        shutil.copy(file, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _edit(name: str, change: Callable[[str], str]) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        path = folder / name
+        path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+    return damage
+
+
+def _line(name: str, number: int, change: Callable[[str], str]) -> Callable[[Path], None]:
+    """Change one line of a file, counted from 1."""
+
+    def edit(text: str) -> str:
+        lines = text.splitlines()
+        lines[number - 1] = change(lines[number - 1])
+        return "\n".join(lines) + "\n"
+
+    return _edit(name, edit)
+
+
+def _cell(name: str, line: int, column: int, value: str) -> Callable[[Path], None]:
+    def change(row: str) -> str:
+        cells = row.split(",")
+        cells[column] = value
+        return ",".join(cells)
+
+    return _line(name, line, change)
+
+
+def _write(name: str, content: bytes) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_bytes(content) and None
+
+
+def _first(text: str) -> str:
+    return text.split("\n", 1)[0] + "\n"
+
+
+def _utf16(folder: Path) -> None:
+    path = folder / "points.csv"
+    path.write_bytes(path.read_text(encoding="utf-8").encode("utf-16"))
+
+
+def _directory(folder: Path) -> None:
+    (folder / "points.csv").unlink()
+    (folder / "points.csv").mkdir()
+
+
+def _remove(folder: Path) -> None:
+    (folder / "points.csv").unlink()
+
+
+def _add_column(header: str, value: str) -> Callable[[Path], None]:
+    def change(text: str) -> str:
+        first, *rows = text.splitlines()
+        return "\n".join([f"{first},{header}", *(f"{row},{value}" for row in rows)]) + "\n"
+
+    return _edit("points.csv", change)
+
+
+def _nothing(folder: Path) -> None:
+    pass
+
+
+def _other_model(folder: Path) -> None:
+    cf.Metric([[1.0], [0.5]], 1.0, feature_names=("weight", "pulse")).save(folder / "good.model")
+
+
+def _pickled(folder: Path) -> None:
+    np.save(folder / "points.npy", np.array([{"a": 1}, None], dtype=object), allow_pickle=True)
+
+
+_PREDICT = ["predict", "--model", "good.model", "--points", "points.csv", "--pairs", "pairs.csv", "--out", "out.csv"]
+
+# What is wrong, the command, and words that the message must have.
+CASES: dict[str, tuple[Callable[[Path], None], list[str], list[str]]] = {
+    "empty file": (_write("points.csv", b""), _FIT, ["points.csv", "empty"]),
+    "empty pairs": (_write("pairs.csv", b""), _FIT, ["pairs.csv", "empty"]),
+    "header only": (_edit("points.csv", _first), _FIT, ["points.csv", "no rows"]),
+    "header only, pairs": (_edit("pairs.csv", _first), _FIT, ["pairs.csv", "no rows"]),
+    "missing file": (_remove, _FIT, ["points.csv"]),
+    "a directory": (_directory, _FIT, ["points.csv"]),
+    "unknown id": (_cell("pairs.csv", 3, 0, "P9999"), _FIT, ["P9999", "points.csv"]),
+    "missing id": (_cell("pairs.csv", 3, 0, ""), _FIT, ["pairs.csv"]),
+    "duplicate id": (_line("points.csv", 3, lambda row: "P0001" + row[5:]), _FIT, ["P0001", "points.csv"]),
+    "no id column": (_nothing, [*_FIT, "--id", "patient_id"], ["patient_id"]),
+    "three labels": (_cell("pairs.csv", 5, 2, "perhaps"), _FIT, ["two labels", "perhaps"]),
+    "one label": (_edit("pairs.csv", lambda text: text.replace(",far", ",close")), _FIT, ["two labels", "close"]),
+    "missing label": (_cell("pairs.csv", 5, 2, ""), _FIT, ["label"]),
+    "labels of unknown meaning": (
+        _edit("pairs.csv", lambda text: text.replace(",far", ",no").replace(",close", ",yes")),
+        _FIT,
+        ["--far"],
+    ),
+    "a far label that is none": (_nothing, [*_FIT, "--far", "distant"], ["distant", "close"]),
+    "missing value": (_cell("points.csv", 4, 1, "NaN"), _FIT, ["age", "--missing"]),
+    "empty cell": (_cell("points.csv", 4, 3, ""), _FIT, ["cholesterol", "--missing"]),
+    "infinite value": (_cell("points.csv", 4, 1, "inf"), _FIT, ["age", "inf"]),
+    "text in a number column": (_cell("points.csv", 4, 1, "forty"), _FIT, ["age", "forty"]),
+    "decimal commas": (
+        _edit("points.csv", lambda text: text.replace(",", ";").replace(".", ",")),
+        _FIT,
+        ["height", "comma"],
+    ),
+    "a date column": (_add_column("admitted", "2024-02-29"), _FIT, ["admitted", "--drop"]),
+    "UTF-16": (_utf16, _FIT, ["UTF-8"]),
+    "Latin-1": (_write("points.csv", "id,größe\nP0001,1\n".encode("latin-1")), _FIT, ["UTF-8"]),
+    "binary junk": (_write("points.csv", bytes(range(256)) * 8), _FIT, ["points.csv"]),
+    "mixed separators": (_line("points.csv", 4, lambda row: row.replace(",", ";")), _FIT, ["points.csv", "4"]),
+    "a row that is too long": (_line("points.csv", 4, lambda row: row + ",1"), _FIT, ["points.csv", "4"]),
+    "the same column twice": (_line("points.csv", 1, lambda row: row.replace("height", "age")), _FIT, ["age"]),
+    "damaged gzip": (
+        _write("points.csv.gz", gzip.compress(b"id,a\n" * 99)[:-20]),
+        ["fit", "--points", "points.csv.gz", "--pairs", "pairs.csv"],
+        ["points.csv.gz"],
+    ),
+    "damaged Parquet": (
+        _write("points.parquet", b"PAR1 and nothing else"),
+        ["fit", "--points", "points.parquet", "--pairs", "pairs.csv"],
+        ["points.parquet"],
+    ),
+    "pickled objects": (_pickled, ["fit", "--points", "points.npy", "--pairs", "pairs.csv"], ["points.npy"]),
+    "an unknown kind of file": (
+        _write("points.xlsx", b"PK"),
+        ["fit", "--points", "points.xlsx", "--pairs", "pairs.csv"],
+        [".csv"],
+    ),
+    "no data": (_nothing, ["fit"], ["--points"]),
+    "no features": (_nothing, [*_FIT, "--drop", "age,height,cholesterol,smoker,ward"], ["column"]),
+    "a column that is not there": (_nothing, [*_FIT, "--columns", "age,cholestrol"], ["cholestrol", "cholesterol"]),
+    "a noise that is none": (_nothing, [*_FIT, "--noise", "gauss"], ["gauss", "logistic"]),
+    "a rank that is none": (_nothing, [*_FIT, "--rank", "many"], ["many"]),
+    "a rank that is too large": (_nothing, [*_FIT, "--rank", "99"], ["99"]),
+    "a negative penalty": (_nothing, [*_FIT, "--alpha", "-1"], ["alpha"]),
+    "an origin for pairs": (_nothing, [*_FIT, "--origin"], ["single points"]),
+    "a report of an unknown kind": (_nothing, [*_FIT[:-1], "report.docx"], [".html"]),
+    "a folder that is not there": (_nothing, [*_FIT, "--out", "nowhere/model.closefar"], ["folder"]),
+    "output is a folder": (_nothing, [*_FIT, "--out", "."], ["folder"]),
+    "output is the input": (_nothing, [*_FIT, "--out", "points.csv"], ["points.csv"]),
+    "both outputs are one": (_nothing, [*_FIT, "--out", "report.html"], ["report.html"]),
+    "a device without room": (_nothing, [*_FIT, "--out", "/dev/full"], ["/dev/full"]),
+    "a model of no bytes": (_write("good.model", b""), _PREDICT, ["good.model"]),
+    "a model that is text": (_write("good.model", b"hello" * 99), _PREDICT, ["good.model"]),
+    "a model that is a folder": (_nothing, ["inspect", "."], ["."]),
+    "no model": (_nothing, ["inspect", "none.closefar"], ["none.closefar"]),
+    "a model of other columns": (_other_model, _PREDICT, ["weight", "pulse"]),
+    "a new category": (_cell("points.csv", 2, 5, "east"), _PREDICT, ["ward", "east"]),
+    "points for a model of pairs": (_nothing, ["predict", "-m", "good.model", "--points", "points.csv"], ["--pairs"]),
+    "labels of another model": (
+        _edit("pairs.csv", lambda text: text.replace(",far", ",no")),
+        ["evaluate", *_PREDICT[1:-2]],
+        ["far", "no"],
+    ),
+    "too many directions": (_nothing, ["truncate", "good.model", "-k", "99", "-o", "out.csv"], ["99"]),
+    "an export of an unknown kind": (_nothing, ["export", "good.model", "-o", "out.pdf"], [".onnx"]),
+    "an impossible target": (
+        _nothing,
+        ["sample-size", "--points", "points.csv", "--pairs", "pairs.csv", "--target-error", "0"],
+        ["target_error"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_wrong_input_is_told_in_a_message(folder: Path, case: str) -> None:
+    damage, command, words = CASES[case]
+    damage(folder)
+    before = sorted(folder.iterdir())
+    done = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
+    assert done.exit_code in (2, 3), (done.output, done.exception)
+    assert "Traceback" not in done.output
+    message = done.stderr.strip()
+    assert message.startswith(f"closefar {command[0]}: ")
+    assert message.count("\n") == 0
+    assert all(word in message for word in words), message
+    assert done.stdout == ""
+    assert sorted(folder.iterdir()) == before
+
+
+def test_json_on_errors_keeps_standard_output_clean(folder: Path) -> None:
+    done = CliRunner().invoke(app, ["inspect", "none.closefar", "--json"])
+    assert (done.exit_code, done.stdout) == (3, "")
+
+
+def _run(folder: Path, *command: str, code: str = _MAIN) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *command],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_in_the_middle_of_a_fit_leaves_nothing(folder: Path, number: signal.Signals) -> None:
+    before = sorted(folder.iterdir())
+    # Reports when it is inside the solver, which by itself would end the fit and return what it has.
+    code = """
+import sys, time
+from closefar.solvers import newton
+step = newton.Newton.step
+def slow_step(self, state):
+    print("fitting", flush=True)
+    time.sleep(30)
+    return step(self, state)
+newton.Newton.step = slow_step
+from closefar.cli import main
+main()
+"""
+    process = _run(folder, *_FIT, code=code)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "fitting\n"
+    process.send_signal(number)
+    _, message = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert message == "closefar fit: interrupted; nothing was written.\n"
+    assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a small file system needs Linux and an administrator")
+def test_a_full_disk_leaves_nothing(folder: Path) -> None:
+    small = folder / "small"
+    small.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(small)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting a small file system needs an administrator")
+    try:
+        done = CliRunner().invoke(app, [*_FIT[:-1], "small/report.html", "--out", "small/model.closefar"])
+        assert done.exit_code == 3
+        assert "small/report.html" in done.stderr
+        assert "disk has room" in done.stderr
+        assert list(small.iterdir()) == []
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_a_reader_that_stops_reading_is_no_error(folder: Path) -> None:
+    process = _run(folder, *_PREDICT[:-2])
+    assert process.stdout is not None
+    process.stdout.close()
+    process.wait(timeout=60)
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+    process.stderr.close()
+
+
+def test_hostile_names_are_text(folder: Path) -> None:
+    _line("points.csv", 1, lambda row: row.replace("age", "<script>alert(1)</script>").replace("ward", "[red]"))(folder)
+    done = CliRunner().invoke(app, _FIT)
+    assert done.exit_code == 0, done.stderr
+    assert "<script>alert(1)" in done.stdout
+    assert "<script>alert" not in Path("report.html").read_text(encoding="utf-8")
+
+
+def test_an_unwritable_folder(folder: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("an administrator may write anywhere")
+    locked = folder / "locked"
+    locked.mkdir(mode=0o500)
+    done = CliRunner().invoke(app, [*_FIT, "--out", "locked/model.closefar"])
+    assert done.exit_code == 3
+    assert "permission denied" in done.stderr
+    assert list(locked.iterdir()) == []
+
+
+def test_a_missing_package_has_its_own_exit_code(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    done = CliRunner().invoke(app, ["export", "good.model", "-o", "model.onnx"])
+    assert done.exit_code == 4
+    assert "pip install 'closefar[onnx]'" in done.stderr
+    assert not Path("model.onnx").exists()
+
+
+def test_the_command_line_without_its_extra_says_so() -> None:
+    code = "import sys; sys.modules['typer'] = None; from closefar.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert done.stderr.strip() == "closefar: the command line needs typer: run pip install 'closefar[cli]'."

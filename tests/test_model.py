@@ -1,0 +1,116 @@
+"""A model file holds what a table needs, and refuses what does not fit together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import closefar as cf
+from closefar import modelfile
+from closefar.metric import load_with_header
+from closefar.model import Model
+from closefar.tables import PairTable, Source, read_pairs
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    folder = tmp_path_factory.mktemp("tables")
+    points, pairs, _ = cf.datasets.make_patients(80, 400, random_state=2)
+    pd.DataFrame(points).to_csv(folder / "points.csv", index=False)
+    pd.DataFrame(pairs).to_csv(folder / "pairs.csv", index=False)
+    return Source(points=folder / "points.csv", pairs=folder / "pairs.csv", left="patient", right="other")
+
+
+@pytest.fixture(scope="module")
+def table(files: Source) -> PairTable:
+    return read_pairs(files, labelled=True)
+
+
+@pytest.fixture(scope="module")
+def learner(table: PairTable) -> cf.LinearMetricLearner:
+    learner = cf.LinearMetricLearner(far_label="far")
+    return learner.fit(table.data, table.labels, feature_names=table.encoding.feature_names)
+
+
+@pytest.fixture
+def path(learner: cf.LinearMetricLearner, table: PairTable, files: Source, tmp_path: Path) -> Path:
+    path = tmp_path / "model.closefar"
+    path.write_bytes(Model.of(learner, table, files).to_bytes())
+    return path
+
+
+def test_round_trip(path: Path, learner: cf.LinearMetricLearner, table: PairTable, files: Source) -> None:
+    model = Model.load(path)
+    assert model == Model.of(learner, table, files)
+    assert model.metric == learner.metric_ == cf.load(path)
+    assert model.encoding == table.encoding
+    assert model.classes == ("close", "far")
+    assert model.is_fitted_to(table)
+    assert model.source(Source(pairs=Path("other.csv"))).left == "patient"
+    assert model.source(Source(pairs=Path("other.csv"), left="mine", right="yours")).right == "yours"
+
+
+def test_the_restored_learner_is_the_fitted_one(path: Path, learner: cf.LinearMetricLearner, table: PairTable) -> None:
+    restored = Model.load(path).learner()
+    np.testing.assert_array_equal(restored.predict_proba(table.data), learner.predict_proba(table.data))
+    np.testing.assert_array_equal(restored.predict(table.data), learner.predict(table.data))
+    assert restored.get_params() == learner.get_params()
+    assert restored.certificate_ == learner.certificate_
+    assert restored.fit_statistics_ == learner.fit_statistics_
+    assert restored.summary() == learner.summary()
+    with pytest.raises(ValueError, match="give pairs and labels"):
+        restored.check_noise_model()
+    again = Model.load(path).learner(table)
+    assert again.check_noise_model() == learner.check_noise_model()
+
+
+def test_other_pairs_are_not_those_of_the_fit(path: Path, files: Source, table: PairTable) -> None:
+    model = Model.load(path)
+    labels = table.labels.copy()
+    labels[0] = "far" if labels[0] == "close" else "close"
+    assert not model.is_fitted_to(PairTable(**{**vars(table), "labels": labels}))
+    assert not model.is_fitted_to(PairTable(**{**vars(table), "data": table.data[:-1], "labels": labels[:-1]}))
+
+
+def test_truncation_leaves_the_figures_of_the_fit_behind(path: Path) -> None:
+    small = Model.load(path).truncate(1)
+    assert small.metric.rank == 1
+    assert small.fit is None
+    with pytest.raises(ValueError, match="truncated"):
+        small.learner()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"classes": ["close"]},
+        {"classes": None},
+        {"encoding": {}},
+        {"encoding": []},
+        {"encoding": None},
+        {"names": 3},
+        {"fit": {}},
+        {"fit": {"parameters": {"noise": "logistic", "colour": 1}}},
+        {"fit": "good"},
+    ],
+    ids=str,
+)
+def test_a_file_that_does_not_fit_together_is_refused(path: Path, change: dict[str, Any]) -> None:
+    metric, header = load_with_header(path)
+    header = {name: value for name, value in header.items() if name not in ("format_version", "library_version")}
+    arrays, _ = metric.contents()
+    modelfile.write(path, arrays, {**header, **change})
+    assert cf.load(path) == metric
+    with pytest.raises(cf.ModelFileError, match="does not describe a model"):
+        Model.load(path)
+
+
+def test_a_metric_saved_by_itself(tmp_path: Path) -> None:
+    cf.Metric([[1.0], [0.5]], 1.0).save(tmp_path / "metric")
+    model = Model.load(tmp_path / "metric")
+    assert model.encoding.feature_names == ("x0", "x1")
+    assert model.fit is None
