@@ -3,13 +3,21 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test test-browser lint bench docs clean
 
 demo: $(VENV)/.report
 	$(BIN)/python -m closefar.demo
 
 test: lint
 	$(BIN)/python -m pytest -n 2
+
+# Installs Debian's chromium where no browser is found; `make test` skips these tests there.
+test-browser: $(VENV)/.test
+	@PYTHONPATH=tests $(BIN)/python -c 'import browser, sys; sys.exit(browser.find_browser() is None)' || { \
+	  command -v apt-get > /dev/null || { echo "No apt-get here: install chromium, then run this again." >&2; exit 1; }; \
+	  if [ "$$(id -u)" = 0 ]; then sudo=; else sudo=sudo; fi; \
+	  $$sudo apt-get update -qq && $$sudo apt-get install -y -qq chromium; }
+	CLOSEFAR_NEEDS_BROWSER=1 $(BIN)/python -m pytest tests/test_browser.py
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -18,12 +26,13 @@ lint: $(VENV)/.test
 
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/core.py
+	$(BIN)/python benchmarks/ecosystem.py
 
 docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
 clean:
-	rm -rf $(VENV) docs/_build report.html
+	rm -rf $(VENV) docs/_build docs/auto_gallery report.html
 
 # $(VENV)/.EXTRA stands for the package installed with that extra.
 $(VENV)/.%: pyproject.toml | $(BIN)/python

@@ -240,7 +240,7 @@ def test_report_of_new_pairs_and_of_those_of_the_fit(tmp_path: Path) -> None:
     held_out, seen = tmp_path / "held_out.json", tmp_path / "seen.json"
     _run("report", *_NEW, "--out", held_out)
     _run("report", "--model", "model.closefar", *_FILES, "--out", seen)
-    for path, source, n_pairs in ((held_out, "held-out", 300), (seen, "out-of-fold", _N_FIT)):
+    for path, source, n_pairs in ((held_out, "given", 300), (seen, "out-of-fold", _N_FIT)):
         facts = json.loads(path.read_text(encoding="utf-8"))
         assert (facts["pairs"]["source"], facts["pairs"]["n_pairs"]) == (source, n_pairs)
 

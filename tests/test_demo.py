@@ -24,7 +24,7 @@ def test_demo_prints_and_writes(
     assert float(values["Held-out accuracy, true labels"][0]) > 0.98
     assert "Wrote report.html" in text
     assert [entry.name for entry in tmp_path.iterdir()] == ["report.html"]
-    assert "5,000 pairs" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "15,000 pairs" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_demo_without_jinja2_says_what_to_install(

@@ -1,253 +1,380 @@
-"""The report: right numbers, harmless whatever the names, and never half a file."""
+"""The dict of a report: its numbers are those of the functions that it names, and each gap has a reason."""
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-import sys
-from html.parser import HTMLParser
+import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import accuracy_score, confusion_matrix
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.metrics import accuracy_score, auc, confusion_matrix, log_loss, roc_auc_score
 
 import closefar as cf
-from closefar.report import summarize, write_report
+from closefar.report import effort, render, summarize
 
-_VOID = {"meta", "link", "br", "hr", "img", "input"}
-_SELF_CLOSED = {"rect", "circle", "path"}
-_HOSTILE = "<script>alert('x')</script>&\"{{ 7 * 7 }}"
-
-
-class _Page(HTMLParser):
-    """Collects tags and text, and fails on a tag that is not closed in order."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.links: list[str | None] = []
-        self.cells: list[str] = []
-        self.feed(html)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.links += [value for name, value in attrs if name in ("href", "src", "action", "srcset", "data")]
-        if tag not in _VOID:
-            self.open.append(tag)
-        if tag in ("td", "th"):
-            self.cells.append("")
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert tag in _SELF_CLOSED
-        self.tags.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if {"td", "th"} & set(self.open):
-            self.cells[-1] += data
-
-
-def _split(n_features: int = 4, **kwargs: Any) -> tuple[np.ndarray, ...]:
-    data = cf.datasets.make_pairs(3000, n_features, random_state=7, **kwargs)
-    return data.pairs[:2000], data.labels[:2000], data.pairs[2000:], data.labels[2000:]
+DATA = cf.datasets.make_pairs(3000, 4, wrong_share=0.1, random_state=7)
+PAIRS, LABELS = DATA.pairs[:2000], DATA.labels[:2000]
+OTHERS, OTHER_LABELS = DATA.pairs[2000:], DATA.labels[2000:]
+DIFFERENCES = PAIRS[:, 0] - PAIRS[:, 1]
 
 
 @pytest.fixture(scope="module")
-def fitted() -> tuple[cf.LinearMetricLearner, np.ndarray, np.ndarray]:
-    pairs, labels, held_out, held_labels = _split()
-    return cf.LinearMetricLearner().fit(pairs, labels), held_out, held_labels
+def learner() -> cf.LinearMetricLearner:
+    return cf.LinearMetricLearner().fit(PAIRS, LABELS)
 
 
-@pytest.fixture
-def page(fitted: Any, tmp_path: Path) -> str:
-    write_report(*fitted, tmp_path / "report.html")
-    return (tmp_path / "report.html").read_text(encoding="utf-8")
+@pytest.fixture(scope="module")
+def facts(learner: cf.LinearMetricLearner) -> dict[str, Any]:
+    return summarize(learner)
 
 
-def test_numbers_agree_with_scikit_learn(fitted: Any) -> None:
-    learner, X, y = fitted
-    facts = summarize(learner, X, y)
-    predicted = learner.predict(X)
-    assert facts["accuracy"] == accuracy_score(y, predicted)
-    assert facts["confusion"] == {"labels": ["-1", "1"], "counts": confusion_matrix(y, predicted).tolist()}
-    assert facts["n_pairs"] == len(y)
+@pytest.fixture(scope="module")
+def other_facts(learner: cf.LinearMetricLearner) -> dict[str, Any]:
+    return summarize(learner, OTHERS, OTHER_LABELS)
 
 
-def test_confusion_puts_the_far_label_last() -> None:
-    pairs, labels, held_out, held_labels = _split()
-    names = {-1: "same", 1: "different"}
-    learner = cf.LinearMetricLearner(far_label="different").fit(pairs, [names[label] for label in labels])
-    given = np.array([names[label] for label in held_labels])
-    confusion = summarize(learner, held_out, given)["confusion"]
-    expected = confusion_matrix(given, learner.predict(held_out), labels=["same", "different"])
-    assert confusion == {"labels": ["same", "different"], "counts": expected.tolist()}
+def _small(n: int = 300, **parameters: Any) -> cf.LinearMetricLearner:
+    return cf.LinearMetricLearner(**parameters).fit(PAIRS[:n], LABELS[:n])
 
 
-def test_dict_survives_json(fitted: Any) -> None:
-    facts = summarize(*fitted, title="One title")
+def test_other_pairs_agree_with_scikit_learn(learner: cf.LinearMetricLearner, other_facts: dict[str, Any]) -> None:
+    predicted, quality = learner.predict(OTHERS), other_facts["quality"]
+    assert other_facts["pairs"]["source"] == "given"
+    assert quality["accuracy"] == accuracy_score(OTHER_LABELS, predicted)
+    assert quality["confusion"] == {
+        "labels": ["-1", "1"],
+        "counts": confusion_matrix(OTHER_LABELS, predicted).tolist(),
+    }
+    assert quality["auc"] == pytest.approx(roc_auc_score(OTHER_LABELS, learner.decision_function(OTHERS)), abs=1e-14)
+    assert quality["loss"] == pytest.approx(log_loss(OTHER_LABELS, learner.predict_proba(OTHERS)), rel=1e-9)
+    assert quality["accuracy_low"] < quality["accuracy"] < quality["accuracy_high"]
+    roc = other_facts["roc"]
+    assert auc(roc["false_far"], roc["true_far"]) == pytest.approx(quality["auc"], abs=1e-3)
+    close_right, far_right = np.diag(confusion_matrix(OTHER_LABELS, predicted, normalize="true"))
+    assert roc["at_threshold"] == pytest.approx({"false_far": 1.0 - close_right, "true_far": far_right})
+
+
+def test_ties_count_half_in_the_roc() -> None:
+    z = np.repeat([[0.0], [1.0], [2.0]], 40, axis=0)
+    labels = np.array([-1] * 40 + [-1, 1] * 20 + [1] * 30 + [-1] * 10)
+    learner = cf.LinearMetricLearner().fit(z, labels)
+    found = summarize(learner, z[::2], labels[::2])["quality"]["auc"]
+    assert found == pytest.approx(roc_auc_score(labels[::2], z[::2, 0]))
+    assert found < 1.0
+
+
+def test_a_weight_of_two_is_the_pair_twice(learner: cf.LinearMetricLearner) -> None:
+    weights = np.arange(len(OTHERS)) % 3
+    rows = np.repeat(np.arange(len(OTHERS)), weights)
+    weighted = summarize(learner, OTHERS, OTHER_LABELS, weights)
+    repeated = summarize(learner, OTHERS[rows], OTHER_LABELS[rows])
+    assert weighted["pairs"]["weighted"]
+    for name in ("accuracy", "auc", "loss", "share_far"):
+        assert weighted["quality"][name] == pytest.approx(repeated["quality"][name])
+    assert weighted["quality"]["confusion"] == repeated["quality"]["confusion"]
+    assert weighted["distances"]["far"] == pytest.approx(repeated["distances"]["far"], abs=60)
+    assert sum(weighted["distances"]["far"]) == pytest.approx(sum(repeated["distances"]["far"]))
+    assert weighted["wrong_labels"]["share"] == pytest.approx(repeated["wrong_labels"]["share"])
+
+
+def test_pairs_of_the_fit_are_judged_by_fits_that_have_not_seen_them(facts: dict[str, Any]) -> None:
+    seed = int(np.random.RandomState(0).randint(2**31))
+    errors = cf.find_label_errors(cf.LinearMetricLearner(), PAIRS, LABELS, random_state=seed)
+    assert facts["pairs"]["source"] == "out-of-fold"
+    assert facts["quality"]["accuracy"] == np.mean((errors.margin >= 0) == (LABELS > 0))
+    wrong = facts["wrong_labels"]
+    assert (wrong["share"], wrong["share_low"], wrong["share_high"]) == (
+        errors.share,
+        errors.share_low,
+        errors.share_high,
+    )
+    assert [row["row"] for row in wrong["rows"]] == errors.order[:25].tolist()
+    assert wrong["rows"][0]["margin"] == errors.margin[errors.order[0]]
+
+
+def test_labels_that_mean_nothing_are_not_agreed_with() -> None:
+    rng = np.random.default_rng(3)
+    z, labels = rng.normal(size=(120, 10)), rng.permutation([-1, 1] * 60)
+    learner = cf.LinearMetricLearner(alpha=1e-3).fit(z, labels)
+    assert learner.fit_statistics_.accuracy > 0.7
+    assert 0.4 < summarize(learner)["quality"]["accuracy"] < 0.6
+
+
+def test_pairs_of_the_fit_are_known_when_given(learner: cf.LinearMetricLearner, facts: dict[str, Any]) -> None:
+    assert summarize(learner, PAIRS, LABELS) == facts
+    assert summarize(pickle.loads(pickle.dumps(learner)), PAIRS, LABELS) == facts
+
+
+def test_a_learner_without_its_pairs_needs_some(learner: cf.LinearMetricLearner, other_facts: dict[str, Any]) -> None:
+    bare = pickle.loads(pickle.dumps(learner))
+    with pytest.raises(ValueError, match="without its training pairs: give pairs and labels"):
+        summarize(bare)
+    found = summarize(bare, OTHERS, OTHER_LABELS)
+    assert found["quality"] == other_facts["quality"]
+    assert "pairs of the fit" in found["intervals"]["reason"]
+    assert other_facts["intervals"]["reason"] is None
+    assert found["learning_curve"]["n_pool"] == len(OTHERS)
+    assert other_facts["learning_curve"]["n_pool"] == len(PAIRS)
+
+
+def test_cross_validated_learner_is_reported_by_what_it_chose() -> None:
+    learner = cf.LinearMetricLearnerCV(alphas=[0.0, 0.01], cv=2).fit(PAIRS[:300], LABELS[:300])
+    assert summarize(learner) == summarize(learner.best_estimator_)
+
+
+def test_dict_survives_json_and_names_itself(facts: dict[str, Any], learner: cf.LinearMetricLearner) -> None:
     assert json.loads(json.dumps(facts, allow_nan=False)) == facts
-    assert facts["title"] == "One title"
-    assert facts["certificate"]["gap"] == fitted[0].certificate_.gap
-    assert facts["fit_statistics"]["wrong_share"] == fitted[0].fit_statistics_.wrong_share
-    assert facts["summary"] == fitted[0].summary()
+    assert json.loads(render(facts, "json")) == facts
+    assert facts["certificate"]["gap"] == learner.certificate_.gap
+    assert facts["fit"]["wrong_share"] == learner.fit_statistics_.wrong_share
+    assert facts["fit"]["summary"] == learner.summary()
+    assert facts["matrix"]["raw"] == learner.metric_.matrix.tolist()
+    assert f"{facts['quality']['accuracy']:.1%}" in facts["sentence"]
 
 
-def test_calibration_bins_partition_the_pairs(fitted: Any) -> None:
-    learner, X, y = fitted
-    bins = summarize(learner, X, y)["calibration"]
+def test_the_same_seed_gives_the_same_report(learner: cf.LinearMetricLearner, facts: dict[str, Any]) -> None:
+    assert summarize(learner, random_state=0) == facts
+    assert summarize(learner, random_state=1)["quality"] != facts["quality"]
+
+
+def test_watch_hears_of_each_part() -> None:
+    heard: list[str] = []
+    summarize(_small(), watch=heard.append)
+    assert heard == ["judging pairs", "truncating", "checking the noise", "learning from fewer pairs", "intervals"]
+
+
+def test_calibration_bins_partition_the_pairs(learner: cf.LinearMetricLearner, other_facts: dict[str, Any]) -> None:
+    bins = other_facts["calibration"]["bins"]
     counts = np.array([row["count"] for row in bins])
     assert len(bins) == 10
     assert np.all(np.abs(counts - 100) <= 1)
-    assert np.average([row["mean_predicted"] for row in bins], weights=counts) == pytest.approx(
-        np.mean(learner.predict_proba(X)[:, 1])
+    predicted, observed = ([row[name] for row in bins] for name in ("predicted", "observed"))
+    assert np.average(predicted, weights=counts) == pytest.approx(np.mean(learner.predict_proba(OTHERS)[:, 1]))
+    assert np.average(observed, weights=counts) == pytest.approx(np.mean(OTHER_LABELS == 1))
+    assert all(row["low"] <= row["observed"] <= row["high"] for row in bins)
+
+
+def test_equal_probabilities_share_a_bin(learner: cf.LinearMetricLearner) -> None:
+    bins = summarize(learner, np.repeat(OTHERS[:1], 40, axis=0), [-1] * 20 + [1] * 20)["calibration"]["bins"]
+    assert [(row["count"], row["observed"]) for row in bins] == [(40, 0.5)]
+
+
+def test_histogram_holds_every_pair_and_says_how_many_are_beyond(
+    learner: cf.LinearMetricLearner, other_facts: dict[str, Any]
+) -> None:
+    part = other_facts["distances"]
+    squared = learner.pair_distance(OTHERS) ** 2
+    assert sum(part["close"]) == np.sum(OTHER_LABELS < 0)
+    assert sum(part["far"]) == np.sum(OTHER_LABELS > 0)
+    assert part["beyond"] == np.mean(squared > part["edges"][-1])
+    first = (squared < part["edges"][1]) & (OTHER_LABELS < 0)
+    assert part["close"][0] == np.sum(first)
+    assert part["threshold"] == learner.metric_.threshold
+
+
+def test_spectrum_truncation_and_noise_are_the_learners(learner: cf.LinearMetricLearner, facts: dict[str, Any]) -> None:
+    rows = facts["spectrum"]["rows"]
+    assert [row["value"] for row in rows] == learner.metric_.data_eigenvalues.tolist()
+    assert rows[-1]["cumulative"] == pytest.approx(1.0)
+    path = learner.truncation_path()
+    assert [row["loss"] for row in facts["truncation"]["rows"]] == pytest.approx([step.loss for step in path])
+    assert [row["refit_accuracy"] for row in facts["truncation"]["rows"]] == [step.refit_accuracy for step in path]
+    check = learner.check_noise_model()
+    assert facts["noise_check"]["p_value"] == check.p_value
+    assert [row["z"] for row in facts["noise_check"]["bins"]] == [row.z for row in check.bins]
+
+
+def test_intervals_are_those_of_confidence(learner: cf.LinearMetricLearner, facts: dict[str, Any]) -> None:
+    seed = int(np.random.RandomState(0).randint(2**31))
+    sure = cf.confidence(learner, PAIRS, LABELS, n_bootstrap=40, random_state=seed)
+    part = facts["intervals"]
+    assert part["method"] == sure.method
+    assert part["statement"].startswith(sure.statement)
+    assert (part["threshold"]["low"], part["threshold"]["high"]) == (sure.threshold.low, sure.threshold.high)
+    assert [row["high"] for row in part["eigenvalues"]] == sure.eigenvalues.high.tolist()
+    corner = next(row for row in part["entries"] if (row["left"], row["right"]) == ("x0", "x3"))
+    assert corner["low"] == sure.matrix.low[0, 3]
+    assert len(part["entries"]) == 10
+
+
+def test_what_is_shown_of_the_metric_does_not_depend_on_units(facts: dict[str, Any]) -> None:
+    units = np.array([1e-9, 1.0, 1e6, 40.0])
+    names = ["length", "width", "mass", "age"]
+    frame = pd.DataFrame(DIFFERENCES * units, columns=names)
+    other = summarize(cf.LinearMetricLearner().fit(frame, LABELS))
+    assert other["directions"]["features"] == names
+    for row, same in zip(other["directions"]["rows"][:2], facts["directions"]["rows"], strict=False):
+        assert np.sum(np.square(row["loadings"])) == pytest.approx(1.0)
+        sign = np.sign(row["loadings"][0] * same["loadings"][0])
+        np.testing.assert_allclose(sign * np.array(row["loadings"]), same["loadings"], atol=0.01)
+    np.testing.assert_allclose(other["matrix"]["scaled"], facts["matrix"]["scaled"], atol=0.05)
+    assert np.abs(np.array(other["matrix"]["raw"])).max() > 1e9
+
+
+def test_suspicious_pairs_are_named_by_their_ids_though_some_have_no_weight() -> None:
+    weights = np.where(np.arange(600) % 2 == 0, 1.0, 0.0)
+    learner = cf.LinearMetricLearner().fit(PAIRS[:600], LABELS[:600], sample_weight=weights)
+    ids = np.array([[f"a{row}", f"b{row}"] for row in range(600)])
+    part = summarize(learner, ids=ids)["wrong_labels"]
+    assert part["id_columns"] == 2
+    assert len(part["rows"]) == 25
+    for row in part["rows"]:
+        assert row["row"] % 2 == 0
+        assert row["ids"] == [f"a{row['row']}", f"b{row['row']}"]
+        assert row["label"] == str(LABELS[row["row"]])
+    assert summarize(learner, ids=np.arange(600))["wrong_labels"]["rows"][0]["ids"] == [str(part["rows"][0]["row"])]
+
+
+def test_labels_of_other_pairs_are_suspicious_where_they_contradict(
+    learner: cf.LinearMetricLearner, other_facts: dict[str, Any]
+) -> None:
+    part = other_facts["wrong_labels"]
+    agreement = OTHER_LABELS * learner.decision_function(OTHERS)
+    assert part["kind"] == "contradiction"
+    assert [row["row"] for row in part["rows"]] == np.argsort(agreement)[:25].tolist()
+    assert part["share"] == pytest.approx(1.0 - other_facts["quality"]["accuracy"])
+    assert part["rows"][0]["probability_of_label"] == pytest.approx(
+        learner.predict_proba(OTHERS)[part["rows"][0]["row"], int(part["rows"][0]["is_far"])]
     )
-    assert np.average([row["observed_far"] for row in bins], weights=counts) == pytest.approx(np.mean(y == 1))
 
 
-def test_equal_probabilities_share_a_bin(fitted: Any) -> None:
-    learner, X, _ = fitted
-    bins = summarize(learner, np.repeat(X[:1], 40, axis=0), [-1] * 20 + [1] * 20)["calibration"]
-    assert [(row["count"], row["observed_far"]) for row in bins] == [(40, 0.5)]
+def test_learning_curve_falls_and_says_what_more_pairs_bring(facts: dict[str, Any]) -> None:
+    part = facts["learning_curve"]
+    sizes = [row["n_pairs"] for row in part["rows"]]
+    assert sizes == [100, 200, 400, 800, 1600]
+    assert part["rows"][0]["loss"] > part["rows"][-1]["loss"]
+    assert all(row["loss_low"] <= row["loss"] <= row["loss_high"] for row in part["rows"])
+    assert part["reading"].startswith("From 800 to 1,600 pairs the loss of unseen labels")
 
 
-def test_spectrum_and_directions_are_the_metrics(fitted: Any) -> None:
-    metric = fitted[0].metric_
-    facts = summarize(*fitted)
-    values = np.array([row["value"] for row in facts["eigenvalues"]])
-    np.testing.assert_allclose(values, np.linalg.eigvalsh(metric.matrix)[::-1], atol=1e-12)
-    assert [row["over_threshold"] for row in facts["eigenvalues"]] == pytest.approx(values / metric.threshold)
-    assert [row["cumulative_share"] for row in facts["eigenvalues"]] == pytest.approx(np.cumsum(values) / values.sum())
-    leading = {entry["feature"]: entry["loading"] for entry in facts["directions"][0]["loadings"]}
-    vector = np.array([leading[f"x{index}"] for index in range(4)])
-    np.testing.assert_allclose(metric.matrix @ vector, values[0] * vector, atol=1e-10 * values[0])
+_POINTS = np.random.default_rng(0).normal(5.0, 1.0, size=(400, 2))
+_INSIDE = np.where(np.sum((_POINTS - 5.0) ** 2, axis=1) > np.random.default_rng(1).uniform(0.5, 3.0, 400), 1, 0)
 
 
-def test_zero_metric_and_zero_threshold_have_no_ratio(tmp_path: Path) -> None:
-    pairs, labels, held_out, held_labels = _split()
-    learner = cf.LinearMetricLearner().fit(pairs, labels)
-    learner.metric_ = cf.Metric(np.zeros((4, 0)), threshold=0.0)
-    facts = summarize(learner, held_out, held_labels)
-    assert [row["over_threshold"] for row in facts["eigenvalues"]] == [None] * 4
-    assert facts["directions"] == []
-    write_report(learner, held_out, held_labels, tmp_path / "report.html")
-    assert "M is zero" in (tmp_path / "report.html").read_text(encoding="utf-8")
+@pytest.mark.filterwarnings("ignore:.*can't be told apart:closefar.diagnosis.IdentifiabilityWarning")
+@pytest.mark.parametrize(
+    ("learner", "part", "reason"),
+    [
+        (lambda: _small(class_weight="balanced"), "noise_check", "class_weight must be None"),
+        (lambda: _small(alpha=0.01), "intervals", "the penalty alpha=0.01 shrinks M"),
+        (lambda: _small(flip_rate=0.1), "intervals", "without flipped labels"),
+        (lambda: cf.LinearMetricLearner(fit_origin=True).fit(_POINTS, _INSIDE), "intervals", "fit_origin=True"),
+        (lambda: _small(alpha=10.0), "wrong_labels", "metric is zero"),
+        (lambda: _small(rank=1), "roc", None),
+        (lambda: _small(noise="auto", rank="auto"), "noise_check", None),
+    ],
+    ids=["balanced", "alpha", "flips", "origin", "rank 0", "rank 1", "auto"],
+)
+def test_what_can_not_be_computed_has_a_reason(learner: Any, part: str, reason: str | None) -> None:
+    facts = summarize(learner())
+    found = facts[part]["reason"]
+    assert found is None if reason is None else reason in found
+    assert facts["pairs"]["source"] == "out-of-fold"
+    for format in ("html", "text", "json"):
+        assert reason is None or reason in " ".join(render(facts, format).split())
 
 
-def test_separable_labels_give_no_estimate_of_wrong_ones(tmp_path: Path) -> None:
-    pairs, labels, held_out, held_labels = _split(2, noise=None)
+def test_separable_labels_give_no_estimate_of_wrong_ones() -> None:
+    clean = cf.datasets.make_pairs(20, 2, noise=None, random_state=7)
     with pytest.warns(ConvergenceWarning, match="separable"):
-        learner = cf.LinearMetricLearner().fit(pairs[:20], labels[:20])
-    assert "can't be told" in summarize(learner, held_out, held_labels)["sentence"]
-    write_report(learner, held_out, held_labels, tmp_path / "report.html")
-    assert "<dd>unknown</dd>" in (tmp_path / "report.html").read_text(encoding="utf-8")
+        learner = cf.LinearMetricLearner().fit(clean.pairs, clean.labels)
+    facts = summarize(learner)
+    assert "can't be told" in facts["sentence"]
+    assert facts["wrong_labels"]["kind"] == "contradiction"
+    assert facts["problems"][0].startswith("Separable")
+    assert "gets every label right" in facts["noise_check"]["reason"]
+    assert "Not valid" in facts["intervals"]["reason"]
 
 
-def test_page_shows_the_facts_and_asks_for_nothing(fitted: Any, page: str) -> None:
-    facts = summarize(*fitted)
-    parsed = _Page(page)
-    assert "http" not in page
-    assert "url(" not in page
-    assert "@import" not in page
-    assert parsed.links == ["data:,"]
-    assert "script" not in parsed.tags
-    assert facts["sentence"] in page
-    assert facts["certificate"]["words"] in page
-    assert facts["summary"] in page
-    assert parsed.tags.count("circle") == len(facts["calibration"])
-    assert parsed.tags.count("rect") == facts["rank"]
-    for row in facts["confusion"]["counts"]:
-        for count in row:
-            assert any(cell.startswith(f"{count:,}") for cell in parsed.cells)
+def test_one_pair_of_a_label_is_judged_by_the_fit_itself() -> None:
+    labels = np.array([1] + [-1] * 19)
+    with pytest.warns(cf.IdentifiabilityWarning):
+        learner = cf.LinearMetricLearner(alpha=0.1).fit(DIFFERENCES[:20], labels)
+    facts = summarize(learner)
+    assert facts["pairs"]["source"] == "in-sample"
+    assert "only 1 pair has the rarer label" in facts["pairs"]["words"]
 
 
-def test_long_spectra_are_cut(tmp_path: Path) -> None:
-    pairs, labels, held_out, held_labels = _split(30)
-    learner = cf.LinearMetricLearner(alpha=0.1).fit(pairs, labels)
-    learner.metric_ = cf.Metric.from_matrix(np.diag(np.arange(1.0, 31.0)), threshold=1.0)
-    write_report(learner, held_out, held_labels, tmp_path / "report.html")
-    html = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert _Page(html).tags.count("rect") == 20
-    assert "the 20 largest are shown" in html
+def test_one_pair_of_one_label_will_do(learner: cf.LinearMetricLearner) -> None:
+    facts = summarize(pickle.loads(pickle.dumps(learner)), OTHERS[:1], OTHER_LABELS[:1])
+    assert "same label" in facts["roc"]["reason"]
+    assert facts["learning_curve"]["reason"] == "Too few to learn from parts of them: 1 pair."
+    assert facts["calibration"]["bins"][0]["count"] == 1
+    assert "the 1 pair given" in facts["sentence"]
 
 
-def test_hostile_names_are_text(tmp_path: Path) -> None:
-    pairs, labels, held_out, held_labels = _split(3)
-    columns = [_HOSTILE, "</pre><img src=x onerror=alert(1)>", "lone \ud800 surrogate"]
-    values = np.where(labels == 1, _HOSTILE, "<b>close</b>")
-    learner = cf.LinearMetricLearner(far_label=_HOSTILE)
-    learner.fit(pd.DataFrame(pairs[:, 0] - pairs[:, 1], columns=columns), values)
-    frame = pd.DataFrame(held_out[:, 0] - held_out[:, 1], columns=columns)
-    given = np.where(held_labels == 1, _HOSTILE, "<b>close</b>")
-    write_report(learner, frame, given, tmp_path / "report.html", title="</title><script>")
-    html = (tmp_path / "report.html").read_text(encoding="utf-8")
-    parsed = _Page(html)
-    assert not {"script", "img", "b"} & set(parsed.tags)
-    assert _HOSTILE in parsed.cells
-    assert "<b>close</b> (close)" in [cell.strip() for cell in parsed.cells]
-    assert parsed.links == ["data:,"]
+def test_many_pairs_are_sampled_and_the_report_says_so(
+    learner: cf.LinearMetricLearner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(effort, "_LIMIT", 1e4)
+    monkeypatch.setattr(effort, "_MOST_NUMBERS", 1e3)
+    monkeypatch.setattr(effort, "_FEWEST_PAIRS", 500)
+    facts = summarize(learner)
+    assert facts["pairs"]["n_pairs"] == 500
+    assert "500 of the 2,000 pairs, chosen at random" in facts["pairs"]["words"]
+    assert facts["truncation"]["n_pairs"] == facts["noise_check"]["n_pairs"] == 500
+    assert not facts["truncation"]["refitted"]
+    assert facts["learning_curve"]["n_pool"] == 500
+    assert "take long" in facts["intervals"]["reason"]
+    assert summarize(learner) == facts
+    for row in facts["wrong_labels"]["rows"]:
+        assert row["label"] == str(LABELS[row["row"]])
+
+
+def test_many_columns_and_directions_are_cut() -> None:
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(150, 40)) * np.r_[np.full(35, 1.0), np.full(5, 1e-3)]
+    labels = np.where(np.sum(z**2, axis=1) + rng.normal(size=150) > 35, 1, -1)
+    learner = cf.LinearMetricLearner(alpha=5.0).fit(z, labels)
+    learner.metric_ = cf.Metric.from_matrix(np.diag(np.arange(40.0, 0.0, -1.0)), threshold=1.0)
+    facts = summarize(learner, z[:50], labels[:50])
+    assert len(facts["directions"]["features"]) == 30
+    assert len(facts["directions"]["rows"]) == 8
+    weights = np.arange(40.0, 0.0, -1.0) * np.square(learner.fit_statistics_.column_scales)
+    assert facts["matrix"]["columns"] == sorted(np.argsort(-weights)[:30].tolist())
+    assert len(facts["matrix"]["raw"]) == 40
+    assert [row["k"] for row in facts["truncation"]["rows"]][:11] == list(range(11))
+    assert len(facts["truncation"]["rows"]) <= 21
+    html = render(facts, "html")
+    assert "The 20 largest are shown" in html
+    assert "The first 8 of 40 directions are shown" in html
+    assert "The 30 columns that weigh most of 40 are shown" in html
 
 
 @pytest.mark.parametrize(
     ("labels", "message"),
-    [([-1] * 9, "got 9 labels for 10 pairs"), ([-1] * 9 + [3], r"fitted with, \[-1, 1\]; got .*3")],
+    [([-1] * 9, "got 9 labels for 10 pairs"), ([-1] * 9 + [3], r"fitted with, \[-1, 1\]; got .*3"), (None, "got None")],
 )
-def test_labels_must_be_the_learners(fitted: Any, labels: list[int], message: str) -> None:
+def test_labels_must_be_the_learners(learner: cf.LinearMetricLearner, labels: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        summarize(fitted[0], fitted[1][:10], labels)
+        summarize(learner, OTHERS[:10], labels)
 
 
-def test_one_class_and_one_pair_will_do(fitted: Any, tmp_path: Path) -> None:
-    learner, X, y = fitted
-    write_report(learner, X[:1], y[:1], tmp_path / "report.html")
-    assert summarize(learner, X[:1], y[:1])["calibration"][0]["count"] == 1
+def test_ids_must_be_one_or_two_a_pair(learner: cf.LinearMetricLearner) -> None:
+    with pytest.raises(ValueError, match=r"shape \(2000,\) or \(2000, 2\); got \(7,\)"):
+        summarize(learner, ids=range(7))
 
 
-@pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
-def test_a_failed_write_leaves_the_old_file_only(
-    fitted: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException
-) -> None:
-    path = tmp_path / "report.html"
-    path.write_text("old")
-
-    def fail(*_: Any) -> None:
-        raise failure
-
-    monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(type(failure)):
-        write_report(*fitted, path)
-    assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("report.html", "old")]
+def test_a_learner_must_be_fitted_and_a_format_known(facts: dict[str, Any]) -> None:
+    with pytest.raises(NotFittedError):
+        summarize(cf.LinearMetricLearner())
+    with pytest.raises(ValueError, match=r"format must be one of \['html', 'json', 'text'\]; got 'pdf'"):
+        render(facts, "pdf")
 
 
-def test_replaces_an_existing_file_whole(fitted: Any, tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    path.write_text("old")
-    write_report(*fitted, path)
-    assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    assert [entry.name for entry in tmp_path.iterdir()] == ["report.html"]
-
-
-def test_missing_folder_is_a_sentence(fitted: Any, tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="Check that the folder exists"):
-        write_report(*fitted, tmp_path / "nowhere" / "report.html")
-
-
-def test_missing_jinja2_names_the_extra(fitted: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(ImportError, match=r"pip install 'closefar\[report\]'"):
-        write_report(*fitted, tmp_path / "report.html")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_dict_needs_no_jinja2(fitted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    assert summarize(*fitted)["n_pairs"] == 1000
+@pytest.mark.parametrize("single", [False, True])
+def test_code_to_copy_runs(single: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    learner = cf.LinearMetricLearner(fit_origin=True).fit(_POINTS, _INSIDE) if single else _small()
+    points = _POINTS if single else OTHERS[:, 0]
+    names = {"learner": learner, "x": points, "y": OTHERS[:, 1], "points": points, "new_points": points[:5]}
+    steps = summarize(learner)["next_steps"]
+    for step in steps:
+        if step["language"] == "python":
+            exec(step["code"], names)
+    assert names["indices"].shape == (5, 5)
+    assert ("--pairs" in steps[-1]["code"]) is not single

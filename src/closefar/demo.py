@@ -7,7 +7,6 @@ import time
 import numpy as np
 
 import closefar as cf
-from closefar.report import write_report
 
 _N_FIT = 15_000
 _REPORT = "report.html"
@@ -24,11 +23,11 @@ def main() -> None:
     print(_compare(learner, data, seconds))
     print()
     try:
-        write_report(learner, data.pairs[_N_FIT:], data.labels[_N_FIT:], _REPORT, title="closefar: the demo")
+        learner.report(_REPORT, title="closefar: the demo")
     except ImportError as error:
         print(f"No report: {error}")
     else:
-        print(f"Wrote {_REPORT} in this folder, from the {len(data.pairs) - _N_FIT} held-out pairs.")
+        print(f"Wrote {_REPORT} in this folder.")
 
 
 def _paper_pairs() -> cf.datasets.LabelledPairs:

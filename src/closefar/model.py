@@ -60,7 +60,7 @@ class Model:
             "statistics": learner.fit_statistics_,
             "rank": learner.rank_,
             "n_iter": learner.n_iter_,
-            "problems": learner._problems,
+            "problems": learner.data_problems,
             "fingerprint": _fingerprint(table),
         }
         close, far = (str(label) for label in learner.classes_)
@@ -88,7 +88,8 @@ class Model:
         metric, header = load_with_header(path)
         try:
             if "encoding" not in header:
-                return cls(metric, _WORDS, Encoding.of_numbers(metric.column_names), {}, metric.origin is not None, None)
+                encoding = Encoding.of_numbers(metric.column_names)
+                return cls(metric, _WORDS, encoding, {}, metric.origin is not None, None)
             close, far = map(str, header["classes"])
             encoding = Encoding.from_json(header["encoding"])
             if encoding.feature_names != metric.feature_names:

@@ -53,8 +53,9 @@ def report(
         check_outputs(out, read=[*files.paths, model])
         from closefar.files import replace_file
         from closefar.model import Model
-        from closefar.report import encode_report
+        from closefar.report import check_report, encode_report
 
+        check_report(out)
         loaded = Model.load(model)
         loaded.learner()  # says now if there is no fit to show
         table = read_for_model(session, loaded, files, new_data, labelled=True)

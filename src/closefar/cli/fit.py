@@ -28,6 +28,10 @@ def fit(
     """
     with Session("fit", output) as session:
         check_outputs(out, report, read=files.paths)
+        if report is not None:
+            from closefar.report import check_report
+
+            check_report(report)
         table, source = read_labelled(session, files, columns)
         learner = fit_learner(session, table, learning)
 

@@ -1,0 +1,98 @@
+"""How sure the fit is: confidence intervals, or why there are none."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from closefar.inference import Confidence, confidence
+from closefar.intervals import Interval
+from closefar.learner import LinearMetricLearner
+from closefar.report.effort import Effort
+from closefar.report.evidence import Pairs, quiet_fits
+from closefar.report.wording import number, sentence
+
+__all__ = ["intervals"]
+
+_MOST_EIGENVALUES = 20
+_MOST_ENTRY_FEATURES = 6
+
+_NO_PAIRS = (
+    "Intervals need the pairs of the fit, which a model file does not hold and which were not given. "
+    "Give those pairs and labels."
+)
+_TOO_MUCH_WORK = (
+    "Intervals for so many pairs and columns take long, so they are left out here: compute them with "
+    "closefar.confidence."
+)
+
+
+def intervals(
+    learner: LinearMetricLearner, training: Pairs | None, names: list[str], *, n_bootstrap: int, seed: int
+) -> dict[str, Any]:
+    """Intervals for the threshold, the eigenvalues and, of few columns, each entry of M."""
+    if training is None:
+        return {"reason": _NO_PAIRS}
+    if learner.alpha > 0:
+        return {"reason": f"There are none: the penalty alpha={learner.alpha:g} shrinks M. Fit with alpha=0."}
+    effort = Effort.of(learner)
+    if not effort.can_sandwich(len(training)):
+        return {"reason": _TOO_MUCH_WORK}
+    can_bootstrap = effort.can_bootstrap(len(training), n_bootstrap)
+    try:
+        with quiet_fits():
+            sure = confidence(
+                learner,
+                training.data,
+                training.labels,
+                sample_weight=training.sample_weight,
+                method="auto" if can_bootstrap else "sandwich",
+                n_bootstrap=n_bootstrap,
+                random_state=seed,
+            )
+    except ValueError as error:  # says why there are none
+        return {"reason": sentence(str(error))}
+    if sure.method == "none" or (not sure.valid and sure.statement.startswith("Not valid")):
+        return {"reason": sure.statement}
+    return _part(sure, names, n_bootstrap)
+
+
+def _part(sure: Confidence, names: list[str], n_bootstrap: int) -> dict[str, Any]:
+    threshold, eigenvalues = _rows(sure.threshold), _rows(sure.eigenvalues)
+    entries = _rows(sure.matrix) if len(names) <= _MOST_ENTRY_FEATURES else []
+    shown = [index for index in range(len(entries)) if index // len(names) <= index % len(names)]
+    statement = sure.statement
+    if sure.method == "bootstrap":
+        statement += f" So many refits know a standard error to about {1.0 / math.sqrt(2.0 * n_bootstrap):.0%}."
+    return {
+        "reason": None,
+        "method": sure.method,
+        "valid": sure.valid,
+        "level": sure.level,
+        "statement": statement,
+        "threshold": threshold[0],
+        "eigenvalues": eigenvalues[:_MOST_EIGENVALUES],
+        "n_eigenvalues": len(eigenvalues),
+        "entries": [
+            {"left": names[index // len(names)], "right": names[index % len(names)], **entries[index]}
+            for index in shown
+        ],
+        "reading": _reading(threshold[0], eigenvalues, sure.level),
+    }
+
+
+def _rows(interval: Interval) -> list[dict[str, float]]:
+    columns = (interval.estimate, interval.standard_error, interval.low, interval.high)
+    cells = zip(*(np.ravel(column).tolist() for column in columns), strict=True)
+    return [dict(zip(("estimate", "standard_error", "low", "high"), row, strict=True)) for row in cells]
+
+
+def _reading(threshold: dict[str, float], eigenvalues: list[dict[str, float]], level: float) -> str:
+    clear = sum(row["low"] > 0 for row in eigenvalues)
+    return (
+        f"With {level:.0%} confidence the threshold lies between {number(threshold['low'])} and "
+        f"{number(threshold['high'])}; {clear} of {len(eigenvalues)} eigenvalues {'is' if clear == 1 else 'are'} "
+        "clearly above zero."
+    )

@@ -1,0 +1,114 @@
+"""The learning curve: what fits to fewer pairs would have reached, and so what more pairs may bring."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from closefar.arrays import FloatArray
+from closefar.learner import LinearMetricLearner
+from closefar.noise import label_losses
+from closefar.report.effort import Effort
+from closefar.report.evidence import Pairs, fresh_copy, quiet_fits
+from closefar.report.wording import count, number, points
+
+__all__ = ["learning_curve"]
+
+_REPEATS = 3
+_TEST_SHARE = 0.2
+_HALVINGS = 4
+_SURE_HALVINGS = 2
+_FEWEST = 8
+
+# A fall of the loss by less than this share of it is none.
+_NEGLIGIBLE = 0.01
+
+
+def learning_curve(learner: LinearMetricLearner, pairs: Pairs, seed: int) -> dict[str, Any]:
+    """Loss and accuracy on a fifth of the pairs of fits to 1/16, 1/8, ... and all of the others."""
+    effort = Effort.of(learner)
+    pool = pairs.sample(effort.pairs_to_learn_from(len(pairs)), seed)
+    splits = [_split(pool.is_far, seed + repeat) for repeat in range(effort.repeats(len(pool), _REPEATS))]
+    sizes = _sizes(pool.is_far, [train for _, train in splits], effort.fewest_to_learn_from)
+    if len(sizes) < 2:
+        return {"reason": f"Too few to learn from parts of them: {count(len(pairs), pairs.noun)}."}
+    fresh = fresh_copy(learner)
+    try:
+        with quiet_fits():
+            scores = np.array([[_score(fresh, pool, train[:size], test) for size in sizes] for test, train in splits])
+    except ValueError as error:  # a part of few or odd pairs can't be fitted
+        return {"reason": f"A fit to a part of them failed: {error}"}
+    rows = [
+        {
+            "n_pairs": size,
+            **_spread("loss", scores[:, index, 0]),
+            **_spread("accuracy", scores[:, index, 1]),
+        }
+        for index, size in enumerate(sizes)
+    ]
+    return {
+        "reason": None,
+        "rows": rows,
+        "n_repeats": len(splits),
+        "n_pool": len(pool),
+        "reading": _reading(sizes, scores, pairs.noun),
+    }
+
+
+def _split(is_far: NDArray[np.bool_], seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Test and train rows; each first part of either has close and far in about their shares."""
+    rng = np.random.default_rng(seed)
+    place = np.empty(len(is_far))
+    for chosen in (is_far, ~is_far):
+        n = int(chosen.sum())
+        place[chosen] = (rng.permutation(n) + 0.5) / max(n, 1)
+    order = np.argsort(place, kind="stable")
+    n_test = round(_TEST_SHARE * len(is_far))
+    tested = np.round(np.linspace(0, len(order) - 1, n_test)).astype(np.intp)
+    return order[tested], np.delete(order, tested)
+
+
+def _sizes(is_far: NDArray[np.bool_], trains: list[NDArray[np.intp]], fewest: int) -> list[int]:
+    """Halves of the training pairs, as long as they hold both labels and are not hopelessly few; three at the least."""
+    most = min(len(train) for train in trains)
+    halves = {most // 2**halving: halving for halving in range(_HALVINGS + 1)}
+    sizes = sorted(size for size, halving in halves.items() if halving <= _SURE_HALVINGS or size >= fewest)
+    return [
+        size for size in sizes if size >= _FEWEST and all(0 < is_far[train[:size]].sum() < size for train in trains)
+    ]
+
+
+def _score(
+    fresh: LinearMetricLearner, pairs: Pairs, train: NDArray[np.intp], test: NDArray[np.intp]
+) -> tuple[float, float]:
+    seen, unseen = pairs.take(np.sort(train)), pairs.take(np.sort(test))
+    fitted = clone(fresh).fit(seen.data, seen.labels, seen.sample_weight)
+    if fitted.certificate_.status.startswith("interrupted"):
+        raise KeyboardInterrupt
+    agreement = unseen.signs * unseen.margins(fitted)
+    losses = label_losses(fitted.metric_.noise, agreement, fitted.flip_rate_)
+    right = (unseen.margins(fitted) >= 0) == unseen.is_far
+    return float(np.average(losses, weights=unseen.weights)), float(np.average(right, weights=unseen.weights))
+
+
+def _spread(name: str, values: FloatArray) -> dict[str, float]:
+    return {name: float(values.mean()), f"{name}_low": float(values.min()), f"{name}_high": float(values.max())}
+
+
+def _reading(sizes: list[int], scores: FloatArray, noun: str) -> str:
+    """The excess loss of a fit falls about as 1/N, so each doubling gains half of what the one before did."""
+    before, last = sizes[-2:]
+    gain = float(np.mean(scores[:, -2, 0] - scores[:, -1, 0]))
+    change = points(float(np.mean(scores[:, -1, 1] - scores[:, -2, 1])))
+    said = f"From {before:,} to {count(last, noun)} the loss of unseen labels"
+    if gain < _NEGLIGIBLE * float(np.mean(scores[:, -1, 0])):
+        return (
+            f"{said} hardly changes (by {number(-gain)}; labels agreed with {change}): more {noun}s will gain little."
+        )
+    return (
+        f"{said} falls by {number(gain)} (labels agreed with {change}). "
+        f"Twice as many {noun}s should gain about half as much again, {number(0.5 * gain)}."
+    )

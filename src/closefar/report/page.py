@@ -1,0 +1,73 @@
+"""The report as one HTML page that needs nothing beside it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from importlib import resources
+from typing import Any
+
+from closefar.report import charts
+from closefar.report.wording import loading, percent
+from closefar.templating import load_template
+
+__all__ = ["page", "page_template"]
+
+_MOST_CELLS_WITH_NUMBERS = 12  # features
+
+
+def page_template() -> Any:
+    """Return the template, or say which package is missing."""
+    return load_template("report.html.jinja", "a report as HTML", "report")
+
+
+def page(facts: dict[str, Any]) -> str:
+    """Return the page of the dict of `summarize`."""
+    script = _asset("report.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    html: str = page_template().render(
+        facts,
+        style=_asset("report.css"),
+        script=script,
+        script_digest=digest,
+        charts=_charts(facts),
+        most_bars=charts.MOST_BARS,
+        matrix_cells=_matrix_cells(facts["matrix"]),
+        percent=percent,
+        figure=_figure,
+        loading=loading,
+    )
+    return html
+
+
+def _asset(name: str) -> str:
+    return resources.files("closefar").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _charts(facts: dict[str, Any]) -> dict[str, str]:
+    """The drawings of the parts that exist; they hold numbers and fixed words, and nothing of the user's."""
+    drawn = {"distances": charts.distance_chart, "calibration": charts.calibration_chart}
+    if facts["spectrum"]["rows"]:
+        drawn["spectrum"] = charts.spectrum_chart
+    for name, chart in (
+        ("roc", charts.roc_chart),
+        ("noise_check", charts.noise_chart),
+        ("learning_curve", charts.learning_chart),
+    ):
+        if facts[name]["reason"] is None:
+            drawn[name] = chart
+    found = {name: chart(facts[name]) for name, chart in drawn.items()}
+    if facts["intervals"]["reason"] is None:
+        found["intervals"] = charts.interval_chart(facts["intervals"]["eigenvalues"])
+    return found
+
+
+def _matrix_cells(part: dict[str, Any]) -> dict[str, Any]:
+    """What the table of M needs beside its numbers: the largest, and whether there is room to print them."""
+    largest = max((abs(value) for row in part["scaled"] for value in row), default=0.0)
+    return {"largest": largest or 1.0, "with_numbers": len(part["features"]) <= _MOST_CELLS_WITH_NUMBERS}
+
+
+def _figure(value: float | None, form: str = ".3g") -> str:
+    """A number in a table, or a dash where there is none."""
+    return "\N{EN DASH}" if value is None else format(value, form)

@@ -1,0 +1,192 @@
+"""What the metric weighs: its spectrum, what each rank costs, its directions and its matrix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from closefar.arrays import FloatArray
+from closefar.learner import LinearMetricLearner
+from closefar.metric import Metric
+from closefar.pairs import Differences, check_weights
+from closefar.report.effort import Effort
+from closefar.report.evidence import Pairs
+from closefar.report.wording import count, listed, loading, number, percent, points, short
+from closefar.subspace import Spectrum, in_data_scale
+from closefar.truncation import TruncationPath, truncation_path
+
+__all__ = ["directions", "matrix", "spectrum", "truncation"]
+
+_MOST_DIRECTIONS = 8
+_MOST_FEATURES = 30
+_MOST_RAW_FEATURES = 500  # a larger matrix is not written out
+
+# Ranks in the table: all up to here, and as many again in equal ratios up to the whole.
+_FIRST_RANKS = 10
+
+_MOST = 0.9  # "carry most of the distance"
+_NEGLIGIBLE = 0.005  # of the labels
+_NAMED = 0.35  # a loading at least this large is named in the reading
+
+_ZERO = "M is zero: no direction tells close from far."
+
+
+def spectrum(metric: Metric, pairs: Pairs) -> dict[str, Any]:
+    """The eigenvalues in the scale of the data, which no unit changes, and those of M in its own units."""
+    values = _in_data_scale(metric, pairs).values
+    total = float(values.sum())
+    shares = values / total if total > 0 else np.zeros(len(values))
+    rows = [
+        {"value": value, "share": share, "cumulative": min(cumulative, 1.0)}
+        for value, share, cumulative in zip(values.tolist(), shares.tolist(), np.cumsum(shares).tolist(), strict=True)
+    ]
+    return {"rows": rows, "eigenvalues_in_units": metric.eigenvalues.tolist(), "reading": _spectrum_reading(rows)}
+
+
+def truncation(learner: LinearMetricLearner, pairs: Pairs, *, is_training: bool, seed: int) -> dict[str, Any]:
+    """What keeping the k largest eigenvalues costs on these pairs; refitted where they are those of the fit."""
+    effort = Effort.of(learner)
+    used = pairs.sample(effort.pairs_to_truncate(len(pairs)), seed)
+    refits = is_training and len(used) == len(pairs) and effort.can_refit_truncated(len(pairs))
+    if refits:
+        path = learner.truncation_path(used.data, used.labels, used.weights, scale="data")
+    else:
+        weights = check_weights(used.weights, learner.class_weight, used.labels, Differences(used.data))
+        path = truncation_path(learner.metric_, used.data, used.signs, weights, scale="data")
+    rows = [
+        {
+            "k": step.k,
+            "cut_off": step.gamma,
+            "loss": step.loss,
+            "lost": step.lost,
+            "bound": step.bound,
+            "accuracy": step.accuracy,
+            "refit_loss": step.refit_loss,
+            "refit_accuracy": step.refit_accuracy,
+        }
+        for step in (path[k] for k in _shown_ranks(len(path) - 1))
+        if not refits or step.refit_loss is not None
+    ]
+    return {"rows": rows, "n_pairs": len(used), "refitted": refits, "reading": _truncation_reading(path, refits)}
+
+
+def directions(metric: Metric, pairs: Pairs, names: list[str], scales: FloatArray) -> dict[str, Any]:
+    """The directions of M, each a score that weighs the columns, in their own standard deviations."""
+    found = _in_data_scale(metric, pairs)
+    weights = found.directions[:, :_MOST_DIRECTIONS]
+    loadings = weights * scales[:, None]
+    lengths = np.linalg.norm(loadings, axis=0)
+    loadings = loadings / np.where(lengths > 0, lengths, 1.0)
+    shares = found.values / (found.values.sum() or 1.0)
+    importance = loadings**2 @ shares[: loadings.shape[1]]
+    shown = np.sort(np.argsort(-importance, kind="stable")[:_MOST_FEATURES])
+    total = float(importance.sum()) or 1.0
+    return {
+        "features": [names[index] for index in shown],
+        "columns": shown.tolist(),
+        "n_features": len(names),
+        "n_directions": metric.rank,
+        "left_out_share": max(1.0 - float(importance[shown].sum()) / total, 0.0),
+        "rows": [
+            {
+                "share": float(share),
+                "loadings": loadings[shown, index].tolist(),
+                "weights": weights[shown, index].tolist(),
+            }
+            for index, share in enumerate(shares[: loadings.shape[1]])
+        ],
+        "reading": _direction_reading(names, loadings, shares),
+    }
+
+
+def matrix(metric: Metric, names: list[str], scales: FloatArray) -> dict[str, Any]:
+    """M with each column measured in its own root mean square difference; and M itself."""
+    whole = metric.matrix
+    scaled = whole * np.outer(scales, scales)
+    diagonal = np.diag(scaled)
+    shown = np.sort(np.argsort(-diagonal, kind="stable")[:_MOST_FEATURES])
+    return {
+        "features": [names[index] for index in shown],
+        "columns": shown.tolist(),
+        "n_features": len(names),
+        "scaled": scaled[np.ix_(shown, shown)].tolist(),
+        "scales": scales.tolist(),
+        "all_features": names,
+        "raw": whole.tolist() if len(names) <= _MOST_RAW_FEATURES else None,
+        "reading": _matrix_reading(names, scaled, metric),
+    }
+
+
+def _in_data_scale(metric: Metric, pairs: Pairs) -> Spectrum:
+    """In the scale of the pairs of the fit where the metric knows it, else of these pairs."""
+    known = metric if metric.data_factor is not None else in_data_scale(metric, pairs.data, pairs.weights)
+    return Spectrum.of(known, "data")
+
+
+def _shown_ranks(rank: int) -> list[int]:
+    if rank <= 2 * _FIRST_RANKS:
+        return list(range(rank + 1))
+    later = np.geomspace(_FIRST_RANKS, rank, _FIRST_RANKS + 1).round().astype(int).tolist()
+    return sorted({*range(_FIRST_RANKS), *later})
+
+
+def _spectrum_reading(rows: list[dict[str, Any]]) -> str:
+    if not rows:
+        return _ZERO
+    if len(rows) == 1:
+        return "One direction makes all of the distance."
+    enough = next(k for k, row in enumerate(rows, start=1) if row["cumulative"] >= _MOST)
+    if enough == len(rows):
+        return f"All {enough} directions are needed for {_MOST:.0%} of the mean squared distance."
+    makes = f"{enough} of the {len(rows)} directions {'makes' if enough == 1 else 'make'}"
+    return f"{makes} {percent(rows[enough - 1]['cumulative'])} of the mean squared distance."
+
+
+def _truncation_reading(path: TruncationPath, refitted: bool) -> str:
+    rank, whole = len(path) - 1, path[-1].accuracy
+    if rank == 0:
+        return _ZERO
+    accuracies = {step.k: step.refit_accuracy if refitted else step.accuracy for step in path}
+    least = min(k for k, accuracy in accuracies.items() if accuracy is not None and accuracy >= whole - _NEGLIGIBLE)
+    if least == rank:
+        return (
+            f"All {count(rank, 'direction')} matter: with one fewer, fewer labels are agreed with."
+            if rank > 1
+            else ("Without its one direction nothing is told apart.")
+        )
+    how = " and refitted" if refitted else ""
+    return (
+        f"Cut to rank {least}{how}, the metric agrees with {percent(accuracies[least] or 0.0)} of the labels "
+        f"({points((accuracies[least] or 0.0) - whole)} beside all {rank})."
+    )
+
+
+def _direction_reading(names: list[str], loadings: FloatArray, shares: FloatArray) -> str:
+    if loadings.shape[1] == 0:
+        return _ZERO
+    first = loadings[:, 0]
+    order = np.argsort(-np.abs(first), kind="stable")
+    named = [index for index in order[:3] if abs(first[index]) >= _NAMED] or order[:1].tolist()
+    words = listed([f"{short(names[index])} ({loading(float(first[index]))})" for index in named])
+    return f"The first direction makes {percent(float(shares[0]))} of the mean squared distance; mostly it is {words}."
+
+
+def _matrix_reading(names: list[str], scaled: FloatArray, metric: Metric) -> str:
+    if metric.rank == 0:
+        return _ZERO
+    first = int(np.argmax(np.diag(scaled)))
+    most = float(scaled[first, first])
+    words = f"A typical difference in {short(names[first])} alone adds {number(most)} to the squared distance"
+    if metric.threshold > 0:
+        words += f", {number(most / metric.threshold)} times the threshold"
+    return f"{words}.{_strongest_couple(names, scaled)}"
+
+
+def _strongest_couple(names: list[str], scaled: FloatArray) -> str:
+    off = np.triu(scaled, 1)
+    if len(names) < 2 or not np.any(off):
+        return ""
+    i, j = (int(index) for index in np.unravel_index(np.argmax(np.abs(off)), off.shape))
+    how = "adds to the distance if both differ the same way" if off[i, j] > 0 else "cancels if both differ the same way"
+    return f" The strongest couple is {short(names[i])} with {short(names[j])}: what they share {how}."

@@ -1,0 +1,138 @@
+"""The report as text: Markdown that reads well as it is."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from closefar.report.wording import loading, percent, short
+from closefar.subspace import format_table
+
+__all__ = ["text"]
+
+_WIDTH = 100
+_MOST_LOADINGS = 5
+_MOST_DIRECTIONS = 3
+
+
+def text(facts: dict[str, Any]) -> str:
+    """Return the text of the dict of `summarize`."""
+    lines = [f"# {short(facts['title'])}", "", *_paragraph(facts["sentence"]), *_paragraph(facts["pairs"]["words"])]
+    lines += [f"* {item['name']}: {item['value']} ({item['note']})" for item in facts["key_figures"]]
+    lines.append("")
+    if facts["problems"]:
+        lines += _section("Mind this", *(f"* {problem}" for problem in facts["problems"]))
+    for heading, paragraphs in _sections(facts):
+        lines += _section(heading, *paragraphs)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _sections(facts: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    certificate, wrong = facts["certificate"], facts["wrong_labels"]
+    yield "Distances, close and far", [facts["distances"]["reading"]]
+    yield "ROC", [_said(facts["roc"])]
+    yield "Calibration", [facts["calibration"]["reading"], _calibration(facts["calibration"])]
+    yield "Labels given and predicted", [_confusion(facts["quality"]["confusion"])]
+    yield "Spectrum and truncation", [facts["spectrum"]["reading"], facts["truncation"]["reading"], _ranks(facts)]
+    yield "Directions", [facts["directions"]["reading"], *_directions(facts["directions"])]
+    yield "The metric as a matrix", [facts["matrix"]["reading"]]
+    yield "How good the fit is, proven", [f"{certificate['outcome']}. {certificate['advice']}", certificate["words"]]
+    yield "Is the noise model right?", [_said(facts["noise_check"])]
+    yield "Intervals", [_said(facts["intervals"]), *_intervals(facts["intervals"])]
+    yield "Suspicious labels", [_said(wrong), *_suspicious(wrong)]
+    yield (
+        f"Would more {facts['pairs']['noun']}s help?",
+        [_said(facts["learning_curve"]), *_curve(facts["learning_curve"])],
+    )
+    for step in facts["next_steps"]:
+        yield step["title"], [_fence(step["code"], step["language"])]
+    yield "Summary of the fit", [_fence(facts["fit"]["summary"])]
+
+
+def _said(part: dict[str, Any]) -> str:
+    return str(part["reason"] or part["reading"])
+
+
+def _section(heading: str, *paragraphs: str) -> list[str]:
+    lines = [f"## {heading}", ""]
+    for paragraph in paragraphs:
+        lines += [paragraph, ""] if paragraph.startswith("```") else _paragraph(paragraph)
+    return lines
+
+
+def _paragraph(words: str) -> list[str]:
+    return [*textwrap.wrap(" ".join(words.split()), _WIDTH, break_long_words=False, break_on_hyphens=False), ""]
+
+
+def _fence(content: str, language: str = "") -> str:
+    return f"```{language}\n{content.replace('```', '` ` `')}\n```"
+
+
+def _table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]) -> str:
+    return _fence(format_table(columns, rows))
+
+
+def _calibration(part: dict[str, Any]) -> str:
+    columns = [("number", ",d"), ("predicted far", ".1%"), ("observed far", ".1%"), ("from", ".1%"), ("to", ".1%")]
+    names = ("count", "predicted", "observed", "low", "high")
+    return _table(columns, [[row[name] for name in names] for row in part["bins"]])
+
+
+def _confusion(part: dict[str, Any]) -> str:
+    labels = [short(label) for label in part["labels"]]
+    columns = [("labelled", ""), *((f"predicted {label}", ",.6g") for label in labels)]
+    return _table(columns, [[label, *row] for label, row in zip(labels, part["counts"], strict=True)])
+
+
+def _ranks(facts: dict[str, Any]) -> str:
+    columns = {
+        "k": ("rank", "d"),
+        "cut_off": ("cut off", ".3g"),
+        "loss": ("loss", ".4f"),
+        "bound": ("at most +", ".2g"),
+        "accuracy": ("agrees", ".1%"),
+        "refit_accuracy": ("refitted", ".1%"),
+    }
+    return _table(list(columns.values()), [[row[name] for name in columns] for row in facts["truncation"]["rows"]])
+
+
+def _directions(part: dict[str, Any]) -> list[str]:
+    lines = []
+    for number, row in enumerate(part["rows"][:_MOST_DIRECTIONS], start=1):
+        order = sorted(range(len(row["loadings"])), key=lambda index: -abs(row["loadings"][index]))[:_MOST_LOADINGS]
+        words = ", ".join(f"{short(part['features'][index])} {loading(row['loadings'][index])}" for index in order)
+        lines.append(f"Direction {number} ({percent(row['share'])} of the mean squared distance): {words}.")
+    return lines
+
+
+def _intervals(part: dict[str, Any]) -> list[str]:
+    if part["reason"]:
+        return []
+    columns = [("", ""), ("estimate", ".4g"), ("from", ".4g"), ("to", ".4g")]
+    rows = [["threshold", *_ends(part["threshold"])]]
+    rows += [[f"eigenvalue {number}", *_ends(row)] for number, row in enumerate(part["eigenvalues"], start=1)]
+    return [part["statement"], _table(columns, rows)]
+
+
+def _ends(row: dict[str, Any]) -> list[Any]:
+    return [row["estimate"], row["low"], row["high"]]
+
+
+def _suspicious(part: dict[str, Any]) -> list[str]:
+    if not part["rows"]:
+        return []
+    probability = "probability_wrong" if part["kind"] == "probability" else "probability_of_label"
+    columns = [("row or id", ""), ("label", ""), ("P(wrong)" if part["kind"] == "probability" else "P(label)", ".3f")]
+    rows = [
+        [", ".join(map(short, row["ids"])) or f"{row['row']}", short(row["label"]), row[probability], row["margin"]]
+        for row in part["rows"]
+    ]
+    return [_table([*columns, ("margin", ".3g")], rows)]
+
+
+def _curve(part: dict[str, Any]) -> list[str]:
+    if part["reason"]:
+        return []
+    columns = [("fitted to", ",d"), ("loss", ".4f"), ("agrees", ".1%")]
+    return [_table(columns, [[row["n_pairs"], row["loss"], row["accuracy"]] for row in part["rows"]])]

@@ -1,0 +1,93 @@
+"""Numbers and names in sentences."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+
+import numpy as np
+
+from closefar.arrays import FloatArray
+
+__all__ = [
+    "count",
+    "effective_number",
+    "listed",
+    "loading",
+    "number",
+    "percent",
+    "points",
+    "sentence",
+    "short",
+    "wilson",
+]
+
+_LONGEST_NAME = 40
+_RIGHT_TO_LEFT = {"R", "AL", "AN"}
+_FIRST_STRONG_ISOLATE, _POP_ISOLATE = "\u2068", "\u2069"
+
+
+def percent(share: float) -> str:
+    """A share that is not all never reads as all, nor one that is not none as none."""
+    if share in (0.0, 1.0):
+        return f"{share:.0%}"
+    if 0.9995 <= share < 1.0:
+        return "over 99.9%"
+    if 0.0 < share < 0.0005:
+        return "under 0.1%"
+    return f"{share:.1%}"
+
+
+def points(difference: float) -> str:
+    """A difference of two percentages."""
+    return f"{100.0 * difference:+.1f} points".replace("-0.0 ", "0.0 ").replace("+0.0 ", "0.0 ")
+
+
+def count(n: float, noun: str) -> str:
+    """Return "1 pair", "2,000 pairs"."""
+    return f"{n:,.0f} {noun}" + ("" if n == 1 else "s")
+
+
+def number(value: float) -> str:
+    """Three digits."""
+    return f"{value:.3g}"
+
+
+def loading(value: float) -> str:
+    """Two decimals with a sign, and zero without one."""
+    text = f"{value:+.2f}"
+    return "0.00" if text in ("-0.00", "+0.00") else text
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return "a", "a and b", "a, b and c"."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def sentence(words: str) -> str:
+    """The same words with a capital, unless the first is the name of a parameter."""
+    return words if "_" in words.partition(" ")[0] else words[:1].upper() + words[1:]
+
+
+def short(name: str) -> str:
+    """A name fit for a sentence: one line, not too long, and without power over the direction of what follows."""
+    printable = "".join(letter if letter.isprintable() else " " for letter in name)
+    words = " ".join(printable.split()) or "(no name)"
+    if len(words) > _LONGEST_NAME:
+        words = words[: _LONGEST_NAME - 1] + "…"
+    if any(unicodedata.bidirectional(letter) in _RIGHT_TO_LEFT for letter in words):
+        return f"{_FIRST_STRONG_ISOLATE}{words}{_POP_ISOLATE}"
+    return words
+
+
+def wilson(share: float, n: float) -> tuple[float, float]:
+    """The 95 % interval of Wilson for a share of n independent pairs."""
+    z2 = 1.96**2
+    centre = (share + z2 / (2.0 * n)) / (1.0 + z2 / n)
+    reach = 1.96 / (1.0 + z2 / n) * float(np.sqrt(share * (1.0 - share) / n + z2 / (4.0 * n * n)))
+    return min(max(centre - reach, 0.0), share), max(min(centre + reach, 1.0), share)
+
+
+def effective_number(weights: FloatArray) -> float:
+    """The number of equally weighted pairs that say as much: (sum w)^2 / sum w^2."""
+    return float(weights.sum() ** 2 / np.sum(weights**2))
