@@ -8,8 +8,14 @@ project = "closefar"
 author = "The closefar developers"
 release = version = closefar.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
-exclude_patterns = ["_build"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.mathjax",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build", "gallery"]  # auto_gallery is made of gallery
 
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
 myst_heading_anchors = 3
@@ -20,6 +26,21 @@ napoleon_use_rtype = False
 napoleon_use_param = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
+
+sphinx_gallery_conf = {
+    "examples_dirs": "gallery",
+    "gallery_dirs": "auto_gallery",
+    "within_subsection_order": "FileNameSortKey",
+    "abort_on_example_error": True,
+    "run_stale_examples": True,  # the package may have changed where an example has not
+    "backreferences_dir": None,
+    "download_all_examples": False,
+    "show_signature": False,
+    "capture_repr": (),
+    # What took how long differs from build to build.
+    "min_reported_time": 3600,
+    "write_computation_times": False,
+}
 
 html_theme = "furo"
 html_title = f"closefar {release}"

@@ -21,26 +21,20 @@ data = cf.datasets.make_pairs(
 )
 train, test = slice(0, 15_000), slice(15_000, None)
 learner = cf.LinearMetricLearner().fit(data.pairs[train], data.labels[train])
-ratio = learner.decision_function(data.pairs[test]) / learner.metric_.threshold + 1.0
-true, noisy = data.true_labels[test] > 0, data.labels[test] > 0
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained")
-bins = np.linspace(0, 4, 41)
-left.hist([ratio[~noisy], ratio[noisy]], bins, stacked=True, color=["#4c78a8", "#e45756"], label=["close", "far"])
-left.axvline(1.0, color="black", linewidth=1)
-left.set(xlabel="learned squared distance / threshold", ylabel="held-out pairs", xlim=(0, 4))
-left.legend(title="noisy label", frameon=False)
-agree = np.mean((ratio >= 1.0) == true)
+cf.plot.margins(learner, data.pairs[test], data.labels[test], ax=left)
+left.set_ylabel("held-out pairs")
+agree = learner.score(data.pairs[test], data.true_labels[test])
 left.set_title(f"10 % of the labels are wrong; {agree:.1%} of the\ntrue ones are recovered", fontsize=9)
 
 index = np.arange(1, 11)
 right.bar(index - 0.2, data.metric.eigenvalues / data.metric.threshold, 0.4, color="#b0b0b0", label="true")
-right.bar(index + 0.2, learner.metric_.eigenvalues / learner.metric_.threshold, 0.4, color="#4c78a8", label="learned")
+right.bar(index + 0.2, learner.metric_.eigenvalues / learner.metric_.threshold, 0.4, color="#0072B2", label="learned")
 right.set(xlabel="direction", ylabel="eigenvalue of M / threshold", xticks=index)
 right.set_title(f"proven within {learner.certificate_.gap:.0e} of the global optimum", fontsize=9)
 right.legend(frameon=False)
-for axes in (left, right):
-    axes.spines[["top", "right"]].set_visible(False)
+right.spines[["top", "right"]].set_visible(False)
 folder = Path(__file__).parent / "images"
 folder.mkdir(exist_ok=True)
 figure.savefig(folder / "recovery.svg", metadata={"Date": None})

@@ -124,9 +124,7 @@ class LinearMetricLearnerCV(LinearMetricLearner):
     cv_results_: dict[str, Any]
     best_estimator_: LinearMetricLearner
 
-    def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, *, feature_names: Any = None
-    ) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, *, feature_names: Any = None) -> Self:
         """Choose, then learn from all pairs.
 
         Parameters

@@ -1,0 +1,46 @@
+"""
+Convergence, with a proof
+=========================
+
+The problem is convex, so there is one minimum, and a gradient can prove how far away it is.
+Every fit ends with such a proof, and keeps the way there in ``history_``.
+"""
+
+# %%
+# Three solvers minimise the same loss.  Newton is for few columns, FISTA for many, and L-BFGS on a factor of the
+# metric for a fixed rank.
+
+import textwrap
+
+import matplotlib.pyplot as plt
+
+import closefar as cf
+
+data = cf.datasets.make_pairs(15_000, 10, rank=5, wrong_share=0.1, random_state=0)
+learners = {
+    solver: cf.LinearMetricLearner(solver=solver).fit(data.pairs, data.labels)
+    for solver in ("newton", "fista", "factor")
+}
+for solver, learner in learners.items():
+    loss, gap = learner.certificate_.loss, learner.certificate_.gap
+    passes = learner.certificate_.n_passes
+    print(f"{solver:<7} loss {loss:.5f}, proven gap {gap:.0e}, passes {passes:.0f}")
+
+# %%
+# A pass is one look at all pairs, for a loss with its gradient.  The line on the right axis is the objective less the
+# lower bound that was proven in the end.  A marker is a gap that was already proven by then: the proof is only sought
+# where it is likely to succeed, because it costs passes too.
+
+fig, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
+for ax, solver in zip(axes, ("newton", "fista"), strict=True):
+    cf.plot.convergence(learners[solver], ax=ax)
+    ax.set_title(f"{solver}: {ax.get_title()}", fontsize="medium")
+
+# %%
+# The proof is one of optimality among metrics of every rank.  A fit with a fixed rank starts from the optimum and says
+# what the restriction costs at most.
+
+learner = cf.LinearMetricLearner(rank=4).fit(data.pairs, data.labels)
+print(textwrap.fill(learner.certificate_.status))
+cf.plot.convergence(learner)
+plt.show()
