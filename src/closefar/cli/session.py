@@ -135,6 +135,8 @@ class Session:
 
 
 def _words(error: OSError) -> str:
-    if error.filename is None or error.strerror is None:
+    if error.strerror is None:
         return str(error)
+    if error.filename is None:
+        return f"{error.strerror}. Check that the current folder is still there."
     return f"can't use {error.filename}: {error.strerror}. Check its name and its permissions."
