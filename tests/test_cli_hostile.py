@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -171,6 +172,31 @@ CASES: dict[str, tuple[Callable[[Path], None], list[str], list[str]]] = {
         ["fit", "--points", "points.xlsx", "--pairs", "pairs.csv"],
         [".csv"],
     ),
+    "no header, pairs": (
+        _edit("pairs.csv", lambda text: text.split("\n", 1)[1]),
+        _FIT,
+        ["pairs.csv", "name the columns"],
+    ),
+    "NUL characters late in a file": (
+        _edit(
+            "points.csv",
+            lambda text: text + "".join(f"Q{i},5,1,2,True,west\n" for i in range(9000)) + "R,5\0,1,2,True,west\n",
+        ),
+        _FIT,
+        ["points.csv", "NUL"],
+    ),
+    "a pipe": (
+        lambda folder: os.mkfifo(folder / "pipe.csv"),
+        ["fit", "--points", "pipe.csv", "--pairs", "pairs.csv"],
+        ["pipe.csv"],
+    ),
+    "a model that is a pipe": (lambda folder: os.mkfifo(folder / "pipe"), ["inspect", "pipe"], ["pipe"]),
+    "a loop of links": (
+        lambda folder: (folder / "loop.csv").symlink_to("loop.csv"),
+        ["fit", "--points", "loop.csv", "--pairs", "pairs.csv"],
+        ["loop.csv"],
+    ),
+    "names of columns on two lines": (_nothing, [*_FIT, "--drop", "age\nheight"], ["age"]),
     "no data": (_nothing, ["fit"], ["--points"]),
     "no features": (_nothing, [*_FIT, "--drop", "age,height,cholesterol,smoker,ward"], ["column"]),
     "a column that is not there": (_nothing, [*_FIT, "--columns", "age,cholestrol"], ["cholestrol", "cholesterol"]),
@@ -290,6 +316,32 @@ def test_a_reader_that_stops_reading_is_no_error(folder: Path) -> None:
     assert process.stderr is not None
     assert process.stderr.read() == ""
     process.stderr.close()
+
+
+def test_standard_output_that_is_closed_or_full(folder: Path) -> None:
+    command = [sys.executable, "-c", _MAIN, *_PREDICT[:-2]]
+    closed = subprocess.run(["bash", "-c", '"$@" >&-', "-", *command], cwd=folder, capture_output=True, check=False)
+    assert closed.returncode == 3
+    assert closed.stderr.decode().strip() == "closefar predict: standard output is closed. Name a file with --out."
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, cwd=folder, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode != 0
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_terminal_that_knows_no_unicode_stops_nothing(folder: Path) -> None:
+    _line("points.csv", 1, lambda row: row.replace("age", "Größe").replace("ward", "病房"))(folder)
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    command = [sys.executable, "-c", _MAIN, *_FIT]
+    done = subprocess.run(command, cwd=folder, capture_output=True, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert rb"Gr\xf6\xdfe" in done.stdout
+
+
+def test_tiny_numbers_make_no_noise(folder: Path) -> None:
+    _edit("points.csv", lambda text: re.sub(r"(?m)^(P\d+,\d+),[\d.]+", r"\1e-200,2", text))(folder)
+    done = CliRunner().invoke(app, _FIT[:-2])
+    assert "Warning" not in done.stderr
 
 
 def test_hostile_names_are_text(folder: Path) -> None:

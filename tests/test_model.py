@@ -96,6 +96,10 @@ def test_truncation_leaves_the_figures_of_the_fit_behind(path: Path) -> None:
         {"fit": {}},
         {"fit": {"parameters": {"noise": "logistic", "colour": 1}}},
         {"fit": "good"},
+        {"classes": [1, 2]},
+        {"names": {"id": 5}},
+        {"names": {"sides": 3}},
+        {"names": {"sides": ["left_"]}},
     ],
     ids=str,
 )
@@ -105,6 +109,30 @@ def test_a_file_that_does_not_fit_together_is_refused(path: Path, change: dict[s
     arrays, _ = metric.contents()
     modelfile.write(path, arrays, {**header, **change})
     assert cf.load(path) == metric
+    with pytest.raises(cf.ModelFileError, match="does not describe a model"):
+        Model.load(path)
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("certificate", {"status": 3}),
+        ("certificate", {"gap": "small"}),
+        ("statistics", {"accuracy": None}),
+        ("statistics", {"column_scales": "wide"}),
+        ("statistics", {"column_scales": [1.0]}),
+        ("problems", 3),
+        ("fingerprint", None),
+        ("rank", "two"),
+        ("parameters", {"noise": "logistic", "colour": 1}),
+    ],
+    ids=str,
+)
+def test_a_fit_of_the_wrong_kinds_is_refused(path: Path, part: str, value: Any) -> None:
+    metric, header = load_with_header(path)
+    header = {name: value for name, value in header.items() if name not in ("format_version", "library_version")}
+    changed = {**header["fit"][part], **value} if isinstance(header["fit"][part], dict) else value
+    modelfile.write(path, metric.contents()[0], {**header, "fit": {**header["fit"], part: changed}})
     with pytest.raises(cf.ModelFileError, match="does not describe a model"):
         Model.load(path)
 

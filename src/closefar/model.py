@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -90,14 +90,20 @@ class Model:
             if "encoding" not in header:
                 encoding = Encoding.of_numbers(metric.column_names)
                 return cls(metric, _WORDS, encoding, {}, metric.origin is not None, None)
-            close, far = map(str, header["classes"])
+            close, far = header["classes"]
+            _check(isinstance(close, str) and isinstance(far, str), "classes")
             encoding = Encoding.from_json(header["encoding"])
             if encoding.feature_names != metric.feature_names:
                 raise ValueError("its columns are not those of its metric")
-            model = cls(metric, (close, far), encoding, dict(header["names"]), bool(header["is_single"]), header["fit"])
+            names = dict(header["names"])
+            _check(all(names.get(name) is None or isinstance(names[name], str) for name in _REMEMBERED), "names")
+            sides = names.get("sides")
+            _check(sides is None or (len(sides) == 2 and all(isinstance(side, str) for side in sides)), "sides")
+            model = cls(metric, (close, far), encoding, names, bool(header["is_single"]), header["fit"])
             if model.fit is not None:
-                model.learner()
-        except (KeyError, TypeError, ValueError) as error:
+                _check(isinstance(model.fit["fingerprint"], str), "fingerprint")
+                model.learner().summary()
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise modelfile.ModelFileError(f"{path} does not describe a model ({error}). Fit it again.") from error
         return model
 
@@ -127,20 +133,42 @@ class Model:
             )
         learner = LinearMetricLearner(**self.fit["parameters"])
         learner.metric_ = self.metric
-        learner.certificate_ = Certificate(**self.fit["certificate"])
-        figures = self.fit["statistics"]
-        learner.fit_statistics_ = FitStatistics(**{**figures, "column_scales": tuple(figures["column_scales"])})
+        learner.certificate_ = _restored(Certificate, self.fit["certificate"])
+        learner.fit_statistics_ = _restored(FitStatistics, self.fit["statistics"])
+        _check(len(learner.fit_statistics_.column_scales) == len(self.metric.factor), "column_scales")
         learner.classes_ = np.array(self.classes)
         learner.components_ = np.array(self.metric.factor.T)
         learner.n_features_in_ = len(self.metric.factor)
         learner.n_iter_ = self.fit["n_iter"]
         learner.rank_ = self.fit["rank"]
+        _check(learner.rank_ is None or isinstance(learner.rank_, int), "rank")
         learner.flip_rate_ = self.metric.flip_rate
         learner._n_features_out = self.metric.rank
-        learner._problems = list(self.fit["problems"])
+        learner._problems = [str(problem) for problem in self.fit["problems"]]
         if training is not None:
             learner._training = (training.data, training.labels, training.weights)
         return learner
+
+
+_KINDS: dict[str, Any] = {
+    "float": (int, float),
+    "int": int,
+    "bool": bool,
+    "str": str,
+    "tuple[float, ...]": list,
+}
+
+
+def _restored(kind: Any, values: dict[str, Any]) -> Any:
+    """Build a dataclass of plain values from JSON, each of which must be of its kind."""
+    for field in fields(kind):
+        _check(isinstance(values[field.name], _KINDS[str(field.type)]), field.name)
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+
+
+def _check(is_right: bool, name: str) -> None:
+    if not is_right:
+        raise ValueError(f"its {name} is of the wrong kind")
 
 
 def _fingerprint(table: PairTable) -> str:

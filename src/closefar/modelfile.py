@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,10 @@ def read(
     path: str | Path, *, required: dict[str, int], optional: dict[str, int]
 ) -> tuple[dict[str, FloatArray], dict[str, Any]]:
     """Read and verify a file; the arrays must have the given names and numbers of axes."""
-    size = os.stat(path).st_size
+    status = os.stat(path)
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):  # a pipe would be waited for
+        raise ModelFileError(f"{path} is not a regular file, and so no closefar model.")
+    size = status.st_size
     if size > _MAX_BYTES:
         raise ModelFileError(f"{path} has {size} bytes; a closefar model has at most {_MAX_BYTES}.")
     content = Path(path).read_bytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 __all__ = ["main"]
@@ -9,12 +10,21 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name that the terminal can't show stops nothing
     try:
         import rich  # noqa: F401  # what a command shows its progress with
 
         from closefar.cli.app import app
+
+        app()
     except ImportError as error:
         if error.name not in ("typer", "rich"):
             raise
         sys.exit(f"closefar: the command line needs {error.name}: run pip install 'closefar[cli]'.")
-    app()
+    except KeyboardInterrupt:
+        print("closefar: interrupted; nothing was written.", file=sys.stderr)
+        sys.exit(130)
+    except OSError as error:
+        sys.exit(f"closefar: can't write to the screen: {error.strerror}.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -95,4 +94,4 @@ def write_table(session: Session, columns: dict[str, NDArray[Any]], out: Path | 
     elif session.output.json:
         session.show("", {"columns": columns})
     else:
-        sys.stdout.write(content.decode("utf-8", "replace"))
+        session.write(content.decode("utf-8", "replace"))

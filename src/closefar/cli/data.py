@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -65,7 +66,7 @@ def signs_of(labels: Any, model: Model) -> FloatArray:
     unknown = (labels != close) & (labels != far)
     if np.any(unknown):
         raise ValueError(
-            f"labels must be those of the model, {close!r} and {far!r}; got {labels[unknown][0]!r} "
+            f"labels must be those of the model, {close!r} and {far!r}; got {str(labels[unknown][0])!r} "
             f"({int(np.sum(unknown))} of {len(labels)} labels are others)."
         )
     signs: FloatArray = np.where(labels == far, 1.0, -1.0)
@@ -80,7 +81,7 @@ def check_outputs(*outputs: Path | None, read: Iterable[Path | None]) -> None:
     for index, path in enumerate(wanted):
         check_writable(path)
         for other in [*wanted[:index], *read]:
-            if other is not None and path.resolve() == other.resolve():
+            if other is not None and os.path.realpath(path) == os.path.realpath(other):
                 raise ValueError(f"each file must have its own name; {path} is named twice.")
 
 
@@ -89,7 +90,7 @@ def far_label(labels: Any, far: str | None) -> str:
     import numpy as np
 
     words, counts = np.unique(labels.astype(str), return_counts=True)
-    named = ", ".join(f"{word!r} ({count})" for word, count in zip(words[:5], counts, strict=False))
+    named = ", ".join(f"{word!r} ({count})" for word, count in zip(words.tolist()[:5], counts, strict=False))
     if len(words) != 2:
         raise ValueError(
             f"there must be two labels, one for close and one for far; got {len(words)}: {named}"
@@ -100,5 +101,5 @@ def far_label(labels: Any, far: str | None) -> str:
             raise ValueError(f"--far must be one of the two labels {named}; got {far!r}.")
         return far
     if tuple(word.lower() for word in words) not in _PLAIN:
-        raise ValueError(f"which label means far? They are {named}. Say --far {words[1]!r} or --far {words[0]!r}.")
+        raise ValueError(f"which label means far? They are {named}. Say --far '{words[1]}' or --far '{words[0]}'.")
     return str(words[1])

@@ -225,7 +225,10 @@ class Learning:
 
 def _names(text: str) -> tuple[str, ...]:
     """Names between commas; one that has a comma itself stands in double quotes."""
-    return tuple(name.strip() for row in csv.reader([text], skipinitialspace=True) for name in row)
+    try:
+        return tuple(name.strip() for row in csv.reader([text], skipinitialspace=True, strict=True) for name in row)
+    except csv.Error as error:
+        raise ValueError(f"names of columns stand between commas, as in age,height; got {text!r} ({error}).") from None
 
 
 def _ordered(text: str) -> tuple[str, list[str]]:

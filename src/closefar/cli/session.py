@@ -58,12 +58,16 @@ class Session:
         self._errors = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
     def __enter__(self) -> Session:
+        self._warnings = warnings.catch_warnings()
+        self._warnings.__enter__()
+        warnings.simplefilter("ignore")
         self._handlers = {number: signal.signal(number, self._interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._warnings.__exit__(None, None, None)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         if error is None:
@@ -101,7 +105,8 @@ class Session:
         if self._interrupted:
             raise KeyboardInterrupt
         for warning in caught:
-            self.warn(str(warning.message))
+            if issubclass(warning.category, UserWarning):  # the others are meant for programmers
+                self.warn(str(warning.message))
 
     @property
     def is_watched(self) -> bool:
@@ -124,6 +129,12 @@ class Session:
             print(json.dumps(plain({**facts, "notes": self.warnings}, finite=True), indent=1))
         elif not self.output.quiet:
             print(text)
+
+    def write(self, text: str) -> None:
+        """Write a table to standard output, which is asked for and so is never quiet."""
+        if sys.stdout is None:
+            raise OSError("standard output is closed. Name a file with --out.")
+        sys.stdout.write(text)
 
     def _interrupt(self, *_: Any) -> NoReturn:
         self._interrupted = True

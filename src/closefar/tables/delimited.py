@@ -50,6 +50,8 @@ class DelimitedFile:
         return {name: again[name] if name in again else column.joined() for name, column in columns.items()}
 
     def _read_chunk(self, lines: list[str], file: TextIO, first_row: int, columns: dict[str, _Column]) -> int:
+        if any(map(contains, lines, repeat("\0"))):
+            raise TableError(f"{self.path} has NUL characters after row {first_row}: it is damaged. Make it again.")
         table = self._parse_plain(lines, columns)
         if table is not None:
             for position, name in enumerate(self.names):

@@ -76,6 +76,11 @@ def _positions(
 ) -> NDArray[np.int64]:
     """The rows among the points of both ids of each kept pair."""
     row_of_id = points.row_of_id()
+    if all(name in row_of_id for name in names):
+        raise TableError(
+            f"{rows.path}: row 1 must name the columns; it has the ids {quoted(names[0])} and {quoted(names[1])}. "
+            "Add a row of column names at the top."
+        )
     flat = ids[rows.kept].reshape(-1)
     found = np.fromiter(map(row_of_id.get, flat, repeat(-1)), dtype=np.int64, count=len(flat))
     unknown = np.flatnonzero(found < 0)

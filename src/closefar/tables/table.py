@@ -60,6 +60,8 @@ def open_table(path: str | os.PathLike[str]) -> TableFile:
         raise TableError(f"{path} is a directory. Name a file in it.")
     if not os.path.exists(path):
         raise TableError(f"{path} does not exist. Check the path.")
+    if not os.path.isfile(path):  # a pipe would be waited for, and could be read but once
+        raise TableError(f"{path} is not a regular file. Write the table to one first.")
     if not os.access(path, os.R_OK):
         raise TableError(f"{path} can't be read: there is no permission. Change the rights of the file.")
     suffixes = Path(path.lower()).suffixes
