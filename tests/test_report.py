@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import accuracy_score, auc, confusion_matrix, log_loss, roc_auc_score
 
 import closefar as cf
-from closefar.report import effort, render, summarize
+from closefar.report import N_PARTS, effort, render, summarize
 
 DATA = cf.datasets.make_pairs(3000, 4, wrong_share=0.1, random_state=7)
 PAIRS, LABELS = DATA.pairs[:2000], DATA.labels[:2000]
@@ -145,6 +145,7 @@ def test_watch_hears_of_each_part() -> None:
     heard: list[str] = []
     summarize(_small(), watch=heard.append)
     assert heard == ["judging pairs", "truncating", "checking the noise", "learning from fewer pairs", "intervals"]
+    assert len(heard) == N_PARTS
 
 
 def test_calibration_bins_partition_the_pairs(learner: cf.LinearMetricLearner, other_facts: dict[str, Any]) -> None:

@@ -53,7 +53,7 @@ def report(
         check_outputs(out, read=[*files.paths, model])
         from closefar.files import replace_file
         from closefar.model import Model
-        from closefar.report import check_report, encode_report
+        from closefar.report import N_PARTS, check_report, encode_report
 
         check_report(out)
         loaded = Model.load(model)
@@ -62,7 +62,7 @@ def report(
         signs_of(table.labels, loaded)
         seen = loaded.is_fitted_to(table)
         pairs = () if seen else (table.data, table.labels, table.weights)
-        with session.stage("report") as tell:
+        with session.stage("report", n_parts=N_PARTS) as tell:
             learner = loaded.learner(table if seen else None)
             content = encode_report(learner, out, *pairs, ids=table.ids, watch=tell)
         replace_file(out, content)

@@ -41,9 +41,9 @@ def fit(
         model = Model.of(learner, table, source)
         contents = {out: model.to_bytes()}
         if report is not None:
-            from closefar.report import encode_report
+            from closefar.report import N_PARTS, encode_report
 
-            with session.stage("report") as tell:
+            with session.stage("report", n_parts=N_PARTS) as tell:
                 contents[report] = encode_report(learner, report, ids=table.ids, watch=tell)
         replace_files(contents)
         certificate = learner.certificate_

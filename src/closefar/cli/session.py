@@ -11,9 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
 
 __all__ = ["EXIT_CODES", "Output", "Session"]
 
@@ -90,18 +94,21 @@ class Session:
             self._end(str(error), _WRONG_INPUT)
 
     @contextmanager
-    def stage(self, title: str, *, shows_itself: bool = False) -> Iterator[Callable[[str], None]]:
+    def stage(
+        self, title: str, *, n_parts: int | None = None, shows_itself: bool = False
+    ) -> Iterator[Callable[[str], None]]:
         """Show what is going on, collect its warnings, and end at an interrupt that a fit has caught.
 
-        Gives a function to call with each part of the work.
+        Gives a function to call with the name of each part before it is begun.
         """
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             if shows_itself or not self.is_watched:
                 yield lambda part: None
             else:
-                with self._errors.status(f"{title} …") as status:
-                    yield lambda part: status.update(f"{title}: {part} …")
+                with _bar(self._errors) as bar:
+                    task = bar.add_task(title, total=n_parts, completed=-1)
+                    yield lambda part: bar.update(task, description=f"{title}: {part}", advance=1)
         if self._interrupted:
             raise KeyboardInterrupt
         for warning in caught:
@@ -143,6 +150,13 @@ class Session:
     def _end(self, sentence: str, code: int) -> NoReturn:
         self._errors.print(f"closefar {self.command}: {sentence}")
         raise typer.Exit(code) from None
+
+
+def _bar(console: Console) -> Progress:
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=True)
 
 
 def _words(error: OSError) -> str:

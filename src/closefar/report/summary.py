@@ -23,8 +23,9 @@ from closefar.report.growth import learning_curve
 from closefar.report.shape import directions, matrix, spectrum, truncation
 from closefar.report.usage import next_steps
 
-__all__ = ["DEFAULT_BOOTSTRAP", "DEFAULT_TITLE", "summarize"]
+__all__ = ["DEFAULT_BOOTSTRAP", "DEFAULT_TITLE", "N_PARTS", "summarize"]
 
+N_PARTS = 5  # of which `watch` is told
 DEFAULT_TITLE = "A distance learned from close/far labels"
 DEFAULT_BOOTSTRAP = 40  # about a second for 15,000 pairs of ten columns
 
