@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import accuracy_score, auc, confusion_matrix, log_loss, roc_auc_score
 
 import closefar as cf
-from closefar.report import N_PARTS, effort, render, summarize
+from closefar.report import N_PARTS, effort, growth, render, summarize
 
 DATA = cf.datasets.make_pairs(3000, 4, wrong_share=0.1, random_state=7)
 PAIRS, LABELS = DATA.pairs[:2000], DATA.labels[:2000]
@@ -379,3 +379,75 @@ def test_code_to_copy_runs(single: bool, tmp_path: Path, monkeypatch: pytest.Mon
             exec(step["code"], names)
     assert names["indices"].shape == (5, 5)
     assert ("--pairs" in steps[-1]["code"]) is not single
+
+
+# What is said stays true where a fit is bad
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3])
+def test_labels_made_at_random_are_no_success(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    learner = cf.LinearMetricLearner().fit(rng.normal(size=(600, 4)), rng.integers(0, 2, 600))
+    facts = summarize(learner, n_bootstrap=5)
+    assert facts["quality"]["is_chance"]
+    assert "not clearly better than chance" in facts["sentence"]
+    assert "not clearly better than chance" in facts["problems"][0]
+    assert "not clearly better than chance" in facts["wrong_labels"]["reason"]
+    assert facts["wrong_labels"]["rows"] == []
+
+
+def test_class_weights_and_penalties_say_nothing_of_wrong_labels() -> None:
+    data = cf.datasets.make_pairs(600, 3, wrong_share=0.1, random_state=2)
+    weighted = cf.LinearMetricLearner(class_weight={-1: 5.0, 1: 1.0}).fit(data.pairs, data.labels)
+    facts = summarize(weighted, n_bootstrap=5)
+    assert "Class weights" in facts["wrong_labels"]["reason"]
+    assert "can't be told" in facts["sentence"]
+    assert facts["key_figures"][-1]["note"].endswith("weighted")
+    penalised = cf.LinearMetricLearner(alpha=0.1).fit(data.pairs, data.labels)
+    facts = summarize(penalised, n_bootstrap=5)
+    assert facts["wrong_labels"]["kind"] == "contradiction"
+    assert "are wrong" not in facts["sentence"].replace("how many labels are wrong", "")
+    assert "alpha" in facts["calibration"]["reading"]
+
+
+def test_pairs_that_share_points_are_told() -> None:
+    data = cf.datasets.make_pairs(300, 3, wrong_share=0.1, random_state=2)
+    learner = cf.LinearMetricLearner().fit(data.pairs, data.labels)
+    own = np.arange(600).reshape(300, 2)
+    assert "share points" not in summarize(learner, ids=own, n_bootstrap=5)["pairs"]["words"]
+    assert "share points" in summarize(learner, ids=own // 4, n_bootstrap=5)["pairs"]["words"]
+
+
+def test_what_is_proven_of_flips_and_of_a_free_origin() -> None:
+    data = cf.datasets.make_pairs(600, 3, noise="flips", wrong_share=0.1, random_state=2)
+    flipped = cf.LinearMetricLearner(flip_rate=0.1).fit(data.pairs, data.labels)
+    assert "flipped is held fixed" in summarize(flipped, n_bootstrap=5)["certificate"]["words"]
+    rng = np.random.default_rng(0)
+    points = rng.normal(2.0, 1.0, (400, 2))
+    labels = np.sum((points - 2.0) ** 2, axis=1) + rng.logistic(0.0, 0.4, 400) > 1.4
+    single = cf.LinearMetricLearner(fit_origin=True).fit(points, labels)
+    assert "thousand times the size" in summarize(single, n_bootstrap=5)["certificate"]["words"]
+
+
+@pytest.mark.parametrize(
+    ("losses", "words"),
+    [
+        ([0.40, 0.50], "rises"),
+        ([0.500, 0.498], "likely to gain little"),
+        ([0.9, 0.5], "how much can't be told"),
+        ([0.60, 0.54, 0.50], "Twice as many pairs should gain about half as much again, 0.02"),
+        ([0.50, 0.54, 0.50], "how much can't be told"),
+    ],
+)
+def test_the_learning_curve_promises_what_it_can(losses: list[float], words: str) -> None:
+    scores = np.array([[[loss, 0.9] for loss in losses]] * 3)
+    assert words in growth._reading([100 * 2**index for index in range(len(losses))], scores, "pair")
+
+
+def test_given_pairs_of_one_label_are_not_judged_by_it() -> None:
+    data = cf.datasets.make_pairs(600, 3, wrong_share=0.1, random_state=2)
+    learner = cf.LinearMetricLearner().fit(data.pairs, data.labels)
+    facts = summarize(learner, data.pairs[data.labels > 0], data.labels[data.labels > 0], n_bootstrap=5)
+    for part in ("calibration", "truncation"):
+        assert facts[part]["reading"].startswith("All of these pairs have the same label")
+    assert facts["key_figures"][1] == {"name": "ROC area", "value": "none", "note": "nothing to tell apart"}

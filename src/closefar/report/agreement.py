@@ -41,7 +41,8 @@ def quality(judged: Judgement, metric: Metric, labels: list[str]) -> dict[str, A
         "likelier": "far" if share_far >= 0.5 else "close",
         "always_likelier": max(share_far, 1.0 - share_far),
         "share_far": share_far,
-        "auc": _auc(judged),
+        "auc": _auc(judged, metric),
+        "is_chance": _is_chance(judged, metric),
         "loss": float(np.average(losses, weights=pairs.weights)),
         "null_loss": _entropy(share_far),
         "confusion": {"labels": labels, "counts": _confusion(judged)},
@@ -68,7 +69,7 @@ def distances(judged: Judgement, metric: Metric) -> dict[str, Any]:
     return {"edges": edges.tolist(), **counts, "threshold": tau, "beyond": beyond, "reading": _sides(judged, beyond)}
 
 
-def calibration(judged: Judgement, *, has_class_weight: bool) -> dict[str, Any]:
+def calibration(judged: Judgement, *, caveat: str) -> dict[str, Any]:
     """Bins of about equal weight; pairs of the same probability share one, so row order never matters."""
     probability, weights = judged.probability_far, judged.pairs.weights
     order = np.argsort(probability, kind="stable")
@@ -94,12 +95,18 @@ def calibration(judged: Judgement, *, has_class_weight: bool) -> dict[str, Any]:
             }
         )
     error = float(np.average([abs(row["predicted"] - row["observed"]) for row in rows], weights=_weights(rows)))
-    return {"bins": rows, "error": error, "reading": _calibration_reading(rows, error, has_class_weight)}
+    same = (
+        f"All of these {judged.pairs.noun}s have the same label, so it can't be told whether probabilities are right."
+    )
+    reading = same if judged.pairs.rarer == 0 else f"{_calibration_reading(rows, error)}{caveat}"
+    return {"bins": rows, "error": error, "reading": reading}
 
 
-def roc(judged: Judgement) -> dict[str, Any]:
+def roc(judged: Judgement, metric: Metric) -> dict[str, Any]:
     """The share of far pairs that is found against the share of close pairs that is called far, for each threshold."""
-    auc = _auc(judged)
+    auc = _auc(judged, metric)
+    if metric.rank == 0:
+        return {"reason": "The metric is zero, so every distance is."}
     if auc is None:
         return {"reason": f"All of these {judged.pairs.noun}s have the same label, so there is nothing to tell apart."}
     pairs = judged.pairs
@@ -123,10 +130,19 @@ def roc(judged: Judgement) -> dict[str, Any]:
     }
 
 
-def _auc(judged: Judgement) -> float | None:
-    if judged.pairs.rarer == 0:
+def _auc(judged: Judgement, metric: Metric) -> float | None:
+    if judged.pairs.rarer == 0 or metric.rank == 0:
         return None
     return float(roc_auc_score(judged.pairs.is_far, judged.margin, sample_weight=judged.pairs.weights))
+
+
+def _is_chance(judged: Judgement, metric: Metric) -> bool:
+    """Whether the ROC area is one that labels made at random would reach with a probability of half a percent."""
+    auc = _auc(judged, metric)
+    if auc is None:
+        return False
+    far, close = int(judged.pairs.is_far.sum()), int((~judged.pairs.is_far).sum())
+    return auc < 0.5 + 2.58 * float(np.sqrt((far + close + 1) / (12.0 * far * close)))
 
 
 def _confusion(judged: Judgement) -> list[list[float]]:
@@ -152,25 +168,24 @@ def _sides(judged: Judgement, beyond: float) -> str:
     return f"{listed(said)}.{rest}"
 
 
-def _calibration_reading(rows: list[dict[str, Any]], error: float, has_class_weight: bool) -> str:
-    weighted = " The fit had class weights, which shift these probabilities on purpose." if has_class_weight else ""
+def _calibration_reading(rows: list[dict[str, Any]], error: float) -> str:
     if len(rows) == 1:
         (row,) = rows
         return (
             f"Each is given the probability {percent(row['predicted'])} of being far; {percent(row['observed'])} "
-            f"are labelled far.{weighted}"
+            "are labelled far."
         )
     outside = [row for row in rows if not row["low"] <= row["predicted"] <= row["high"]]
     words = f"Predicted probabilities and observed shares differ by {100.0 * error:.1f} points on average"
     if not outside:
-        return f"{words}, within chance in all {len(rows)} groups.{weighted}"
+        return f"{words}, within chance in all {len(rows)} groups."
     worst = max(outside, key=lambda row: abs(row["predicted"] - row["observed"]))
     most = (
         f"most where {percent(worst['predicted'])} is predicted and {percent(worst['observed'])} is observed"
         if abs(worst["predicted"] - worst["observed"]) >= _NOTABLE
         else "nowhere by much"
     )
-    return f"{words}, beyond chance in {len(outside)} of {len(rows)} groups, {most}.{weighted}"
+    return f"{words}, beyond chance in {len(outside)} of {len(rows)} groups, {most}."
 
 
 def _weights(rows: list[dict[str, Any]]) -> FloatArray:

@@ -10,7 +10,7 @@ from closefar.report.wording import count, percent, sentence
 __all__ = ["answer", "certificate_words", "key_figures"]
 
 _HOW = {
-    "out-of-fold": "{}, each judged unseen",
+    "out-of-fold": "{}, each with its label unseen",
     "given": "the {} given",
     "in-sample": "{}, those of its fit",
 }
@@ -43,7 +43,7 @@ def key_figures(facts: dict[str, Any]) -> list[dict[str, str]]:
         {
             "name": "ROC area",
             "value": "none" if quality["auc"] is None else f"{quality['auc']:.3f}",
-            "note": "0.5 is chance, 1 is perfect",
+            "note": "nothing to tell apart" if quality["auc"] is None else "0.5 is chance, 1 is perfect",
         },
         _wrong_figure(wrong),
         {"name": "Threshold τ", "value": f"{fit['threshold']:.4g}", "note": "on the squared distance"},
@@ -55,24 +55,30 @@ def key_figures(facts: dict[str, Any]) -> list[dict[str, str]]:
         {
             "name": f"{facts['pairs']['noun'].capitalize()}s fitted to",
             "value": f"{fit['n_pairs']:,}",
-            "note": f"{percent(fit['share_far'])} far",
+            "note": f"{percent(fit['share_far'])} far" + (", weighted" if fit["parameters"]["class_weight"] else ""),
         },
     ]
 
 
-def certificate_words(certificate: Certificate) -> dict[str, str]:
+def certificate_words(certificate: Certificate, *, has_flips: bool, has_free_origin: bool) -> dict[str, str]:
     """The outcome in a word, what to do, and what is proven."""
     outcome, _, advice = certificate.status.partition(": ")
+    others = "metric up to a thousand times the size of this one" if has_free_origin else "metric of any rank"
     words = (
-        f"The fit reached an objective of {certificate.objective:.8g}. It is proven that no metric of any rank reaches "
+        f"The fit reached an objective of {certificate.objective:.8g}. It is proven that no {others} reaches "
         f"less than {certificate.lower_bound:.8g}, so there is at most {certificate.gap:.1e} left to gain."
     )
+    if has_flips:
+        words += (
+            " This is about the last step, in which each label's probability of being flipped is held fixed; the "
+            "likelihood with flips may have other maxima."
+        )
     return {"outcome": outcome, "advice": sentence(advice), "words": words}
 
 
 def _wrong_figure(wrong: dict[str, Any]) -> dict[str, str]:
     if wrong["reason"] is not None:
-        return {"name": "Wrong labels", "value": "unknown", "note": "the metric is zero"}
+        return {"name": "Wrong labels", "value": "unknown", "note": "can't be told here"}
     return {
         "name": "Wrong labels" if wrong["kind"] == "probability" else "Contradicting labels",
         "value": percent(wrong["share"]),
@@ -82,6 +88,10 @@ def _wrong_figure(wrong: dict[str, Any]) -> dict[str, str]:
 
 def _wrong(facts: dict[str, Any]) -> str:
     wrong = facts["wrong_labels"]
+    if facts["quality"]["is_chance"]:
+        return "that is not clearly better than chance"
+    if wrong["reason"] is not None or facts["fit"]["parameters"]["alpha"] > 0:
+        return "how many labels are wrong can't be told from this fit"
     if wrong["kind"] == "probability":
         return f"about {percent(wrong['share'])} of the labels are wrong"
     if facts["certificate"]["outcome"] == "separable":

@@ -79,7 +79,7 @@ def _part(sure: Confidence, names: list[str], n_bootstrap: int) -> dict[str, Any
             {"left": names[index // len(names)], "right": names[index % len(names)], **entries[index]}
             for index in shown
         ],
-        "reading": _reading(threshold[0], eigenvalues, sure.level),
+        "reading": _reading(threshold[0], eigenvalues, "With" if sure.valid else "Roughly, with", sure.level),
     }
 
 
@@ -89,10 +89,10 @@ def _rows(interval: Interval) -> list[dict[str, float]]:
     return [dict(zip(("estimate", "standard_error", "low", "high"), row, strict=True)) for row in cells]
 
 
-def _reading(threshold: dict[str, float], eigenvalues: list[dict[str, float]], level: float) -> str:
+def _reading(threshold: dict[str, float], eigenvalues: list[dict[str, float]], how: str, level: float) -> str:
     clear = sum(row["low"] > 0 for row in eigenvalues)
     return (
-        f"With {level:.0%} confidence the threshold lies between {number(threshold['low'])} and "
+        f"{how} {level:.0%} confidence the threshold lies between {number(threshold['low'])} and "
         f"{number(threshold['high'])}; {clear} of {len(eigenvalues)} eigenvalues {'is' if clear == 1 else 'are'} "
         "clearly above zero."
     )

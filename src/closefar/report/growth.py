@@ -25,6 +25,8 @@ _FEWEST = 8
 
 # A fall of the loss by less than this share of it is none.
 _NEGLIGIBLE = 0.01
+# A fall by more than this share is not yet on the way on which each doubling gains half of the one before.
+_FORESEEABLE = 0.2
 
 
 def learning_curve(learner: LinearMetricLearner, pairs: Pairs, seed: int) -> dict[str, Any]:
@@ -104,11 +106,15 @@ def _reading(sizes: list[int], scores: FloatArray, noun: str) -> str:
     gain = float(np.mean(scores[:, -2, 0] - scores[:, -1, 0]))
     change = points(float(np.mean(scores[:, -1, 1] - scores[:, -2, 1])))
     said = f"From {before:,} to {count(last, noun)} the loss of unseen labels"
-    if gain < _NEGLIGIBLE * float(np.mean(scores[:, -1, 0])):
+    loss = float(np.mean(scores[:, -1, 0]))
+    if gain < -_NEGLIGIBLE * loss:
         return (
-            f"{said} hardly changes (by {number(-gain)}; labels agreed with {change}): more {noun}s will gain little."
+            f"{said} rises by {number(-gain)} (labels agreed with {change}): so few can't tell what more would bring."
         )
-    return (
-        f"{said} falls by {number(gain)} (labels agreed with {change}). "
-        f"Twice as many {noun}s should gain about half as much again, {number(0.5 * gain)}."
-    )
+    if gain < _NEGLIGIBLE * loss:
+        return f"{said} hardly changes (labels agreed with {change}): more {noun}s are likely to gain little."
+    falls = f"{said} falls by {number(gain)} (labels agreed with {change})."
+    steady = np.all(scores[:, -2, 0] > scores[:, -1, 0]) and np.all(np.diff(np.mean(scores[:, :, 0], axis=0)) < 0)
+    if not steady or gain > _FORESEEABLE * loss:
+        return f"{falls} More {noun}s should help; how much can't be told from so few."
+    return f"{falls} Twice as many {noun}s should gain about half as much again, {number(0.5 * gain)}."

@@ -27,6 +27,7 @@ _FIRST_RANKS = 10
 
 _MOST = 0.9  # "carry most of the distance"
 _NEGLIGIBLE = 0.005  # of the labels
+_NEGLIGIBLE_LOSS = 0.1  # of the loss
 _NAMED = 0.35  # a loading at least this large is named in the reading
 
 _ZERO = "M is zero: no direction tells close from far."
@@ -68,7 +69,10 @@ def truncation(learner: LinearMetricLearner, pairs: Pairs, *, is_training: bool,
         for step in (path[k] for k in _shown_ranks(len(path) - 1))
         if not refits or step.refit_loss is not None
     ]
-    return {"rows": rows, "n_pairs": len(used), "refitted": refits, "reading": _truncation_reading(path, refits)}
+    reading = _truncation_reading(path, refits) if used.rarer > 0 else f"All of these {used.noun}s have the same label."
+    if learner.class_weight is not None:
+        reading += " Labels count with the class weights of the fit."
+    return {"rows": rows, "n_pairs": len(used), "refitted": refits, "reading": reading}
 
 
 def directions(metric: Metric, pairs: Pairs, names: list[str], scales: FloatArray) -> dict[str, Any]:
@@ -138,7 +142,8 @@ def _spectrum_reading(rows: list[dict[str, Any]]) -> str:
         return "One direction makes all of the distance."
     enough = next(k for k, row in enumerate(rows, start=1) if row["cumulative"] >= _MOST)
     if enough == len(rows):
-        return f"All {enough} directions are needed for {_MOST:.0%} of the mean squared distance."
+        all_of_them = "Both" if enough == 2 else f"All {enough}"
+        return f"{all_of_them} directions are needed for {_MOST:.0%} of the mean squared distance."
     makes = f"{enough} of the {len(rows)} directions {'makes' if enough == 1 else 'make'}"
     return f"{makes} {percent(rows[enough - 1]['cumulative'])} of the mean squared distance."
 
@@ -147,8 +152,15 @@ def _truncation_reading(path: TruncationPath, refitted: bool) -> str:
     rank, whole = len(path) - 1, path[-1].accuracy
     if rank == 0:
         return _ZERO
-    accuracies = {step.k: step.refit_accuracy if refitted else step.accuracy for step in path}
-    least = min(k for k, accuracy in accuracies.items() if accuracy is not None and accuracy >= whole - _NEGLIGIBLE)
+    kept = [step for step in path if step.k >= 1 and (not refitted or step.refit_loss is not None)]
+    accuracies = {step.k: step.refit_accuracy if refitted else step.accuracy for step in kept}
+    losses = {step.k: step.refit_loss if refitted else step.loss for step in kept}
+    most = (1.0 + _NEGLIGIBLE_LOSS) * path[-1].loss
+    least = min(
+        k
+        for k in accuracies
+        if ((accuracies[k] or 0.0) >= whole - _NEGLIGIBLE and (losses[k] or 0.0) <= most) or k == rank
+    )
     if least == rank:
         return (
             f"All {count(rank, 'direction')} matter: with one fewer, fewer labels are agreed with."

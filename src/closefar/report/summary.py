@@ -17,7 +17,7 @@ from closefar.plain import plain
 from closefar.report.agreement import calibration, distances, quality, roc
 from closefar.report.answer import answer, certificate_words, key_figures
 from closefar.report.certainty import intervals
-from closefar.report.doubts import noise_check, problems, read_ids, wrong_labels
+from closefar.report.doubts import caveat, noise_check, problems, read_ids, shared_points, wrong_labels
 from closefar.report.evidence import Pairs, is_training, judge, without_names
 from closefar.report.growth import learning_curve
 from closefar.report.shape import directions, matrix, spectrum, truncation
@@ -112,7 +112,7 @@ def _facts(
     judged = judge(learner, shown, has_seen=is_of_fit, seed=seed)
     facts["pairs"] = {
         "source": judged.source,
-        "words": judged.words,
+        "words": judged.words + shared_points(ids),
         "n_pairs": len(judged.pairs),
         "n_given": len(shown),
         "n_fitted": learner.fit_statistics_.n_pairs,
@@ -122,9 +122,10 @@ def _facts(
     }
     facts["quality"] = quality(judged, metric, labels)
     facts["distances"] = distances(judged, metric)
-    facts["calibration"] = calibration(judged, has_class_weight=learner.class_weight is not None)
-    facts["roc"] = roc(judged)
-    facts["wrong_labels"] = wrong_labels(judged, learner, ids)
+    is_chance = facts["quality"]["is_chance"]
+    facts["calibration"] = calibration(judged, caveat=caveat(learner))
+    facts["roc"] = roc(judged, metric)
+    facts["wrong_labels"] = wrong_labels(judged, learner, ids, is_chance=is_chance)
     tell("truncating")
     facts["spectrum"] = spectrum(metric, shown)
     facts["truncation"] = truncation(learner, shown, is_training=is_of_fit, seed=seed)
@@ -136,8 +137,11 @@ def _facts(
     facts["learning_curve"] = learning_curve(learner, shown if training is None else training, seed)
     tell("intervals")
     facts["intervals"] = intervals(learner, training, names, n_bootstrap=n_bootstrap, seed=seed)
-    facts["problems"] = problems(learner, facts["noise_check"])
-    facts["certificate"] = {**asdict(learner.certificate_), **certificate_words(learner.certificate_)}
+    facts["problems"] = problems(learner, facts["noise_check"], is_chance=is_chance)
+    words = certificate_words(
+        learner.certificate_, has_flips=metric.flip_rate > 0, has_free_origin=learner.fit_origin and learner.alpha == 0
+    )
+    facts["certificate"] = {**asdict(learner.certificate_), **words}
     facts["fit"] = {
         **asdict(learner.fit_statistics_),
         "noise": metric.noise.name,

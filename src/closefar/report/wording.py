@@ -29,7 +29,7 @@ _FIRST_STRONG_ISOLATE, _POP_ISOLATE = "\u2068", "\u2069"
 
 def percent(share: float) -> str:
     """A share that is not all never reads as all, nor one that is not none as none."""
-    if share in (0.0, 1.0):
+    if min(abs(share), abs(share - 1.0)) < 1e-9:  # the rounding of sums
         return f"{share:.0%}"
     if 0.9995 <= share < 1.0:
         return "over 99.9%"
