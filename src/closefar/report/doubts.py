@@ -21,8 +21,8 @@ _MOST_SUSPICIOUS = 25
 _SUSPICIOUS = 0.1  # a label less probably wrong than this is not listed
 _DOUBT = 0.05
 _CHANCE = (
-    "On these labels the metric is not clearly better than chance. Check the labels, which of them means far, and whether "
-    "the columns can tell; or label more pairs."
+    "On these labels the metric is not clearly better than chance. Check the labels, which of them means far, and "
+    "whether the columns can tell; or label more pairs."
 )
 
 
