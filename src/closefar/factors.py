@@ -10,6 +10,7 @@ __all__ = [
     "canonical",
     "data_scale_of",
     "has_ordered_orthogonal_columns",
+    "loadings",
     "root_of",
     "rotated",
     "scaled_rows",
@@ -76,3 +77,11 @@ def has_ordered_orthogonal_columns(factor: FloatArray) -> bool:
     lengths = np.diag(products)
     slack = 1e-8 * lengths.max(initial=0.0)
     return bool(np.all(np.abs(products - np.diag(lengths)) <= slack) and np.all(np.diff(lengths) <= slack))
+
+
+def loadings(factor: FloatArray, scales: FloatArray) -> FloatArray:
+    """What each direction is made of: rows in their own usual sizes, columns of length one."""
+    scaled = factor * scales[:, None]
+    lengths = np.linalg.norm(scaled, axis=0)
+    unit: FloatArray = scaled / np.where(lengths > 0, lengths, 1.0)
+    return unit

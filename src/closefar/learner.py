@@ -20,7 +20,7 @@ from closefar.arrays import FloatArray
 from closefar.certificate import Certificate
 from closefar.diagnosis import Diagnosis, IdentifiabilityWarning, find_problems
 from closefar.flips import solve_with_flips
-from closefar.metric import Metric
+from closefar.metric import ZERO, Metric
 from closefar.noise import NOISES, Noise, get_noise, label_losses, with_flips
 from closefar.noise_check import NoiseCheck, check_noise_model
 from closefar.noise_choice import choose_noise
@@ -396,7 +396,7 @@ class LinearMetricLearner(
     def _noise_problems(self) -> list[str]:
         if self.metric_.rank == 0:
             advice = "Lower alpha." if self.alpha > 0 else "Check the labels, and which of them means far."
-            return [f"M is zero: no direction tells close from far. {advice}"]
+            return [f"{ZERO} {advice}"]
         if not hasattr(self, "_training"):
             return ["This copy is without its training pairs: check its noise with check_noise_model(pairs, labels)."]
         try:

@@ -23,7 +23,9 @@ from closefar.factors import (
 from closefar.noise import NOISES, Noise, get_noise, with_flips
 from closefar.pairs import Differences
 
-__all__ = ["Metric", "load", "load_with_header"]
+__all__ = ["ZERO", "Metric", "load", "load_with_header"]
+
+ZERO = "M is zero: no direction tells close from far."
 
 _DATA_SCALE = ("data_factor", "data_eigenvalues")
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from closefar.arrays import FloatArray
 from closefar.certificate import Certificate
-from closefar.metric import Metric
+from closefar.factors import loadings
+from closefar.metric import ZERO, Metric
 from closefar.noise import Noise, with_flips
 
 __all__ = ["FitStatistics", "summarize"]
@@ -85,7 +86,7 @@ def _spectrum(metric: Metric) -> list[str]:
     values = metric.eigenvalues
     total = values.sum()
     if total == 0.0:
-        return ["M is zero: no direction tells close from far."]
+        return [ZERO]
     lines = [f"{'Eigenvalue of M':<18}{'value':>18}{'/ tau':>20}{'cumulative share':>22}"]
     for index, value in enumerate(values[:_MOST_EIGENVALUES], start=1):
         ratio = f"{value / metric.threshold:.6g}" if metric.threshold > 0 else "-"
@@ -100,8 +101,7 @@ def _loadings(metric: Metric, scales: FloatArray) -> list[str]:
     if metric.rank == 0:
         return ["No direction to show."]
     factor = metric.factor if metric.data_factor is None else metric.data_factor
-    direction = factor[:, 0] * scales
-    direction /= np.linalg.norm(direction)
+    direction = loadings(factor[:, :1], scales)[:, 0]
     order = np.argsort(-np.abs(direction), kind="stable")[:_MOST_LOADINGS]
     lines = ["Strongest direction, its largest loadings (on typical differences):"]
     return lines + [f"  {metric.column_names[index]:<50.50}{direction[index]:>+12.4f}" for index in order]

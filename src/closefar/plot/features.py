@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from closefar import factors
 from closefar.arrays import FloatArray
-from closefar.metric import Metric
+from closefar.metric import ZERO, Metric
 from closefar.plot.canvas import PLAIN_TEXT, axes_or_new, shorten, write_instead
-from closefar.plot.subjects import NO_DIRECTION, check_count, leading_directions, learner_of, metric_of
+from closefar.plot.subjects import check_count, leading_directions, learner_of, metric_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,9 +71,8 @@ def loadings(
     if spread.shape != (len(metric.factor),) or not np.all(np.isfinite(spread) & (spread >= 0)):
         raise ValueError(f"spread must be {len(metric.factor)} finite numbers >= 0; got shape {spread.shape}.")
     if metric.rank == 0:
-        return write_instead(axes_or_new(ax), NO_DIRECTION)
-    weights = found.directions[:, :n_directions] * spread[:, None]
-    weights = weights / np.maximum(np.linalg.norm(weights, axis=0), np.finfo(float).tiny)
+        return write_instead(axes_or_new(ax), ZERO)
+    weights = factors.loadings(found.directions[:, :n_directions], spread)
     order = np.argsort(-np.abs(weights).max(axis=1), kind="stable")[:n_features]
     rows = np.sort(order)
     shares = found.values[: weights.shape[1]] / max(float(found.values.sum()), np.finfo(float).tiny)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from closefar.arrays import FloatArray
-from closefar.metric import Metric
+from closefar.metric import ZERO, Metric
 from closefar.pairs import check_pairs
 from closefar.plot.canvas import COLOURS, MARKERS, REFERENCE, add_legend, axes_or_new, shorten, write_instead
-from closefar.plot.subjects import NO_DIRECTION, check_count, leading_directions, learner_of, metric_of
+from closefar.plot.subjects import check_count, leading_directions, learner_of, metric_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,7 +74,7 @@ def embedding(
     found = leading_directions(metric, scale)
     ax = axes_or_new(ax)
     if metric.rank == 0:
-        return write_instead(ax, NO_DIRECTION)
+        return write_instead(ax, ZERO)
     rows = np.unique(np.linspace(0, len(table) - 1, min(max_points, len(table))).round().astype(np.intp))
     shown = table[rows] if metric.origin is None else table[rows] - metric.origin
     across = shown @ found.directions[:, :2]

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from closefar.metric import ZERO
 from closefar.plot.canvas import COLOURS, add_legend, axes_or_new, in_percent, write_instead
-from closefar.plot.subjects import NO_DIRECTION, leading_directions, learner_of, metric_of
+from closefar.plot.subjects import leading_directions, learner_of, metric_of
 from closefar.truncation import TruncationPath
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def spectrum(learner_or_metric: Any, *, scale: str | None = None, ax: Axes | Non
     ax = axes_or_new(ax)
     total = float(found.values.sum())
     if total == 0.0:
-        return write_instead(ax, NO_DIRECTION)
+        return write_instead(ax, ZERO)
     numbers = np.arange(1, metric.rank + 1)
     ax.bar(numbers, found.values, color=COLOURS[0], label="eigenvalue")
     marker = "o" if metric.rank <= _MOST_MARKED else None

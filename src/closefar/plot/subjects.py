@@ -17,15 +17,12 @@ from closefar.pairs import check_pairs, check_weights
 from closefar.subspace import Spectrum
 
 __all__ = [
-    "NO_DIRECTION",
     "LabelledDistances",
     "check_count",
     "leading_directions",
     "learner_of",
     "metric_of",
 ]
-
-NO_DIRECTION = "M is zero: no direction tells close from far."
 
 
 def learner_of(learner: Any) -> LinearMetricLearner:

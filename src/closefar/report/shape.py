@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from closefar.arrays import FloatArray
+from closefar.factors import loadings
 from closefar.learner import LinearMetricLearner
-from closefar.metric import Metric
+from closefar.metric import ZERO, Metric
 from closefar.pairs import Differences, check_weights
 from closefar.report.effort import Effort
 from closefar.report.evidence import Pairs
@@ -29,8 +30,6 @@ _MOST = 0.9  # "carry most of the distance"
 _NEGLIGIBLE = 0.005  # of the labels
 _NEGLIGIBLE_LOSS = 0.1  # of the loss
 _NAMED = 0.35  # a loading at least this large is named in the reading
-
-_ZERO = "M is zero: no direction tells close from far."
 
 
 def spectrum(metric: Metric, pairs: Pairs) -> dict[str, Any]:
@@ -79,11 +78,9 @@ def directions(metric: Metric, pairs: Pairs, names: list[str], scales: FloatArra
     """The directions of M, each a score that weighs the columns, in their own standard deviations."""
     found = _in_data_scale(metric, pairs)
     weights = found.directions[:, :_MOST_DIRECTIONS]
-    loadings = weights * scales[:, None]
-    lengths = np.linalg.norm(loadings, axis=0)
-    loadings = loadings / np.where(lengths > 0, lengths, 1.0)
+    unit = loadings(weights, scales)
     shares = found.values / (found.values.sum() or 1.0)
-    importance = loadings**2 @ shares[: loadings.shape[1]]
+    importance = unit**2 @ shares[: unit.shape[1]]
     shown = np.sort(np.argsort(-importance, kind="stable")[:_MOST_FEATURES])
     total = float(importance.sum()) or 1.0
     return {
@@ -95,12 +92,12 @@ def directions(metric: Metric, pairs: Pairs, names: list[str], scales: FloatArra
         "rows": [
             {
                 "share": float(share),
-                "loadings": loadings[shown, index].tolist(),
+                "loadings": unit[shown, index].tolist(),
                 "weights": weights[shown, index].tolist(),
             }
-            for index, share in enumerate(shares[: loadings.shape[1]])
+            for index, share in enumerate(shares[: unit.shape[1]])
         ],
-        "reading": _direction_reading(names, loadings, shares),
+        "reading": _direction_reading(names, unit, shares),
     }
 
 
@@ -137,7 +134,7 @@ def _shown_ranks(rank: int) -> list[int]:
 
 def _spectrum_reading(rows: list[dict[str, Any]]) -> str:
     if not rows:
-        return _ZERO
+        return ZERO
     if len(rows) == 1:
         return "One direction makes all of the distance."
     enough = next(k for k, row in enumerate(rows, start=1) if row["cumulative"] >= _MOST)
@@ -151,7 +148,7 @@ def _spectrum_reading(rows: list[dict[str, Any]]) -> str:
 def _truncation_reading(path: TruncationPath, refitted: bool) -> str:
     rank, whole = len(path) - 1, path[-1].accuracy
     if rank == 0:
-        return _ZERO
+        return ZERO
     kept = [step for step in path if step.k >= 1 and (not refitted or step.refit_loss is not None)]
     accuracies = {step.k: step.refit_accuracy if refitted else step.accuracy for step in kept}
     losses = {step.k: step.refit_loss if refitted else step.loss for step in kept}
@@ -174,10 +171,10 @@ def _truncation_reading(path: TruncationPath, refitted: bool) -> str:
     )
 
 
-def _direction_reading(names: list[str], loadings: FloatArray, shares: FloatArray) -> str:
-    if loadings.shape[1] == 0:
-        return _ZERO
-    first = loadings[:, 0]
+def _direction_reading(names: list[str], unit: FloatArray, shares: FloatArray) -> str:
+    if unit.shape[1] == 0:
+        return ZERO
+    first = unit[:, 0]
     order = np.argsort(-np.abs(first), kind="stable")
     named = [index for index in order[:3] if abs(first[index]) >= _NAMED] or order[:1].tolist()
     words = listed([f"{short(names[index])} ({loading(float(first[index]))})" for index in named])
@@ -186,7 +183,7 @@ def _direction_reading(names: list[str], loadings: FloatArray, shares: FloatArra
 
 def _matrix_reading(names: list[str], scaled: FloatArray, metric: Metric) -> str:
     if metric.rank == 0:
-        return _ZERO
+        return ZERO
     first = int(np.argmax(np.diag(scaled)))
     most = float(scaled[first, first])
     words = f"A typical difference in {short(names[first])} alone adds {number(most)} to the squared distance"
