@@ -364,3 +364,12 @@ def test_weights_count_as_repeats(tmp_path: Path) -> None:
     repeated = _json(*common, "--pairs", tmp_path / "repeated.csv")
     assert weighted["threshold"] == pytest.approx(repeated["threshold"], rel=1e-3)
     assert weighted["certificate"]["loss"] == pytest.approx(repeated["certificate"]["loss"], abs=2e-6)
+
+
+def test_any_name_of_a_column_can_be_written(tmp_path: Path) -> None:
+    pairs = pd.read_csv("new.csv").rename(columns={"patient": "file", "other": "allow_pickle"})
+    pairs.to_csv(tmp_path / "new.csv", index=False)
+    files = ["--points", "points.csv", "--pairs", tmp_path / "new.csv"]
+    _run("predict", "--model", "model.closefar", *files, "--out", tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz") as out:
+        assert out["file"].tolist() == pairs["file"].tolist()

@@ -50,8 +50,15 @@ def test_round_trip(path: Path, learner: cf.LinearMetricLearner, table: PairTabl
     assert model.encoding == table.encoding
     assert model.classes == ("close", "far")
     assert model.is_fitted_to(table)
-    assert model.source(Source(pairs=Path("other.csv"))).left == "patient"
-    assert model.source(Source(pairs=Path("other.csv"), left="mine", right="yours")).right == "yours"
+
+
+def test_columns_are_remembered_where_they_are_there(path: Path, files: Source, tmp_path: Path) -> None:
+    model, other = Model.load(path), tmp_path / "other.csv"
+    assert model.source(Source(points=files.points, pairs=files.pairs)).left == "patient"
+    assert model.source(Source(pairs=files.pairs, left="mine", right="yours")).right == "yours"
+    other.write_text("patient,second,label\na,b,far\n")
+    found = model.source(Source(pairs=other))
+    assert (found.left, found.right) == (None, None)
 
 
 def test_the_restored_learner_is_the_fitted_one(path: Path, learner: cf.LinearMetricLearner, table: PairTable) -> None:

@@ -17,11 +17,12 @@ from closefar.metric import Metric, load_with_header
 from closefar.plain import plain
 from closefar.summary import FitStatistics
 from closefar.tables import Encoding, PairTable, Source
+from closefar.tables.table import open_table
 
 __all__ = ["Model"]
 
 _WORDS = ("close", "far")
-_REMEMBERED = ("id", "left", "right", "label", "weight")
+_REMEMBERED = ("id", "left", "right", "label")
 
 
 @dataclass(frozen=True)
@@ -112,12 +113,17 @@ class Model:
         return replace(self, metric=self.metric.truncate(k, scale), fit=None)
 
     def source(self, given: Source) -> Source:
-        """The columns that mean something, as at the fit where nothing else is said."""
+        """The columns that mean something: as at the fit, where nothing else is said and they are there."""
+        in_points, in_pairs = (() if path is None else open_table(path).names for path in (given.points, given.pairs))
+        homes = {"id": in_points, "left": in_pairs, "right": in_pairs, "label": in_pairs or in_points}
+        found = {role: name for role, name in self.names.items() if name in homes.get(role, ())}
+        if not {"left", "right"} <= found.keys():
+            found = {role: name for role, name in found.items() if role not in ("left", "right")}
         sides = self.names.get("sides")
         return replace(
             given,
             sides=given.sides or (sides and tuple(sides)),
-            **{name: getattr(given, name) or self.names.get(name) for name in _REMEMBERED},
+            **{role: getattr(given, role) or found.get(role) for role in homes},
         )
 
     def is_fitted_to(self, table: PairTable) -> bool:

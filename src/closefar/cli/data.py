@@ -101,5 +101,7 @@ def far_label(labels: Any, far: str | None) -> str:
             raise ValueError(f"--far must be one of the two labels {named}; got {far!r}.")
         return far
     if tuple(word.lower() for word in words) not in _PLAIN:
-        raise ValueError(f"which label means far? They are {named}. Say --far '{words[1]}' or --far '{words[0]}'.")
+        raise ValueError(
+            f"which label means far? They are {named}. Say --far {str(words[1])!r} or --far {str(words[0])!r}."
+        )
     return str(words[1])

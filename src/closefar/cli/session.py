@@ -90,6 +90,8 @@ class Session:
             self._end("not enough memory. Give fewer rows or columns.", _NO_FILE)
         if isinstance(error, OSError):
             self._end(_words(error), _NO_FILE)
+        if type(error).__name__ == "LinAlgError":  # of NumPy, which may not be loaded
+            self._end(f"the numbers can't be computed with ({error}). Look for enormous ones.", _WRONG_INPUT)
         if isinstance(error, ValueError):
             self._end(str(error), _WRONG_INPUT)
 

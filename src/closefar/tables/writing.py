@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -60,8 +61,10 @@ def _parquet(columns: Columns) -> bytes:
 
 def _npz(columns: Columns) -> bytes:
     buffer = io.BytesIO()
-    arrays = {name: values.astype(str) if values.dtype == object else values for name, values in columns.items()}
-    np.savez(buffer, allow_pickle=False, **arrays)
+    with zipfile.ZipFile(buffer, "w") as archive:  # numpy.savez has names of its own, such as file
+        for name, values in columns.items():
+            with archive.open(f"{name}.npy", "w") as file:
+                np.save(file, values.astype(str) if values.dtype == object else values, allow_pickle=False)
     return buffer.getvalue()
 
 
