@@ -373,3 +373,35 @@ def test_any_name_of_a_column_can_be_written(tmp_path: Path) -> None:
     _run("predict", "--model", "model.closefar", *files, "--out", tmp_path / "out.npz")
     with np.load(tmp_path / "out.npz") as out:
         assert out["file"].tolist() == pairs["file"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("close", "far"), [("0.0", "1.0"), ("-1", "+1"), ("-1.0", "1.0"), ("False", "True"), ("0", "1")]
+)
+def test_labels_that_speak_for_themselves(tmp_path: Path, close: str, far: str) -> None:
+    pairs = pd.read_csv("pairs.csv")
+    pairs["label"] = pairs["label"].map({"close": close, "far": far})
+    pairs.to_csv(tmp_path / "pairs.csv", index=False)
+    files = ["--points", "points.csv", "--pairs", tmp_path / "pairs.csv"]
+    assert _json("fit", *files, "--out", tmp_path / "m.closefar")["classes"] == [close, far]
+    assert cf.load(tmp_path / "m.closefar") == cf.load("model.closefar")
+
+
+def test_pairs_with_row_numbers_of_their_own(tmp_path: Path) -> None:
+    pairs = pd.read_csv("pairs.csv")
+    for names in (["left", "right", "label"], ["first", "second", "label"]):
+        table = pairs.set_axis(names, axis=1)
+        table.insert(0, "id", [f"P{row % 100 + 1:04d}" for row in range(len(table))])
+        table.to_csv(tmp_path / "pairs.csv", index=False)
+        _run("fit", "--points", "points.csv", "--pairs", tmp_path / "pairs.csv", "--out", tmp_path / "m.closefar")
+        assert cf.load(tmp_path / "m.closefar") == cf.load("model.closefar")
+
+
+def test_weights_of_the_fit_are_used_again(tmp_path: Path) -> None:
+    pairs = pd.read_csv("pairs.csv").assign(count=np.arange(_N_FIT) % 3 + 1)
+    pairs.to_csv(tmp_path / "pairs.csv", index=False)
+    files = ["--points", "points.csv", "--pairs", tmp_path / "pairs.csv"]
+    _run("fit", *files, "--label", "label", "--weight", "count", "--out", tmp_path / "m.closefar")
+    _run("report", "--model", tmp_path / "m.closefar", *files, "--out", tmp_path / "r.json")
+    pairs_facts = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))["pairs"]
+    assert (pairs_facts["source"], pairs_facts["weighted"]) == ("out-of-fold", True)

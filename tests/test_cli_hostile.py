@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -376,3 +377,35 @@ def test_the_command_line_without_its_extra_says_so() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert done.stderr.strip() == "closefar: the command line needs typer: run pip install 'closefar[cli]'."
+
+
+def test_the_demo_overwrites_no_table(folder: Path) -> None:
+    before = (folder / "points.csv").read_bytes()
+    done = CliRunner().invoke(app, ["demo", "--files"])
+    assert done.exit_code == 2
+    assert "points.csv" in done.stderr
+    assert (folder / "points.csv").read_bytes() == before
+    assert not (folder / "new_pairs.csv").exists()
+
+
+def test_enormous_numbers_are_not_predicted_with(folder: Path) -> None:
+    _edit("points.csv", lambda text: re.sub(r"(?m)^(P\d+),\d+", r"\g<1>,1e300", text, count=30))(folder)
+    done = CliRunner().invoke(app, _PREDICT)
+    assert done.exit_code == 2
+    assert "enormous" in done.stderr
+    assert not Path("out.csv").exists()
+
+
+def test_an_id_column_that_is_called_as_a_result(folder: Path) -> None:
+    _line("pairs.csv", 1, lambda row: row.replace("patient", "distance"))(folder)
+    done = CliRunner().invoke(app, _PREDICT)
+    assert done.exit_code == 2
+    assert "'distance'" in done.stderr
+
+
+def test_an_archive_of_other_things(folder: Path) -> None:
+    with zipfile.ZipFile("pairs.npz", "w") as archive:
+        archive.writestr("readme.txt", "no array")
+    done = CliRunner().invoke(app, ["fit", "--pairs", "pairs.npz"])
+    assert done.exit_code == 2
+    assert "pairs.npz" in done.stderr

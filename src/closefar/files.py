@@ -20,7 +20,7 @@ def check_writable(path: Path) -> None:
         raise IsADirectoryError(f"can't write {path}: it is a folder. Name a file in it.")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"can't write {path}: no such folder. {_ADVICE}")
-    if not os.access(target.parent, os.W_OK):
+    if not os.access(target if target.exists() else target.parent, os.W_OK) or not os.access(target.parent, os.W_OK):
         raise PermissionError(f"can't write {path}: permission denied. {_ADVICE}")
 
 

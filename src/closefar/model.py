@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from closefar import modelfile
 from closefar.certificate import Certificate
@@ -22,7 +21,7 @@ from closefar.tables.table import open_table
 __all__ = ["Model"]
 
 _WORDS = ("close", "far")
-_REMEMBERED = ("id", "left", "right", "label")
+_REMEMBERED = ("id", "left", "right", "label", "weight")
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,8 @@ class Model:
     def source(self, given: Source) -> Source:
         """The columns that mean something: as at the fit, where nothing else is said and they are there."""
         in_points, in_pairs = (() if path is None else open_table(path).names for path in (given.points, given.pairs))
-        homes = {"id": in_points, "left": in_pairs, "right": in_pairs, "label": in_pairs or in_points}
+        labelled = in_pairs or in_points
+        homes = {"id": in_points, "left": in_pairs, "right": in_pairs, "label": labelled, "weight": labelled}
         found = {role: name for role, name in self.names.items() if name in homes.get(role, ())}
         if not {"left", "right"} <= found.keys():
             found = {role: name for role, name in found.items() if role not in ("left", "right")}
@@ -179,9 +179,8 @@ def _check(is_right: bool, name: str) -> None:
 
 def _fingerprint(table: PairTable) -> str:
     digest = hashlib.sha256(np.ascontiguousarray(table.data).data)
-    digest.update("\0".join(_texts(table.labels)).encode("utf-8", "surrogatepass"))
+    labels = [] if table.labels is None else table.labels.tolist()
+    digest.update("\0".join(labels).encode("utf-8", "surrogatepass"))
+    if table.weights is not None:
+        digest.update(np.ascontiguousarray(table.weights).data)
     return digest.hexdigest()
-
-
-def _texts(labels: NDArray[Any] | None) -> list[str]:
-    return [] if labels is None else labels.tolist()

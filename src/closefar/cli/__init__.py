@@ -27,4 +27,5 @@ def main() -> None:
         print("closefar: interrupted; nothing was written.", file=sys.stderr)
         sys.exit(130)
     except OSError as error:
-        sys.exit(f"closefar: can't write to the screen: {error.strerror}.")
+        print(f"closefar: can't write to the screen: {error.strerror}.", file=sys.stderr)
+        sys.exit(3)

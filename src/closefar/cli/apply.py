@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from closefar.cli.data import check_outputs, read_for_model
+from closefar.cli.data import check_outputs, read_for_model, squared_distances, with_ids
 from closefar.cli.options import Files, ModelFile, NewData, OutFile
 from closefar.cli.session import Output, Session
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from closefar.model import Model
     from closefar.tables import PairTable
 
 __all__ = ["predict", "transform"]
@@ -58,27 +59,24 @@ def transform(
             session.warn(note)
         mapped = table.data @ loaded.metric.factor
         columns = {f"direction{index}": column for index, column in enumerate(mapped.T, start=1)}
-        write_table(session, {table.id_name: table.ids, **columns}, out)
+        write_table(session, with_ids(table, columns), out)
 
 
-def predictions(model: Any, table: PairTable) -> dict[str, NDArray[Any]]:
+def predictions(model: Model, table: PairTable) -> dict[str, NDArray[Any]]:
     """Return the columns of a prediction: the ids, distance, margin, probability and label."""
     import numpy as np
 
     from closefar.noise import with_flips
-    from closefar.pairs import Differences
 
-    metric = model.metric
-    squared = metric.forms(Differences(table.data))
+    metric, squared = model.metric, squared_distances(table, model)
     margin = squared - metric.threshold
-    ids = table.ids.reshape(len(table.ids), -1).T
-    return {
-        **dict(zip(table.id_names, ids, strict=True)),
+    columns = {
         "distance": np.sqrt(squared),
         "margin": margin,
         "probability_far": with_flips(metric.noise.cdf(margin), metric.flip_rate),
         "predicted": np.array(model.classes)[(margin >= 0).astype(int)],
     }
+    return with_ids(table, columns)
 
 
 def write_table(session: Session, columns: dict[str, NDArray[Any]], out: Path | None) -> None:

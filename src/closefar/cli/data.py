@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -11,12 +12,23 @@ from closefar.cli.options import Columns, Files, Learning, NewData
 from closefar.cli.session import Session
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from closefar.arrays import FloatArray
     from closefar.learner import LinearMetricLearner
     from closefar.model import Model
-    from closefar.tables import PairTable, Source
+    from closefar.tables import PairTable, PointTable, Source
 
-__all__ = ["check_outputs", "far_label", "fit_learner", "read_for_model", "read_labelled", "signs_of"]
+__all__ = [
+    "check_outputs",
+    "far_label",
+    "fit_learner",
+    "read_for_model",
+    "read_labelled",
+    "signs_of",
+    "squared_distances",
+    "with_ids",
+]
 
 # Labels, in lower case, that say by themselves which one is far.
 _PLAIN = {("close", "far"), ("0", "1"), ("-1", "1"), ("false", "true")}
@@ -58,6 +70,31 @@ def fit_learner(session: Session, table: PairTable, learning: Learning) -> Linea
     return cast("LinearMetricLearner", chosen)
 
 
+def squared_distances(table: PairTable, model: Model) -> FloatArray:
+    """The squared distance of each pair, which must be a number."""
+    import numpy as np
+
+    from closefar.pairs import Differences
+
+    with np.errstate(all="ignore"):
+        squared = model.metric.forms(Differences(table.data))
+    beyond = np.flatnonzero(~np.isfinite(squared))
+    if len(beyond):
+        first = ", ".join(np.atleast_1d(table.ids[beyond[0]]).tolist())
+        raise ValueError(f"distances must be numbers; that of {first} is beyond them. Look for enormous values there.")
+    return squared
+
+
+def with_ids(table: PairTable | PointTable, columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Put the ids before the columns of a result."""
+    names = (table.id_name,) if hasattr(table, "id_name") else table.id_names
+    clash = [name for name in names if name in columns]
+    if clash:
+        raise ValueError(f"ids must not be in a column called {clash[0]!r}, as the result has one. Rename it.")
+    ids = table.ids.reshape(len(table.ids), -1).T
+    return {**dict(zip(names, ids, strict=True)), **columns}
+
+
 def signs_of(labels: Any, model: Model) -> FloatArray:
     """+1 for far and -1 for close; other words are refused."""
     import numpy as np
@@ -87,10 +124,9 @@ def check_outputs(*outputs: Path | None, read: Iterable[Path | None]) -> None:
 
 def far_label(labels: Any, far: str | None) -> str:
     """Find out which of two labels means far."""
-    import numpy as np
-
-    words, counts = np.unique(labels.astype(str), return_counts=True)
-    named = ", ".join(f"{word!r} ({count})" for word, count in zip(words.tolist()[:5], counts, strict=False))
+    counts: Counter[str] = Counter(labels.tolist())
+    words = sorted(counts)
+    named = ", ".join(f"{word[:60]!r} ({counts[word]})" for word in words[:5])
     if len(words) != 2:
         raise ValueError(
             f"there must be two labels, one for close and one for far; got {len(words)}: {named}"
@@ -100,8 +136,14 @@ def far_label(labels: Any, far: str | None) -> str:
         if far not in words:
             raise ValueError(f"--far must be one of the two labels {named}; got {far!r}.")
         return far
-    if tuple(word.lower() for word in words) not in _PLAIN:
-        raise ValueError(
-            f"which label means far? They are {named}. Say --far {str(words[1])!r} or --far {str(words[0])!r}."
-        )
-    return str(words[1])
+    if tuple(sorted(map(_plainly, words))) in _PLAIN:
+        return max(words, key=_plainly)
+    raise ValueError(f"which label means far? They are {named}. Say --far {words[1]!r} or --far {words[0]!r}.")
+
+
+def _plainly(word: str) -> str:
+    """The label in lower case; a whole number as 1, however it is written."""
+    try:
+        return f"{float(word):g}"
+    except ValueError:
+        return word.lower()

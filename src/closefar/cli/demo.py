@@ -43,5 +43,10 @@ def write_files(folder: Path) -> list[str]:
         folder / "pairs.csv": {name: column[:-_N_NEW] for name, column in pairs.items()},
         folder / "new_pairs.csv": {name: column[-_N_NEW:] for name, column in pairs.items()},
     }
+    there = [str(path) for path in tables if path.exists()]
+    if there:
+        raise ValueError(
+            f"there must be no files of these names yet; got {', '.join(there)}. Run it in another folder."
+        )
     replace_files({path: encode_table(columns, path) for path, columns in tables.items()})
     return [str(path) for path in tables]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from closefar.cli.data import check_outputs, read_for_model, signs_of
+from closefar.cli.data import check_outputs, read_for_model, signs_of, squared_distances
 from closefar.cli.options import Files, ModelFile, NewData
 from closefar.cli.session import Output, Session
 
@@ -70,18 +70,17 @@ def report(
 
 
 def evaluation(model: Model, table: PairTable) -> dict[str, Any]:
-    """Return the figures, each weighted as the pairs are."""
+    """Return the figures, weighted as the pairs are; `confusion` counts pairs."""
     import numpy as np
     from sklearn.metrics import roc_auc_score
 
     from closefar.noise import label_losses
-    from closefar.pairs import Differences
 
     metric, signs = model.metric, signs_of(table.labels, model)
     weights = np.ones(len(signs)) if table.weights is None else table.weights
     if not weights.sum() > 0:
         raise ValueError("some pair must have a weight above 0; all weights are 0.")
-    margin = metric.forms(Differences(table.data)) - metric.threshold
+    margin = squared_distances(table, model) - metric.threshold
     far, called_far = signs > 0, margin >= 0
     counts = [
         [int(np.sum(~far & ~called_far)), int(np.sum(~far & called_far))],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from closefar.cli.apply import write_table
-from closefar.cli.data import check_outputs, far_label, fit_learner, read_labelled
+from closefar.cli.data import check_outputs, far_label, fit_learner, read_labelled, with_ids
 from closefar.cli.options import Columns, Files, Learning, OutFile
 from closefar.cli.session import Output, Session
 
@@ -83,14 +83,13 @@ def sample_size(
 def _rows(table: PairTable, errors: LabelErrors) -> dict[str, NDArray[Any]]:
     """All labels, the most suspicious first."""
     order = errors.order
-    ids = table.ids.reshape(len(table.ids), -1).T
-    return {
-        **{name: column[order] for name, column in zip(table.id_names, ids, strict=True)},
-        "label": errors.labels[order],
-        "probability_wrong": errors.probability[order],
-        "margin": errors.margin[order],
-        "standard_error": errors.error[order],
+    columns = {
+        "label": errors.labels,
+        "probability_wrong": errors.probability,
+        "margin": errors.margin,
+        "standard_error": errors.error,
     }
+    return {name: column[order] for name, column in with_ids(table, columns).items()}
 
 
 def _text(errors: LabelErrors, shown: dict[str, NDArray[Any]]) -> str:

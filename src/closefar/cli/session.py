@@ -120,7 +120,7 @@ class Session:
     @property
     def is_watched(self) -> bool:
         """Whether a person sees progress."""
-        return self._errors.is_terminal and not self.output.quiet
+        return sys.stderr is not None and sys.stderr.isatty() and not self.output.quiet
 
     def warn(self, sentence: str) -> None:
         """Say something that the result should be read with, once."""

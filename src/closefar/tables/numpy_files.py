@@ -126,4 +126,8 @@ def _load_npz(path: str) -> dict[str, NDArray[Any]]:
     with _loading(path), open(path, "rb") as file:
         _check_start(file, b"PK")
         with np.load(file, allow_pickle=False) as loaded:
-            return {name: loaded[name] for name in loaded.files}
+            arrays = {name: loaded[name] for name in loaded.files}
+    others = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
+    if others:
+        raise TableError(f"{path} must hold arrays only; got {listed(others)}. Save it again with numpy.savez.")
+    return arrays

@@ -122,7 +122,13 @@ def find_pair_of_ids(file: TableFile, source: Source, label: str | None) -> tupl
     if source.left is not None and source.right is not None:
         refuse_unknown(file.path, [source.left, source.right], file.names, "which was given as the ids of one side")
         return source.left, source.right
-    left, right, *_ = *[name for name in file.names if name not in (label, source.weight)], "", ""
+    candidates = [name for name in file.names if name not in (label, source.weight)]
+    by_name = {name.lower(): name for name in candidates}
+    if "left" in by_name and "right" in by_name:
+        return by_name["left"], by_name["right"]
+    if len(candidates) > 2:  # its own row numbers are no points
+        candidates = [name for name in candidates if name.lower() not in _ID_NAMES]
+    left, right, *_ = *candidates, "", ""
     if not right:
         raise TableError(
             f"{file.path} must have two columns of ids beside the label; its columns are {listed(file.names)}. "

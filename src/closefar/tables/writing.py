@@ -63,7 +63,7 @@ def _npz(columns: Columns) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:  # numpy.savez has names of its own, such as file
         for name, values in columns.items():
-            with archive.open(f"{name}.npy", "w") as file:
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 np.save(file, values.astype(str) if values.dtype == object else values, allow_pickle=False)
     return buffer.getvalue()
 
