@@ -409,3 +409,12 @@ def test_an_archive_of_other_things(folder: Path) -> None:
     done = CliRunner().invoke(app, ["fit", "--pairs", "pairs.npz"])
     assert done.exit_code == 2
     assert "pairs.npz" in done.stderr
+
+
+def test_an_error_comes_without_notes(folder: Path) -> None:
+    _edit("pairs.csv", lambda text: "\n".join(text.splitlines()[:2]) + "\n")(folder)  # one pair, of one ward perhaps
+    _edit("points.csv", lambda text: re.sub(r"(north|south|west)\n", "north\n", text))(folder)
+    done = CliRunner().invoke(app, _FIT)
+    assert done.exit_code == 2
+    assert done.stderr.count("\n") == 1
+    assert "two labels" in done.stderr

@@ -123,15 +123,13 @@ class Session:
         return sys.stderr is not None and sys.stderr.isatty() and not self.output.quiet
 
     def warn(self, sentence: str) -> None:
-        """Say something that the result should be read with, once."""
-        if sentence in self.warnings:
-            return
-        self.warnings.append(sentence)
-        if not self.output.quiet:
-            self._errors.print(f"closefar {self.command}: note: {sentence}")
+        """Note something, once, that the result should be read with; an error needs no such notes."""
+        if sentence not in self.warnings:
+            self.warnings.append(sentence)
 
     def show(self, text: str, facts: dict[str, Any]) -> None:
         """Print a result: a text for a person, or the facts with all notes as JSON."""
+        self._print_notes()
         if self.output.json:
             from closefar.plain import plain
 
@@ -143,7 +141,13 @@ class Session:
         """Write a table to standard output, which is asked for and so is never quiet."""
         if sys.stdout is None:
             raise OSError("standard output is closed. Name a file with --out.")
+        self._print_notes()
         sys.stdout.write(text)
+
+    def _print_notes(self) -> None:
+        if not self.output.quiet:
+            for sentence in self.warnings:
+                self._errors.print(f"closefar {self.command}: note: {sentence}")
 
     def _interrupt(self, *_: Any) -> NoReturn:
         self._interrupted = True
