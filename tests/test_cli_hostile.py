@@ -240,7 +240,8 @@ def test_wrong_input_is_told_in_a_message(folder: Path, case: str) -> None:
     damage(folder)
     before = sorted(folder.iterdir())
     done = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
-    assert done.exit_code in (2, 3), (done.output, done.exception)
+    unreadable = {"missing file", "a directory", "a pipe", "a loop of links"}
+    assert done.exit_code in ((3,) if case in unreadable else (2, 3)), (done.output, done.exception)
     assert "Traceback" not in done.output
     message = done.stderr.strip()
     assert message.startswith(f"closefar {command[0]}: ")

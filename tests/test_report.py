@@ -348,7 +348,7 @@ def test_many_columns_and_directions_are_cut() -> None:
 
 @pytest.mark.parametrize(
     ("labels", "message"),
-    [([-1] * 9, "got 9 labels for 10 pairs"), ([-1] * 9 + [3], r"fitted with, \[-1, 1\]; got .*3"), (None, "got None")],
+    [([-1] * 9, "got 9 labels for 10 pairs"), ([-1] * 9 + [3], r"of the fit, \[-1, 1\]; got .*3"), (None, "got None")],
 )
 def test_labels_must_be_the_learners(learner: cf.LinearMetricLearner, labels: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):

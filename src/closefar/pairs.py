@@ -15,7 +15,7 @@ from sklearn.utils.validation import _check_sample_weight, check_array, column_o
 from closefar.arrays import Array, FloatArray
 from closefar.coordinates import Coordinates, find_coordinates
 
-__all__ = ["Differences", "Rows", "check_labels", "check_pairs", "check_weights", "unit_free_rows"]
+__all__ = ["Differences", "Rows", "are_far", "check_labels", "check_pairs", "check_weights", "unit_free_rows"]
 
 # Up to this size the rows in unit-free coordinates are kept; beyond it each pass maps them anew.
 _KEEP_BYTES = 1 << 28
@@ -239,6 +239,18 @@ def check_labels(labels: Any, far_label: Any, n: int) -> tuple[FloatArray, Float
             stacklevel=3,
         )
     return classes, np.where(labels == classes[1], 1.0, -1.0)
+
+
+def are_far(labels: Any, classes: NDArray[Any], n: int) -> NDArray[np.bool_]:
+    """Say which labels mean far; each must be one of the two that a learner was fitted with, close first."""
+    labels = column_or_1d(labels)
+    if len(labels) != n:
+        raise ValueError(f"there must be one label a pair; got {len(labels)} labels for {n} pairs.")
+    far = np.asarray(labels == classes[1], dtype=bool)
+    unknown = ~far & ~np.asarray(labels == classes[0], dtype=bool)
+    if np.any(unknown):
+        raise ValueError(f"labels must be those of the fit, {classes.tolist()}; got {labels[unknown].tolist()[0]!r}.")
+    return far
 
 
 def check_weights(sample_weight: Any, class_weight: Any, labels: FloatArray, differences: Differences) -> FloatArray:

@@ -55,8 +55,7 @@ def transform(
         loaded = Model.load(model)
         with session.stage("reading"):
             table = read_points(loaded.source(files.source()), encoding=new_data.encoding_of(loaded))
-        for note in table.notes:
-            session.warn(note)
+        session.warn(*table.notes)
         mapped = table.data @ loaded.metric.factor
         columns = {f"direction{index}": column for index, column in enumerate(mapped.T, start=1)}
         write_table(session, with_ids(table, columns), out)

@@ -41,8 +41,7 @@ def read_labelled(session: Session, files: Files, columns: Columns) -> tuple[Pai
     source = files.source()
     with session.stage("reading"):
         table = read_pairs(source, labelled=True, **columns.encoding_options())
-    for note in table.notes:
-        session.warn(note)
+    session.warn(*table.notes)
     return table, source
 
 
@@ -56,8 +55,7 @@ def read_for_model(session: Session, model: Model, files: Files, new_data: NewDa
         raise ValueError(f"the model is about {need}.")
     with session.stage("reading"):
         table = read_pairs(source, encoding=new_data.encoding_of(model), labelled=labelled)
-    for note in table.notes:
-        session.warn(note)
+    session.warn(*table.notes)
     return table
 
 

@@ -122,10 +122,9 @@ class Session:
         """Whether a person sees progress."""
         return sys.stderr is not None and sys.stderr.isatty() and not self.output.quiet
 
-    def warn(self, sentence: str) -> None:
+    def warn(self, *sentences: str) -> None:
         """Note something, once, that the result should be read with; an error needs no such notes."""
-        if sentence not in self.warnings:
-            self.warnings.append(sentence)
+        self.warnings += [sentence for sentence in sentences if sentence not in self.warnings]
 
     def show(self, text: str, facts: dict[str, Any]) -> None:
         """Print a result: a text for a person, or the facts with all notes as JSON."""

@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 
 from closefar.arrays import FloatArray
 from closefar.learner import LinearMetricLearner
 from closefar.metric import Metric
-from closefar.pairs import check_pairs, check_weights
+from closefar.pairs import are_far, check_pairs, check_weights
 from closefar.subspace import Spectrum
 
 __all__ = [
@@ -70,17 +70,10 @@ class LabelledDistances:
         differences = check_pairs(learner, pairs, fitting=False)
         if given is None:
             raise ValueError("this plot needs labels, one close/far label a pair; got pairs alone. Give y.")
-        labels = column_or_1d(given)
-        if len(labels) != len(differences):
-            raise ValueError(f"there must be one label a pair; got {len(labels)} labels for {len(differences)} pairs.")
-        unknown = ~np.isin(labels, learner.classes_)
-        if np.any(unknown):
-            raise ValueError(
-                f"labels must be those of the fit, {learner.classes_.tolist()}; got {labels[unknown].tolist()[0]!r}."
-            )
+        is_far = are_far(given, learner.classes_, len(differences))
         return cls(
             squared=learner.metric_.forms(differences),
-            is_far=np.asarray(labels == learner.classes_[1], dtype=bool),
-            weights=check_weights(weights, None, labels, differences),
-            description=f"{len(labels):,} {'training ' if X is None else ''}pairs",
+            is_far=is_far,
+            weights=check_weights(weights, None, is_far.astype(np.float64), differences),
+            description=f"{len(is_far):,} {'training ' if X is None else ''}pairs",
         )

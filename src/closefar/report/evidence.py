@@ -19,7 +19,7 @@ from closefar.arrays import FloatArray
 from closefar.label_errors import LabelErrors, find_label_errors
 from closefar.learner import LinearMetricLearner
 from closefar.noise import label_losses, with_flips
-from closefar.pairs import Differences, check_pairs, check_weights
+from closefar.pairs import Differences, are_far, check_pairs, check_weights
 from closefar.report.effort import Effort
 from closefar.report.wording import count
 
@@ -49,7 +49,7 @@ class Pairs:
             raise ValueError("y must hold a close/far label for each pair of X; got None. Give the labels too.")
         data = check_pairs(learner, X, fitting=False).data
         labels = column_or_1d(y)
-        is_far = _is_far(labels, learner.classes_, len(data))
+        is_far = are_far(labels, learner.classes_, len(data))
         weights = check_weights(sample_weight, None, is_far.astype(np.float64), Differences(data))
         kept = np.flatnonzero(weights > 0)
         noun = "pair" if learner.metric_.origin is None else "point"
@@ -220,15 +220,3 @@ def _judgement(
 ) -> Judgement:
     probability = with_flips(learner.metric_.noise.cdf(margin), learner.flip_rate_)
     return Judgement(pairs, margin, probability, source, words, errors)
-
-
-def _is_far(labels: NDArray[Any], classes: NDArray[Any], n: int) -> NDArray[np.bool_]:
-    if len(labels) != n:
-        raise ValueError(f"there must be one label a pair; got {len(labels)} labels for {n} pairs.")
-    far = np.asarray(labels == classes[1], dtype=bool)
-    unknown = ~far & ~np.asarray(labels == classes[0], dtype=bool)
-    if np.any(unknown):
-        raise ValueError(
-            f"labels must be those the learner was fitted with, {classes.tolist()}; got {labels[unknown][0]!r}."
-        )
-    return far

@@ -138,25 +138,33 @@ def _facts(
     tell("intervals")
     facts["intervals"] = intervals(learner, training, names, n_bootstrap=n_bootstrap, seed=seed)
     facts["problems"] = problems(learner, facts["noise_check"], is_chance=is_chance)
-    words = certificate_words(
-        learner.certificate_, has_flips=metric.flip_rate > 0, has_free_origin=learner.fit_origin and learner.alpha == 0
-    )
-    facts["certificate"] = {**asdict(learner.certificate_), **words}
-    facts["fit"] = {
+    facts["certificate"] = _certificate(learner)
+    facts["fit"] = _fit(learner)
+    facts["next_steps"] = next_steps(of_points=metric.origin is not None)
+    facts["sentence"] = answer(facts)
+    facts["key_figures"] = key_figures(facts)
+    return facts
+
+
+def _certificate(learner: LinearMetricLearner) -> dict[str, Any]:
+    has_free_origin = learner.fit_origin and learner.alpha == 0
+    words = certificate_words(learner.certificate_, has_flips=learner.flip_rate_ > 0, has_free_origin=has_free_origin)
+    return {**asdict(learner.certificate_), **words}
+
+
+def _fit(learner: LinearMetricLearner) -> dict[str, Any]:
+    metric = learner.metric_
+    return {
         **asdict(learner.fit_statistics_),
         "noise": metric.noise.name,
         "flip_rate": metric.flip_rate,
         "threshold": metric.threshold,
         "rank": metric.rank,
-        "n_features": len(names),
+        "n_features": len(metric.factor),
         "origin": metric.origin,
         "parameters": {name: _text(value) for name, value in learner.get_params().items()},
         "summary": learner.summary(),
     }
-    facts["next_steps"] = next_steps(of_points=metric.origin is not None)
-    facts["sentence"] = answer(facts)
-    facts["key_figures"] = key_figures(facts)
-    return facts
 
 
 def _pairs(learner: LinearMetricLearner, X: Any, y: Any, sample_weight: Any) -> tuple[Pairs, Pairs | None]:

@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Place", "TableError", "argument", "counted", "first_row_of", "listed", "quoted", "refuse_unknown"]
+__all__ = [
+    "Place",
+    "TableError",
+    "UnreadableError",
+    "argument",
+    "counted",
+    "first_row_of",
+    "listed",
+    "quoted",
+    "refuse_unknown",
+]
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 
@@ -22,6 +32,10 @@ _MOST_CHARACTERS = 60
 
 class TableError(ValueError):
     """A mistake in a user's file: the message names the file and what to do."""
+
+
+class UnreadableError(TableError, OSError):
+    """The file itself can't be read, whatever it holds."""
 
 
 def first_row_of(path: str) -> int:

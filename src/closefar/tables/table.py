@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from closefar.tables.delimited import DelimitedFile
-from closefar.tables.errors import TEXT_SUFFIXES, TableError, refuse_unknown
+from closefar.tables.errors import TEXT_SUFFIXES, TableError, UnreadableError, refuse_unknown
 from closefar.tables.numpy_files import NumpyFile
 from closefar.tables.parquet import ParquetFile
 
@@ -57,13 +57,13 @@ def open_table(path: str | os.PathLike[str]) -> TableFile:
     """Find out the format and the column names of a file."""
     path = os.fspath(path)
     if os.path.isdir(path):
-        raise TableError(f"{path} is a directory. Name a file in it.")
+        raise UnreadableError(f"{path} is a directory. Name a file in it.")
     if not os.path.exists(path):
-        raise TableError(f"{path} does not exist. Check the path.")
+        raise UnreadableError(f"{path} does not exist. Check the path.")
     if not os.path.isfile(path):  # a pipe would be waited for, and could be read but once
-        raise TableError(f"{path} is not a regular file. Write the table to one first.")
+        raise UnreadableError(f"{path} is not a regular file. Write the table to one first.")
     if not os.access(path, os.R_OK):
-        raise TableError(f"{path} can't be read: there is no permission. Change the rights of the file.")
+        raise UnreadableError(f"{path} can't be read: there is no permission. Change the rights of the file.")
     suffixes = Path(path.lower()).suffixes
     for suffix in ("".join(suffixes[-2:]), "".join(suffixes[-1:])):
         if suffix in _FORMATS:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import BinaryIO, TextIO, cast
 
-from closefar.tables.errors import TableError, listed, quoted
+from closefar.tables.errors import TableError, UnreadableError, listed, quoted
 from closefar.tables.values import is_number
 
 __all__ = ["check_is_text", "find_layout", "open_lines", "records"]
@@ -43,7 +43,7 @@ def _readable(path: str) -> Iterator[None]:
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise TableError(f"{path} is not a gzip file, or it is damaged ({error}). Make it again.") from error
     except OSError as error:
-        raise TableError(f"{path} can't be read: {error.strerror or error}.") from error
+        raise UnreadableError(f"{path} can't be read: {error.strerror or error}.") from error
 
 
 @contextmanager
