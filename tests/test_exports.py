@@ -11,7 +11,6 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import closefar as cf
-from closefar import exports
 from closefar.noise import NOISES, Normal
 
 onnx = pytest.importorskip("onnx", reason="needs the extra onnx")
@@ -146,10 +145,6 @@ def test_the_model_says_what_it_is():
     assert {tensor.name for tensor in model.graph.initializer} <= used
 
 
-def test_every_noise_of_the_registry_has_its_nodes():
-    assert set(exports._CDF_NODES) == set(NOISES)
-
-
 def test_a_noise_of_ones_own_is_refused_except_where_it_does_not_matter():
     metric = cf.Metric([[1.0]], 1.0, OwnNoise())
     for kind in (None, "pairs", "points"):
@@ -185,17 +180,23 @@ def test_faiss_with_few_queries_is_exact_to_float32():
 
 
 def test_faiss_is_centred_where_points_have_an_offset():
-    """Without the centre the squares of the offset would swallow the distances."""
+    """The index subtracts their mean first, or the squares of the offset would swallow the distances."""
+    import faiss
+
     metric = scaled_metric()
     rng = np.random.default_rng(12)
     points = (rng.normal(size=(300, len(UNITS))) + 1000.0) * UNITS
     single = points.astype(np.float32)  # the same numbers for both, so that only the index rounds
     expected = np.sort(np.stack([metric.squared_distance(row - single.astype(float)) for row in single[:50]]), axis=1)
-    centred, _ = metric.to_faiss(single).search(single[:50], 5)
-    np.testing.assert_allclose(centred, expected[:, :5], rtol=1e-4, atol=2e-5)
-    plain = metric.to_faiss()
-    plain.add(single)
-    assert np.abs(plain.search(single[:50], 5)[0] - expected[:, :5]).max() > 1e-3
+    index = metric.to_faiss(single)
+    np.testing.assert_allclose(index.search(single[:50], 5)[0], expected[:, :5], rtol=1e-4, atol=2e-5)
+    assert index.chain.size() == 2
+    first = faiss.downcast_VectorTransform(index.chain.at(0))
+    assert isinstance(first, faiss.CenteringTransform)
+    np.testing.assert_array_equal(
+        faiss.vector_to_array(first.mean), single.astype(float).mean(axis=0).astype(np.float32)
+    )
+    assert metric.to_faiss().chain.size() == 1
 
 
 def test_faiss_says_where_float32_is_not_enough_and_what_to_do():
