@@ -9,12 +9,10 @@ from scipy.special import entr, expit
 from sklearn.exceptions import ConvergenceWarning
 
 import closefar as cf
-from closefar.certificate import proven_bound
 from closefar.noise import NOISES
-from closefar.objective import Risk
-from closefar.pairs import Differences, unit_free_rows
-from closefar.problem import Cone, Problem
-from closefar.solvers import SOLVERS, solve
+from closefar.rows import Differences, unit_free
+from closefar.solve import SOLVERS, CloseFar, Objective, Options, Passes, solve
+from closefar.solve.bound import proven_bound
 
 SLACK = 1e-9
 
@@ -50,8 +48,12 @@ class Case:
         return learner.fit(self.z, self.labels, self.weights)
 
     def risk(self):
-        rows, _ = unit_free_rows(Differences(self.z), self.labels.astype(float), self.weights, with_constant=False)
-        return Risk(rows, self.noise)
+        rows, _ = unit_free(Differences(self.z), self.weights)
+        return Objective(rows, CloseFar(self.noise, self.labels.astype(float), self.weights), Passes())
+
+    def options(self, **changes):
+        options = {"solver": "newton", "tol": 1e-10, "max_iter": 500, **changes}
+        return Options(alpha=self.alpha, rank=None, has_constant=False, **options)
 
     def optimum(self):
         """The objective of a feasible point that is as good as optimal: never below the minimum."""
@@ -178,14 +180,8 @@ def test_a_gap_reported_early_is_still_a_bound(case, optimum, solver, max_iter):
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_no_bound_on_the_way_exceeds_the_optimum(case, optimum, solver):
     states = []
-    settings = {"alpha": case.alpha, "rank": None, "has_constant": False, "tol": 1e-10, "max_iter": 500}
-    solve(
-        case.risk(),
-        solver=solver,
-        rng=np.random.default_rng(0),
-        watch=lambda _, state: states.append(state),
-        **settings,
-    )
+    watch = lambda _, state: states.append(state)  # noqa: E731
+    solve(case.risk(), case.options(solver=solver), rng=np.random.default_rng(0), watch=watch)
     bounds = np.array([state.bound for state in states])
     assert np.all(np.diff(bounds) >= 0.0)
     assert bounds[-1] > 0.0
@@ -197,15 +193,14 @@ def test_no_bound_on_the_way_exceeds_the_optimum(case, optimum, solver):
 def test_a_point_proves_no_more_than_the_optimum(case, optimum):
     """Symmetric M of any signature may serve, as long as its gradient is in the dual cone."""
     risk, d = case.risk(), case.w.shape[1]
-    problem = Problem(risk, case.alpha, Cone(d))
-    settings = {"alpha": case.alpha, "rank": None, "has_constant": False, "solver": "newton", "max_iter": 100}
-    best = solve(risk, tol=1e-10, rng=np.random.default_rng(0), watch=lambda *_: None, **settings)
+    problem = case.options().problem(risk)
+    best = solve(risk, case.options(max_iter=100), rng=np.random.default_rng(0), watch=lambda *_: None)
     rng = np.random.default_rng(16)
     bounds = []
     for scale in np.repeat(np.logspace(-9, 0, 20), 5):
         noise = rng.standard_normal((d, d))
         matrix = best.factor @ best.factor.T + scale * (noise + noise.T + rng.choice([-3.0, 3.0]) * np.eye(d))
-        point = problem.point(matrix, *problem.settle(risk.quadratic_forms_of(matrix), best.threshold))
+        point = problem.known(matrix, *problem.settle(risk.quadratic_forms(matrix), best.thresholds))
         bounds.append(proven_bound(point, best.certificate.objective))
         outside = np.linalg.eigvalsh(point.gradient)[0] < -1e-9
         assert bounds[-1] <= (-np.inf if outside and case.alpha == 0.0 else optimum + SLACK)

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from closefar import pairs
-from closefar.coordinates import find_coordinates
-from closefar.pairs import Differences
+from closefar.rows import Differences, find_coordinates, source
 
 N, D = 800, 4
 
@@ -19,11 +17,11 @@ def make_rows(seed=0, n=N, d=D):
 def find(rows, weights=None, **kwargs):
     weights = np.ones(len(rows)) if weights is None else weights
     weights = weights / weights.sum()
-    return find_coordinates(Differences(rows).blocks, weights, **kwargs), weights
+    return find_coordinates(Differences(rows), weights, **kwargs), weights
 
 
 def second_moment(coordinates, rows, weights):
-    mapped = coordinates.apply(rows)
+    mapped = coordinates.apply(rows.T)
     return (mapped * weights) @ mapped.T
 
 
@@ -83,7 +81,7 @@ def test_with_constant_the_others_are_centred_and_the_last_is_one(spoil, weighte
     coordinates, weights = find(
         rows, np.random.default_rng(2).uniform(0.1, 4.0, N) if weighted else None, with_constant=True
     )
-    mapped = coordinates.apply(rows)
+    mapped = coordinates.apply(rows.T)
     assert coordinates.has_constant
     assert coordinates.n_directions == len(mapped) == (rows.shape[1] if spoil in FULL else D) + 1
     np.testing.assert_array_equal(mapped[-1], 1.0)
@@ -129,7 +127,7 @@ def test_integer_weights_are_repeats(with_constant):
     weighted, _ = find(rows, repeats.astype(float), with_constant=with_constant)
     repeated, _ = find(np.repeat(rows, repeats, axis=0), with_constant=with_constant)
     # The directions are unique up to a rotation, the inner products of the coordinates altogether.
-    left, right = weighted.apply(rows), repeated.apply(rows)
+    left, right = weighted.apply(rows.T), repeated.apply(rows.T)
     np.testing.assert_allclose(left.T @ left, right.T @ right, rtol=0, atol=1e-10)
 
 
@@ -137,10 +135,10 @@ def test_integer_weights_are_repeats(with_constant):
 @pytest.mark.parametrize("with_constant", [False, True])
 def test_block_size_makes_no_difference(spoil, with_constant, monkeypatch):
     rows = spoil(make_rows(n=N))
-    whole = find(rows, with_constant=with_constant)[0].apply(rows)
-    monkeypatch.setattr(pairs, "BLOCK_BYTES", 1)
+    whole = find(rows, with_constant=with_constant)[0].apply(rows.T)
+    monkeypatch.setattr(source, "BLOCK_BYTES", 1)
     assert len(list(Differences(rows).blocks())) > 1
-    parts = find(rows, with_constant=with_constant)[0].apply(rows)
+    parts = find(rows, with_constant=with_constant)[0].apply(rows.T)
     np.testing.assert_allclose(parts.T @ parts, whole.T @ whole, rtol=0, atol=1e-6)
 
 
@@ -149,7 +147,7 @@ def test_a_factor_maps_back_with_its_quadratic_forms(spoil):
     rows = spoil(make_rows())
     coordinates, _ = find(rows)
     factor = np.random.default_rng(4).standard_normal((coordinates.n_directions, 2))
-    forms = np.sum((coordinates.apply(rows).T @ factor) ** 2, axis=1)
+    forms = np.sum((coordinates.apply(rows.T).T @ factor) ** 2, axis=1)
     back = coordinates.to_units(factor)
     assert back.shape == (rows.shape[1], 2)
     np.testing.assert_allclose(np.sum((rows @ back) ** 2, axis=1), forms, rtol=1e-6, atol=1e-8)
@@ -160,7 +158,7 @@ def test_with_constant_a_factor_maps_back_for_rows_with_a_one(spoil):
     rows = spoil(make_rows())
     coordinates, _ = find(rows, with_constant=True)
     factor = np.random.default_rng(5).standard_normal((coordinates.n_directions, 2))
-    forms = np.sum((coordinates.apply(rows).T @ factor) ** 2, axis=1)
+    forms = np.sum((coordinates.apply(rows.T).T @ factor) ** 2, axis=1)
     back = coordinates.to_units(factor)
     assert back.shape == (rows.shape[1] + 1, 2)
     with_one = np.hstack([rows, np.ones((N, 1))])
@@ -172,6 +170,6 @@ def test_coordinates_are_free_of_units(with_constant):
     rng = np.random.default_rng(6)
     rows = make_rows()
     units = rng.standard_normal((D, D)) * 10.0 ** rng.uniform(-9, 9, D)
-    left = find(rows, with_constant=with_constant)[0].apply(rows)
-    right = find(rows @ units, with_constant=with_constant)[0].apply(rows @ units)
+    left = find(rows, with_constant=with_constant)[0].apply(rows.T)
+    right = find(rows @ units, with_constant=with_constant)[0].apply((rows @ units).T)
     np.testing.assert_allclose(left.T @ left, right.T @ right, rtol=0, atol=1e-9)

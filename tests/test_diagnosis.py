@@ -8,7 +8,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import closefar as cf
-from closefar.diagnosis import find_problems
+from closefar.fitting.identifiability import find_problems
 
 DATA = cf.datasets.make_pairs(3000, 4, rank=2, wrong_share=0.1, random_state=0)
 Z, LABELS = DATA.pairs[:, 0] - DATA.pairs[:, 1], DATA.labels
@@ -37,12 +37,14 @@ def test_a_combination_that_does_not_vary_is_named(parameters):
 
 
 def test_few_labels_of_a_class_and_few_pairs():
-    signs = np.array([1.0] * 2 + [-1.0] * 8)
-    balance, size = find_problems(NAMES, np.zeros((4, 0)), signs, 4, penalised=False)
+    is_far = np.array([True] * 2 + [False] * 8)
+    balance, size = find_problems(NAMES, np.zeros((4, 0)), is_far, 4, penalised=False)
     assert balance.startswith("only 2 of 10 pairs are labelled far, for 4 directions of M.")
     assert size.startswith("there are 10 pairs for 11 unknowns")
-    assert len(find_problems(NAMES, np.zeros((4, 0)), signs, 4, penalised=True)) == 1
-    assert find_problems(NAMES, np.zeros((4, 0)), np.tile([1.0, -1.0], 50), 4, penalised=False) == []
+    assert len(find_problems(NAMES, np.zeros((4, 0)), is_far, 4, penalised=True)) == 1
+    other = find_problems(NAMES, np.zeros((4, 0)), ~is_far, 4, penalised=True)
+    assert other[0].startswith("only 2 of 10 pairs are labelled close, for 4 directions of M. Label more close pairs.")
+    assert find_problems(NAMES, np.zeros((4, 0)), np.tile([True, False], 50), 4, penalised=False) == []
 
 
 def test_diagnose_prints_facts_and_finds_nothing_in_a_good_fit(learner, capsys):
@@ -150,15 +152,15 @@ def test_a_diagnosis_is_given_in_every_case(learner, capsys):
 
 
 def test_many_combinations_are_counted():
-    problems = find_problems([f"x{i}" for i in range(9)], np.eye(9)[:, :7], np.tile([1.0, -1.0], 50), 2)
+    problems = find_problems([f"x{i}" for i in range(9)], np.eye(9)[:, :7], np.tile([True, False], 50), 2)
     assert len(problems) == 4
     assert problems[-1].startswith("4 more combinations of columns do not vary")
 
 
 def test_a_limited_rank_and_an_origin_change_the_number_of_unknowns():
-    signs = np.tile([1.0, -1.0], 20)
-    assert find_problems([], np.zeros((20, 0)), signs, 20, rank=1) == []
-    (problem,) = find_problems([], np.zeros((20, 0)), signs, 20, rank=1, has_origin=True)
+    is_far = np.tile([True, False], 20)
+    assert find_problems([], np.zeros((20, 0)), is_far, 20, rank=1) == []
+    (problem,) = find_problems([], np.zeros((20, 0)), is_far, 20, rank=1, has_origin=True)
     assert problem.startswith("there are 40 pairs for 41 unknowns")
 
 

@@ -41,13 +41,18 @@ def _documented_names() -> set[str]:
         listed = re.findall(r"\w+", members[1])
         if not listed:
             subject = _object(full)
-            listed = subject.__all__ if kind == "module" else _own_members(subject)
+            listed = subject.__all__ if kind == "module" else _own_members(subject, ":inherited-members:" in options)
         found |= {f"{full}.{member}" for member in listed}
     return found
 
 
-def _own_members(subject: Any) -> list[str]:
-    return [name for name in vars(subject) if not name.startswith("_") and inspect.getdoc(getattr(subject, name))]
+def _own_members(subject: Any, with_inherited: bool) -> list[str]:
+    """The members of a class that have a docstring, of closefar's own base classes as well."""
+    bases = (
+        [base for base in subject.__mro__ if base.__module__.startswith("closefar")] if with_inherited else [subject]
+    )
+    names = {name for base in bases for name in vars(base) if not name.startswith("_")}
+    return [name for name in names if inspect.getdoc(getattr(subject, name))]
 
 
 def _object(name: str) -> Any:

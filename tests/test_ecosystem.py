@@ -9,10 +9,11 @@ import pandas as pd
 import polars as pl
 import pytest
 from scipy.spatial.distance import cdist
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.cluster import DBSCAN, AgglomerativeClustering, KMeans
 from sklearn.compose import make_column_transformer
 from sklearn.frozen import FrozenEstimator
-from sklearn.metrics import get_scorer, pairwise_distances, roc_auc_score
+from sklearn.metrics import get_scorer, get_scorer_names, pairwise_distances, roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -174,20 +175,48 @@ def test_labels_of_metric_learn_may_be_named_or_negated(data):
     named = cf.LinearMetricLearner(far_label=-1).fit(data.pairs, similar)
     negated = cf.LinearMetricLearner().fit(data.pairs, -similar)
     assert named.metric_ == negated.metric_
-    assert named.classes_.tolist() == [1, -1]
+    assert named.classes_.tolist() == [-1, 1]
     np.testing.assert_array_equal(named.predict(data.pairs), -negated.predict(data.pairs))
     assert named.score(data.pairs, similar) == negated.score(data.pairs, data.labels)
-    np.testing.assert_array_equal(named.decision_function(data.pairs), negated.decision_function(data.pairs))
+    np.testing.assert_array_equal(named.decision_function(data.pairs), -negated.decision_function(data.pairs))
 
 
-@pytest.mark.parametrize("scoring", ["neg_log_loss", "neg_brier_score", "roc_auc"])
-def test_scorers_need_negated_labels(data, scoring):
-    """Why the migration page advises -y: scikit-learn takes classes to be sorted."""
+class Sorted(ClassifierMixin, BaseEstimator):
+    """A classifier with classes -1 and 1 whose probabilities are given: what scikit-learn's scorers are made for."""
+
+    def __init__(self, probability=None):
+        self.probability = probability
+        self.classes_ = np.array([-1, 1])
+
+    def predict_proba(self, X):
+        return np.column_stack([1.0 - self.probability, self.probability])
+
+    def decision_function(self, X):
+        return self.probability - 0.5
+
+    def predict(self, X):
+        return np.where(self.probability >= 0.5, 1, -1)
+
+
+CLASSIFICATION = [
+    *("accuracy", "average_precision", "balanced_accuracy", "d2_brier_score", "d2_log_loss_score", "f1", "f1_macro"),
+    *("f1_micro", "f1_weighted", "jaccard", "jaccard_macro", "jaccard_micro", "jaccard_weighted", "matthews_corrcoef"),
+    *("neg_brier_score", "neg_log_loss", "neg_negative_likelihood_ratio", "positive_likelihood_ratio", "precision"),
+    *("precision_macro", "precision_micro", "precision_weighted", "recall", "recall_macro", "recall_micro"),
+    *("recall_weighted", "roc_auc", "roc_auc_ovo", "roc_auc_ovr"),
+]
+
+
+@pytest.mark.parametrize("scoring", CLASSIFICATION)
+def test_scorers_are_right_where_far_sorts_first(data, scoring):
+    if scoring not in get_scorer_names():
+        pytest.skip(f"this scikit-learn has no scorer called {scoring}")
     similar = -data.labels
     named = cf.LinearMetricLearner(far_label=-1).fit(data.pairs, similar)
-    negated = cf.LinearMetricLearner().fit(data.pairs, -similar)
+    close = cf.LinearMetricLearner().fit(data.pairs, data.labels).predict_proba(data.pairs)[:, 0]
     score = get_scorer(scoring)
-    assert score(negated, data.pairs, -similar) > score(named, data.pairs, similar) + 0.5
+    expected = score(Sorted(close), data.pairs, similar)
+    assert score(named, data.pairs, similar) == pytest.approx(expected, abs=1e-9)
 
 
 def test_thresholds_and_scores_of_metric_learn(data):

@@ -1,15 +1,17 @@
-"""Labels flipped whatever the distance: the likelihood, its derivatives, and what the fit makes of them."""
+"""Labels flipped whatever the distance: what the fit makes of them, and how it climbs."""
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize_scalar
 from sklearn.exceptions import ConvergenceWarning
 
 import closefar as cf
 from closefar.experiments.synthetic import paper_pairs
-from closefar.flips import FlippedRisk, SoftRisk, best_flip_rate
 from closefar.noise import NOISES
-from closefar.pairs import Differences, unit_free_rows
+from closefar.rows import Differences, unit_free
+from closefar.solve import CloseFar, Objective, Options, Outcome, Passes
+from closefar.solve.flips import FlippedCloseFar, best_flip_rate
+from closefar.solve.loop import Limits, run
+from closefar.solve.solvers.alternating import Alternating
 
 
 def flipped_pairs(n=4000, d=4, rate=0.1, seed=0, noise=None, wrong_share=None):
@@ -22,64 +24,6 @@ def flipped_pairs(n=4000, d=4, rate=0.1, seed=0, noise=None, wrong_share=None):
 @pytest.fixture(params=sorted(NOISES))
 def noise(request):
     return NOISES[request.param]
-
-
-@pytest.fixture
-def rows():
-    z, labels, _ = flipped_pairs(200, 3)
-    return unit_free_rows(Differences(z), labels.astype(float), np.arange(1.0, 201.0), with_constant=False)[0]
-
-
-def risks(rows, noise):
-    return [FlippedRisk(rows, noise, 0.07), SoftRisk(rows, noise, np.linspace(0.0, 0.9, len(rows)))]
-
-
-def test_derivatives_are_those_of_the_loss(rows, noise):
-    forms = np.linspace(0.1, 6.0, len(rows))
-    for risk in risks(rows, noise):
-        point = risk.pointwise(forms, 2.0, order=2)
-        direction = np.sin(np.arange(len(rows)))
-        ahead, behind = (risk.pointwise(forms + step * direction, 2.0).loss for step in (1e-5, -1e-5))
-        assert np.sum(point.pull * direction) == pytest.approx((ahead - behind) / 2e-5, rel=1e-6, abs=1e-9)
-        later, earlier = (risk.pointwise(forms, 2.0 + step).loss for step in (1e-5, -1e-5))
-        assert point.threshold_slope == pytest.approx((later - earlier) / 2e-5, rel=1e-6, abs=1e-9)
-        assert np.all(point.curvature >= 0)
-
-
-def test_loss_is_that_of_the_mixture(rows, noise):
-    forms = np.linspace(0.1, 6.0, len(rows))
-    right = noise.cdf(rows.signs * (forms - 2.0))
-    assert FlippedRisk(rows, noise, 0.2).pointwise(forms, 2.0).loss == pytest.approx(
-        -np.sum(rows.weights * np.log(0.2 + 0.6 * right))
-    )
-
-
-def test_curvature_is_the_expected_second_derivative(rows, noise):
-    """Over both labels, weighted by their probability, the second derivative is Fisher's information."""
-    forms = np.full(len(rows), 2.7)
-    expected = np.zeros(len(rows))
-    for sign in (1.0, -1.0):
-        rows.signs = np.full(len(rows), sign)
-        risk = FlippedRisk(rows, noise, 0.1)
-        slope = [risk.pointwise(forms + step, 2.0).pull for step in (1e-4, -1e-4)]
-        probability = 0.1 + 0.8 * noise.cdf(sign * 0.7)
-        expected += probability * (slope[0] - slope[1]) / 2e-4
-        curvature = risk.pointwise(forms, 2.0, order=2).curvature
-    np.testing.assert_allclose(curvature, expected, rtol=1e-5)
-
-
-def test_best_flip_rate_is_the_maximum(noise):
-    rng = np.random.default_rng(1)
-    margin = rng.normal(1.0, 3.0, 500)
-    right, weights = noise.cdf(margin), rng.random(500)
-
-    def loss(rate):
-        return -np.sum(weights * np.log(rate + (1.0 - 2.0 * rate) * right))
-
-    found = minimize_scalar(loss, bounds=(0.0, 0.499), method="bounded", options={"xatol": 1e-10}).x
-    assert best_flip_rate(right, weights) == pytest.approx(found, abs=1e-6)
-    assert best_flip_rate(np.full(5, 0.9), np.ones(5)) == 0.0
-    assert best_flip_rate(np.zeros(5), np.ones(5)) == pytest.approx(0.499)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -193,3 +137,65 @@ def test_the_result_is_stationary(parameters):
     )
     assert gain <= 1e-5
     assert not first.certificate_.globally_optimal
+
+
+def test_a_rank_that_limits_nothing_changes_nothing():
+    z, labels, _ = flipped_pairs(1500, 5, noise="logistic", wrong_share=0.05, seed=6)
+    free = cf.LinearMetricLearner(flip_rate="estimate").fit(z, labels)
+    same = cf.LinearMetricLearner(flip_rate="estimate", rank=5).fit(z, labels)
+    assert same.metric_ == free.metric_
+    assert same.certificate_.n_passes == free.certificate_.n_passes
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_the_climb_keeps_the_rank_and_is_short(rank):
+    z, labels, _ = flipped_pairs(1500, 8, noise="logistic", wrong_share=0.05, seed=6)
+    plain = cf.LinearMetricLearner(rank=rank).fit(z, labels)
+    learner = cf.LinearMetricLearner(flip_rate="estimate", rank=rank).fit(z, labels)
+    assert learner.metric_.rank == rank
+    assert learner.certificate_.loss < plain.certificate_.loss
+    # Expectation-maximisation with a whole fit in each of its rounds took thousands.
+    assert learner.certificate_.n_passes < 20 * plain.certificate_.n_passes
+    assert learner.certificate_.n_passes == learner.history_[-1].passes
+
+
+def test_where_the_scale_is_not_determined_the_climb_ends_and_says_so():
+    z, labels, _ = flipped_pairs(400, 4, 0.1, seed=1)
+    learner = cf.LinearMetricLearner(flip_rate="estimate").fit(z, labels)
+    assert "the scale of M and tau" in learner.certificate_.status
+    assert "is not determined" in learner.certificate_.status
+    # A penalty determines it.
+    penalised = cf.LinearMetricLearner(flip_rate="estimate", alpha=0.01).fit(z, labels)
+    assert "is not determined" not in penalised.certificate_.status
+
+
+def test_an_interrupt_during_the_climb_keeps_what_was_reached(monkeypatch):
+    step, calls = Alternating.step, []
+
+    def interrupted(self, state):
+        calls.append(state)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return step(self, state)
+
+    monkeypatch.setattr(Alternating, "step", interrupted)
+    z, labels, _ = flipped_pairs(1500, 5, noise="logistic", wrong_share=0.05, seed=6)
+    learner = cf.LinearMetricLearner(flip_rate="estimate").fit(z, labels)
+    assert learner.certificate_.outcome is Outcome.INTERRUPTED
+    assert learner.flip_rate_ > 0.0
+    assert np.isfinite(learner.metric_.matrix).all()
+
+
+def test_the_climb_can_start_by_itself():
+    """From the moments of the labels it comes to the same place as from the plain optimum."""
+    z, labels, _ = flipped_pairs(3000, 4, noise="logistic", wrong_share=0.05, seed=2)
+    weights = np.full(3000, 1.0 / 3000)
+    rows, _ = unit_free(Differences(z), weights)
+    objective = Objective(rows, CloseFar(NOISES["logistic"], labels.astype(float), weights), Passes())
+    options = Options(alpha=0.0, rank=None, has_constant=False, solver="auto", tol=1e-6, max_iter=100)
+    likelihood = FlippedCloseFar(NOISES["logistic"], labels.astype(float), weights, 0.1)
+    solver = Alternating(options.problem(objective), np.random.default_rng(0), likelihood, estimate=True, rank=None)
+    found = run(solver, solver.start, Limits(0.0, 100, lambda *_: None))
+    learner = cf.LinearMetricLearner(flip_rate="estimate").fit(z, labels)
+    assert found.state.objective == pytest.approx(learner.certificate_.loss, abs=1e-6)
+    assert found.state.memory.likelihood.flip_rate == pytest.approx(learner.flip_rate_, abs=1e-3)

@@ -1,5 +1,6 @@
 """The history of a fit: true to what the solver would have returned at each step, and to the certificate."""
 
+import dataclasses
 import math
 import pickle
 
@@ -9,10 +10,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 import closefar as cf
 from closefar.noise import label_losses
-from closefar.objective import Risk
-from closefar.solvers import SOLVERS
-from closefar.solvers.history import FitStep, Recorder
-from closefar.solvers.loop import State
+from closefar.solve import SOLVERS, Passes
+from closefar.solve.history import FitStep, Recorder
+from closefar.solve.loop import State
 
 DATA = cf.datasets.make_pairs(1000, 5, rank=3, wrong_share=0.1, random_state=0)
 FLIPS = np.where(np.random.default_rng(0).uniform(size=1000) < 0.1, -DATA.labels, DATA.labels)
@@ -90,15 +90,16 @@ def test_with_flips_the_objective_accounts_for_them(parameters):
     assert history[-1].objective < min(step.objective for step in history[:3])
 
 
-def test_recording_reads_no_rows():
-    risk, seen = Risk(None, None), []
-    recorder = Recorder(risk, lambda iteration, state: seen.append((iteration, state)))
-    state = State(np.eye(2), 1.0, objective=0.5, bound=0.3, least_margin=-1.0, memory=None)
-    risk.n_passes = 2.5
+def test_a_recorder_keeps_and_passes_on():
+    passes, seen = Passes(), []
+    recorder = Recorder(passes, lambda iteration, state: seen.append((iteration, state)))
+    state = State(np.eye(2), np.ones(1), objective=0.5, bound=0.3, least_margin=-1.0, memory=None)
+    passes.add(2.5)
     recorder(3, state)
     assert recorder.steps == [FitStep(2.5, 0.5, state.gap)]
     assert seen == [(3, state)]
-    assert risk.n_passes == 2.5
+    recorder(4, dataclasses.replace(state, bound=0.0))
+    assert recorder.steps[-1].gap == math.inf
 
 
 def test_copies_keep_it():

@@ -1,5 +1,6 @@
 """Confidence intervals: against independent computations, known cases, a Monte Carlo, and their invariances."""
 
+import dataclasses
 import warnings
 
 import numpy as np
@@ -8,8 +9,8 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import closefar as cf
-from closefar.inference import confidence
 from closefar.noise import NOISES, get_noise
+from closefar.questions import confidence
 
 MATRIX = np.array([[1.2, 0.4], [0.4, 0.8]])
 THRESHOLD = 1.5
@@ -354,6 +355,7 @@ def test_errors_of_the_learner():
     with pytest.raises(ValueError, match="fit_origin"):
         confidence(centred, z, labels)
     learner = cf.LinearMetricLearner().fit(z, labels)
-    learner.flip_rate_ = 0.1
+    flipped = dataclasses.replace(learner.metric_, flip_rate=0.1)
+    learner.fit_ = dataclasses.replace(learner.fit_, metric=flipped)
     with pytest.raises(ValueError, match="flip_rate=0"):
         confidence(learner, z, labels)

@@ -7,7 +7,8 @@ from sklearn.metrics import average_precision_score
 from sklearn.model_selection import KFold
 
 import closefar as cf
-from closefar.label_errors import _Fit, find_label_errors
+from closefar.questions import find_label_errors
+from closefar.questions.label_errors import Judge
 
 
 @pytest.fixture(scope="module")
@@ -131,13 +132,13 @@ def test_pairs_that_share_points():
 
 @pytest.mark.parametrize("is_new", [True, False])
 def test_a_margin_known_exactly_leaves_no_doubt(is_new):
-    fit = _Fit(np.zeros(0), np.zeros(0), cf.noise.get_noise("normal"), 0.0, is_new)
+    fit = Judge(np.zeros(0), np.zeros(0), cf.noise.get_noise("normal"), 0.0, is_new)
     np.testing.assert_allclose(fit.probability_wrong(np.array([-5.0, 5.0]), np.zeros(2)), [1.0, 0.0])
 
 
 def test_an_unseen_label_counts_for_its_side():
     seen, new = (
-        _Fit(np.zeros(0), np.zeros(0), cf.noise.get_noise("logistic"), 0.0, is_new).probability_wrong(
+        Judge(np.zeros(0), np.zeros(0), cf.noise.get_noise("logistic"), 0.0, is_new).probability_wrong(
             np.zeros(1), np.full(1, 2.0)
         )
         for is_new in (False, True)
@@ -151,5 +152,5 @@ def test_what_cannot_be_judged_is_refused(data):
         find_label_errors(cf.LinearMetricLearner(), data.pairs, data.labels, method="loo")
     with pytest.raises(ValueError, match="class_weight must be None"):
         find_label_errors(cf.LinearMetricLearner(class_weight="balanced"), data.pairs, data.labels)
-    with pytest.raises(ValueError, match="one label a pair"):
+    with pytest.raises(ValueError, match="one label per pair"):
         find_label_errors(cf.LinearMetricLearner(), data.pairs, data.labels[:-1])

@@ -519,7 +519,7 @@ def test_plain_lists_become_a_metric():
         ({"threshold": np.nan}, "threshold must be a finite number; got nan"),
         ({"threshold": np.inf}, "threshold must be a finite number; got inf"),
         ({"noise": "cauchy"}, "noise must be one of .*got 'cauchy'"),
-        ({"feature_names": ["a"]}, "one feature name a row of factor; got 1 for 2"),
+        ({"feature_names": ["a"]}, "one feature name per row of factor; got 1 for 2"),
         ({"origin": [1.0]}, r"origin must be 2 finite numbers; got shape \(1,\)"),
         ({"origin": [1.0, np.nan]}, "origin must be 2 finite numbers"),
     ],

@@ -10,9 +10,8 @@ import pandas as pd
 import pytest
 
 import closefar as cf
-from closefar import modelfile
-from closefar.metric import load_with_header
-from closefar.model import Model
+from closefar.learners import Model
+from closefar.model import load_with_header, modelfile
 from closefar.tables import PairTable, Source, read_pairs
 
 
@@ -123,7 +122,8 @@ def test_a_file_that_does_not_fit_together_is_refused(path: Path, change: dict[s
 @pytest.mark.parametrize(
     ("part", "value"),
     [
-        ("certificate", {"status": 3}),
+        ("certificate", {"advice": 3}),
+        ("certificate", {"outcome": "splendid"}),
         ("certificate", {"gap": "small"}),
         ("statistics", {"accuracy": None}),
         ("statistics", {"column_scales": "wide"}),
@@ -131,7 +131,7 @@ def test_a_file_that_does_not_fit_together_is_refused(path: Path, change: dict[s
         ("problems", 3),
         ("fingerprint", None),
         ("rank", "two"),
-        ("parameters", {"noise": "logistic", "colour": 1}),
+        ("settings", {"noise": "logistic", "colour": 1}),
     ],
     ids=str,
 )

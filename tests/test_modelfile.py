@@ -13,7 +13,8 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 import closefar as cf
-from closefar import files, modelfile
+from closefar import files
+from closefar.model import modelfile
 from closefar.noise import NOISES, Normal
 
 FACTOR = [[2.0, 0.0], [0.0, -1.5], [0.1, 0.0]]

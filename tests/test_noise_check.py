@@ -7,10 +7,11 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import closefar as cf
+from closefar.judgements import Judgements
 from closefar.noise import NOISES
-from closefar.noise_check import check_noise_model
-from closefar.pairs import Differences
-from closefar.tangent import LabelModel, Tangent
+from closefar.questions import check_noise_model
+from closefar.questions.label_model import LabelModel
+from closefar.questions.moves import MarginMoves
 
 
 def fitted(n=4000, d=4, *, seed=0, noise="logistic", wrong_share=0.1, learner=None):
@@ -123,17 +124,15 @@ def test_points_with_a_learned_origin():
 
 def test_derivatives_of_margins_are_finite_differences(case):
     learner, pairs, _ = case
-    differences = Differences(pairs[:20])
-    tangent = Tangent(learner.metric_, Differences(pairs), np.ones(len(pairs)))
-    moves = np.vstack([block for _, block in tangent.blocks(differences)])
-    assert moves.shape == (20, tangent.n_moves)
+    margin_moves = MarginMoves(learner.metric_, Judgements.of_signs(pairs, np.ones(len(pairs))))
+    moves = np.vstack([block for _, block in margin_moves.blocks(pairs[:20])])
     rank = learner.metric_.rank
-    assert tangent.n_moves == 4 * rank - rank * (rank - 1) // 2 + 1
+    assert moves.shape == (20, len(margin_moves.moves)) == (20, 4 * rank - rank * (rank - 1) // 2 + 1)
     # A change of the factor, and of the threshold, moves margins within the span of the moves.
     step = 1e-6 * np.random.default_rng(0).standard_normal(learner.metric_.factor.shape)
     z = pairs[:, 0] - pairs[:, 1]
     change = np.sum((z @ (learner.metric_.factor + step)) ** 2, axis=1) - learner.metric_.squared_distance(z)
-    everything = np.vstack([block for _, block in tangent.blocks(Differences(pairs))])
+    everything = np.vstack([block for _, block in margin_moves.blocks(pairs)])
     fit = everything @ np.linalg.lstsq(everything, change, rcond=None)[0]
     np.testing.assert_allclose(fit, change, atol=1e-9)
 
@@ -148,18 +147,16 @@ def test_standard_errors_of_margins_are_those_of_refits():
         labels = np.where(rng.uniform(size=2000) < truth.predict_proba(x)[:, 1], 1, -1)
         learner = cf.LinearMetricLearner().fit(x, labels)
         margins.append(learner.decision_function(z))
-        tangent = Tangent(learner.metric_, Differences(x), np.ones(2000))
+        moves = MarginMoves(learner.metric_, Judgements.of_signs(x, labels))
         model = LabelModel.at(learner.decision_function(x), learner.metric_.noise, 0.0)
-        variances.append(
-            tangent.margin_variances(Differences(z), tangent.covariance(Differences(x), model, np.ones(2000)))
-        )
+        variances.append(moves.variances(z, moves.covariance(x, model, np.ones(2000))))
     assert np.median(np.var(margins, axis=0) / np.mean(variances, axis=0)) == pytest.approx(1.0, abs=0.4)
 
 
 def test_many_columns_are_judged_by_eigenvalues_only(monkeypatch, case):
     learner, pairs, labels = case
     exact = check_noise_model(learner, pairs, labels)
-    monkeypatch.setattr("closefar.tangent._MOST_MOVES", 3)
+    monkeypatch.setattr("closefar.questions.moves.MOST_MOVES", 3)
     # Normal points: the other moves hardly matter.
     assert check_noise_model(learner, pairs, labels).statistic == pytest.approx(exact.statistic, rel=0.1)
 

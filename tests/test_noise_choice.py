@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import closefar as cf
+from closefar.fitting import choose_noise
 from closefar.noise import NOISES
-from closefar.noise_choice import choose_noise
 
 
 def row_losses(data):

@@ -166,10 +166,10 @@ def test_missing_values_in_a_frame_are_refused(frame):
         (np.arange(N) % 3, r"two values, one for close and one for far; got 3"),
         (np.ones(N), r"both a close and a far class; got one class only: .*1"),
         (np.linspace(0, 1, N), "continuous"),
-        (LABELS[:-1], "one label a pair; got 299 labels for 300 pairs"),
-        (np.append(LABELS, 1), "one label a pair; got 301 labels for 300 pairs"),
+        (LABELS[:-1], "one label per pair; got 299 labels for 300 pairs"),
+        (np.append(LABELS, 1), "one label per pair; got 301 labels for 300 pairs"),
         (np.column_stack([LABELS, LABELS]), r"1d array, got an array of shape \(300, 2\)"),
-        (None, "requires y to be passed.*one close/far label a pair"),
+        (None, "requires y to be passed.*one close/far label per pair"),
         (np.array([1, None] * (N // 2), dtype=object), "label type"),
     ],
     ids=["three", "one", "continuous", "too few", "too many", "two columns", "none", "missing"],
@@ -195,9 +195,9 @@ def test_bad_labels_are_refused(X, y, rule):
             (LABELS == -1).astype(float),
             r"both classes need a pair of positive weight; every pair of class .*1.* weight 0",
         ),
-        (np.zeros(N), "at least one non-zero number"),
-        (np.ones(N - 1), r"sample_weight.shape == \(299,\), expected \(300,\)"),
-        (np.ones((N, 2)), "1D array or scalar, got 2D array"),
+        (np.zeros(N), "at least one non-zero number; got only zeros"),
+        (np.ones(N - 1), r"sample_weight must hold one number per pair; got shape \(299,\) for 300 pairs"),
+        (np.ones((N, 2)), r"sample_weight must hold one number per pair; got shape \(300, 2\)"),
     ],
     ids=["negative", "one negative", "nan", "inf", "no close", "no far", "zero", "too few", "two columns"],
 )
@@ -339,15 +339,18 @@ def test_label_encodings_give_the_same_margins(y, expected):
 def test_far_label_says_which_label_is_far(y, expected):
     far, close = y[LABELS == 1][0], y[LABELS == -1][0]
     model = learner(far_label=far).fit(DIFFERENCES, y)
-    assert_same(model.decision_function(DIFFERENCES), expected)
-    assert model.classes_.tolist() == [close, far]
+    assert model.far_label_ == far
+    assert model.classes_.tolist() == [far, close]  # sorted, as scikit-learn has them
+    # What scikit-learn asks for follows the classes: positive means the last of them.
+    assert_same(model.decision_function(DIFFERENCES), -expected)
     np.testing.assert_array_equal(model.predict(DIFFERENCES), np.where(expected >= 0, far, close))
+    np.testing.assert_array_equal(np.argmax(model.predict_proba(DIFFERENCES), axis=1), expected < 0)
 
 
-def test_far_label_flips_the_classes():
-    flipped = learner(far_label=-1).fit(DIFFERENCES, LABELS)
-    assert flipped.classes_.tolist() == [1, -1]
-    assert_same(flipped.decision_function(DIFFERENCES), margins(DIFFERENCES, -LABELS))
+def test_far_label_turns_the_meaning_of_labels_over():
+    turned = learner(far_label=-1).fit(DIFFERENCES, LABELS)
+    assert turned.classes_.tolist() == [-1, 1]
+    assert_same(turned.decision_function(DIFFERENCES), -margins(DIFFERENCES, -LABELS))
 
 
 def test_other_words_warn_which_one_is_far(expected):

@@ -8,7 +8,7 @@ import pytest
 
 import closefar as cf
 from closefar.noise import NOISES
-from closefar.planning import plan_sample_size
+from closefar.questions import plan_sample_size
 
 FITS = 40
 
@@ -173,7 +173,7 @@ def test_what_the_sentence_says_to_do(pilot):
     rough = plan_sample_size(*pilot, target_error=0.5)
     assert "the pilot has enough" in easy.sentence
     assert f"label {hard.n_pairs - 800:,} more" in hard.sentence
-    assert "fewer than ten pairs a parameter" in rough.sentence
+    assert "fewer than ten pairs per parameter" in rough.sentence
     assert "fewer than ten" not in hard.sentence
 
 

@@ -1,6 +1,8 @@
 """The plots: what they draw is what was learned, where they draw it, and what they leave alone."""
 
 import builtins
+import copy
+import dataclasses
 import subprocess
 import sys
 
@@ -9,11 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
-from scipy.stats import binom
+from scipy.stats import binomtest
 from sklearn.exceptions import NotFittedError
 
 import closefar as cf
-from closefar.noise_check import check_noise_model
+from closefar.questions import check_noise_model
+from closefar.report import summarize
 
 DATA = cf.datasets.make_pairs(3000, 5, metric_eigenvalues=[1.0, 0.5, 0.2], wrong_share=0.1, random_state=0)
 PAIRS, LABELS = DATA.pairs[:2000], DATA.labels[:2000]
@@ -135,7 +138,7 @@ def test_margins_of_one_class_alone_can_be_drawn(learner):
     assert counts["far (1)"] == 0
 
 
-def test_calibration_shows_shares_with_binomial_bands(learner):
+def test_calibration_shows_shares_with_the_intervals_of_the_report(learner):
     ax = cf.plot.calibration(learner, NEW_PAIRS, NEW_LABELS, n_bins=5)
     expected, observed = line(ax, "these labels").get_data()
     probability = learner.predict_proba(NEW_PAIRS)[:, 1]
@@ -143,12 +146,16 @@ def test_calibration_shows_shares_with_binomial_bands(learner):
     # An edge belongs to the bin above it, so neighbours may differ by a pair.
     np.testing.assert_allclose(expected, [probability[part].mean() for part in parts], atol=0.01)
     np.testing.assert_allclose(observed, [(NEW_LABELS[part] == 1).mean() for part in parts], atol=0.01)
-    (band,) = ax.collections
-    corners = band.get_paths()[0].vertices
-    for p in expected:
-        low, high = (corners[np.isclose(corners[:, 0], p), 1].min(), corners[np.isclose(corners[:, 0], p), 1].max())
-        assert low == pytest.approx(binom.ppf(0.025, 200, p) / 200, abs=0.01)
-        assert high == pytest.approx(binom.ppf(0.975, 200, p) / 200, abs=0.01)
+    (lines,) = ax.collections
+    ends = np.array([path.vertices for path in lines.get_paths()])
+    np.testing.assert_allclose(ends[:, :, 0], np.column_stack([expected, expected]))
+    for (low, high), share in zip(ends[:, :, 1], observed, strict=True):
+        interval = binomtest(round(200 * share), 200).proportion_ci(method="wilson")
+        assert (low, high) == pytest.approx((interval.low, interval.high), abs=0.01)
+    shown = cf.plot.calibration(learner, NEW_PAIRS, NEW_LABELS, n_bins=10).collections[0].get_paths()
+    bins = summarize(learner, NEW_PAIRS, NEW_LABELS)["calibration"]["bins"]
+    expected_ends = [[[row["predicted"], row["low"]], [row["predicted"], row["high"]]] for row in bins]
+    np.testing.assert_allclose([path.vertices for path in shown], expected_ends)
 
 
 def test_calibration_is_of_the_probability_with_flips():
@@ -165,7 +172,6 @@ def test_weight_two_calibrates_as_a_pair_given_twice(learner):
     twice = cf.plot.calibration(learner, np.repeat(NEW_PAIRS, 2, axis=0), np.repeat(NEW_LABELS, 2))
     for left, right in zip(line(once, "these labels").get_data(), line(twice, "these labels").get_data(), strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-12)
-    np.testing.assert_allclose(*(ax.collections[0].get_paths()[0].vertices for ax in (once, twice)), rtol=1e-12)
 
 
 def test_truncation_path_shows_the_losses_of_its_steps(learner):
@@ -293,8 +299,8 @@ def test_convergence_with_flips_claims_no_bound_for_earlier_steps():
 
 
 def test_convergence_without_a_history_says_so(learner):
-    restored = cf.LinearMetricLearner()
-    restored.__dict__.update({name: value for name, value in vars(learner).items() if name != "history_"})
+    restored = copy.copy(learner)
+    restored.fit_ = dataclasses.replace(learner.fit_, history=())
     with pytest.raises(ValueError, match="no history_"):
         cf.plot.convergence(restored)
 
@@ -377,7 +383,7 @@ def test_hostile_names_are_drawn_as_they_are(name):
 def test_labels_must_be_those_of_the_fit(learner, draw):
     with pytest.raises(ValueError, match=r"labels must be those of the fit, \[-1, 1\]; got 0"):
         draw(learner, NEW_PAIRS, np.where(NEW_LABELS > 0, 1, 0))
-    with pytest.raises(ValueError, match="needs labels"):
+    with pytest.raises(ValueError, match="one close/far label per pair"):
         draw(learner, NEW_PAIRS)
     with pytest.raises(ValueError, match="999 labels for 1000 pairs"):
         draw(learner, NEW_PAIRS, NEW_LABELS[1:])
@@ -388,7 +394,7 @@ def test_labels_must_be_those_of_the_fit(learner, draw):
 def test_wrong_shapes_and_counts_are_named(learner):
     with pytest.raises(ValueError, match=r"an \(n, 5\) array; got shape \(3, 4\)"):
         cf.plot.embedding(learner.metric_, np.zeros((3, 4)))
-    with pytest.raises(ValueError, match="one label a point"):
+    with pytest.raises(ValueError, match="one label per point"):
         cf.plot.embedding(learner, PAIRS[:, 0], LABELS[1:])
     with pytest.raises(ValueError, match="max_points must be"):
         cf.plot.embedding(learner, PAIRS[:, 0], max_points=0.5)

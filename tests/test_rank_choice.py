@@ -6,8 +6,8 @@ from sklearn.base import clone
 from sklearn.model_selection import KFold
 
 import closefar as cf
-from closefar.rank_choice import choose_rank
-from closefar.subspace import candidate_ranks
+from closefar.fitting import candidate_ranks
+from closefar.questions import choose_rank
 
 DATA = cf.datasets.make_pairs(3000, 5, metric_eigenvalues=[1.0, 0.5], wrong_share=0.1, random_state=1)
 X, LABELS = DATA.pairs[:, 0] - DATA.pairs[:, 1], DATA.labels

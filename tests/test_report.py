@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 from pathlib import Path
@@ -256,7 +257,7 @@ _POINTS = np.random.default_rng(0).normal(5.0, 1.0, size=(400, 2))
 _INSIDE = np.where(np.sum((_POINTS - 5.0) ** 2, axis=1) > np.random.default_rng(1).uniform(0.5, 3.0, 400), 1, 0)
 
 
-@pytest.mark.filterwarnings("ignore:.*can't be told apart:closefar.diagnosis.IdentifiabilityWarning")
+@pytest.mark.filterwarnings("ignore:.*can't be told apart:closefar.IdentifiabilityWarning")
 @pytest.mark.parametrize(
     ("learner", "part", "reason"),
     [
@@ -331,7 +332,8 @@ def test_many_columns_and_directions_are_cut() -> None:
     z = rng.normal(size=(150, 40)) * np.r_[np.full(35, 1.0), np.full(5, 1e-3)]
     labels = np.where(np.sum(z**2, axis=1) + rng.normal(size=150) > 35, 1, -1)
     learner = cf.LinearMetricLearner(alpha=5.0).fit(z, labels)
-    learner.metric_ = cf.Metric.from_matrix(np.diag(np.arange(40.0, 0.0, -1.0)), threshold=1.0)
+    metric = cf.Metric.from_matrix(np.diag(np.arange(40.0, 0.0, -1.0)), threshold=1.0)
+    learner.fit_ = dataclasses.replace(learner.fit_, metric=metric)
     facts = summarize(learner, z[:50], labels[:50])
     assert len(facts["directions"]["features"]) == 30
     assert len(facts["directions"]["rows"]) == 8
@@ -348,7 +350,11 @@ def test_many_columns_and_directions_are_cut() -> None:
 
 @pytest.mark.parametrize(
     ("labels", "message"),
-    [([-1] * 9, "got 9 labels for 10 pairs"), ([-1] * 9 + [3], r"of the fit, \[-1, 1\]; got .*3"), (None, "got None")],
+    [
+        ([-1] * 9, "got 9 labels for 10 pairs"),
+        ([-1] * 9 + [3], r"of the fit, \[-1, 1\]; got .*3"),
+        (None, "y is None: give one"),
+    ],
 )
 def test_labels_must_be_the_learners(learner: cf.LinearMetricLearner, labels: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):

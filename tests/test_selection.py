@@ -15,6 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import closefar as cf
 from closefar import LinearMetricLearnerCV, PairGroupKFold
 from closefar.noise import Laplace
+from closefar.solve import Outcome
 
 N, D = 200, 4
 DATA = cf.datasets.make_pairs(N, D, rank=2, wrong_share=0.15, random_state=1)
@@ -155,7 +156,7 @@ def test_n_splits_is_checked(n_splits):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.filterwarnings("ignore::closefar.diagnosis.IdentifiabilityWarning")
+@pytest.mark.filterwarnings("ignore::closefar.IdentifiabilityWarning")
 @pytest.mark.filterwarnings("ignore:invalid value encountered in cast:RuntimeWarning")
 @parametrize_with_checks([LinearMetricLearnerCV(alphas=[0.1, 0.6], cv=2, solver="newton")])
 def test_scikit_learn_checks(estimator, check):
@@ -245,7 +246,8 @@ def test_a_far_label_that_sorts_first_scores_alike():
     plain = LinearMetricLearnerCV(ALPHAS, cv=StratifiedKFold(3), class_weight={-1: 1.0, 1: 2.0}).fit(X, LABELS)
     turned = clone(plain).set_params(far_label="a", class_weight={"b": 1.0, "a": 2.0})
     turned.fit(X, np.where(LABELS == 1, "a", "b"))
-    assert turned.classes_.tolist() == ["b", "a"]
+    assert turned.classes_.tolist() == ["a", "b"]
+    assert turned.far_label_ == "a"
     np.testing.assert_allclose(turned.cv_results_["mean_test_score"], plain.cv_results_["mean_test_score"])
     assert turned.metric_ == plain.metric_
 
@@ -289,7 +291,7 @@ def test_labels_that_do_not_say_far_warn_once():
 def test_an_interruption_ends_the_search(monkeypatch):
     def interrupted(self, *arguments, **named):
         fitted = fit(self, *arguments, **named)
-        object.__setattr__(fitted.certificate_, "status", "interrupted: by you")
+        object.__setattr__(fitted.certificate_, "outcome", Outcome.INTERRUPTED)
         return fitted
 
     fit = cf.LinearMetricLearner.fit

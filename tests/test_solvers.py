@@ -5,9 +5,9 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import closefar as cf
+from closefar.fitting.progress import Progress
 from closefar.noise import NOISES
-from closefar.progress import Progress
-from closefar.solvers import SOLVERS
+from closefar.solve import SOLVERS
 
 N, D = 700, 5
 DATA = {noise: cf.datasets.make_pairs(N, D, rank=4, noise=noise, wrong_share=0.15, random_state=3) for noise in NOISES}

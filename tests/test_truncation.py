@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import closefar as cf
+from closefar.model import in_data_scale
 from closefar.noise import NOISES
-from closefar.truncation import in_data_scale, truncation_path
+from closefar.questions import truncation_path
 
 D = 5
 DATA = cf.datasets.make_pairs(1500, D, metric_eigenvalues=[1.0, 0.5, 0.1], wrong_share=0.1, random_state=3)
@@ -205,8 +206,8 @@ def test_table_has_a_line_for_each_rank(path):
     [
         ({"signs": LABELS[:-1]}, r"signs must be .*got shape \(1499,\) for 1500"),
         ({"signs": (LABELS > 0).astype(int)}, r"signs must be \+1 \(far\) or -1 \(close\)"),
-        ({"weights": np.ones(3)}, r"weights must be .*got shape \(3,\) for 1500"),
-        ({"weights": -np.ones(1500)}, "weights must be numbers >= 0"),
+        ({"weights": np.ones(3)}, r"sample_weight must hold one number per pair; got shape \(3,\) for 1500"),
+        ({"weights": -np.ones(1500)}, "sample_weight must be >= 0; got -1"),
         ({"scale": "feet"}, "scale must be .*got 'feet'"),
     ],
     ids=["short", "zeros and ones", "weights", "negative", "scale"],

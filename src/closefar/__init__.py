@@ -5,16 +5,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from closefar import datasets, noise, plot, theory
-    from closefar.certificate import Certificate
-    from closefar.diagnosis import IdentifiabilityWarning
-    from closefar.folds import PairGroupKFold
-    from closefar.inference import confidence
-    from closefar.label_errors import find_label_errors
-    from closefar.learner import LinearMetricLearner
-    from closefar.metric import Metric, load
-    from closefar.modelfile import ModelFileError
-    from closefar.planning import plan_sample_size
-    from closefar.selection import LinearMetricLearnerCV
+    from closefar.fitting import IdentifiabilityWarning
+    from closefar.judgements import PairGroupKFold
+    from closefar.learners import LinearMetricLearner, LinearMetricLearnerCV
+    from closefar.model import Metric, ModelFileError, load
+    from closefar.questions import (
+        check_noise_model,
+        choose_rank,
+        confidence,
+        find_label_errors,
+        plan_sample_size,
+        truncation_path,
+    )
+    from closefar.solve import Certificate
 
 __all__ = [
     "Certificate",
@@ -24,6 +27,8 @@ __all__ = [
     "Metric",
     "ModelFileError",
     "PairGroupKFold",
+    "check_noise_model",
+    "choose_rank",
     "confidence",
     "datasets",
     "find_label_errors",
@@ -32,6 +37,7 @@ __all__ = [
     "plan_sample_size",
     "plot",
     "theory",
+    "truncation_path",
 ]
 
 __version__ = "0.1.0"
@@ -39,17 +45,20 @@ __version__ = "0.1.0"
 # Each name is imported when it is first used, so that `closefar --help` does not wait for scikit-learn.
 _MODULES = {"datasets", "noise", "plot", "theory"}
 _HOMES = {
-    "Certificate": "certificate",
-    "IdentifiabilityWarning": "diagnosis",
-    "LinearMetricLearner": "learner",
-    "LinearMetricLearnerCV": "selection",
-    "Metric": "metric",
-    "ModelFileError": "modelfile",
-    "PairGroupKFold": "folds",
-    "confidence": "inference",
-    "find_label_errors": "label_errors",
-    "load": "metric",
-    "plan_sample_size": "planning",
+    "Certificate": "solve",
+    "IdentifiabilityWarning": "fitting",
+    "LinearMetricLearner": "learners",
+    "LinearMetricLearnerCV": "learners",
+    "Metric": "model",
+    "ModelFileError": "model",
+    "PairGroupKFold": "judgements",
+    "check_noise_model": "questions",
+    "choose_rank": "questions",
+    "confidence": "questions",
+    "find_label_errors": "questions",
+    "load": "model",
+    "plan_sample_size": "questions",
+    "truncation_path": "questions",
 }
 
 

@@ -1,15 +1,51 @@
-"""The two kinds of array in type annotations."""
+"""The kinds of array in type annotations, and the way between NumPy and other array libraries."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from array_api_compat import (
+    array_namespace,
+    device,
+    is_array_api_obj,
+    is_cupy_array,
+    is_numpy_array,
+    is_torch_array,
+    to_device,
+)
 from numpy.typing import NDArray
 
-__all__ = ["Array", "FloatArray"]
+__all__ = ["Array", "BoolArray", "FloatArray", "IndexArray", "as_float64", "is_foreign", "like", "to_numpy"]
 
-# An array of any namespace that array-api-compat knows: NumPy, torch, CuPy, array-api-strict.
+# An array of any library that array-api-compat knows: NumPy, torch, CuPy, array-api-strict.
 Array = Any
 
 FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+IndexArray = NDArray[np.intp]
+
+
+def is_foreign(values: Any) -> bool:
+    """Whether this is an array of another library than NumPy."""
+    return is_array_api_obj(values) and not is_numpy_array(values)
+
+
+def like(reference: Array, values: NDArray[Any]) -> Array:
+    """Return these numbers in the library, and on the device, of another array."""
+    if is_numpy_array(reference):
+        return values
+    # A copy: torch shares no memory that is read-only or runs backwards.
+    return array_namespace(reference).asarray(np.array(values, order="C"), device=device(reference))
+
+
+def to_numpy(values: Array) -> NDArray[Any]:
+    """Return an array of any library as NumPy's."""
+    on_other_device = is_torch_array(values) or is_cupy_array(values)
+    return np.asarray(to_device(values, "cpu") if on_other_device else values)
+
+
+def as_float64(values: Array) -> Array:
+    """Return the array in double precision, itself where it is that already."""
+    xp = array_namespace(values)
+    return xp.astype(values, xp.float64, copy=False)

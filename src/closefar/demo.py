@@ -8,6 +8,8 @@ import numpy as np
 
 import closefar as cf
 
+__all__ = ["main"]
+
 _N_FIT = 15_000
 _REPORT = "report.html"
 

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import scipy.special
 from array_api_compat import array_namespace, is_cupy_namespace, is_torch_namespace
 
 from closefar.arrays import Array, FloatArray
@@ -47,10 +46,30 @@ class NoiseConstants(NamedTuple):
 
 
 class Noise(ABC):
-    """A symmetric noise whose negative log-CDF is convex and decreasing."""
+    """A symmetric noise whose negative log-CDF is convex and decreasing.
+
+    A model with parameters sets them as attributes; two models are equal if they are of one
+    class and have the same ones.
+
+    Attributes
+    ----------
+    name : str
+        What it is called in `noise=`, on the command line and in model files.
+    title : str
+        What it is called in text.
+    std : float
+        Its standard deviation.
+    onnx_cdf : str
+        ONNX nodes that compute `cdf` from `margin`; they may name the constants of `closefar.model.onnx`
+        and the parameters.  Without any, the model can't be exported.  onnxruntime has no double
+        kernel for Erf and Atan: there float32 (Cast to 1) takes a number of moderate size and gives
+        one that is right to 1e-7; all else is double (11).
+    """
 
     name: ClassVar[str]
-    std: ClassVar[float]
+    title: ClassVar[str]
+    std: float
+    onnx_cdf: ClassVar[str] = ""
 
     @abstractmethod
     def _terms(self, margin: Array, order: int, xp: Any) -> tuple[Array, ...]:
@@ -96,20 +115,28 @@ class Noise(ABC):
         return NoiseConstants(zeta=-float(slope), omega=float(self.pdf(np.float64(radius))), T=float(largest_loss))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other)
+        return type(self) is type(other) and vars(self) == vars(other)
 
     def __hash__(self) -> int:
-        return hash(type(self))
+        return hash((type(self), *sorted(vars(self).items())))
 
 
 class Logistic(Noise):
     """Density sech(x/2)^2 / 4; the paper's main model."""
 
     name = "logistic"
+    title = "logistic"
     std = math.pi / math.sqrt(3.0)
+    # Not Sigmoid, which onnxruntime rounds to zero in the left tail.
+    onnx_cdf = """
+        minus_margin = Neg(margin)
+        odds_of_close = Exp(minus_margin)
+        total = Add(one, odds_of_close)
+        cdf = Reciprocal(total)
+    """
 
     def _terms(self, margin: Array, order: int, xp: Any) -> tuple[Array, ...]:
         tail = xp.exp(-xp.abs(margin))
@@ -134,7 +161,17 @@ class Normal(Noise):
     """The standard normal."""
 
     name = "normal"
+    title = "Gaussian"
     std = 1.0
+    onnx_cdf = """
+        standard = Mul(margin, root_half)
+        bounded = Clip(standard, lowest, highest)
+        narrow = Cast <to = 1> (bounded)
+        narrow_erf = Erf(narrow)
+        erf = Cast <to = 11> (narrow_erf)
+        half_erf = Mul(erf, half)
+        cdf = Add(half_erf, half)
+    """
 
     # Below this margin hazard * (hazard + margin) cancels; its asymptotic series does not.
     _SERIES_BELOW = -50.0
@@ -165,7 +202,18 @@ class Laplace(Noise):
     """Density exp(-|x|) / 2."""
 
     name = "laplace"
+    title = "Laplace"
     std = math.sqrt(2.0)
+    onnx_cdf = """
+        below = Min(margin, zero)
+        left = Exp(below)
+        above = Max(margin, zero)
+        minus_above = Neg(above)
+        tail = Exp(minus_above)
+        right = Sub(one, tail)
+        twice = Add(left, right)
+        cdf = Mul(twice, half)
+    """
 
     def _terms(self, margin: Array, order: int, xp: Any) -> tuple[Array, ...]:
         size = xp.abs(margin)
@@ -195,7 +243,17 @@ class HypSecant(Noise):
     """
 
     name = "hypsecant"
+    title = "hyperbolic secant"
     std = 1.0
+    onnx_cdf = """
+        angle = Mul(margin, half_pi)
+        bounded = Clip(angle, lowest, highest)
+        odds = Exp(bounded)
+        narrow = Cast <to = 1> (odds)
+        narrow_arctan = Atan(narrow)
+        arctan = Cast <to = 11> (narrow_arctan)
+        cdf = Div(arctan, half_pi)
+    """
 
     # (t - arctan t) / t^3 = 1/3 - t^2/5 + ...: used where the difference would cancel.
     _SERIES_BELOW = 0.15
@@ -283,10 +341,12 @@ def _special(name: str, xp: Any) -> Callable[[Array], Array]:
 
         return getattr(torch.special, name)  # type: ignore[no-any-return]
     if is_cupy_namespace(xp):
-        from cupyx.scipy import special
+        from cupyx.scipy import special as cupy_special
 
-        return getattr(special, name)  # type: ignore[no-any-return]
-    function = getattr(scipy.special, name)
+        return getattr(cupy_special, name)  # type: ignore[no-any-return]
+    from scipy import special  # only here: the names of the noises are wanted sooner than SciPy is loaded
+
+    function = getattr(special, name)
     if xp is array_namespace(np.empty(0)):
         return function  # type: ignore[no-any-return]
     return lambda x: xp.asarray(function(np.asarray(x)))

@@ -11,9 +11,20 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.arrays import FloatArray
+from closefar.arrays import Array, FloatArray
 
-__all__ = ["pack", "pack_plain", "packed_rotation", "packed_size", "row_products", "unpack", "weights"]
+__all__ = [
+    "fill_products",
+    "form_gradients",
+    "joined",
+    "pack",
+    "pack_plain",
+    "packed_rotation",
+    "packed_size",
+    "split",
+    "unpack",
+    "weights",
+]
 
 
 def packed_size(d: int) -> int:
@@ -49,6 +60,17 @@ def unpack(vector: FloatArray, d: int) -> FloatArray:
     return matrix + np.triu(matrix, 1).T
 
 
+def joined(matrix: FloatArray, more: FloatArray) -> FloatArray:
+    """A packed matrix and further numbers in one vector."""
+    return np.concatenate([pack(matrix), more])
+
+
+def split(vector: FloatArray, d: int) -> tuple[FloatArray, FloatArray]:
+    """The matrix and the further numbers of such a vector."""
+    size = packed_size(d)
+    return unpack(vector[:size], d), vector[size:]
+
+
 def packed_rotation(rotation: FloatArray) -> FloatArray:
     """The orthogonal matrix Q with ``pack(V S V') = Q @ pack(S)``."""
     d = len(rotation)
@@ -59,15 +81,22 @@ def packed_rotation(rotation: FloatArray) -> FloatArray:
     return product * (0.5 * np.outer(scale, scale))
 
 
-def row_products(columns: FloatArray, scale: FloatArray, out: FloatArray) -> FloatArray:
-    """Fill `out` with the products z_i z_j * scale of each row, one pair (i <= j) a line.
+def form_gradients(left: FloatArray, right: FloatArray | None = None) -> FloatArray:
+    """The derivative of x'My in packed M, for each row x of `left` and y of `right` (the same, if left out)."""
+    right = left if right is None else right
+    d = left.shape[1]
+    i, j = _indices(d)
+    return 0.5 * weights(d) * (left[:, i] * right[:, j] + left[:, j] * right[:, i])
 
-    `columns` is d x n, one column a row of data; `out` is packed_size(d) x n.
+
+def fill_products(columns: Array, scale: Array, out: Array) -> None:
+    """Fill the first lines of `out` with the products z_i z_j * scale of each row, one pair (i <= j) per line.
+
+    `columns` is d x n, one column for each row of data; `out` has n columns.
     """
-    start = 0
+    start, d = 0, columns.shape[0]
     scaled = columns * scale
-    for i, column in enumerate(scaled):
-        stop = start + len(columns) - i
-        np.multiply(columns[i:], column, out=out[start:stop])
+    for i in range(d):
+        stop = start + d - i
+        out[start:stop, :] = columns[i:, :] * scaled[i, :]
         start = stop
-    return out

@@ -1,14 +1,15 @@
-"""Values as JSON knows them."""
+"""Plain forms of results: values as JSON knows them, and tables of text."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["plain"]
+__all__ = ["format_table", "plain"]
 
 
 def plain(value: Any, *, finite: bool = False) -> Any:
@@ -22,3 +23,14 @@ def plain(value: Any, *, finite: bool = False) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(item, finite=finite) for item in value]
     return None if finite and isinstance(value, float) and not math.isfinite(value) else value
+
+
+def format_table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]) -> str:
+    """Right-aligned columns of text, each with a heading and a format; None is a dash."""
+    cells = [
+        ["-" if value is None else format(value, form) for value, (_, form) in zip(row, columns, strict=True)]
+        for row in rows
+    ]
+    widths = [max(len(name), *(len(row[index]) for row in cells)) for index, (name, _) in enumerate(columns)]
+    lines = [[name for name, _ in columns], *cells]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)

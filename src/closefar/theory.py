@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from closefar.arrays import FloatArray
-from closefar.metric import Metric
+from closefar.model import Metric
 from closefar.noise import Noise, get_noise
 
 __all__ = [

@@ -14,7 +14,7 @@ from closefar.cli.session import Output, Session
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from closefar.model import Model
+    from closefar.learners import Model
     from closefar.tables import PairTable
 
 __all__ = ["predict", "transform"]
@@ -27,7 +27,7 @@ def predict(model: ModelFile, files: Files, new_data: NewData, output: Output, o
     """
     with Session("predict", output) as session:
         check_outputs(out, read=[*files.paths, model])
-        from closefar.model import Model
+        from closefar.learners import Model
 
         loaded = Model.load(model)
         table = read_for_model(session, loaded, files, new_data, labelled=False)
@@ -49,7 +49,7 @@ def transform(
     with Session("transform", output) as session:
         files = Files(points=points, id=id)
         check_outputs(out, read=[*files.paths, model])
-        from closefar.model import Model
+        from closefar.learners import Model
         from closefar.tables import read_points
 
         loaded = Model.load(model)
@@ -65,14 +65,12 @@ def predictions(model: Model, table: PairTable) -> dict[str, NDArray[Any]]:
     """Return the columns of a prediction: the ids, distance, margin, probability and label."""
     import numpy as np
 
-    from closefar.noise import with_flips
-
     metric, squared = model.metric, squared_distances(table, model)
     margin = squared - metric.threshold
     columns = {
         "distance": np.sqrt(squared),
         "margin": margin,
-        "probability_far": with_flips(metric.noise.cdf(margin), metric.flip_rate),
+        "probability_far": metric.probability_at(margin),
         "predicted": np.array(model.classes)[(margin >= 0).astype(int)],
     }
     return with_ids(table, columns)
@@ -81,7 +79,7 @@ def predictions(model: Model, table: PairTable) -> dict[str, NDArray[Any]]:
 def write_table(session: Session, columns: dict[str, NDArray[Any]], out: Path | None) -> None:
     """Write a table to a file, or to the screen as CSV."""
     from closefar.files import replace_file
-    from closefar.tables.writing import encode_table
+    from closefar.tables import encode_table
 
     content = encode_table(columns, out or Path("screen.csv"))
     n_rows = len(next(iter(columns.values())))

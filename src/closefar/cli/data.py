@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from closefar.cli.options import Columns, Files, Learning, NewData
 from closefar.cli.session import Session
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from closefar.arrays import FloatArray
-    from closefar.learner import LinearMetricLearner
-    from closefar.model import Model
+    from closefar.judgements import Judgements
+    from closefar.learners import MetricLearner, Model
     from closefar.tables import PairTable, PointTable, Source
 
 __all__ = [
     "check_outputs",
     "far_label",
     "fit_learner",
+    "judgements_of",
     "read_for_model",
     "read_labelled",
-    "signs_of",
     "squared_distances",
     "with_ids",
 ]
@@ -59,23 +59,20 @@ def read_for_model(session: Session, model: Model, files: Files, new_data: NewDa
     return table
 
 
-def fit_learner(session: Session, table: PairTable, learning: Learning) -> LinearMetricLearner:
+def fit_learner(session: Session, table: PairTable, learning: Learning) -> MetricLearner:
     """Fit to a table of pairs."""
     learner = learning.learner(far_label(table.labels, learning.far), verbose=session.is_watched)
     with session.stage("fitting", shows_itself=True):
         learner.fit(table.data, table.labels, table.weights, feature_names=table.encoding.feature_names)
-    chosen: Any = getattr(learner, "best_estimator_", learner)
-    return cast("LinearMetricLearner", chosen)
+    return learner
 
 
 def squared_distances(table: PairTable, model: Model) -> FloatArray:
     """The squared distance of each pair, which must be a number."""
     import numpy as np
 
-    from closefar.pairs import Differences
-
     with np.errstate(all="ignore"):
-        squared = model.metric.forms(Differences(table.data))
+        squared = model.metric.squared_distances(table.data)
     beyond = np.flatnonzero(~np.isfinite(squared))
     if len(beyond):
         first = ", ".join(np.atleast_1d(table.ids[beyond[0]]).tolist())
@@ -93,19 +90,21 @@ def with_ids(table: PairTable | PointTable, columns: dict[str, NDArray[Any]]) ->
     return {**dict(zip(names, ids, strict=True)), **columns}
 
 
-def signs_of(labels: Any, model: Model) -> FloatArray:
-    """+1 for far and -1 for close; other words are refused."""
+def judgements_of(table: PairTable, model: Model) -> Judgements:
+    """The pairs with their labels, which must be those of the model."""
     import numpy as np
 
-    close, far = model.classes
+    from closefar.judgements import Columns, Judgements, Sides
+
+    labels, (close, far) = np.asarray(table.labels), model.classes
     unknown = (labels != close) & (labels != far)
     if np.any(unknown):
         raise ValueError(
             f"labels must be those of the model, {close!r} and {far!r}; got {str(labels[unknown][0])!r} "
             f"({int(np.sum(unknown))} of {len(labels)} labels are others)."
         )
-    signs: FloatArray = np.where(labels == far, 1.0, -1.0)
-    return signs
+    columns = Columns.unnamed(len(model.metric.factor))
+    return Judgements.read_more(columns, table.data, labels, table.weights, sides=Sides.of(close, far))
 
 
 def check_outputs(*outputs: Path | None, read: Iterable[Path | None]) -> None:

@@ -35,7 +35,7 @@ def write_files(folder: Path) -> list[str]:
     """Write made-up patients, and pairs of them that somebody called close or far."""
     from closefar.datasets import make_patients
     from closefar.files import replace_files
-    from closefar.tables.writing import encode_table
+    from closefar.tables import encode_table
 
     points, pairs, _ = make_patients(random_state=0)
     tables = {

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from closefar.cli.data import check_outputs, read_for_model, signs_of, squared_distances
+from closefar.cli.data import check_outputs, judgements_of, read_for_model, squared_distances
 from closefar.cli.options import Files, ModelFile, NewData
 from closefar.cli.session import Output, Session
 
 if TYPE_CHECKING:
-    from closefar.model import Model
+    from closefar.learners import Model
     from closefar.tables import PairTable
 
 __all__ = ["evaluate", "report"]
@@ -26,7 +26,7 @@ def evaluate(model: ModelFile, files: Files, new_data: NewData, output: Output) 
     closefar evaluate --model model.closefar --points points.csv --pairs test_pairs.csv
     """
     with Session("evaluate", output) as session:
-        from closefar.model import Model
+        from closefar.learners import Model
 
         loaded = Model.load(model)
         table = read_for_model(session, loaded, files, new_data, labelled=True)
@@ -52,14 +52,14 @@ def report(
     with Session("report", output) as session:
         check_outputs(out, read=[*files.paths, model])
         from closefar.files import replace_file
-        from closefar.model import Model
+        from closefar.learners import Model
         from closefar.report import N_PARTS, check_report, encode_report
 
         check_report(out)
         loaded = Model.load(model)
         loaded.learner()  # says now if there is no fit to show
         table = read_for_model(session, loaded, files, new_data, labelled=True)
-        signs_of(table.labels, loaded)
+        judgements_of(table, loaded)
         seen = loaded.is_fitted_to(table)
         pairs = () if seen else (table.data, table.labels, table.weights)
         with session.stage("report", n_parts=N_PARTS) as tell:
@@ -72,28 +72,19 @@ def report(
 def evaluation(model: Model, table: PairTable) -> dict[str, Any]:
     """Return the figures, weighted as the pairs are; `confusion` counts pairs."""
     import numpy as np
-    from sklearn.metrics import roc_auc_score
 
-    from closefar.noise import label_losses
+    from closefar.model import Scored
 
-    metric, signs = model.metric, signs_of(table.labels, model)
-    weights = np.ones(len(signs)) if table.weights is None else table.weights
-    if not weights.sum() > 0:
-        raise ValueError("some pair must have a weight above 0; all weights are 0.")
-    margin = squared_distances(table, model) - metric.threshold
-    far, called_far = signs > 0, margin >= 0
-    counts = [
-        [int(np.sum(~far & ~called_far)), int(np.sum(~far & called_far))],
-        [int(np.sum(far & ~called_far)), int(np.sum(far & called_far))],
-    ]
+    metric, margin = model.metric, squared_distances(table, model) - model.metric.threshold
+    scored = Scored(judgements_of(table, model), margin, metric.noise, metric.flip_rate)
     return {
-        "n_pairs": len(signs),
-        "accuracy": np.average(far == called_far, weights=weights),
-        "always_likelier": max(np.average(far, weights=weights), np.average(~far, weights=weights)),
-        "auc": roc_auc_score(far, margin, sample_weight=weights) if 0 < np.sum(far) < len(far) else None,
-        "loss": np.average(label_losses(metric.noise, signs * margin, metric.flip_rate), weights=weights),
+        "n_pairs": len(scored),
+        "accuracy": scored.accuracy,
+        "always_likelier": scored.majority,
+        "auc": scored.auc,
+        "loss": scored.loss,
         "classes": model.classes,
-        "confusion": counts,
+        "confusion": scored.confusion(np.ones(len(scored))).astype(int).tolist(),
     }
 
 

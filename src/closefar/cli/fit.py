@@ -36,7 +36,8 @@ def fit(
         learner = fit_learner(session, table, learning)
 
         from closefar.files import replace_files
-        from closefar.model import Model
+        from closefar.learners import Model
+        from closefar.plain import plain
 
         model = Model.of(learner, table, source)
         contents = {out: model.to_bytes()}
@@ -61,7 +62,7 @@ def fit(
                 "eigenvalues": model.metric.eigenvalues,
                 "noise": model.metric.noise.name,
                 "flip_rate": model.metric.flip_rate,
-                "certificate": certificate,
+                "certificate": {**plain(certificate), "status": certificate.status},
                 "statistics": learner.fit_statistics_,
             },
         )

@@ -11,7 +11,7 @@ from closefar.cli.data import check_outputs
 from closefar.cli.session import Output, Session
 
 if TYPE_CHECKING:
-    from closefar.model import Model
+    from closefar.learners import Model
 
 __all__ = ["export", "inspect", "truncate"]
 
@@ -24,7 +24,7 @@ def inspect(model: ModelArgument, output: Output) -> None:
     closefar inspect model.closefar
     """
     with Session("inspect", output) as session:
-        from closefar.model import Model
+        from closefar.learners import Model
 
         loaded = Model.load(model)
         session.show(_text(loaded), _facts(loaded))
@@ -44,7 +44,7 @@ def truncate(
     with Session("truncate", output) as session:
         check_outputs(out, read=[model])
         from closefar.files import replace_file
-        from closefar.model import Model
+        from closefar.learners import Model
 
         loaded = Model.load(model)
         small = loaded.truncate(rank, scale)
@@ -70,7 +70,7 @@ def export(
     with Session("export", output) as session:
         check_outputs(out, read=[model])
         from closefar.files import replace_file
-        from closefar.model import Model
+        from closefar.learners import Model
 
         loaded = Model.load(model)
         if out.suffix.lower() not in _FORMATS:
@@ -97,7 +97,7 @@ def _faiss(model: Model) -> bytes:
 def _csv(model: Model) -> bytes:
     import numpy as np
 
-    from closefar.tables.writing import encode_table
+    from closefar.tables import encode_table
 
     names = model.encoding.feature_names
     matrix = dict(zip(names, model.metric.matrix.T, strict=True))
@@ -115,7 +115,7 @@ def _json(model: Model) -> bytes:
 def _npz(model: Model) -> bytes:
     import numpy as np
 
-    from closefar.tables.writing import encode_table
+    from closefar.tables import encode_table
 
     metric = model.metric
     arrays = {

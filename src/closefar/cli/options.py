@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from closefar.noise import NOISES
+
 if TYPE_CHECKING:
-    from closefar.learner import LinearMetricLearner
-    from closefar.model import Model
+    from closefar.learners import MetricLearner, Model
     from closefar.tables import Encoding, Source
 
 __all__ = ["Columns", "Files", "Learning", "ModelFile", "NewData", "OutFile"]
@@ -173,7 +174,7 @@ class Learning:
     ] = None
     noise: Annotated[
         str,
-        typer.Option(help="logistic, normal, laplace, hypsecant, or auto.", rich_help_panel=_LEARNING),
+        typer.Option(help=f"{', '.join(NOISES)}, or auto.", rich_help_panel=_LEARNING),
     ] = "logistic"
     rank: Annotated[
         str | None, typer.Option(metavar="K", help="The largest rank of M, or auto.", rich_help_panel=_LEARNING)
@@ -201,9 +202,8 @@ class Learning:
     def chooses_alpha(self) -> bool:
         return self.alpha == "auto"
 
-    def learner(self, far_label: str, *, verbose: bool) -> LinearMetricLearner:
-        from closefar.learner import LinearMetricLearner
-        from closefar.selection import LinearMetricLearnerCV
+    def learner(self, far_label: str, *, verbose: bool) -> MetricLearner:
+        from closefar.learners import LinearMetricLearner, LinearMetricLearnerCV
 
         rank = _number(self.rank, int, "--rank", "auto")
         options: dict[str, Any] = {

@@ -34,8 +34,7 @@ def paper(
     names = [*(only or []), *(more or [])]
     if more and not only:
         raise typer.BadParameter(f"names of experiments follow --only; got {more[0]!r} without it.")
-    from closefar.experiments.runner import run_paper
-    from closefar.experiments.terminal import Terminal
+    from closefar.experiments import Terminal, run_paper
 
     signal.signal(signal.SIGTERM, _interrupt)
     try:

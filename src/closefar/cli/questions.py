@@ -14,7 +14,7 @@ from closefar.cli.session import Output, Session
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from closefar.label_errors import LabelErrors
+    from closefar.questions import LabelErrors
     from closefar.tables import PairTable
 
 __all__ = ["label_errors", "sample_size"]
@@ -40,7 +40,7 @@ def label_errors(
             learner = fit_learner(session, table, learning)
         else:
             learner = learning.learner(far_label(table.labels, learning.far), verbose=False)
-        from closefar.label_errors import find_label_errors
+        from closefar.questions import find_label_errors
 
         with session.stage("fitting five times"):
             errors = find_label_errors(
@@ -71,7 +71,7 @@ def sample_size(
     with Session("sample-size", output) as session:
         table, _ = read_labelled(session, files, columns)
         learner = fit_learner(session, table, learning)
-        from closefar.planning import plan_sample_size
+        from closefar.questions import plan_sample_size
 
         with session.stage("planning"):
             plan = plan_sample_size(learner, target_error=target_error, measure=measure, delta=delta)

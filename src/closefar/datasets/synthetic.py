@@ -12,7 +12,7 @@ from scipy.optimize import brentq
 from sklearn.utils import check_random_state
 
 from closefar.arrays import FloatArray
-from closefar.metric import Metric
+from closefar.model import Metric
 from closefar.noise import NOISES, Noise, get_noise
 
 __all__ = ["LabelledPairs", "make_pairs", "pairs_from_points", "solve_noise_scale"]

@@ -76,7 +76,7 @@ def _rows(found: dict[tuple[str, str], list[dict[str, Any]]], noises: list[str])
     for measure, noise in product(ACCURACIES, noises):
         values = [trial[measure] for trial in found[noise, "logistic"]]
         why = _SHARE if noise in _IMPLIED_SHARE and len(noises) == len(NOISES) else _ORIENTATION
-        yield compare(f"{ACCURACIES[measure]}: {NOISES[noise]}", values, _PAPER[measure][noise], why, percent=True)
+        yield compare(f"{ACCURACIES[measure]}: {NOISES[noise]}", values, _PAPER[measure].get(noise), why, percent=True)
 
 
 def model_grid(found: dict[tuple[str, str], list[dict[str, Any]]], measure: str, caption: str, digits: str) -> Grid:

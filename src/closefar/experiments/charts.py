@@ -13,6 +13,7 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 
 from closefar.arrays import FloatArray
+from closefar.canvas import COLOURS, MARKERS, REFERENCE
 from closefar.experiments.result import Figure, Line, Panel, Series
 
 if TYPE_CHECKING:
@@ -26,11 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["draw", "import_style"]
 
-# Okabe and Ito's colours, which the colour-blind tell apart, with a wine red for their yellow, too pale on white.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#000000")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # as many as are coprime to the colours, so that pairs repeat late
 _DASHES = ((0, (6, 3)), (0, (1.5, 2)), (0, (7, 2, 1.5, 2)), (0, (12, 3)))
-_REFERENCE = "#4a4f57"
 
 # In inches, 96 px each on a page: the widest figure is as wide as a page of text.
 _WIDTHS = {1: 6.4, 2: 9.2, 3: 9.8}
@@ -158,7 +155,7 @@ def _draw_panel(
 
 
 def _draw_series(axes: Axes, series: Series, panel: Panel, index: int) -> Artist:
-    colour, marker = _COLOURS[index % len(_COLOURS)], _MARKERS[index % len(_MARKERS)]
+    colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
     x, y = _drawable(series["x"], panel["log_x"]), _drawable(series["y"], panel["log_y"])
     if series["low"] is not None and series["high"] is not None:
         # Not as on a log axis: there a band that reaches zero runs out of the bottom of the panel.
@@ -186,7 +183,7 @@ def _drawable(values: Sequence[float], log: bool) -> FloatArray:
 def _draw_line(axes: Axes, line: Line, panel: Panel, index: int) -> Artist:
     across, log = (axes.axvline, panel["log_x"]) if line["axis"] == "x" else (axes.axhline, panel["log_y"])
     (value,) = _drawable([line["value"]], log)
-    return across(value, color=_REFERENCE, linewidth=1.3, linestyle=_DASHES[index % len(_DASHES)], zorder=1.5)
+    return across(value, color=REFERENCE, linewidth=1.3, linestyle=_DASHES[index % len(_DASHES)], zorder=1.5)
 
 
 def _mark(axis: Axis, limits: tuple[float, float], log: bool) -> None:

@@ -30,7 +30,7 @@ def run(config: Config) -> Section:
     for name, word in MODELS.items():
         noise = get_noise(name)
         curves.append(series(word, grid_points, noise.std * np.asarray(noise.pdf(noise.std * grid_points))))
-        rows.append(compare(f"standard deviation, {word}", noise.std, _PAPER_STD[name], _ROUNDING))
+        rows.append(compare(f"standard deviation, {word}", noise.std, _PAPER_STD.get(name), _ROUNDING))
         rows.append(compare(f"ζ, {word}", noise.constants(10.0).zeta, _PAPER_ZETA.get(name), _FINITE_RADIUS))
         for radius in _RADII:
             found = noise.constants(radius)

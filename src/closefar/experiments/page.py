@@ -11,11 +11,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from closefar.experiments.charts import draw, import_style
 from closefar.files import replace_file
-from closefar.templating import load_template
+from closefar.plain import plain
+from closefar.templating import load_asset, load_template
 
 __all__ = ["write_page"]
 
@@ -40,28 +39,18 @@ def write_page(results: dict[str, Any], folder: Path) -> None:
         Made where it is missing.
     """
     import_style()  # before hours of trials, where there is no figure yet
-    plain = _plain(results)
+    facts = plain(results, finite=True)
     template = load_template("paper.html.jinja", "the paper's page", "paper")
-    drawings = _draw_all(plain)
+    drawings = _draw_all(facts)
     html = template.render(
-        plain, drawings=drawings, tally=_tally(plain), when=_when(plain["created"]),
-        duration=_duration, comparison_cells=_comparison_cells, trials=_trials,
+        facts, palette=load_asset("palette.css"), drawings=drawings, tally=_tally(facts),
+        when=_when(facts["created"]), duration=_duration, comparison_cells=_comparison_cells, trials=_trials,
     )  # fmt: skip
     (folder / "figures").mkdir(parents=True, exist_ok=True)
-    replace_file(folder / "results.json", (json.dumps(plain, indent=1, allow_nan=False) + "\n").encode())
+    replace_file(folder / "results.json", (json.dumps(facts, indent=1, allow_nan=False) + "\n").encode())
     for name, drawing in drawings.items():
         replace_file(folder / "figures" / f"{name}.svg", _encoded(_PROLOG + drawing))
     replace_file(folder / "paper.html", _encoded(html))
-
-
-def _plain(value: Any) -> Any:
-    """Return the same value without NumPy's types, and with None where JSON has no such number."""
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
-    value = value.item() if isinstance(value, np.generic) else value
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _encoded(text: str) -> bytes:

@@ -32,7 +32,7 @@ def run(config: Config) -> Section:
         compare(
             f"{word} error: {NOISES[noise]}",
             [trial[error] for trial in found[noise, "logistic"]],
-            _PAPER[error][noise],
+            _PAPER[error].get(noise),
             _WHY,
         )
         for (error, word), noise in product(_ERRORS.items(), NOISES)

@@ -14,9 +14,9 @@ from typing import Any
 from joblib import cpu_count
 
 import closefar as cf
-from closefar.experiments import EXPERIMENTS
 from closefar.experiments.config import Config, MissingDataError
 from closefar.experiments.page import write_page
+from closefar.experiments.registry import EXPERIMENTS
 from closefar.experiments.trials import Trials
 
 __all__ = ["Watch", "run_paper"]

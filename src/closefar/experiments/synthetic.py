@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 # The paper's words for the noises that labels are made with, and for the models that are fitted.
-MODELS = {"logistic": "logistic", "normal": "Gaussian", "laplace": "Laplace", "hypsecant": "hyperbolic secant"}
+MODELS = {name: noise.title for name, noise in cf.noise.NOISES.items()}
 NOISES = {**MODELS, "flips": "noisy labelling"}
 
 # The four accuracies of the paper's tables.

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from closefar import factors
+from closefar import model
 from closefar.arrays import FloatArray
-from closefar.metric import ZERO, Metric
-from closefar.plot.canvas import PLAIN_TEXT, axes_or_new, shorten, write_instead
-from closefar.plot.subjects import check_count, leading_directions, learner_of, metric_of
+from closefar.canvas import PLAIN_TEXT, axes_or_new, shorten, write_instead
+from closefar.model import ZERO, Directions, Metric
+from closefar.plot.subjects import check_count, fit_of, metric_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,16 +66,16 @@ def loadings(
     metric = metric_of(learner_or_metric)
     check_count("n_directions", n_directions)
     check_count("n_features", n_features)
-    found = leading_directions(metric, scale)
+    found = Directions.of(metric, scale)
     spread = _spread(learner_or_metric, metric) if spread is None else np.asarray(spread, dtype=np.float64)
     if spread.shape != (len(metric.factor),) or not np.all(np.isfinite(spread) & (spread >= 0)):
         raise ValueError(f"spread must be {len(metric.factor)} finite numbers >= 0; got shape {spread.shape}.")
     if metric.rank == 0:
         return write_instead(axes_or_new(ax), ZERO)
-    weights = factors.loadings(found.directions[:, :n_directions], spread)
+    weights = model.loadings(found.columns[:, :n_directions], spread)
     order = np.argsort(-np.abs(weights).max(axis=1), kind="stable")[:n_features]
     rows = np.sort(order)
-    shares = found.values[: weights.shape[1]] / max(float(found.values.sum()), np.finfo(float).tiny)
+    shares = found.shares[: weights.shape[1]]
     ax = axes_or_new(ax, figsize=(3.4 + 0.75 * max(weights.shape[1], 3), 1.6 + 0.28 * max(len(rows), 4)))
     _draw_heatmap(ax, weights[rows], [shorten(metric.column_names[row]) for row in rows], shares)
     hidden = len(weights) - len(rows)
@@ -86,7 +86,7 @@ def loadings(
 def _spread(learner_or_metric: Any, metric: Metric) -> FloatArray:
     if isinstance(learner_or_metric, Metric):
         return np.ones(len(metric.factor))
-    return np.array(learner_of(learner_or_metric).fit_statistics_.column_scales)
+    return np.array(fit_of(learner_or_metric).statistics.column_scales)
 
 
 def _draw_heatmap(ax: Axes, weights: FloatArray, names: list[str], shares: FloatArray) -> None:

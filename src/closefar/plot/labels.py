@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.stats import binom
 
 from closefar.arrays import FloatArray
-from closefar.noise import with_flips
-from closefar.noise_check import NoiseCheck
-from closefar.plot.canvas import CLOSE, COLOURS, FAR, REFERENCE, add_legend, axes_or_new, in_percent, shorten
-from closefar.plot.subjects import LabelledDistances, check_count, learner_of
+from closefar.canvas import CLOSE, COLOURS, FAR, REFERENCE, add_legend, axes_or_new, in_percent, shorten
+from closefar.plot.subjects import check_count, description, fit_of, scored_by
+from closefar.questions import NoiseCheck, calibrate, check_noise_model
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,8 +18,6 @@ __all__ = ["calibration", "margins", "noise_check"]
 
 # The histogram ends where this share of the pairs does, or at twice the threshold.
 _SHOWN_SHARE = 0.99
-
-_LEAST_P_VALUE = 0.0001
 
 
 def margins(
@@ -53,24 +49,25 @@ def margins(
     True
     """
     check_count("n_bins", n_bins)
-    learner = learner_of(learner)
-    pairs = LabelledDistances.of(learner, X, y, sample_weight)
-    threshold = learner.metric_.threshold
-    edges, is_cut = _histogram_edges(pairs.squared, threshold, n_bins)
+    fit = fit_of(learner)
+    scored = scored_by(fit, X, y, sample_weight)
+    threshold, squared, judgements = fit.metric.threshold, scored.margin + fit.metric.threshold, scored.judgements
+    edges, is_cut = _histogram_edges(squared, threshold, n_bins)
     ax = axes_or_new(ax)
-    shown = np.minimum(pairs.squared, edges[-1])
-    for is_far, name, colour in ((False, "close", CLOSE), (True, "far", FAR)):
-        chosen = pairs.is_far == is_far
-        counts = np.histogram(shown[chosen], edges, weights=pairs.weights[chosen])[0]
-        label = learner.classes_[int(is_far)]
+    shown = np.minimum(squared, edges[-1])
+    for chosen, name, label, colour in (
+        (~judgements.is_far, "close", fit.sides.close, CLOSE),
+        (judgements.is_far, "far", fit.sides.far, FAR),
+    ):
+        counts = np.histogram(shown[chosen], edges, weights=judgements.weights[chosen])[0]
         ax.stairs(counts, edges, fill=True, color=colour, alpha=0.35)
         ax.stairs(counts, edges, color=colour, linewidth=1.5, label=_class_name(name, label))
     ax.axvline(threshold, color=REFERENCE, linestyle="--", label="threshold")
-    right = np.average((pairs.squared >= threshold) == pairs.is_far, weights=pairs.weights)
+    title = f"The metric agrees with {scored.accuracy:.1%} of the labels"
     ax.set(
         xlabel="squared distance" + (" (the last bin holds all beyond)" if is_cut else ""),
-        ylabel="pairs" if np.all(pairs.weights == 1.0) else "weight of the pairs",
-        title=f"The metric agrees with {right:.1%} of the labels ({pairs.description})",
+        ylabel="pairs" if judgements.sample_weight is None else "weight of the pairs",
+        title=f"{title} ({description(scored, are_training=X is None)})",
         xlim=(edges[0], edges[-1]),
     )
     add_legend(ax)
@@ -82,8 +79,8 @@ def calibration(
 ) -> Axes:
     """Draw the share of pairs labelled far against the probability that the learner gives them.
 
-    The band holds 95 % of such shares if the probabilities are right: binomial, for the mean
-    probability of each bin, which makes it a little too wide.
+    The lines are 95 % intervals of Wilson for those shares: where one does not reach the diagonal,
+    the probabilities of that bin are off beyond chance.  The report draws the same.
 
     Parameters
     ----------
@@ -91,7 +88,8 @@ def calibration(
         Fitted.
     X, y, sample_weight
         Pairs, labels and weights as for `fit`; by default those of the fit, of which the
-        probabilities are a little too sure.  A weight of 2 counts as two pairs.
+        probabilities are a little too sure.  With weights w the intervals are those of
+        sum(w)^2 / sum(w^2) pairs.
     n_bins : int, default=10
         Of about equal weight; pairs of the same probability share one.
     ax : Axes, optional
@@ -110,21 +108,18 @@ def calibration(
     'share labelled far'
     """
     check_count("n_bins", n_bins)
-    learner = learner_of(learner)
-    pairs = LabelledDistances.of(learner, X, y, sample_weight)
-    metric = learner.metric_
-    probability = with_flips(metric.noise.cdf(pairs.squared - metric.threshold), metric.flip_rate)
-    expected, observed, counts = _bin_means(probability, pairs.is_far, pairs.weights, n_bins)
+    scored = scored_by(fit_of(learner), X, y, sample_weight)
+    bins = calibrate(scored, n_bins)
     ax = axes_or_new(ax)
-    n = np.maximum(np.round(counts), 1)
-    low, high = (binom.ppf(tail, n, expected) / n for tail in (0.025, 0.975))
-    ax.fill_between(expected, low, high, color=COLOURS[0], alpha=0.2, linewidth=0, label="95% if they are right")
     ax.plot([0, 1], [0, 1], color=REFERENCE, linewidth=0.8, linestyle="--")
-    ax.plot(expected, observed, "o-", color=COLOURS[0], label="these labels")
+    predicted, observed = [row.predicted for row in bins], [row.observed for row in bins]
+    ends = [row.low for row in bins], [row.high for row in bins]
+    ax.vlines(predicted, *ends, color=COLOURS[0], linewidth=1.5, label="95% interval")
+    ax.plot(predicted, observed, "o-", color=COLOURS[0], label="these labels")
     ax.set(
         xlabel="learned probability of far",
         ylabel="share labelled far",
-        title=f"Calibration, {pairs.description}",
+        title=f"Calibration, {description(scored, are_training=X is None)}",
         xlim=(-0.02, 1.02),
         ylim=(-0.02, 1.02),
     )
@@ -159,22 +154,11 @@ def noise_check(
     >>> cf.plot.noise_check(learner).get_xlabel()
     'margin'
     """
-    check = check_or_learner
-    if not isinstance(check, NoiseCheck):
-        check = learner_of(check_or_learner).check_noise_model(X, y, sample_weight)
-    elif X is not None:
+    if not isinstance(check_or_learner, NoiseCheck):
+        return check_noise_model(fit_of(check_or_learner), X, y, sample_weight).plot(ax)
+    if X is not None:
         raise ValueError("pairs are of the check: give them to check_noise_model, or give the learner; got a check.")
-    p_value = f"p = {check.p_value:.2g}" if check.p_value >= _LEAST_P_VALUE else f"p < {_LEAST_P_VALUE:g}"
-    ax = axes_or_new(ax)
-    margin = np.array([row.margin for row in check.bins])
-    band = 1.96 * np.array([row.error for row in check.bins])
-    ax.fill_between(margin, -band, band, color=COLOURS[0], alpha=0.2, linewidth=0, label="95% if it is right")
-    ax.axhline(0.0, color=REFERENCE, linewidth=0.8, linestyle="--")
-    difference = [row.observed - row.expected for row in check.bins]
-    ax.plot(margin, difference, "o-", color=COLOURS[0], label="these labels")
-    ax.set(xlabel="margin", ylabel="share far: observed - expected", title=f"Noise model, {p_value}")
-    add_legend(ax)
-    return ax
+    return check_or_learner.plot(ax)
 
 
 def _histogram_edges(squared: FloatArray, threshold: float, n_bins: int) -> tuple[FloatArray, bool]:
@@ -188,19 +172,3 @@ def _histogram_edges(squared: FloatArray, threshold: float, n_bins: int) -> tupl
 
 def _class_name(name: str, label: Any) -> str:
     return name if str(label).lower() == name else f"{name} ({shorten(label)})"
-
-
-def _bin_means(
-    probability: FloatArray, is_far: Any, weights: FloatArray, n_bins: int
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Mean probability, share far and summed weight of bins of about equal weight."""
-    order = np.argsort(probability, kind="stable")
-    share = np.cumsum(weights[order]) / weights.sum()
-    edges = np.unique(probability[order][np.searchsorted(share, np.arange(1, n_bins) / n_bins)])
-    bins = np.searchsorted(edges, probability, side="right")
-    counts = np.bincount(bins, weights=weights).astype(np.float64)
-    kept = counts > 0
-    expected, observed = (
-        np.bincount(bins, weights=weights * column)[kept] / counts[kept] for column in (probability, is_far)
-    )
-    return expected, observed, counts[kept]

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from closefar.arrays import FloatArray
-from closefar.metric import ZERO, Metric
-from closefar.pairs import check_pairs
-from closefar.plot.canvas import COLOURS, MARKERS, REFERENCE, add_legend, axes_or_new, shorten, write_instead
-from closefar.plot.subjects import check_count, leading_directions, learner_of, metric_of
+from closefar.canvas import COLOURS, MARKERS, REFERENCE, add_legend, axes_or_new, shorten, write_instead
+from closefar.judgements import check_pairs
+from closefar.model import ZERO, Directions, Metric
+from closefar.plot.subjects import check_count, fit_of, metric_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,18 +70,18 @@ def embedding(
     if values is not None and values.dtype.kind == "O":
         values = values.astype(str)
     if values is not None and values.shape != (len(table),):
-        raise ValueError(f"there must be one label a point; got shape {values.shape} for {len(table)} points.")
-    found = leading_directions(metric, scale)
+        raise ValueError(f"there must be one label per point; got shape {values.shape} for {len(table)} points.")
+    found = Directions.of(metric, scale)
     ax = axes_or_new(ax)
     if metric.rank == 0:
         return write_instead(ax, ZERO)
     rows = np.unique(np.linspace(0, len(table) - 1, min(max_points, len(table))).round().astype(np.intp))
     shown = table[rows] if metric.origin is None else table[rows] - metric.origin
-    across = shown @ found.directions[:, :2]
+    across = shown @ found.columns[:, :2]
     if metric.rank == 1:
         across = np.column_stack([across[:, 0], _heights(len(rows))])
     _scatter(ax, across, None if values is None else values[rows])
-    _frame(ax, metric, found.values)
+    _frame(ax, metric, found.shares)
     if len(rows) < len(table):
         ax.set_title(f"{len(rows):,} of {len(table):,} points", loc="right")
     return ax
@@ -89,7 +89,7 @@ def embedding(
 
 def _check_points(learner_or_metric: Any, metric: Metric, points: Any) -> FloatArray:
     if not isinstance(learner_or_metric, Metric):
-        table = check_pairs(learner_of(learner_or_metric), points, fitting=False).data
+        table: FloatArray = check_pairs(fit_of(learner_or_metric).columns, points, fitting=False)
     else:
         table = np.asarray(points, dtype=np.float64)
     if table.ndim != 2 or table.shape[1] != len(metric.factor):
@@ -127,9 +127,8 @@ def _scatter(ax: Axes, across: FloatArray, labels: Any) -> None:
     add_legend(ax, loc="upper left", bbox_to_anchor=(1.0, 1.0), markerscale=2.0 if many else 1.2)
 
 
-def _frame(ax: Axes, metric: Metric, eigenvalues: FloatArray) -> None:
+def _frame(ax: Axes, metric: Metric, shares: FloatArray) -> None:
     """Name the directions, give both the same scale, and show how long the threshold is."""
-    shares = eigenvalues / max(float(eigenvalues.sum()), np.finfo(float).tiny)
     ax.set_xlabel(f"direction 1 ({shares[0]:.0%} of the eigenvalues)")
     if metric.rank == 1:
         ax.set(ylabel="(rank 1: the height means nothing)", yticks=[], ylim=(-2.0, 2.0))

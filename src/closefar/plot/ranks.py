@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from closefar.metric import ZERO
-from closefar.plot.canvas import COLOURS, add_legend, axes_or_new, in_percent, write_instead
-from closefar.plot.subjects import leading_directions, learner_of, metric_of
-from closefar.truncation import TruncationPath
+from closefar.canvas import COLOURS, add_legend, axes_or_new, in_percent, write_instead
+from closefar.model import ZERO, Directions
+from closefar.plot.subjects import fit_of, metric_of
+from closefar.questions import TruncationPath, truncation_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,7 +52,7 @@ def spectrum(learner_or_metric: Any, *, scale: str | None = None, ax: Axes | Non
     [4.0, 1.0]
     """
     metric = metric_of(learner_or_metric)
-    found = leading_directions(metric, scale)
+    found = Directions.of(metric, scale)
     ax = axes_or_new(ax)
     total = float(found.values.sum())
     if total == 0.0:
@@ -115,7 +115,9 @@ def truncation_path(
     """
     path = path_or_learner
     if not isinstance(path, TruncationPath):
-        path = learner_of(path_or_learner).truncation_path(scale=scale, held_out=held_out)
+        fit = fit_of(path_or_learner)
+        others = None if held_out is None else fit.read(*held_out)
+        path = truncation_of(fit, fit.training(), scale=scale, held_out=others)
     elif scale is not None or held_out is not None:
         raise ValueError(
             "scale and held_out are of the path: give them to learner.truncation_path, or give the learner; got a path "

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from closefar.plot.canvas import COLOURS, REFERENCE, add_legend, axes_or_new
-from closefar.plot.subjects import learner_of
+from closefar.canvas import COLOURS, REFERENCE, add_legend, axes_or_new
+from closefar.plot.subjects import fit_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,32 +43,31 @@ def convergence(learner: Any, *, ax: Axes | None = None) -> Axes:
     >>> ax.figure.axes[-1].get_yscale()
     'log'
     """
-    learner = learner_of(learner)
-    history = getattr(learner, "history_", None)
-    if not history:
+    fit = fit_of(learner)
+    if not fit.history:
         raise ValueError(
             "this learner has no history_: it was restored from a model file, which does not keep the steps of the "
             "fit. Fit it again."
         )
-    passes, objective, gap = np.array([(step.passes, step.objective, step.gap) for step in history]).T
-    certificate = learner.certificate_
+    passes, objective, gap = np.array([(step.passes, step.objective, step.gap) for step in fit.history]).T
+    certificate, tol = fit.certificate, fit.settings.tol
     ax = axes_or_new(ax)
     twin = ax.twinx()
     twin.set_label("gap")
     twin.spines["top"].set_visible(False)
     handles = ax.plot(passes, objective, "o-", color=COLOURS[0], markersize=4, label="objective")
-    if learner.flip_rate_ == 0.0:
+    if fit.flip_rate == 0.0:
         above = objective - certificate.lower_bound
         handles += twin.plot(passes, _positive(above), color=COLOURS[1], label="above the proven bound")
     handles += twin.plot(passes, _positive(gap), "s", color=COLOURS[1], markersize=5, label="gap proven by then")
-    if learner.tol > 0:
-        handles.append(twin.axhline(learner.tol, color=REFERENCE, linewidth=0.8, linestyle="--", label="tol"))
+    if tol > 0:
+        handles.append(twin.axhline(tol, color=REFERENCE, linewidth=0.8, linestyle="--", label="tol"))
     twin.set(ylabel="gap", yscale="log")
     twin.yaxis.set_minor_formatter("")
     low, high = twin.get_ylim()
     twin.set_ylim(low / 3.0, 3.0 * high)
     ax.set(xlabel="passes over the data", ylabel="objective", xlim=(0.0, None))
-    word = certificate.status.partition(":")[0].capitalize()
+    word = certificate.outcome.capitalize()
     ax.set_title(f"{word}: a gap of {certificate.gap:.1e} is proven" if certificate.lower_bound > 0 else word)
     # Below the axis: inside, it would not know of the lines of the twin.
     add_legend(ax, handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from closefar.certificate import Certificate
+from closefar.fitting import Fit
 from closefar.report.wording import count, percent, sentence
 
 __all__ = ["answer", "certificate_words", "key_figures"]
@@ -60,20 +60,22 @@ def key_figures(facts: dict[str, Any]) -> list[dict[str, str]]:
     ]
 
 
-def certificate_words(certificate: Certificate, *, has_flips: bool, has_free_origin: bool) -> dict[str, str]:
+def certificate_words(fit: Fit) -> dict[str, str]:
     """The outcome in a word, what to do, and what is proven."""
-    outcome, _, advice = certificate.status.partition(": ")
-    others = "metric up to a thousand times the size of this one" if has_free_origin else "metric of any rank"
+    certificate, settings = fit.certificate, fit.settings
+    others = "metric of any rank"
+    if settings.fit_origin and settings.alpha == 0:
+        others = "metric up to a thousand times the size of this one"
     words = (
         f"The fit reached an objective of {certificate.objective:.8g}. It is proven that no {others} reaches "
         f"less than {certificate.lower_bound:.8g}, so there is at most {certificate.gap:.1e} left to gain."
     )
-    if has_flips:
+    if fit.flip_rate > 0:
         words += (
             " This is about the last step, in which each label's probability of being flipped is held fixed; the "
             "likelihood with flips may have other maxima."
         )
-    return {"outcome": outcome, "advice": sentence(advice), "words": words}
+    return {"outcome": str(certificate.outcome), "advice": sentence(certificate.advice), "words": words}
 
 
 def _wrong_figure(wrong: dict[str, Any]) -> dict[str, str]:

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from closefar.inference import Confidence, confidence
-from closefar.intervals import Interval
-from closefar.learner import LinearMetricLearner
+from closefar.fitting import Fit
+from closefar.judgements import Judgements
+from closefar.questions import Confidence, Interval, confidence
 from closefar.report.effort import Effort
-from closefar.report.evidence import Pairs, quiet_fits
 from closefar.report.wording import number, sentence
 
 __all__ = ["intervals"]
@@ -30,31 +29,29 @@ _TOO_MUCH_WORK = (
 
 
 def intervals(
-    learner: LinearMetricLearner, training: Pairs | None, names: list[str], *, n_bootstrap: int, seed: int
+    fit: Fit, training: Judgements | None, names: list[str], *, n_bootstrap: int, seed: int
 ) -> dict[str, Any]:
     """Intervals for the threshold, the eigenvalues and, of few columns, each entry of M."""
     if training is None:
         return {"reason": _NO_PAIRS}
-    if learner.alpha > 0:
-        return {"reason": f"There are none: the penalty alpha={learner.alpha:g} shrinks M. Fit with alpha=0."}
-    effort = Effort.of(learner)
+    alpha = fit.settings.alpha
+    if alpha > 0:
+        return {"reason": f"There are none: the penalty alpha={alpha:g} shrinks M. Fit with alpha=0."}
+    effort = Effort.of(fit)
     if not effort.can_sandwich(len(training)):
         return {"reason": _TOO_MUCH_WORK}
     can_bootstrap = effort.can_bootstrap(len(training), n_bootstrap)
     try:
-        with quiet_fits():
-            sure = confidence(
-                learner,
-                training.data,
-                training.labels,
-                sample_weight=training.sample_weight,
-                method="auto" if can_bootstrap else "sandwich",
-                n_bootstrap=n_bootstrap,
-                random_state=seed,
-            )
+        sure = confidence(
+            fit,
+            training,
+            method="auto" if can_bootstrap else "sandwich",
+            n_bootstrap=n_bootstrap,
+            random_state=seed,
+        )
     except ValueError as error:  # says why there are none
         return {"reason": sentence(str(error))}
-    if sure.method == "none" or (not sure.valid and sure.statement.startswith("Not valid")):
+    if sure.method == "none" or sure.flaws:
         return {"reason": sure.statement}
     return _part(sure, names, n_bootstrap)
 

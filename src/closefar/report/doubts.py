@@ -7,37 +7,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.diagnosis import Diagnosis
-from closefar.label_errors import LabelErrors
-from closefar.learner import LinearMetricLearner
-from closefar.noise_check import check_noise_model
+from closefar.fitting import Fit
+from closefar.judgements import Judgements
+from closefar.questions import DOUBT, Diagnosis, LabelErrors, check_noise_model, effective_number, wilson
 from closefar.report.effort import Effort
-from closefar.report.evidence import Judgement, Pairs
-from closefar.report.wording import count, effective_number, percent, sentence, wilson
+from closefar.report.evidence import Judged, noun_of
+from closefar.report.wording import count, percent, sentence
 
-__all__ = ["caveat", "is_separable", "noise_check", "problems", "read_ids", "shared_points", "wrong_labels"]
+__all__ = ["caveat", "noise_check", "problems", "read_ids", "shared_points", "wrong_labels"]
 
 _MOST_SUSPICIOUS = 25
 _SUSPICIOUS = 0.1  # a label less probably wrong than this is not listed
-_DOUBT = 0.05
 _CHANCE = (
     "On these labels the metric is not clearly better than chance. Check the labels, which of them means far, and "
     "whether the columns can tell; or label more pairs."
 )
 
 
-def is_separable(learner: LinearMetricLearner) -> bool:
-    """Whether the fit gets every label right, so that the scale of its margins says nothing."""
-    return learner.certificate_.status.startswith("separable")
-
-
-def caveat(learner: LinearMetricLearner) -> str:
+def caveat(fit: Fit) -> str:
     """What to bear in mind of its probabilities, if anything."""
-    if is_separable(learner):
+    if fit.is_separable:
         return " The labels of the fit are separable, so the scale of these probabilities is arbitrary."
-    if learner.class_weight is not None:
+    if fit.settings.class_weight is not None:
         return " The fit had class weights, which shift these probabilities on purpose."
-    if learner.alpha > 0:
+    if fit.settings.alpha > 0:
         return " The penalty alpha draws them towards the middle."
     return ""
 
@@ -65,42 +58,40 @@ def read_ids(ids: Any, n: int) -> NDArray[np.object_] | None:
     return np.vectorize(str, otypes=[object])(found.reshape(n, -1)) if n else found.reshape(n, -1)
 
 
-def wrong_labels(
-    judged: Judgement, learner: LinearMetricLearner, ids: NDArray[np.object_] | None, *, is_chance: bool
-) -> dict[str, Any]:
+def wrong_labels(judged: Judged, fit: Fit, ids: NDArray[np.object_] | None, *, is_chance: bool) -> dict[str, Any]:
     """The share of wrong labels with its interval, and the most suspicious pairs.
 
     Where the fits that judged say how probably each label is wrong, that is shown; elsewhere the
     labels that contradict the metric, as if it were exact.
     """
     errors = judged.errors
-    if learner.metric_.rank == 0:
+    if fit.metric.rank == 0:
         return _none("The metric is zero, so it can't tell right labels from wrong ones.")
     if is_chance:
         return _none("The metric is not clearly better than chance, so it can't tell right labels from wrong ones.")
-    if learner.class_weight is not None:
+    if fit.settings.class_weight is not None:
         return _none("Class weights move the threshold on purpose, so a label on its other side need not be wrong.")
-    if is_separable(learner) or learner.alpha > 0:  # the scale of the margins is not that of the noise
+    if fit.is_separable or fit.settings.alpha > 0:  # the scale of the margins is not that of the noise
         errors = None
-    part = _contradictions(judged) if errors is None else _probabilities(errors, judged.pairs.noun)
+    part = _contradictions(judged) if errors is None else _probabilities(errors, judged.noun)
     rows = [_row(judged, index, ids, errors) for index in part.pop("order").tolist()]
     return {"reason": None, **part, "id_columns": 0 if ids is None else ids.shape[1], "rows": rows}
 
 
-def noise_check(learner: LinearMetricLearner, pairs: Pairs, seed: int) -> dict[str, Any]:
+def noise_check(fit: Fit, judgements: Judgements, seed: int) -> dict[str, Any]:
     """Labels observed against labels expected, by margin."""
-    if pairs.rarer == 0:
-        return {"reason": f"All of these {pairs.noun}s have the same label."}
-    used = pairs.sample(Effort.of(learner).pairs_to_check(len(pairs)), seed)
+    if judgements.n_rarer == 0:
+        return {"reason": f"All of these {noun_of(fit)}s have the same label."}
+    used = judgements.sample(Effort.of(fit).pairs_to_check(len(judgements)), seed)
     try:
-        check = check_noise_model(learner, used.data, used.labels, used.sample_weight)
+        check = check_noise_model(fit, used)
     except ValueError as error:  # says why it can't be checked
         return {"reason": sentence(str(error))}
     outside = sum(abs(row.z) > 1.96 for row in check.bins)
     groups = f"{outside} of {count(len(check.bins), 'group')} {'lies' if outside == 1 else 'lie'} outside the 95% band."
-    if learner.alpha > 0:
+    if fit.settings.alpha > 0:
         groups += " The penalty alpha shrinks margins, which this test sees too."
-    sampled = f" Checked with {len(used):,} of them, chosen at random." if len(used) < len(pairs) else ""
+    sampled = f" Checked with {len(used):,} of them, chosen at random." if len(used) < len(judgements) else ""
     return {
         "reason": None,
         "p_value": check.p_value,
@@ -114,15 +105,14 @@ def noise_check(learner: LinearMetricLearner, pairs: Pairs, seed: int) -> dict[s
     }
 
 
-def problems(learner: LinearMetricLearner, noise: dict[str, Any], *, is_chance: bool) -> list[str]:
+def problems(fit: Fit, noise: dict[str, Any], *, is_chance: bool) -> list[str]:
     """What the fit, its data and its noise leave open, most pressing first."""
-    found = list(learner.data_problems)
+    found = list(fit.problems)
     if is_chance:
         found.insert(0, _CHANCE)
-    elif noise["reason"] is None and noise["p_value"] < _DOUBT and learner.alpha == 0:
+    elif noise["reason"] is None and noise["p_value"] < DOUBT and fit.settings.alpha == 0:
         found.append(noise["advice"])
-    diagnosis = Diagnosis.of(learner.metric_, learner.certificate_, learner.fit_statistics_, found)
-    return [sentence(problem) for problem in diagnosis.problems]
+    return [sentence(problem) for problem in Diagnosis.of(fit, found).problems]
 
 
 def _probabilities(errors: LabelErrors, noun: str) -> dict[str, Any]:
@@ -144,12 +134,12 @@ def _probabilities(errors: LabelErrors, noun: str) -> dict[str, Any]:
     }
 
 
-def _contradictions(judged: Judgement) -> dict[str, Any]:
-    pairs = judged.pairs
-    share = float(np.average(~judged.is_right, weights=pairs.weights))
-    low, high = wilson(share, effective_number(pairs.weights))
-    order = np.argsort(pairs.signs * judged.margin, kind="stable")
-    contradicting = order[~judged.is_right[order]]
+def _contradictions(judged: Judged) -> dict[str, Any]:
+    scored, judgements = judged.scored, judged.judgements
+    share = judgements.mean(~scored.is_right)
+    low, high = wilson(share, effective_number(judgements.weights))
+    order = np.argsort(judgements.signs * scored.margin, kind="stable")
+    contradicting = order[~scored.is_right[order]]
     judge = "the fit that had not seen them" if judged.source == "out-of-fold" else "the metric"
     return {
         "kind": "contradiction",
@@ -169,16 +159,16 @@ def _none(reason: str) -> dict[str, Any]:
     return {"reason": reason, "kind": None, "rows": []}
 
 
-def _row(judged: Judgement, index: int, ids: NDArray[np.object_] | None, errors: LabelErrors | None) -> dict[str, Any]:
-    pairs, number = judged.pairs, int(judged.pairs.numbers[index])
-    far = float(judged.probability_far[index])
+def _row(judged: Judged, index: int, ids: NDArray[np.object_] | None, errors: LabelErrors | None) -> dict[str, Any]:
+    judgements, number = judged.judgements, int(judged.judgements.numbers[index])
+    is_far, far = bool(judgements.is_far[index]), float(judged.scored.probability_far[index])
     return {
         "row": number,
         "ids": [] if ids is None else ids[number].tolist(),
-        "label": str(pairs.labels[index]),
-        "is_far": bool(pairs.is_far[index]),
+        "label": str(judgements.labels[index]),
+        "is_far": is_far,
         "probability_wrong": None if errors is None else float(errors.probability[index]),
-        "probability_of_label": far if pairs.is_far[index] else 1.0 - far,
-        "margin": float(judged.margin[index]),
+        "probability_of_label": far if is_far else 1.0 - far,
+        "margin": float(judged.scored.margin[index]),
         "error": None if errors is None else float(errors.error[index]),
     }

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from closefar.learner import LinearMetricLearner
+from closefar.fitting import Fit
 from closefar.packed import packed_size
+from closefar.questions import MOST_MOVES
 
 __all__ = ["Effort"]
 
 _LIMIT = 2e10  # of one part
 _FEWEST_PAIRS = 2000
 _FEWEST_PASSES = 20.0  # where a fit began near its end
-_MOST_MOVES = 1500  # as in `closefar.tangent`
 _FEW_FEATURES = 16
 _MOST_NUMBERS = 4e6  # in memory at once
 
@@ -33,11 +33,11 @@ class Effort:
     moves: float
 
     @classmethod
-    def of(cls, learner: LinearMetricLearner) -> Effort:
-        d, k = len(learner.metric_.factor), learner.metric_.rank
-        passes = max(learner.certificate_.n_passes, _FEWEST_PASSES)
+    def of(cls, fit: Fit) -> Effort:
+        d, k = len(fit.metric.factor), fit.metric.rank
+        passes = max(fit.certificate.n_passes, _FEWEST_PASSES)
         n_moves = d * k - k * (k - 1) // 2 + 1
-        return cls(d, n_moves, k, passes * d * d, float(min(n_moves, _MOST_MOVES) ** 2))
+        return cls(d, n_moves, k, passes * d * d, float(min(n_moves, MOST_MOVES) ** 2))
 
     def pairs_to_judge(self, n: int) -> int:
         """How many of n pairs to judge out of fold."""
@@ -75,5 +75,5 @@ class Effort:
     def can_sandwich(self, n: int) -> bool:
         return float(n) * packed_size(self.n_features) ** 2 <= 5.0 * _LIMIT
 
-    def _affordable(self, n: int, limit: float, work_a_pair: float) -> int:
-        return int(np.clip(limit / max(work_a_pair, 1.0), min(n, _FEWEST_PAIRS), n))
+    def _affordable(self, n: int, limit: float, work_per_pair: float) -> int:
+        return int(np.clip(limit / max(work_per_pair, 1.0), min(n, _FEWEST_PAIRS), n))

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.base import clone
 
-from closefar.arrays import FloatArray
-from closefar.learner import LinearMetricLearner
-from closefar.noise import label_losses
+from closefar.arrays import BoolArray, FloatArray, IndexArray
+from closefar.fitting import Fit, Settings, fit
+from closefar.judgements import Judgements
+from closefar.model import Scored
 from closefar.report.effort import Effort
-from closefar.report.evidence import Pairs, fresh_copy, quiet_fits
+from closefar.report.evidence import noun_of
 from closefar.report.wording import count, number, points
 
 __all__ = ["learning_curve"]
@@ -29,18 +28,18 @@ _NEGLIGIBLE = 0.01
 _FORESEEABLE = 0.2
 
 
-def learning_curve(learner: LinearMetricLearner, pairs: Pairs, seed: int) -> dict[str, Any]:
+def learning_curve(fitted: Fit, judgements: Judgements, seed: int) -> dict[str, Any]:
     """Loss and accuracy on a fifth of the pairs of fits to 1/16, 1/8, ... and all of the others."""
-    effort = Effort.of(learner)
-    pool = pairs.sample(effort.pairs_to_learn_from(len(pairs)), seed)
+    effort, noun = Effort.of(fitted), noun_of(fitted)
+    pool = judgements.sample(effort.pairs_to_learn_from(len(judgements)), seed)
     splits = [_split(pool.is_far, seed + repeat) for repeat in range(effort.repeats(len(pool), _REPEATS))]
     sizes = _sizes(pool.is_far, [train for _, train in splits], effort.fewest_to_learn_from)
     if len(sizes) < 2:
-        return {"reason": f"Too few to learn from parts of them: {count(len(pairs), pairs.noun)}."}
-    fresh = fresh_copy(learner)
+        return {"reason": f"Too few to learn from parts of them: {count(len(judgements), noun)}."}
     try:
-        with quiet_fits():
-            scores = np.array([[_score(fresh, pool, train[:size], test) for size in sizes] for test, train in splits])
+        scores = np.array(
+            [[_score(fitted.chosen, pool, train[:size], test) for size in sizes] for test, train in splits]
+        )
     except ValueError as error:  # a part of few or odd pairs can't be fitted
         return {"reason": f"A fit to a part of them failed: {error}"}
     rows = [
@@ -56,11 +55,11 @@ def learning_curve(learner: LinearMetricLearner, pairs: Pairs, seed: int) -> dic
         "rows": rows,
         "n_repeats": len(splits),
         "n_pool": len(pool),
-        "reading": _reading(sizes, scores, pairs.noun),
+        "reading": _reading(sizes, scores, noun),
     }
 
 
-def _split(is_far: NDArray[np.bool_], seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _split(is_far: BoolArray, seed: int) -> tuple[IndexArray, IndexArray]:
     """Test and train rows; each first part of either has close and far in about their shares."""
     rng = np.random.default_rng(seed)
     place = np.empty(len(is_far))
@@ -73,7 +72,7 @@ def _split(is_far: NDArray[np.bool_], seed: int) -> tuple[NDArray[np.intp], NDAr
     return order[tested], np.delete(order, tested)
 
 
-def _sizes(is_far: NDArray[np.bool_], trains: list[NDArray[np.intp]], fewest: int) -> list[int]:
+def _sizes(is_far: BoolArray, trains: list[IndexArray], fewest: int) -> list[int]:
     """Halves of the training pairs, as long as they hold both labels and are not hopelessly few; three at the least."""
     most = min(len(train) for train in trains)
     halves = {most // 2**halving: halving for halving in range(_HALVINGS + 1)}
@@ -83,17 +82,12 @@ def _sizes(is_far: NDArray[np.bool_], trains: list[NDArray[np.intp]], fewest: in
     ]
 
 
-def _score(
-    fresh: LinearMetricLearner, pairs: Pairs, train: NDArray[np.intp], test: NDArray[np.intp]
-) -> tuple[float, float]:
-    seen, unseen = pairs.take(np.sort(train)), pairs.take(np.sort(test))
-    fitted = clone(fresh).fit(seen.data, seen.labels, seen.sample_weight)
-    if fitted.certificate_.status.startswith("interrupted"):
+def _score(settings: Settings, judgements: Judgements, train: IndexArray, test: IndexArray) -> tuple[float, float]:
+    part = fit(judgements.take(np.sort(train)), settings)
+    if part.was_interrupted:
         raise KeyboardInterrupt
-    agreement = unseen.signs * unseen.margins(fitted)
-    losses = label_losses(fitted.metric_.noise, agreement, fitted.flip_rate_)
-    right = (unseen.margins(fitted) >= 0) == unseen.is_far
-    return float(np.average(losses, weights=unseen.weights)), float(np.average(right, weights=unseen.weights))
+    unseen = Scored.by(part.metric, judgements.take(np.sort(test)))
+    return unseen.loss, unseen.accuracy
 
 
 def _spread(name: str, values: FloatArray) -> dict[str, float]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from importlib import resources
 from typing import Any
 
 from closefar.report import charts
 from closefar.report.wording import loading, percent
-from closefar.templating import load_template
+from closefar.templating import load_asset, load_template
 
 __all__ = ["page", "page_template"]
 
@@ -23,11 +22,11 @@ def page_template() -> Any:
 
 def page(facts: dict[str, Any]) -> str:
     """Return the page of the dict of `summarize`."""
-    script = _asset("report.js")
+    script = load_asset("report.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     html: str = page_template().render(
         facts,
-        style=_asset("report.css"),
+        style=load_asset("palette.css") + load_asset("report.css"),
         script=script,
         script_digest=digest,
         charts=_charts(facts),
@@ -38,10 +37,6 @@ def page(facts: dict[str, Any]) -> str:
         loading=loading,
     )
     return html
-
-
-def _asset(name: str) -> str:
-    return resources.files("closefar").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def _charts(facts: dict[str, Any]) -> dict[str, str]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from closefar.files import check_writable, replace_file
-from closefar.learner import LinearMetricLearner
 from closefar.report.page import page, page_template
 from closefar.report.summary import summarize
 from closefar.report.text import text
@@ -46,7 +45,7 @@ def check_report(path: str | Path) -> str:
 
 
 def encode_report(
-    learner: LinearMetricLearner,
+    learner: Any,
     path: str | Path,
     X: Any = None,
     y: Any = None,
@@ -61,7 +60,7 @@ def encode_report(
 
 
 def write_report(
-    learner: LinearMetricLearner,
+    learner: Any,
     path: str | Path,
     X: Any = None,
     y: Any = None,

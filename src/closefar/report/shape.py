@@ -7,15 +7,13 @@ from typing import Any
 import numpy as np
 
 from closefar.arrays import FloatArray
-from closefar.factors import loadings
-from closefar.learner import LinearMetricLearner
-from closefar.metric import ZERO, Metric
-from closefar.pairs import Differences, check_weights
+from closefar.fitting import Fit
+from closefar.judgements import Judgements
+from closefar.model import ZERO, Directions, Metric, in_data_scale, loadings
+from closefar.questions import TruncationPath, truncation_of
 from closefar.report.effort import Effort
-from closefar.report.evidence import Pairs
+from closefar.report.evidence import noun_of
 from closefar.report.wording import count, listed, loading, number, percent, points, short
-from closefar.subspace import Spectrum, in_data_scale
-from closefar.truncation import TruncationPath, truncation_path
 
 __all__ = ["directions", "matrix", "spectrum", "truncation"]
 
@@ -32,28 +30,23 @@ _NEGLIGIBLE_LOSS = 0.1  # of the loss
 _NAMED = 0.35  # a loading at least this large is named in the reading
 
 
-def spectrum(metric: Metric, pairs: Pairs) -> dict[str, Any]:
+def spectrum(metric: Metric, judgements: Judgements) -> dict[str, Any]:
     """The eigenvalues in the scale of the data, which no unit changes, and those of M in its own units."""
-    values = _in_data_scale(metric, pairs).values
-    total = float(values.sum())
-    shares = values / total if total > 0 else np.zeros(len(values))
+    found = _in_data_scale(metric, judgements)
+    columns = (found.values, found.shares, np.minimum(np.cumsum(found.shares), 1.0))
     rows = [
-        {"value": value, "share": share, "cumulative": min(cumulative, 1.0)}
-        for value, share, cumulative in zip(values.tolist(), shares.tolist(), np.cumsum(shares).tolist(), strict=True)
+        {"value": value, "share": share, "cumulative": cumulative}
+        for value, share, cumulative in zip(*(column.tolist() for column in columns), strict=True)
     ]
     return {"rows": rows, "eigenvalues_in_units": metric.eigenvalues.tolist(), "reading": _spectrum_reading(rows)}
 
 
-def truncation(learner: LinearMetricLearner, pairs: Pairs, *, is_training: bool, seed: int) -> dict[str, Any]:
+def truncation(fit: Fit, judgements: Judgements, *, is_training: bool, seed: int) -> dict[str, Any]:
     """What keeping the k largest eigenvalues costs on these pairs; refitted where they are those of the fit."""
-    effort = Effort.of(learner)
-    used = pairs.sample(effort.pairs_to_truncate(len(pairs)), seed)
-    refits = is_training and len(used) == len(pairs) and effort.can_refit_truncated(len(pairs))
-    if refits:
-        path = learner.truncation_path(used.data, used.labels, used.weights, scale="data")
-    else:
-        weights = check_weights(used.weights, learner.class_weight, used.labels, Differences(used.data))
-        path = truncation_path(learner.metric_, used.data, used.signs, weights, scale="data")
+    effort = Effort.of(fit)
+    used = judgements.sample(effort.pairs_to_truncate(len(judgements)), seed)
+    refits = is_training and len(used) == len(judgements) and effort.can_refit_truncated(len(judgements))
+    path = truncation_of(fit, used, scale="data", refits=refits)
     rows = [
         {
             "k": step.k,
@@ -68,18 +61,19 @@ def truncation(learner: LinearMetricLearner, pairs: Pairs, *, is_training: bool,
         for step in (path[k] for k in _shown_ranks(len(path) - 1))
         if not refits or step.refit_loss is not None
     ]
-    reading = _truncation_reading(path, refits) if used.rarer > 0 else f"All of these {used.noun}s have the same label."
-    if learner.class_weight is not None:
+    reading = f"All of these {noun_of(fit)}s have the same label."
+    if used.n_rarer > 0:
+        reading = _truncation_reading(path, refits)
+    if fit.settings.class_weight is not None:
         reading += " Labels count with the class weights of the fit."
     return {"rows": rows, "n_pairs": len(used), "refitted": refits, "reading": reading}
 
 
-def directions(metric: Metric, pairs: Pairs, names: list[str], scales: FloatArray) -> dict[str, Any]:
+def directions(metric: Metric, judgements: Judgements, names: list[str], scales: FloatArray) -> dict[str, Any]:
     """The directions of M, each a score that weighs the columns, in their own standard deviations."""
-    found = _in_data_scale(metric, pairs)
-    weights = found.directions[:, :_MOST_DIRECTIONS]
+    found = _in_data_scale(metric, judgements)
+    weights, shares = found.columns[:, :_MOST_DIRECTIONS], found.shares
     unit = loadings(weights, scales)
-    shares = found.values / (found.values.sum() or 1.0)
     importance = unit**2 @ shares[: unit.shape[1]]
     shown = np.sort(np.argsort(-importance, kind="stable")[:_MOST_FEATURES])
     total = float(importance.sum()) or 1.0
@@ -119,10 +113,10 @@ def matrix(metric: Metric, names: list[str], scales: FloatArray) -> dict[str, An
     }
 
 
-def _in_data_scale(metric: Metric, pairs: Pairs) -> Spectrum:
+def _in_data_scale(metric: Metric, judgements: Judgements) -> Directions:
     """In the scale of the pairs of the fit where the metric knows it, else of these pairs."""
-    known = metric if metric.data_factor is not None else in_data_scale(metric, pairs.data, pairs.weights)
-    return Spectrum.of(known, "data")
+    known = metric if metric.data_factor is not None else in_data_scale(metric, judgements.data, judgements.weights)
+    return Directions.of(known, "data")
 
 
 def _shown_ranks(rank: int) -> list[int]:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from importlib.metadata import version
 from typing import Any, cast
 
 import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
-from closefar import __version__
-from closefar.learner import LinearMetricLearner
+from closefar.fitting import Fit
+from closefar.judgements import Judgements
 from closefar.plain import plain
+from closefar.questions import summarize as summary_of
 from closefar.report.agreement import calibration, distances, quality, roc
 from closefar.report.answer import answer, certificate_words, key_figures
 from closefar.report.certainty import intervals
 from closefar.report.doubts import caveat, noise_check, problems, read_ids, shared_points, wrong_labels
-from closefar.report.evidence import Pairs, is_training, judge, without_names
+from closefar.report.evidence import Judged, is_training, judge
 from closefar.report.growth import learning_curve
 from closefar.report.shape import directions, matrix, spectrum, truncation
 from closefar.report.usage import next_steps
@@ -33,7 +34,7 @@ Watch = Callable[[str], None]
 
 
 def summarize(
-    learner: LinearMetricLearner,
+    learner: Any,
     X: Any = None,
     y: Any = None,
     sample_weight: Any = None,
@@ -78,112 +79,98 @@ def summarize(
     >>> facts["pairs"]["source"], round(facts["quality"]["accuracy"], 2)
     ('out-of-fold', 0.9)
     """
-    chosen = cast("LinearMetricLearner", getattr(learner, "best_estimator_", learner))
-    check_is_fitted(chosen)
+    fit = Fit.of(learner)
     tell = watch or _say_nothing
     seed = int(check_random_state(random_state).randint(2**31))
-    shown, training = _pairs(chosen, X, y, sample_weight)
-    names = list(chosen.metric_.column_names)
-    texts = read_ids(ids, _n_given(chosen, X))
+    given = fit.read_or_training(X, y, sample_weight)
+    texts = read_ids(ids, len(given))
+    shown, training = _with_training(fit, given.counted(), is_of_fit=X is None)
     # Most matrices here are small: more threads then wait for each other, and ten times as long where others run.
     with threadpool_limits(1):
-        facts = _facts(without_names(chosen), shown, training, names, texts, title, seed, n_bootstrap, tell)
+        facts = _facts(fit, shown, training, texts, title, seed, n_bootstrap, tell)
     return cast("dict[str, Any]", plain(facts, finite=True))
 
 
 def _facts(
-    learner: LinearMetricLearner,
-    shown: Pairs,
-    training: Pairs | None,
-    names: list[str],
+    fit: Fit,
+    shown: Judgements,
+    training: Judgements | None,
     ids: Any,
     title: str,
     seed: int,
     n_bootstrap: int,
     tell: Watch,
 ) -> dict[str, Any]:
-    metric = learner.metric_
-    is_of_fit = shown is training
-    labels = [str(label) for label in learner.classes_]
-    scales = np.array(learner.fit_statistics_.column_scales)
-    facts: dict[str, Any] = {"title": title, "version": __version__}
+    metric, is_of_fit = fit.metric, shown is training
+    names, scales = list(metric.column_names), np.array(fit.statistics.column_scales)
+    facts: dict[str, Any] = {"title": title, "version": version("closefar")}
 
     tell("judging pairs")
-    judged = judge(learner, shown, has_seen=is_of_fit, seed=seed)
-    facts["pairs"] = {
-        "source": judged.source,
-        "words": judged.words + shared_points(ids),
-        "n_pairs": len(judged.pairs),
-        "n_given": len(shown),
-        "n_fitted": learner.fit_statistics_.n_pairs,
-        "labels": labels,
-        "noun": shown.noun,
-        "weighted": shown.sample_weight is not None,
-    }
-    facts["quality"] = quality(judged, metric, labels)
+    judged = judge(fit, shown, has_seen=is_of_fit, seed=seed)
+    facts["pairs"] = _pairs(fit, judged, shown, shared_points(ids))
+    facts["quality"] = quality(judged, metric, facts["pairs"]["labels"])
     facts["distances"] = distances(judged, metric)
     is_chance = facts["quality"]["is_chance"]
-    facts["calibration"] = calibration(judged, caveat=caveat(learner))
+    facts["calibration"] = calibration(judged, caveat=caveat(fit))
     facts["roc"] = roc(judged, metric)
-    facts["wrong_labels"] = wrong_labels(judged, learner, ids, is_chance=is_chance)
+    facts["wrong_labels"] = wrong_labels(judged, fit, ids, is_chance=is_chance)
     tell("truncating")
     facts["spectrum"] = spectrum(metric, shown)
-    facts["truncation"] = truncation(learner, shown, is_training=is_of_fit, seed=seed)
+    facts["truncation"] = truncation(fit, shown, is_training=is_of_fit, seed=seed)
     facts["directions"] = directions(metric, shown, names, scales)
     facts["matrix"] = matrix(metric, names, scales)
     tell("checking the noise")
-    facts["noise_check"] = noise_check(learner, shown, seed)
+    facts["noise_check"] = noise_check(fit, shown, seed)
     tell("learning from fewer pairs")
-    facts["learning_curve"] = learning_curve(learner, shown if training is None else training, seed)
+    facts["learning_curve"] = learning_curve(fit, shown if training is None else training, seed)
     tell("intervals")
-    facts["intervals"] = intervals(learner, training, names, n_bootstrap=n_bootstrap, seed=seed)
-    facts["problems"] = problems(learner, facts["noise_check"], is_chance=is_chance)
-    facts["certificate"] = _certificate(learner)
-    facts["fit"] = _fit(learner)
+    facts["intervals"] = intervals(fit, training, names, n_bootstrap=n_bootstrap, seed=seed)
+    facts["problems"] = problems(fit, facts["noise_check"], is_chance=is_chance)
+    facts["certificate"] = _certificate(fit)
+    facts["fit"] = _fit(fit)
     facts["next_steps"] = next_steps(of_points=metric.origin is not None)
     facts["sentence"] = answer(facts)
     facts["key_figures"] = key_figures(facts)
     return facts
 
 
-def _certificate(learner: LinearMetricLearner) -> dict[str, Any]:
-    has_free_origin = learner.fit_origin and learner.alpha == 0
-    words = certificate_words(learner.certificate_, has_flips=learner.flip_rate_ > 0, has_free_origin=has_free_origin)
-    return {**asdict(learner.certificate_), **words}
-
-
-def _fit(learner: LinearMetricLearner) -> dict[str, Any]:
-    metric = learner.metric_
+def _pairs(fit: Fit, judged: Judged, shown: Judgements, about_points: str) -> dict[str, Any]:
     return {
-        **asdict(learner.fit_statistics_),
+        "source": judged.source,
+        "words": judged.words + about_points,
+        "n_pairs": len(judged.judgements),
+        "n_given": len(shown),
+        "n_fitted": fit.statistics.n_pairs,
+        "labels": [str(fit.sides.close), str(fit.sides.far)],
+        "noun": judged.noun,
+        "weighted": shown.sample_weight is not None,
+    }
+
+
+def _certificate(fit: Fit) -> dict[str, Any]:
+    return {**asdict(fit.certificate), "status": fit.certificate.status, **certificate_words(fit)}
+
+
+def _fit(fit: Fit) -> dict[str, Any]:
+    metric, parameters = fit.metric, {**vars(fit.settings), "far_label": fit.sides.far}
+    return {
+        **asdict(fit.statistics),
         "noise": metric.noise.name,
         "flip_rate": metric.flip_rate,
         "threshold": metric.threshold,
         "rank": metric.rank,
         "n_features": len(metric.factor),
         "origin": metric.origin,
-        "parameters": {name: _text(value) for name, value in learner.get_params().items()},
-        "summary": learner.summary(),
+        "parameters": {name: _text(value) for name, value in parameters.items()},
+        "summary": summary_of(fit),
     }
 
 
-def _pairs(learner: LinearMetricLearner, X: Any, y: Any, sample_weight: Any) -> tuple[Pairs, Pairs | None]:
+def _with_training(fit: Fit, shown: Judgements, *, is_of_fit: bool) -> tuple[Judgements, Judgements | None]:
     """The pairs to show, and those of the fit where they are known: the same object where they are the same pairs."""
-    if X is None:
-        training = Pairs.read(learner, *learner.given_or_training())
-        return training, training
-    shown = Pairs.read(learner, X, y, sample_weight)
-    if is_training(learner, shown):
+    if is_of_fit or is_training(fit, shown):
         return shown, shown
-    try:
-        given = learner.given_or_training()
-    except ValueError:  # copied or loaded without them
-        return shown, None
-    return shown, Pairs.read(learner, *given)
-
-
-def _n_given(learner: LinearMetricLearner, X: Any) -> int:
-    return len(learner.given_or_training()[0] if X is None else X)
+    return shown, None if fit.judgements is None else fit.judgements.counted()
 
 
 def _text(value: Any) -> Any:

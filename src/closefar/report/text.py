@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from closefar.plain import format_table
 from closefar.report.wording import loading, percent, short
-from closefar.subspace import format_table
 
 __all__ = ["text"]
 

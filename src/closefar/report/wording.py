@@ -5,13 +5,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 
-import numpy as np
-
-from closefar.arrays import FloatArray
-
 __all__ = [
     "count",
-    "effective_number",
     "listed",
     "loading",
     "number",
@@ -19,7 +14,6 @@ __all__ = [
     "points",
     "sentence",
     "short",
-    "wilson",
 ]
 
 _LONGEST_NAME = 40
@@ -78,16 +72,3 @@ def short(name: str) -> str:
     if any(unicodedata.bidirectional(letter) in _RIGHT_TO_LEFT for letter in words):
         return f"{_FIRST_STRONG_ISOLATE}{words}{_POP_ISOLATE}"
     return words
-
-
-def wilson(share: float, n: float) -> tuple[float, float]:
-    """The 95 % interval of Wilson for a share of n independent pairs."""
-    z2 = 1.96**2
-    centre = (share + z2 / (2.0 * n)) / (1.0 + z2 / n)
-    reach = 1.96 / (1.0 + z2 / n) * float(np.sqrt(share * (1.0 - share) / n + z2 / (4.0 * n * n)))
-    return min(max(centre - reach, 0.0), share), max(min(centre + reach, 1.0), share)
-
-
-def effective_number(weights: FloatArray) -> float:
-    """The number of equally weighted pairs that say as much: (sum w)^2 / sum w^2."""
-    return float(weights.sum() ** 2 / np.sum(weights**2))

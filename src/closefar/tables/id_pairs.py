@@ -11,7 +11,7 @@ from closefar.arrays import FloatArray
 from closefar.tables.encoding import Encoding
 from closefar.tables.errors import Place, TableError, listed, quoted
 from closefar.tables.features import Features
-from closefar.tables.pair_table import LabelledRows, PairTable, note_ignored
+from closefar.tables.pair_table import PairTable, TableRows, note_ignored
 from closefar.tables.points import IdentifiedPoints, read_identified
 from closefar.tables.sources import Source, check_ids, find_label, find_pair_of_ids, find_weight, require_label
 from closefar.tables.table import TableFile, open_table
@@ -28,7 +28,7 @@ def read_id_pairs(source: Source, features: Features, *, labelled: bool) -> Pair
     columns = file.read([*texts, *filter(None, [weight])], texts)
     for name, option in ((left, "left"), (right, "right")):
         check_ids(columns[name], name, file.path, option)
-    rows = LabelledRows(file, columns, label if labelled else None, weight, "pairs")
+    rows = TableRows(file, columns, label if labelled else None, weight, "pairs")
     rows.leave_out_unlabelled(drops_missing=features.drops_missing)
 
     ids = np.stack([columns[left], columns[right]], axis=1)
@@ -40,7 +40,7 @@ def read_id_pairs(source: Source, features: Features, *, labelled: bool) -> Pair
 
 
 def _encoded(
-    source: Source, features: Features, ids: NDArray[np.object_], rows: LabelledRows, names: tuple[str, str]
+    source: Source, features: Features, ids: NDArray[np.object_], rows: TableRows, names: tuple[str, str]
 ) -> tuple[FloatArray, NDArray[np.int64], Encoding, tuple[str, ...]]:
     """The numbers of the points in pairs, and the rows of both sides of each pair among these.
 
@@ -72,7 +72,7 @@ def _roles(file: TableFile, source: Source, *, labelled: bool) -> tuple[str, str
 
 
 def _positions(
-    points: IdentifiedPoints, ids: NDArray[np.object_], rows: LabelledRows, names: tuple[str, str]
+    points: IdentifiedPoints, ids: NDArray[np.object_], rows: TableRows, names: tuple[str, str]
 ) -> NDArray[np.int64]:
     """The rows among the points of both ids of each kept pair."""
     row_of_id = points.row_of_id()

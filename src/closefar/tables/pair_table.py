@@ -17,7 +17,7 @@ from closefar.tables.sources import check_weights
 from closefar.tables.table import TableFile
 from closefar.tables.values import is_missing
 
-__all__ = ["LabelledRows", "PairTable", "note_ignored", "note_left_out"]
+__all__ = ["PairTable", "TableRows", "note_ignored", "note_left_out"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ class PairTable:
     id_names: tuple[str, ...]
 
 
-class LabelledRows:
+class TableRows:
     """The rows of the file with the labels: which of them are kept, with their labels and weights.
 
     Parameters

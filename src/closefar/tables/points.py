@@ -15,7 +15,7 @@ from closefar.arrays import FloatArray
 from closefar.tables.encoding import Encoding
 from closefar.tables.errors import Place, TableError, quoted
 from closefar.tables.features import Features
-from closefar.tables.pair_table import LabelledRows, PairTable, note_left_out
+from closefar.tables.pair_table import PairTable, TableRows, note_left_out
 from closefar.tables.sources import (
     Source,
     check_ids,
@@ -159,7 +159,7 @@ def read_single(source: Source, features: Features, *, labelled: bool) -> PairTa
     names = features.names_among(file.names, roles, Place(file.path))
     texts = [name for name in (label if labelled else None, id_name) if name is not None]
     columns = file.read([*names, *texts, *filter(None, [weight])], [*features.text_names, *texts])
-    rows = LabelledRows(file, columns, label if labelled else None, weight, "points")
+    rows = TableRows(file, columns, label if labelled else None, weight, "points")
     rows.leave_out_unlabelled(drops_missing=features.drops_missing)
     values = rows.kept_of({name: columns[name] for name in names})
     data, dropped, encoding = features.encode(values, Place(file.path).at(rows.kept))

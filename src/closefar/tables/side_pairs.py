@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from closefar.tables.encoding import chosen_names
 from closefar.tables.errors import Place, TableError, listed, refuse_unknown
 from closefar.tables.features import Features
-from closefar.tables.pair_table import LabelledRows, PairTable, note_ignored
+from closefar.tables.pair_table import PairTable, TableRows, note_ignored
 from closefar.tables.sides import Sides, Stacked, find_sides
 from closefar.tables.sources import (
     Source,
@@ -44,7 +44,7 @@ def read_side_pairs(source: Source, features: Features, *, labelled: bool) -> Pa
     own = [*left.values(), *right.values()]
     own_texts = [side[stem] for side in (left, right) for stem in features.text_names]
     columns = file.read([*own, *texts, *filter(None, [weight])], [*own_texts, *texts])
-    rows = LabelledRows(file, columns, label if labelled else None, weight, "pairs")
+    rows = TableRows(file, columns, label if labelled else None, weight, "pairs")
     rows.leave_out_unlabelled(drops_missing=features.drops_missing)
 
     place = Place(file.path, rows=(2 * rows.kept[:, None] + np.arange(2)).reshape(-1), sides=(left, right))

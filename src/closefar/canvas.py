@@ -1,0 +1,73 @@
+"""Axes to draw in, and the look that all plots share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = [
+    "CLOSE",
+    "COLOURS",
+    "FAR",
+    "MARKERS",
+    "PLAIN_TEXT",
+    "REFERENCE",
+    "add_legend",
+    "axes_or_new",
+    "in_percent",
+    "shorten",
+    "write_instead",
+]
+
+# Okabe and Ito's colours, which the colour-blind tell apart, with a wine red for their yellow, too pale on white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # coprime to the colours, so that pairs repeat late
+CLOSE, FAR = COLOURS[:2]
+REFERENCE = "#4a4f57"
+
+# For text that comes from data: a dollar sign in it is a dollar sign.
+PLAIN_TEXT: dict[str, Any] = {"parse_math": False, "usetex": False}
+
+_LONGEST_NAME = 28
+
+
+def axes_or_new(ax: Axes | None, **figure_options: Any) -> Axes:
+    """Return the Axes that was given, or that of a new figure, without a frame at the top and right."""
+    if ax is None:
+        try:
+            from matplotlib import pyplot
+        except ImportError as error:
+            raise ImportError("closefar.plot needs matplotlib: run pip install 'closefar[plot]'.") from error
+        ax = pyplot.subplots(layout="constrained", **figure_options)[1]
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def add_legend(ax: Axes, **options: Any) -> None:
+    for text in ax.legend(**{"frameon": False, **options}).get_texts():
+        text.set(**PLAIN_TEXT)
+
+
+def write_instead(ax: Axes, sentence: str) -> Axes:
+    """Say in the middle of an empty plot why there is nothing to draw."""
+    ax.text(0.5, 0.5, sentence, transform=ax.transAxes, ha="center", va="center", color=REFERENCE, wrap=True)
+    ax.set(xticks=[], yticks=[])
+    return ax
+
+
+def in_percent(axis: Any) -> None:
+    """Label an axis of shares in percent."""
+    from matplotlib.ticker import PercentFormatter
+
+    axis.set_major_formatter(PercentFormatter(1.0))
+
+
+def shorten(name: Any, longest: int = _LONGEST_NAME) -> str:
+    """Return a name in one line, without what no font can draw, its middle left out where it is long."""
+    line = " ".join(str(name).encode("utf-8", "replace").decode("utf-8").split())
+    if len(line) <= longest:
+        return line
+    head = 2 * longest // 3
+    return f"{line[:head]}…{line[head + 1 - longest :]}"

@@ -1,0 +1,28 @@
+"""Fitting is a function from judgements and settings to a fit; the choices that it makes on the way are here too."""
+
+from closefar.fitting.fitting import fit
+from closefar.fitting.identifiability import IdentifiabilityWarning
+from closefar.fitting.known_rank import refit
+from closefar.fitting.noise_choice import NoiseChoice, choose_noise
+from closefar.fitting.rank_choice import cross_validate_rank
+from closefar.fitting.rank_scores import RankChoice, RankScore
+from closefar.fitting.result import Fit
+from closefar.fitting.settings import Settings
+from closefar.fitting.statistics import FitStatistics
+from closefar.fitting.subspace import candidate_ranks, refit_leading
+
+__all__ = [
+    "Fit",
+    "FitStatistics",
+    "IdentifiabilityWarning",
+    "NoiseChoice",
+    "RankChoice",
+    "RankScore",
+    "Settings",
+    "candidate_ranks",
+    "choose_noise",
+    "cross_validate_rank",
+    "fit",
+    "refit",
+    "refit_leading",
+]

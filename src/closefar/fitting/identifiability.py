@@ -1,0 +1,96 @@
+"""What the data leave open, however well a fit converged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from closefar.arrays import BoolArray, FloatArray
+
+__all__ = ["IdentifiabilityWarning", "find_problems"]
+
+# A column belongs to a combination if its share of it, in standard deviations, is at least this.
+_INVOLVED = 0.05
+_MOST_NAMED = 6
+_MOST_COMBINATIONS = 3
+
+
+class IdentifiabilityWarning(ConvergenceWarning):  # type: ignore[misc]
+    """The data leave part of the metric open, however well the fit converged.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import numpy as np
+    >>> import closefar as cf
+    >>> pairs, labels, *_ = cf.datasets.make_pairs(500, 2, random_state=0)
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always", cf.IdentifiabilityWarning)
+    ...     learner = cf.LinearMetricLearner().fit(np.pad(pairs, ((0, 0), (0, 0), (0, 1))), labels)
+    >>> print(str(caught[0].message).split(",")[0])
+    column 'x2' does not vary in these pairs
+    """
+
+
+def find_problems(
+    names: Sequence[str],
+    null_directions: FloatArray,
+    is_far: BoolArray,
+    n_directions: int,
+    *,
+    rank: int | None = None,
+    has_origin: bool = False,
+    penalised: bool = False,
+) -> list[str]:
+    """Return a sentence, with advice, for each reason why the data do not settle the metric.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of the columns.
+    null_directions : array of shape (d, m)
+        Combinations of the columns, in their own standard deviations, that do not vary.
+    is_far : array of bool
+        The labels.
+    n_directions : int
+        Directions that do vary.
+    rank : int, optional
+        The largest rank of M.
+    has_origin, penalised : bool
+        Whether an origin is learned, and whether there is a penalty.
+    """
+    problems = [
+        f"{_combination(names, direction)} in these pairs, so nothing is learned along it: M is zero there. "
+        "Leave a column out, or add pairs in which it varies."
+        for direction in null_directions.T[:_MOST_COMBINATIONS]
+    ]
+    more = null_directions.shape[1] - _MOST_COMBINATIONS
+    if more > 0:
+        problems.append(f"{more} more combinations of columns do not vary: {n_directions} directions are left.")
+    k = min(rank or n_directions, n_directions)
+    n, n_parameters = len(is_far), n_directions * k - k * (k - 1) // 2 + 1 + n_directions * int(has_origin)
+    n_rarer = int(min(np.sum(is_far), np.sum(~is_far)))
+    if n_rarer < n_directions:
+        rarer = "far" if np.sum(is_far) == n_rarer else "close"
+        problems.append(
+            f"only {n_rarer} of {n} pairs are labelled {rarer}, for {n_directions} directions of M. "
+            f"Label more {rarer} pairs."
+        )
+    if n < n_parameters and not penalised:
+        problems.append(
+            f"there are {n} pairs for {n_parameters} unknowns (M of {n_directions} directions and rank {k}, and tau). "
+            f"Set alpha > 0 (try 0.01), or label at least {4 * n_parameters} pairs."
+        )
+    return problems
+
+
+def _combination(names: Sequence[str], direction: FloatArray) -> str:
+    direction = direction / np.linalg.norm(direction)
+    involved = [index for index in np.argsort(-np.abs(direction), kind="stable") if abs(direction[index]) >= _INVOLVED]
+    if len(involved) == 1:
+        return f"column {names[involved[0]]!r} does not vary"
+    named = ", ".join(repr(names[index]) for index in involved[:_MOST_NAMED])
+    more = f" and {len(involved) - _MOST_NAMED} more" if len(involved) > _MOST_NAMED else ""
+    return f"a combination of the columns {named}{more} does not vary"

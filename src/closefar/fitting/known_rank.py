@@ -1,0 +1,125 @@
+"""One fit with a known limit on the rank: from judgements to coordinates, solution and metric."""
+
+from __future__ import annotations
+
+from closefar.arrays import FloatArray
+from closefar.fitting.identifiability import find_problems
+from closefar.fitting.noise_choice import choose_noise
+from closefar.fitting.origin import find_origin
+from closefar.fitting.progress import Progress
+from closefar.fitting.result import Fit
+from closefar.fitting.settings import Settings
+from closefar.fitting.statistics import FitStatistics
+from closefar.judgements import Columns, Judgements
+from closefar.model import Metric, Scored
+from closefar.noise import Noise
+from closefar.rows import Coordinates, Differences, RowSource, factor_in_rows, unit_free
+from closefar.solve import CloseFar, Objective, Passes, Solution, State, solve, solve_with_flips
+
+__all__ = ["fit_known_rank", "refit"]
+
+
+def refit(judgements: Judgements, settings: Settings, *, start: Metric | None = None) -> Fit:
+    """Fit as a part of something larger, which an interrupt ends as a whole."""
+    found = fit_known_rank(judgements, settings, start=start)
+    if found.was_interrupted:
+        raise KeyboardInterrupt
+    return found
+
+
+def fit_known_rank(
+    judgements: Judgements, settings: Settings, *, start: Metric | None = None, columns: Columns | None = None
+) -> Fit:
+    """Fit to judgements that all count, with the weights that they have: class weights are in those already.
+
+    `start` is a metric near the solution; it is of no use where an origin is learned.
+    """
+    columns = Columns.unnamed(judgements.n_columns) if columns is None else columns
+    source = Differences(judgements.data)
+    rows, coordinates = unit_free(
+        source, judgements.shares, with_constant=settings.fit_origin, mix_columns=settings.mixes_columns
+    )
+    state = None if start is None or settings.fit_origin else _state(start, rows, source, judgements.shares)
+    solutions, scored = {}, {}
+    for noise in settings.candidates:
+        solution, flip_rate = _solve(noise, rows, judgements, settings, state)
+        margin = rows.gather(solution.squared) - solution.thresholds[0]
+        solutions[noise.name], scored[noise.name] = solution, Scored(judgements, margin, noise, flip_rate)
+    choice = None
+    name = settings.candidates[0].name
+    if len(scored) > 1:
+        choice = choose_noise({name: each.losses for name, each in scored.items()}, judgements.weights)
+        name = choice.name
+    solution, best = solutions[name], scored[name]
+    metric = _metric(solution, best, rows, coordinates, settings, columns.names)
+    problems = find_problems(
+        metric.column_names,
+        coordinates.null_directions,
+        judgements.is_far,
+        coordinates.transform.shape[1],
+        rank=settings.known_rank,
+        has_origin=settings.fit_origin,
+        penalised=settings.alpha > 0,
+    )
+    return Fit(
+        settings=settings,
+        metric=metric,
+        certificate=solution.certificate,
+        history=solution.history,
+        n_iter=max(solution.n_iter, 1),
+        statistics=FitStatistics.of(best, coordinates.scales),
+        problems=tuple(problems),
+        rank=settings.known_rank,
+        sides=judgements.sides,
+        columns=columns,
+        judgements=judgements,
+        noise_choice=choice,
+    )
+
+
+def _state(start: Metric, rows: RowSource, source: RowSource, shares: FloatArray) -> State:
+    """A metric in the coordinates of the rows, for a solver to start from."""
+    factor = factor_in_rows(rows, source, shares, start.factor)
+    return State.at(factor @ factor.T, max(start.threshold, 0.0))
+
+
+def _solve(
+    noise: Noise, rows: RowSource, judgements: Judgements, settings: Settings, start: State | None
+) -> tuple[Solution, float]:
+    """Return the solution and the flip rate."""
+    likelihood = CloseFar(noise, rows.row_array(judgements.signs), rows.row_array(judgements.shares))
+    objective = Objective(rows, likelihood, Passes())
+    rate, rng = settings.known_flip_rate, settings.rng()
+    with Progress(settings.verbose, objective.passes) as watch:
+        if rate == 0.0:
+            return solve(objective, settings.options, rng=rng, watch=watch, start=start), rate
+        return solve_with_flips(objective, likelihood, rate, settings.options, rng=rng, watch=watch, start=start)
+
+
+def _metric(
+    solution: Solution,
+    scored: Scored,
+    rows: RowSource,
+    coordinates: Coordinates,
+    settings: Settings,
+    names: tuple[str, ...] | None,
+) -> Metric:
+    """The solution in the user's units."""
+    judgements = scored.judgements
+    factor, threshold, origin = solution.factor, float(solution.thresholds[0]), None
+    if settings.fit_origin:
+        origin, slack = find_origin(Differences(judgements.data), judgements.shares, coordinates.to_units(factor))
+        factor, threshold = factor[:-1], threshold - slack
+    moment = None
+    if not settings.mixes_columns:
+        moment = rows.outer(rows.row_array(judgements.shares))[: len(factor), : len(factor)]
+    return Metric.from_data_scale(
+        coordinates.transform,
+        factor,
+        threshold,
+        scored.noise,
+        second_moment=moment,
+        feature_names=names,
+        origin=origin,
+        flip_rate=scored.flip_rate,
+    )

@@ -1,0 +1,88 @@
+"""Which noise model describes the labels best, and can it be told apart from the others?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from closefar.arrays import FloatArray
+
+__all__ = ["NoiseChoice", "choose_noise"]
+
+_SURE = 1.96
+
+
+@dataclass(frozen=True)
+class NoiseChoice:
+    """The likeliest noise model, and how surely it is ahead of the others.
+
+    Attributes
+    ----------
+    name : str
+        The model of the least mean loss.
+    comparison : dict
+        For each model its mean ``loss``, the ``difference`` to that of the chosen one, and ``z``,
+        that difference over its standard error.
+    warning : str or None
+        A sentence where some model can't be told apart from the chosen one.
+    """
+
+    name: str
+    comparison: dict[str, dict[str, float]]
+    warning: str | None
+
+
+def choose_noise(row_losses: Mapping[str, FloatArray], weights: FloatArray) -> NoiseChoice:
+    """Choose by likelihood: the models have equally many parameters, so nothing needs correcting.
+
+    Whether two can be told apart is Vuong's test for models of which neither contains the
+    other: the mean difference of their row losses against its standard error.
+
+    Parameters
+    ----------
+    row_losses : mapping from names to arrays of shape (n,)
+        -log P(label) of each pair under each fitted model, for the same pairs.
+    weights : array of shape (n,)
+        The weights of the fit; for `z` they count as importance, not as repeated pairs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from closefar.fitting import choose_noise
+    >>> losses = {"logistic": np.array([0.3, 0.1, 0.2, 0.4]), "normal": np.array([0.4, 0.2, 0.2, 0.5])}
+    >>> choice = choose_noise(losses, np.ones(4))
+    >>> choice.name, round(choice.comparison["normal"]["z"], 2), choice.warning
+    ('logistic', 3.46, None)
+    """
+    if not row_losses:
+        raise ValueError("row_losses must hold the losses of at least one noise model; got none.")
+    weights = np.asarray(weights, dtype=np.float64) / np.sum(weights)
+    losses = {name: float(weights @ rows) for name, rows in row_losses.items()}
+    best = min(losses, key=lambda name: losses[name])
+    comparison = {
+        name: {
+            "loss": losses[name],
+            "difference": losses[name] - losses[best],
+            "z": _z(rows - row_losses[best], weights),
+        }
+        for name, rows in row_losses.items()
+    }
+    alike = [name for name in losses if name != best and comparison[name]["z"] < _SURE]
+    return NoiseChoice(best, comparison, _warning(best, alike, comparison))
+
+
+def _z(difference: FloatArray, weights: FloatArray) -> float:
+    mean = float(weights @ difference)
+    error = float(np.sqrt(np.sum((weights * (difference - mean)) ** 2)))
+    return mean / error if error > 0 else 0.0
+
+
+def _warning(best: str, alike: list[str], comparison: dict[str, dict[str, float]]) -> str | None:
+    if not alike:
+        return None
+    names = " or ".join(f"{name} (z = {comparison[name]['z']:.1f})" for name in alike)
+    return (
+        f"{best} noise describes the labels best, but can't be told apart from {names}: these pairs do not settle it."
+    )

@@ -1,0 +1,83 @@
+"""How many dimensions are real: the rank that held-out labels ask for."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from closefar.fitting.known_rank import refit
+from closefar.fitting.rank_scores import RULES, RankChoice, choose_from, compare_ranks
+from closefar.fitting.settings import Settings
+from closefar.fitting.subspace import candidate_ranks, refit_leading
+from closefar.judgements import Judgements, Split, split_judgements
+from closefar.model import Directions, Metric, Scored, in_data_scale
+
+__all__ = ["cross_validate_rank"]
+
+
+def cross_validate_rank(
+    judgements: Judgements,
+    settings: Settings,
+    *,
+    cv: Any = 5,
+    rule: str = "one_se",
+    scale: str = "data",
+    refits: bool = True,
+    random_state: int | None = 0,
+) -> RankChoice:
+    """Choose the rank by the loss of held-out labels; see `closefar.questions.choose_rank`.
+
+    `judgements` have their class weights.
+    """
+    if rule not in RULES:
+        raise ValueError(f"rule must be one of {list(RULES)}; got {rule!r}.")
+    if scale not in ("data", "units"):
+        raise ValueError(f'scale must be "data" or "units"; got {scale!r}.')
+    settings = settings.but(rank=None, verbose=0)
+    ranks = candidate_ranks(judgements.n_columns)
+    losses, hits, tested, largest = [], np.zeros(len(ranks)), [], 1
+    for train, test in _splits(cv, judgements, random_state):
+        metrics = _path_of_metrics(judgements.take(train), settings, ranks, scale, refits)
+        held_out = [Scored.by(metric, judgements.take(test)) for metric in metrics]
+        losses.append(np.array([scored.losses for scored in held_out]))
+        hits += [float(scored.is_right @ scored.judgements.weights) for scored in held_out]
+        tested.append(judgements.weights[test])
+        largest = max(largest, metrics[-1].rank)
+    n_ranks = 1 + next(index for index, k in enumerate(ranks) if k >= largest)
+    weights = np.concatenate(tested)
+    table = compare_ranks(
+        ranks[:n_ranks], np.hstack(losses)[:n_ranks], (hits / weights.sum())[:n_ranks], weights / weights.sum()
+    )
+    return RankChoice(choose_from(table, rule), rule, table)
+
+
+def _path_of_metrics(
+    judgements: Judgements, settings: Settings, ranks: Sequence[int], scale: str, refits: bool
+) -> list[Metric]:
+    """A metric of each rank, from one fit without a limit; beyond its rank that fit itself."""
+    whole = refit(judgements, settings).metric
+    if whole.data_factor is None:
+        whole = in_data_scale(whole, judgements.data, judgements.weights)
+    if not refits:
+        return [whole.truncate(k, scale) for k in ranks]
+    return [refit_leading(judgements, settings, whole, Directions.of(whole, scale), k) for k in ranks]
+
+
+def _splits(cv: Any, judgements: Judgements, random_state: int | None) -> list[Split]:
+    """Row numbers to train and to test on; those of weight 0 are in neither."""
+    counts = judgements.weights > 0
+    if not isinstance(cv, numbers.Integral):
+        splits = split_judgements(cv, judgements)
+        return [(train[counts[train]], test[counts[test]]) for train, test in splits]
+    counted = judgements.counted()
+    if cv < 2 or counted.n_rarer < 2:
+        raise ValueError(
+            f"choosing a rank needs at least 2 folds and 2 pairs of each class; got cv={cv!r} and "
+            f"{counted.n_rarer} of the rarer class. Give the rank as a number instead."
+        )
+    numbers_of_counted = np.flatnonzero(counts)
+    splits = split_judgements(min(int(cv), counted.n_rarer), counted, seed=random_state)
+    return [(numbers_of_counted[train], numbers_of_counted[test]) for train, test in splits]

@@ -1,0 +1,68 @@
+"""The table from which a rank is chosen, and the rules that choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from closefar.arrays import FloatArray
+from closefar.plain import format_table
+
+__all__ = ["RULES", "RankChoice", "RankScore", "choose_from", "compare_ranks"]
+
+RULES = ("one_se", "best")
+
+
+class RankScore(NamedTuple):
+    """The held-out loss of rank `k`, its excess over the least with a standard error, and the held-out accuracy."""
+
+    k: int
+    loss: float
+    excess: float
+    standard_error: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class RankChoice:
+    """The rank that cross-validation chose, and the table it chose from."""
+
+    rank: int
+    rule: str
+    table: tuple[RankScore, ...]
+
+    def __str__(self) -> str:
+        columns = [("k", "d"), ("held-out loss", ".5f"), ("excess", ".5f"), ("std. error", ".5f"), ("accuracy", ".4f")]
+        lines = format_table(columns, [list(score) for score in self.table]).split("\n")
+        marked = [
+            line + (" *" if score.k == self.rank else "") for line, score in zip(lines[1:], self.table, strict=True)
+        ]
+        return "\n".join([lines[0], *marked])
+
+
+def compare_ranks(
+    ranks: Sequence[int], losses: FloatArray, accuracies: FloatArray, shares: FloatArray
+) -> tuple[RankScore, ...]:
+    """Compare each rank with the best one, pair by pair: what is hard for both does not count.
+
+    `losses` has a row for each rank and a column for each held-out pair, whose `shares` sum to one.
+    """
+    means = losses @ shares
+    best = int(means[1:].argmin()) + 1
+    scores = []
+    for index, k in enumerate(ranks):
+        excess = float(means[index] - means[best])
+        deviations = (losses[index] - losses[best] - excess) * shares
+        error = float(np.sqrt(deviations @ deviations))
+        scores.append(RankScore(k, float(means[index]), excess, error, float(accuracies[index])))
+    return tuple(scores)
+
+
+def choose_from(table: Sequence[RankScore], rule: str) -> int:
+    """Return the rank that a rule chooses; a learner's is at least 1, and rank 0 is there for comparison."""
+    best = min(table[1:], key=lambda score: score.loss)
+    near = [score.k for score in table[1:] if score.excess <= score.standard_error]
+    return min([*near, best.k]) if rule == "one_se" else best.k

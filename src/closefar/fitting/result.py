@@ -1,0 +1,124 @@
+"""A fit: what was asked for, what was learned, and what it was learned from."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from closefar.fitting.identifiability import IdentifiabilityWarning
+from closefar.fitting.noise_choice import NoiseChoice
+from closefar.fitting.rank_scores import RankChoice
+from closefar.fitting.settings import Settings
+from closefar.fitting.statistics import FitStatistics
+from closefar.judgements import Columns, Judgements, Sides
+from closefar.model import Metric
+from closefar.solve import Certificate, FitStep, Outcome
+
+__all__ = ["Fit"]
+
+_WARNED_OF = (Outcome.UNFINISHED, Outcome.STALLED, Outcome.SEPARABLE)
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """What fitting returns, and what every question about a fit is asked of.
+
+    Attributes
+    ----------
+    settings : Settings
+        As they were given.
+    metric : Metric
+    certificate : Certificate
+    history : tuple of FitStep
+    n_iter : int
+    statistics : FitStatistics
+        Figures of the training pairs.
+    problems : tuple of str
+        What the data leave open, a sentence with advice each.
+    rank : int or None
+        The largest rank that was asked for or chosen.
+    sides : Sides
+        The labels that mean close and far.
+    columns : Columns
+    judgements : Judgements or None
+        What it was fitted to, not copied; None where the fit was loaded or copied without it.
+    noise_choice, rank_choice : optional
+        How the noise and the rank were chosen, where they were.
+    """
+
+    settings: Settings
+    metric: Metric
+    certificate: Certificate
+    history: tuple[FitStep, ...]
+    n_iter: int
+    statistics: FitStatistics
+    problems: tuple[str, ...]
+    rank: int | None
+    sides: Sides
+    columns: Columns
+    judgements: Judgements | None
+    noise_choice: NoiseChoice | None = None
+    rank_choice: RankChoice | None = None
+
+    @classmethod
+    def of(cls, fitted: Any) -> Fit:
+        """Return the fit of a fitted learner; a fit is returned as it is."""
+        if isinstance(fitted, Fit):
+            return fitted
+        check_is_fitted(fitted, "fit_")
+        fit: Fit = fitted.fit_
+        return fit
+
+    @property
+    def flip_rate(self) -> float:
+        return self.metric.flip_rate
+
+    @property
+    def is_separable(self) -> bool:
+        """Whether every label is right, so that the scale of the margins says nothing."""
+        return self.certificate.outcome is Outcome.SEPARABLE
+
+    @property
+    def was_interrupted(self) -> bool:
+        return self.certificate.outcome is Outcome.INTERRUPTED
+
+    @property
+    def chosen(self) -> Settings:
+        """Settings that keep what was chosen: the noise, the rank and the flip rate."""
+        return self.settings.but(noise=self.metric.noise, rank=self.rank, flip_rate=self.flip_rate, verbose=0)
+
+    def read(self, X: Any, y: Any, sample_weight: Any = None) -> Judgements:
+        """Check judgements to ask about: of the columns of the fit, with its labels.
+
+        `X` may also be judgements that were read already.
+        """
+        if isinstance(X, Judgements):
+            return X
+        return Judgements.read_more(self.columns, X, y, sample_weight, sides=self.sides)
+
+    def read_or_training(self, X: Any = None, y: Any = None, sample_weight: Any = None) -> Judgements:
+        """Check what is given, or else return what it was fitted to."""
+        return self.training() if X is None else self.read(X, y, sample_weight)
+
+    def training(self) -> Judgements:
+        """Return what it was fitted to."""
+        if self.judgements is None:
+            raise ValueError("this learner was copied or loaded without its training pairs: give pairs and labels.")
+        return self.judgements
+
+    def without_judgements(self) -> Fit:
+        """The fit without what it was fitted to, which may be large, and secret."""
+        return replace(self, judgements=None)
+
+    def warn(self, stacklevel: int) -> None:
+        """Warn of what to bear in mind: what the noise leaves open, how the fit ended, what the data leave open."""
+        if self.noise_choice is not None and self.noise_choice.warning is not None:
+            warnings.warn(self.noise_choice.warning, IdentifiabilityWarning, stacklevel=stacklevel + 1)
+        if self.certificate.outcome in _WARNED_OF:
+            warnings.warn(self.certificate.status, ConvergenceWarning, stacklevel=stacklevel + 1)
+        for problem in self.problems:
+            warnings.warn(problem, IdentifiabilityWarning, stacklevel=stacklevel + 1)

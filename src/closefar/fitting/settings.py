@@ -1,0 +1,130 @@
+"""What a fit is asked for: the parameters of the learners, checked in one place."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from closefar.judgements import Judgements
+from closefar.noise import NOISES, Noise, get_noise
+from closefar.solve import SOLVERS, Options
+
+__all__ = ["Settings"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to fit; the parameters of `LinearMetricLearner` that say so, with the same meaning."""
+
+    noise: str | Noise = "logistic"
+    rank: int | str | None = None
+    alpha: float = 0.0
+    alpha_scale: str = "data"
+    flip_rate: float | str = 0.0
+    fit_origin: bool = False
+    solver: str = "auto"
+    tol: float = 1e-6
+    max_iter: int = 1000
+    class_weight: Any = None
+    random_state: Any = None
+    verbose: int = 0
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Any]) -> Self:
+        """Take those of an estimator's parameters that say how to fit."""
+        return cls(**{field.name: parameters[field.name] for field in fields(cls) if field.name in parameters})
+
+    def but(self, **changes: Any) -> Self:
+        """The same settings but for these."""
+        return replace(self, **changes)
+
+    @property
+    def candidates(self) -> list[Noise]:
+        """The noises to fit."""
+        return list(NOISES.values()) if _is(self.noise, "auto") else [get_noise(self.noise)]
+
+    @property
+    def chooses_rank(self) -> bool:
+        return _is(self.rank, "auto")
+
+    @property
+    def known_rank(self) -> int | None:
+        """The largest rank, where it is a number or has no limit."""
+        return None if self.rank is None else int(self.rank)
+
+    @property
+    def estimates_flips(self) -> bool:
+        return _is(self.flip_rate, "estimate")
+
+    @property
+    def known_flip_rate(self) -> float | None:
+        """The flip rate, where it is not estimated."""
+        return None if self.estimates_flips else float(self.flip_rate)
+
+    @property
+    def mixes_columns(self) -> bool:
+        """Whether the solver's coordinates may mix columns: not where the penalty is measured in columns."""
+        return self.alpha == 0 or self.alpha_scale == "data"
+
+    @property
+    def options(self) -> Options:
+        """What the solver is asked for."""
+        return Options(
+            alpha=float(self.alpha),
+            rank=self.known_rank,
+            has_constant=self.fit_origin,
+            solver=self.solver,
+            tol=float(self.tol),
+            max_iter=int(self.max_iter),
+        )
+
+    def rng(self) -> np.random.Generator:
+        """Random numbers that are the same each time, unless `random_state` is a generator."""
+        return np.random.default_rng(check_random_state(self.random_state or 0).randint(2**31))
+
+    def check(self, judgements: Judgements) -> None:
+        """Refuse settings that make no sense, or not for these judgements."""
+        if not _is(self.noise, "auto"):
+            get_noise(self.noise)
+        d = judgements.n_columns
+        if not (self.rank is None or self.chooses_rank or (_is_integer(self.rank) and 1 <= int(self.rank) <= d)):
+            raise ValueError(
+                f'rank must be None, "auto" or a whole number from 1 to the {d} columns; got {self.rank!r}.'
+            )
+        for name in ("alpha", "tol"):
+            value = getattr(self, name)
+            if not (isinstance(value, numbers.Real) and math.isfinite(value) and float(value) >= 0):
+                raise ValueError(f"{name} must be a finite number >= 0; got {value!r}.")
+        if not (_is_integer(self.max_iter) and self.max_iter >= 1):
+            raise ValueError(f"max_iter must be a whole number >= 1; got {self.max_iter!r}.")
+        rate = self.flip_rate
+        if not self.estimates_flips and not (isinstance(rate, numbers.Real) and 0 <= float(rate) < 0.5):
+            raise ValueError(f'flip_rate must be "estimate" or a number from 0 to below 0.5; got {rate!r}.')
+        if _is(self.noise, "auto") and self.alpha > 0:
+            raise ValueError(
+                'noise="auto" compares likelihoods, which a penalty shrinks by different amounts; got '
+                f"alpha={self.alpha!r}. Choose the noise with alpha=0, or with LinearMetricLearnerCV(noises=...)."
+            )
+        if not isinstance(self.alpha_scale, str) or self.alpha_scale not in ("data", "columns"):
+            raise ValueError(f'alpha_scale must be "data" or "columns"; got {self.alpha_scale!r}.')
+        if self.solver not in ("auto", *SOLVERS):
+            raise ValueError(f"solver must be one of {['auto', *SOLVERS]}; got {self.solver!r}.")
+        if self.fit_origin and judgements.are_pairs:
+            raise ValueError(
+                "fit_origin needs single points, an (n, d) array: the difference of a pair has no origin; got pairs "
+                f"of shape {tuple(judgements.data.shape)}. Leave fit_origin out, or give points."
+            )
+
+
+def _is(value: Any, word: str) -> bool:
+    return isinstance(value, str) and value == word
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)

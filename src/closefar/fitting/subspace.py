@@ -1,0 +1,76 @@
+"""Fits within the leading directions of a metric, and the metric that no direction leads."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from scipy.optimize import brentq
+
+from closefar.fitting.known_rank import refit
+from closefar.fitting.origin import find_origin
+from closefar.fitting.settings import Settings
+from closefar.judgements import Judgements
+from closefar.model import Directions, Metric
+from closefar.rows import Differences
+
+__all__ = ["candidate_ranks", "refit_leading"]
+
+# Every rank up to the first number is tried, and beyond it every rank that is larger by this share.
+_ALL_UP_TO, _GROWTH = 16, 1.2
+
+
+def candidate_ranks(largest: int) -> list[int]:
+    """The ranks to try: 0, every small one, then ever fewer, and the largest."""
+    ranks = list(range(min(largest, _ALL_UP_TO) + 1))
+    while ranks[-1] < largest:
+        ranks.append(min(math.ceil(ranks[-1] * _GROWTH), largest))
+    return ranks
+
+
+def refit_leading(judgements: Judgements, settings: Settings, metric: Metric, directions: Directions, k: int) -> Metric:
+    """The best metric that weighs only the k leading directions; the whole one is taken as it is.
+
+    A penalty in the scale of the columns can't be expressed within a subspace: there a fit of
+    rank k stands in.
+    """
+    if k >= metric.rank:
+        return metric
+    if k > 0 and not settings.mixes_columns:
+        return refit(judgements, settings.but(rank=k)).metric
+    lengths = np.sqrt(directions.values[:k])
+    kept = directions.columns[:, :k][:, lengths > 0] / lengths[lengths > 0]
+    if kept.shape[1] == 0:
+        return _constant(metric, judgements)
+    rows = metric.coordinates(judgements.data, kept)
+    found = refit(judgements.in_coordinates(rows), settings.but(rank=None)).metric
+    moment = None if directions.is_data_scale else (rows * judgements.shares[:, None]).T @ rows
+    origin, threshold = metric.origin, found.threshold
+    if metric.origin is not None and found.origin is not None:
+        on_points = kept @ found.factor
+        on_constant = -(metric.origin @ kept + found.origin) @ found.factor
+        origin, slack = find_origin(
+            Differences(judgements.data), judgements.shares, np.vstack([on_points, on_constant])
+        )
+        threshold -= slack
+    return Metric.from_data_scale(
+        kept,
+        found.factor,
+        threshold,
+        found.noise,
+        second_moment=moment,
+        feature_names=metric.feature_names,
+        origin=origin,
+        flip_rate=found.flip_rate,
+    )
+
+
+def _constant(metric: Metric, judgements: Judgements) -> Metric:
+    """The best metric of rank 0: every pair is far with the same probability."""
+    far = judgements.mean(judgements.is_far)
+    share = (far - metric.flip_rate) / (1.0 - 2.0 * metric.flip_rate)
+    # Of differences the threshold is at least 0, so the probability at most one half.
+    share = float(np.clip(share, 1e-12, 0.5 if metric.origin is None else 1.0 - 1e-12))
+    threshold = brentq(lambda tau: float(metric.noise.cdf(-tau)) - share, -1e3, 1e3, xtol=1e-12)
+    return replace(metric.truncate(0), threshold=max(threshold, 0.0) if metric.origin is None else threshold)

@@ -1,0 +1,164 @@
+"""Folds: how pairs are divided into those to fit to and those to test on, also where they share points."""
+
+from __future__ import annotations
+
+import heapq
+import numbers
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from sklearn.model_selection import BaseCrossValidator, StratifiedGroupKFold, StratifiedKFold, check_cv
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _num_samples
+
+from closefar.judgements.judgements import Judgements
+
+__all__ = ["PairGroupKFold", "Split", "split_judgements"]
+
+Split = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+def split_judgements(cv: Any, judgements: Judgements, *, groups: Any = None, seed: int | None = None) -> list[Split]:
+    """Return the row numbers to fit to and to test on, split by split.
+
+    Parameters
+    ----------
+    cv : int, splitter or iterable of (train, test)
+        A number of folds has about equal shares of close and far in each.
+    groups : array of shape (n,) or (n, 2), optional
+        For a number of folds: pairs of the same group share a fold, or (with two ids each, those of
+        the points) no point is on both sides.  A splitter gets them as they are.
+    seed : int, optional
+        Shuffles a number of folds.
+    """
+    if isinstance(cv, numbers.Integral):
+        shuffle: dict[str, Any] = {} if seed is None else {"shuffle": True, "random_state": seed}
+        if groups is None:
+            cv = StratifiedKFold(int(cv), **shuffle)
+        elif np.ndim(groups) == 2:
+            cv = PairGroupKFold(int(cv), random_state=seed or 0)
+        else:
+            cv = StratifiedGroupKFold(int(cv), **shuffle)
+    splits = check_cv(cv).split(np.zeros((len(judgements), 1)), judgements.is_far.astype(np.int64), groups)
+    everything = np.arange(len(judgements))
+    return [(everything[train], everything[test]) for train, test in splits]
+
+
+class PairGroupKFold(BaseCrossValidator):  # type: ignore[misc]
+    """Folds of pairs in which no point is on both sides.
+
+    The points are divided into `n_splits` parts.  Each part is held out once: the test side
+    is the pairs with both points in it, the train side those with none.  A pair with one
+    point in it is on neither side of that split.
+
+    Points that are linked by pairs stay in one part where they fit, and then no pair is
+    lost.  Where they don't (they hold more than 1.5 times the pairs of an even fold), they
+    are divided at random; of such pairs about (1 - 1/n_splits)^2 are trained on and
+    1/n_splits^2 tested on in each split.
+
+    Parameters
+    ----------
+    n_splits : int, default=5
+    shuffle : bool, default=True
+        Choose among equally balanced divisions at random.
+    random_state : int, RandomState or None, default=None
+        An int gives the same folds each time.
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> ids = [["a", "b"], ["b", "c"], ["d", "e"], ["f", "g"]]
+    >>> for train, test in cf.PairGroupKFold(2, random_state=0).split(ids, groups=ids):
+    ...     print(train, test)
+    [2 3] [0 1]
+    [0 1] [2 3]
+    """
+
+    __metadata_request__split = {"groups": True}
+
+    def __init__(self, n_splits: int = 5, *, shuffle: bool = True, random_state: Any = None) -> None:
+        if not (isinstance(n_splits, (int, np.integer)) and n_splits >= 2):
+            raise ValueError(f"n_splits must be a whole number >= 2; got {n_splits!r}.")
+        self.n_splits = int(n_splits)
+        self.shuffle = shuffle
+        self.random_state = random_state
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """Return the number of splits."""
+        return self.n_splits
+
+    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[Split]:
+        """Return the row numbers of the train and the test side of each split.
+
+        Parameters
+        ----------
+        X : anything of n rows
+        y : array of n labels, optional
+            If given, both sides of each split must have two labels.
+        groups : array of shape (n, 2)
+            The ids of the two points of each pair.
+        """
+        ends = _number_points(groups, _num_samples(X))
+        parts = self._divide(ends)[ends]
+        labels = None if y is None else np.asarray(y)
+        splits = []
+        for part in range(self.n_splits):
+            held_out = parts == part
+            train, test = np.flatnonzero(~held_out.any(axis=1)), np.flatnonzero(held_out.all(axis=1))
+            for name, side in (("train", train), ("test", test)):
+                if len(side) == 0 or (labels is not None and len(np.unique(labels[side])) < 2):
+                    raise ValueError(
+                        f"each side of a split needs pairs{'' if y is None else ' of both classes'}; the {name} side "
+                        f"of split {part} of {self.n_splits} has {len(side)} of {len(ends)} pairs"
+                        f"{' and one class' if len(side) else ''}. Set fewer n_splits, try another random_state, or "
+                        "hold out points of one column of groups only, with scikit-learn's GroupKFold."
+                    )
+            splits.append((train, test))
+        return iter(splits)
+
+    def _divide(self, ends: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the part of each point."""
+        n, n_points = len(ends), int(ends.max()) + 1
+        graph = coo_array((np.ones(n, dtype=bool), (ends[:, 0], ends[:, 1])), shape=(n_points, n_points))
+        n_components, component = connected_components(graph, directed=False)
+        sizes = np.bincount(component[ends[:, 0]], minlength=n_components)
+        whole = sizes <= 1.5 * n / self.n_splits
+        if whole.all() and n_components < self.n_splits:
+            whole[np.argmax(sizes)] = False
+        own = np.where(whole[component], component, n_components + np.arange(n_points))
+        _, unit = np.unique(own, return_inverse=True)
+        loads = np.bincount(unit, weights=np.bincount(ends.ravel()))
+        rng = check_random_state(self.random_state) if self.shuffle else None
+        order = np.arange(len(loads)) if rng is None else rng.permutation(len(loads))
+        # Heavy units first, for balance; those of nearly one weight in any order, so that shuffling mixes them.
+        order = order[np.argsort(-np.floor(np.log2(loads[order])), kind="stable")]
+        part_of_unit = np.empty(len(loads), dtype=np.int64)
+        lightest = [(0.0, part) for part in range(self.n_splits)]
+        for number in order.tolist():
+            load, part = lightest[0]
+            part_of_unit[number] = part
+            heapq.heapreplace(lightest, (load + loads[number], part))
+        return part_of_unit[unit]
+
+
+def _number_points(groups: Any, n: int) -> NDArray[np.int64]:
+    """Return the ids as numbers 0, 1, ..."""
+    if groups is None:
+        raise ValueError("PairGroupKFold needs groups: an (n, 2) array with the ids of the two points of each pair.")
+    ids = np.asarray(groups)
+    if ids.shape != (n, 2):
+        raise ValueError(
+            f"groups must have shape (n, 2) = ({n}, 2), the ids of the two points of each pair; got {ids.shape}. "
+            "For one id per pair, use scikit-learn's GroupKFold."
+        )
+    flat = ids.ravel()
+    if flat.dtype.kind in "fO" and any(value is None or value != value for value in flat.tolist()):
+        raise ValueError("groups must hold the id of each point; some are missing. Give those points ids of their own.")
+    if flat.dtype.kind == "O":
+        codes: dict[Any, int] = {}
+        return np.array([codes.setdefault(value, len(codes)) for value in flat]).reshape(n, 2)
+    return np.unique(flat, return_inverse=True)[1].reshape(n, 2)

@@ -1,0 +1,165 @@
+"""What people said of pairs: one type, checked once, for all who fit to it or ask about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+from numpy.typing import NDArray
+
+from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, like
+from closefar.judgements.labels import (
+    Sides,
+    are_far,
+    check_class_weights,
+    check_weights,
+    column_of_labels,
+    find_sides,
+)
+from closefar.judgements.pairs import check_pairs
+
+__all__ = ["Judgements"]
+
+
+@dataclass(frozen=True, eq=False)
+class Judgements:
+    """Pairs, or single points, with a close/far label and a weight each.
+
+    Attributes
+    ----------
+    data : array of shape (n, d) or (n, 2, d)
+        Differences or points, or pairs of points.
+    labels : array of shape (n,)
+        As they were given.
+    is_far : array of shape (n,)
+    weights : array of shape (n,)
+        How much each counts: a weight of 2 is a pair given twice.
+    sides : Sides
+        Which label means close, and which one far.
+    numbers : array of shape (n,)
+        The row number of each among those that were given.
+    """
+
+    data: Array
+    labels: NDArray[Any]
+    is_far: BoolArray
+    weights: FloatArray
+    sides: Sides
+    numbers: IndexArray
+
+    @classmethod
+    def read(
+        cls, estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, far_label: Any = None, stacklevel: int = 3
+    ) -> Judgements:
+        """Check what an estimator is to be fitted to."""
+        data = check_pairs(estimator, X, fitting=True)
+        labels = column_of_labels(y, int(data.shape[0]), warn=True)
+        return cls._of(data, labels, find_sides(labels, far_label, stacklevel=stacklevel + 1), sample_weight)
+
+    @classmethod
+    def read_more(cls, estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, sides: Sides) -> Judgements:
+        """Check judgements for a fitted estimator: of the same columns, with labels that it knows."""
+        data = check_pairs(estimator, X, fitting=False)
+        return cls._of(data, column_of_labels(y, int(data.shape[0])), sides, sample_weight)
+
+    @classmethod
+    def of_signs(cls, data: Array, signs: Sequence[float] | FloatArray, weights: Any = None) -> Judgements:
+        """Make judgements of labels +1 (far) and -1 (close)."""
+        labels = np.asarray(signs, dtype=np.float64)
+        if labels.shape != (len(data),) or not np.all(np.abs(labels) == 1):
+            raise ValueError(
+                f"signs must be +1 (far) or -1 (close), one per pair; got shape {labels.shape} for {len(data)}."
+            )
+        return cls._of(data, labels, Sides(np.array([-1.0, 1.0])), weights)
+
+    @classmethod
+    def _of(cls, data: Array, labels: NDArray[Any], sides: Sides, sample_weight: Any) -> Judgements:
+        is_far = are_far(labels, sides)
+        return cls(data, labels, is_far, check_weights(sample_weight, len(labels)), sides, np.arange(len(labels)))
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def n_columns(self) -> int:
+        return int(self.data.shape[-1])
+
+    @property
+    def are_pairs(self) -> bool:
+        """Whether both points of each pair are known, not their difference alone."""
+        return bool(self.data.ndim == 3)
+
+    @property
+    def signs(self) -> FloatArray:
+        """+1 for far, -1 for close."""
+        return np.where(self.is_far, 1.0, -1.0)
+
+    @property
+    def shares(self) -> FloatArray:
+        """The weights, summing to one."""
+        shares: FloatArray = self.weights / self.weights.sum()
+        return shares
+
+    @property
+    def n_rarer(self) -> int:
+        """How many have the rarer label."""
+        return int(min(self.is_far.sum(), len(self) - self.is_far.sum()))
+
+    @property
+    def sample_weight(self) -> FloatArray | None:
+        """The weights where there are any."""
+        return None if np.all(self.weights == 1.0) else self.weights
+
+    def mean(self, values: Any) -> float:
+        """The weighted mean of one number per pair."""
+        return float(np.average(values, weights=self.weights))
+
+    def take(self, where: IndexArray) -> Judgements:
+        """These judgements alone."""
+        if len(where) == len(self) and np.array_equal(where, np.arange(len(self))):
+            return self
+        return replace(
+            self,
+            data=array_namespace(self.data).take(self.data, like(self.data, where), axis=0),
+            labels=self.labels[where],
+            is_far=self.is_far[where],
+            weights=self.weights[where],
+            numbers=self.numbers[where],
+        )
+
+    def sample(self, n: int, seed: int) -> Judgements:
+        """At most n of them, chosen at random, in their order."""
+        if n >= len(self):
+            return self
+        return self.take(np.sort(np.random.default_rng(seed).choice(len(self), n, replace=False)))
+
+    def counted(self) -> Judgements:
+        """Those that count: of a weight above 0."""
+        return self.take(np.flatnonzero(self.weights > 0))
+
+    def weighted(self, class_weight: Any) -> Judgements:
+        """The same with the weights of their classes, as in scikit-learn."""
+        return self.with_weights(self.weights * check_class_weights(class_weight, self.labels))
+
+    def with_weights(self, weights: FloatArray) -> Judgements:
+        return replace(self, weights=weights)
+
+    def check_both_count(self) -> None:
+        """Refuse judgements of which only close ones, or only far ones, count: nothing can be learned from those."""
+        for is_far, label in ((False, self.sides.close), (True, self.sides.far)):
+            if not np.any(self.weights[self.is_far == is_far] > 0):
+                raise ValueError(
+                    f"both classes need a pair of positive weight; every pair of class {label} has weight 0. "
+                    "Raise some of those weights or leave sample_weight out."
+                )
+
+    def with_labels(self, labels: NDArray[Any], sides: Sides) -> Judgements:
+        """The same in other words: close and far stay what they are."""
+        return replace(self, labels=labels, sides=sides)
+
+    def in_coordinates(self, data: FloatArray) -> Judgements:
+        """The same judgements of other columns."""
+        return replace(self, data=data)

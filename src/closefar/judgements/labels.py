@@ -1,0 +1,119 @@
+"""Close/far labels: which of two values means far, and which weight each label has."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_array, column_or_1d
+
+from closefar.arrays import BoolArray, FloatArray, is_foreign, to_numpy
+
+__all__ = ["Sides", "are_far", "check_class_weights", "check_weights", "column_of_labels", "find_sides"]
+
+
+@dataclass(frozen=True, eq=False)
+class Sides:
+    """The two labels, sorted as scikit-learn has them, and which of them means far."""
+
+    classes: NDArray[Any]
+    far_is_last: bool = True
+
+    @classmethod
+    def of(cls, close: Any, far: Any) -> Sides:
+        classes = np.unique(np.array([close, far]))
+        return cls(classes, bool(classes[1] == far))
+
+    @property
+    def close(self) -> Any:
+        return self.classes.tolist()[0 if self.far_is_last else 1]
+
+    @property
+    def far(self) -> Any:
+        return self.classes.tolist()[1 if self.far_is_last else 0]
+
+
+def column_of_labels(labels: Any, n: int, *, warn: bool = False) -> NDArray[Any]:
+    """Return the labels as an array of n."""
+    if labels is None:
+        raise ValueError("requires y to be passed, but the target y is None: give one close/far label per pair.")
+    column: NDArray[Any] = column_or_1d(to_numpy(labels) if is_foreign(labels) else labels, warn=warn)
+    if len(column) != n:
+        raise ValueError(f"there must be one label per pair; got {len(column)} labels for {n} pairs.")
+    return column
+
+
+def find_sides(labels: NDArray[Any], far_label: Any, *, stacklevel: int = 3) -> Sides:
+    """Find the two labels, and which of them means far: `far_label` or, where that is None, the one that sorts last."""
+    if labels.dtype.kind not in "biu":
+        check_classification_targets(labels)
+    classes = np.unique(labels)
+    if len(classes) > 2:
+        raise ValueError(
+            f"Only binary classification is supported. The type of the target is {type_of_target(labels)}. "
+            f"Labels must take two values, one for close and one for far; got {len(classes)}: {classes[:5].tolist()}."
+        )
+    if len(classes) < 2:
+        raise ValueError(
+            f"labels must contain both a close and a far class; got one class only: {classes.tolist()[0]!r}. "
+            "A metric can't be learned from one class: add pairs of the other."
+        )
+    if far_label is not None:
+        if far_label not in classes.tolist():
+            raise ValueError(f"far_label must be one of the two labels {classes.tolist()}; got {far_label!r}.")
+        return Sides(classes, far_is_last=classes.tolist()[1] == far_label)
+    if classes.dtype.kind in "OU" and [str(value).lower() for value in classes] != ["close", "far"]:
+        warnings.warn(
+            f"labels are {' and '.join(map(repr, classes.tolist()))}: the last one is taken as far. "
+            "Set far_label to say which one means far.",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
+    return Sides(classes)
+
+
+def are_far(labels: NDArray[Any], sides: Sides) -> BoolArray:
+    """Say which labels mean far; each must be one of the two that a learner was fitted with."""
+    far = np.asarray(labels == sides.far, dtype=bool)
+    unknown = ~far & ~np.asarray(labels == sides.close, dtype=bool)
+    if np.any(unknown):
+        raise ValueError(
+            f"labels must be those of the fit, {sides.classes.tolist()}; got {labels[unknown].tolist()[0]!r}."
+        )
+    return far
+
+
+def check_weights(sample_weight: Any, n: int) -> FloatArray:
+    """Return one weight >= 0 per pair, not all 0."""
+    if sample_weight is None:
+        return np.ones(n)
+    given = to_numpy(sample_weight) if is_foreign(sample_weight) else np.asarray(sample_weight)
+    if given.shape not in ((), (n,)):
+        raise ValueError(f"sample_weight must hold one number per pair; got shape {given.shape} for {n} pairs.")
+    weights: FloatArray = check_array(
+        np.broadcast_to(given, n), ensure_2d=False, dtype=np.float64, input_name="sample_weight", ensure_min_samples=0
+    )
+    if not np.all(weights >= 0):
+        raise ValueError(
+            f"sample_weight must be >= 0; got {weights.min():g}. Give a pair that should not count the weight 0."
+        )
+    if n and not np.any(weights > 0):
+        raise ValueError(
+            "Sample weights must contain at least one non-zero number; got only zeros. Raise some of them."
+        )
+    return weights
+
+
+def check_class_weights(class_weight: Any, labels: NDArray[Any]) -> FloatArray:
+    """Return the weight that the label of each pair has."""
+    if class_weight is None:
+        return np.ones(len(labels))
+    weights: FloatArray = compute_sample_weight(class_weight, labels)
+    if not np.all(weights >= 0):
+        raise ValueError(f"class_weight must be >= 0 for both classes; got {class_weight!r}.")
+    return weights

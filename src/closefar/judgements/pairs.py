@@ -1,0 +1,120 @@
+"""Checks that pairs pass before anything is computed of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+from sklearn.utils.validation import check_array, validate_data
+
+from closefar.arrays import Array, is_foreign
+
+__all__ = ["check_pairs"]
+
+_NUMBER_KINDS = "biuf"
+_CHECKED_ROWS = 1 << 16  # at a time
+
+
+def check_pairs(estimator: Any, pairs: Any, *, fitting: bool) -> Array:
+    """Check an (n, d) array or frame of differences or an (n, 2, d) array of pairs.
+
+    Nothing is copied unless its type is not float32 or float64; arrays of other libraries stay
+    what they are.  `estimator` learns the columns where it is fitting, and must have learned the
+    same ones where it is not.
+    """
+    least = 2 if fitting else 1
+    if is_foreign(pairs):
+        return _check_foreign(estimator, pairs, least, fitting=fitting)
+    if _is_three_deep(pairs):
+        data = check_array(
+            pairs,
+            allow_nd=True,
+            dtype=(np.float64, np.float32),
+            ensure_min_samples=least,
+            estimator=_owner(estimator),
+            input_name="pairs",
+        )
+        _check_sides(data.shape)
+        _check_number_of_columns(estimator, data.shape[2], fitting=fitting)
+        return data
+    _check_columns(pairs)
+    if getattr(pairs, "ndim", 2) > 3:
+        raise ValueError(f"X must be differences (n, d) or pairs (n, 2, d); got {pairs.ndim} axes, {pairs.shape}.")
+    return validate_data(
+        estimator,
+        pairs,
+        reset=fitting,
+        dtype=(np.float64, np.float32),
+        ensure_min_samples=least,
+        estimator=_owner(estimator),
+    )
+
+
+def _owner(estimator: Any) -> str:
+    """The name that messages speak of."""
+    return str(getattr(estimator, "owner", type(estimator).__name__))
+
+
+def _check_foreign(estimator: Any, pairs: Array, least: int, *, fitting: bool) -> Array:
+    """Check an array of another library where it is."""
+    xp = array_namespace(pairs)
+    if pairs.ndim not in (2, 3):
+        raise ValueError(f"X must be differences (n, d) or pairs (n, 2, d); got {pairs.ndim} axes, {pairs.shape}.")
+    if not xp.isdtype(pairs.dtype, "real floating"):
+        if not xp.isdtype(pairs.dtype, ("bool", "integral")):
+            raise ValueError(f"columns must hold real numbers; got an array of {pairs.dtype}. Convert it to floats.")
+        pairs = xp.astype(pairs, xp.float64)
+    if pairs.ndim == 3:
+        _check_sides(pairs.shape)
+    _check_number_of_columns(estimator, int(pairs.shape[-1]), fitting=fitting)
+    n = int(pairs.shape[0])
+    if n < least:
+        raise ValueError(f"there must be at least {least} pairs; got {n}. Give more.")
+    for start in range(0, n, _CHECKED_ROWS):
+        if not bool(xp.all(xp.isfinite(pairs[start : min(start + _CHECKED_ROWS, n), ...]))):
+            raise ValueError("X must hold finite numbers; got NaN or infinity. Leave those pairs out, or fill them in.")
+    return pairs
+
+
+def _is_three_deep(pairs: Any) -> bool:
+    nested = isinstance(pairs, (list, tuple)) and len(pairs) > 0
+    return getattr(pairs, "ndim", None) == 3 or (nested and getattr(np.asarray(pairs[0]), "ndim", 0) == 2)
+
+
+def _check_sides(shape: tuple[int, ...]) -> None:
+    if shape[1] != 2 or shape[2] == 0:
+        raise ValueError(
+            f"pairs must have shape (n, 2, d): n pairs of two points with d columns; got {tuple(shape)}. "
+            "Stack the two sides with numpy.stack([left, right], axis=1)."
+        )
+
+
+def _check_number_of_columns(estimator: Any, n_columns: int, *, fitting: bool) -> None:
+    if fitting:
+        estimator.n_features_in_ = n_columns
+        vars(estimator).pop("feature_names_in_", None)
+    elif n_columns != estimator.n_features_in_:
+        raise ValueError(
+            f"pairs must have the {estimator.n_features_in_} columns that {_owner(estimator)} was fitted with; "
+            f"got {n_columns}."
+        )
+
+
+def _check_columns(frame: Any) -> None:
+    """Name the first column of a frame that does not hold numbers."""
+    if not (hasattr(frame, "columns") and hasattr(frame, "dtypes")):
+        return
+    for index, (name, dtype) in enumerate(zip(frame.columns, frame.dtypes, strict=True)):
+        if getattr(dtype, "kind", "-") in _NUMBER_KINDS or str(dtype) in ("Boolean", "Null"):
+            continue
+        if hasattr(dtype, "is_numeric") and dtype.is_numeric():
+            continue
+        column = np.asarray(frame.iloc[:, index] if hasattr(frame, "iloc") else frame[name])
+        if column.dtype.kind == "O" and all(isinstance(value, (int, float, np.number)) for value in column):
+            continue
+        example = f" (first value {column[0]!r})" if len(column) else ""
+        raise ValueError(
+            f"columns must hold numbers; column {name!r} has type {dtype}{example}. "
+            "Encode it (for instance one-hot) or leave it out."
+        )

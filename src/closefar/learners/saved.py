@@ -1,0 +1,209 @@
+"""A model file with more than the metric: how tables become its columns, the words for close and far, and the fit."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from closefar.fitting import Fit, FitStatistics, Settings
+from closefar.judgements import Columns, Judgements, Sides
+from closefar.learners.base import MetricLearner
+from closefar.learners.linear import LinearMetricLearner
+from closefar.model import Metric, ModelFileError, load_with_header
+from closefar.model.modelfile import encode
+from closefar.plain import plain
+from closefar.questions import summarize
+from closefar.solve import Certificate, Outcome
+from closefar.tables import Encoding, PairTable, Source, open_table
+
+__all__ = ["Model"]
+
+_WORDS = ("close", "far")
+_REMEMBERED = ("id", "left", "right", "label", "weight")
+
+
+@dataclass(frozen=True)
+class Model:
+    """What ``closefar fit`` saves; `closefar.load` reads the metric of the same file.
+
+    Attributes
+    ----------
+    metric : Metric
+    classes : tuple of two str
+        The words for close and far.
+    encoding : Encoding
+        How the columns of a table become those of the metric.
+    names : dict
+        Which columns of the files were ids, label and so on.
+    is_single : bool
+        Whether it is about single points.
+    fit : dict, optional
+        Parameters, certificate and figures of the fit; none for a metric that was truncated or
+        saved by itself.
+    """
+
+    metric: Metric
+    classes: tuple[str, str]
+    encoding: Encoding
+    names: dict[str, Any]
+    is_single: bool
+    fit: dict[str, Any] | None
+
+    @classmethod
+    def of(cls, learner: MetricLearner, table: PairTable, source: Source) -> Model:
+        """Put together what a fitted learner learned from a table."""
+        fit = Fit.of(learner)
+        facts = {
+            "settings": fit.settings,
+            "certificate": fit.certificate,
+            "statistics": fit.statistics,
+            "rank": fit.rank,
+            "n_iter": fit.n_iter,
+            "problems": fit.problems,
+            "fingerprint": _fingerprint(table),
+        }
+        classes = (str(fit.sides.close), str(fit.sides.far))
+        names = {name: getattr(source, name) for name in (*_REMEMBERED, "sides")}
+        return cls(fit.metric, classes, table.encoding, names, table.is_single, plain(facts))
+
+    def to_bytes(self) -> bytes:
+        """Return the content of its file."""
+        arrays, header = self.metric.contents()
+        return encode(
+            arrays,
+            {
+                **header,
+                "classes": list(self.classes),
+                "encoding": self.encoding.to_json(),
+                "names": self.names,
+                "is_single": self.is_single,
+                "fit": self.fit,
+            },
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> Model:
+        """Read a file of `closefar fit`, or one that `Metric.save` wrote, whose columns are then numbers."""
+        metric, header = load_with_header(path)
+        try:
+            if "encoding" not in header:
+                encoding = Encoding.of_numbers(metric.column_names)
+                return cls(metric, _WORDS, encoding, {}, metric.origin is not None, None)
+            close, far = header["classes"]
+            _check(isinstance(close, str) and isinstance(far, str), "classes")
+            encoding = Encoding.from_json(header["encoding"])
+            if encoding.feature_names != metric.feature_names:
+                raise ValueError("its columns are not those of its metric")
+            names = dict(header["names"])
+            _check(all(names.get(name) is None or isinstance(names[name], str) for name in _REMEMBERED), "names")
+            sides = names.get("sides")
+            _check(sides is None or (len(sides) == 2 and all(isinstance(side, str) for side in sides)), "sides")
+            model = cls(metric, (close, far), encoding, names, bool(header["is_single"]), header["fit"])
+            if model.fit is not None:
+                _check(isinstance(model.fit["fingerprint"], str), "fingerprint")
+                summarize(model._fit(model.fit, None))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ModelFileError(f"{path} does not describe a model ({error}). Fit it again.") from error
+        return model
+
+    def truncate(self, k: int, scale: str | None = None) -> Model:
+        """Keep the k largest eigenvalues; the figures of the fit are no longer those of the metric."""
+        return replace(self, metric=self.metric.truncate(k, scale), fit=None)
+
+    def source(self, given: Source) -> Source:
+        """The columns that mean something: as at the fit, where nothing else is said and they are there."""
+        in_points, in_pairs = (() if path is None else open_table(path).names for path in (given.points, given.pairs))
+        labelled = in_pairs or in_points
+        homes = {"id": in_points, "left": in_pairs, "right": in_pairs, "label": labelled, "weight": labelled}
+        found = {role: name for role, name in self.names.items() if name in homes.get(role, ())}
+        if not {"left", "right"} <= found.keys():
+            found = {role: name for role, name in found.items() if role not in ("left", "right")}
+        sides = self.names.get("sides")
+        return replace(
+            given,
+            sides=given.sides or (sides and tuple(sides)),
+            **{role: getattr(given, role) or found.get(role) for role in homes},
+        )
+
+    def is_fitted_to(self, table: PairTable) -> bool:
+        """Whether these are the very pairs and labels of the fit."""
+        return self.fit is not None and self.fit["fingerprint"] == _fingerprint(table)
+
+    def learner(self, training: PairTable | None = None) -> LinearMetricLearner:
+        """Return the fitted learner, with the pairs that it was fitted to if they are given."""
+        if self.fit is None:
+            raise ValueError(
+                "this model holds a metric without its fit (it was truncated, or saved by Metric.save); "
+                "make the model with `closefar fit`, where --rank gives a low rank."
+            )
+        fit = self._fit(self.fit, training)
+        learner = LinearMetricLearner(**vars(fit.settings), far_label=self.classes[1])
+        learner.fit_, learner.n_features_in_ = fit, len(self.metric.factor)
+        return learner
+
+    def _fit(self, facts: dict[str, Any], training: PairTable | None) -> Fit:
+        """Build the fit from what the file says of it."""
+        metric, sides = self.metric, Sides.of(*self.classes)
+        columns = Columns.unnamed(len(metric.factor), metric.feature_names)
+        statistics = _restored(FitStatistics, facts["statistics"])
+        _check(len(statistics.column_scales) == len(metric.factor), "column_scales")
+        _check(facts["rank"] is None or isinstance(facts["rank"], int), "rank")
+        judgements = None
+        if training is not None:
+            judgements = Judgements.read_more(columns, training.data, training.labels, training.weights, sides=sides)
+        return Fit(
+            settings=Settings(**facts["settings"]),
+            metric=metric,
+            certificate=_restored(Certificate, facts["certificate"]),
+            history=(),
+            n_iter=facts["n_iter"],
+            statistics=statistics,
+            problems=tuple(str(problem) for problem in facts["problems"]),
+            rank=facts["rank"],
+            sides=sides,
+            columns=columns,
+            judgements=judgements,
+        )
+
+
+_KINDS: dict[str, Any] = {
+    "float": (int, float),
+    "int": int,
+    "bool": bool,
+    "str": str,
+    "tuple[float, ...]": list,
+    "Outcome": str,
+}
+_CONVERSIONS: dict[str, Any] = {"tuple[float, ...]": tuple, "Outcome": Outcome}
+
+
+def _restored(kind: Any, values: dict[str, Any]) -> Any:
+    """Build a dataclass of plain values from JSON, each of which must be of its kind."""
+    restored = {}
+    for field in fields(kind):
+        value, type_name = values[field.name], str(field.type)
+        _check(isinstance(value, _KINDS[type_name]), field.name)
+        restored[field.name] = _CONVERSIONS.get(type_name, _as_it_is)(value)
+    return kind(**restored)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _check(is_right: bool, name: str) -> None:
+    if not is_right:
+        raise ValueError(f"its {name} is of the wrong kind")
+
+
+def _fingerprint(table: PairTable) -> str:
+    digest = hashlib.sha256(np.ascontiguousarray(table.data).data)
+    labels = [] if table.labels is None else table.labels.tolist()
+    digest.update("\0".join(labels).encode("utf-8", "surrogatepass"))
+    if table.weights is not None:
+        digest.update(np.ascontiguousarray(table.weights).data)
+    return digest.hexdigest()

@@ -1,0 +1,20 @@
+"""The learned thing itself: the metric, its directions, its file, and its exports to other programs."""
+
+from closefar.model.directions import Directions, in_data_scale
+from closefar.model.factors import loadings
+from closefar.model.loading import load, load_with_header
+from closefar.model.metric import ZERO, Metric
+from closefar.model.modelfile import ModelFileError
+from closefar.model.scored import Scored
+
+__all__ = [
+    "ZERO",
+    "Directions",
+    "Metric",
+    "ModelFileError",
+    "Scored",
+    "in_data_scale",
+    "load",
+    "load_with_header",
+    "loadings",
+]

@@ -1,0 +1,41 @@
+"""What exports to other programs need of a metric, and of the packages that they are made with."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Protocol
+
+from closefar.arrays import FloatArray
+from closefar.noise import Noise
+
+__all__ = ["Exported", "import_extra"]
+
+
+class Exported(Protocol):
+    """The parts of a metric that exports hold."""
+
+    @property
+    def factor(self) -> FloatArray: ...
+
+    @property
+    def threshold(self) -> float: ...
+
+    @property
+    def noise(self) -> Noise: ...
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None: ...
+
+    @property
+    def origin(self) -> FloatArray | None: ...
+
+    @property
+    def flip_rate(self) -> float: ...
+
+
+def import_extra(name: str, needed_by: str) -> Any:
+    """Import a package that an extra of the same name brings, or say how to install it."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ImportError(f"{needed_by} needs {name}: run pip install 'closefar[{name}]'.") from error

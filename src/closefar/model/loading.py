@@ -1,0 +1,51 @@
+"""Reading a metric back from its model file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from closefar.model.metric import Metric
+from closefar.model.modelfile import ModelFileError, read
+
+__all__ = ["load", "load_with_header"]
+
+
+def load(path: str | Path) -> Metric:
+    """Read a metric that `Metric.save` wrote.
+
+    Raises `ModelFileError` for anything that is not exactly such a file: damaged, cut
+    short, too large or written by a later version.  Nothing in the file is executed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import closefar as cf
+    >>> metric = cf.Metric([[1.0], [0.5]], threshold=1.0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     metric.save(Path(folder) / "model.closefar")
+    ...     cf.load(Path(folder) / "model.closefar") == metric
+    True
+    """
+    return load_with_header(path)[0]
+
+
+def load_with_header(path: str | Path) -> tuple[Metric, dict[str, Any]]:
+    """Read a metric, and the header of its file with what else it may say."""
+    optional = {"origin": 1, "data_factor": 2, "data_eigenvalues": 1, "flip_rate": 1}
+    arrays, header = read(path, required={"factor": 2, "threshold": 1}, optional=optional)
+    try:
+        metric = Metric(
+            arrays["factor"],
+            arrays["threshold"].item(),
+            header["noise"],
+            header["feature_names"],
+            arrays.get("origin"),
+            arrays["flip_rate"].item() if "flip_rate" in arrays else 0.0,
+            arrays.get("data_factor"),
+            arrays.get("data_eigenvalues"),
+        )
+        return metric, header
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelFileError(f"{path} does not describe a metric: {error}") from error

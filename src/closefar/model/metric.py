@@ -1,0 +1,428 @@
+"""The learned thing itself: a Mahalanobis metric with its threshold and its noise."""
+
+from __future__ import annotations
+
+import numbers
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from closefar.arrays import Array, FloatArray
+from closefar.model.factors import (
+    canonical,
+    data_scale_of,
+    has_ordered_orthogonal_columns,
+    root_of,
+    rotated,
+    scaled_rows,
+    with_positive_loadings,
+)
+from closefar.model.faiss import to_faiss
+from closefar.model.modelfile import write
+from closefar.model.onnx import to_onnx
+from closefar.noise import NOISES, Noise, get_noise, with_flips
+from closefar.rows import Differences
+
+__all__ = ["ZERO", "Metric"]
+
+ZERO = "M is zero: no direction tells close from far."
+
+_DATA_SCALE = ("data_factor", "data_eigenvalues")
+
+
+@dataclass(frozen=True, eq=False)
+class Metric:
+    """The distance sqrt((x - y)' M (x - y)) with M = A A', and the threshold tau on its square.
+
+    Immutable.  `Metric.from_factor` and `Metric.from_matrix` build one from any A or M; a
+    learner also says what the data's own scale is (`Metric.from_data_scale`).
+
+    Parameters
+    ----------
+    factor : array of shape (d, k)
+        A, with orthogonal columns, longest first; ``x @ factor`` maps points to a space
+        where the metric is Euclidean.
+    threshold : float
+        tau: a pair whose squared distance is at least tau is called far.
+    noise : str or Noise
+        The noise model that turns a margin into a probability.
+    feature_names : tuple of str, optional
+    origin : array of shape (d,), optional
+        The point from which single points are measured, where one was learned.
+    flip_rate : float, default=0.0
+        q: the share of labels that are turned over whatever the distance, so that a pair is
+        labelled far with probability q + (1 - 2q) Phi(margin).
+    data_factor : array of shape (d, k), optional
+        B, with M = B B' like A, but with columns that are orthogonal in the data's own scale,
+        longest first: B' S B is diagonal, S the second moment of the training differences.
+    data_eigenvalues : array of shape (k,), optional
+        That diagonal: the eigenvalues of M in the data's scale, which no change of units
+        changes.  Each is the mean of z'Mz along its direction, and their sum the mean of z'Mz
+        (where the fit counted enormous rows less, so do these means).
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> metric = cf.Metric([[1.0], [0.5]], threshold=1.0)
+    >>> float(metric.distance([0.0, 2.0], [0.0, 0.0]))
+    1.0
+    """
+
+    factor: FloatArray
+    threshold: float
+    noise: Noise = "logistic"  # type: ignore[assignment]
+    feature_names: tuple[str, ...] | None = None
+    origin: FloatArray | None = None
+    flip_rate: float = 0.0
+    data_factor: FloatArray | None = None
+    data_eigenvalues: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        factor = _frozen(self.factor)
+        if factor.ndim != 2 or not np.all(np.isfinite(factor)):
+            raise ValueError(f"factor must be a d x k array of finite numbers; got shape {factor.shape}.")
+        if not has_ordered_orthogonal_columns(factor):
+            raise ValueError(
+                "factor must have orthogonal columns, longest first; use Metric.from_factor for any other."
+            )
+        if not np.isfinite(self.threshold):
+            raise ValueError(f"threshold must be a finite number; got {self.threshold!r}.")
+        names = None if self.feature_names is None else tuple(str(name) for name in self.feature_names)
+        if names is not None and len(names) != len(factor):
+            raise ValueError(f"there must be one feature name per row of factor; got {len(names)} for {len(factor)}.")
+        origin = None if self.origin is None else _frozen(self.origin)
+        if origin is not None and (origin.shape != (len(factor),) or not np.all(np.isfinite(origin))):
+            raise ValueError(f"origin must be {len(factor)} finite numbers; got shape {origin.shape}.")
+        if not (isinstance(self.flip_rate, numbers.Real) and 0 <= float(self.flip_rate) < 0.5):
+            raise ValueError(f"flip_rate must be at least 0 and below 0.5; got {self.flip_rate!r}.")
+        data_factor, data_eigenvalues = _check_data_scale(factor, self.data_factor, self.data_eigenvalues)
+        for name, value in (
+            ("factor", factor),
+            ("threshold", float(self.threshold)),
+            ("noise", get_noise(self.noise)),
+            ("feature_names", names),
+            ("origin", origin),
+            ("flip_rate", float(self.flip_rate)),
+            ("data_factor", data_factor),
+            ("data_eigenvalues", data_eigenvalues),
+        ):
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_factor(cls, factor: Any, threshold: float, noise: str | Noise = "logistic", **kwargs: Any) -> Metric:
+        """Build from any A with M = A A': its columns are rotated and ordered, largest loading positive."""
+        factor = np.asarray(factor, dtype=np.float64)
+        if factor.ndim == 2 and np.all(np.isfinite(factor)):
+            factor = canonical(factor)
+        return cls(factor, threshold, get_noise(noise), **kwargs)
+
+    @classmethod
+    def from_matrix(cls, matrix: Any, threshold: float, noise: str | Noise = "logistic", **kwargs: Any) -> Metric:
+        """Build from a positive semidefinite M."""
+        matrix = np.asarray(matrix, dtype=np.float64)
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.all(np.isfinite(matrix)):
+            raise ValueError(f"matrix must be square, symmetric and finite; got shape {matrix.shape}.")
+        scale = np.sqrt(np.abs(np.diag(matrix)))
+        scale[scale == 0] = 1.0
+        scaled = matrix / scale / scale[:, None]
+        if not np.allclose(scaled, scaled.T, rtol=0.0, atol=1e-8):
+            raise ValueError("matrix must be square, symmetric and finite; use (matrix + matrix.T) / 2.")
+        values, vectors = np.linalg.eigh(scaled)
+        if values[0] < -1e-8 * max(values[-1], 0.0):
+            raise ValueError(
+                "matrix must be positive semidefinite; with its diagonal scaled to one it has the eigenvalue "
+                f"{values[0]:.3g}."
+            )
+        keep = values > 1e-13 * values[-1]
+        return cls.from_factor(scale[:, None] * vectors[:, keep] * np.sqrt(values[keep]), threshold, noise, **kwargs)
+
+    @classmethod
+    def from_data_scale(
+        cls,
+        transform: Any,
+        factor: Any,
+        threshold: float,
+        noise: str | Noise = "logistic",
+        *,
+        second_moment: Any = None,
+        **kwargs: Any,
+    ) -> Metric:
+        """Build from a factor W for the coordinates w = T'z, in which the data's scale is known.
+
+        M = T W W' T'.  `second_moment` is that of w over the training differences, by default
+        the identity.
+        """
+        transform, factor = np.asarray(transform, dtype=np.float64), np.asarray(factor, dtype=np.float64)
+        root = np.eye(len(factor)) if second_moment is None else root_of(np.asarray(second_moment, dtype=np.float64))
+        _, lengths, turn = np.linalg.svd(root @ factor, full_matrices=False)
+        keep = lengths > 1e-13 * lengths.max(initial=0.0)
+        turned = transform @ (factor @ turn[keep].T)
+        return cls(
+            rotated(turned),
+            threshold,
+            get_noise(noise),
+            data_factor=with_positive_loadings(turned),
+            data_eigenvalues=lengths[keep] ** 2,
+            **kwargs,
+        )
+
+    @property
+    def matrix(self) -> FloatArray:
+        """M, d x d."""
+        return self.factor @ self.factor.T
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The feature names, or x0, x1, ... where it has none."""
+        return self.feature_names or tuple(f"x{index}" for index in range(len(self.factor)))
+
+    @property
+    def rank(self) -> int:
+        """The number of directions that M weighs."""
+        return int(self.factor.shape[1])
+
+    @property
+    def eigenvalues(self) -> FloatArray:
+        """The d eigenvalues of M, largest first, in the units that it is in."""
+        values = np.zeros(len(self.factor))
+        values[: self.rank] = np.sum(self.factor**2, axis=0)
+        return values
+
+    def distance(self, x: Any, y: Any) -> Any:
+        """Return the distance between two points, or between each row of two tables."""
+        difference = np.asarray(x, dtype=np.float64) - np.asarray(y, dtype=np.float64)
+        mapped = self._checked(difference) @ self.factor
+        return np.sqrt(np.sum(mapped * mapped, axis=-1))[()]
+
+    def squared_distance(self, z: Any) -> Any:
+        """Return z'Mz for each difference z; single points are measured from `origin` if there is one."""
+        z = self._checked(np.asarray(z))
+        if z.ndim == 1:
+            return self.squared_distance(z[None])[0]
+        return self.squared_distances(z)
+
+    def margin(self, z: Any) -> Any:
+        """Return z'Mz - tau: positive is far."""
+        return self.squared_distance(z) - self.threshold
+
+    def probability_far(self, z: Any) -> Any:
+        """Return the probability that a pair with difference z is labelled far."""
+        return self.probability_at(self.margin(z))
+
+    def probability_at(self, margin: Any) -> Any:
+        """Return the probability that a pair of this margin is labelled far."""
+        return with_flips(self.noise.cdf(margin), self.flip_rate)
+
+    def truncate(self, k: int, scale: str | None = None) -> Metric:
+        """Keep the k largest eigenvalues of M; the threshold stays as it is.
+
+        `scale` says in which scale they are the largest.  "data": that of the training data,
+        where the result does not depend on units.  "units": the units that M is in, as the
+        paper has it.  By default "data" where the metric knows the data's scale, as one that
+        was learned does, and "units" where it does not.
+        """
+        if not (isinstance(k, numbers.Integral) and 0 <= k <= len(self.factor)):
+            raise ValueError(f"k must be a whole number from 0 to the {len(self.factor)} columns; got {k!r}.")
+        self.check_scale(scale)
+        if k >= self.rank:
+            return self
+        if self.data_factor is None or self.data_eigenvalues is None:
+            return replace(self, factor=self.factor[:, :k])
+        if scale == "units":
+            factor = self.factor[:, :k]
+            data_factor, values = data_scale_of(factor, self.data_factor, self.data_eigenvalues)
+            return replace(self, factor=factor, data_factor=data_factor, data_eigenvalues=values)
+        return self._with_data_scale(self.data_factor[:, :k], self.data_eigenvalues[:k])
+
+    def check_scale(self, scale: str | None) -> None:
+        """Refuse a scale that this metric does not know."""
+        if scale not in (None, "data", "units"):
+            raise ValueError(f'scale must be "data", "units" or None; got {scale!r}.')
+        if scale == "data" and self.data_factor is None:
+            raise ValueError(
+                'scale="data" needs the scale of the training data, which this metric does not know: it was not '
+                'learned, or by an earlier version. Use scale="units", or closefar.model.in_data_scale.'
+            )
+
+    def change_units(self, units: Any) -> Metric:
+        """Return the same metric for data z_new = U z (section "Invariance to Changes in Unit of Input").
+
+        `units` is the d x d matrix U, or d factors, one per column.  Feature names are kept.
+        """
+        units = np.asarray(units, dtype=np.float64)
+        d = len(self.factor)
+        if not np.all(np.isfinite(units)) or (units.ndim == 1 and np.any(units == 0)):
+            raise ValueError(f"units must be finite, and factors not zero; got {units}.")
+        factor = self.factor if self.data_factor is None else self.data_factor
+        if units.shape == (d,):
+            factor = factor / units[:, None]
+            origin = None if self.origin is None else self.origin * units
+        elif units.shape == (d, d):
+            try:
+                factor = np.linalg.solve(units.T, factor)
+            except np.linalg.LinAlgError as error:
+                raise ValueError("units must be an invertible matrix; got a singular one.") from error
+            origin = None if self.origin is None else units @ self.origin
+        else:
+            raise ValueError(f"units must be {d} factors or a {d} x {d} matrix; got shape {units.shape}.")
+        moved = replace(self, origin=origin)
+        if self.data_eigenvalues is None:
+            return replace(moved, factor=canonical(factor))
+        return moved._with_data_scale(factor, self.data_eigenvalues)
+
+    def save(self, path: str | Path) -> None:
+        """Write a model file: safetensors with a version and a checksum, in one atomic step."""
+        write(path, *self.contents())
+
+    def contents(self) -> tuple[dict[str, FloatArray], dict[str, Any]]:
+        """Return the arrays and the header of its model file."""
+        arrays = {"factor": self.factor, "threshold": np.array([self.threshold])}
+        if self.origin is not None:
+            arrays["origin"] = self.origin
+        if self.data_factor is not None and self.data_eigenvalues is not None:
+            arrays |= {"data_factor": self.data_factor, "data_eigenvalues": self.data_eigenvalues}
+        if self.flip_rate > 0:
+            arrays["flip_rate"] = np.array([self.flip_rate])  # not in the header, where earlier versions overlook it
+        return arrays, {"noise": self._registered_noise(), "feature_names": self.feature_names}
+
+    def to_onnx(self, kind: str | None = None) -> Any:
+        """Return an ONNX model that computes this metric without closefar, or Python (extra `onnx`).
+
+        All in float64 but the last step of normal and hyperbolic-secant probabilities.  Columns
+        are raw, in the order of the feature names, which are among the model's properties.
+
+        Parameters
+        ----------
+        kind : {"pairs", "points", "transform"}, optional
+            What the model does.  "pairs": takes two points per row, `x` and `y` of shape (n, d)
+            (one row of either is compared with all of the other), and gives `squared_distance`,
+            `distance`, `probability_far` and `is_far`, n each.  "points": the same of single
+            points or differences `x`, measured from the origin, or from zero where there is
+            none.  "transform": maps points `x` to `transformed`, where the metric is Euclidean.
+            By default "points" where the metric has an origin and "pairs" where not.
+
+        Returns
+        -------
+        onnx.ModelProto
+
+        Examples
+        --------
+        >>> import closefar as cf
+        >>> model = cf.Metric([[1.0], [0.5]], threshold=1.0).to_onnx()
+        >>> [value.name for value in model.graph.input]
+        ['x', 'y']
+        """
+        return to_onnx(self, kind)
+
+    def to_faiss(self, points: Any = None) -> Any:
+        """Return a FAISS index over raw points whose squared L2 distances are the learned ones (extra `faiss`).
+
+        FAISS knows float32 only, in points and queries too.  The index maps them by the
+        metric's factor, after it has subtracted the mean of `points` (or the origin).
+
+        Parameters
+        ----------
+        points : array or frame of shape (n, d), optional
+            Points to add; row numbers are their ids.
+
+        Returns
+        -------
+        faiss.IndexPreTransform
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import closefar as cf
+        >>> index = cf.Metric([[1.0], [0.5]], threshold=1.0).to_faiss([[0.0, 0.0], [3.0, 2.0]])
+        >>> squared, nearest = index.search(np.array([[0.0, 2.0]], dtype=np.float32), 2)
+        >>> squared.tolist(), nearest.tolist()
+        ([[1.0, 9.0]], [[0, 1]])
+        """
+        return to_faiss(self, points)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Metric):
+            return NotImplemented
+        values, arrays = ("threshold", "noise", "feature_names", "flip_rate"), ("factor", "origin", *_DATA_SCALE)
+        return all(getattr(self, name) == getattr(other, name) for name in values) and all(
+            _equal(getattr(self, name), getattr(other, name)) for name in arrays
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies are made by the constructor, so they are as immutable as this."""
+        return Metric, tuple(getattr(self, field.name) for field in fields(self))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return (
+            f"Metric({len(self.factor)} features, rank {self.rank}, threshold {self.threshold:.4g}, "
+            f"{self.noise.name} noise{f', flip rate {self.flip_rate:.4g}' if self.flip_rate > 0 else ''})"
+        )
+
+    def squared_distances(self, data: Array) -> FloatArray:
+        """Return z'Mz for each row of differences (n, d) or pairs (n, 2, d), of any array library."""
+        rows = self.rows(data)
+        return rows.gather(rows.squared_distances(self.factor))
+
+    def coordinates(self, data: Array, directions: FloatArray) -> FloatArray:
+        """Return where each row lies along some directions, columns of them: an array of shape (n, k)."""
+        rows = self.rows(data)
+        return rows.gather(rows.forward(directions)).T
+
+    def rows(self, data: Array) -> Differences:
+        """Differences or pairs as rows, measured from the origin where there is one."""
+        return Differences(data, self.origin)
+
+    def _with_data_scale(self, data_factor: FloatArray, data_eigenvalues: FloatArray) -> Metric:
+        """The metric of another B, all else the same."""
+        return replace(self, factor=rotated(data_factor), data_factor=data_factor, data_eigenvalues=data_eigenvalues)
+
+    def _checked(self, z: FloatArray) -> FloatArray:
+        if z.ndim not in (1, 2) or z.shape[-1] != len(self.factor):
+            raise ValueError(
+                f"each row must have the metric's {len(self.factor)} columns; got shape {z.shape}. "
+                "Of pairs (n, 2, d) give the differences pairs[:, 0] - pairs[:, 1]."
+            )
+        return z
+
+    def _registered_noise(self) -> str:
+        if NOISES.get(self.noise.name) != self.noise:
+            raise ValueError(f"only the noise models of closefar.noise can be saved; got {self.noise!r}.")
+        return self.noise.name
+
+
+def _check_data_scale(
+    factor: FloatArray, data_factor: Any, data_eigenvalues: Any
+) -> tuple[FloatArray | None, FloatArray | None]:
+    """Check that B B' is M, that its lengths are ordered, and that both are there or neither."""
+    if data_factor is None and data_eigenvalues is None:
+        return None, None
+    if data_factor is None or data_eigenvalues is None:
+        raise ValueError("data_factor and data_eigenvalues come together; got one of them only.")
+    data_factor, values = _frozen(data_factor), _frozen(data_eigenvalues)
+    if data_factor.shape != factor.shape or not np.all(np.isfinite(data_factor)):
+        raise ValueError(
+            f"data_factor must be finite and as large as factor, {factor.shape}; got shape {data_factor.shape}."
+        )
+    ordered = values.shape == factor.shape[1:] and bool(np.all(np.isfinite(values) & (values >= 0)))
+    if not (ordered and np.all(np.diff(values) <= 0)):
+        raise ValueError(
+            f"data_eigenvalues must be {factor.shape[1]} finite numbers >= 0, largest first; got {values}."
+        )
+    left, right = scaled_rows(factor, data_factor)
+    if not np.allclose(left @ left.T, right @ right.T, rtol=0.0, atol=1e-8):
+        raise ValueError("data_factor must give the same M as factor: B B' = A A'; use Metric.from_data_scale.")
+    return data_factor, values
+
+
+def _equal(left: FloatArray | None, right: FloatArray | None) -> bool:
+    return left is right or (left is not None and right is not None and np.array_equal(left, right))
+
+
+def _frozen(array: Any) -> FloatArray:
+    frozen = np.array(array, dtype=np.float64)
+    frozen.setflags(write=False)
+    return frozen

@@ -1,0 +1,93 @@
+"""Judgements against a metric: the margin of each, and how well the two agree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from sklearn.metrics import roc_auc_score
+
+from closefar.arrays import BoolArray, FloatArray, IndexArray
+from closefar.judgements import Judgements
+from closefar.model.metric import Metric
+from closefar.noise import Noise, label_losses, with_flips
+
+__all__ = ["Scored"]
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """Judgements with a margin each, and the noise that turns a margin into a probability.
+
+    All figures are weighted as the judgements are.
+    """
+
+    judgements: Judgements
+    margin: FloatArray
+    noise: Noise
+    flip_rate: float
+
+    @classmethod
+    def by(cls, metric: Metric, judgements: Judgements) -> Scored:
+        """Measure the pairs with a metric."""
+        margin = metric.squared_distances(judgements.data) - metric.threshold
+        return cls(judgements, margin, metric.noise, metric.flip_rate)
+
+    def __len__(self) -> int:
+        return len(self.judgements)
+
+    def take(self, where: IndexArray) -> Scored:
+        return replace(self, judgements=self.judgements.take(where), margin=self.margin[where])
+
+    @property
+    def is_right(self) -> BoolArray:
+        """Whether the side of the threshold is that of the label."""
+        right: BoolArray = (self.margin >= 0) == self.judgements.is_far
+        return right
+
+    @property
+    def probability_far(self) -> FloatArray:
+        probability: FloatArray = with_flips(self.noise.cdf(self.margin), self.flip_rate)
+        return probability
+
+    @property
+    def losses(self) -> FloatArray:
+        """-log P(label) of each."""
+        losses: FloatArray = label_losses(self.noise, self.judgements.signs * self.margin, self.flip_rate)
+        return losses
+
+    @property
+    def loss(self) -> float:
+        return self.judgements.mean(self.losses)
+
+    @property
+    def accuracy(self) -> float:
+        return self.judgements.mean(self.is_right)
+
+    @property
+    def share_far(self) -> float:
+        return self.judgements.mean(self.judgements.is_far)
+
+    @property
+    def majority(self) -> float:
+        """The accuracy of always saying the likelier label."""
+        return max(self.share_far, 1.0 - self.share_far)
+
+    @property
+    def null_loss(self) -> float:
+        """The loss of the best constant probability."""
+        return float(-sum(share * np.log(share) for share in (self.share_far, 1.0 - self.share_far) if share > 0))
+
+    @property
+    def auc(self) -> float | None:
+        """The area under the ROC curve; None where all labels are the same."""
+        if self.judgements.n_rarer == 0:
+            return None
+        return float(roc_auc_score(self.judgements.is_far, self.margin, sample_weight=self.judgements.weights))
+
+    def confusion(self, weights: FloatArray | None = None) -> FloatArray:
+        """Weights (by default those of the judgements) by the label given and the label predicted, close first."""
+        cells = 2 * self.judgements.is_far + (self.margin >= 0)
+        weights = self.judgements.weights if weights is None else weights
+        counts: FloatArray = np.bincount(cells, weights=weights, minlength=4).astype(np.float64).reshape(2, 2)
+        return counts

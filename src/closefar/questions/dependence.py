@@ -1,0 +1,91 @@
+"""Which pairs depend on each other, and what that does to the spread of a fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from closefar import packed
+from closefar.arrays import FloatArray, to_numpy
+from closefar.questions.optimum import Optimum
+
+__all__ = ["Dependence"]
+
+
+class Dependence:
+    """Which pairs depend on each other: none, those of a group, or those that share a point.
+
+    `groups` is None, n group ids, or an array of shape (n, 2) of point ids; `n_units` the
+    number of groups or points.
+    """
+
+    def __init__(self, groups: NDArray[Any] | None) -> None:
+        self.ids: NDArray[np.intp] | None = None
+        self.n_units: int | None = None
+        if groups is not None:
+            labels, inverse = np.unique(groups, return_inverse=True)
+            self.ids, self.n_units = inverse.reshape(groups.shape), len(labels)
+
+    @staticmethod
+    def check(groups: Any, n: int) -> NDArray[Any] | None:
+        """Check the ids of n pairs."""
+        if groups is None:
+            return None
+        ids = np.asarray(groups)
+        if ids.shape not in ((n,), (n, 2)):
+            raise ValueError(
+                f"groups must hold one group id per pair, or the ids of its two points in shape ({n}, 2); "
+                f"got shape {ids.shape}."
+            )
+        return ids
+
+    @property
+    def by_points(self) -> bool:
+        return self.ids is not None and self.ids.ndim == 2
+
+    def draw(self, repeats: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """The weight of each row in one bootstrap sample."""
+        if self.ids is None or self.n_units is None:
+            return rng.multinomial(max(round(repeats.sum()), 1), repeats / repeats.sum()).astype(float)
+        counts = rng.multinomial(self.n_units, np.full(self.n_units, 1.0 / self.n_units)).astype(float)
+        if not self.by_points:
+            counted: FloatArray = repeats * counts[self.ids]
+            return counted
+        left, right = self.ids.T
+        by_both: FloatArray = repeats * counts[left] * np.where(left == right, 1.0, counts[right])
+        return by_both
+
+    def spread(self, optimum: Optimum, pull: FloatArray, repeats: FloatArray) -> FloatArray:
+        """V, the covariance of the sum of the scores of the rows, of which each stands for so many observations."""
+        if self.ids is None or self.n_units is None:
+            n = float(repeats.sum())
+            return optimum.sum_of_squared_scores(pull / np.sqrt(repeats)) * (n / max(n - 1.0, 1e-9))
+        correction = self.n_units / max(self.n_units - 1.0, 1e-9)
+        if not self.by_points:
+            return correction * _outer_sums(optimum, pull, self.ids[:, None])
+        # Summed over points, two pairs that share both count twice; once is right (Aronow, Samii and Assenova 2015).
+        low, high = np.sort(self.ids, axis=1).T
+        apart = low != high
+        members = np.where(np.column_stack([np.ones_like(apart), apart]), np.column_stack([low, high]), -1)
+        pairs = np.where(apart, np.unique(low * self.n_units + high, return_inverse=True)[1], -1)
+        total = _outer_sums(optimum, pull, members) - _outer_sums(optimum, pull, pairs[:, None])
+        values, vectors = np.linalg.eigh(total)
+        spread: FloatArray = correction * (vectors * np.maximum(values, 0.0)) @ vectors.T
+        return spread
+
+
+def _outer_sums(optimum: Optimum, pull: FloatArray, members: NDArray[np.intp]) -> FloatArray:
+    """The sum of u u' over the units, u the summed scores of the rows with that unit in `members` (-1: none)."""
+    n_units = int(members.max(initial=0)) + 1
+    sums = np.zeros((n_units, len(optimum.parameters)))
+    for where, block in optimum.objective.source.blocks():
+        scores = np.column_stack([packed.form_gradients(to_numpy(block).T), -np.ones(block.shape[1])])
+        scores *= pull[where, None]
+        row, column = np.nonzero(members[where] >= 0)
+        units = members[where][row, column]
+        belongs: Any = csr_array((np.ones(len(row)), (units, row)), shape=(n_units, len(scores)))
+        sums += belongs @ scores
+    return sums.T @ sums

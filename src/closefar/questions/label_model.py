@@ -1,0 +1,45 @@
+"""The probability of a label at given margins, with what tests and standard errors need of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from closefar.arrays import BoolArray, FloatArray
+from closefar.noise import Noise, with_flips
+
+__all__ = ["LabelModel"]
+
+
+@dataclass(frozen=True)
+class LabelModel:
+    """P(far) = q + (1 - 2q) Phi(margin).
+
+    `slope` is the derivative of P(far) in the margin and `flip_slope` that in q.
+    """
+
+    far: FloatArray
+    close: FloatArray
+    slope: FloatArray
+    flip_slope: FloatArray
+
+    @classmethod
+    def at(cls, margin: FloatArray, noise: Noise, flip_rate: float) -> LabelModel:
+        upper, lower = noise.cdf(margin), noise.cdf(-margin)
+        slope = (1.0 - 2.0 * flip_rate) * noise.pdf(margin)
+        return cls(with_flips(upper, flip_rate), with_flips(lower, flip_rate), slope, lower - upper)
+
+    @property
+    def variance(self) -> FloatArray:
+        """That of the label, far 1 and close 0."""
+        return np.maximum(self.far * self.close, np.finfo(float).tiny)
+
+    @property
+    def information(self) -> FloatArray:
+        """Fisher's information of the margin in a label."""
+        return self.slope**2 / self.variance
+
+    def residual(self, is_far: BoolArray) -> FloatArray:
+        """The label (far 1, close 0) minus its expectation."""
+        return np.where(is_far, self.close, -self.far)

@@ -1,0 +1,141 @@
+"""How (M, tau) can move while M keeps its rank: the geometry behind standard errors, tests and sample sizes.
+
+A fitted M of rank r can move in the tangent space of the matrices of that rank; the
+optimum is stationary there even where M has zero eigenvalues.  In coordinates y in
+which M is diagonal, range first, those moves are the products y_i y_j with i <= r.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from closefar import packed
+from closefar.arrays import Array, BoolArray, FloatArray, to_numpy
+from closefar.judgements import Judgements
+from closefar.model import Metric
+from closefar.questions.label_model import LabelModel
+from closefar.questions.optimum import Optimum
+
+__all__ = ["MarginMoves", "Moves", "RankMoves", "pseudo_inverse"]
+
+# Beyond this many moves of margins only the eigenvalues of M and the threshold move.
+MOST_MOVES = 1500
+
+
+@dataclass(frozen=True)
+class Moves:
+    """The entries of M, packed, that may move in coordinates in which M is diagonal, range first; and tau, last."""
+
+    size: int
+    kept: BoolArray
+
+    @classmethod
+    def keeping_rank(cls, rank: int, size: int) -> Moves:
+        left, _ = np.triu_indices(size)
+        return cls(size, left < rank)
+
+    def __len__(self) -> int:
+        return int(self.kept.sum()) + 1
+
+    def diagonal(self) -> Moves:
+        """Those of the eigenvalues alone."""
+        left, right = np.triu_indices(self.size)
+        return Moves(self.size, self.kept & (left == right))
+
+    def gradients(self, coordinates: FloatArray) -> FloatArray:
+        """The derivative of each margin along each move, of length one, for rows y in those coordinates."""
+        left, right = (index[self.kept] for index in np.triu_indices(self.size))
+        along = np.empty((len(coordinates), len(self)))
+        np.multiply(coordinates[:, left], coordinates[:, right], out=along[:, :-1])
+        along[:, :-1] *= packed.weights(self.size)[self.kept]
+        along[:, -1] = -1.0
+        return along
+
+    def basis(self, vectors: FloatArray) -> FloatArray:
+        """The moves as orthonormal columns of (packed M, tau), for the eigenvectors of M."""
+        basis = np.zeros((len(self.kept) + 1, len(self)))
+        basis[:-1, :-1] = packed.packed_rotation(vectors)[:, self.kept]
+        basis[-1, -1] = 1.0
+        return basis
+
+
+@dataclass(frozen=True)
+class RankMoves:
+    """The moves that keep the rank of M, as columns of (packed M, tau), and what its curvature adds to the information.
+
+    A move U between range and null space takes M to second order along U' M^+ U, which
+    the gradient on the null space makes costly, or, where the rank is fixed, profitable.
+    """
+
+    basis: FloatArray
+    bend: FloatArray
+
+    @classmethod
+    def at(cls, values: FloatArray, vectors: FloatArray, rank: int, gradient: FloatArray) -> RankMoves:
+        """Of a matrix with these eigenvalues, largest first, and eigenvectors; `gradient` is dR/dM there."""
+        moves = Moves.keeping_rank(rank, len(values))
+        null = vectors[:, rank:]
+        multipliers, rotation = np.linalg.eigh(null.T @ gradient @ null)
+        costs = np.append(np.zeros(rank), multipliers)
+        left, right = (index[moves.kept] for index in np.triu_indices(len(values)))
+        bend = np.append(costs[right] / values[left], 0.0)
+        return cls(moves.basis(np.hstack([vectors[:, :rank], null @ rotation])), bend)
+
+    def information(self, hessian: FloatArray) -> FloatArray:
+        """The second derivative along the moves."""
+        return self.basis.T @ hessian @ self.basis + np.diag(self.bend)
+
+
+class MarginMoves:
+    """How margins move with a fitted metric.
+
+    Parameters
+    ----------
+    metric : Metric
+    judgements : Judgements
+        Whose second moment sets the coordinates.
+    """
+
+    def __init__(self, metric: Metric, judgements: Judgements) -> None:
+        optimum = Optimum.of(metric, judgements)
+        vectors = np.linalg.svd(optimum.factor, full_matrices=True)[0]
+        self._metric = metric
+        self._basis = optimum.coordinates.transform @ vectors
+        self.moves = Moves.keeping_rank(metric.rank, self._basis.shape[1] + (metric.origin is not None))
+        if len(self.moves) - 1 > MOST_MOVES:
+            self.moves = self.moves.diagonal()
+
+    def blocks(self, data: Array) -> Iterator[tuple[slice, FloatArray]]:
+        """The derivative of each margin along each move, one row per pair."""
+        for where, block in self._metric.rows(data).blocks():
+            y = to_numpy(block).T @ self._basis
+            if self._metric.origin is not None:
+                y = np.column_stack([y, np.ones(len(y))])
+            yield where, self.moves.gradients(y)
+
+    def covariance(self, data: Array, model: LabelModel, weights: FloatArray) -> FloatArray:
+        """The covariance of the fitted moves if the model is right; a weight of 2 counts as two observations."""
+        information = np.zeros((len(self.moves), len(self.moves)))
+        scale = weights * model.information
+        for where, along in self.blocks(data):
+            information += along.T @ (along * scale[where, None])
+        return pseudo_inverse(information)
+
+    def variances(self, data: Array, covariance: FloatArray) -> FloatArray:
+        """The variance of each margin, given that of the moves."""
+        parts = [np.einsum("ij,ij->i", along @ covariance, along) for _, along in self.blocks(data)]
+        variances: FloatArray = np.maximum(np.concatenate(parts), 0.0)
+        return variances
+
+
+def pseudo_inverse(matrix: FloatArray, tol: float = 1e-10) -> FloatArray:
+    """The inverse of a positive semidefinite matrix on its range, decided with its diagonal scaled to one."""
+    scale = np.sqrt(np.diag(matrix))
+    scale = np.where(scale > 0, scale, 1.0)
+    values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
+    keep = values > tol * max(values[-1], 0.0)
+    inverse: FloatArray = (vectors[:, keep] / values[keep]) @ vectors[:, keep].T / np.outer(scale, scale)
+    return inverse

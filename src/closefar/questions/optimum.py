@@ -1,0 +1,61 @@
+"""A fitted metric in unit-free coordinates, with the objective around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from closefar import packed
+from closefar.arrays import FloatArray
+from closefar.judgements import Judgements
+from closefar.model import Metric
+from closefar.rows import Coordinates, factor_in_rows, unit_free
+from closefar.solve import CloseFar, Evaluation, Objective, Passes
+
+__all__ = ["Optimum"]
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """z'Mz = |factor' w|^2 with w = transform' z, and the objective of the judgements that the metric was fitted to.
+
+    A metric with an origin is about w = transform' (x - origin).
+    """
+
+    objective: Objective
+    coordinates: Coordinates
+    factor: FloatArray
+    threshold: float
+
+    @classmethod
+    def of(cls, metric: Metric, judgements: Judgements, *, mix_columns: bool = True) -> Optimum:
+        source, shares = metric.rows(judgements.data), judgements.shares
+        rows, coordinates = unit_free(source, shares, mix_columns=mix_columns)
+        likelihood = CloseFar(metric.noise, rows.row_array(judgements.signs), rows.row_array(shares))
+        factor = factor_in_rows(rows, source, shares, metric.factor)
+        return cls(Objective(rows, likelihood, Passes()), coordinates, factor, metric.threshold)
+
+    @property
+    def size(self) -> int:
+        """The number of coordinates: the columns of M."""
+        return self.objective.n_directions
+
+    @property
+    def matrix(self) -> FloatArray:
+        return self.factor @ self.factor.T
+
+    @property
+    def parameters(self) -> FloatArray:
+        """(packed M, tau)."""
+        return packed.joined(self.matrix, np.array([self.threshold]))
+
+    def evaluation(self) -> Evaluation:
+        """The risk there, with its curvature."""
+        squared = self.objective.squared_distances(self.factor)
+        return self.objective.evaluate(squared, np.array([self.threshold]), order=2)
+
+    def sum_of_squared_scores(self, scores: FloatArray) -> FloatArray:
+        """The sum of u u' over rows, u = score times the derivative of the row's margin in (packed M, tau)."""
+        source = self.objective.source
+        return self.objective.hessian(self.objective.likelihood.curvature(source, source.row_array(scores**2)))

@@ -1,0 +1,273 @@
+"""How many pairs to label: from a pilot fit to the number that brings the error down to a target.
+
+The estimate is the asymptotic one of maximum likelihood under constraints.  Let H and V be
+the Hessian of the loss and the covariance of its gradient for one pair.  Where M has rank
+k < d the fit moves along the tangent space of the matrices of rank k, which has
+d k - k (k - 1) / 2 dimensions, plus one for tau.  Along it the loss has the Hessian
+H + C: bending M = A A' towards a direction that M does not weigh costs what the multiplier
+of that direction says.  C is g_j / lambda_i for the entry that joins eigenvalue lambda_i of M
+to eigenvalue g_j of dR/dM.  Then N times the expected excess loss tends to
+tr((H + C)^-1 V) / 2, half the effective number of parameters.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from closefar import packed
+from closefar.arrays import FloatArray
+from closefar.fitting import Fit
+from closefar.model import Metric
+from closefar.questions.moves import RankMoves
+from closefar.questions.optimum import Optimum
+from closefar.rows import RowSource
+from closefar.solve import Evaluation
+from closefar.theory import parameter_bound, sample_size
+
+__all__ = ["SampleSizePlan", "plan_sample_size"]
+
+_DRAWS = 1000
+_PAIRS_A_PARAMETER = 10  # below about as many the asymptotics promise too much
+
+# The error falls as N to minus this power.
+_RATES = {"loss": 1.0, "spectral": 0.5}
+_WORDS = {"loss": "excess loss", "spectral": "relative spectral error of M / tau"}
+
+
+@dataclass(frozen=True)
+class SampleSizePlan:
+    """How many pairs reach a target error, by the pilot and by the theorem.
+
+    Attributes
+    ----------
+    measure : {"loss", "spectral"}
+    target_error : float
+    delta : float
+    pilot_n : int
+        Pairs in the pilot.
+    n_parameters : float
+        The effective number of parameters, tr((H + C)^-1 V).
+    n_pairs : int
+        Pairs, pilot included, at which the expected error is `target_error`.
+    n_pairs_likely : int
+        Pairs at which the error is at most `target_error` with probability 1 - delta.
+    worst_case : float
+        Pairs that the paper's theorem asks for, with the pilot's largest eigenvalue and
+        longest difference as the bounds that it needs; infinite beyond about 1e300.
+    expected_coefficient, likely_coefficient : float
+        The errors at N = 1, from which they fall as 1 / N (loss) or 1 / sqrt(N) (spectral).
+    """
+
+    measure: str
+    target_error: float
+    delta: float
+    pilot_n: int
+    n_parameters: float
+    n_pairs: int
+    n_pairs_likely: int
+    worst_case: float
+    expected_coefficient: float
+    likely_coefficient: float
+
+    def expected_error(self, n: float) -> float:
+        """Return the expected error of a fit to `n` pairs."""
+        return float(self.expected_coefficient / n ** _RATES[self.measure])
+
+    def likely_error(self, n: float) -> float:
+        """Return the error that a fit to `n` pairs stays below with probability 1 - delta."""
+        return float(self.likely_coefficient / n ** _RATES[self.measure])
+
+    @property
+    def sentence(self) -> str:
+        """What to do, and what the theorem would have asked for."""
+        more = self.n_pairs - self.pilot_n
+        theorem = "more than 1e+300 pairs"
+        if math.isfinite(self.worst_case):
+            orders = math.floor(math.log10(self.worst_case / self.n_pairs))
+            theorem = f"{self.worst_case:.0e} pairs, {orders} orders of magnitude above that"
+        parts = [
+            f"About {self.n_pairs:,} pairs bring the expected {_WORDS[self.measure]} to {self.target_error:g}:",
+            f"label {more:,} more." if more > 0 else "the pilot has enough.",
+            f"The pilot's {self.pilot_n:,} give {self.expected_error(self.pilot_n):.2g};",
+            f"{self.n_pairs_likely:,} keep it at the target with probability {1.0 - self.delta:g}.",
+            f"The theorem guarantees it from {theorem}: it holds in the worst case and is not a plan.",
+        ]
+        few = _PAIRS_A_PARAMETER * self.n_parameters
+        if min(self.n_pairs, self.pilot_n) < few:
+            parts.append(f"With fewer than ten pairs per parameter, here {few:,.0f}, such estimates are too low.")
+        return " ".join(parts)
+
+
+def plan_sample_size(
+    learner: Any,
+    pairs: Any = None,
+    labels: Any = None,
+    *,
+    target_error: float,
+    measure: str = "loss",
+    delta: float = 0.05,
+    random_state: Any = 0,
+) -> SampleSizePlan:
+    """Say how many pairs to label for a target error, from a pilot fit.
+
+    Parameters
+    ----------
+    learner : LinearMetricLearner
+        Fitted to the pilot with alpha = 0, without `fit_origin` and without sample weights.
+    pairs, labels : arrays, optional
+        The pilot: what `learner` was fitted to, as it still knows unless it was copied or loaded.
+    target_error : float
+        The error to reach.
+    measure : {"loss", "spectral"}, default="loss"
+        "loss": R(M, tau) - R(M*, tau*), the expected loss on a new pair above the best
+        possible, in nats.  "spectral": the spectral norm of M / tau - M* / tau* relative to
+        that of M* / tau*, in the units of the data.
+    delta : float, default=0.05
+        Probability of missing the target, for `n_pairs_likely` and for the theorem.
+    random_state : int, RandomState or None, default=0
+        For the draws from the asymptotic normal distribution.
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> pilot = cf.datasets.make_pairs(1000, 3, wrong_share=0.1, random_state=0)
+    >>> learner = cf.LinearMetricLearner().fit(pilot.pairs, pilot.labels)
+    >>> plan = cf.plan_sample_size(learner, target_error=0.002)
+    >>> plan.pilot_n < plan.n_pairs < plan.n_pairs_likely < plan.worst_case
+    True
+    """
+    _check_request(target_error, measure, delta)
+    fit = Fit.of(learner)
+    _check_fit(fit, measure)
+    metric = fit.metric
+    pilot = fit.read_or_training(pairs, labels).weighted(fit.settings.class_weight)
+    optimum = Optimum.of(metric, pilot)
+    moves, hessian, covariance = _local_model(optimum, _check_pilot(fit, optimum))
+    n, p = len(pilot), moves.shape[1]
+    if n <= p:
+        raise ValueError(f"the pilot must have more pairs than the {p} parameters of its metric; got {n}: label more.")
+    inverse = np.linalg.pinv(hessian, hermitian=True)
+    n_parameters = float(np.sum(inverse * covariance))
+    values, vectors = np.linalg.eigh(covariance)
+    normal = np.random.default_rng(check_random_state(random_state).randint(2**31)).standard_normal((p, _DRAWS))
+    steps = inverse @ (vectors * np.sqrt(np.maximum(values, 0.0))) @ normal
+    if measure == "loss":
+        errors = 0.5 * np.einsum("ij,ij->j", steps, hessian @ steps)
+        mean = 0.5 * n_parameters
+        radius = float(np.linalg.norm(optimum.factor, 2)) ** 2 * _longest(optimum.objective.source)
+    else:
+        errors = _ratio_errors(moves @ steps, optimum.coordinates.transform, metric)
+        mean = float(errors.mean())
+        radius = float(metric.eigenvalues[0]) * _longest(metric.rows(pilot.data))
+    likely = float(np.quantile(errors, 1.0 - delta))
+    return SampleSizePlan(
+        measure=measure,
+        target_error=float(target_error),
+        delta=float(delta),
+        pilot_n=n,
+        n_parameters=n_parameters,
+        n_pairs=math.ceil((mean / target_error) ** (1.0 / _RATES[measure])),
+        n_pairs_likely=math.ceil((likely / target_error) ** (1.0 / _RATES[measure])),
+        worst_case=_worst_case(metric, measure, float(target_error), float(delta), radius),
+        expected_coefficient=mean,
+        likely_coefficient=likely,
+    )
+
+
+def _check_pilot(fit: Fit, optimum: Optimum) -> Evaluation:
+    """Return the risk at the fit; an error if these are not the pairs that it was fitted to."""
+    here, fitted = optimum.evaluation(), fit.certificate.loss
+    if abs(here.loss - fitted) > 1e-7 * (1.0 + fitted):
+        raise ValueError(
+            "pairs and labels must be the pilot, all that the learner was fitted to and without sample weights; got a "
+            f"loss of {here.loss:.6g} on them and {fitted:.6g} in the fit. Pass the pilot, or fit again."
+        )
+    return here
+
+
+def _local_model(optimum: Optimum, here: Evaluation) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """A basis of the tangent space in (packed M, tau); H + C and V in that basis."""
+    objective, (d, k) = optimum.objective, optimum.factor.shape
+    vectors, lengths, _ = np.linalg.svd(optimum.factor, full_matrices=True)
+    eigenvalues = np.append(lengths**2, np.zeros(d - k))
+    moves = RankMoves.at(eigenvalues, vectors, k, objective.gradient(here))
+    pull = objective.source.gather(here.pull)
+    hessian = moves.information(objective.hessian(here.curvature))
+    covariance = moves.basis.T @ optimum.sum_of_squared_scores(np.sqrt(len(pull)) * pull) @ moves.basis
+    # A threshold held at zero does not move.
+    free = slice(None) if optimum.threshold > 0 else slice(-1)
+    return moves.basis[:, free], hessian[free, free], covariance[free, free]
+
+
+def _ratio_errors(steps: FloatArray, transform: FloatArray, metric: Metric) -> FloatArray:
+    """The relative spectral norm of the change of M / tau, to first order, for each step in (packed M, tau)."""
+    errors = np.empty(steps.shape[1])
+    for index, step in enumerate(steps.T):
+        matrix, threshold = packed.split(step, transform.shape[1])
+        change = transform @ matrix @ transform.T - metric.matrix * (threshold / metric.threshold)
+        errors[index] = np.abs(np.linalg.eigvalsh(change)).max()
+    return errors / float(metric.eigenvalues[0])
+
+
+def _longest(rows: RowSource) -> float:
+    """The largest squared length of a row."""
+    return rows.extremes(rows.squared_distances(np.eye(rows.n_columns)))[1]
+
+
+def _worst_case(metric: Metric, measure: str, target: float, delta: float, radius: float) -> float:
+    """The theorem's number of pairs, in units in which the longest difference has length one (F = 1, beta = radius).
+
+    For M / tau within a relative error e it is enough that the parameter distance is at most
+    e tau / (e + max(tau / beta, 1)).
+    """
+    tau, d, excess = metric.threshold, len(metric.factor), target
+    if measure == "spectral":
+        distance = target * tau / (target + max(tau / radius, 1.0))
+        bound = parameter_bound(1.0, n_features=d, radius=max(radius, tau), noise=metric.noise)
+        excess = (distance / bound) ** 2
+    if excess < 1e-150:
+        return math.inf
+    return sample_size(
+        0.5 * excess,
+        delta,
+        n_features=d,
+        max_eigenvalue=radius,
+        max_squared_length=1.0,
+        max_threshold=max(radius, tau),
+        noise=metric.noise,
+    )
+
+
+def _check_request(target_error: Any, measure: Any, delta: Any) -> None:
+    for name, value, largest in (("target_error", target_error, math.inf), ("delta", delta, 1.0)):
+        if not (isinstance(value, numbers.Real) and 0 < float(value) < largest):
+            rule = "a finite number > 0" if largest == math.inf else "between 0 and 1"
+            raise ValueError(f"{name} must be {rule}; got {value!r}: 0.05 is a first try.")
+    if measure not in _RATES:
+        raise ValueError(f"measure must be one of {list(_RATES)}; got {measure!r}.")
+
+
+def _check_fit(fit: Fit, measure: str) -> None:
+    settings, metric = fit.settings, fit.metric
+    if settings.alpha != 0:
+        raise ValueError(
+            f"the pilot must be fitted with alpha = 0, as a penalty adds an error that no sample size removes; got "
+            f"alpha = {settings.alpha!r}. Fit with alpha=0, with more pairs if the labels are separable."
+        )
+    if fit.flip_rate > 0:
+        raise ValueError(f"the pilot must be fitted with flip_rate=0; got a flip rate of {fit.flip_rate:.3g}.")
+    if settings.fit_origin:
+        raise ValueError("the pilot must be of pairs; got fit_origin=True. Fit differences without it.")
+    if not fit.certificate.converged:
+        raise ValueError(f"the pilot's fit must have converged; got {fit.certificate.status!r}")
+    if metric.rank == 0 or (measure == "spectral" and metric.threshold == 0):
+        raise ValueError(
+            f"the pilot must find a direction, and for the error of M / tau a threshold > 0; got {metric!r}. "
+            "Label more pairs."
+        )

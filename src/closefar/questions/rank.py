@@ -1,0 +1,65 @@
+"""How many dimensions are real."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.base import clone
+
+from closefar.fitting import RankChoice, Settings, cross_validate_rank
+from closefar.judgements import Judgements
+
+__all__ = ["choose_rank"]
+
+
+def choose_rank(
+    learner: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    *,
+    cv: Any = 5,
+    rule: str = "one_se",
+    scale: str = "data",
+    refit: bool = True,
+    random_state: int | None = 0,
+) -> RankChoice:
+    """Choose the rank by the loss of held-out labels.
+
+    For each fold a copy of `learner` is fitted without a limit on its rank, truncated to each
+    rank, refitted within the directions that are kept, and scored on the labels left out.
+
+    Parameters
+    ----------
+    learner : LinearMetricLearner
+        Need not be fitted, and is not changed.
+    X, y, sample_weight
+        As for its `fit`.
+    cv : int, splitter or iterable of (train, test) indices, default=5
+        A number of folds, or as in scikit-learn.  Where pairs share points, keep each point
+        on one side.
+    rule : {"one_se", "best"}, default="one_se"
+        "one_se": the least rank whose held-out loss exceeds the best one's by at most one
+        standard error of that difference, pair by pair.  "best": the least loss.
+    scale : {"data", "units"}, default="data"
+        As for `Metric.truncate`.  With "data" the choice does not depend on units.
+    refit : bool, default=True
+        False scores plain truncation, which favours higher ranks.
+    random_state : int or None, default=0
+        Deals the pairs into folds.
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> data = cf.datasets.make_pairs(4000, 4, metric_eigenvalues=[1.0, 0.4], wrong_share=0.1, random_state=0)
+    >>> cf.choose_rank(cf.LinearMetricLearner(), data.pairs, data.labels).rank
+    2
+    """
+    judgements = Judgements.read(clone(learner), X, y, sample_weight, far_label=learner.far_label)
+    settings = Settings.of(learner.get_params(deep=False)).but(rank=None)
+    settings.check(judgements)
+    weighted = judgements.weighted(settings.class_weight)
+    weighted.check_both_count()
+    return cross_validate_rank(
+        weighted, settings, cv=cv, rule=rule, scale=scale, refits=refit, random_state=random_state
+    )

@@ -1,0 +1,236 @@
+"""What each rank costs: a metric truncated to its k largest eigenvalues, for every k."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from closefar.arrays import FloatArray
+from closefar.fitting import Fit, Settings, candidate_ranks, refit_leading
+from closefar.judgements import Judgements
+from closefar.model import Directions, Metric, Scored, in_data_scale
+from closefar.plain import format_table
+
+__all__ = ["TruncationPath", "TruncationStep", "truncation_of", "truncation_path"]
+
+
+@dataclass(frozen=True)
+class TruncationStep:
+    """What keeping the `k` largest eigenvalues of M costs.
+
+    Attributes
+    ----------
+    k : int
+    metric : Metric
+        The truncated metric, its threshold as before.
+    gamma : float
+        The largest eigenvalue that is cut off.
+    bound : float
+        An upper bound on `lost`: zeta times the mean of z'(M - M_k)z.
+    guarantee : float
+        The paper's, which needs no more of the data than the length of its longest
+        difference: zeta * F * gamma (theorem "thm:DR-main2", before zeta * F is set to one).
+    loss, accuracy : float
+        Of the pairs that were given.
+    lost : float
+        Their loss less that of the whole metric.
+    held_out_loss, held_out_accuracy : float or None
+        Of the pairs that were held out.
+    refit_metric : Metric or None
+        The best metric in the k directions that are kept; the `refit_` figures are its own.
+    """
+
+    k: int
+    metric: Metric
+    gamma: float
+    bound: float
+    guarantee: float
+    loss: float
+    lost: float
+    accuracy: float
+    held_out_loss: float | None = None
+    held_out_accuracy: float | None = None
+    refit_metric: Metric | None = None
+    refit_loss: float | None = None
+    refit_accuracy: float | None = None
+    refit_held_out_loss: float | None = None
+    refit_held_out_accuracy: float | None = None
+
+
+@dataclass(frozen=True)
+class TruncationPath(Sequence[TruncationStep]):
+    """The steps k = 0, ..., rank; printed, a table.
+
+    `scale` is that in which eigenvalues are compared, `zeta` the slope of the loss at the
+    worst margin, and `longest` the paper's F: the largest squared length of a difference in
+    that scale, within the directions that M weighs.
+    """
+
+    steps: tuple[TruncationStep, ...]
+    scale: str
+    zeta: float
+    longest: float
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __getitem__(self, k: Any) -> Any:
+        return self.steps[k]
+
+    def __iter__(self) -> Iterator[TruncationStep]:
+        return iter(self.steps)
+
+    def __str__(self) -> str:
+        columns = {
+            "k": ("k", "d"),
+            "gamma": ("cut off", ".4g"),
+            "loss": ("loss", ".5f"),
+            "lost": ("lost", ".5f"),
+            "bound": ("at most", ".4g"),
+            "guarantee": ("guarantee", ".4g"),
+            "accuracy": ("accuracy", ".4f"),
+            "refit_loss": ("refitted", ".5f"),
+            "held_out_loss": ("held out", ".5f"),
+            "refit_held_out_loss": ("held out, refitted", ".5f"),
+        }
+        shown = {name: column for name, column in columns.items() if self._has(name)}
+        return format_table(list(shown.values()), [[getattr(step, name) for name in shown] for step in self.steps])
+
+    def _has(self, name: str) -> bool:
+        return any(getattr(step, name) is not None for step in self.steps)
+
+
+def truncation_path(
+    metric: Metric,
+    differences: Any,
+    signs: Any,
+    weights: Any = None,
+    *,
+    scale: str | None = None,
+    held_out: tuple[Any, ...] | None = None,
+    learner: Any = None,
+) -> TruncationPath:
+    """Truncate a metric to each rank and say what that costs.
+
+    Parameters
+    ----------
+    metric : Metric
+    differences : array of shape (n, d), or of pairs (n, 2, d)
+        The pairs that the metric was learned from.
+    signs : array of n labels, +1 far and -1 close
+    weights : array of n numbers >= 0, optional
+    scale : {"data", "units"}, optional
+        As for `Metric.truncate`.  "data" for a metric that does not know the data's scale is
+        that of `differences`.
+    held_out : tuple (differences, signs) or (differences, signs, weights), optional
+        Pairs that the metric was not learned from.
+    learner : LinearMetricLearner, optional
+        The one that learned the metric.  Where given, a copy of it is also fitted within the
+        directions that are kept: the truncated metric keeps the scale and the threshold of
+        the whole one, which no longer fit what is left.
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> metric = cf.Metric([[1.0, 0.0], [0.0, 0.1]], threshold=1.0)
+    >>> print(cf.truncation_path(metric, [[2.0, 0.5], [0.5, 2.0]], [1, -1]))
+    k  cut off     loss      lost  at most  guarantee  accuracy
+    0        1  0.81326   0.58909    2.045      4.049    0.5000
+    1     0.01  0.21773  -0.00644  0.02024    0.04049    1.0000
+    2        0  0.22417   0.00000        0          0    1.0000
+    """
+    settings = None if learner is None else Settings.of(learner.get_params(deep=False))
+    others = None if held_out is None else _judgements(*held_out)
+    return _path(metric, _judgements(differences, signs, weights), scale, others, settings)
+
+
+def truncation_of(
+    fit: Fit,
+    judgements: Judgements,
+    *,
+    scale: str | None = None,
+    held_out: Judgements | None = None,
+    refits: bool = True,
+) -> TruncationPath:
+    """The path of a fit on judgements, weighted as in the fit; `refits` says whether to refit as well."""
+    weighted = judgements.weighted(fit.settings.class_weight).counted()
+    return _path(fit.metric, weighted, scale, held_out, fit.settings if refits else None)
+
+
+def _path(
+    metric: Metric, judgements: Judgements, scale: str | None, held_out: Judgements | None, settings: Settings | None
+) -> TruncationPath:
+    if scale == "data" and metric.data_factor is None:
+        metric = in_data_scale(metric, judgements.data, judgements.weights)
+    directions = Directions.of(metric, scale)
+    seen = _Cut.of(metric, directions, judgements)
+    unseen = None if held_out is None else _Cut.of(metric, directions, held_out)
+    zeta = _steepest_slope(metric, seen.squared[:, -1])
+    refitted = [] if settings is None else candidate_ranks(metric.rank)
+    steps = []
+    for k in range(metric.rank + 1):
+        score, figures = seen.at(k), {} if unseen is None else _named("held_out", unseen.at(k))
+        gamma = float(directions.values[k]) if k < metric.rank else 0.0
+        if settings is not None and k in refitted:
+            best = refit_leading(judgements, settings.but(verbose=0), metric, directions, k)
+            figures |= {"refit_metric": best, **_named("refit", Scored.by(best, judgements))}
+            if held_out is not None:
+                figures |= _named("refit_held_out", Scored.by(best, held_out))
+        steps.append(
+            TruncationStep(
+                k=k,
+                metric=metric.truncate(k, "data" if directions.is_data_scale else "units"),
+                gamma=gamma,
+                bound=zeta * judgements.mean(seen.squared[:, -1] - seen.squared[:, k]),
+                guarantee=zeta * seen.longest * gamma,
+                loss=score.loss,
+                lost=score.loss - seen.at(metric.rank).loss,
+                accuracy=score.accuracy,
+                **figures,
+            )
+        )
+    return TruncationPath(tuple(steps), "data" if directions.is_data_scale else "units", zeta, seen.longest)
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """Judgements with z'M_k z for k = 0, ..., rank, of a metric that is cut to its first k directions.
+
+    `longest` is the largest squared length of a difference in the scale of the directions.
+    """
+
+    metric: Metric
+    judgements: Judgements
+    squared: FloatArray
+    longest: float
+
+    @classmethod
+    def of(cls, metric: Metric, directions: Directions, judgements: Judgements) -> _Cut:
+        squares = metric.coordinates(judgements.data, directions.columns) ** 2
+        inverse = np.divide(1.0, directions.values, out=np.zeros(metric.rank), where=directions.values > 0)
+        squared = np.hstack([np.zeros((len(squares), 1)), np.cumsum(squares, axis=1)])
+        return cls(metric, judgements, squared, float((squares @ inverse).max(initial=0.0)))
+
+    def at(self, k: int) -> Scored:
+        metric = self.metric
+        return Scored(self.judgements, self.squared[:, k] - metric.threshold, metric.noise, metric.flip_rate)
+
+
+def _steepest_slope(metric: Metric, squared: FloatArray) -> float:
+    """The paper's zeta over the margins of M and of every M_k, which lie between -tau and those of M.
+
+    Flips only make the loss flatter.
+    """
+    radius = max(abs(metric.threshold), float(np.abs(squared - metric.threshold).max(initial=0.0)))
+    return metric.noise.constants(radius).zeta
+
+
+def _named(prefix: str, scored: Scored) -> dict[str, Any]:
+    return {f"{prefix}_loss": scored.loss, f"{prefix}_accuracy": scored.accuracy}
+
+
+def _judgements(differences: Any, signs: Any, weights: Any = None) -> Judgements:
+    return Judgements.of_signs(np.asarray(differences), signs, weights)

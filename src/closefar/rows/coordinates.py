@@ -1,0 +1,55 @@
+"""Unit-free coordinates: the solver's own, in which the rows, or at least their columns, have unit second moment.
+
+Under z -> Uz the optimum maps to U^-T M U^-1 (section "Invariance to Changes in Unit
+of Input"), so the solver may choose its units.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from closefar.arrays import Array, FloatArray, like
+
+__all__ = ["Coordinates"]
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """The map ``w = transform' z + offset`` from rows to unit-free coordinates.
+
+    With a learned origin `offset` centres the rows and a constant 1 is appended to w;
+    otherwise it is None.  `null_directions` are the combinations of columns, each over its
+    root mean square (with an origin, its standard deviation), that do not vary; `scales` are
+    those root mean squares.
+    """
+
+    transform: FloatArray
+    offset: FloatArray | None
+    null_directions: FloatArray
+    scales: FloatArray
+
+    @property
+    def has_constant(self) -> bool:
+        return self.offset is not None
+
+    @property
+    def n_directions(self) -> int:
+        """Length of w; directions of z that do not vary are not among its entries."""
+        return int(self.transform.shape[1]) + int(self.has_constant)
+
+    def apply(self, block: Array) -> Array:
+        """Map rows, each a column of the block, to coordinates."""
+        mapped = like(block, self.transform).T @ block
+        if self.offset is None:
+            return mapped
+        xp = array_namespace(block)
+        return xp.concat([mapped + like(block, self.offset)[:, None], xp.ones_like(mapped[:1, :])])
+
+    def to_units(self, factor: FloatArray) -> FloatArray:
+        """Map a factor back to the user's units; with a learned origin, for (z, 1)."""
+        if self.offset is None:
+            return self.transform @ factor
+        return np.vstack([self.transform @ factor[:-1], self.offset @ factor[:-1] + factor[-1]])

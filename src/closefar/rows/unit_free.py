@@ -1,0 +1,143 @@
+"""Finding unit-free coordinates of rows.
+
+Columns are scaled first; only then is a decomposition formed, so neither units nor their range
+can hurt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from array_api_compat import array_namespace, is_numpy_namespace
+
+from closefar.arrays import Array, FloatArray, like, to_numpy
+from closefar.rows.coordinates import Coordinates
+from closefar.rows.source import RowSource, squared_columns
+
+__all__ = ["factor_in_rows", "find_coordinates", "unit_free"]
+
+# The Gram matrix squares the condition number: below this smallest eigenvalue (of scaled columns) use QR.
+_GRAM_IS_SAFE = 1e-7
+
+# The squared length of a row is d on average; beyond 50 d it is enormous and counts as 10 d.
+_ENORMOUS, _LARGE = 50.0, 10.0
+_MOST_ROUNDS = 30
+
+ScaledBlocks = Callable[[], Iterator[Array]]
+
+
+def unit_free(
+    source: RowSource, weights: FloatArray, *, with_constant: bool = False, mix_columns: bool = True
+) -> tuple[RowSource, Coordinates]:
+    """Return the rows in unit-free coordinates, and the way back from those; `weights` sum to one."""
+    coordinates = find_coordinates(source, weights, with_constant=with_constant, mix_columns=mix_columns)
+    if coordinates.transform.shape[1] == 0:
+        raise ValueError(
+            "differences must not all be zero: no direction tells close from far; got only zero rows. "
+            "Check that the two sides of the pairs are not the same objects."
+        )
+    return source.in_coordinates(coordinates), coordinates
+
+
+def factor_in_rows(rows: RowSource, source: RowSource, weights: FloatArray, factor: FloatArray) -> FloatArray:
+    """Map a factor for the rows of `source` to one for the same rows in other coordinates.
+
+    By least squares on the rows, which are well conditioned where the way there is not.
+    """
+    mapped: Array = 0.0
+    moment: Array = 0.0
+    for where, block in source.blocks():
+        here = rows.read(where)
+        weighted = here * like(here, weights[where])
+        mapped = mapped + weighted @ (block.T @ like(block, factor))
+        moment = moment + weighted @ here.T
+    found: FloatArray = np.linalg.lstsq(to_numpy(moment), to_numpy(mapped), rcond=None)[0]
+    return found
+
+
+def find_coordinates(
+    source: RowSource, weights: FloatArray, *, with_constant: bool = False, mix_columns: bool = True
+) -> Coordinates:
+    """Find coordinates whose weighted second moment is the identity or, without `mix_columns`, has a diagonal of one.
+
+    `weights` sum to one.  Directions that do not vary, to rounding, are dropped.  Without
+    `mix_columns` each coordinate is one column, scaled.  Rows that are enormous beside the
+    others (one in the wrong unit, say) count less, or their size would hide the rest: a
+    Huber-type estimate, which like the plain one follows every change of units.
+    """
+    coordinates = _normalise(source, weights, with_constant, mix_columns)
+    usual = max(int(coordinates.transform.shape[1]), 1)
+    largest = 0.0
+    for _ in range(_MOST_ROUNDS):
+        sizes = _squared_lengths(source, coordinates)
+        before, largest = largest, float(sizes.max(initial=0.0))
+        if largest <= max(_ENORMOUS * usual, 1.5 * before):
+            break
+        less = weights * np.minimum(1.0, _LARGE * usual / np.maximum(sizes, 1e-300))
+        coordinates = _normalise(source, less / less.sum(), with_constant, mix_columns)
+    return coordinates
+
+
+def _squared_lengths(source: RowSource, coordinates: Coordinates) -> FloatArray:
+    """Of each row in these coordinates, the constant of a learned origin apart."""
+    d = coordinates.transform.shape[1]
+    mapped = (coordinates.apply(block)[:d, :] for _, block in source.blocks())
+    return np.concatenate([to_numpy(squared_columns(block)) for block in mapped])
+
+
+def _normalise(source: RowSource, weights: FloatArray, with_constant: bool, mix_columns: bool) -> Coordinates:
+    centre = np.zeros(source.n_columns)
+    if with_constant:
+        centre = np.sum([to_numpy(like(block, weights[where]) @ block.T) for where, block in source.blocks()], axis=0)
+    scale = _scales(source, centre)
+
+    def scaled_blocks() -> Iterator[Array]:
+        for where, block in source.blocks():
+            rows = block.T - like(block, centre) if with_constant else block.T
+            yield rows / like(block, scale) * like(block, np.sqrt(weights[where]))[:, None]
+
+    gram = to_numpy(sum(rows.T @ rows for rows in scaled_blocks()))
+    length = np.sqrt(np.diag(gram))
+    length[length == 0] = 1.0
+    usual = np.where(np.isfinite(scale), scale * length, 0.0)
+    if mix_columns:
+        spread, directions = _directions(gram, length, scaled_blocks)
+        keep = spread > 1e-12 * np.sqrt(len(scale)) * spread.max(initial=0.0)
+        transform = directions[:, keep] / spread[keep] / (scale * length)[:, None]
+        null = directions[:, ~keep]
+    else:
+        varies = np.isfinite(scale) & (np.diag(gram) > 0)
+        transform, null = np.diag(1.0 / (scale * length))[:, varies], np.eye(len(scale))[:, ~varies]
+    return Coordinates(transform, -(centre @ transform) if with_constant else None, null, usual)
+
+
+def _directions(gram: FloatArray, length: FloatArray, scaled_blocks: ScaledBlocks) -> tuple[FloatArray, FloatArray]:
+    """The root mean square along each principal direction of the columns, scaled to length one, and the directions."""
+    moments, directions = np.linalg.eigh(gram / np.outer(length, length))
+    if moments[0] > _GRAM_IS_SAFE * moments[-1]:
+        return np.sqrt(moments), directions
+    triangle: Array = None
+    for rows in scaled_blocks():
+        triangle = _triangle(rows if triangle is None else array_namespace(rows).concat([triangle, rows]))
+    _, spread, directions = np.linalg.svd(to_numpy(triangle) / length, full_matrices=True)
+    missing = directions.shape[0] - len(spread)
+    return np.append(spread, np.zeros(missing)), directions.T
+
+
+def _triangle(rows: Array) -> Array:
+    """The triangular factor of a QR decomposition."""
+    xp = array_namespace(rows)
+    return np.linalg.qr(rows, mode="r") if is_numpy_namespace(xp) else xp.linalg.qr(rows)[1]
+
+
+def _scales(source: RowSource, centre: FloatArray) -> FloatArray:
+    """The largest entry of each centred column; infinite where it is rounding of a constant."""
+    extremes = []
+    for _, block in source.blocks():
+        xp = array_namespace(block)
+        extremes.append([to_numpy(xp.max(block, axis=1)), -to_numpy(xp.min(block, axis=1))])
+    upper, lower = np.max(extremes, axis=0)
+    largest = np.maximum(upper - centre, centre + lower)
+    constant = largest <= 1e-13 * np.abs(centre)
+    return np.where(constant, np.inf, largest)

@@ -1,0 +1,30 @@
+"""From rows to a proven solution: likelihoods, the problem, solvers in one loop, and the certificate."""
+
+from closefar.solve.certificate import Certificate, Outcome
+from closefar.solve.flipped import solve_with_flips
+from closefar.solve.history import FitStep
+from closefar.solve.likelihood import CloseFar, Curvature, Evaluation, Likelihood
+from closefar.solve.loop import Solver, State, Watch
+from closefar.solve.objective import Objective, Passes
+from closefar.solve.solution import Options, Solution, solve
+from closefar.solve.solvers import SOLVERS
+
+__all__ = [
+    "SOLVERS",
+    "Certificate",
+    "CloseFar",
+    "Curvature",
+    "Evaluation",
+    "FitStep",
+    "Likelihood",
+    "Objective",
+    "Options",
+    "Outcome",
+    "Passes",
+    "Solution",
+    "Solver",
+    "State",
+    "Watch",
+    "solve",
+    "solve_with_flips",
+]

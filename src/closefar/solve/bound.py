@@ -1,0 +1,89 @@
+"""From a point to a proven bound on its distance to the optimum.
+
+For any symmetric M' and tau' whose gradient is dual feasible, that is with
+dR/dM + alpha I positive semidefinite and dR/dtau >= 0, convexity gives for every
+feasible (M, tau)
+
+    R(M, tau) + alpha tr M >= R(M', tau') - <dR/dM, M'> - tau' dR/dtau.
+
+The right side is a proven lower bound on the optimum: the Fenchel dual value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from closefar.arrays import BoolArray, FloatArray
+from closefar.solve.problem import Point
+
+__all__ = ["lower_bound", "proven_bound"]
+
+# (matrix, thresholds, which thresholds are held, residual) -> (matrix, thresholds)
+HessianSolve = Callable[[FloatArray, FloatArray, BoolArray, float], tuple[FloatArray, FloatArray]]
+
+# Where no strictly feasible dual point exists (free parameters, or a direction of M that only shifts tau), a
+# gradient that is feasible to rounding still bounds the loss of everything within this multiple of the solution.
+_ROUNDING = 1e-13
+_REACH = 1e3
+
+# A longer step of the proof has left the region where the Hessian says anything.
+_LONGEST_STEP = 10.0
+_MOST_ROUNDS = 4
+
+
+def proven_bound(point: Point, ceiling: float) -> float:
+    """The lower bound that the gradient at `point` proves; minus infinity if it proves none.
+
+    `ceiling` is the objective of a feasible point.  With a penalty alpha tr M <= ceiling at
+    the optimum, so that a gradient outside the dual cone has a bounded price.
+    """
+    problem = point.problem
+    below, rest = problem.cone.violations(point.gradient, point.slopes)
+    size = 1.0 + float(np.abs(point.matrix).sum()) + float(np.abs(point.thresholds).sum())
+    if rest > _ROUNDING or (below > _ROUNDING and problem.alpha == 0.0):
+        return -np.inf
+    trace = _REACH * size if below <= _ROUNDING else ceiling / problem.alpha
+    # Margins are wrong by about eps * size, the gradient by as much, and it is multiplied by M.
+    rounding = np.finfo(np.float64).eps * size * (1.0 + size)
+    bound = point.dual_value - below * trace - rest * _REACH * size - rounding
+    return float(bound) if bound <= ceiling else -np.inf
+
+
+def lower_bound(point: Point, solve: HessianSolve, target: float) -> float:
+    """Prove a lower bound on the optimum, within about `target` of it if `point` is that near.
+
+    Newton steps that hold the active constraints fixed move the gradient onto the dual
+    cone, and a little into it; what they reach is checked, not assumed.  `solve` takes a
+    right side (matrix and thresholds), which thresholds to hold, and the residual it may leave.
+    """
+    problem, cone, ceiling = point.problem, point.problem.cone, point.value
+    bound = max(0.0, proven_bound(point, ceiling))
+    inside = max(target, 1e-12) / (2.0 * max(cone.trace(point.matrix), 1.0))
+    goal = _slack(point) + inside * cone.identity
+    residual = _ROUNDING if cone.has_constant else 0.9 * inside
+    longest = _LONGEST_STEP * (1.0 + float(np.linalg.norm(point.matrix)))
+    violation = np.inf
+    for _ in range(_MOST_ROUNDS):
+        held = cone.are_held(point.thresholds, point.slopes)
+        step, shift = solve(goal - point.gradient, -point.slopes, held, residual)
+        if not float(np.linalg.norm(step)) <= longest:
+            break
+        matrix = point.matrix + step
+        forms = problem.objective.quadratic_forms(matrix)
+        point = problem.known(matrix, *problem.settle(forms, point.thresholds + shift, tol=0.1 * _ROUNDING))
+        bound = max(bound, proven_bound(point, ceiling))
+        before, violation = violation, max(cone.violations(point.gradient, point.slopes))
+        if not 0.0 < violation < 0.5 * before:
+            break
+    return bound
+
+
+def _slack(point: Point) -> FloatArray:
+    """The positive part of the gradient on the null space of M."""
+    values, vectors = point.problem.cone.eigen(point.matrix)
+    null = vectors[:, values <= 1e-9 * max(values[-1], 0.0)]
+    slack, turn = np.linalg.eigh(null.T @ point.gradient @ null)
+    root: FloatArray = (null @ turn) * np.sqrt(np.maximum(slack, 0.0))
+    return root @ root.T

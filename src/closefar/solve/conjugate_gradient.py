@@ -1,0 +1,90 @@
+"""Solving with the Hessian of the risk in (M, thresholds) where it is too large to form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from closefar.arrays import BoolArray, FloatArray
+from closefar.solve.bound import lower_bound
+from closefar.solve.likelihood import Curvature
+from closefar.solve.objective import Objective
+from closefar.solve.problem import Point
+
+__all__ = ["HessianSolver", "prove_bound"]
+
+_MAX_ITER = 60
+
+Step = tuple[FloatArray, FloatArray]
+
+
+class HessianSolver:
+    """Solves H[S, t] = (matrix, thresholds) by conjugate gradients; one product, one pass.
+
+    Preconditioned by the Hessian of independent coordinates in `basis` (the eigenvectors
+    of M).
+    """
+
+    def __init__(self, objective: Objective, curvature: Curvature, basis: FloatArray) -> None:
+        self.objective = objective
+        self.curvature = curvature
+        self.model = _diagonal_model(objective, curvature, basis)
+
+    def __call__(self, matrix: FloatArray, thresholds: FloatArray, held: BoolArray, residual: float) -> Step:
+        """Iterate until the spectral norm of what is left is at most `residual`; some thresholds are held."""
+        precondition = self.model(held)
+        solution, shift = np.zeros_like(matrix), np.zeros_like(thresholds)
+        left, left_t = matrix, np.where(held, 0.0, thresholds)
+        step, step_t = precondition(left, left_t)
+        size = float(np.sum(left * step) + left_t @ step_t)
+        for _ in range(_MAX_ITER):
+            if np.linalg.norm(left, 2) <= residual:
+                break
+            image, image_t = self.objective.hessian_product(step, step_t, self.curvature)
+            curved = float(np.sum(step * image) + step_t @ image_t)
+            if not curved > 0.0:
+                break
+            length = size / curved
+            solution, shift = solution + length * step, shift + length * step_t
+            left, left_t = left - length * image, np.where(held, 0.0, left_t - length * image_t)
+            ahead, ahead_t = precondition(left, left_t)
+            new_size = float(np.sum(left * ahead) + left_t @ ahead_t)
+            step, step_t = ahead + (new_size / size) * step, ahead_t + (new_size / size) * step_t
+            size = new_size
+        return solution, shift
+
+
+def prove_bound(point: Point, target: float) -> float:
+    """A proven lower bound on the optimum, by conjugate gradients from a nearly optimal point."""
+    basis = np.linalg.eigh(point.matrix)[1]
+    solve = HessianSolver(point.problem.objective, point.evaluation.curvature, basis)
+    return lower_bound(point, solve, target)
+
+
+def _diagonal_model(
+    objective: Objective, curvature: Curvature, basis: FloatArray
+) -> Callable[[BoolArray], Callable[[FloatArray, FloatArray], Step]]:
+    """Inverse of the Hessian as if only squares of the rotated coordinates were correlated, for thresholds held."""
+    d = objective.n_directions
+    fourth, border = objective.rotated_moments(curvature, basis)
+    diagonal = np.block([[fourth, border], [border.T, curvature.thresholds]])
+    ridge = 1e-10 * np.trace(diagonal) / len(diagonal) + 1e-300
+    diagonal[np.diag_indices(len(diagonal))] += ridge
+    off_diagonal = 2.0 * fourth + ridge
+
+    def holding(held: BoolArray) -> Callable[[FloatArray, FloatArray], Step]:
+        free = np.append(np.ones(d, dtype=bool), ~held)
+        inverse = np.linalg.inv(diagonal[np.ix_(free, free)])
+
+        def apply(matrix: FloatArray, thresholds: FloatArray) -> Step:
+            rotated = basis.T @ matrix @ basis
+            on = np.zeros(len(diagonal))
+            on[free] = inverse @ np.append(np.diag(rotated), thresholds)[free]
+            scaled = rotated / off_diagonal
+            scaled[np.diag_indices(d)] = on[:d]
+            return basis @ scaled @ basis.T, on[d:]
+
+        return apply
+
+    return holding

@@ -1,0 +1,111 @@
+"""Labels that are flipped whatever the distance: P(label) = q + (1 - 2q) Phi(l margin).
+
+The likelihood is not convex, so it is climbed from the convex optimum of q = 0, with
+Fisher's information for a Hessian and q maximised out along the way.  The last step is
+one of expectation-maximisation: with each label's probability of being flipped held
+fixed, the problem is convex again, and the certificate is about that.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from closefar.arrays import Array, FloatArray
+from closefar.noise import Noise, with_flips
+from closefar.solve.likelihood import CloseFar, Terms
+
+__all__ = ["FlippedCloseFar", "SoftCloseFar", "best_flip_rate"]
+
+_LARGEST_RATE = 0.499
+
+
+class FlippedCloseFar(CloseFar):
+    """The mean of -log(q + (1 - 2q) Phi(l m)); its curvature is Fisher's information, which is never negative."""
+
+    def __init__(self, noise: Noise, signs: Array, weights: Array, flip_rate: float) -> None:
+        super().__init__(noise, signs, weights)
+        self.flip_rate = flip_rate
+
+    def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
+        signs, weights = arrays
+        xp = array_namespace(squared)
+        margin = signs * (squared - float(thresholds[0]))
+        loss, slope = self.noise.derivatives(margin, 1)
+        right = xp.exp(-loss)
+        probability = with_flips(right, self.flip_rate)
+        density = -(1.0 - 2.0 * self.flip_rate) * slope * right
+        pull = -weights * signs * density / probability
+        wrong = with_flips(xp.exp(-self.noise.neg_log_cdf(-margin)), self.flip_rate) if order == 2 else None
+        return Terms(
+            loss=-float(xp.sum(weights * xp.log(probability))),
+            slopes=np.array([-float(xp.sum(pull))]),
+            least_margin=-np.inf,  # a flipped label is on the wrong side, and rightly so
+            pull=pull,
+            curvature=weights * density**2 / (probability * wrong) if order == 2 else None,
+        )
+
+    def with_rate(self, flip_rate: float) -> FlippedCloseFar:
+        return FlippedCloseFar(self.noise, self.signs, self.weights, flip_rate)
+
+    def with_best_rate(self, squared: Array, thresholds: FloatArray) -> FlippedCloseFar:
+        """The same with the likeliest flip rate at these squared distances."""
+        return self.with_rate(best_flip_rate(self._right(squared, thresholds), self.weights))
+
+    def undecided(self, squared: Array, thresholds: FloatArray) -> Array:
+        """How near to the threshold each label is, by its weight: the weight at even odds, 0 far away."""
+        right = self._right(squared, thresholds)
+        return 4.0 * self.weights * right * (1.0 - right)
+
+    def softened(self, squared: Array, thresholds: FloatArray) -> SoftCloseFar:
+        """The likelihood in which each label's probability of being flipped is held as it is here."""
+        right = self._right(squared, thresholds)
+        flipped = self.flip_rate * (1.0 - right) / with_flips(right, self.flip_rate)
+        return SoftCloseFar(self.noise, self.signs, self.weights, flipped)
+
+    def _right(self, squared: Array, thresholds: FloatArray) -> Array:
+        """The probability of each label if it is not flipped."""
+        return self.noise.cdf(self.signs * (squared - float(thresholds[0])))
+
+
+class SoftCloseFar(CloseFar):
+    """The risk of labels of which each is flipped with a known probability: convex."""
+
+    def __init__(self, noise: Noise, signs: Array, weights: Array, flipped: Array) -> None:
+        super().__init__(noise, signs, weights)
+        self.row_arrays = (signs, weights, flipped)
+
+    def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
+        signs, weights, flipped = arrays
+        xp = array_namespace(squared)
+        margin = signs * (squared - float(thresholds[0]))
+        kept = self.noise.derivatives(margin, order)
+        turned = self.noise.derivatives(-margin, order)
+        pull = weights * signs * ((1.0 - flipped) * kept[1] - flipped * turned[1])
+        return Terms(
+            loss=float(xp.sum(weights * ((1.0 - flipped) * kept[0] + flipped * turned[0]))),
+            slopes=np.array([-float(xp.sum(pull))]),
+            least_margin=-np.inf,
+            pull=pull,
+            curvature=weights * ((1.0 - flipped) * kept[2] + flipped * turned[2]) if order == 2 else None,
+        )
+
+
+def best_flip_rate(right: Array, weights: Array) -> float:
+    """Maximise the mean log(q + (1 - 2q) Phi) over 0 <= q < 1/2, for `right` = Phi(l m): concave in q."""
+    xp = array_namespace(right)
+
+    def slope(rate: float) -> float:
+        return float(xp.sum(weights * (1.0 - 2.0 * right) / with_flips(right, rate)))
+
+    floor = 1e-300  # a margin that is hopelessly wrong has Phi = 0
+    right = xp.where(right > floor, right, floor)
+    if slope(0.0) <= 0.0:
+        return 0.0
+    low, high = 0.0, _LARGEST_RATE
+    if slope(high) >= 0.0:
+        return high
+    while high - low > 1e-12:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if slope(middle) > 0.0 else (low, middle)
+    return 0.5 * (low + high)

@@ -1,0 +1,220 @@
+"""Where noise meets rows: -log P(judgement) at squared distances and thresholds, with its derivatives.
+
+A likelihood knows the arrays of one number per row that it needs (signs, weights); the source that
+holds them evaluates it.  Nothing here passes over the rows themselves.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from closefar.arrays import Array, FloatArray, IndexArray
+from closefar.noise import Noise
+from closefar.rows import RowSource
+
+__all__ = ["CloseFar", "Curvature", "Evaluation", "Likelihood", "Terms"]
+
+# The search for a threshold: its steps at the most, and how far beyond the squared distances it looks.
+_MOST_STEPS = 200
+_BEYOND = 1e3
+
+
+class Terms(NamedTuple):
+    """The likelihood of some of the rows: sums over them, and arrays of one number per row.
+
+    `slopes` are the derivatives of the loss in the thresholds.  `pull` is the derivative in the
+    squared distance of each row, so that dR/dM is the sum of pull_i z_i z_i', and `curvature` the
+    second one, None where it was not asked for.
+    """
+
+    loss: float
+    slopes: FloatArray
+    least_margin: float
+    pull: Array
+    curvature: Array
+
+
+class _Change(NamedTuple):
+    """How the derivative in the squared distance of each row changes."""
+
+    pull: Array
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """The second derivatives in squared distances and thresholds, of a loss that depends on their differences.
+
+    `distance` is that in the squared distance of each row, `thresholds` that in the thresholds.
+    """
+
+    distance: Array
+    thresholds: FloatArray
+
+    @property
+    def crosses(self) -> tuple[Array, ...]:
+        """Those in the squared distance of each row and each threshold."""
+        return tuple(-self.distance for _ in self.thresholds)
+
+    def product(self, source: RowSource, matrix: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The second derivative of the risk along (S, t), matrix part and threshold part: one sweep over the rows."""
+
+        def change(squared: Array, distance: Array) -> _Change:
+            return _Change(distance * (squared - float(thresholds.sum())))
+
+        parts, image = source.sweep(matrix, change, self.distance)
+        return image, np.full_like(thresholds, -sum(source.total(part.pull) for part in parts))
+
+    @property
+    def squares(self) -> tuple[Array, tuple[Array, ...]]:
+        """Arrays (a, b) such that the second derivatives of row i are (a_i, b_i) times its transpose."""
+        root = array_namespace(self.distance).sqrt(self.distance)
+        return root, tuple(-root for _ in self.thresholds)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The risk at given squared distances and thresholds, and what its derivatives need; see `Terms`.
+
+    `curvature` is None where only first derivatives were asked for.
+    """
+
+    loss: float
+    slopes: FloatArray
+    least_margin: float
+    pull: Array
+    curvature: Any
+
+
+class Likelihood(ABC):
+    """-log P(judgement) of each row: convex in its squared distance and the thresholds together.
+
+    `n_thresholds` says how many thresholds there are, `weights` how much each row counts, summing to
+    one; `row_arrays` are what `terms` needs of each row beside its squared distance.
+    """
+
+    n_thresholds: int
+    weights: Array
+    row_arrays: tuple[Array, ...]
+
+    @abstractmethod
+    def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
+        """Evaluate some of the rows, with derivatives up to this order."""
+
+    @abstractmethod
+    def best_thresholds(
+        self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float
+    ) -> tuple[FloatArray, Evaluation]:
+        """Minimise over the thresholds, each at least `least`, until no slope is larger than `tol`.
+
+        Returns them and the risk there, curvature included.
+        """
+
+    @property
+    @abstractmethod
+    def trend(self) -> Array:
+        """The weights, negative where a smaller distance explains the judgement better."""
+
+    @abstractmethod
+    def take(self, source: RowSource, indices: IndexArray) -> Likelihood:
+        """The likelihood of some rows of the source alone."""
+
+    def evaluate(self, source: RowSource, squared: Array, thresholds: FloatArray, order: int) -> Evaluation:
+        """Return the risk at these squared distances."""
+        terms = partial(self.terms, thresholds=thresholds, order=order)
+        return self._join(source, source.parts(terms, squared, *self.row_arrays), order)
+
+    def loss_and_gradient(
+        self, source: RowSource, matrix: FloatArray, thresholds: FloatArray
+    ) -> tuple[Evaluation, FloatArray]:
+        """Return the risk of a metric, with its curvature, and dR/dM."""
+        terms = partial(self.terms, thresholds=thresholds, order=2)
+        parts, gradient = source.sweep(matrix, terms, *self.row_arrays)
+        return self._join(source, parts, order=2), gradient
+
+    def curvature(self, source: RowSource, distance: Array) -> Curvature:
+        """Make the second derivatives from those in squared distances."""
+        return Curvature(distance, np.full((self.n_thresholds, self.n_thresholds), source.total(distance)))
+
+    def _join(self, source: RowSource, parts: Sequence[Terms], order: int) -> Evaluation:
+        return Evaluation(
+            loss=sum(part.loss for part in parts),
+            slopes=np.sum([part.slopes for part in parts], axis=0),
+            least_margin=min(part.least_margin for part in parts),
+            pull=source.join([part.pull for part in parts]),
+            curvature=self.curvature(source, source.join([part.curvature for part in parts])) if order == 2 else None,
+        )
+
+
+class CloseFar(Likelihood):
+    """P(far) = Phi(q - tau) and P(close) = Phi(tau - q) of pairs with squared distance q.
+
+    `signs` are +1 for far and -1 for close; both arrays are handles of the source.
+    """
+
+    n_thresholds = 1
+
+    def __init__(self, noise: Noise, signs: Array, weights: Array) -> None:
+        self.noise = noise
+        self.signs = signs
+        self.weights = weights
+        self.row_arrays = (signs, weights)
+
+    def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
+        signs, weights = arrays
+        xp = array_namespace(squared)
+        margin = signs * (squared - float(thresholds[0]))
+        derivatives = self.noise.derivatives(margin, order)
+        pull = weights * signs * derivatives[1]
+        return Terms(
+            loss=float(xp.vecdot(weights, derivatives[0])),
+            slopes=np.array([-float(xp.sum(pull))]),
+            least_margin=float(xp.min(margin)),
+            pull=pull,
+            curvature=weights * derivatives[2] if order == 2 else None,
+        )
+
+    def best_thresholds(
+        self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float
+    ) -> tuple[FloatArray, Evaluation]:
+        """Safeguarded Newton until dR/dtau is at most `tol`, or tau is least with dR/dtau >= 0."""
+        floor = float(least[0])
+        low, high = (max(end, floor) for end in _widened(source.extremes(squared)))
+        threshold = min(max(float(start[0]), low), high)
+        tried = set()  # the ends of the bracket: from a flat tail a step may lead back there
+        for _ in range(_MOST_STEPS):
+            here = self.evaluate(source, squared, np.array([threshold]), order=2)
+            slope = float(here.slopes[0])
+            if abs(slope) <= tol or (threshold == floor and slope >= 0.0):
+                break
+            low, high = (low, threshold) if slope > 0 else (threshold, high)
+            second = float(here.curvature.thresholds[0, 0])
+            proposal = max(threshold - slope / second, floor) if second > 0.0 else np.nan
+            if not low <= proposal <= high or proposal in tried:
+                proposal = 0.5 * (low + high)
+            if abs(proposal - threshold) <= 4e-16 * abs(threshold):
+                break
+            tried.add(threshold)
+            threshold = proposal
+        else:
+            here = self.evaluate(source, squared, np.array([threshold]), order=2)
+        return np.array([threshold]), here
+
+    @property
+    def trend(self) -> Array:
+        return self.signs * self.weights
+
+    def take(self, source: RowSource, indices: IndexArray) -> CloseFar:
+        signs, weights = (source.pick(array, indices) for array in (self.signs, self.weights))
+        return CloseFar(self.noise, signs, weights / source.total(weights))
+
+
+def _widened(ends: tuple[float, float]) -> tuple[float, float]:
+    """Where the best threshold surely lies: beyond the ends by more than any noise reaches."""
+    return ends[0] - _BEYOND, ends[1] + _BEYOND

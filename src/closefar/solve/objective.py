@@ -1,0 +1,138 @@
+"""The risk R(M, thresholds): a likelihood over the rows of a source, with a count of the passes over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from closefar import packed
+from closefar.arrays import Array, FloatArray
+from closefar.rows import RowSource
+from closefar.solve.likelihood import Curvature, Evaluation, Likelihood
+
+__all__ = ["Objective", "Passes"]
+
+
+class Passes:
+    """Counts passes over the rows; one is a loss with its gradient, two matrix products of the size of the data."""
+
+    def __init__(self, whole: Passes | None = None, share: float = 1.0) -> None:
+        self.count = 0.0
+        self._whole = whole
+        self._share = share
+
+    def add(self, amount: float) -> None:
+        self.count += amount
+        if self._whole is not None:
+            self._whole.add(self._share * amount)
+
+    def of_part(self, share: float) -> Passes:
+        """Count passes over this share of the rows, here too."""
+        return Passes(self, share)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """R(M, tau) = sum_i w_i phi_i(z_i'M z_i, tau) and its derivatives.
+
+    Squared distances, and all that an `Evaluation` has of each row, are handles of the source.
+    Objectives over the same rows share one count of passes.
+    """
+
+    source: RowSource
+    likelihood: Likelihood
+    passes: Passes
+
+    @property
+    def n_directions(self) -> int:
+        return self.source.n_columns
+
+    @property
+    def n_judgements(self) -> int:
+        return self.source.n_rows
+
+    def with_likelihood(self, likelihood: Likelihood) -> Objective:
+        """Another likelihood of the same rows."""
+        return replace(self, likelihood=likelihood)
+
+    def sample(self, share: float, rng: np.random.Generator) -> Objective | None:
+        """The objective of about this share of the rows; None where all of their judgements say the same."""
+        indices = np.flatnonzero(rng.random(self.source.n_rows) < share)
+        likelihood = self.likelihood.take(self.source, indices)
+        few = Objective(self.source.take(indices), likelihood, self.passes.of_part(share))
+        return None if abs(few.source.total(few.likelihood.trend)) > 1.0 - 1e-9 else few
+
+    def squared_distances(self, factor: FloatArray) -> Array:
+        """Return z'AA'z for each row; a factor without columns is the metric zero."""
+        self.passes.add(0.5 * factor.shape[1] / self.n_directions)
+        return self.source.squared_distances(factor)
+
+    def quadratic_forms(self, matrix: FloatArray) -> Array:
+        """Return z'Sz for each row, for a symmetric S of any signature."""
+        self.passes.add(0.5)
+        return self.source.quadratic_forms(matrix)
+
+    def evaluate(self, squared: Array, thresholds: FloatArray, *, order: int = 1) -> Evaluation:
+        """Return the risk at known squared distances: no pass over the rows."""
+        return self.likelihood.evaluate(self.source, squared, thresholds, order)
+
+    def best_thresholds(
+        self, squared: Array, start: FloatArray, least: FloatArray, tol: float
+    ) -> tuple[FloatArray, Evaluation]:
+        """Minimise over the thresholds at known squared distances: no pass over the rows."""
+        return self.likelihood.best_thresholds(self.source, squared, start, least, tol)
+
+    def along(self, squared: Array, scale: float, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the derivatives in (scale, thresholds), first and second, where distances are scaled: no pass."""
+        source, here = self.source, self.evaluate(scale * squared, thresholds, order=2)
+        second = here.curvature.distance
+        gradient = np.append(source.total(here.pull * squared), here.slopes)
+        hessian = np.empty((len(gradient), len(gradient)))
+        hessian[0, 0] = source.total(second * squared**2)
+        hessian[0, 1:] = hessian[1:, 0] = [source.total(cross * squared) for cross in here.curvature.crosses]
+        hessian[1:, 1:] = here.curvature.thresholds
+        return gradient, hessian
+
+    def mean_and_spread(self, squared: Array) -> tuple[float, float]:
+        """Return the weighted mean and standard deviation of squared distances."""
+        weights = self.likelihood.weights
+        mean = self.source.total(weights * squared)
+        return mean, float(np.sqrt(self.source.total(weights * (squared - mean) ** 2)))
+
+    def loss_and_gradient(self, matrix: FloatArray, thresholds: FloatArray) -> tuple[Evaluation, FloatArray]:
+        """Return the risk of a metric, with its curvature, and dR/dM: one pass."""
+        self.passes.add(1.0)
+        return self.likelihood.loss_and_gradient(self.source, matrix, thresholds)
+
+    def gradient(self, evaluation: Evaluation) -> FloatArray:
+        """Return dR/dM where the risk is known."""
+        return self.outer(evaluation.pull)
+
+    def outer(self, coefficients: Array) -> FloatArray:
+        """Return sum_i c_i z_i z_i'."""
+        self.passes.add(0.5)
+        return self.source.outer(coefficients)
+
+    def factor_gradient(self, factor: FloatArray, evaluation: Evaluation) -> FloatArray:
+        """Return dR/dA of R(A A', tau) where the risk is known."""
+        self.passes.add(factor.shape[1] / self.n_directions)
+        return 2.0 * self.source.factor_gradient(factor, evaluation.pull)
+
+    def hessian(self, curvature: Curvature) -> FloatArray:
+        """Return the second derivative in (packed M, thresholds) as a matrix of d(d+1)/2 rows and more."""
+        size = packed.packed_size(self.n_directions)
+        self.passes.add(size * size / (4.0 * self.n_directions**2))
+        return self.source.sum_of_squares(*curvature.squares)
+
+    def hessian_product(
+        self, matrix: FloatArray, thresholds: FloatArray, curvature: Curvature
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the second derivative along (S, t): matrix part and threshold part."""
+        self.passes.add(1.0)
+        return curvature.product(self.source, matrix, thresholds)
+
+    def rotated_moments(self, curvature: Curvature, basis: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the second derivatives in the diagonal of V'MV, V the basis, and in it and each threshold."""
+        self.passes.add(1.0)
+        return self.source.rotated_moments(curvature.distance, curvature.crosses, basis)

@@ -1,0 +1,83 @@
+"""The problem that a solver is given: the penalised risk over its feasible set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from closefar.arrays import Array, FloatArray
+from closefar.solve.cone import Cone, psd_factor
+from closefar.solve.likelihood import Evaluation
+from closefar.solve.objective import Objective
+
+__all__ = ["Point", "Problem"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Minimise R(M, thresholds) + alpha tr M over the cone."""
+
+    objective: Objective
+    alpha: float
+    cone: Cone
+
+    def value(self, evaluation: Evaluation, matrix: FloatArray) -> float:
+        return evaluation.loss + self.alpha * self.cone.trace(matrix)
+
+    def project(self, matrix: FloatArray) -> tuple[FloatArray, Array]:
+        """The nearest feasible M and its squared distances: at most half a pass."""
+        core = self.cone.core
+        factor = psd_factor(matrix[core, core], cutoff=1e-9)
+        if not self.cone.has_constant:
+            return factor @ factor.T, self.objective.squared_distances(factor)
+        projected = matrix.copy()
+        projected[core, core] = factor @ factor.T
+        projected[-1, -1] = 0.0
+        return projected, self.objective.quadratic_forms(projected)
+
+    def settle(self, squared: Array, thresholds: FloatArray, tol: float = 1e-15) -> tuple[FloatArray, Evaluation]:
+        """The best feasible thresholds for given squared distances, and the risk there."""
+        return self.objective.best_thresholds(squared, thresholds, self.cone.least, tol)
+
+    def at(self, matrix: FloatArray, thresholds: FloatArray) -> Point:
+        """Value and gradient at (M, thresholds): one pass."""
+        evaluation, gradient = self.objective.loss_and_gradient(matrix, thresholds)
+        return self._point(matrix, thresholds, evaluation, gradient)
+
+    def known(self, matrix: FloatArray, thresholds: FloatArray, evaluation: Evaluation) -> Point:
+        """The same where the risk is known: half a pass."""
+        return self._point(matrix, thresholds, evaluation, self.objective.gradient(evaluation))
+
+    def sample(self, share: float, rng: np.random.Generator) -> Problem | None:
+        """The problem of about this share of the judgements; None where all of those say the same."""
+        few = self.objective.sample(share, rng)
+        return None if few is None else replace(self, objective=few)
+
+    def _point(self, matrix: FloatArray, thresholds: FloatArray, evaluation: Evaluation, gradient: FloatArray) -> Point:
+        return Point(self, matrix, thresholds, evaluation, gradient + self.alpha * self.cone.identity)
+
+
+@dataclass(frozen=True)
+class Point:
+    """(M, thresholds) with the penalised risk and its gradient there."""
+
+    problem: Problem
+    matrix: FloatArray
+    thresholds: FloatArray
+    evaluation: Evaluation
+    gradient: FloatArray
+
+    @property
+    def slopes(self) -> FloatArray:
+        """The derivatives of the risk in the thresholds."""
+        return self.evaluation.slopes
+
+    @property
+    def value(self) -> float:
+        return self.problem.value(self.evaluation, self.matrix)
+
+    @property
+    def dual_value(self) -> float:
+        """A lower bound on the optimum wherever the gradient is in the dual cone."""
+        return self.value - float(np.sum(self.gradient * self.matrix)) - float(self.thresholds @ self.slopes)

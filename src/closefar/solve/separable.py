@@ -1,0 +1,51 @@
+"""Labels that some metric gets right without exception: the likelihood has no finite maximum, but a best direction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from closefar.solve.cone import Cone
+from closefar.solve.loop import Ending, Limits, Run, Solver, State, run
+from closefar.solve.problem import Problem
+
+__all__ = ["widest_margin"]
+
+
+def widest_margin(
+    kind: type[Solver], problem: Problem, separated: Run, rng: np.random.Generator, limits: Limits
+) -> Run:
+    """Replace an arbitrary separating metric by one of wide margin.
+
+    As the penalty falls to zero its solution tends to the direction of largest margin;
+    the first penalty whose solution still separates the labels is taken.
+    """
+    alpha = 0.01 * _largest_penalty(problem)
+    cone = Cone(problem.cone.size, np.zeros_like(problem.cone.least))
+    # First-order steps would crawl to the last digits.
+    share, relative_tol = (1e-6, 0.0) if kind.last_digits_are_cheap else (1e-3, 0.01)
+    state: State | None = None
+    found = separated
+    for _ in range(10):
+        tol = share * alpha
+        solver = kind(Problem(problem.objective, alpha, cone), tol, rng)
+        start = solver.start if state is None else partial(solver.resume, state)
+        path = run(solver, start, Limits(tol, limits.max_iter, limits.watch, relative_tol=relative_tol))
+        state = path.state
+        found = replace(found, n_iter=found.n_iter + path.n_iter)
+        if path.ending is Ending.INTERRUPTED:
+            return replace(found, ending=Ending.INTERRUPTED)
+        if state.least_margin > 0.0:
+            return replace(found, state=replace(state, bound=0.0))
+        alpha *= 0.1
+    return found
+
+
+def _largest_penalty(problem: Problem) -> float:
+    """The alpha from which on M = 0 is optimal."""
+    nothing = problem.objective.squared_distances(np.zeros((problem.cone.size, 0)))
+    _, evaluation = problem.settle(nothing, np.zeros_like(problem.cone.least))
+    gradient = problem.objective.gradient(evaluation)[problem.cone.core, problem.cone.core]
+    return max(-float(np.linalg.eigvalsh(gradient)[0]), 1e-8)

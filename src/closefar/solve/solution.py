@@ -1,0 +1,165 @@
+"""From an objective to a proven solution: choose a solver, run it, and certify what it reached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from closefar.arrays import Array, FloatArray
+from closefar.packed import packed_size
+from closefar.solve.certificate import Certificate, Outcome, advise
+from closefar.solve.cone import Cone, psd_factor
+from closefar.solve.history import FitStep, Recorder
+from closefar.solve.likelihood import Evaluation
+from closefar.solve.loop import Ending, Limits, Run, Solver, State, Watch, run
+from closefar.solve.objective import Objective
+from closefar.solve.origin import with_finite_origin
+from closefar.solve.problem import Problem
+from closefar.solve.separable import widest_margin
+from closefar.solve.solvers import SOLVERS, Factor
+
+__all__ = ["Options", "Solution", "solve"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is minimised, and how far.
+
+    `has_constant` says that the last coordinate of each row is the constant 1 of a learned
+    origin.
+    """
+
+    alpha: float
+    rank: int | None
+    has_constant: bool
+    solver: str
+    tol: float
+    max_iter: int
+
+    def problem(self, objective: Objective) -> Problem:
+        """Minimise R + alpha tr M: over M positive semidefinite and thresholds >= 0."""
+        # A penalty on all of M keeps the origin finite; without one its linear terms must be free.
+        is_free = self.has_constant and self.alpha == 0.0
+        least = np.full(objective.likelihood.n_thresholds, -np.inf if is_free else 0.0)
+        return Problem(objective, self.alpha, Cone(objective.n_directions, least, is_free))
+
+    def limits(self, problem: Problem, watch: Watch) -> Limits:
+        """When a run ends; bringing a free origin back from infinity may cost the other half of the tolerance."""
+        tol = 0.5 * self.tol if problem.cone.has_constant else self.tol
+        return Limits(tol, self.max_iter, watch, stop_if_separable=self.alpha == 0.0)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """M = A A' and the thresholds in unit-free coordinates, the squared distance of each row, the proof, and the way.
+
+    `squared` is a handle of the source.
+    """
+
+    factor: FloatArray
+    thresholds: FloatArray
+    squared: Array
+    certificate: Certificate
+    n_iter: int
+    history: tuple[FitStep, ...]
+
+    @property
+    def state(self) -> State:
+        """Where another solver may go on."""
+        return State.at(self.factor @ self.factor.T, *self.thresholds)
+
+
+def solve(
+    objective: Objective,
+    options: Options,
+    *,
+    rng: np.random.Generator,
+    watch: Watch,
+    start: State | None = None,
+    stay_near: bool = False,
+) -> Solution:
+    """Minimise R(M, thresholds) + alpha tr M over the feasible set, M of at most the rank asked for.
+
+    `start` is a feasible state near the optimum.  Where the rank is limited the search within it
+    begins at the convex solution or, with `stay_near`, at `start`.
+    """
+    problem = options.problem(objective)
+    recorder = Recorder(objective.passes, watch)
+    found = _solve_convex(problem, options, recorder, rng, start)
+    n_iter = found.n_iter
+    if options.rank is not None and options.rank < psd_factor(found.state.matrix).shape[1]:
+        near = replace(start, bound=found.state.bound) if stay_near and start is not None else found.state
+        solver = Factor(problem, options.tol, rng, options.rank)
+        found = _restrict(solver, found.ending, near, options.limits(problem, recorder))
+        n_iter += found.n_iter
+    thresholds, factor = found.state.thresholds, psd_factor(found.state.matrix)
+    squared = objective.squared_distances(factor)
+    evaluation = objective.evaluate(squared, thresholds)
+    certificate = _certify(problem, options, found, evaluation, problem.value(evaluation, factor @ factor.T))
+    return Solution(factor, thresholds, squared, certificate, n_iter, (*recorder.steps, FitStep.last(certificate)))
+
+
+def _choose(objective: Objective) -> str:
+    """A dense Hessian, while it costs less than the gradient steps that it saves."""
+    d, n = objective.n_directions, objective.n_judgements
+    has_many = n >= 16 * packed_size(d)
+    return "newton" if d <= 16 or (d <= 32 and has_many) else "fista"
+
+
+def _solve_convex(
+    problem: Problem, options: Options, recorder: Recorder, rng: np.random.Generator, start: State | None
+) -> Run:
+    """Minimise without a limit on the rank."""
+    kind = SOLVERS[_choose(problem.objective) if options.solver == "auto" else options.solver]
+    limits = options.limits(problem, recorder)
+    solver = kind(problem, limits.tol, rng)
+    found = run(solver, solver.start if start is None else partial(solver.resume, start), limits)
+    if found.ending is Ending.SEPARABLE:
+        # Not recorded: its penalties are not of this objective.
+        found = widest_margin(kind, problem, found, rng, replace(limits, watch=recorder.watch))
+    if problem.cone.has_constant and found.state.matrix[-1, -1] == 0.0:
+        found = replace(found, state=with_finite_origin(problem.cone, found.state, 0.25 * options.tol))
+    return found
+
+
+def _restrict(solver: Solver, ending: Ending, near: State, limits: Limits) -> Run:
+    """Go on within a limited rank; after an interrupt only cut the metric to it."""
+    if ending is Ending.INTERRUPTED:
+        return Run(solver.resume(near), ending, n_iter=0)
+    return run(solver, partial(solver.resume, near), limits)
+
+
+def _certify(problem: Problem, options: Options, found: Run, evaluation: Evaluation, objective: float) -> Certificate:
+    is_separable = problem.alpha == 0.0 and evaluation.least_margin > 0.0
+    bound = 0.0 if is_separable else float(found.state.bound)
+    gap = max(objective - bound, 0.0)
+    outcome = _outcome(found.ending, options, gap, is_separable)
+    advice = advise(
+        outcome, gap=gap, is_proven=bound > 0.0, tol=options.tol, rank=options.rank, max_iter=options.max_iter
+    )
+    return Certificate(
+        loss=evaluation.loss,
+        gap=gap,
+        converged=gap <= options.tol or outcome is Outcome.RESTRICTED,
+        outcome=outcome,
+        advice=advice,
+        n_passes=problem.objective.passes.count,
+        objective=objective,
+        lower_bound=bound,
+        threshold_multiplier=float(evaluation.slopes.sum()),
+        globally_optimal=gap <= options.tol,
+    )
+
+
+def _outcome(ending: Ending, options: Options, gap: float, is_separable: bool) -> Outcome:
+    if ending is Ending.INTERRUPTED:
+        return Outcome.INTERRUPTED
+    if is_separable or ending is Ending.SEPARABLE:
+        return Outcome.SEPARABLE
+    if gap <= options.tol:
+        return Outcome.CONVERGED
+    if ending is Ending.STUCK and options.rank is not None:
+        return Outcome.RESTRICTED
+    return Outcome.UNFINISHED if ending is Ending.LIMIT else Outcome.STALLED

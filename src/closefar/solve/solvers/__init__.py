@@ -1,0 +1,10 @@
+"""The solvers: each one file and one line of `SOLVERS`."""
+
+from closefar.solve.loop import Solver
+from closefar.solve.solvers.factor import Factor
+from closefar.solve.solvers.fista import Fista
+from closefar.solve.solvers.newton import Newton
+
+__all__ = ["SOLVERS", "Factor", "Fista", "Newton"]
+
+SOLVERS: dict[str, type[Solver]] = {"newton": Newton, "fista": Fista, "factor": Factor}

@@ -1,0 +1,115 @@
+"""The climb with a flip rate: steps of (M, tau) and estimates of the rate in turns, where the risk is not convex."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from closefar.arrays import Array
+from closefar.packed import packed_size
+from closefar.solve.flips import FlippedCloseFar
+from closefar.solve.loop import Solver, State
+from closefar.solve.problem import Problem
+from closefar.solve.solvers.factor import Factor
+from closefar.solve.solvers.newton import Newton
+from closefar.solve.start import moment_start
+
+__all__ = ["Alternating", "Climb"]
+
+# A round that gains less than this, of the mean log-likelihood, ends the climb.
+LEAST_GAIN = 1e-7
+
+# Unknowns up to which a dense Hessian is formed.
+_MOST_DENSE = 600
+
+# L-BFGS steps between two estimates of the rate, where the rank is limited or a dense Hessian is too large.
+_STEPS_PER_ROUND = 20
+
+
+@dataclass(frozen=True)
+class Climb:
+    """How far the climb has come: the likelihood with its flip rate, and the squared distances.
+
+    `inner` is the state of the solver that takes the steps.  `is_settled` says whether the labels
+    determine the scale of M and tau, as far as is known; `has_begun` whether a step was taken.
+    """
+
+    likelihood: FlippedCloseFar
+    squared: Array
+    inner: State
+    is_settled: bool = True
+    has_begun: bool = True
+
+
+class Alternating(Solver):
+    """A step of M and tau, then the likeliest flip rate for them, until a round gains nothing.
+
+    `likelihood` has the first flip rate, `estimate` says whether to look for a better one; with a
+    limited rank the steps keep to it.  It also ends when the scale of M and tau is no longer
+    determined.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        rng: np.random.Generator,
+        likelihood: FlippedCloseFar,
+        *,
+        estimate: bool,
+        rank: int | None,
+    ) -> None:
+        super().__init__(problem, LEAST_GAIN, rng)
+        self.likelihood = likelihood
+        self.estimate = estimate
+        self.rank = rank if rank is not None and rank < problem.cone.size else None
+        self.n_unknowns = packed_size(problem.cone.size) + len(problem.cone.least)
+
+    def start(self) -> State:
+        matrix, thresholds = moment_start(self.problem)
+        return self.resume(State.at(matrix, *thresholds))
+
+    def resume(self, state: State) -> State:
+        squared = self.problem.objective.quadratic_forms(state.matrix)
+        return self._state(Climb(self.likelihood, squared, state, has_begun=False))
+
+    def step(self, state: State) -> State:
+        last: Climb = state.memory
+        inner = self._advance(self._flipped(last.likelihood), last.inner)
+        squared = self.problem.objective.quadratic_forms(inner.matrix)
+        likelihood = last.likelihood.with_best_rate(squared, inner.thresholds) if self.estimate else last.likelihood
+        is_settled = self._is_settled(likelihood, squared, inner)
+        new = self._state(Climb(likelihood, squared, inner, is_settled))
+        gains = not last.has_begun or state.objective - new.objective >= self.tol
+        return replace(new, stuck=not (gains and is_settled and likelihood.flip_rate > 0.0))
+
+    def _state(self, climb: Climb) -> State:
+        flipped = self._flipped(climb.likelihood)
+        evaluation = flipped.objective.evaluate(climb.squared, climb.inner.thresholds)
+        return replace(climb.inner, objective=flipped.value(evaluation, climb.inner.matrix), bound=0.0, memory=climb)
+
+    def _is_settled(self, likelihood: FlippedCloseFar, squared: Array, state: State) -> bool:
+        """Whether the labels determine the scale of M and tau.
+
+        Where all labels but the flipped ones are right, the scale grows without end.  It is
+        determined by the pairs near the threshold; as soon as there are hardly more of them than
+        unknowns they are being overfitted.  A penalty determines it in any case.
+        """
+        objective = self.problem.objective
+        share = objective.source.total(likelihood.undecided(squared, state.thresholds))
+        return self.problem.alpha > 0.0 or objective.n_judgements * share >= 2.0 * self.n_unknowns
+
+    def _flipped(self, likelihood: FlippedCloseFar) -> Problem:
+        return replace(self.problem, objective=self.problem.objective.with_likelihood(likelihood))
+
+    def _advance(self, problem: Problem, state: State) -> State:
+        if self.rank is None and self.n_unknowns <= _MOST_DENSE:
+            newton = Newton(problem, self.tol, self.rng)
+            return newton.advance(newton.renew(state))
+        factor = Factor(problem, 0.0, self.rng, self.rank, proves=False)
+        state = factor.resume(state)
+        for _ in range(_STEPS_PER_ROUND):
+            state = factor.step(state)
+            if state.stuck:
+                break
+        return state

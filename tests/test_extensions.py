@@ -1,0 +1,271 @@
+"""What others may add: a noise, a solver, a row source, a judgement, each one class; all else follows."""
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import closefar as cf
+from closefar.cli.app import app
+from closefar.fitting import Settings, fit
+from closefar.judgements import Judgements
+from closefar.noise import NOISES, Logistic, Noise
+from closefar.rows import Differences, RowSource, unit_free
+from closefar.solve import SOLVERS, CloseFar, Objective, Options, Passes, Solver, State, solve
+from closefar.solve.conjugate_gradient import prove_bound
+from closefar.solve.likelihood import Likelihood, Terms
+
+DATA = cf.datasets.make_pairs(1200, 3, rank=2, wrong_share=0.1, random_state=0)
+Z = DATA.pairs[:, 0] - DATA.pairs[:, 1]
+
+
+# A noise
+
+
+class Wide(Noise):
+    """Logistic noise of another scale: a noise with a parameter."""
+
+    name, title = "wide", "wide logistic"
+    onnx_cdf = """
+        slower = Div(margin, scale)
+        minus_margin = Neg(slower)
+        odds = Exp(minus_margin)
+        total = Add(one, odds)
+        cdf = Reciprocal(total)
+    """
+
+    def __init__(self, scale=2.0):
+        self.scale = scale
+
+    @property
+    def std(self):
+        return self.scale * Logistic.std
+
+    def _terms(self, margin, order, xp):
+        terms = Logistic()._terms(margin / self.scale, order, xp)
+        return tuple(term / self.scale**power for power, term in enumerate(terms))
+
+    def _density(self, value, xp):
+        return Logistic()._density(value / self.scale, xp) / self.scale
+
+    def sample(self, size, rng):
+        return rng.logistic(scale=self.scale, size=size)
+
+
+@pytest.fixture
+def wide(monkeypatch):
+    monkeypatch.setitem(NOISES, "wide", Wide())
+    return NOISES["wide"]
+
+
+def test_a_noise_is_one_class(wide, tmp_path):
+    learner = cf.LinearMetricLearner("wide").fit(DATA.pairs, DATA.labels)
+    logistic = cf.LinearMetricLearner().fit(DATA.pairs, DATA.labels)
+    # Distances are measured in the scale of the noise.
+    np.testing.assert_allclose(learner.metric_.matrix, 2.0 * logistic.metric_.matrix, rtol=1e-3)
+    np.testing.assert_allclose(learner.predict_proba(Z), logistic.predict_proba(Z), atol=1e-4)
+    assert learner.check_noise_model().advice.startswith("No sign that wide noise is wrong")
+    assert "wide" in learner.summary()
+    learner.metric_.save(tmp_path / "model")
+    assert cf.load(tmp_path / "model") == learner.metric_
+    data = cf.datasets.make_pairs(50, 2, noise="wide", random_state=0)
+    assert len(data.labels) == 50
+    with pytest.warns(cf.IdentifiabilityWarning, match="can't be told apart"):
+        chosen = cf.LinearMetricLearner("auto").fit(DATA.pairs, DATA.labels)
+    assert chosen.noise_comparison_.keys() == NOISES.keys()
+
+
+def test_a_noise_is_exported_by_its_own_nodes(wide):
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    metric = cf.Metric([[1.0, 0.0], [0.0, 0.5]], 1.0, "wide")
+    session = onnxruntime.InferenceSession(metric.to_onnx().SerializeToString(), providers=["CPUExecutionProvider"])
+    x, y = np.random.default_rng(0).standard_normal((2, 20, 2))
+    (probability,) = session.run(["probability_far"], {"x": x, "y": y})
+    np.testing.assert_allclose(probability, metric.probability_far(x - y), atol=1e-6)
+
+
+def test_noises_are_equal_by_their_parameters(wide):
+    assert Wide() == Wide(2.0) != Wide(3.0)
+    assert len({Wide(), Wide(2.0), Wide(3.0)}) == 2
+    assert repr(Wide(3.0)) == "Wide(scale=3.0)"
+    other = cf.Metric([[1.0]], 1.0, Wide(3.0))
+    with pytest.raises(
+        ValueError, match=r"only the noise models of closefar.noise can be saved; got Wide\(scale=3.0\)"
+    ):
+        other.save("never-written")
+
+
+def test_help_names_the_noises_of_the_registry():
+    text = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["fit", "--help"]).stdout
+    assert all(name in text for name in NOISES)
+
+
+# A solver
+
+
+class Descent(Solver):
+    """Projected gradient steps of constant length, proven by conjugate gradients."""
+
+    def start(self):
+        return self._at(
+            np.zeros((self.problem.cone.size, self.problem.cone.size)), np.zeros_like(self.problem.cone.least)
+        )
+
+    def resume(self, state):
+        return self._at(state.matrix, state.thresholds)
+
+    def step(self, state):
+        point = self.problem.known(state.matrix, state.thresholds, state.memory)
+        moved = self._at(state.matrix - 2.0 * point.gradient, state.thresholds)
+        near = self.problem.known(moved.matrix, moved.thresholds, moved.memory)
+        bound = (
+            max(state.bound, prove_bound(near, self.tol)) if state.objective - moved.objective < 1e-6 else state.bound
+        )
+        return State(moved.matrix, moved.thresholds, moved.objective, bound, moved.least_margin, moved.memory)
+
+    def _at(self, matrix, thresholds):
+        matrix, squared = self.problem.project(matrix)
+        thresholds, here = self.problem.settle(squared, thresholds)
+        return State(matrix, thresholds, self.problem.value(here, matrix), 0.0, here.least_margin, here)
+
+
+def test_a_solver_is_one_class(monkeypatch):
+    monkeypatch.setitem(SOLVERS, "descent", Descent)
+    learner = cf.LinearMetricLearner(solver="descent").fit(Z, DATA.labels)
+    assert learner.certificate_.converged
+    expected = cf.LinearMetricLearner().fit(Z, DATA.labels)
+    assert learner.certificate_.loss == pytest.approx(expected.certificate_.loss, abs=1e-6)
+    np.testing.assert_allclose(learner.predict_proba(Z), expected.predict_proba(Z), atol=1e-2)
+    with pytest.raises(ValueError, match="'descent'"):
+        cf.LinearMetricLearner(solver="none").fit(Z, DATA.labels)
+
+
+# A row source
+
+
+class IndexedPairs(RowSource):
+    """Pairs of points given by index: points are projected, pairs never formed."""
+
+    def __init__(self, points, index):
+        super().__init__(len(index), points.shape[1])
+        self.points, self.index = points, index
+
+    def read(self, where):
+        left, right = self.index[where].T
+        return (self.points[left] - self.points[right]).T
+
+    def squared_distances(self, factor):
+        projected = self.points @ factor
+        left, right = self.index.T
+        return np.sum((projected[left] - projected[right]) ** 2, axis=1)
+
+
+def test_a_row_source_is_one_class():
+    rng = np.random.default_rng(1)
+    points = rng.standard_normal((60, 3)) * [1e-3, 1.0, 1e3]
+    index = rng.integers(0, 60, (2000, 2))
+    z = points[index[:, 0]] - points[index[:, 1]]
+    signs = np.where((z[:, 1] ** 2 + (z[:, 0] * 1e3) ** 2) + rng.logistic(size=2000) > 3.0, 1.0, -1.0)
+    weights = np.full(2000, 1.0 / 2000)
+    results = []
+    for source in (IndexedPairs(points, index), Differences(z)):
+        rows, coordinates = unit_free(source, weights)
+        objective = Objective(rows, CloseFar(NOISES["logistic"], signs, weights), Passes())
+        options = Options(alpha=0.0, rank=None, has_constant=False, solver="auto", tol=1e-8, max_iter=100)
+        solution = solve(objective, options, rng=np.random.default_rng(0), watch=lambda *_: None)
+        results.append((solution.certificate, coordinates.to_units(solution.factor)))
+    (one, left), (other, right) = results
+    assert one.converged
+    assert one.loss == pytest.approx(other.loss, abs=1e-9)
+    np.testing.assert_allclose((z @ left @ left.T * z).sum(1), (z @ right @ right.T * z).sum(1), rtol=1e-4, atol=1e-6)
+    assert IndexedPairs(points, index).squared_distances(left) == pytest.approx(Differences(z).squared_distances(left))
+
+
+# A judgement: comparisons have two legs and no threshold
+
+
+class Legs(RowSource):
+    """Rows of two differences: z'Mz is that of the second minus that of the first."""
+
+    def __init__(self, near, far):
+        super().__init__(len(near), near.shape[1])
+        self.near, self.far = Differences(near), Differences(far)
+
+    def read(self, where):
+        return self.far.read(where)
+
+    def squared_distances(self, factor):
+        return self.far.squared_distances(factor) - self.near.squared_distances(factor)
+
+    def quadratic_forms(self, matrix):
+        return self.far.quadratic_forms(matrix) - self.near.quadratic_forms(matrix)
+
+    def outer(self, coefficients):
+        return self.far.outer(coefficients) - self.near.outer(coefficients)
+
+    def factor_gradient(self, factor, coefficients):
+        return self.outer(coefficients) @ factor
+
+    def sweep(self, matrix, function, *arrays):
+        part = function(self.quadratic_forms(matrix), *arrays)
+        return [part], self.outer(part.pull)
+
+
+class Ordered(Likelihood):
+    """P = Phi(q): the first leg was said to be the shorter one."""
+
+    n_thresholds = 0
+
+    def __init__(self, noise, weights):
+        self.noise, self.weights, self.row_arrays = noise, weights, (weights,)
+
+    def terms(self, squared, *arrays, thresholds, order):
+        (weights,) = arrays
+        loss, slope, curvature = self.noise.derivatives(squared, 2)
+        return Terms(float(weights @ loss), np.empty(0), float(squared.min()), weights * slope, weights * curvature)
+
+    def best_thresholds(self, source, squared, start, least, tol):
+        return np.empty(0), self.evaluate(source, squared, np.empty(0), order=2)
+
+    @property
+    def trend(self):
+        return self.weights
+
+    def take(self, source, indices):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("solver", ["fista", "factor"])
+def test_a_judgement_without_a_threshold_is_solved_and_proven(solver):
+    cp = pytest.importorskip("cvxpy", reason="cvxpy is not installed")
+    rng = np.random.default_rng(2)
+    near, far = rng.standard_normal((2, 300, 3))
+    truth = np.diag([1.0, 0.4, 0.0])
+    order = (far @ truth * far).sum(1) - (near @ truth * near).sum(1) + rng.logistic(size=300) > 0
+    near, far = np.where(order[:, None], near, far), np.where(order[:, None], far, near)
+    weights = np.full(300, 1.0 / 300)
+    objective = Objective(Legs(near, far), Ordered(NOISES["logistic"], weights), Passes())
+    options = Options(alpha=0.01, rank=None, has_constant=False, solver=solver, tol=1e-6, max_iter=500)
+    solution = solve(objective, options, rng=np.random.default_rng(0), watch=lambda *_: None)
+    assert solution.thresholds.shape == (0,)
+    matrix = cp.Variable((3, 3), PSD=True)
+    outer = np.einsum("ij,ik->ijk", far, far) - np.einsum("ij,ik->ijk", near, near)
+    margin = outer.reshape(300, -1) @ cp.vec(matrix, order="C")
+    value = cp.Problem(cp.Minimize(cp.sum(cp.logistic(-margin)) / 300 + 0.01 * cp.trace(matrix))).solve(
+        solver=cp.CLARABEL
+    )
+    certificate = solution.certificate
+    assert certificate.objective == pytest.approx(value, abs=1e-6)
+    assert certificate.gap <= 1e-6
+    assert certificate.gap >= certificate.objective - value - 1e-8
+
+
+# Fitting is a function
+
+
+def test_fitting_is_a_function_of_judgements_and_settings():
+    judgements = Judgements.of_signs(DATA.pairs, DATA.labels)
+    found = fit(judgements, Settings(rank=2, tol=1e-8))
+    learner = cf.LinearMetricLearner(rank=2, tol=1e-8).fit(DATA.pairs, DATA.labels)
+    assert found.metric == learner.metric_
+    assert found.certificate == learner.certificate_
+    assert found.settings == learner.fit_.settings

@@ -1,0 +1,222 @@
+"""Row sources: each sum against plain NumPy, in blocks of any size, in any array library, kept or mapped anew."""
+
+import numpy as np
+import pytest
+
+from closefar import packed
+from closefar.rows import Coordinates, Differences, RowSource, factor_in_rows, find_coordinates, source, unit_free
+
+N, D, K = 1500, 5, 3
+RNG = np.random.default_rng(0)
+Z = RNG.standard_normal((N, D)) @ RNG.standard_normal((D, D)) + 0.3
+FACTOR = RNG.standard_normal((D, K))
+STEP = RNG.standard_normal((D, D))
+STEP = 0.5 * (STEP + STEP.T)
+C, SHIFT, CROSS = RNG.standard_normal((3, N))
+ROOT = RNG.uniform(0.1, 2.0, N)
+
+
+class Squared(RowSource):
+    """Rows that are computed when they are read."""
+
+    def __init__(self):
+        super().__init__(N, D)
+
+    def read(self, where):
+        return Z[where].T
+
+
+def memory_map(tmp_path):
+    np.save(tmp_path / "z.npy", Z)
+    return Differences(np.load(tmp_path / "z.npy", mmap_mode="r"))
+
+
+def of_library(name):
+    xp = pytest.importorskip(name, reason=f"{name} is not installed; see the extra test-torch of pyproject.toml")
+    return Differences(xp.asarray(Z))
+
+
+def of_pairs():
+    right = RNG.standard_normal((N, D))
+    return Differences(np.stack([Z + right, right], axis=1))
+
+
+SOURCES = ["differences", "pairs", "memory map", "computed", "from an origin", "array_api_strict", "torch"]
+
+
+@pytest.fixture(params=SOURCES)
+def rows(request, tmp_path):
+    if request.param in ("array_api_strict", "torch"):
+        return of_library(request.param)
+    return {
+        "differences": lambda: Differences(Z),
+        "pairs": of_pairs,
+        "memory map": lambda: memory_map(tmp_path),
+        "computed": Squared,
+        "from an origin": lambda: Differences(Z + np.arange(D), origin=np.arange(float(D))),
+    }[request.param]()
+
+
+@pytest.fixture(params=["one block", "many blocks"], autouse=True)
+def block_size(request, monkeypatch):
+    if request.param == "many blocks":
+        monkeypatch.setattr(source, "BLOCK_BYTES", 1)
+        monkeypatch.setattr(source, "PART_ROWS", 400)
+    return request.param
+
+
+def close(result, expected, rtol=1e-11):
+    """Relative to the largest entry."""
+    expected = np.asarray(expected)
+    assert np.shape(result) == expected.shape
+    np.testing.assert_allclose(np.asarray(result), expected, rtol=0, atol=rtol * np.abs(expected).max())
+
+
+def handle(rows, values):
+    return rows.row_array(values)
+
+
+def test_blocks_are_all_rows_in_order(rows, block_size):
+    blocks = list(rows.blocks())
+    assert (len(blocks) > 1) == (block_size == "many blocks")
+    assert [where.start for where, _ in blocks] == [0, *(where.stop for where, _ in blocks[:-1])]
+    close(np.hstack([np.asarray(block) for _, block in blocks]), Z.T, rtol=1e-14)
+    assert (rows.n_rows, rows.n_columns) == (N, D)
+
+
+def test_forward_and_backward_are_products_with_the_rows(rows):
+    projected = rows.forward(FACTOR)
+    close(projected, (Z @ FACTOR).T)
+    close(rows.backward(projected), Z.T @ (Z @ FACTOR))
+
+
+def test_backward_is_the_adjoint_of_forward(rows):
+    lines = RNG.standard_normal((K, N))
+    left = np.sum(np.asarray(rows.forward(FACTOR)) * lines)
+    assert left == pytest.approx(np.sum(FACTOR * rows.backward(handle(rows, lines))), rel=1e-10)
+
+
+def test_squared_distances_and_quadratic_forms(rows):
+    close(rows.squared_distances(FACTOR), np.sum((Z @ FACTOR) ** 2, axis=1))
+    close(rows.squared_distances(np.empty((D, 0))), np.zeros(N))
+    close(rows.quadratic_forms(STEP), np.sum((Z @ STEP) * Z, axis=1))
+
+
+def test_outer_sums(rows):
+    outer = rows.outer(handle(rows, C))
+    close(outer, (Z * C[:, None]).T @ Z)
+    np.testing.assert_array_equal(outer, outer.T)
+    close(rows.factor_gradient(FACTOR, handle(rows, C)), (Z * C[:, None]).T @ Z @ FACTOR)
+
+
+def test_rotated_moments(rows):
+    basis = np.linalg.qr(STEP)[0]
+    squares = (Z @ basis) ** 2
+    fourth, borders = rows.rotated_moments(handle(rows, C), (handle(rows, CROSS), handle(rows, SHIFT)), basis)
+    close(fourth, squares.T @ (squares * C[:, None]))
+    close(borders, np.column_stack([squares.T @ CROSS, squares.T @ SHIFT]))
+    assert rows.rotated_moments(handle(rows, C), (), basis)[1].shape == (D, 0)
+
+
+@pytest.mark.parametrize("n_borders", [0, 1, 2])
+def test_sum_of_squares(rows, n_borders):
+    borders = [CROSS, SHIFT][:n_borders]
+    features = np.array(
+        [
+            np.append(packed.pack(np.outer(z, z)) * r, b)
+            for z, r, b in zip(Z, ROOT, np.reshape(np.array(borders), (n_borders, N)).T, strict=True)
+        ]
+    )
+    found = rows.sum_of_squares(handle(rows, ROOT), tuple(handle(rows, border) for border in borders))
+    close(found, features.T @ features)
+
+
+def test_a_sweep_evaluates_and_sums(rows):
+    class Terms:
+        def __init__(self, squared, coefficients):
+            self.pull, self.squared = coefficients * squared, squared
+
+    parts, gradient = rows.sweep(STEP, Terms, handle(rows, C))
+    squared = np.sum((Z @ STEP) * Z, axis=1)
+    close(rows.join([part.squared for part in parts]), squared)
+    close(gradient, (Z * (C * squared)[:, None]).T @ Z)
+
+
+def test_row_arrays(rows):
+    array = handle(rows, C)
+    close(rows.gather(array), C, rtol=0.0)
+    assert type(rows.gather(array)) is np.ndarray
+    assert rows.total(array) == pytest.approx(C.sum(), rel=1e-12)
+    assert rows.extremes(array) == (C.min(), C.max())
+    indices = np.array([0, 3, 700, N - 1])
+    close(rows.pick(array, indices), C[indices], rtol=0.0)
+    sums = rows.parts(lambda left, right: float(sum(np.asarray(left) * np.asarray(right))), array, handle(rows, SHIFT))
+    assert sum(sums) == pytest.approx(C @ SHIFT, rel=1e-10)
+
+
+def test_taken_rows(rows):
+    indices = np.flatnonzero(np.arange(N) % 7 == 3)
+    taken = rows.take(indices)
+    assert (taken.n_rows, taken.n_columns) == (len(indices), D)
+    close(taken.squared_distances(FACTOR), np.sum((Z[indices] @ FACTOR) ** 2, axis=1))
+
+
+@pytest.mark.parametrize("with_constant", [False, True])
+def test_mapped_rows_are_the_same_kept_or_not(rows, with_constant, monkeypatch):
+    coordinates = find_coordinates(rows, np.full(N, 1.0 / N), with_constant=with_constant)
+    kept = rows.in_coordinates(coordinates)
+    monkeypatch.setattr(source, "KEEP_BYTES", 0)
+    anew = rows.in_coordinates(coordinates)
+    expected = Z @ coordinates.transform
+    if with_constant:
+        expected = np.column_stack([expected + coordinates.offset, np.ones(N)])
+    for mapped in (kept, anew):
+        assert (mapped.n_rows, mapped.n_columns) == (N, D + with_constant)
+        close(mapped.read(slice(0, N)), expected.T)
+        close(mapped.read(slice(10, 13)), expected[10:13].T)
+
+
+def test_the_limit_for_keeping_rows_is_their_size(monkeypatch):
+    coordinates = find_coordinates(Differences(Z), np.full(N, 1.0 / N))
+    for limit, keeps in ((8 * N * D, True), (8 * N * D - 1, False)):
+        monkeypatch.setattr(source, "KEEP_BYTES", limit)
+        mapped = Differences(Z).in_coordinates(coordinates)
+        reads = []
+        monkeypatch.setattr(Differences, "read", lambda self, where, reads=reads: reads.append(where) or Z[where].T)
+        mapped.read(slice(0, 5))
+        monkeypatch.undo()
+        assert (reads == []) == keeps
+
+
+def test_a_factor_is_found_again_in_the_coordinates_of_rows(rows):
+    weights = np.arange(1.0, N + 1.0)
+    weights /= weights.sum()
+    mapped, coordinates = unit_free(rows, weights)
+    factor = factor_in_rows(mapped, rows, weights, FACTOR)
+    close(mapped.squared_distances(factor), np.sum((Z @ FACTOR) ** 2, axis=1), rtol=1e-10)
+    close(coordinates.to_units(factor), FACTOR, rtol=1e-8)
+
+
+def test_zero_rows_are_refused():
+    with pytest.raises(ValueError, match="differences must not all be zero"):
+        unit_free(Differences(np.zeros((10, 2))), np.full(10, 0.1))
+
+
+def test_nothing_to_read_gives_nothing():
+    empty = Differences(np.empty((0, D)))
+    assert empty.squared_distances(FACTOR).shape == (0,)
+    assert empty.forward(FACTOR).shape == (K, 0)
+
+
+def test_single_precision_is_read_in_double():
+    rows = Differences(Z.astype(np.float32))
+    assert rows.read(slice(0, 3)).dtype == np.float64
+    pairs = Differences(np.stack([Z, Z * 0.5], axis=1).astype(np.float32))
+    expected = Z[:3].astype(np.float32).astype(float) - (Z[:3] * 0.5).astype(np.float32).astype(float)
+    np.testing.assert_array_equal(pairs.read(slice(0, 3)), expected.T)
+
+
+def test_coordinates_are_plain():
+    coordinates = Coordinates(np.eye(2), None, np.empty((2, 0)), np.ones(2))
+    assert not coordinates.has_constant
+    assert coordinates.n_directions == 2
