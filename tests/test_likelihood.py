@@ -90,7 +90,8 @@ def test_squares_make_the_second_derivatives(likelihood):
 
 
 def test_without_second_order_there_is_no_curvature(likelihood):
-    assert evaluate(likelihood, order=1).curvature is None
+    with pytest.raises(ValueError, match=r"order 1\. Use order=2"):
+        _ = evaluate(likelihood, order=1).curvature
 
 
 def test_the_least_margin_says_whether_every_label_is_right(noise):

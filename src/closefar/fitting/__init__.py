@@ -4,6 +4,7 @@ from closefar.fitting.fitting import fit
 from closefar.fitting.identifiability import IdentifiabilityWarning
 from closefar.fitting.known_rank import refit
 from closefar.fitting.noise_choice import NoiseChoice, choose_noise
+from closefar.fitting.protocols import Fitted, Learner
 from closefar.fitting.rank_choice import cross_validate_rank
 from closefar.fitting.rank_scores import RankChoice, RankScore
 from closefar.fitting.result import Fit
@@ -14,7 +15,9 @@ from closefar.fitting.subspace import candidate_ranks, refit_leading
 __all__ = [
     "Fit",
     "FitStatistics",
+    "Fitted",
     "IdentifiabilityWarning",
+    "Learner",
     "NoiseChoice",
     "RankChoice",
     "RankScore",

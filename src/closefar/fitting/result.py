@@ -23,7 +23,7 @@ __all__ = ["Fit"]
 _WARNED_OF = (Outcome.UNFINISHED, Outcome.STALLED, Outcome.SEPARABLE)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Fit:
     """What fitting returns, and what every question about a fit is asked of.
 
@@ -73,6 +73,9 @@ class Fit:
         fit: Fit = fitted.fit_
         return fit
 
+    def __repr__(self) -> str:
+        return f"Fit({self.metric!r}, {self.certificate.outcome})"
+
     @property
     def flip_rate(self) -> float:
         return self.metric.flip_rate
@@ -91,7 +94,7 @@ class Fit:
         """Settings that keep what was chosen: the noise, the rank and the flip rate."""
         return self.settings.but(noise=self.metric.noise, rank=self.rank, flip_rate=self.flip_rate, verbose=0)
 
-    def read(self, X: Any, y: Any, sample_weight: Any = None) -> Judgements:
+    def read(self, X: Any, y: Any = None, sample_weight: Any = None) -> Judgements:
         """Check judgements to ask about: of the columns of the fit, with its labels.
 
         `X` may also be judgements that were read already.

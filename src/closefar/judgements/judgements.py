@@ -24,7 +24,7 @@ from closefar.judgements.pairs import check_pairs
 __all__ = ["Judgements"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Judgements:
     """Pairs, or single points, with a close/far label and a weight each.
 
@@ -82,6 +82,9 @@ class Judgements:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"Judgements({len(self)} of {self.n_columns} columns, {int(self.is_far.sum())} far)"
 
     @property
     def n_columns(self) -> int:

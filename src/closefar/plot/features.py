@@ -9,6 +9,7 @@ import numpy as np
 from closefar import model
 from closefar.arrays import FloatArray
 from closefar.canvas import PLAIN_TEXT, axes_or_new, shorten, write_instead
+from closefar.fitting import Fit, Fitted
 from closefar.model import ZERO, Directions, Metric
 from closefar.plot.subjects import check_count, fit_of, metric_of
 
@@ -21,7 +22,7 @@ _MOST_NUMBERED = 80  # cells of a heatmap with their number written in
 
 
 def loadings(
-    learner_or_metric: Any,
+    learner_or_metric: Metric | Fit | Fitted,
     *,
     n_directions: int = 5,
     n_features: int = 20,
@@ -83,7 +84,7 @@ def loadings(
     return ax
 
 
-def _spread(learner_or_metric: Any, metric: Metric) -> FloatArray:
+def _spread(learner_or_metric: Metric | Fit | Fitted, metric: Metric) -> FloatArray:
     if isinstance(learner_or_metric, Metric):
         return np.ones(len(metric.factor))
     return np.array(fit_of(learner_or_metric).statistics.column_scales)

@@ -8,6 +8,7 @@ import numpy as np
 
 from closefar.arrays import FloatArray
 from closefar.canvas import CLOSE, COLOURS, FAR, REFERENCE, add_legend, axes_or_new, in_percent, shorten
+from closefar.fitting import Fit, Fitted
 from closefar.plot.subjects import check_count, description, fit_of, scored_by
 from closefar.questions import NoiseCheck, calibrate, check_noise_model
 
@@ -21,7 +22,13 @@ _SHOWN_SHARE = 0.99
 
 
 def margins(
-    learner: Any, X: Any = None, y: Any = None, sample_weight: Any = None, *, n_bins: int = 40, ax: Axes | None = None
+    learner: Fit | Fitted,
+    X: Any = None,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    n_bins: int = 40,
+    ax: Axes | None = None,
 ) -> Axes:
     """Draw how often pairs labelled close and far have each squared distance, against the threshold.
 
@@ -75,7 +82,13 @@ def margins(
 
 
 def calibration(
-    learner: Any, X: Any = None, y: Any = None, sample_weight: Any = None, *, n_bins: int = 10, ax: Axes | None = None
+    learner: Fit | Fitted,
+    X: Any = None,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    n_bins: int = 10,
+    ax: Axes | None = None,
 ) -> Axes:
     """Draw the share of pairs labelled far against the probability that the learner gives them.
 
@@ -130,7 +143,12 @@ def calibration(
 
 
 def noise_check(
-    check_or_learner: Any, X: Any = None, y: Any = None, sample_weight: Any = None, *, ax: Axes | None = None
+    check_or_learner: NoiseCheck | Fit | Fitted,
+    X: Any = None,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    ax: Axes | None = None,
 ) -> Axes:
     """Draw observed minus expected share far by margin, with the range of 95 % of such differences.
 

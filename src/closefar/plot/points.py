@@ -8,6 +8,7 @@ import numpy as np
 
 from closefar.arrays import FloatArray
 from closefar.canvas import COLOURS, MARKERS, REFERENCE, add_legend, axes_or_new, shorten, write_instead
+from closefar.fitting import Fit, Fitted
 from closefar.judgements import check_pairs
 from closefar.model import ZERO, Directions, Metric
 from closefar.plot.subjects import check_count, fit_of, metric_of
@@ -24,7 +25,7 @@ _MANY_POINTS = 1000
 
 
 def embedding(
-    learner_or_metric: Any,
+    learner_or_metric: Metric | Fit | Fitted,
     points: Any,
     labels: Any = None,
     *,
@@ -87,7 +88,7 @@ def embedding(
     return ax
 
 
-def _check_points(learner_or_metric: Any, metric: Metric, points: Any) -> FloatArray:
+def _check_points(learner_or_metric: Metric | Fit | Fitted, metric: Metric, points: Any) -> FloatArray:
     if not isinstance(learner_or_metric, Metric):
         table: FloatArray = check_pairs(fit_of(learner_or_metric).columns, points, fitting=False)
     else:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from closefar.canvas import COLOURS, add_legend, axes_or_new, in_percent, write_instead
-from closefar.model import ZERO, Directions
+from closefar.fitting import Fit, Fitted
+from closefar.model import ZERO, Directions, Metric
 from closefar.plot.subjects import fit_of, metric_of
 from closefar.questions import TruncationPath, truncation_of
 
@@ -27,7 +28,7 @@ _LOSSES = {
 }
 
 
-def spectrum(learner_or_metric: Any, *, scale: str | None = None, ax: Axes | None = None) -> Axes:
+def spectrum(learner_or_metric: Metric | Fit | Fitted, *, scale: str | None = None, ax: Axes | None = None) -> Axes:
     """Draw the eigenvalues of M as bars, and their cumulative sum, which the right axis reads as a share.
 
     Parameters
@@ -83,7 +84,7 @@ def spectrum(learner_or_metric: Any, *, scale: str | None = None, ax: Axes | Non
 
 
 def truncation_path(
-    path_or_learner: Any,
+    path_or_learner: TruncationPath | Fit | Fitted,
     *,
     scale: str | None = None,
     held_out: Any = None,
@@ -113,15 +114,16 @@ def truncation_path(
     >>> [line.get_label() for line in ax.lines]
     ['cut off', 'cut off, then refitted']
     """
-    path = path_or_learner
-    if not isinstance(path, TruncationPath):
+    if not isinstance(path_or_learner, TruncationPath):
         fit = fit_of(path_or_learner)
         others = None if held_out is None else fit.read(*held_out)
         path = truncation_of(fit, fit.training(), scale=scale, held_out=others)
-    elif scale is not None or held_out is not None:
+    elif scale is None and held_out is None:
+        path = path_or_learner
+    else:
         raise ValueError(
             "scale and held_out are of the path: give them to learner.truncation_path, or give the learner; got a path "
-            f"with scale={path.scale!r}."
+            f"with scale={path_or_learner.scale!r}."
         )
     ax = axes_or_new(ax)
     largest, least = 0.0, np.inf

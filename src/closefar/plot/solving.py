@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from closefar.canvas import COLOURS, REFERENCE, add_legend, axes_or_new
+from closefar.fitting import Fit, Fitted
 from closefar.plot.subjects import fit_of
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["convergence"]
 
 
-def convergence(learner: Any, *, ax: Axes | None = None) -> Axes:
+def convergence(learner: Fit | Fitted, *, ax: Axes | None = None) -> Axes:
     """Draw the objective and its proven gap to the minimum against passes over the data.
 
     The line of the gap is the objective less the lower bound that was proven in the end, which

@@ -5,20 +5,20 @@ from __future__ import annotations
 import numbers
 from typing import Any
 
-from closefar.fitting import Fit
+from closefar.fitting import Fit, Fitted
 from closefar.model import Metric, Scored
 
 __all__ = ["check_count", "description", "fit_of", "metric_of", "scored_by"]
 
 
-def fit_of(learner: Any) -> Fit:
+def fit_of(learner: Fit | Fitted) -> Fit:
     """Return the fit of a fitted learner."""
     if not (isinstance(learner, Fit) or hasattr(type(learner), "metric_")):
         raise TypeError(f"this plot needs a fitted LinearMetricLearner; got {type(learner).__name__}.")
     return Fit.of(learner)
 
 
-def metric_of(learner_or_metric: Any) -> Metric:
+def metric_of(learner_or_metric: Metric | Fit | Fitted) -> Metric:
     """Return the metric, or that of a fitted learner."""
     return learner_or_metric if isinstance(learner_or_metric, Metric) else fit_of(learner_or_metric).metric
 

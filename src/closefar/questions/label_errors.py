@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 
 from closefar.arrays import FloatArray, IndexArray
-from closefar.fitting import Fit
+from closefar.fitting import Fit, Learner
 from closefar.judgements import Judgements, Split, split_judgements
 from closefar.model import Metric, Scored
 from closefar.noise import Noise
@@ -33,15 +33,6 @@ _METHODS = ("out-of-fold", "in-sample")
 
 # Standard errors beyond which nothing changes, and squares do not overflow.
 _SURE = 1e6
-
-
-class Learner(Protocol):
-    """An estimator, fitted or not, that can learn from judgements."""
-
-    far_label: Any
-    class_weight: Any
-
-    def learn(self, judgements: Judgements) -> Fit: ...
 
 
 @dataclass(frozen=True, repr=False)

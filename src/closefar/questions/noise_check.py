@@ -12,7 +12,7 @@ from scipy.stats import chi2, norm
 
 from closefar.arrays import FloatArray, IndexArray
 from closefar.canvas import COLOURS, REFERENCE, add_legend, axes_or_new
-from closefar.fitting import Fit
+from closefar.fitting import Fit, Fitted
 from closefar.model import Scored
 from closefar.noise import NOISES, Noise, label_losses
 from closefar.questions.bins import weighted_bins
@@ -96,7 +96,7 @@ class NoiseCheck:
 
 
 def check_noise_model(
-    learner: Any, X: Any = None, y: Any = None, sample_weight: Any = None, *, n_bins: int = _BINS
+    learner: Fit | Fitted, X: Any = None, y: Any = None, sample_weight: Any = None, *, n_bins: int = _BINS
 ) -> NoiseCheck:
     """Test whether labels are as frequent at each margin as the fitted model says.
 

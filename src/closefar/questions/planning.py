@@ -22,7 +22,7 @@ from sklearn.utils import check_random_state
 
 from closefar import packed
 from closefar.arrays import FloatArray
-from closefar.fitting import Fit
+from closefar.fitting import Fit, Fitted
 from closefar.model import Metric
 from closefar.questions.moves import RankMoves
 from closefar.questions.optimum import Optimum
@@ -105,7 +105,7 @@ class SampleSizePlan:
 
 
 def plan_sample_size(
-    learner: Any,
+    learner: Fit | Fitted,
     pairs: Any = None,
     labels: Any = None,
     *,

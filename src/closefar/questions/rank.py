@@ -6,14 +6,14 @@ from typing import Any
 
 from sklearn.base import clone
 
-from closefar.fitting import RankChoice, Settings, cross_validate_rank
+from closefar.fitting import Learner, RankChoice, Settings, cross_validate_rank
 from closefar.judgements import Judgements
 
 __all__ = ["choose_rank"]
 
 
 def choose_rank(
-    learner: Any,
+    learner: Learner,
     X: Any,
     y: Any,
     sample_weight: Any = None,

@@ -13,7 +13,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from closefar import packed
 from closefar.arrays import FloatArray, to_numpy
-from closefar.fitting import Fit, Settings, refit
+from closefar.fitting import Fit, Fitted, Settings, refit
 from closefar.judgements import Judgements
 from closefar.model import Metric
 from closefar.questions.dependence import Dependence
@@ -44,7 +44,7 @@ _UNDETERMINED = (
 
 
 def confidence(
-    learner: Any,
+    learner: Fit | Fitted,
     pairs: Any,
     labels: Any = None,
     *,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from closefar.arrays import FloatArray
-from closefar.fitting import Fit, Settings, candidate_ranks, refit_leading
+from closefar.fitting import Fit, Learner, Settings, candidate_ranks, refit_leading
 from closefar.judgements import Judgements
 from closefar.model import Directions, Metric, Scored, in_data_scale
 from closefar.plain import format_table
@@ -77,7 +77,13 @@ class TruncationPath(Sequence[TruncationStep]):
     def __len__(self) -> int:
         return len(self.steps)
 
-    def __getitem__(self, k: Any) -> Any:
+    @overload
+    def __getitem__(self, k: int) -> TruncationStep: ...
+
+    @overload
+    def __getitem__(self, k: slice) -> tuple[TruncationStep, ...]: ...
+
+    def __getitem__(self, k: int | slice) -> TruncationStep | tuple[TruncationStep, ...]:
         return self.steps[k]
 
     def __iter__(self) -> Iterator[TruncationStep]:
@@ -111,7 +117,7 @@ def truncation_path(
     *,
     scale: str | None = None,
     held_out: tuple[Any, ...] | None = None,
-    learner: Any = None,
+    learner: Learner | None = None,
 ) -> TruncationPath:
     """Truncate a metric to each rank and say what that costs.
 

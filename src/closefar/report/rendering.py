@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from closefar.files import check_writable, replace_file
+from closefar.fitting import Fit, Fitted
 from closefar.report.page import page, page_template
 from closefar.report.summary import summarize
 from closefar.report.text import text
@@ -45,7 +46,7 @@ def check_report(path: str | Path) -> str:
 
 
 def encode_report(
-    learner: Any,
+    learner: Fit | Fitted,
     path: str | Path,
     X: Any = None,
     y: Any = None,
@@ -60,7 +61,7 @@ def encode_report(
 
 
 def write_report(
-    learner: Any,
+    learner: Fit | Fitted,
     path: str | Path,
     X: Any = None,
     y: Any = None,

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 from threadpoolctl import threadpool_limits
 
-from closefar.fitting import Fit
+from closefar.fitting import Fit, Fitted
 from closefar.judgements import Judgements
 from closefar.plain import plain
 from closefar.questions import summarize as summary_of
@@ -34,7 +34,7 @@ Watch = Callable[[str], None]
 
 
 def summarize(
-    learner: Any,
+    learner: Fit | Fitted,
     X: Any = None,
     y: Any = None,
     sample_weight: Any = None,

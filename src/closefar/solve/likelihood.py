@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -82,14 +82,20 @@ class Curvature:
 class Evaluation:
     """The risk at given squared distances and thresholds, and what its derivatives need; see `Terms`.
 
-    `curvature` is None where only first derivatives were asked for.
+    `second` is None where only first derivatives were asked for.
     """
 
     loss: float
     slopes: FloatArray
     least_margin: float
     pull: Array
-    curvature: Any
+    second: Curvature | None
+
+    @property
+    def curvature(self) -> Curvature:
+        if self.second is None:
+            raise ValueError("second derivatives must be asked for; got an evaluation of order 1. Use order=2.")
+        return self.second
 
 
 class Likelihood(ABC):
@@ -148,7 +154,7 @@ class Likelihood(ABC):
             slopes=np.sum([part.slopes for part in parts], axis=0),
             least_margin=min(part.least_margin for part in parts),
             pull=source.join([part.pull for part in parts]),
-            curvature=self.curvature(source, source.join([part.curvature for part in parts])) if order == 2 else None,
+            second=self.curvature(source, source.join([part.curvature for part in parts])) if order == 2 else None,
         )
 
 

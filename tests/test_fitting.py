@@ -1,0 +1,301 @@
+"""Fitting as a function: settings, the result and what is asked of it, origins, and fits within directions."""
+
+import pickle
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+
+import closefar as cf
+from closefar.fitting import Fit, Settings, fit, refit, refit_leading
+from closefar.fitting.origin import find_origin
+from closefar.judgements import Columns, Judgements
+from closefar.model import Directions
+from closefar.noise import NOISES, Normal
+from closefar.rows import Differences, find_coordinates
+from closefar.solve import Outcome
+
+DATA = cf.datasets.make_pairs(1500, 4, metric_eigenvalues=[1.0, 0.5, 0.2], wrong_share=0.1, random_state=0)
+JUDGEMENTS = Judgements.of_signs(DATA.pairs, DATA.labels)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return fit(JUDGEMENTS, Settings(tol=1e-9))
+
+
+# Settings
+
+
+def test_settings_of_an_estimator():
+    learner = cf.LinearMetricLearner(rank=2, alpha=0.1, far_label=1, warm_start=True)
+    settings = Settings.of(learner.get_params())
+    assert settings == Settings(rank=2, alpha=0.1)
+    assert settings.but(alpha=0.0) == Settings(rank=2)
+
+
+def test_what_settings_mean():
+    plain = Settings()
+    assert plain.candidates == [NOISES["logistic"]]
+    assert (plain.known_rank, plain.known_flip_rate) == (None, 0.0)
+    assert not plain.chooses_rank
+    assert not plain.estimates_flips
+    assert Settings(noise=Normal()).candidates == [Normal()]
+    assert Settings(noise="auto").candidates == list(NOISES.values())
+    assert Settings(rank="auto").chooses_rank
+    assert Settings(rank=3).known_rank == 3
+    estimated = Settings(flip_rate="estimate")
+    assert estimated.estimates_flips
+    assert estimated.known_flip_rate is None
+    assert plain.mixes_columns
+    assert Settings(alpha_scale="columns").mixes_columns
+    assert Settings(alpha=0.1).mixes_columns
+    assert not Settings(alpha=0.1, alpha_scale="columns").mixes_columns
+    options = Settings(alpha=0.1, rank=2, fit_origin=True, solver="fista", tol=1e-3, max_iter=7).options
+    assert (options.alpha, options.rank, options.has_constant) == (0.1, 2, True)
+    assert (options.solver, options.tol, options.max_iter) == ("fista", 1e-3, 7)
+
+
+def test_random_numbers_are_the_same_each_time():
+    assert (
+        Settings().rng().random() == Settings(random_state=0).rng().random() != Settings(random_state=1).rng().random()
+    )
+
+
+@pytest.mark.parametrize(
+    "good",
+    [{"rank": 1}, {"rank": 4}, {"alpha": 0.0}, {"tol": 0.0}, {"max_iter": 1}, {"flip_rate": 0.0}, {"flip_rate": 0.499}],
+)
+def test_the_ends_of_what_is_allowed(good):
+    Settings(**good).check(JUDGEMENTS)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"rank": 0},
+        {"rank": 5},
+        {"rank": True},
+        {"alpha": -1e-9},
+        {"alpha": np.inf},
+        {"tol": -1.0},
+        {"max_iter": 0},
+        {"flip_rate": 0.5},
+        {"flip_rate": -1e-9},
+        {"alpha_scale": "rows"},
+        {"solver": "best"},
+        {"noise": "white"},
+        {"noise": "auto", "alpha": 0.1},
+        {"fit_origin": True},
+    ],
+)
+def test_what_is_not_allowed(bad):
+    with pytest.raises(ValueError, match=r"must|needs|compares"):
+        Settings(**bad).check(JUDGEMENTS)
+
+
+# The result
+
+
+def test_a_fit_answers_for_itself(found):
+    assert found.judgements is JUDGEMENTS
+    assert found.training() is JUDGEMENTS
+    assert found.read_or_training() is JUDGEMENTS
+    assert found.read(JUDGEMENTS) is JUDGEMENTS
+    assert not found.is_separable
+    assert not found.was_interrupted
+    assert repr(found) == f"Fit({found.metric!r}, converged)"
+    assert repr(JUDGEMENTS) == f"Judgements(1500 of 4 columns, {np.sum(DATA.labels == 1)} far)"
+    assert found.flip_rate == 0.0
+    assert found.n_iter >= 1
+    chosen = found.chosen
+    assert (chosen.noise, chosen.rank, chosen.flip_rate, chosen.verbose) == (NOISES["logistic"], None, 0.0, 0)
+    bare = found.without_judgements()
+    with pytest.raises(ValueError, match="without its training pairs"):
+        bare.training()
+    assert Fit.of(found) is found
+    with pytest.raises(NotFittedError):
+        Fit.of(cf.LinearMetricLearner())
+
+
+def test_statistics_are_those_of_the_training_pairs(found):
+    margin = found.metric.squared_distances(DATA.pairs) - found.metric.threshold
+    statistics = found.statistics
+    assert statistics.n_pairs == 1500
+    assert statistics.share_far == pytest.approx(np.mean(DATA.labels == 1))
+    assert statistics.accuracy == pytest.approx(np.mean((margin >= 0) == (DATA.labels == 1)))
+    assert statistics.wrong_share == pytest.approx(np.mean(NOISES["logistic"].cdf(-np.abs(margin))))
+    z = DATA.pairs[:, 0] - DATA.pairs[:, 1]
+    np.testing.assert_allclose(statistics.column_scales, np.sqrt(np.mean(z**2, axis=0)), rtol=1e-9)
+
+
+def test_pickles_leave_the_training_pairs_out(found):
+    learner = cf.LinearMetricLearner().fit(DATA.pairs, DATA.labels)
+    copy = pickle.loads(pickle.dumps(learner))
+    assert copy.fit_.judgements is None
+    assert learner.fit_.judgements is not None
+    assert copy.metric_ == learner.metric_
+
+
+def test_what_a_fit_warns_of(found):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found.warn(stacklevel=1)
+    for outcome in (Outcome.UNFINISHED, Outcome.STALLED, Outcome.SEPARABLE):
+        bad = replace(found, certificate=replace(found.certificate, outcome=outcome))
+        with pytest.warns(ConvergenceWarning, match=outcome):
+            bad.warn(stacklevel=1)
+    with pytest.warns(cf.IdentifiabilityWarning, match="a column is dull"):
+        replace(found, problems=("a column is dull",)).warn(stacklevel=1)
+
+
+def test_an_interrupted_refit_ends_what_it_is_part_of(monkeypatch, found):
+    broken = replace(found, certificate=replace(found.certificate, outcome=Outcome.INTERRUPTED))
+    monkeypatch.setattr("closefar.fitting.known_rank.fit_known_rank", lambda *args, **kwargs: broken)
+    with pytest.raises(KeyboardInterrupt):
+        refit(JUDGEMENTS, Settings())
+
+
+def test_weights_of_zero_do_not_count():
+    weights = np.where(np.arange(1500) < 500, 0.0, 1.0)
+    part = fit(Judgements.of_signs(DATA.pairs, DATA.labels, weights), Settings(tol=1e-9))
+    alone = fit(Judgements.of_signs(DATA.pairs[500:], DATA.labels[500:]), Settings(tol=1e-9))
+    np.testing.assert_allclose(part.metric.matrix, alone.metric.matrix, rtol=1e-8)
+    assert part.statistics.n_pairs == 1000
+
+
+def test_a_start_near_the_solution_saves_steps(found):
+    again = fit(JUDGEMENTS, Settings(tol=1e-9), start=found.metric)
+    assert again.n_iter < found.n_iter
+    np.testing.assert_allclose(again.metric.matrix, found.metric.matrix, rtol=1e-4, atol=1e-6)
+    # Where an origin is learned it is of no use, and no harm.
+    points = Judgements.of_signs(DATA.pairs[:, 0], DATA.labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert fit(points, Settings(fit_origin=True), start=found.metric).metric.origin is not None
+
+
+def test_class_weights_are_part_of_the_fit():
+    weighted = fit(JUDGEMENTS, Settings(class_weight={1: 3.0, -1: 1.0}, tol=1e-9))
+    by_hand = fit(
+        Judgements.of_signs(DATA.pairs, DATA.labels, np.where(DATA.labels == 1, 3.0, 1.0)), Settings(tol=1e-9)
+    )
+    np.testing.assert_allclose(weighted.metric.matrix, by_hand.metric.matrix, rtol=1e-9)
+
+
+def test_names_come_with_the_columns():
+    named = fit(JUDGEMENTS, Settings(), columns=Columns.unnamed(4, ("a", "b", "c", "d")))
+    assert named.metric.feature_names == ("a", "b", "c", "d")
+
+
+# The origin
+
+
+def test_the_origin_completes_the_square():
+    rng = np.random.default_rng(1)
+    points = rng.standard_normal((50, 3)) @ rng.standard_normal((3, 3)) + 4.0
+    shares = rng.uniform(0.5, 1.5, 50)
+    shares /= shares.sum()
+    for k in (1, 2, 3):
+        factor = rng.standard_normal((4, k))
+        origin, slack = find_origin(Differences(points), shares, factor)
+        whole = np.sum((np.column_stack([points, np.ones(50)]) @ factor) ** 2, axis=1)
+        np.testing.assert_allclose(np.sum(((points - origin) @ factor[:-1]) ** 2, axis=1) + slack, whole, rtol=1e-8)
+        assert slack >= 0.0
+        # Of all such origins it is the nearest to the mean, in the points' own covariance.
+        mean = shares @ points
+        covariance = (points - mean).T @ ((points - mean) * shares[:, None])
+        null = np.linalg.svd(factor[:-1].T)[2][k:].T
+        inverse = np.linalg.inv(covariance)
+
+        def length(shift, origin=origin, null=null, mean=mean, inverse=inverse):
+            step = origin + null @ shift - mean
+            return step @ inverse @ step
+
+        if null.shape[1]:
+            assert minimize(length, np.zeros(null.shape[1])).fun >= length(np.zeros(null.shape[1])) - 1e-6
+
+
+# Coordinates
+
+
+def test_columns_are_scaled_one_by_one_where_they_are_not_mixed():
+    rng = np.random.default_rng(2)
+    z = rng.standard_normal((300, 3)) @ rng.standard_normal((3, 3)) * [1e-3, 1.0, 1e5]
+    weights = rng.uniform(0.5, 1.5, 300)
+    weights /= weights.sum()
+    coordinates = find_coordinates(Differences(np.column_stack([z, np.zeros(300)])), weights, mix_columns=False)
+    rms = np.sqrt(weights @ z**2)
+    np.testing.assert_allclose(coordinates.transform[:3], np.diag(1.0 / rms), rtol=1e-12)
+    np.testing.assert_array_equal(coordinates.transform[3], 0.0)
+    np.testing.assert_allclose(coordinates.scales, [*rms, 0.0], rtol=1e-12)
+    np.testing.assert_array_equal(coordinates.null_directions, np.eye(4)[:, 3:])
+    mixed = find_coordinates(Differences(z), weights)
+    np.testing.assert_allclose(mixed.scales, rms, rtol=1e-12)
+
+
+def outlying(length, d=4, n=800):
+    """Rows with unit second moment, and one more of squared length `length` along the first axis."""
+    z = np.random.default_rng(3).standard_normal((n, d))
+    z = z @ np.linalg.inv(np.linalg.cholesky(z.T @ z / n)).T
+    return np.vstack([z, np.sqrt(length) * np.eye(d)[:1]])
+
+
+def test_a_large_row_counts_as_it_is():
+    z = outlying(150.0)  # in coordinates of its own it is shorter: below 50 d
+    weights = np.full(801, 1.0 / 801)
+    mapped = find_coordinates(Differences(z), weights).apply(z.T)
+    np.testing.assert_allclose(mapped @ mapped.T / 801, np.eye(4), atol=1e-10)
+
+
+def test_an_enormous_row_counts_as_ten_times_a_usual_one():
+    z = outlying(1e8)
+    weights = np.full(801, 1.0 / 801)
+    mapped = find_coordinates(Differences(z), weights).apply(z.T)
+    rest = mapped[:, :-1] @ mapped[:, :-1].T / 800
+    # Along that row the moment of one is made up of the others' and of what the row counts for, 10 d / n.
+    direction = mapped[:, -1] / np.linalg.norm(mapped[:, -1])
+    assert direction @ rest @ direction == pytest.approx(1.0 - 40.0 / 801, abs=0.01)
+    others = np.linalg.svd(direction[None])[2][1:]
+    np.testing.assert_allclose(others @ rest @ others.T, np.eye(3), atol=0.01)
+
+
+# Within leading directions
+
+
+@pytest.mark.parametrize("scale", ["data", "units"])
+def test_a_refit_within_directions_is_the_best_there(found, scale):
+    directions = Directions.of(found.metric, scale)
+    z = DATA.pairs[:, 0] - DATA.pairs[:, 1]
+    for k in (1, 2):
+        best = refit_leading(JUDGEMENTS, Settings(tol=1e-9), found.metric, directions, k)
+        kept = directions.columns[:, :k]
+        # The metric lies within the directions, and no other there is better.
+        residual = best.matrix - kept @ np.linalg.lstsq(kept, best.matrix, rcond=None)[0]
+        np.testing.assert_allclose(residual, 0.0, atol=1e-8 * np.abs(best.matrix).max())
+        mapped = cf.LinearMetricLearner(tol=1e-9).fit(z @ kept, DATA.labels)
+        np.testing.assert_allclose(best.probability_far(z), mapped.predict_proba(z @ kept)[:, 1], atol=1e-5)
+        moment = z.T @ z / len(z)
+        np.testing.assert_allclose(
+            best.data_factor.T @ moment @ best.data_factor, np.diag(best.data_eigenvalues), atol=1e-6
+        )
+    assert refit_leading(JUDGEMENTS, Settings(), found.metric, directions, found.metric.rank) is found.metric
+
+
+def test_without_directions_every_pair_is_as_far(found):
+    nothing = refit_leading(JUDGEMENTS, Settings(), found.metric, Directions.of(found.metric), 0)
+    assert nothing.rank == 0
+    share = np.mean(DATA.labels == 1)
+    expected = share if share <= 0.5 else 0.5  # a threshold of pairs is at least 0
+    assert nothing.probability_far(np.ones((1, 4)))[0] == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_penalty_in_columns_is_refitted_with_its_rank(found):
+    settings = Settings(alpha=0.01, alpha_scale="columns", tol=1e-8)
+    whole = fit(JUDGEMENTS, settings).metric
+    cut = refit_leading(JUDGEMENTS, settings, whole, Directions.of(whole), 1)
+    expected = fit(JUDGEMENTS, settings.but(rank=1)).metric
+    np.testing.assert_allclose(cut.matrix, expected.matrix, rtol=1e-9)

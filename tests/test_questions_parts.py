@@ -1,0 +1,284 @@
+"""The parts that questions are made of: bins, label model, moves, dependence, each by something independent."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+import closefar as cf
+from closefar import packed
+from closefar.judgements import Judgements
+from closefar.model import Scored
+from closefar.noise import NOISES
+from closefar.questions import calibrate, effective_number, weighted_bins, wilson
+from closefar.questions.dependence import Dependence
+from closefar.questions.label_model import LabelModel
+from closefar.questions.moves import MarginMoves, Moves, RankMoves, pseudo_inverse
+from closefar.questions.optimum import Optimum
+from closefar.questions.sandwich import sandwich
+
+RNG = np.random.default_rng(0)
+DATA = cf.datasets.make_pairs(400, 3, rank=3, wrong_share=0.15, random_state=0)
+Z = (DATA.pairs[:, 0] - DATA.pairs[:, 1]) * [1e-2, 1.0, 1e3]
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return cf.LinearMetricLearner(tol=1e-10).fit(Z, DATA.labels)
+
+
+# Bins and shares
+
+
+def test_bins_have_about_equal_weight():
+    values, weights = RNG.standard_normal(2000), RNG.uniform(0.5, 1.5, 2000)
+    bins = weighted_bins(values, weights, 8)
+    assert bins.min() == 0
+    assert bins.max() == 7
+    totals = np.bincount(bins, weights=weights)
+    np.testing.assert_allclose(totals, weights.sum() / 8, atol=2 * weights.max())
+    order = np.argsort(values)
+    assert np.all(np.diff(bins[order]) >= 0)
+
+
+def test_equal_weights_fill_bins_alike():
+    bins = weighted_bins(np.arange(100.0), np.ones(100), 10)
+    # An edge belongs to the bin above it.
+    np.testing.assert_array_equal(np.bincount(bins), [9, *[10] * 8, 11])
+
+
+def test_equal_values_share_a_bin():
+    values = np.repeat([3.0, 1.0, 2.0], [70, 20, 10])
+    bins = weighted_bins(values, np.ones(100), 5)
+    assert len(np.unique(bins)) <= 3
+    for value in (1.0, 2.0, 3.0):
+        assert len(np.unique(bins[values == value])) == 1
+    assert weighted_bins(np.zeros(5), np.ones(5), 4).tolist() == [0] * 5
+
+
+@pytest.mark.parametrize(("k", "n"), [(0, 10), (3, 10), (10, 10), (500, 1000)])
+def test_wilson_is_that_of_scipy(k, n):
+    expected = binomtest(k, n).proportion_ci(method="wilson")
+    assert wilson(k / n, n) == pytest.approx((expected.low, expected.high), abs=1e-4)
+
+
+def test_effective_number():
+    assert effective_number(np.full(7, 3.0)) == pytest.approx(7.0)
+    assert effective_number(np.array([1.0, 0.0, 0.0])) == pytest.approx(1.0)
+
+
+def test_calibration_bins():
+    weights = [1.0, 1.0, 1.5, 2.5, 1.0, 1.0]
+    judgements = Judgements.of_signs(np.zeros((6, 1)), [1, -1, 1, 1, -1, 1], weights)
+    scored = Scored(judgements, np.array([-3.0, -3.0, -3.0, 2.0, 2.0, 2.0]), NOISES["logistic"], 0.0)
+    low, high = calibrate(scored, 2)
+    assert (low.count, low.weight, high.count, high.weight) == (3, 3.5, 3, 4.5)
+    assert (low.predicted, high.predicted) == pytest.approx((1 / (1 + np.exp(3.0)), 1 / (1 + np.exp(-2.0))))
+    assert (low.observed, high.observed) == pytest.approx((2.5 / 3.5, 3.5 / 4.5))
+    assert (low.low, low.high) == pytest.approx(wilson(2.5 / 3.5, 3.5**2 / 4.25))
+    assert not low.is_within_chance
+    assert high.is_within_chance
+
+
+def test_scored_judgements():
+    weights = np.array([1.0, 2.0, 3.0, 4.0])
+    judgements = Judgements.of_signs(np.zeros((4, 1)), [1, 1, -1, -1], weights)
+    scored = Scored(judgements, np.array([2.0, -1.0, -0.5, 0.0]), NOISES["normal"], 0.1)
+    np.testing.assert_array_equal(scored.is_right, [True, False, True, False])  # zero counts as far
+    assert scored.accuracy == pytest.approx(0.4)
+    assert scored.share_far == pytest.approx(0.3)
+    assert scored.majority == pytest.approx(0.7)
+    assert scored.null_loss == pytest.approx(-0.3 * np.log(0.3) - 0.7 * np.log(0.7))
+    far = 0.1 + 0.8 * NOISES["normal"].cdf(scored.margin)
+    np.testing.assert_allclose(scored.probability_far, far)
+    np.testing.assert_allclose(scored.losses, -np.log(np.where(judgements.is_far, far, 1.0 - far)))
+    assert scored.loss == pytest.approx(weights @ scored.losses / 10.0)
+    np.testing.assert_array_equal(scored.confusion(), [[3.0, 4.0], [2.0, 1.0]])
+    np.testing.assert_array_equal(scored.confusion(np.ones(4)), [[1, 1], [1, 1]])
+    # Of the far ones, 1 with margin 2 beats both close ones, 2 with -1 none.
+    assert scored.auc == pytest.approx(1.0 / 3.0)
+    some = scored.take(np.array([0, 1]))
+    assert some.auc is None
+    assert some.null_loss == 0.0
+    assert some.accuracy == pytest.approx(1.0 / 3.0)
+
+
+# The label model
+
+
+@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
+def test_the_label_model_and_its_derivatives(noise):
+    margin, q, h = np.array([-2.0, -0.3, 0.4, 3.0]), 0.07, 1e-6
+    model = LabelModel.at(margin, noise, q)
+    np.testing.assert_allclose(model.far, q + (1 - 2 * q) * noise.cdf(margin))
+    np.testing.assert_allclose(model.far + model.close, 1.0)
+    ahead, behind = (LabelModel.at(margin + step, noise, q).far for step in (h, -h))
+    np.testing.assert_allclose(model.slope, (ahead - behind) / (2 * h), rtol=1e-5)
+    ahead, behind = (LabelModel.at(margin, noise, q + step).far for step in (h, -h))
+    np.testing.assert_allclose(model.flip_slope, (ahead - behind) / (2 * h), rtol=1e-5)
+    np.testing.assert_allclose(model.variance, model.far * model.close)
+    np.testing.assert_allclose(model.information, model.slope**2 / model.variance)
+    is_far = np.array([True, False, True, False])
+    np.testing.assert_allclose(model.residual(is_far), is_far - model.far)
+
+
+# Moves
+
+
+@pytest.mark.parametrize(("rank", "size"), [(0, 3), (1, 3), (2, 3), (3, 3), (2, 5)])
+def test_moves_keep_the_rank(rank, size):
+    moves = Moves.keeping_rank(rank, size)
+    assert len(moves) == size * rank - rank * (rank - 1) // 2 + 1
+    assert len(moves.diagonal()) == rank + 1
+    vectors = np.linalg.qr(RNG.standard_normal((size, size)))[0]
+    basis = moves.basis(vectors)
+    np.testing.assert_allclose(basis.T @ basis, np.eye(len(moves)), atol=1e-12)
+    # No move reaches the null space with itself.
+    for column in basis.T[:-1]:
+        matrix, _ = packed.split(column, size)
+        np.testing.assert_allclose(vectors[:, rank:].T @ matrix @ vectors[:, rank:], 0.0, atol=1e-12)
+
+
+def test_gradients_of_margins_are_those_of_the_basis():
+    moves = Moves.keeping_rank(2, 4)
+    vectors = np.linalg.qr(RNG.standard_normal((4, 4)))[0]
+    w = RNG.standard_normal((6, 4))
+    everything = np.column_stack([packed.form_gradients(w), -np.ones(6)])
+    np.testing.assert_allclose(moves.gradients(w @ vectors), everything @ moves.basis(vectors), atol=1e-12)
+
+
+def test_the_bend_of_moves_is_the_curvature_of_the_set():
+    """Along M(t) = A(t) A(t)' with A moving into the null space, <G, M> has the second derivative that `bend` says."""
+    d, rank = 4, 2
+    vectors = np.linalg.qr(RNG.standard_normal((d, d)))[0]
+    values = np.array([2.0, 0.7, 0.0, 0.0])
+    positive = RNG.standard_normal((d, d))
+    null = vectors[:, rank:]
+    gradient = null @ (null.T @ positive @ positive.T @ null) @ null.T
+    moves = RankMoves.at(values, vectors, rank, gradient)
+    root = vectors[:, :rank] * np.sqrt(values[:rank])
+    for move, bend in zip(moves.basis.T[:-1], moves.bend[:-1], strict=True):
+        step, _ = packed.split(move, d)
+        # A factor whose square moves along `step` to first order.
+        slope = step @ vectors[:, :rank] / np.sqrt(values[:rank])
+        slope -= 0.5 * vectors[:, :rank] @ (vectors[:, :rank].T @ slope)
+        h = 1e-4
+
+        def pairing(t, slope=slope):
+            return np.sum(gradient * ((root + t * slope) @ (root + t * slope).T))
+
+        second = (pairing(h) - 2 * pairing(0.0) + pairing(-h)) / h**2
+        assert second == pytest.approx(bend, rel=1e-5, abs=1e-7)
+    assert moves.bend[-1] == 0.0
+
+
+def test_information_along_moves():
+    values, vectors = np.array([1.0, 0.5, 0.0]), np.eye(3)
+    gradient = np.diag([0.0, 0.0, 0.3])
+    moves = RankMoves.at(values, vectors, 2, gradient)
+    hessian = np.cov(RNG.standard_normal((7, 30)))
+    expected = moves.basis.T @ hessian @ moves.basis + np.diag(moves.bend)
+    np.testing.assert_allclose(moves.information(hessian), expected)
+    assert sorted(moves.bend) == pytest.approx([0.0] * 4 + [0.3, 0.6])
+
+
+def test_pseudo_inverse():
+    root = RNG.standard_normal((5, 3)) * np.array([1e-6, 1.0, 1.0, 1e4, 1e2])[:, None]
+    matrix = root @ root.T
+    inverse = pseudo_inverse(matrix)
+    np.testing.assert_allclose(matrix @ inverse @ matrix, matrix, rtol=1e-6)
+    assert np.linalg.matrix_rank(inverse * np.sqrt(np.outer(np.diag(matrix), np.diag(matrix)))) == 3
+    np.testing.assert_array_equal(pseudo_inverse(np.zeros((2, 2))), 0.0)
+
+
+def test_variances_of_margins_are_quadratic_forms(fitted):
+    judgements = Judgements.of_signs(Z, DATA.labels)
+    moves = MarginMoves(fitted.metric_, judgements)
+    along = np.vstack([block for _, block in moves.blocks(Z)])
+    model = LabelModel.at(fitted.decision_function(Z), fitted.metric_.noise, 0.0)
+    weights = RNG.uniform(0.5, 2.0, len(Z))
+    expected = np.linalg.pinv((along * (weights * model.information)[:, None]).T @ along)
+    covariance = moves.covariance(Z, model, weights)
+    np.testing.assert_allclose(covariance, expected, rtol=1e-5, atol=1e-8 * np.abs(expected).max())
+    variances = np.array([row @ covariance @ row for row in along])
+    np.testing.assert_allclose(moves.variances(Z, covariance), variances, rtol=1e-9)
+
+
+# The optimum and its sandwich
+
+
+def brute_scores(optimum):
+    """The score of each row in (packed M, tau), and its Hessian, by plain sums."""
+    rows = optimum.objective.source.read(slice(0, optimum.objective.n_judgements)).T
+    features = np.column_stack([packed.form_gradients(rows), -np.ones(len(rows))])
+    likelihood = optimum.objective.likelihood
+    margin = features @ optimum.parameters
+    _, slope, curvature = likelihood.noise.derivatives(likelihood.signs * margin)
+    scores = features * (likelihood.weights * likelihood.signs * slope)[:, None]
+    return scores, (features * (likelihood.weights * curvature)[:, None]).T @ features
+
+
+def test_the_optimum_is_the_fit_in_other_coordinates(fitted):
+    optimum = Optimum.of(fitted.metric_, Judgements.of_signs(Z, DATA.labels))
+    assert optimum.size == 3
+    assert optimum.evaluation().loss == pytest.approx(fitted.certificate_.loss, abs=1e-10)
+    scores, hessian = brute_scores(optimum)
+    np.testing.assert_allclose(scores.sum(axis=0), 0.0, atol=1e-5)
+    np.testing.assert_allclose(
+        optimum.objective.hessian(optimum.evaluation().curvature), hessian, rtol=1e-8, atol=1e-12
+    )
+    pull = optimum.evaluation().pull
+    np.testing.assert_allclose(optimum.sum_of_squared_scores(pull), scores.T @ scores, rtol=1e-8, atol=1e-14)
+
+
+def test_the_sandwich_is_the_plain_formula(fitted):
+    optimum = Optimum.of(fitted.metric_, Judgements.of_signs(Z, DATA.labels))
+    scores, hessian = brute_scores(optimum)
+    n = len(Z)
+    expected = np.linalg.inv(hessian) @ (scores.T @ scores) @ np.linalg.inv(hessian) * n / (n - 1)
+    facts = sandwich(optimum, Dependence(None), np.ones(n), 3)
+    np.testing.assert_allclose(facts.root @ facts.root.T, expected, rtol=1e-6)
+    assert facts.rank == 3
+    assert facts.threshold == pytest.approx(optimum.threshold / np.sqrt(expected[-1, -1]), rel=1e-6)
+    values, vectors = np.linalg.eigh(optimum.matrix)
+    gradient = np.append(packed.form_gradients(vectors[:, :1].T)[0], 0.0)
+    assert facts.smallest == pytest.approx(values[0] / np.sqrt(gradient @ expected @ gradient), rel=1e-6)
+    slope = scores.sum(axis=0)
+    assert facts.distance == pytest.approx(np.sqrt(n * max(slope @ np.linalg.solve(hessian, slope), 0.0)), abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["groups", "points"])
+def test_dependent_scores_are_summed_by_brute_force(fitted, kind):
+    optimum = Optimum.of(fitted.metric_, Judgements.of_signs(Z, DATA.labels))
+    scores, _ = brute_scores(optimum)
+    pull = optimum.evaluation().pull
+    n = len(Z)
+    ids = RNG.integers(0, 50, n) if kind == "groups" else RNG.integers(0, 60, (n, 2))
+    ids[0] = ids[1] if kind == "groups" else [3, 3]  # a pair of one point with itself
+    total = np.zeros((scores.shape[1], scores.shape[1]))
+    for i, j in itertools.product(range(n), range(n)):
+        related = ids[i] == ids[j] if kind == "groups" else bool(set(ids[i]) & set(ids[j]))
+        if related:
+            total += np.outer(scores[i], scores[j])
+    values, vectors = np.linalg.eigh(total)
+    total = (vectors * np.maximum(values, 0.0)) @ vectors.T
+    n_units = len(np.unique(ids))
+    found = Dependence(ids).spread(optimum, pull, np.ones(n))
+    np.testing.assert_allclose(found, total * n_units / (n_units - 1), rtol=1e-8, atol=1e-12)
+
+
+def test_bootstrap_draws_have_the_right_mean():
+    rng = np.random.default_rng(0)
+    repeats = np.array([1.0, 2.0, 0.0, 5.0])
+    plain = np.mean([Dependence(None).draw(repeats, rng) for _ in range(4000)], axis=0)
+    np.testing.assert_allclose(plain, repeats, atol=0.15)
+    groups = np.array([0, 0, 1, 1])
+    drawn = Dependence(groups).draw(np.ones(4), rng)
+    assert drawn[0] == drawn[1]
+    assert drawn[2] == drawn[3]
+    assert drawn[[0, 2]].sum() == 2
+    points = np.array([[0, 1], [1, 2], [2, 2], [0, 2]])
+    counts = np.random.default_rng(5).multinomial(3, np.full(3, 1 / 3))
+    expected = repeats * [counts[0] * counts[1], counts[1] * counts[2], counts[2], counts[0] * counts[2]]
+    np.testing.assert_array_equal(Dependence(points).draw(repeats, np.random.default_rng(5)), expected)
