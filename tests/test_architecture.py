@@ -148,6 +148,12 @@ def test_modules_and_functions_are_short(module):
             assert len(own) <= MOST_FUNCTION_LINES, f"{node.name} has {len(own)} lines of code"
 
 
+def test_what_is_passed_around_does_not_change():
+    for name, path in MODULES.items():
+        for found in re.findall(r"@dataclass.*", path.read_text()):
+            assert "frozen=True" in found, f"{name} has a dataclass that can change"
+
+
 def test_the_root_has_few_modules():
     assert len(list(SOURCE.glob("*.py"))) <= MOST_ROOT_MODULES
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from closefar.rows import Differences, find_coordinates, source
+from closefar.rows import Differences, blocks, find_coordinates
 
 N, D = 800, 4
 
@@ -136,7 +136,7 @@ def test_integer_weights_are_repeats(with_constant):
 def test_block_size_makes_no_difference(spoil, with_constant, monkeypatch):
     rows = spoil(make_rows(n=N))
     whole = find(rows, with_constant=with_constant)[0].apply(rows.T)
-    monkeypatch.setattr(source, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)
     assert len(list(Differences(rows).blocks())) > 1
     parts = find(rows, with_constant=with_constant)[0].apply(rows.T)
     np.testing.assert_allclose(parts.T @ parts, whole.T @ whole, rtol=0, atol=1e-6)

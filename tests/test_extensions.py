@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from typer.testing import CliRunner
 
 import closefar as cf
@@ -9,7 +10,7 @@ from closefar.cli.app import app
 from closefar.fitting import Settings, fit
 from closefar.judgements import Judgements
 from closefar.noise import NOISES, Logistic, Noise
-from closefar.rows import Differences, RowSource, unit_free
+from closefar.rows import BlockRows, Differences, RowSource
 from closefar.solve import SOLVERS, CloseFar, Objective, Options, Passes, Solver, State, solve
 from closefar.solve.conjugate_gradient import prove_bound
 from closefar.solve.likelihood import Likelihood, Terms
@@ -142,8 +143,8 @@ def test_a_solver_is_one_class(monkeypatch):
 # A row source
 
 
-class IndexedPairs(RowSource):
-    """Pairs of points given by index: points are projected, pairs never formed."""
+class IndexedPairs(BlockRows):
+    """Pairs of points given by index: it is points that are mapped and projected, not pairs."""
 
     def __init__(self, points, index):
         super().__init__(len(index), points.shape[1])
@@ -153,88 +154,142 @@ class IndexedPairs(RowSource):
         left, right = self.index[where].T
         return (self.points[left] - self.points[right]).T
 
+    def take_rows(self, indices):
+        return IndexedPairs(self.points, self.index[indices])
+
+    def in_coordinates(self, coordinates):
+        return IndexedPairs(coordinates.apply(self.points.T).T, self.index)
+
     def squared_distances(self, factor):
         projected = self.points @ factor
         left, right = self.index.T
         return np.sum((projected[left] - projected[right]) ** 2, axis=1)
 
 
-def test_a_row_source_is_one_class():
+@pytest.mark.parametrize("parameters", [{}, {"rank": 2}, {"solver": "fista"}, {"flip_rate": "estimate"}], ids=str)
+def test_a_row_source_is_one_class(parameters):
     rng = np.random.default_rng(1)
     points = rng.standard_normal((60, 3)) * [1e-3, 1.0, 1e3]
     index = rng.integers(0, 60, (2000, 2))
-    z = points[index[:, 0]] - points[index[:, 1]]
-    signs = np.where((z[:, 1] ** 2 + (z[:, 0] * 1e3) ** 2) + rng.logistic(size=2000) > 3.0, 1.0, -1.0)
-    weights = np.full(2000, 1.0 / 2000)
-    results = []
-    for source in (IndexedPairs(points, index), Differences(z)):
-        rows, coordinates = unit_free(source, weights)
-        objective = Objective(rows, CloseFar(NOISES["logistic"], signs, weights), Passes())
-        options = Options(alpha=0.0, rank=None, has_constant=False, solver="auto", tol=1e-8, max_iter=100)
-        solution = solve(objective, options, rng=np.random.default_rng(0), watch=lambda *_: None)
-        results.append((solution.certificate, coordinates.to_units(solution.factor)))
-    (one, left), (other, right) = results
-    assert one.converged
-    assert one.loss == pytest.approx(other.loss, abs=1e-9)
-    np.testing.assert_allclose((z @ left @ left.T * z).sum(1), (z @ right @ right.T * z).sum(1), rtol=1e-4, atol=1e-6)
-    assert IndexedPairs(points, index).squared_distances(left) == pytest.approx(Differences(z).squared_distances(left))
+    source, z = IndexedPairs(points, index), points[index[:, 0]] - points[index[:, 1]]
+    labels = (z[:, 1] ** 2 + (z[:, 0] * 1e3) ** 2) + rng.logistic(size=2000) > 3.0
+    learner = cf.LinearMetricLearner(tol=1e-8, **parameters)
+    one, other = clone(learner).fit(source, labels), clone(learner).fit(z, labels)
+    assert one.certificate_.converged == other.certificate_.converged
+    assert one.certificate_.loss == pytest.approx(other.certificate_.loss, abs=1e-8)
+    np.testing.assert_allclose(one.predict_proba(source), other.predict_proba(z), atol=1e-3)
+    np.testing.assert_allclose(one.predict_proba(source), one.predict_proba(z), atol=1e-9)
+    assert one.score(source, labels) == one.score(z, labels)
+    left, right = (cf.find_label_errors(each, x, labels, random_state=0) for each, x in ((one, source), (other, z)))
+    np.testing.assert_allclose(left.probability, right.probability, atol=1e-3)
 
 
-# A judgement: comparisons have two legs and no threshold
+# Judgements: comparisons have two legs and no threshold, ratings several thresholds
 
 
 class Legs(RowSource):
-    """Rows of two differences: z'Mz is that of the second minus that of the first."""
+    """Rows of two differences: <F, M> is z'Mz of the second less that of the first."""
 
     def __init__(self, near, far):
         super().__init__(len(near), near.shape[1])
-        self.near, self.far = Differences(near), Differences(far)
-
-    def read(self, where):
-        return self.far.read(where)
-
-    def squared_distances(self, factor):
-        return self.far.squared_distances(factor) - self.near.squared_distances(factor)
+        self.near, self.far = near, far
 
     def quadratic_forms(self, matrix):
-        return self.far.quadratic_forms(matrix) - self.near.quadratic_forms(matrix)
+        return np.sum(self.far @ matrix * self.far, axis=1) - np.sum(self.near @ matrix * self.near, axis=1)
 
     def outer(self, coefficients):
-        return self.far.outer(coefficients) - self.near.outer(coefficients)
+        return self.far.T @ (self.far * coefficients[:, None]) - self.near.T @ (self.near * coefficients[:, None])
 
-    def factor_gradient(self, factor, coefficients):
-        return self.outer(coefficients) @ factor
+    def take_rows(self, indices):
+        return Legs(self.near[indices], self.far[indices])
 
-    def sweep(self, matrix, function, *arrays):
-        part = function(self.quadratic_forms(matrix), *arrays)
-        return [part], self.outer(part.pull)
+    def in_coordinates(self, coordinates):
+        return Legs(self.near @ coordinates.transform, self.far @ coordinates.transform)
+
+    def row_array(self, values):
+        return values
 
 
 class Ordered(Likelihood):
     """P = Phi(q): the first leg was said to be the shorter one."""
 
-    n_thresholds = 0
-
     def __init__(self, noise, weights):
-        self.noise, self.weights, self.row_arrays = noise, weights, (weights,)
+        self.noise, self.weights, self.row_arrays, self.least = noise, weights, (weights,), np.empty(0)
 
     def terms(self, squared, *arrays, thresholds, order):
         (weights,) = arrays
         loss, slope, curvature = self.noise.derivatives(squared, 2)
-        return Terms(float(weights @ loss), np.empty(0), float(squared.min()), weights * slope, weights * curvature)
+        return Terms(
+            float(weights @ loss), np.empty(0), float(squared.min()), weights * slope, weights * curvature,
+            bends=np.empty((0, 0)),
+        )  # fmt: skip
 
     def best_thresholds(self, source, squared, start, least, tol):
         return np.empty(0), self.evaluate(source, squared, np.empty(0), order=2)
 
-    @property
-    def trend(self):
+    def trend(self, source):
         return self.weights
 
     def take(self, source, indices):
-        raise NotImplementedError
+        return Ordered(self.noise, self.weights[indices] / self.weights[indices].sum())
 
 
-@pytest.mark.parametrize("solver", ["fista", "factor"])
+class Rated(Likelihood):
+    """Each rating is a close/far judgement at each threshold, far where the rating is above it."""
+
+    def __init__(self, noise, ratings, weights, n_thresholds):
+        self.noise, self.ratings, self.weights = noise, ratings, weights
+        self.row_arrays, self.least = (ratings, weights), np.zeros(n_thresholds)
+
+    def at(self, k, ratings, weights):
+        return CloseFar(self.noise, np.where(ratings > k, 1.0, -1.0), weights)
+
+    def terms(self, squared, *arrays, thresholds, order):
+        ratings, weights = arrays
+        parts = []
+        for k, threshold in enumerate(thresholds):
+            one = self.at(k, ratings, weights)
+            parts.append(one.terms(squared, *one.row_arrays, thresholds=np.array([threshold]), order=2))
+        curvatures = [part.curvature for part in parts]
+        return Terms(
+            loss=sum(part.loss for part in parts),
+            slopes=np.concatenate([part.slopes for part in parts]),
+            least_margin=min(part.least_margin for part in parts),
+            pull=sum(part.pull for part in parts),
+            curvature=sum(curvatures),
+            crosses=tuple(-curvature for curvature in curvatures),
+            bends=np.diag([curvature.sum() for curvature in curvatures]),
+        )
+
+    def best_thresholds(self, source, squared, start, least, tol):
+        found = [
+            self.at(k, self.ratings, self.weights).best_thresholds(source, squared, start[[k]], least[[k]], tol)[0]
+            for k in range(self.n_thresholds)
+        ]
+        thresholds = np.concatenate(found)
+        return thresholds, self.evaluate(source, squared, thresholds, order=2)
+
+    def trend(self, source):
+        return self.weights * np.where(self.ratings > 0.5 * self.n_thresholds, 1.0, -1.0)
+
+    def take(self, source, indices):
+        weights = self.weights[indices] / self.weights[indices].sum()
+        return Rated(self.noise, self.ratings[indices], weights, self.n_thresholds)
+
+
+def solved(source, likelihood, solver):
+    options = Options(alpha=0.01, rank=None, has_constant=False, solver=solver, tol=1e-6, max_iter=500)
+    objective = Objective(source, likelihood, Passes())
+    return solve(objective, options, rng=np.random.default_rng(0), watch=lambda *_: None)
+
+
+def check_optimum(certificate, value):
+    assert certificate.objective == pytest.approx(value, abs=1e-6)
+    assert certificate.gap <= 1e-6
+    assert certificate.gap >= certificate.objective - value - 1e-8
+
+
+@pytest.mark.parametrize("solver", ["newton", "fista", "factor"])
 def test_a_judgement_without_a_threshold_is_solved_and_proven(solver):
     cp = pytest.importorskip("cvxpy", reason="cvxpy is not installed")
     rng = np.random.default_rng(2)
@@ -242,21 +297,30 @@ def test_a_judgement_without_a_threshold_is_solved_and_proven(solver):
     truth = np.diag([1.0, 0.4, 0.0])
     order = (far @ truth * far).sum(1) - (near @ truth * near).sum(1) + rng.logistic(size=300) > 0
     near, far = np.where(order[:, None], near, far), np.where(order[:, None], far, near)
-    weights = np.full(300, 1.0 / 300)
-    objective = Objective(Legs(near, far), Ordered(NOISES["logistic"], weights), Passes())
-    options = Options(alpha=0.01, rank=None, has_constant=False, solver=solver, tol=1e-6, max_iter=500)
-    solution = solve(objective, options, rng=np.random.default_rng(0), watch=lambda *_: None)
+    solution = solved(Legs(near, far), Ordered(NOISES["logistic"], np.full(300, 1.0 / 300)), solver)
     assert solution.thresholds.shape == (0,)
     matrix = cp.Variable((3, 3), PSD=True)
     outer = np.einsum("ij,ik->ijk", far, far) - np.einsum("ij,ik->ijk", near, near)
     margin = outer.reshape(300, -1) @ cp.vec(matrix, order="C")
-    value = cp.Problem(cp.Minimize(cp.sum(cp.logistic(-margin)) / 300 + 0.01 * cp.trace(matrix))).solve(
-        solver=cp.CLARABEL
-    )
-    certificate = solution.certificate
-    assert certificate.objective == pytest.approx(value, abs=1e-6)
-    assert certificate.gap <= 1e-6
-    assert certificate.gap >= certificate.objective - value - 1e-8
+    problem = cp.Problem(cp.Minimize(cp.sum(cp.logistic(-margin)) / 300 + 0.01 * cp.trace(matrix)))
+    check_optimum(solution.certificate, problem.solve(solver=cp.CLARABEL))
+
+
+@pytest.mark.parametrize("solver", ["newton", "fista", "factor"])
+def test_a_judgement_with_several_thresholds_is_solved_and_proven(solver):
+    cp = pytest.importorskip("cvxpy", reason="cvxpy is not installed")
+    rng = np.random.default_rng(3)
+    z = rng.standard_normal((300, 3))
+    felt = z[:, 0] ** 2 + 0.4 * z[:, 1] ** 2 + rng.logistic(scale=0.5, size=300)
+    ratings = np.digitize(felt, [0.7, 1.6])
+    solution = solved(Differences(z), Rated(NOISES["logistic"], ratings, np.full(300, 1.0 / 300), 2), solver)
+    matrix, thresholds = cp.Variable((3, 3), PSD=True), cp.Variable(2, nonneg=True)
+    squared = np.einsum("ij,ik->ijk", z, z).reshape(300, -1) @ cp.vec(matrix, order="C")
+    loss = sum(cp.sum(cp.logistic(cp.multiply(1 - 2 * (ratings > k), squared - thresholds[k]))) for k in range(2))
+    problem = cp.Problem(cp.Minimize(loss / 300 + 0.01 * cp.trace(matrix)))
+    check_optimum(solution.certificate, problem.solve(solver=cp.CLARABEL))
+    assert 0.0 < solution.thresholds[0] < solution.thresholds[1]
+    np.testing.assert_allclose(solution.thresholds, thresholds.value, atol=0.02)
 
 
 # Fitting is a function

@@ -122,7 +122,7 @@ def test_a_fit_answers_for_itself(found):
 
 
 def test_statistics_are_those_of_the_training_pairs(found):
-    margin = found.metric.squared_distances(DATA.pairs) - found.metric.threshold
+    margin = found.metric.measure(DATA.pairs) - found.metric.threshold
     statistics = found.statistics
     assert statistics.n_pairs == 1500
     assert statistics.share_far == pytest.approx(np.mean(DATA.labels == 1))
@@ -187,7 +187,7 @@ def test_class_weights_are_part_of_the_fit():
 
 
 def test_names_come_with_the_columns():
-    named = fit(JUDGEMENTS, Settings(), columns=Columns.unnamed(4, ("a", "b", "c", "d")))
+    named = fit(JUDGEMENTS, Settings(), columns=Columns(4, ("a", "b", "c", "d")))
     assert named.metric.feature_names == ("a", "b", "c", "d")
 
 

@@ -58,7 +58,7 @@ def test_noise_and_flips_together_are_told_apart():
     rate = learner.flip_rate_
     loss = -np.mean(np.log(rate + (1 - 2 * rate) * right))
     assert learner.certificate_.loss == pytest.approx(loss, abs=1e-9)
-    assert best_flip_rate(right, np.ones(len(right))) == pytest.approx(rate, abs=1e-6)
+    assert best_flip_rate(Differences(z), right, np.ones(len(right))) == pytest.approx(rate, abs=1e-6)
     assert np.mean(labels != data.true_labels) == pytest.approx(learner.fit_statistics_.wrong_share, abs=0.01)
 
 
@@ -127,7 +127,7 @@ def test_the_result_is_stationary(parameters):
     both, weights = np.vstack([z, z]), np.concatenate([1.0 - flipped, flipped])
     step = cf.LinearMetricLearner(tol=1e-8, **parameters).fit(both, np.concatenate([labels, -labels]), weights)
     right = step.metric_.noise.cdf(labels * step.decision_function(z))
-    rate = best_flip_rate(right, np.ones(len(right)))
+    rate = best_flip_rate(Differences(z), right, np.ones(len(right)))
     after = -np.mean(np.log(rate + (1.0 - 2.0 * rate) * right))
     penalty = {"alpha": 0.0, **parameters}["alpha"]
     gain = (
@@ -182,6 +182,8 @@ def test_an_interrupt_during_the_climb_keeps_what_was_reached(monkeypatch):
     z, labels, _ = flipped_pairs(1500, 5, noise="logistic", wrong_share=0.05, seed=6)
     learner = cf.LinearMetricLearner(flip_rate="estimate").fit(z, labels)
     assert learner.certificate_.outcome is Outcome.INTERRUPTED
+    assert learner.certificate_.advice.startswith("stopped by hand")
+    assert not learner.certificate_.converged
     assert learner.flip_rate_ > 0.0
     assert np.isfinite(learner.metric_.matrix).all()
 

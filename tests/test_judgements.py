@@ -1,6 +1,7 @@
 """Judgements: what is read of them, which count, and how they are taken apart."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.model_selection import KFold, StratifiedGroupKFold, StratifiedKFold
 
@@ -15,7 +16,7 @@ WEIGHTS = np.array([1.0, 2.0, 0.0, 1.0, 3.0, 0.0, 1.0, 2.0])
 
 @pytest.fixture
 def judgements():
-    return Judgements.read(Columns(), PAIRS, LABELS, WEIGHTS)
+    return Judgements.read(cf.LinearMetricLearner(), PAIRS, LABELS, WEIGHTS)
 
 
 def test_what_is_read(judgements):
@@ -30,7 +31,7 @@ def test_what_is_read(judgements):
     assert judgements.n_rarer == 3
     assert judgements.sample_weight is judgements.weights
     assert judgements.mean(np.arange(8.0)) == pytest.approx(WEIGHTS @ np.arange(8) / 10.0)
-    plain = Judgements.read(Columns(), PAIRS[:, 0], LABELS)
+    plain = Judgements.read(cf.LinearMetricLearner(), PAIRS[:, 0], LABELS)
     assert not plain.are_pairs
     assert plain.sample_weight is None
     np.testing.assert_array_equal(plain.weights, 1.0)
@@ -76,16 +77,14 @@ def test_both_classes_must_count(judgements, of, label):
 
 
 def test_labels_of_the_fit_only(judgements):
-    more = Judgements.read_more(Columns.unnamed(3), PAIRS[:2], [1, -1], sides=judgements.sides)
+    more = Judgements.read_more(Columns(3), PAIRS[:2], [1, -1], sides=judgements.sides)
     np.testing.assert_array_equal(more.is_far, [True, False])
-    one_class = Judgements.read_more(Columns.unnamed(3), PAIRS[:2], [1, 1], sides=judgements.sides)
+    one_class = Judgements.read_more(Columns(3), PAIRS[:2], [1, 1], sides=judgements.sides)
     assert one_class.n_rarer == 0
     with pytest.raises(ValueError, match=r"labels must be those of the fit, \[-1, 1\]; got 0"):
-        Judgements.read_more(Columns.unnamed(3), PAIRS[:2], [1, 0], sides=judgements.sides)
-    with pytest.raises(
-        ValueError, match="pairs must have the 4 columns that LinearMetricLearner was fitted with; got 3"
-    ):
-        Judgements.read_more(Columns.unnamed(4), PAIRS[:2], [1, -1], sides=judgements.sides)
+        Judgements.read_more(Columns(3), PAIRS[:2], [1, 0], sides=judgements.sides)
+    with pytest.raises(ValueError, match="pairs must have the 4 columns that the learner was fitted with; got 3"):
+        Judgements.read_more(Columns(4), PAIRS[:2], [1, -1], sides=judgements.sides)
 
 
 def test_signs_are_plus_and_minus_one():
@@ -124,8 +123,8 @@ def test_columns_remember_names():
     assert Columns.of(Seen()).names == ("x", "y")
     named = Columns.of(Seen(), ["p", "q"])
     assert named.names == ("p", "q")
-    assert named.feature_names_in_.tolist() == ["x", "y"]
-    assert Columns.unnamed(3).names is None
+    assert named.names_in_data == ("x", "y")
+    assert Columns(3).names is None
     with pytest.raises(ValueError, match="a feature name for each of the 2 columns; got 3"):
         Columns.of(Seen(), ["p", "q", "r"])
 
@@ -173,8 +172,21 @@ def test_splitters_and_lists_are_taken_as_they_are():
 
 def test_the_last_label_is_far_unless_said_otherwise():
     with pytest.warns(UserWarning, match="the last one is taken as far"):
-        words = Judgements.read(Columns(), PAIRS, np.where(LABELS == 1, "b", "a"))
+        words = Judgements.read(cf.LinearMetricLearner(), PAIRS, np.where(LABELS == 1, "b", "a"))
     np.testing.assert_array_equal(words.is_far, LABELS == 1)
-    turned = Judgements.read(Columns(), PAIRS, np.where(LABELS == 1, "b", "a"), far_label="a")
+    turned = Judgements.read(cf.LinearMetricLearner(), PAIRS, np.where(LABELS == 1, "b", "a"), far_label="a")
     np.testing.assert_array_equal(turned.is_far, LABELS == -1)
     assert cf.LinearMetricLearner(far_label="a", alpha=0.1).fit(PAIRS, turned.labels).far_label_ == "a"
+
+
+def test_questions_want_the_columns_of_the_fit():
+    frame = pd.DataFrame(PAIRS[:, 0], columns=["x", "y", "z"])
+    fit = cf.LinearMetricLearner(alpha=0.1).fit(frame, LABELS).fit_
+    assert len(fit.read(frame, LABELS)) == len(fit.read(PAIRS[:, 0], LABELS)) == 8
+    for other in (frame[["y", "x", "z"]], frame.rename(columns={"x": "w"})):
+        with pytest.raises(ValueError, match=r"those of the fit, in its order, \['x', 'y', 'z'\]; got"):
+            fit.read(other, LABELS)
+    with pytest.raises(ValueError, match="pairs must have the 3 columns that the learner was fitted with; got 2"):
+        fit.read(PAIRS[:, 0, :2], LABELS)
+    with pytest.raises(ValueError, match="a minimum of 1 is required by the learner"):
+        fit.read(PAIRS[:0, 0], [])

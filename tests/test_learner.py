@@ -123,6 +123,12 @@ def test_unfitted(method):
         getattr(cf.LinearMetricLearner(), method)(*arguments)
 
 
+@pytest.mark.parametrize("name", ["metric_", "certificate_", "classes_", "noise_comparison_", "rank_choice_"])
+def test_what_is_learned_is_not_there_before(name):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        getattr(cf.LinearMetricLearner(), name)
+
+
 # Frames
 
 

@@ -131,7 +131,7 @@ def test_a_file_that_does_not_fit_together_is_refused(path: Path, change: dict[s
         ("problems", 3),
         ("fingerprint", None),
         ("rank", "two"),
-        ("settings", {"noise": "logistic", "colour": 1}),
+        ("parameters", {"noise": "logistic", "colour": 1}),
     ],
     ids=str,
 )
@@ -142,6 +142,19 @@ def test_a_fit_of_the_wrong_kinds_is_refused(path: Path, part: str, value: Any) 
     modelfile.write(path, metric.contents()[0], {**header, "fit": {**header["fit"], part: changed}})
     with pytest.raises(cf.ModelFileError, match="does not describe a model"):
         Model.load(path)
+
+
+def test_a_file_of_an_earlier_version_is_read(path: Path, learner: cf.LinearMetricLearner) -> None:
+    metric, header = load_with_header(path)
+    header = {name: value for name, value in header.items() if name not in ("format_version", "library_version")}
+    facts = header["fit"]
+    facts["certificate"] = {
+        name: value for name, value in facts["certificate"].items() if name not in ("outcome", "advice")
+    }
+    facts["parameters"] |= {"warm_start": False, "far_label": None}
+    modelfile.write(path, metric.contents()[0], {**header, "fit": facts})
+    assert Model.load(path).learner().certificate_ == learner.certificate_
+    assert Model.load(path).learner().far_label_ == learner.far_label_
 
 
 def test_a_metric_saved_by_itself(tmp_path: Path) -> None:

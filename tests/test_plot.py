@@ -421,3 +421,18 @@ def test_without_matplotlib_the_extra_is_named(learner, name, monkeypatch):
 def test_importing_plot_does_not_import_matplotlib():
     code = "import sys, closefar as cf; cf.plot.spectrum; assert 'matplotlib' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_pairs_of_weight_zero_are_not_drawn(learner):
+    weights = np.repeat([1.0, 0.0], 500)
+    for draw in (cf.plot.calibration, cf.plot.margins):
+        left, right = draw(learner, NEW_PAIRS, NEW_LABELS, weights), draw(learner, NEW_PAIRS[:500], NEW_LABELS[:500])
+        assert left.get_title() == right.get_title()
+        for one, other in zip(left.lines, right.lines, strict=True):
+            np.testing.assert_allclose(one.get_xydata(), other.get_xydata())
+
+
+def test_points_of_another_array_library_are_drawn(learner):
+    strict = pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
+    drawn, expected = (cf.plot.embedding(learner, points) for points in (strict.asarray(PAIRS[:, 0]), PAIRS[:, 0]))
+    np.testing.assert_allclose(drawn.collections[0].get_offsets(), expected.collections[0].get_offsets())

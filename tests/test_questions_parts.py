@@ -1,6 +1,7 @@
 """The parts that questions are made of: bins, label model, moves, dependence, each by something independent."""
 
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,10 +12,11 @@ from closefar import packed
 from closefar.judgements import Judgements
 from closefar.model import Scored
 from closefar.noise import NOISES
-from closefar.questions import calibrate, effective_number, weighted_bins, wilson
+from closefar.questions import calibrate, effective_number, wilson
+from closefar.questions.bins import weighted_bins
 from closefar.questions.dependence import Dependence
 from closefar.questions.label_model import LabelModel
-from closefar.questions.moves import MarginMoves, Moves, RankMoves, pseudo_inverse
+from closefar.questions.moves import MarginMoves, Moves, RankMoves, pseudo_inverse, scaled_eigh
 from closefar.questions.optimum import Optimum
 from closefar.questions.sandwich import sandwich
 
@@ -282,3 +284,30 @@ def test_bootstrap_draws_have_the_right_mean():
     counts = np.random.default_rng(5).multinomial(3, np.full(3, 1 / 3))
     expected = repeats * [counts[0] * counts[1], counts[1] * counts[2], counts[2], counts[0] * counts[2]]
     np.testing.assert_array_equal(Dependence(points).draw(repeats, np.random.default_rng(5)), expected)
+
+
+# What every question refuses
+
+
+def test_labels_of_one_class_say_nothing(fitted):
+    ones = np.ones(400)
+    for ask in (fitted.truncation_path, fitted.check_noise_model, partial(cf.confidence, fitted)):
+        with pytest.raises(ValueError, match=r"labels must be of both classes; got no pair of class -1\."):
+            ask(Z, ones)
+
+
+def test_a_plan_is_made_of_a_pilot_without_weights(fitted):
+    plan = cf.plan_sample_size(fitted, target_error=0.01)
+    equal = cf.LinearMetricLearner(tol=1e-10).fit(Z, DATA.labels, np.full(400, 2.0))
+    assert cf.plan_sample_size(equal, target_error=0.01).n_pairs == pytest.approx(plan.n_pairs, rel=1e-3)
+    weighted = cf.LinearMetricLearner().fit(Z, DATA.labels, np.linspace(0.1, 3.0, 400))
+    with pytest.raises(ValueError, match="without sample weights"):
+        cf.plan_sample_size(weighted, target_error=0.01)
+
+
+def test_eigenvalues_with_a_diagonal_of_one():
+    matrix = np.array([[4.0, 1.0, 0.0], [1.0, 9.0, 0.0], [0.0, 0.0, -1.0]])
+    values, vectors, scale = scaled_eigh(matrix)
+    np.testing.assert_allclose(scale, [2.0, 3.0, 1.0])
+    np.testing.assert_allclose(values, [-1.0, 1.0 - 1.0 / 6.0, 1.0 + 1.0 / 6.0], rtol=1e-12)
+    np.testing.assert_allclose(vectors * values @ vectors.T * np.outer(scale, scale), matrix, atol=1e-12)

@@ -4,7 +4,18 @@ import numpy as np
 import pytest
 
 from closefar import packed
-from closefar.rows import Coordinates, Differences, RowSource, factor_in_rows, find_coordinates, source, unit_free
+from closefar.rows import (
+    BlockRows,
+    Coordinates,
+    Differences,
+    RowSource,
+    blocks,
+    factor_in_rows,
+    find_coordinates,
+    rows_of,
+    source,
+    unit_free,
+)
 
 N, D, K = 1500, 5, 3
 RNG = np.random.default_rng(0)
@@ -16,7 +27,7 @@ C, SHIFT, CROSS = RNG.standard_normal((3, N))
 ROOT = RNG.uniform(0.1, 2.0, N)
 
 
-class Squared(RowSource):
+class Computed(BlockRows):
     """Rows that are computed when they are read."""
 
     def __init__(self):
@@ -41,26 +52,60 @@ def of_pairs():
     return Differences(np.stack([Z + right, right], axis=1))
 
 
+class Operator(RowSource):
+    """Rows of which nothing is known but the operator and its adjoint."""
+
+    def __init__(self, z):
+        super().__init__(*z.shape)
+        self.z = z
+
+    def quadratic_forms(self, matrix):
+        return np.sum((self.z @ matrix) * self.z, axis=1)
+
+    def outer(self, coefficients):
+        total = (self.z * coefficients[:, None]).T @ self.z
+        return 0.5 * (total + total.T)
+
+    def take_rows(self, indices):
+        return Operator(self.z[indices])
+
+    def in_coordinates(self, coordinates):
+        return Operator(self.z @ coordinates.transform)
+
+    def row_array(self, values):
+        return values
+
+
 SOURCES = ["differences", "pairs", "memory map", "computed", "from an origin", "array_api_strict", "torch"]
 
 
-@pytest.fixture(params=SOURCES)
-def rows(request, tmp_path):
-    if request.param in ("array_api_strict", "torch"):
-        return of_library(request.param)
+def make(kind, tmp_path):
+    if kind in ("array_api_strict", "torch"):
+        return of_library(kind)
     return {
         "differences": lambda: Differences(Z),
         "pairs": of_pairs,
         "memory map": lambda: memory_map(tmp_path),
-        "computed": Squared,
-        "from an origin": lambda: Differences(Z + np.arange(D), origin=np.arange(float(D))),
-    }[request.param]()
+        "computed": Computed,
+        "from an origin": lambda: rows_of(Z + np.arange(D), np.arange(float(D))),
+        "operator": lambda: Operator(Z),
+    }[kind]()
+
+
+@pytest.fixture(params=SOURCES)
+def blocked(request, tmp_path):
+    return make(request.param, tmp_path)
+
+
+@pytest.fixture(params=[*SOURCES, "operator"])
+def rows(request, tmp_path):
+    return make(request.param, tmp_path)
 
 
 @pytest.fixture(params=["one block", "many blocks"], autouse=True)
 def block_size(request, monkeypatch):
     if request.param == "many blocks":
-        monkeypatch.setattr(source, "BLOCK_BYTES", 1)
+        monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)
         monkeypatch.setattr(source, "PART_ROWS", 400)
     return request.param
 
@@ -76,24 +121,24 @@ def handle(rows, values):
     return rows.row_array(values)
 
 
-def test_blocks_are_all_rows_in_order(rows, block_size):
-    blocks = list(rows.blocks())
-    assert (len(blocks) > 1) == (block_size == "many blocks")
-    assert [where.start for where, _ in blocks] == [0, *(where.stop for where, _ in blocks[:-1])]
-    close(np.hstack([np.asarray(block) for _, block in blocks]), Z.T, rtol=1e-14)
-    assert (rows.n_rows, rows.n_columns) == (N, D)
+def test_blocks_are_all_rows_in_order(blocked, block_size):
+    found = list(blocked.blocks())
+    assert (len(found) > 1) == (block_size == "many blocks")
+    assert [where.start for where, _ in found] == [0, *(where.stop for where, _ in found[:-1])]
+    close(np.hstack([np.asarray(block) for _, block in found]), Z.T, rtol=1e-14)
+    assert (blocked.n_rows, blocked.n_columns) == (N, D)
 
 
-def test_forward_and_backward_are_products_with_the_rows(rows):
-    projected = rows.forward(FACTOR)
+def test_forward_and_backward_are_products_with_the_rows(blocked):
+    projected = blocked.forward(FACTOR)
     close(projected, (Z @ FACTOR).T)
-    close(rows.backward(projected), Z.T @ (Z @ FACTOR))
+    close(blocked.backward(projected), Z.T @ (Z @ FACTOR))
 
 
-def test_backward_is_the_adjoint_of_forward(rows):
+def test_backward_is_the_adjoint_of_forward(blocked):
     lines = RNG.standard_normal((K, N))
-    left = np.sum(np.asarray(rows.forward(FACTOR)) * lines)
-    assert left == pytest.approx(np.sum(FACTOR * rows.backward(handle(rows, lines))), rel=1e-10)
+    left = np.sum(np.asarray(blocked.forward(FACTOR)) * lines)
+    assert left == pytest.approx(np.sum(FACTOR * blocked.backward(handle(blocked, lines))), rel=1e-10)
 
 
 def test_squared_distances_and_quadratic_forms(rows):
@@ -156,17 +201,17 @@ def test_row_arrays(rows):
 
 def test_taken_rows(rows):
     indices = np.flatnonzero(np.arange(N) % 7 == 3)
-    taken = rows.take(indices)
+    taken = rows.take_rows(indices)
     assert (taken.n_rows, taken.n_columns) == (len(indices), D)
     close(taken.squared_distances(FACTOR), np.sum((Z[indices] @ FACTOR) ** 2, axis=1))
 
 
 @pytest.mark.parametrize("with_constant", [False, True])
-def test_mapped_rows_are_the_same_kept_or_not(rows, with_constant, monkeypatch):
-    coordinates = find_coordinates(rows, np.full(N, 1.0 / N), with_constant=with_constant)
-    kept = rows.in_coordinates(coordinates)
-    monkeypatch.setattr(source, "KEEP_BYTES", 0)
-    anew = rows.in_coordinates(coordinates)
+def test_mapped_rows_are_the_same_kept_or_not(blocked, with_constant, monkeypatch):
+    coordinates = find_coordinates(blocked, np.full(N, 1.0 / N), with_constant=with_constant)
+    kept = blocked.in_coordinates(coordinates)
+    monkeypatch.setattr(blocks, "KEEP_BYTES", 0)
+    anew = blocked.in_coordinates(coordinates)
     expected = Z @ coordinates.transform
     if with_constant:
         expected = np.column_stack([expected + coordinates.offset, np.ones(N)])
@@ -179,7 +224,7 @@ def test_mapped_rows_are_the_same_kept_or_not(rows, with_constant, monkeypatch):
 def test_the_limit_for_keeping_rows_is_their_size(monkeypatch):
     coordinates = find_coordinates(Differences(Z), np.full(N, 1.0 / N))
     for limit, keeps in ((8 * N * D, True), (8 * N * D - 1, False)):
-        monkeypatch.setattr(source, "KEEP_BYTES", limit)
+        monkeypatch.setattr(blocks, "KEEP_BYTES", limit)
         mapped = Differences(Z).in_coordinates(coordinates)
         reads = []
         monkeypatch.setattr(Differences, "read", lambda self, where, reads=reads: reads.append(where) or Z[where].T)
@@ -188,11 +233,11 @@ def test_the_limit_for_keeping_rows_is_their_size(monkeypatch):
         assert (reads == []) == keeps
 
 
-def test_a_factor_is_found_again_in_the_coordinates_of_rows(rows):
+def test_a_factor_is_found_again_in_the_coordinates_of_rows(blocked):
     weights = np.arange(1.0, N + 1.0)
     weights /= weights.sum()
-    mapped, coordinates = unit_free(rows, weights)
-    factor = factor_in_rows(mapped, rows, weights, FACTOR)
+    mapped, coordinates = unit_free(blocked, weights)
+    factor = factor_in_rows(mapped, blocked, weights, FACTOR)
     close(mapped.squared_distances(factor), np.sum((Z @ FACTOR) ** 2, axis=1), rtol=1e-10)
     close(coordinates.to_units(factor), FACTOR, rtol=1e-8)
 

@@ -15,8 +15,8 @@ from closefar.solve.bound import lower_bound, proven_bound
 from closefar.solve.certificate import advise
 from closefar.solve.cone import Cone, psd_factor
 from closefar.solve.conjugate_gradient import HessianSolver
+from closefar.solve.free_origin import with_finite_origin, with_free_corner
 from closefar.solve.loop import Ending, Limits, run
-from closefar.solve.origin import with_finite_origin, with_free_corner
 from closefar.solve.solution import _choose
 from closefar.solve.solvers import Factor, Fista, Newton
 from closefar.solve.solvers.cone_program import ConeProgram, _projection_slopes

@@ -16,10 +16,25 @@ from array_api_compat import (
 )
 from numpy.typing import NDArray
 
-__all__ = ["Array", "BoolArray", "FloatArray", "IndexArray", "as_float64", "is_foreign", "like", "to_numpy"]
+__all__ = [
+    "TINY",
+    "Array",
+    "BoolArray",
+    "FloatArray",
+    "IndexArray",
+    "as_float64",
+    "is_foreign",
+    "is_source",
+    "like",
+    "take_rows",
+    "to_numpy",
+]
 
 # An array of any library that array-api-compat knows: NumPy, torch, CuPy, array-api-strict.
 Array = Any
+
+# Stands for zero in a denominator: quotients stay finite.
+TINY = 1e-300
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -43,6 +58,18 @@ def to_numpy(values: Array) -> NDArray[Any]:
     """Return an array of any library as NumPy's."""
     on_other_device = is_torch_array(values) or is_cupy_array(values)
     return np.asarray(to_device(values, "cpu") if on_other_device else values)
+
+
+def is_source(values: Any) -> bool:
+    """Whether these are rows that are no array: they have a `shape`, and some can be taken (`take_rows`)."""
+    return hasattr(values, "take_rows")
+
+
+def take_rows(values: Array, where: IndexArray) -> Array:
+    """Return some rows of an array of any library, or of a source."""
+    if is_source(values):
+        return values.take_rows(where)
+    return array_namespace(values).take(values, like(values, where), axis=0)
 
 
 def as_float64(values: Array) -> Array:

@@ -72,7 +72,7 @@ def squared_distances(table: PairTable, model: Model) -> FloatArray:
     import numpy as np
 
     with np.errstate(all="ignore"):
-        squared = model.metric.squared_distances(table.data)
+        squared = model.metric.measure(table.data)
     beyond = np.flatnonzero(~np.isfinite(squared))
     if len(beyond):
         first = ", ".join(np.atleast_1d(table.ids[beyond[0]]).tolist())
@@ -92,19 +92,10 @@ def with_ids(table: PairTable | PointTable, columns: dict[str, NDArray[Any]]) ->
 
 def judgements_of(table: PairTable, model: Model) -> Judgements:
     """The pairs with their labels, which must be those of the model."""
-    import numpy as np
-
     from closefar.judgements import Columns, Judgements, Sides
 
-    labels, (close, far) = np.asarray(table.labels), model.classes
-    unknown = (labels != close) & (labels != far)
-    if np.any(unknown):
-        raise ValueError(
-            f"labels must be those of the model, {close!r} and {far!r}; got {str(labels[unknown][0])!r} "
-            f"({int(np.sum(unknown))} of {len(labels)} labels are others)."
-        )
-    columns = Columns.unnamed(len(model.metric.factor))
-    return Judgements.read_more(columns, table.data, labels, table.weights, sides=Sides.of(close, far))
+    columns, sides = Columns(len(model.metric.factor)), Sides.of(*model.classes)
+    return Judgements.read_more(columns, table.data, table.labels, table.weights, sides=sides)
 
 
 def check_outputs(*outputs: Path | None, read: Iterable[Path | None]) -> None:

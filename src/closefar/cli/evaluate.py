@@ -96,7 +96,7 @@ def _text(model: Model, figures: dict[str, Any]) -> str:
         ("Labels agreed with", f"{figures['accuracy']:.4f}"),
         ("Always the likelier label", f"{figures['always_likelier']:.4f}"),
         ("Area under the ROC curve", auc),
-        ("Loss (nats a label)", f"{figures['loss']:.6f}"),
+        ("Loss (nats per label)", f"{figures['loss']:.6f}"),
     ]
     for word, counts in zip((close, far), figures["confusion"], strict=True):
         rows.append((f"Labelled {word!r}", f"{counts[0]:,} called {close!r}, {counts[1]:,} called {far!r}"))

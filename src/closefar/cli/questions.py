@@ -61,7 +61,9 @@ def sample_size(
     learning: Learning,
     output: Output,
     target_error: Annotated[float, typer.Option(help="The error to reach.")],
-    measure: Annotated[str, typer.Option(help="loss (nats a label) or spectral (relative error of M / tau).")] = "loss",
+    measure: Annotated[
+        str, typer.Option(help="loss (nats per label) or spectral (relative error of M / tau).")
+    ] = "loss",
     delta: Annotated[float, typer.Option(help="Probability of missing the target.")] = 0.05,
 ) -> None:
     """Say from a pilot how many pairs to label for a target error.

@@ -206,7 +206,7 @@ def _loss_figure(by_noise: dict[str, dict[str, Any]]) -> result.Figure:
         ]
         lines = [truth, *_PAPER_LOSSES.get(noise, [])]
         panels.append(
-            result.panel(NOISES[noise], "passes over the data", "loss (nats a pair)", curves, lines, log_x=True)
+            result.panel(NOISES[noise], "passes over the data", "loss (nats per pair)", curves, lines, log_x=True)
         )
     return result.figure("loss-against-iterations", "Loss against passes over the data, logistic model.", panels)
 

@@ -13,7 +13,7 @@ from closefar.fitting.statistics import FitStatistics
 from closefar.judgements import Columns, Judgements
 from closefar.model import Metric, Scored
 from closefar.noise import Noise
-from closefar.rows import Coordinates, Differences, RowSource, factor_in_rows, unit_free
+from closefar.rows import BlockRows, Coordinates, factor_in_rows, rows_of, unit_free
 from closefar.solve import CloseFar, Objective, Passes, Solution, State, solve, solve_with_flips
 
 __all__ = ["fit_known_rank", "refit"]
@@ -21,6 +21,7 @@ __all__ = ["fit_known_rank", "refit"]
 
 def refit(judgements: Judgements, settings: Settings, *, start: Metric | None = None) -> Fit:
     """Fit as a part of something larger, which an interrupt ends as a whole."""
+    judgements.check_both_count()
     found = fit_known_rank(judgements, settings, start=start)
     if found.was_interrupted:
         raise KeyboardInterrupt
@@ -34,8 +35,8 @@ def fit_known_rank(
 
     `start` is a metric near the solution; it is of no use where an origin is learned.
     """
-    columns = Columns.unnamed(judgements.n_columns) if columns is None else columns
-    source = Differences(judgements.data)
+    columns = Columns(judgements.n_columns) if columns is None else columns
+    source = rows_of(judgements.data)
     rows, coordinates = unit_free(
         source, judgements.shares, with_constant=settings.fit_origin, mix_columns=settings.mixes_columns
     )
@@ -77,14 +78,14 @@ def fit_known_rank(
     )
 
 
-def _state(start: Metric, rows: RowSource, source: RowSource, shares: FloatArray) -> State:
+def _state(start: Metric, rows: BlockRows, source: BlockRows, shares: FloatArray) -> State:
     """A metric in the coordinates of the rows, for a solver to start from."""
     factor = factor_in_rows(rows, source, shares, start.factor)
     return State.at(factor @ factor.T, max(start.threshold, 0.0))
 
 
 def _solve(
-    noise: Noise, rows: RowSource, judgements: Judgements, settings: Settings, start: State | None
+    noise: Noise, rows: BlockRows, judgements: Judgements, settings: Settings, start: State | None
 ) -> tuple[Solution, float]:
     """Return the solution and the flip rate."""
     likelihood = CloseFar(noise, rows.row_array(judgements.signs), rows.row_array(judgements.shares))
@@ -99,7 +100,7 @@ def _solve(
 def _metric(
     solution: Solution,
     scored: Scored,
-    rows: RowSource,
+    rows: BlockRows,
     coordinates: Coordinates,
     settings: Settings,
     names: tuple[str, ...] | None,
@@ -108,7 +109,7 @@ def _metric(
     judgements = scored.judgements
     factor, threshold, origin = solution.factor, float(solution.thresholds[0]), None
     if settings.fit_origin:
-        origin, slack = find_origin(Differences(judgements.data), judgements.shares, coordinates.to_units(factor))
+        origin, slack = find_origin(rows_of(judgements.data), judgements.shares, coordinates.to_units(factor))
         factor, threshold = factor[:-1], threshold - slack
     moment = None
     if not settings.mixes_columns:

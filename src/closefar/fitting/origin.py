@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from closefar.arrays import Array, FloatArray, like, to_numpy
-from closefar.rows import RowSource
+from closefar.rows import BlockRows
 
 __all__ = ["find_origin"]
 
 
-def find_origin(points: RowSource, shares: FloatArray, factor: FloatArray) -> tuple[FloatArray, float]:
+def find_origin(points: BlockRows, shares: FloatArray, factor: FloatArray) -> tuple[FloatArray, float]:
     """Return the origin c and s >= 0 with |(x, 1) A|^2 = |(x - c) A_x|^2 + s for every x.
 
     `factor` is A with the constant's row last, A_x the rows above it.  Where M leaves c

@@ -13,7 +13,7 @@ __all__ = ["Progress"]
 
 
 class Progress:
-    """Shows iterations at `verbose` 1 (at most two lines a second) or 2 (every one)."""
+    """Shows iterations at `verbose` 1 (at most two lines per second) or 2 (every one)."""
 
     def __init__(self, verbose: int, passes: Passes) -> None:
         self.verbose = int(verbose)

@@ -85,7 +85,7 @@ class Settings:
         )
 
     def rng(self) -> np.random.Generator:
-        """Random numbers that are the same each time, unless `random_state` is a generator."""
+        """Random numbers that are the same each time, unless `random_state` is a RandomState."""
         return np.random.default_rng(check_random_state(self.random_state or 0).randint(2**31))
 
     def check(self, judgements: Judgements) -> None:

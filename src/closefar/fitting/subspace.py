@@ -13,7 +13,7 @@ from closefar.fitting.origin import find_origin
 from closefar.fitting.settings import Settings
 from closefar.judgements import Judgements
 from closefar.model import Directions, Metric
-from closefar.rows import Differences
+from closefar.rows import rows_of
 
 __all__ = ["candidate_ranks", "refit_leading"]
 
@@ -50,9 +50,7 @@ def refit_leading(judgements: Judgements, settings: Settings, metric: Metric, di
     if metric.origin is not None and found.origin is not None:
         on_points = kept @ found.factor
         on_constant = -(metric.origin @ kept + found.origin) @ found.factor
-        origin, slack = find_origin(
-            Differences(judgements.data), judgements.shares, np.vstack([on_points, on_constant])
-        )
+        origin, slack = find_origin(rows_of(judgements.data), judgements.shares, np.vstack([on_points, on_constant]))
         threshold -= slack
     return Metric.from_data_scale(
         kept,

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
-
-from sklearn.base import BaseEstimator
 
 __all__ = ["Columns"]
 
 
-class Columns(BaseEstimator):  # type: ignore[misc]
-    """What scikit-learn asks of an estimator to see whether data has the columns of its fit.
+@dataclass(frozen=True)
+class Columns:
+    """What data must have to be that of a fit.
 
-    Parameters
+    Attributes
     ----------
+    n_features_in_ : int
+        The number of columns.
     names : tuple of str, optional
         Those that what is learned is shown with.
-    owner : str
-        The estimator that messages speak of.
+    names_in_data : tuple of str, optional
+        Those that the columns of the training data had themselves.
     """
 
-    def __init__(self, names: tuple[str, ...] | None = None, owner: str = "LinearMetricLearner") -> None:
-        self.names = names
-        self.owner = owner
-
     n_features_in_: int
+    names: tuple[str, ...] | None = None
+    names_in_data: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, estimator: Any, names: Sequence[str] | None = None) -> Columns:
@@ -35,14 +35,14 @@ class Columns(BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"there must be a feature name for each of the {n_columns} columns; got {len(names)}.")
         seen = getattr(estimator, "feature_names_in_", None)
         known = seen if names is None else names
-        columns = cls.unnamed(n_columns, None if known is None else tuple(known))
-        if seen is not None:
-            columns.feature_names_in_ = seen
-        return columns
+        return cls(n_columns, None if known is None else tuple(known), None if seen is None else tuple(seen))
 
-    @classmethod
-    def unnamed(cls, n_columns: int, names: tuple[str, ...] | None = None) -> Columns:
-        """So many columns of arrays, which have no names of their own."""
-        columns = cls(names)
-        columns.n_features_in_ = n_columns
-        return columns
+    def check_names(self, data: Any) -> None:
+        """Refuse a table whose columns have other names, or another order, than those of the fit."""
+        names = getattr(data, "columns", None)
+        if names is None or self.names_in_data is None or tuple(names) == self.names_in_data:
+            return
+        raise ValueError(
+            f"columns must be those of the fit, in its order, {list(self.names_in_data)}; got {list(names)}. "
+            "Select them by these names."
+        )

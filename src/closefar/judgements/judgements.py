@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, like
+from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, take_rows
 from closefar.judgements.labels import (
     Sides,
     are_far,
@@ -30,7 +29,7 @@ class Judgements:
 
     Attributes
     ----------
-    data : array of shape (n, d) or (n, 2, d)
+    data : array of shape (n, d) or (n, 2, d), or a row source
         Differences or points, or pairs of points.
     labels : array of shape (n,)
         As they were given.
@@ -69,10 +68,9 @@ class Judgements:
     def of_signs(cls, data: Array, signs: Sequence[float] | FloatArray, weights: Any = None) -> Judgements:
         """Make judgements of labels +1 (far) and -1 (close)."""
         labels = np.asarray(signs, dtype=np.float64)
-        if labels.shape != (len(data),) or not np.all(np.abs(labels) == 1):
-            raise ValueError(
-                f"signs must be +1 (far) or -1 (close), one per pair; got shape {labels.shape} for {len(data)}."
-            )
+        n = int(data.shape[0])
+        if labels.shape != (n,) or not np.all(np.abs(labels) == 1):
+            raise ValueError(f"signs must be +1 (far) or -1 (close), one per pair; got shape {labels.shape} for {n}.")
         return cls._of(data, labels, Sides(np.array([-1.0, 1.0])), weights)
 
     @classmethod
@@ -126,7 +124,7 @@ class Judgements:
             return self
         return replace(
             self,
-            data=array_namespace(self.data).take(self.data, like(self.data, where), axis=0),
+            data=take_rows(self.data, where),
             labels=self.labels[where],
             is_far=self.is_far[where],
             weights=self.weights[where],
@@ -153,7 +151,10 @@ class Judgements:
     def check_both_count(self) -> None:
         """Refuse judgements of which only close ones, or only far ones, count: nothing can be learned from those."""
         for is_far, label in ((False, self.sides.close), (True, self.sides.far)):
-            if not np.any(self.weights[self.is_far == is_far] > 0):
+            weights = self.weights[self.is_far == is_far]
+            if len(weights) == 0:
+                raise ValueError(f"labels must be of both classes; got no pair of class {label}. Give some.")
+            if not np.any(weights > 0):
                 raise ValueError(
                     f"both classes need a pair of positive weight; every pair of class {label} has weight 0. "
                     "Raise some of those weights or leave sample_weight out."

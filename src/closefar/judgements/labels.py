@@ -83,7 +83,8 @@ def are_far(labels: NDArray[Any], sides: Sides) -> BoolArray:
     unknown = ~far & ~np.asarray(labels == sides.close, dtype=bool)
     if np.any(unknown):
         raise ValueError(
-            f"labels must be those of the fit, {sides.classes.tolist()}; got {labels[unknown].tolist()[0]!r}."
+            f"labels must be those of the fit, {sides.classes.tolist()}; got {labels[unknown].tolist()[0]!r} "
+            f"({int(np.sum(unknown))} of {len(labels)} labels are others)."
         )
     return far
 

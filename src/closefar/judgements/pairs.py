@@ -8,7 +8,8 @@ import numpy as np
 from array_api_compat import array_namespace
 from sklearn.utils.validation import check_array, validate_data
 
-from closefar.arrays import Array, is_foreign
+from closefar.arrays import Array, is_foreign, is_source
+from closefar.judgements.columns import Columns
 
 __all__ = ["check_pairs"]
 
@@ -16,58 +17,57 @@ _NUMBER_KINDS = "biuf"
 _CHECKED_ROWS = 1 << 16  # at a time
 
 
-def check_pairs(estimator: Any, pairs: Any, *, fitting: bool) -> Array:
+def check_pairs(knower: Any, pairs: Any, *, fitting: bool) -> Array:
     """Check an (n, d) array or frame of differences or an (n, 2, d) array of pairs.
 
-    Nothing is copied unless its type is not float32 or float64; arrays of other libraries stay
-    what they are.  `estimator` learns the columns where it is fitting, and must have learned the
-    same ones where it is not.
+    Nothing is copied unless its type is not float32 or float64; arrays of other libraries, and
+    sources, stay what they are.  `knower` is an estimator, which learns the columns where it is
+    fitting, and must have learned the same ones where it is not; or the `Columns` of a fit.
     """
-    least = 2 if fitting else 1
-    if is_foreign(pairs):
-        return _check_foreign(estimator, pairs, least, fitting=fitting)
-    if _is_three_deep(pairs):
-        data = check_array(
-            pairs,
-            allow_nd=True,
-            dtype=(np.float64, np.float32),
-            ensure_min_samples=least,
-            estimator=_owner(estimator),
-            input_name="pairs",
-        )
+    rules: dict[str, Any] = {
+        "dtype": (np.float64, np.float32),
+        "ensure_min_samples": 2 if fitting else 1,
+        "estimator": _name(knower),
+    }
+    if is_source(pairs):
+        data = pairs
+    elif is_foreign(pairs):
+        data = _check_foreign(pairs, rules["ensure_min_samples"])
+    elif _is_three_deep(pairs):
+        data = check_array(pairs, allow_nd=True, input_name="pairs", **rules)
         _check_sides(data.shape)
-        _check_number_of_columns(estimator, data.shape[2], fitting=fitting)
-        return data
-    _check_columns(pairs)
-    if getattr(pairs, "ndim", 2) > 3:
-        raise ValueError(f"X must be differences (n, d) or pairs (n, 2, d); got {pairs.ndim} axes, {pairs.shape}.")
-    return validate_data(
-        estimator,
-        pairs,
-        reset=fitting,
-        dtype=(np.float64, np.float32),
-        ensure_min_samples=least,
-        estimator=_owner(estimator),
-    )
+    else:
+        _check_columns(pairs)
+        _check_axes(pairs, (0, 1, 2))  # validation has more to say of few axes
+        if not isinstance(knower, Columns):
+            return validate_data(knower, pairs, reset=fitting, **rules)
+        knower.check_names(pairs)
+        data = check_array(pairs, **rules)
+    _check_number_of_columns(knower, int(data.shape[-1]), fitting=fitting)
+    return data
 
 
-def _owner(estimator: Any) -> str:
-    """The name that messages speak of."""
-    return str(getattr(estimator, "owner", type(estimator).__name__))
+def _name(knower: Any) -> str:
+    """What messages call it."""
+    return "the learner" if isinstance(knower, Columns) else type(knower).__name__
 
 
-def _check_foreign(estimator: Any, pairs: Array, least: int, *, fitting: bool) -> Array:
+def _check_axes(pairs: Any, allowed: tuple[int, ...]) -> None:
+    n_axes = getattr(pairs, "ndim", 2)
+    if n_axes not in allowed:
+        raise ValueError(f"X must be differences (n, d) or pairs (n, 2, d); got {n_axes} axes, {tuple(pairs.shape)}.")
+
+
+def _check_foreign(pairs: Array, least: int) -> Array:
     """Check an array of another library where it is."""
     xp = array_namespace(pairs)
-    if pairs.ndim not in (2, 3):
-        raise ValueError(f"X must be differences (n, d) or pairs (n, 2, d); got {pairs.ndim} axes, {pairs.shape}.")
+    _check_axes(pairs, (2, 3))
     if not xp.isdtype(pairs.dtype, "real floating"):
         if not xp.isdtype(pairs.dtype, ("bool", "integral")):
             raise ValueError(f"columns must hold real numbers; got an array of {pairs.dtype}. Convert it to floats.")
         pairs = xp.astype(pairs, xp.float64)
     if pairs.ndim == 3:
         _check_sides(pairs.shape)
-    _check_number_of_columns(estimator, int(pairs.shape[-1]), fitting=fitting)
     n = int(pairs.shape[0])
     if n < least:
         raise ValueError(f"there must be at least {least} pairs; got {n}. Give more.")
@@ -90,13 +90,13 @@ def _check_sides(shape: tuple[int, ...]) -> None:
         )
 
 
-def _check_number_of_columns(estimator: Any, n_columns: int, *, fitting: bool) -> None:
+def _check_number_of_columns(knower: Any, n_columns: int, *, fitting: bool) -> None:
     if fitting:
-        estimator.n_features_in_ = n_columns
-        vars(estimator).pop("feature_names_in_", None)
-    elif n_columns != estimator.n_features_in_:
+        knower.n_features_in_ = n_columns
+        vars(knower).pop("feature_names_in_", None)
+    elif n_columns != knower.n_features_in_:
         raise ValueError(
-            f"pairs must have the {estimator.n_features_in_} columns that {_owner(estimator)} was fitted with; "
+            f"pairs must have the {knower.n_features_in_} columns that {_name(knower)} was fitted with; "
             f"got {n_columns}."
         )
 

@@ -36,27 +36,27 @@ class MetricLearner(
     @property
     def metric_(self) -> Metric:
         """The learned metric, in the units of the data."""
-        return self.fit_.metric
+        return self._fitted().metric
 
     @property
     def certificate_(self) -> Certificate:
         """The loss, the proven gap to its minimum, and what to do."""
-        return self.fit_.certificate
+        return self._fitted().certificate
 
     @property
     def history_(self) -> tuple[FitStep, ...]:
         """The objective and the proven gap after each step."""
-        return self.fit_.history
+        return self._fitted().history
 
     @property
     def classes_(self) -> NDArray[Any]:
         """The two labels, sorted."""
-        return self.fit_.sides.classes
+        return self._fitted().sides.classes
 
     @property
     def far_label_(self) -> Any:
         """The label that means far."""
-        return self.fit_.sides.far
+        return self._fitted().sides.far
 
     @property
     def components_(self) -> FloatArray:
@@ -66,36 +66,38 @@ class MetricLearner(
     @property
     def n_iter_(self) -> int:
         """The number of solver steps."""
-        return self.fit_.n_iter
+        return self._fitted().n_iter
 
     @property
     def rank_(self) -> int | None:
         """The largest rank that was asked for or chosen."""
-        return self.fit_.rank
+        return self._fitted().rank
 
     @property
     def flip_rate_(self) -> float:
         """The share of flipped labels that was given or estimated."""
-        return self.fit_.flip_rate
+        return self._fitted().flip_rate
 
     @property
     def fit_statistics_(self) -> FitStatistics:
         """What `summary` says of the training pairs."""
-        return self.fit_.statistics
+        return self._fitted().statistics
 
     @property
     def noise_comparison_(self) -> dict[str, dict[str, float]]:
         """With noise="auto": how the noises compare."""
-        if self.fit_.noise_choice is None:
+        choice = self._fitted().noise_choice
+        if choice is None:
             raise AttributeError('the noise was given, not chosen: noise_comparison_ is there with noise="auto".')
-        return self.fit_.noise_choice.comparison
+        return choice.comparison
 
     @property
     def rank_choice_(self) -> RankChoice:
         """With rank="auto": the table from which the rank was chosen."""
-        if self.fit_.rank_choice is None:
+        choice = self._fitted().rank_choice
+        if choice is None:
             raise AttributeError('the rank was given, not chosen: rank_choice_ is there with rank="auto".')
-        return self.fit_.rank_choice
+        return choice
 
     @property
     def data_problems(self) -> tuple[str, ...]:
@@ -255,7 +257,7 @@ class MetricLearner(
 
     def _squared_distances(self, X: Any) -> FloatArray:
         self._fitted()
-        return self.metric_.squared_distances(check_pairs(self, X, fitting=False))
+        return self.metric_.measure(check_pairs(self, X, fitting=False))
 
     def _margin(self, X: Any) -> FloatArray:
         return self._squared_distances(X) - self.metric_.threshold

@@ -145,7 +145,7 @@ class LinearMetricLearner(MetricLearner):
         X : array or frame of shape (n, d), or array of shape (n, 2, d)
             Differences x - y (or points, measured from the origin), or pairs of points.  NumPy
             arrays and memory maps, frames, and arrays of other libraries (torch, array-api-strict),
-            which stay what they are.
+            which stay what they are.  Or a row source (`closefar.rows.BlockRows`).
         y : array of n labels
             Close or far; two distinct values.
         sample_weight : array of n numbers >= 0, optional

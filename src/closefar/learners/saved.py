@@ -58,8 +58,8 @@ class Model:
         """Put together what a fitted learner learned from a table."""
         fit = Fit.of(learner)
         facts = {
-            "settings": fit.settings,
-            "certificate": fit.certificate,
+            "parameters": {**vars(fit.settings), "far_label": fit.sides.far},
+            "certificate": {**vars(fit.certificate), "status": fit.certificate.status},
             "statistics": fit.statistics,
             "rank": fit.rank,
             "n_iter": fit.n_iter,
@@ -148,7 +148,7 @@ class Model:
     def _fit(self, facts: dict[str, Any], training: PairTable | None) -> Fit:
         """Build the fit from what the file says of it."""
         metric, sides = self.metric, Sides.of(*self.classes)
-        columns = Columns.unnamed(len(metric.factor), metric.feature_names)
+        columns = Columns(len(metric.factor), metric.feature_names)
         statistics = _restored(FitStatistics, facts["statistics"])
         _check(len(statistics.column_scales) == len(metric.factor), "column_scales")
         _check(facts["rank"] is None or isinstance(facts["rank"], int), "rank")
@@ -156,9 +156,9 @@ class Model:
         if training is not None:
             judgements = Judgements.read_more(columns, training.data, training.labels, training.weights, sides=sides)
         return Fit(
-            settings=Settings(**facts["settings"]),
+            settings=Settings.of(LinearMetricLearner(**facts["parameters"]).get_params()),
             metric=metric,
-            certificate=_restored(Certificate, facts["certificate"]),
+            certificate=_certificate(facts["certificate"]),
             history=(),
             n_iter=facts["n_iter"],
             statistics=statistics,
@@ -168,6 +168,13 @@ class Model:
             columns=columns,
             judgements=judgements,
         )
+
+
+def _certificate(values: dict[str, Any]) -> Certificate:
+    """Build the certificate; files of earlier versions have the outcome and the advice in the status only."""
+    outcome, _, advice = values["status"].partition(": ")
+    certificate: Certificate = _restored(Certificate, {"outcome": outcome, "advice": advice, **values})
+    return certificate
 
 
 _KINDS: dict[str, Any] = {

@@ -42,8 +42,9 @@ class LinearMetricLearnerCV(MetricLearner):
     noises : sequence of names or Noise, default=("logistic",)
     ranks : sequence of int or None, default=(None,)
     cv : int, splitter or iterable of (train, test), optional
-        The splits; None is 5.  A number of folds means `PairGroupKFold` where `fit` gets
-        groups, and otherwise scikit-learn's StratifiedKFold.
+        The splits; None is 5.  A number of folds means `PairGroupKFold` where `fit` gets the
+        two points of each pair as groups, and otherwise scikit-learn's StratifiedKFold or, with
+        one group for each pair, StratifiedGroupKFold.
     scoring : str or callable, default="neg_log_loss"
         As in scikit-learn; larger is better.  Labels are 0 (close) and 1 (far) for it,
         whatever they are for `fit`.  It gets `sample_weight` if `fit` does.
@@ -128,8 +129,9 @@ class LinearMetricLearnerCV(MetricLearner):
         ----------
         X, y, sample_weight, feature_names
             As in `LinearMetricLearner.fit`.
-        groups : array of shape (n, 2), optional
-            The ids of the two points of each pair, or what the splitter given as `cv` asks for.
+        groups : array of shape (n,) or (n, 2), optional
+            A group for each pair, or the ids of its two points: no group, or no point, is on both
+            sides of a split.  A splitter given as `cv` gets them as they are.
         """
         judgements = Judgements.read(self, X, y, sample_weight, far_label=self.far_label)
         best = self._search(judgements, groups)

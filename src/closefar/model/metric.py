@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from closefar.arrays import Array, FloatArray
+from closefar.arrays import FloatArray
 from closefar.model.factors import (
     canonical,
     data_scale_of,
@@ -23,7 +23,7 @@ from closefar.model.faiss import to_faiss
 from closefar.model.modelfile import write
 from closefar.model.onnx import to_onnx
 from closefar.noise import NOISES, Noise, get_noise, with_flips
-from closefar.rows import Differences
+from closefar.rows import rows_of
 
 __all__ = ["ZERO", "Metric"]
 
@@ -201,7 +201,7 @@ class Metric:
         z = self._checked(np.asarray(z))
         if z.ndim == 1:
             return self.squared_distance(z[None])[0]
-        return self.squared_distances(z)
+        return self.measure(z)
 
     def margin(self, z: Any) -> Any:
         """Return z'Mz - tau: positive is far."""
@@ -362,19 +362,15 @@ class Metric:
             f"{self.noise.name} noise{f', flip rate {self.flip_rate:.4g}' if self.flip_rate > 0 else ''})"
         )
 
-    def squared_distances(self, data: Array) -> FloatArray:
-        """Return z'Mz for each row of differences (n, d) or pairs (n, 2, d), of any array library."""
-        rows = self.rows(data)
+    def measure(self, data: Any) -> FloatArray:
+        """Return the squared distance of each row of differences (n, d) or pairs (n, 2, d), of any array library."""
+        rows = rows_of(data, self.origin)
         return rows.gather(rows.squared_distances(self.factor))
 
-    def coordinates(self, data: Array, directions: FloatArray) -> FloatArray:
+    def coordinates(self, data: Any, directions: FloatArray) -> FloatArray:
         """Return where each row lies along some directions, columns of them: an array of shape (n, k)."""
-        rows = self.rows(data)
+        rows = rows_of(data, self.origin)
         return rows.gather(rows.forward(directions)).T
-
-    def rows(self, data: Array) -> Differences:
-        """Differences or pairs as rows, measured from the origin where there is one."""
-        return Differences(data, self.origin)
 
     def _with_data_scale(self, data_factor: FloatArray, data_eigenvalues: FloatArray) -> Metric:
         """The metric of another B, all else the same."""

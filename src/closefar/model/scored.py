@@ -30,7 +30,7 @@ class Scored:
     @classmethod
     def by(cls, metric: Metric, judgements: Judgements) -> Scored:
         """Measure the pairs with a metric."""
-        margin = metric.squared_distances(judgements.data) - metric.threshold
+        margin = metric.measure(judgements.data) - metric.threshold
         return cls(judgements, margin, metric.noise, metric.flip_rate)
 
     def __len__(self) -> int:

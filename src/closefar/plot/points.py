@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from closefar.arrays import FloatArray
+from closefar.arrays import FloatArray, to_numpy
 from closefar.canvas import COLOURS, MARKERS, REFERENCE, add_legend, axes_or_new, shorten, write_instead
 from closefar.fitting import Fit, Fitted
 from closefar.judgements import check_pairs
@@ -90,7 +90,7 @@ def embedding(
 
 def _check_points(learner_or_metric: Metric | Fit | Fitted, metric: Metric, points: Any) -> FloatArray:
     if not isinstance(learner_or_metric, Metric):
-        table: FloatArray = check_pairs(fit_of(learner_or_metric).columns, points, fitting=False)
+        table: FloatArray = to_numpy(check_pairs(fit_of(learner_or_metric).columns, points, fitting=False))
     else:
         table = np.asarray(points, dtype=np.float64)
     if table.ndim != 2 or table.shape[1] != len(metric.factor):

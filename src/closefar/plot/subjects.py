@@ -29,8 +29,8 @@ def check_count(name: str, value: Any) -> None:
 
 
 def scored_by(fit: Fit, X: Any, y: Any, sample_weight: Any) -> Scored:
-    """The given pairs, or those of the fit, measured by it."""
-    return Scored.by(fit.metric, fit.read_or_training(X, y, sample_weight))
+    """The given pairs, or those of the fit, measured by it; only those that count."""
+    return Scored.by(fit.metric, fit.read_or_training(X, y, sample_weight).counted())
 
 
 def description(scored: Scored, *, are_training: bool) -> str:

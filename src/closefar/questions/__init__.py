@@ -1,6 +1,5 @@
 """What one asks of a fit: which labels are wrong, is the noise right, how sure is it, which rank, how many pairs."""
 
-from closefar.questions.bins import weighted_bins
 from closefar.questions.calibration import CalibrationBin, calibrate, effective_number, wilson
 from closefar.questions.diagnosis import Diagnosis, diagnose
 from closefar.questions.intervals import Confidence, Interval
@@ -38,6 +37,5 @@ __all__ = [
     "summarize",
     "truncation_of",
     "truncation_path",
-    "weighted_bins",
     "wilson",
 ]

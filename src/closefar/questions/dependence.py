@@ -81,7 +81,7 @@ def _outer_sums(optimum: Optimum, pull: FloatArray, members: NDArray[np.intp]) -
     """The sum of u u' over the units, u the summed scores of the rows with that unit in `members` (-1: none)."""
     n_units = int(members.max(initial=0)) + 1
     sums = np.zeros((n_units, len(optimum.parameters)))
-    for where, block in optimum.objective.source.blocks():
+    for where, block in optimum.rows.blocks():
         scores = np.column_stack([packed.form_gradients(to_numpy(block).T), -np.ones(block.shape[1])])
         scores *= pull[where, None]
         row, column = np.nonzero(members[where] >= 0)

@@ -19,7 +19,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 
-from closefar.arrays import FloatArray, IndexArray
+from closefar.arrays import TINY, FloatArray, IndexArray
 from closefar.fitting import Fit, Learner
 from closefar.judgements import Judgements, Split, split_judgements
 from closefar.model import Metric, Scored
@@ -67,7 +67,7 @@ class LabelErrors:
     @classmethod
     def of(cls, judgements: Judgements, probability: FloatArray, margin: FloatArray, error: FloatArray) -> LabelErrors:
         """Rank labels by the probability that each is wrong, and estimate the share of wrong ones."""
-        order = np.lexsort((judgements.signs * margin / np.maximum(error, 1e-300), -probability))
+        order = np.lexsort((judgements.signs * margin / np.maximum(error, TINY), -probability))
         shares = judgements.shares
         share = float(shares @ probability)
         # Doubt about each label, and chance in which labels went wrong: P (1 - P) + (P - share)^2.
@@ -219,7 +219,7 @@ class Judge:
         A new label is evidence of its own: its likelihood is taken at the mean of the margin on
         either side.
         """
-        z = np.clip(agreement / np.maximum(error, 1e-300), -_SURE, _SURE)
+        z = np.clip(agreement / np.maximum(error, TINY), -_SURE, _SURE)
         log_wrong, log_right = norm.logcdf(-z), norm.logcdf(z)
         probability: FloatArray
         if not self.is_new:
@@ -258,7 +258,7 @@ def _errors_of_sides(metric: Metric, seen: Judgements, asked: Judgements) -> Flo
     model = LabelModel.at(margin, metric.noise, metric.flip_rate)
     moves = MarginMoves(metric, seen)
     variance = moves.variances(asked.data, moves.covariance(seen.data, model, seen.weights))
-    of_scale = 1.0 / max(float(np.sum(seen.weights * model.information * margin**2)), 1e-300)
+    of_scale = 1.0 / max(float(np.sum(seen.weights * model.information * margin**2)), TINY)
     return np.sqrt(np.maximum(variance - of_scale * Scored.by(metric, asked).margin ** 2, 0.0))
 
 

@@ -18,8 +18,9 @@ from closefar.judgements import Judgements
 from closefar.model import Metric
 from closefar.questions.label_model import LabelModel
 from closefar.questions.optimum import Optimum
+from closefar.rows import rows_of
 
-__all__ = ["MarginMoves", "Moves", "RankMoves", "pseudo_inverse"]
+__all__ = ["MarginMoves", "Moves", "RankMoves", "pseudo_inverse", "scaled_eigh"]
 
 # Beyond this many moves of margins only the eigenvalues of M and the threshold move.
 MOST_MOVES = 1500
@@ -110,7 +111,7 @@ class MarginMoves:
 
     def blocks(self, data: Array) -> Iterator[tuple[slice, FloatArray]]:
         """The derivative of each margin along each move, one row per pair."""
-        for where, block in self._metric.rows(data).blocks():
+        for where, block in rows_of(data, self._metric.origin).blocks():
             y = to_numpy(block).T @ self._basis
             if self._metric.origin is not None:
                 y = np.column_stack([y, np.ones(len(y))])
@@ -131,11 +132,17 @@ class MarginMoves:
         return variances
 
 
-def pseudo_inverse(matrix: FloatArray, tol: float = 1e-10) -> FloatArray:
-    """The inverse of a positive semidefinite matrix on its range, decided with its diagonal scaled to one."""
-    scale = np.sqrt(np.diag(matrix))
+def scaled_eigh(matrix: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The eigenvalues and eigenvectors of a symmetric matrix with its diagonal scaled to one, and the scale."""
+    scale = np.sqrt(np.maximum(np.diag(matrix), 0.0))
     scale = np.where(scale > 0, scale, 1.0)
     values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
+    return values, vectors, scale
+
+
+def pseudo_inverse(matrix: FloatArray, tol: float = 1e-10) -> FloatArray:
+    """The inverse of a positive semidefinite matrix on its range, decided with its diagonal scaled to one."""
+    values, vectors, scale = scaled_eigh(matrix)
     keep = values > tol * max(values[-1], 0.0)
     inverse: FloatArray = (vectors[:, keep] / values[keep]) @ vectors[:, keep].T / np.outer(scale, scale)
     return inverse

@@ -17,7 +17,7 @@ from closefar.model import Scored
 from closefar.noise import NOISES, Noise, label_losses
 from closefar.questions.bins import weighted_bins
 from closefar.questions.label_model import LabelModel
-from closefar.questions.moves import MarginMoves, pseudo_inverse
+from closefar.questions.moves import MarginMoves, pseudo_inverse, scaled_eigh
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -103,8 +103,8 @@ def check_noise_model(
     Two tests in one: a chi-square test of the share far in bins of the margin, and a test of
     labels that contradict large margins, which tells noises of light and heavy tails apart.
     Both are score tests: they take out what the fit of (M, tau) explains, so they are right
-    for the pairs of the fit, for others, and for a small `alpha`.  With few pairs a free
-    number of M, p-values tend to be too small.
+    for the pairs of the fit, for others, and for a small `alpha`.  With few pairs per
+    free parameter of M, p-values tend to be too small.
 
     Parameters
     ----------
@@ -131,7 +131,9 @@ def check_noise_model(
     """
     fit = Fit.of(learner)
     _check_checkable(fit)
-    scored = Scored.by(fit.metric, fit.read_or_training(X, y, sample_weight).counted())
+    judgements = fit.read_or_training(X, y, sample_weight).counted()
+    judgements.check_both_count()
+    scored = Scored.by(fit.metric, judgements)
     model = LabelModel.at(scored.margin, scored.noise, scored.flip_rate)
     bins = _bins(scored, model, n_bins)
     n = int(bins.max()) + 1
@@ -227,9 +229,7 @@ def _adjusted_sums(questions: FloatArray, scores: _Scores) -> tuple[FloatArray, 
 
 
 def _chi_square(sums: FloatArray, covariance: FloatArray) -> tuple[float, int]:
-    scale = np.sqrt(np.diag(covariance))
-    scale = np.where(scale > 0, scale, 1.0)
-    values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
+    values, vectors, scale = scaled_eigh(covariance)
     keep = values > _NEARLY_EXPLAINED * values[-1]
     return float(np.sum((vectors[:, keep].T @ (sums / scale)) ** 2 / values[keep])), int(np.sum(keep))
 

@@ -10,19 +10,20 @@ from closefar import packed
 from closefar.arrays import FloatArray
 from closefar.judgements import Judgements
 from closefar.model import Metric
-from closefar.rows import Coordinates, factor_in_rows, unit_free
-from closefar.solve import CloseFar, Evaluation, Objective, Passes
+from closefar.rows import BlockRows, Coordinates, factor_in_rows, rows_of, unit_free
+from closefar.solve import CloseFar, Evaluation, MarginCurvature, Objective, Passes
 
 __all__ = ["Optimum"]
 
 
 @dataclass(frozen=True)
 class Optimum:
-    """z'Mz = |factor' w|^2 with w = transform' z, and the objective of the judgements that the metric was fitted to.
+    """z'Mz = |factor' w|^2 for `rows` w = transform' z, and the objective of the judgements that it was fitted to.
 
     A metric with an origin is about w = transform' (x - origin).
     """
 
+    rows: BlockRows
     objective: Objective
     coordinates: Coordinates
     factor: FloatArray
@@ -30,11 +31,11 @@ class Optimum:
 
     @classmethod
     def of(cls, metric: Metric, judgements: Judgements, *, mix_columns: bool = True) -> Optimum:
-        source, shares = metric.rows(judgements.data), judgements.shares
+        source, shares = rows_of(judgements.data, metric.origin), judgements.shares
         rows, coordinates = unit_free(source, shares, mix_columns=mix_columns)
         likelihood = CloseFar(metric.noise, rows.row_array(judgements.signs), rows.row_array(shares))
         factor = factor_in_rows(rows, source, shares, metric.factor)
-        return cls(Objective(rows, likelihood, Passes()), coordinates, factor, metric.threshold)
+        return cls(rows, Objective(rows, likelihood, Passes()), coordinates, factor, metric.threshold)
 
     @property
     def size(self) -> int:
@@ -57,5 +58,5 @@ class Optimum:
 
     def sum_of_squared_scores(self, scores: FloatArray) -> FloatArray:
         """The sum of u u' over rows, u = score times the derivative of the row's margin in (packed M, tau)."""
-        source = self.objective.source
-        return self.objective.hessian(self.objective.likelihood.curvature(source, source.row_array(scores**2)))
+        squares = MarginCurvature(self.rows.row_array(scores**2), np.empty((1, 1)))
+        return self.objective.hessian(squares)

@@ -24,9 +24,10 @@ from closefar import packed
 from closefar.arrays import FloatArray
 from closefar.fitting import Fit, Fitted
 from closefar.model import Metric
+from closefar.model.factors import root_of
 from closefar.questions.moves import RankMoves
 from closefar.questions.optimum import Optimum
-from closefar.rows import RowSource
+from closefar.rows import RowSource, rows_of
 from closefar.solve import Evaluation
 from closefar.theory import parameter_bound, sample_size
 
@@ -146,7 +147,8 @@ def plan_sample_size(
     fit = Fit.of(learner)
     _check_fit(fit, measure)
     metric = fit.metric
-    pilot = fit.read_or_training(pairs, labels).weighted(fit.settings.class_weight)
+    pilot = fit.read_or_training(pairs, labels)
+    pilot = pilot.with_weights(np.ones(len(pilot))).weighted(fit.settings.class_weight)
     optimum = Optimum.of(metric, pilot)
     moves, hessian, covariance = _local_model(optimum, _check_pilot(fit, optimum))
     n, p = len(pilot), moves.shape[1]
@@ -154,17 +156,16 @@ def plan_sample_size(
         raise ValueError(f"the pilot must have more pairs than the {p} parameters of its metric; got {n}: label more.")
     inverse = np.linalg.pinv(hessian, hermitian=True)
     n_parameters = float(np.sum(inverse * covariance))
-    values, vectors = np.linalg.eigh(covariance)
     normal = np.random.default_rng(check_random_state(random_state).randint(2**31)).standard_normal((p, _DRAWS))
-    steps = inverse @ (vectors * np.sqrt(np.maximum(values, 0.0))) @ normal
+    steps = inverse @ root_of(covariance).T @ normal
     if measure == "loss":
         errors = 0.5 * np.einsum("ij,ij->j", steps, hessian @ steps)
         mean = 0.5 * n_parameters
-        radius = float(np.linalg.norm(optimum.factor, 2)) ** 2 * _longest(optimum.objective.source)
+        radius = float(np.linalg.norm(optimum.factor, 2)) ** 2 * _longest(optimum.rows)
     else:
         errors = _ratio_errors(moves @ steps, optimum.coordinates.transform, metric)
         mean = float(errors.mean())
-        radius = float(metric.eigenvalues[0]) * _longest(metric.rows(pilot.data))
+        radius = float(metric.eigenvalues[0]) * _longest(rows_of(pilot.data))
     likely = float(np.quantile(errors, 1.0 - delta))
     return SampleSizePlan(
         measure=measure,

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from closefar import packed
-from closefar.arrays import FloatArray
+from closefar.arrays import TINY, FloatArray
+from closefar.model.factors import root_of
 from closefar.questions.dependence import Dependence
-from closefar.questions.moves import RankMoves
+from closefar.questions.moves import RankMoves, scaled_eigh
 from closefar.questions.optimum import Optimum
 
 __all__ = ["Sandwich", "sandwich"]
@@ -76,23 +77,17 @@ def sandwich(optimum: Optimum, dependence: Dependence, repeats: FloatArray, larg
         return Sandwich(None, rank, 0.0, 0.0, np.inf)
     slope = moves.basis.T @ packed.joined(gradient, here.slopes)
     spread = basis.T @ dependence.spread(optimum, pull, repeats) @ basis
-    root = basis @ np.linalg.solve(covering, _root(spread))
+    root = basis @ np.linalg.solve(covering, root_of(spread).T)
     error = np.linalg.norm(packed.form_gradients(vectors[:, largest_rank - 1 : largest_rank].T) @ root[:-1])
     return Sandwich(
         root,
         rank,
-        smallest=float(values[largest_rank - 1] / max(error, 1e-300)),
-        threshold=optimum.threshold / max(float(np.linalg.norm(root[-1])), 1e-300),
+        smallest=float(values[largest_rank - 1] / max(error, TINY)),
+        threshold=optimum.threshold / max(float(np.linalg.norm(root[-1])), TINY),
         distance=float(np.sqrt(repeats.sum() * max(slope @ np.linalg.solve(information, slope), 0.0))),
     )
 
 
 def _is_singular(information: FloatArray) -> bool:
-    scale = 1.0 / np.sqrt(np.maximum(np.diag(information), np.finfo(float).tiny))
-    return not np.linalg.eigvalsh(information * np.outer(scale, scale))[0] > _SINGULAR
-
-
-def _root(matrix: FloatArray) -> FloatArray:
-    values, vectors = np.linalg.eigh(matrix)
-    root: FloatArray = vectors * np.sqrt(np.maximum(values, 0.0))
-    return root
+    values, _, _ = scaled_eigh(information)
+    return not values[0] > _SINGULAR

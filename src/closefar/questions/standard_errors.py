@@ -103,7 +103,7 @@ def confidence(
     """
     fit = Fit.of(learner)
     _check_arguments(fit, level, method, n_bootstrap)
-    sample = _Sample.of(fit, fit.read(pairs, labels, sample_weight), groups)
+    sample = _Observed.of(fit, fit.read(pairs, labels, sample_weight), groups)
     facts = sandwich(sample.optimum, sample.dependence, sample.repeats, sample.largest_rank)
     boundary = _boundary(facts, sample.largest_rank)
     flaws = _flaws(fit, sample, facts)
@@ -160,7 +160,7 @@ def _check_arguments(fit: Fit, level: Any, method: Any, n_bootstrap: Any) -> Non
 
 
 @dataclass(frozen=True)
-class _Sample:
+class _Observed:
     """The fit in unit-free coordinates, how many observations each row stands for, and which rows depend on others."""
 
     judgements: Judgements
@@ -170,7 +170,8 @@ class _Sample:
     largest_rank: int
 
     @classmethod
-    def of(cls, fit: Fit, judgements: Judgements, groups: Any) -> _Sample:
+    def of(cls, fit: Fit, judgements: Judgements, groups: Any) -> _Observed:
+        judgements.check_both_count()
         groups = Dependence.check(groups, len(judgements))
         weighted = judgements.weighted(fit.settings.class_weight)
         kept = np.flatnonzero(weighted.weights > 0)
@@ -202,7 +203,7 @@ def _boundary(facts: Sandwich, largest_rank: int) -> str | None:
     return None
 
 
-def _flaws(fit: Fit, sample: _Sample, facts: Sandwich) -> list[str]:
+def _flaws(fit: Fit, sample: _Observed, facts: Sandwich) -> list[str]:
     """Why neither method is valid, a sentence each."""
     flaws = []
     n, n_parameters, dependence = float(sample.repeats.sum()), len(sample.optimum.parameters), sample.dependence
@@ -260,12 +261,12 @@ def _about_constant_directions(optimum: Optimum, metric: Metric) -> str:
     return f" In {n} directions the pairs do not vary; there M is taken as zero." if n > 0 else ""
 
 
-def _bootstrap(fit: Fit, sample: _Sample, n_bootstrap: int, random_state: Any, n_jobs: int | None) -> FloatArray:
+def _bootstrap(fit: Fit, sample: _Observed, n_bootstrap: int, random_state: Any, n_jobs: int | None) -> FloatArray:
     """The parameters of each refit that has a finite optimum, one row each.
 
     The refits are in the optimum's unit-free coordinates: a fit does not depend on units.
     """
-    rows = sample.optimum.objective.source
+    rows = sample.optimum.rows
     points = np.ascontiguousarray(to_numpy(rows.read(slice(0, rows.n_rows))).T)
     judgements = sample.judgements.in_coordinates(points)
     # What was chosen is kept; class weights are in the rows' weights already.

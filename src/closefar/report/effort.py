@@ -1,6 +1,6 @@
 """How much work the costly parts of a report are, counted and not timed, so that a report is the same each time.
 
-The unit is about a floating point operation; a slow core does some 1e9 a second of it.
+The unit is about a floating point operation; a slow core does some 1e9 of it per second.
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ def judge(fitted: Fit, judgements: Judgements, *, has_seen: bool, seed: int) -> 
     noun = noun_of(fitted)
     if not has_seen:
         words = (
-            f"Judged by the model as it is on the {count(len(judgements), noun)} given: too well if it was fitted to "
-            "some."
+            f"Judged by the model as it is on the {count(len(judgements), noun)} given: "
+            "optimistic if it was fitted to some of them."
         )
         return Judged(Scored.by(fitted.metric, judgements), "given", words, noun)
     effort = Effort.of(fitted)

@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from closefar.arrays import Array, FloatArray, as_float64, like
-from closefar.rows.source import RowSource
+from closefar.rows.blocks import BlockRows
 
-__all__ = ["Differences"]
+__all__ = ["Differences", "rows_of"]
 
 
-class Differences(RowSource):
+class Differences(BlockRows):
     """The rows of an (n, d) array of differences or points, or of an (n, 2, d) array of pairs.
 
-    `data` may be of any array library, and a memory map.  Rows are measured from `origin`,
-    where one is given.
+    `data` may be of any array library, and a memory map.
     """
 
-    def __init__(self, data: Array, origin: FloatArray | None = None) -> None:
+    def __init__(self, data: Array) -> None:
         super().__init__(int(data.shape[0]), int(data.shape[-1]))
-        self.data = data
-        self.origin = origin
+        self._data = data
 
     def read(self, where: slice) -> Array:
         """Return these differences without touching the others."""
-        if self.data.ndim == 2:
-            rows = as_float64(self.data[where, :])
-        else:
-            rows = as_float64(self.data[where, 0, :]) - as_float64(self.data[where, 1, :])
-        return (rows if self.origin is None else rows - like(rows, self.origin)).T
+        if self._data.ndim == 2:
+            return as_float64(self._data[where, :]).T
+        return (as_float64(self._data[where, 0, :]) - as_float64(self._data[where, 1, :])).T
+
+
+class FromOrigin(BlockRows):
+    """The rows of another source, measured from an origin."""
+
+    def __init__(self, source: BlockRows, origin: FloatArray) -> None:
+        super().__init__(source.n_rows, source.n_columns)
+        self._source = source
+        self._origin = origin
+
+    def read(self, where: slice) -> Array:
+        block = self._source.read(where)
+        return block - like(block, self._origin)[:, None]
+
+
+def rows_of(data: Any, origin: FloatArray | None = None) -> BlockRows:
+    """Return differences, pairs or a source as rows, measured from an origin where one is given."""
+    source = data if isinstance(data, BlockRows) else Differences(data)
+    return source if origin is None else FromOrigin(source, origin)

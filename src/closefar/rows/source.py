@@ -1,8 +1,8 @@
-"""What a row source is: rows z_i as a linear operator, wherever they live.
+"""What a row source is: rows as a linear operator on symmetric matrices, wherever they live.
 
 A solver holds parameters of the size of M and asks for sums over rows.  Arrays of one number
-per row stay with the source: others get them as handles, combine them linearly and hand them
-back.
+per row stay with the source: others get them as handles, add them and multiply them by numbers,
+and hand them back; what else is to be done with them is a function that the source calls.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar
 
 import numpy as np
-from array_api_compat import array_namespace, device, is_numpy_array
+from array_api_compat import array_namespace
 
 from closefar import packed
 from closefar.arrays import Array, FloatArray, IndexArray, like, to_numpy
 from closefar.rows.coordinates import Coordinates
 
-__all__ = ["RowSource", "squared_columns"]
+__all__ = ["RowSource", "joined", "slices"]
 
 Part = TypeVar("Part")
+Result = TypeVar("Result")
+Result_co = TypeVar("Result_co", covariant=True)
 
 
 class HasPull(Protocol):
@@ -32,54 +34,67 @@ class HasPull(Protocol):
 
 Pulling = TypeVar("Pulling", bound=HasPull)
 
-BLOCK_BYTES = 1 << 22  # a block and its products stay in cache; the loop over blocks costs nothing
 PART_ROWS = 1 << 16  # rows at a time where there is one number per row
 
-# Up to this size the rows in unit-free coordinates are kept; beyond it each pass maps them anew.
-KEEP_BYTES = 1 << 28
+
+class Sweeper(Protocol[Result_co]):
+    """What a pass over the rows evaluates: a likelihood."""
+
+    def loss_and_gradient(
+        self, source: RowSource, matrix: FloatArray, thresholds: FloatArray
+    ) -> tuple[Result_co, FloatArray]: ...
+
+    def best_thresholds(
+        self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float
+    ) -> tuple[FloatArray, Result_co]: ...
 
 
 class RowSource(ABC):
-    """Rows z_i, to be read in blocks; all else follows, in the array library of what is read.
+    """Rows, each of which measures a symmetric S by <F_i, S>; for a difference z_i that is z_i' S z_i, F_i = z_i z_i'.
 
-    A source whose rows live elsewhere, or have a structure, overrides what it can do better.
-    Matrices that go in and sums that come out are NumPy's.
+    `quadratic_forms` and its adjoint `outer` are all that a source must have: the rest follows from
+    them, and a source overrides what it can do better.  Matrices that go in and sums that come out
+    are NumPy's.
 
     Parameters
     ----------
     n_rows, n_columns : int
-        The number of rows, and of the entries of each.
+        The number of rows, and of the columns of S.
     """
 
     def __init__(self, n_rows: int, n_columns: int) -> None:
         self.n_rows = n_rows
         self.n_columns = n_columns
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.n_rows, self.n_columns
+
+    @property
+    def ndim(self) -> int:
+        return 2
+
     @abstractmethod
-    def read(self, where: slice) -> Array:
-        """Return these rows, each as a column, in double precision."""
+    def quadratic_forms(self, matrix: FloatArray) -> Array:
+        """Return <F_i, S> for each row, for a symmetric S of any signature."""
 
-    def blocks(self) -> Iterator[tuple[slice, Array]]:
-        for where in _slices(self.n_rows, max(512, BLOCK_BYTES // (8 * self.n_columns))):
-            yield where, self.read(where)
+    @abstractmethod
+    def outer(self, coefficients: Array) -> FloatArray:
+        """Return sum_i c_i F_i."""
 
+    @abstractmethod
+    def take_rows(self, indices: IndexArray) -> RowSource:
+        """Return the rows at these indices."""
+
+    @abstractmethod
     def in_coordinates(self, coordinates: Coordinates) -> RowSource:
         """Return the same rows in other coordinates."""
-        return MappedRows(self, coordinates)
 
-    def take(self, indices: IndexArray) -> RowSource:
-        """Return the rows at these sorted indices, held in memory."""
-        picked = []
-        for where, block in self.blocks():
-            first, last = np.searchsorted(indices, [where.start, where.stop])
-            picked.append(_columns(block, indices[first:last] - where.start))
-        return HeldRows(_joined(picked))
-
-    # Arrays of one number per row.
-
+    @abstractmethod
     def row_array(self, values: FloatArray) -> Array:
         """Return a handle of these numbers, one for each row."""
-        return like(self.read(slice(0, 1)), values)
+
+    # Arrays of one number per row.
 
     def gather(self, array: Array) -> FloatArray:
         """Return the numbers behind a handle."""
@@ -99,176 +114,83 @@ class RowSource(ABC):
 
     def parts(self, function: Callable[..., Part], *arrays: Array) -> list[Part]:
         """Call a function with one part of these arrays after the other, where they are."""
-        return [function(*(array[where] for array in arrays)) for where in _slices(self.n_rows, PART_ROWS)]
+        return [function(*(array[where] for array in arrays)) for where in slices(self.n_rows, PART_ROWS)]
 
     def join(self, arrays: list[Array]) -> Array:
         """Return the array that has these parts."""
-        return _joined(arrays)
+        return joined(arrays)
 
-    # The linear operator, and sums that are made of it.
+    def map(self, function: Callable[..., Array], *arrays: Array) -> Array:
+        """Return what a function gives for the numbers of each row."""
+        return self.join(self.parts(function, *arrays))
 
-    def forward(self, factor: FloatArray) -> Array:
-        """Return A'z_i for each row, k numbers each: an array of k lines."""
-        return _joined([like(block, factor).T @ block for _, block in self.blocks()])
-
-    def backward(self, coefficients: Array) -> FloatArray:
-        """Return sum_i z_i y_i' for an array of k lines, as `forward` returns them."""
-        return to_numpy(_sum(block @ coefficients[:, where].T for where, block in self.blocks()))
+    # What follows from the operator.
 
     def squared_distances(self, factor: FloatArray) -> Array:
-        """Return z_i' A A' z_i for each row."""
-        return _joined([squared_columns(like(block, factor).T @ block) for _, block in self.blocks()])
-
-    def quadratic_forms(self, matrix: FloatArray) -> Array:
-        """Return z_i' S z_i for each row, for a symmetric S of any signature."""
-        return _joined([_quadratic(matrix, block) for _, block in self.blocks()])
-
-    def outer(self, coefficients: Array) -> FloatArray:
-        """Return sum_i c_i z_i z_i'."""
-        return _symmetric(_sum(block @ (block * coefficients[where]).T for where, block in self.blocks()))
+        """Return <F_i, A A'> for each row."""
+        return self.quadratic_forms(factor @ factor.T)
 
     def factor_gradient(self, factor: FloatArray, coefficients: Array) -> FloatArray:
-        """Return sum_i c_i z_i z_i' A."""
-        return to_numpy(
-            _sum(block @ ((like(block, factor).T @ block) * coefficients[where]).T for where, block in self.blocks())
-        )
+        """Return sum_i c_i F_i A."""
+        return self.outer(coefficients) @ factor
 
     def sweep(
         self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
     ) -> tuple[list[Pulling], FloatArray]:
-        """Call a function of z_i' S z_i and of these arrays; return what it gives, in parts, and sum_i pull_i z_i z_i'.
+        """Call a function of <F_i, S> and of these arrays; return what it gives, in parts, and sum_i pull_i F_i.
 
-        That is forward, pointwise and backward in one sweep over the rows; what the function gives
-        has a number `pull` for each row.
+        What the function gives has a number `pull` for each row.
         """
-        parts: list[Pulling] = []
-
-        def outer(where: slice, block: Array) -> Array:
-            parts.append(function(_quadratic(matrix, block), *(array[where] for array in arrays)))
-            return block @ (block * parts[-1].pull).T
-
-        return parts, _symmetric(_sum(outer(where, block) for where, block in self.blocks()))
+        parts = self.parts(function, self.quadratic_forms(matrix), *arrays)
+        return parts, self.outer(self.join([part.pull for part in parts]))
 
     def rotated_moments(
         self, curvature: Array, crosses: tuple[Array, ...], basis: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Return sum_i c_i y_i^2 (y_i^2)' for y = basis' z (squares by entry), and sum_i b_i y_i^2 for each cross b."""
-        sums: list[Array] = []
-
-        def fourth(where: slice, block: Array) -> Array:
-            xp = array_namespace(block)
-            squares = (like(block, basis).T @ block) ** 2
-            if crosses:
-                sums.append(xp.stack([xp.sum(squares * cross[where], axis=1) for cross in crosses], axis=1))
-            return (squares * curvature[where]) @ squares.T
-
-        total = to_numpy(_sum(fourth(where, block) for where, block in self.blocks()))
-        return total, to_numpy(_sum(iter(sums))) if crosses else np.empty((self.n_columns, 0))
+        """Return sum_i c_i q_i q_i' for q_i = (<F_i, v v'> for each column v), and sum_i b_i q_i for each cross b."""
+        measured = [self.quadratic_forms(np.outer(vector, vector)) for vector in basis.T]
+        border = np.array([[self._dot(q, cross) for cross in crosses] for q in measured])
+        return self._gram(measured, curvature), border.reshape(len(measured), len(crosses))
 
     def sum_of_squares(self, root: Array, border: tuple[Array, ...]) -> FloatArray:
-        """Return sum_i f_i f_i' for f_i = (root_i times the packed products z_i z_i', border_i)."""
-        total = to_numpy(_sum(filled @ filled.T for filled in self._features(root, border)))
-        scale = np.append(packed.weights(self.n_columns), np.ones(len(border)))
-        return total * np.outer(scale, scale)
-
-    def _features(self, root: Array, border: tuple[Array, ...]) -> Iterator[Array]:
-        """The f_i of `sum_of_squares`, each a column, some at a time, without the weights of packed entries."""
+        """Return sum_i f_i f_i' for f_i = (root_i times F_i, packed, and border_i)."""
         size = packed.packed_size(self.n_columns)
-        step = max(256, BLOCK_BYTES // (16 * size))
-        features: Array = None  # reused: fresh memory would cost more than the products
-        for where, block in self.blocks():
-            if features is None:
-                features = _empty_like(block, (size + len(border), step))
-            for start in range(where.start, where.stop, step):
-                stop = min(start + step, where.stop)
-                filled = features[:, : stop - start]
-                packed.fill_products(block[:, start - where.start : stop - where.start], root[start:stop], out=filled)
-                for line, values in enumerate(border, start=size):
-                    filled[line, :] = values[start:stop]
-                yield filled
+        measured = [self.quadratic_forms(packed.unpack(entry, self.n_columns)) for entry in np.eye(size)]
+        features = [self.map(_product, q, root) for q in measured] + list(border)
+        return self._gram(features, None)
+
+    # What a source may take over as a whole: the pass that solvers make, and the search for thresholds.
+
+    def loss_and_gradient(
+        self, likelihood: Sweeper[Result], matrix: FloatArray, thresholds: FloatArray
+    ) -> tuple[Result, FloatArray]:
+        """Evaluate a metric, with dR/dM: forward, pointwise and backward, which a kernel may fuse."""
+        return likelihood.loss_and_gradient(self, matrix, thresholds)
+
+    def best_thresholds(
+        self, likelihood: Sweeper[Result], squared: Array, start: FloatArray, least: FloatArray, tol: float
+    ) -> tuple[FloatArray, Result]:
+        """Minimise over the thresholds at known squared distances: on a cluster, one round trip."""
+        return likelihood.best_thresholds(self, squared, start, least, tol)
+
+    def _dot(self, left: Array, right: Array) -> float:
+        return self.total(self.map(_product, left, right))
+
+    def _gram(self, arrays: list[Array], weights: Array | None) -> FloatArray:
+        weighted = arrays if weights is None else [self.map(_product, array, weights) for array in arrays]
+        return np.array([[self._dot(left, right) for right in arrays] for left in weighted])
 
 
-class HeldRows(RowSource):
-    """Rows in memory, each a column of one array."""
-
-    def __init__(self, columns: Array) -> None:
-        super().__init__(int(columns.shape[1]), int(columns.shape[0]))
-        self._columns = columns
-
-    def read(self, where: slice) -> Array:
-        return self._columns[:, where]
-
-
-class MappedRows(RowSource):
-    """The rows of another source in other coordinates: kept where they are few, else mapped at each pass."""
-
-    def __init__(self, source: RowSource, coordinates: Coordinates) -> None:
-        super().__init__(source.n_rows, coordinates.n_directions)
-        self._source = source
-        self._coordinates = coordinates
-        self._kept: Array = None
-        if 8 * self.n_rows * self.n_columns <= KEEP_BYTES:
-            self._kept = self._map_all()
-
-    def read(self, where: slice) -> Array:
-        if self._kept is not None:
-            return self._kept[:, where]
-        return self._coordinates.apply(self._source.read(where))
-
-    def _map_all(self) -> Array:
-        kept: Array = None
-        for where, block in self._source.blocks():
-            mapped = self._coordinates.apply(block)
-            if kept is None:
-                kept = _empty_like(mapped, (self.n_columns, self.n_rows))
-            kept[:, where] = mapped
-        return kept
-
-
-def _slices(n: int, size: int) -> Iterator[slice]:
-    for start in range(0, max(n, 1), size):  # of nothing, one part with nothing in it
+def slices(n: int, size: int) -> Iterator[slice]:
+    """Parts of so many rows; of nothing, one part with nothing in it."""
+    for start in range(0, max(n, 1), size):
         yield slice(start, min(start + size, n))
 
 
-def _joined(arrays: list[Array]) -> Array:
+def joined(arrays: list[Array]) -> Array:
     """Parts of an array in one, along its last axis."""
     return arrays[0] if len(arrays) == 1 else array_namespace(arrays[0]).concat(arrays, axis=-1)
 
 
-def _columns(block: Array, indices: IndexArray) -> Array:
-    """Some columns of a block; NumPy's own indexing keeps the entries of each together."""
-    if is_numpy_array(block):
-        return block[:, indices]
-    return array_namespace(block).take(block, like(block, indices), axis=1)
-
-
-def _sum(parts: Iterator[Array]) -> Array:
-    total = next(parts)
-    for part in parts:
-        total += part
-    return total
-
-
-def _empty_like(block: Array, shape: tuple[int, int]) -> Array:
-    return array_namespace(block).empty(shape, dtype=block.dtype, device=device(block))
-
-
-def _quadratic(matrix: FloatArray, block: Array) -> Array:
-    return _column_dots(like(block, matrix) @ block, block)
-
-
-def squared_columns(product: Array) -> Array:
-    """The squared length of each column."""
-    return _column_dots(product, product)
-
-
-def _column_dots(left: Array, right: Array) -> Array:
-    """The dot product of each column of `left` with the same column of `right`."""
-    if is_numpy_array(left):
-        return np.einsum("ij,ij->j", left, right)
-    return array_namespace(left).vecdot(left, right, axis=-2)
-
-
-def _symmetric(total: Array) -> FloatArray:
-    matrix: FloatArray = to_numpy(0.5 * (total + total.T))
-    return matrix
+def _product(left: Array, right: Array) -> Array:
+    return left * right

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_namespace
 
-from closefar.arrays import Array, FloatArray, like, to_numpy
+from closefar.arrays import TINY, Array, FloatArray, like, to_numpy
+from closefar.rows.blocks import BlockRows, squared_columns
 from closefar.rows.coordinates import Coordinates
-from closefar.rows.source import RowSource, squared_columns
 
 __all__ = ["factor_in_rows", "find_coordinates", "unit_free"]
 
@@ -28,8 +28,8 @@ ScaledBlocks = Callable[[], Iterator[Array]]
 
 
 def unit_free(
-    source: RowSource, weights: FloatArray, *, with_constant: bool = False, mix_columns: bool = True
-) -> tuple[RowSource, Coordinates]:
+    source: BlockRows, weights: FloatArray, *, with_constant: bool = False, mix_columns: bool = True
+) -> tuple[BlockRows, Coordinates]:
     """Return the rows in unit-free coordinates, and the way back from those; `weights` sum to one."""
     coordinates = find_coordinates(source, weights, with_constant=with_constant, mix_columns=mix_columns)
     if coordinates.transform.shape[1] == 0:
@@ -40,7 +40,7 @@ def unit_free(
     return source.in_coordinates(coordinates), coordinates
 
 
-def factor_in_rows(rows: RowSource, source: RowSource, weights: FloatArray, factor: FloatArray) -> FloatArray:
+def factor_in_rows(rows: BlockRows, source: BlockRows, weights: FloatArray, factor: FloatArray) -> FloatArray:
     """Map a factor for the rows of `source` to one for the same rows in other coordinates.
 
     By least squares on the rows, which are well conditioned where the way there is not.
@@ -57,7 +57,7 @@ def factor_in_rows(rows: RowSource, source: RowSource, weights: FloatArray, fact
 
 
 def find_coordinates(
-    source: RowSource, weights: FloatArray, *, with_constant: bool = False, mix_columns: bool = True
+    source: BlockRows, weights: FloatArray, *, with_constant: bool = False, mix_columns: bool = True
 ) -> Coordinates:
     """Find coordinates whose weighted second moment is the identity or, without `mix_columns`, has a diagonal of one.
 
@@ -74,19 +74,19 @@ def find_coordinates(
         before, largest = largest, float(sizes.max(initial=0.0))
         if largest <= max(_ENORMOUS * usual, 1.5 * before):
             break
-        less = weights * np.minimum(1.0, _LARGE * usual / np.maximum(sizes, 1e-300))
+        less = weights * np.minimum(1.0, _LARGE * usual / np.maximum(sizes, TINY))
         coordinates = _normalise(source, less / less.sum(), with_constant, mix_columns)
     return coordinates
 
 
-def _squared_lengths(source: RowSource, coordinates: Coordinates) -> FloatArray:
+def _squared_lengths(source: BlockRows, coordinates: Coordinates) -> FloatArray:
     """Of each row in these coordinates, the constant of a learned origin apart."""
     d = coordinates.transform.shape[1]
     mapped = (coordinates.apply(block)[:d, :] for _, block in source.blocks())
     return np.concatenate([to_numpy(squared_columns(block)) for block in mapped])
 
 
-def _normalise(source: RowSource, weights: FloatArray, with_constant: bool, mix_columns: bool) -> Coordinates:
+def _normalise(source: BlockRows, weights: FloatArray, with_constant: bool, mix_columns: bool) -> Coordinates:
     centre = np.zeros(source.n_columns)
     if with_constant:
         centre = np.sum([to_numpy(like(block, weights[where]) @ block.T) for where, block in source.blocks()], axis=0)
@@ -131,7 +131,7 @@ def _triangle(rows: Array) -> Array:
     return np.linalg.qr(rows, mode="r") if is_numpy_namespace(xp) else xp.linalg.qr(rows)[1]
 
 
-def _scales(source: RowSource, centre: FloatArray) -> FloatArray:
+def _scales(source: BlockRows, centre: FloatArray) -> FloatArray:
     """The largest entry of each centred column; infinite where it is rounding of a constant."""
     extremes = []
     for _, block in source.blocks():

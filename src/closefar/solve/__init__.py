@@ -1,9 +1,10 @@
 """From rows to a proven solution: likelihoods, the problem, solvers in one loop, and the certificate."""
 
 from closefar.solve.certificate import Certificate, Outcome
+from closefar.solve.curvature import Curvature, MarginCurvature
 from closefar.solve.flipped import solve_with_flips
 from closefar.solve.history import FitStep
-from closefar.solve.likelihood import CloseFar, Curvature, Evaluation, Likelihood
+from closefar.solve.likelihood import CloseFar, Evaluation, Likelihood
 from closefar.solve.loop import Solver, State, Watch
 from closefar.solve.objective import Objective, Passes
 from closefar.solve.solution import Options, Solution, solve
@@ -17,6 +18,7 @@ __all__ = [
     "Evaluation",
     "FitStep",
     "Likelihood",
+    "MarginCurvature",
     "Objective",
     "Options",
     "Outcome",

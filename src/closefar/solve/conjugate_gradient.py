@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from closefar.arrays import BoolArray, FloatArray
+from closefar.arrays import TINY, BoolArray, FloatArray
 from closefar.solve.bound import lower_bound
-from closefar.solve.likelihood import Curvature
+from closefar.solve.curvature import Curvature
 from closefar.solve.objective import Objective
 from closefar.solve.problem import Point
 
@@ -69,7 +69,7 @@ def _diagonal_model(
     d = objective.n_directions
     fourth, border = objective.rotated_moments(curvature, basis)
     diagonal = np.block([[fourth, border], [border.T, curvature.thresholds]])
-    ridge = 1e-10 * np.trace(diagonal) / len(diagonal) + 1e-300
+    ridge = 1e-10 * np.trace(diagonal) / len(diagonal) + TINY
     diagonal[np.diag_indices(len(diagonal))] += ridge
     off_diagonal = 2.0 * fourth + ridge
 

@@ -7,13 +7,13 @@ from functools import partial
 
 import numpy as np
 
-from closefar.solve.certificate import Certificate, Outcome
+from closefar.solve.certificate import Certificate, Outcome, advise
 from closefar.solve.flips import FlippedCloseFar
+from closefar.solve.free_origin import with_free_corner
 from closefar.solve.history import FitStep, Recorder
 from closefar.solve.likelihood import CloseFar
 from closefar.solve.loop import Ending, Limits, State, Watch, run
 from closefar.solve.objective import Objective
-from closefar.solve.origin import with_free_corner
 from closefar.solve.solution import Options, Solution, solve
 from closefar.solve.solvers.alternating import Alternating, Climb
 
@@ -39,7 +39,7 @@ def solve_with_flips(
     plain = solve(objective, options, rng=rng, watch=watch, start=start)
     flipped = FlippedCloseFar(likelihood.noise, likelihood.signs, likelihood.weights, flip_rate or 0.0)
     if flip_rate is None:
-        flipped = flipped.with_best_rate(plain.squared, plain.thresholds)
+        flipped = flipped.with_best_rate(objective.source, plain.squared, plain.thresholds)
     if flipped.flip_rate == 0.0 or plain.certificate.outcome is Outcome.INTERRUPTED:
         return plain, flipped.flip_rate
     problem = options.problem(objective)
@@ -49,14 +49,15 @@ def solve_with_flips(
     climb = run(climber, begin, Limits(0.0, _MOST_ROUNDS, recorder))
     top: Climb = climb.state.memory
     near = State.at(climb.state.matrix, *climb.state.thresholds)
-    soft = objective.with_likelihood(top.likelihood.softened(top.squared, near.thresholds))
-    last = solve(soft, options, rng=rng, watch=watch, start=near, stay_near=True)
+    soft = objective.with_likelihood(top.likelihood.softened(objective.source, top.squared, near.thresholds))
+    was_interrupted = climb.ending is Ending.INTERRUPTED
+    brief = replace(options, max_iter=1) if was_interrupted else options
+    last = solve(soft, brief, rng=rng, watch=watch, start=near, stay_near=True)
     if flip_rate is None:
-        flipped = top.likelihood.with_best_rate(last.squared, last.thresholds)
+        flipped = top.likelihood.with_best_rate(objective.source, last.squared, last.thresholds)
     loss = objective.with_likelihood(flipped).evaluate(last.squared, last.thresholds).loss
-    certificate = _certificate(last.certificate, loss, flipped.flip_rate, top.is_settled)
-    if climb.ending is Ending.INTERRUPTED:
-        certificate = replace(certificate, outcome=Outcome.INTERRUPTED)
+    convex = _interrupted(last.certificate, options) if was_interrupted else last.certificate
+    certificate = _certificate(convex, loss, flipped.flip_rate, top.is_settled)
     # What was proven on the way is about other problems than the last.
     steps = [replace(step, gap=np.inf) for step in (*plain.history, *recorder.steps)]
     penalty = last.certificate.objective - last.certificate.loss
@@ -65,9 +66,21 @@ def solve_with_flips(
     return replace(last, certificate=certificate, n_iter=n_iter, history=(*steps, end)), flipped.flip_rate
 
 
+def _interrupted(certificate: Certificate, options: Options) -> Certificate:
+    """The same after an interrupt: the climb was not at its end."""
+    outcome, is_proven = Outcome.INTERRUPTED, certificate.lower_bound > 0.0
+    advice = advise(
+        outcome, gap=certificate.gap, is_proven=is_proven, tol=options.tol, rank=options.rank, max_iter=options.max_iter
+    )
+    return replace(certificate, converged=False, outcome=outcome, advice=advice)
+
+
 def _certificate(convex: Certificate, loss: float, flip_rate: float, is_settled: bool) -> Certificate:
     """What is proven of the last step, with the loss of the likelihood with flips."""
-    advice = f"{convex.advice} That is for flipped labels as this model says, a share of {flip_rate:.3g} of them."
+    advice = (
+        f"{convex.advice} The proof holds each label's probability of being flipped at this model's estimate; the flip "
+        f"rate is {flip_rate:.3g}."
+    )
     if not is_settled:
         advice += (
             " Nearly all others are right, so the scale of M and tau, and with it how sharply probabilities change at "

@@ -11,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 from array_api_compat import array_namespace
 
-from closefar.arrays import Array, FloatArray
+from closefar.arrays import TINY, Array, FloatArray
 from closefar.noise import Noise, with_flips
+from closefar.rows import RowSource
 from closefar.solve.likelihood import CloseFar, Terms
 
 __all__ = ["FlippedCloseFar", "SoftCloseFar", "best_flip_rate"]
@@ -48,24 +49,35 @@ class FlippedCloseFar(CloseFar):
     def with_rate(self, flip_rate: float) -> FlippedCloseFar:
         return FlippedCloseFar(self.noise, self.signs, self.weights, flip_rate)
 
-    def with_best_rate(self, squared: Array, thresholds: FloatArray) -> FlippedCloseFar:
+    def with_best_rate(self, source: RowSource, squared: Array, thresholds: FloatArray) -> FlippedCloseFar:
         """The same with the likeliest flip rate at these squared distances."""
-        return self.with_rate(best_flip_rate(self._right(squared, thresholds), self.weights))
+        return self.with_rate(best_flip_rate(source, self._right(source, squared, thresholds), self.weights))
 
-    def undecided(self, squared: Array, thresholds: FloatArray) -> Array:
-        """How near to the threshold each label is, by its weight: the weight at even odds, 0 far away."""
-        right = self._right(squared, thresholds)
-        return 4.0 * self.weights * right * (1.0 - right)
+    def share_undecided(self, source: RowSource, squared: Array, thresholds: FloatArray) -> float:
+        """The mean over labels of how near to the threshold each is: one at even odds, zero far away."""
 
-    def softened(self, squared: Array, thresholds: FloatArray) -> SoftCloseFar:
+        def undecided(right: Array, weights: Array) -> Array:
+            return 4.0 * weights * right * (1.0 - right)
+
+        right = self._right(source, squared, thresholds)
+        return source.total(source.map(undecided, right, self.weights))
+
+    def softened(self, source: RowSource, squared: Array, thresholds: FloatArray) -> SoftCloseFar:
         """The likelihood in which each label's probability of being flipped is held as it is here."""
-        right = self._right(squared, thresholds)
-        flipped = self.flip_rate * (1.0 - right) / with_flips(right, self.flip_rate)
-        return SoftCloseFar(self.noise, self.signs, self.weights, flipped)
 
-    def _right(self, squared: Array, thresholds: FloatArray) -> Array:
+        def flipped(right: Array) -> Array:
+            return self.flip_rate * (1.0 - right) / with_flips(right, self.flip_rate)
+
+        held = source.map(flipped, self._right(source, squared, thresholds))
+        return SoftCloseFar(self.noise, self.signs, self.weights, held)
+
+    def _right(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Array:
         """The probability of each label if it is not flipped."""
-        return self.noise.cdf(self.signs * (squared - float(thresholds[0])))
+        threshold = float(thresholds[0])
+        return source.map(lambda q, signs: self.noise.cdf(signs * (q - threshold)), squared, self.signs)
+
+    def _of(self, signs: Array, weights: Array, *rest: Array) -> FlippedCloseFar:
+        return FlippedCloseFar(self.noise, signs, weights, self.flip_rate)
 
 
 class SoftCloseFar(CloseFar):
@@ -90,16 +102,21 @@ class SoftCloseFar(CloseFar):
             curvature=weights * ((1.0 - flipped) * kept[2] + flipped * turned[2]) if order == 2 else None,
         )
 
+    def _of(self, signs: Array, weights: Array, *rest: Array) -> SoftCloseFar:
+        return SoftCloseFar(self.noise, signs, weights, *rest)
 
-def best_flip_rate(right: Array, weights: Array) -> float:
+
+def best_flip_rate(source: RowSource, right: Array, weights: Array) -> float:
     """Maximise the mean log(q + (1 - 2q) Phi) over 0 <= q < 1/2, for `right` = Phi(l m): concave in q."""
-    xp = array_namespace(right)
 
     def slope(rate: float) -> float:
-        return float(xp.sum(weights * (1.0 - 2.0 * right) / with_flips(right, rate)))
+        def terms(right: Array, weights: Array) -> Array:
+            xp = array_namespace(right)
+            above_zero = xp.where(right > TINY, right, TINY)  # a margin that is hopelessly wrong has Phi = 0
+            return weights * (1.0 - 2.0 * above_zero) / with_flips(above_zero, rate)
 
-    floor = 1e-300  # a margin that is hopelessly wrong has Phi = 0
-    right = xp.where(right > floor, right, floor)
+        return source.total(source.map(terms, right, weights))
+
     if slope(0.0) <= 0.0:
         return 0.0
     low, high = 0.0, _LARGEST_RATE

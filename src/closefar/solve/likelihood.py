@@ -18,8 +18,9 @@ from array_api_compat import array_namespace
 from closefar.arrays import Array, FloatArray, IndexArray
 from closefar.noise import Noise
 from closefar.rows import RowSource
+from closefar.solve.curvature import Curvature, MarginCurvature
 
-__all__ = ["CloseFar", "Curvature", "Evaluation", "Likelihood", "Terms"]
+__all__ = ["CloseFar", "Evaluation", "Likelihood", "Terms"]
 
 # The search for a threshold: its steps at the most, and how far beyond the squared distances it looks.
 _MOST_STEPS = 200
@@ -30,52 +31,19 @@ class Terms(NamedTuple):
     """The likelihood of some of the rows: sums over them, and arrays of one number per row.
 
     `slopes` are the derivatives of the loss in the thresholds.  `pull` is the derivative in the
-    squared distance of each row, so that dR/dM is the sum of pull_i z_i z_i', and `curvature` the
-    second one, None where it was not asked for.
+    squared distance of each row, so that dR/dM is the sum of pull_i F_i.  Where they were asked for
+    there are second derivatives: `curvature` in the squared distance of each row, `crosses` in it and
+    each threshold, `bends` the sums of those in two thresholds; a loss that depends on q - tau alone
+    needs the first only.
     """
 
     loss: float
     slopes: FloatArray
     least_margin: float
     pull: Array
-    curvature: Array
-
-
-class _Change(NamedTuple):
-    """How the derivative in the squared distance of each row changes."""
-
-    pull: Array
-
-
-@dataclass(frozen=True)
-class Curvature:
-    """The second derivatives in squared distances and thresholds, of a loss that depends on their differences.
-
-    `distance` is that in the squared distance of each row, `thresholds` that in the thresholds.
-    """
-
-    distance: Array
-    thresholds: FloatArray
-
-    @property
-    def crosses(self) -> tuple[Array, ...]:
-        """Those in the squared distance of each row and each threshold."""
-        return tuple(-self.distance for _ in self.thresholds)
-
-    def product(self, source: RowSource, matrix: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The second derivative of the risk along (S, t), matrix part and threshold part: one sweep over the rows."""
-
-        def change(squared: Array, distance: Array) -> _Change:
-            return _Change(distance * (squared - float(thresholds.sum())))
-
-        parts, image = source.sweep(matrix, change, self.distance)
-        return image, np.full_like(thresholds, -sum(source.total(part.pull) for part in parts))
-
-    @property
-    def squares(self) -> tuple[Array, tuple[Array, ...]]:
-        """Arrays (a, b) such that the second derivatives of row i are (a_i, b_i) times its transpose."""
-        root = array_namespace(self.distance).sqrt(self.distance)
-        return root, tuple(-root for _ in self.thresholds)
+    curvature: Array = None
+    crosses: tuple[Array, ...] = ()
+    bends: FloatArray | None = None
 
 
 @dataclass(frozen=True)
@@ -101,11 +69,17 @@ class Evaluation:
 class Likelihood(ABC):
     """-log P(judgement) of each row: convex in its squared distance and the thresholds together.
 
-    `n_thresholds` says how many thresholds there are, `weights` how much each row counts, summing to
-    one; `row_arrays` are what `terms` needs of each row beside its squared distance.
+    Attributes
+    ----------
+    least : array
+        The smallest value that each threshold may have.
+    weights : handle
+        How much each row counts; they sum to one.
+    row_arrays : tuple of handles
+        What `terms` needs of each row beside its squared distance.
     """
 
-    n_thresholds: int
+    least: FloatArray
     weights: Array
     row_arrays: tuple[Array, ...]
 
@@ -122,14 +96,17 @@ class Likelihood(ABC):
         Returns them and the risk there, curvature included.
         """
 
-    @property
     @abstractmethod
-    def trend(self) -> Array:
+    def trend(self, source: RowSource) -> Array:
         """The weights, negative where a smaller distance explains the judgement better."""
 
     @abstractmethod
     def take(self, source: RowSource, indices: IndexArray) -> Likelihood:
         """The likelihood of some rows of the source alone."""
+
+    @property
+    def n_thresholds(self) -> int:
+        return len(self.least)
 
     def evaluate(self, source: RowSource, squared: Array, thresholds: FloatArray, order: int) -> Evaluation:
         """Return the risk at these squared distances."""
@@ -144,9 +121,11 @@ class Likelihood(ABC):
         parts, gradient = source.sweep(matrix, terms, *self.row_arrays)
         return self._join(source, parts, order=2), gradient
 
-    def curvature(self, source: RowSource, distance: Array) -> Curvature:
-        """Make the second derivatives from those in squared distances."""
-        return Curvature(distance, np.full((self.n_thresholds, self.n_thresholds), source.total(distance)))
+    def curvature(self, source: RowSource, parts: Sequence[Terms]) -> Curvature:
+        """Put together the second derivatives of all rows."""
+        crosses = tuple(source.join(list(arrays)) for arrays in zip(*(part.crosses for part in parts), strict=True))
+        bends = np.sum([part.bends for part in parts if part.bends is not None], axis=0)
+        return Curvature(source.join([part.curvature for part in parts]), crosses, bends)
 
     def _join(self, source: RowSource, parts: Sequence[Terms], order: int) -> Evaluation:
         return Evaluation(
@@ -154,22 +133,21 @@ class Likelihood(ABC):
             slopes=np.sum([part.slopes for part in parts], axis=0),
             least_margin=min(part.least_margin for part in parts),
             pull=source.join([part.pull for part in parts]),
-            second=self.curvature(source, source.join([part.curvature for part in parts])) if order == 2 else None,
+            second=self.curvature(source, parts) if order == 2 else None,
         )
 
 
 class CloseFar(Likelihood):
-    """P(far) = Phi(q - tau) and P(close) = Phi(tau - q) of pairs with squared distance q.
+    """P(far) = Phi(q - tau) and P(close) = Phi(tau - q) of pairs with squared distance q; tau is at least 0.
 
     `signs` are +1 for far and -1 for close; both arrays are handles of the source.
     """
-
-    n_thresholds = 1
 
     def __init__(self, noise: Noise, signs: Array, weights: Array) -> None:
         self.noise = noise
         self.signs = signs
         self.weights = weights
+        self.least = np.zeros(1)
         self.row_arrays = (signs, weights)
 
     def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
@@ -186,12 +164,17 @@ class CloseFar(Likelihood):
             curvature=weights * derivatives[2] if order == 2 else None,
         )
 
+    def curvature(self, source: RowSource, parts: Sequence[Terms]) -> MarginCurvature:
+        distance = source.join([part.curvature for part in parts])
+        return MarginCurvature(distance, np.array([[source.total(distance)]]))
+
     def best_thresholds(
         self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float
     ) -> tuple[FloatArray, Evaluation]:
         """Safeguarded Newton until dR/dtau is at most `tol`, or tau is least with dR/dtau >= 0."""
         floor = float(least[0])
-        low, high = (max(end, floor) for end in _widened(source.extremes(squared)))
+        smallest, largest = source.extremes(squared)
+        low, high = max(smallest - _BEYOND, floor), max(largest + _BEYOND, floor)
         threshold = min(max(float(start[0]), low), high)
         tried = set()  # the ends of the bracket: from a flat tail a step may lead back there
         for _ in range(_MOST_STEPS):
@@ -212,15 +195,17 @@ class CloseFar(Likelihood):
             here = self.evaluate(source, squared, np.array([threshold]), order=2)
         return np.array([threshold]), here
 
-    @property
-    def trend(self) -> Array:
-        return self.signs * self.weights
+    def trend(self, source: RowSource) -> Array:
+        return source.map(_product, self.signs, self.weights)
 
     def take(self, source: RowSource, indices: IndexArray) -> CloseFar:
-        signs, weights = (source.pick(array, indices) for array in (self.signs, self.weights))
-        return CloseFar(self.noise, signs, weights / source.total(weights))
+        signs, weights, *rest = (source.pick(array, indices) for array in self.row_arrays)
+        return self._of(signs, weights * (1.0 / source.total(weights)), *rest)
+
+    def _of(self, signs: Array, weights: Array, *rest: Array) -> CloseFar:
+        """The same likelihood of other rows."""
+        return CloseFar(self.noise, signs, weights)
 
 
-def _widened(ends: tuple[float, float]) -> tuple[float, float]:
-    """Where the best threshold surely lies: beyond the ends by more than any noise reaches."""
-    return ends[0] - _BEYOND, ends[1] + _BEYOND
+def _product(left: Array, right: Array) -> Array:
+    return left * right

@@ -9,7 +9,8 @@ import numpy as np
 from closefar import packed
 from closefar.arrays import Array, FloatArray
 from closefar.rows import RowSource
-from closefar.solve.likelihood import Curvature, Evaluation, Likelihood
+from closefar.solve.curvature import Curvature
+from closefar.solve.likelihood import Evaluation, Likelihood
 
 __all__ = ["Objective", "Passes"]
 
@@ -52,6 +53,11 @@ class Objective:
     def n_judgements(self) -> int:
         return self.source.n_rows
 
+    @property
+    def total_trend(self) -> float:
+        """The share of judgements that a larger distance explains better, less that of the others."""
+        return self.source.total(self.likelihood.trend(self.source))
+
     def with_likelihood(self, likelihood: Likelihood) -> Objective:
         """Another likelihood of the same rows."""
         return replace(self, likelihood=likelihood)
@@ -60,8 +66,8 @@ class Objective:
         """The objective of about this share of the rows; None where all of their judgements say the same."""
         indices = np.flatnonzero(rng.random(self.source.n_rows) < share)
         likelihood = self.likelihood.take(self.source, indices)
-        few = Objective(self.source.take(indices), likelihood, self.passes.of_part(share))
-        return None if abs(few.source.total(few.likelihood.trend)) > 1.0 - 1e-9 else few
+        few = Objective(self.source.take_rows(indices), likelihood, self.passes.of_part(share))
+        return None if abs(few.total_trend) > 1.0 - 1e-9 else few
 
     def squared_distances(self, factor: FloatArray) -> Array:
         """Return z'AA'z for each row; a factor without columns is the metric zero."""
@@ -81,29 +87,29 @@ class Objective:
         self, squared: Array, start: FloatArray, least: FloatArray, tol: float
     ) -> tuple[FloatArray, Evaluation]:
         """Minimise over the thresholds at known squared distances: no pass over the rows."""
-        return self.likelihood.best_thresholds(self.source, squared, start, least, tol)
+        return self.source.best_thresholds(self.likelihood, squared, start, least, tol)
 
     def along(self, squared: Array, scale: float, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the derivatives in (scale, thresholds), first and second, where distances are scaled: no pass."""
-        source, here = self.source, self.evaluate(scale * squared, thresholds, order=2)
-        second = here.curvature.distance
-        gradient = np.append(source.total(here.pull * squared), here.slopes)
+        here = self.evaluate(scale * squared, thresholds, order=2)
+        curvature = here.curvature
+        gradient = np.append(self._dot(here.pull, squared), here.slopes)
         hessian = np.empty((len(gradient), len(gradient)))
-        hessian[0, 0] = source.total(second * squared**2)
-        hessian[0, 1:] = hessian[1:, 0] = [source.total(cross * squared) for cross in here.curvature.crosses]
-        hessian[1:, 1:] = here.curvature.thresholds
+        hessian[0, 0] = self._dot(curvature.distance, self.source.map(_square, squared))
+        hessian[0, 1:] = hessian[1:, 0] = [self._dot(cross, squared) for cross in curvature.crosses]
+        hessian[1:, 1:] = curvature.thresholds
         return gradient, hessian
 
     def mean_and_spread(self, squared: Array) -> tuple[float, float]:
         """Return the weighted mean and standard deviation of squared distances."""
-        weights = self.likelihood.weights
-        mean = self.source.total(weights * squared)
-        return mean, float(np.sqrt(self.source.total(weights * (squared - mean) ** 2)))
+        mean = self._dot(self.likelihood.weights, squared)
+        deviations = self.source.map(_square, squared - mean)
+        return mean, float(np.sqrt(self._dot(self.likelihood.weights, deviations)))
 
     def loss_and_gradient(self, matrix: FloatArray, thresholds: FloatArray) -> tuple[Evaluation, FloatArray]:
         """Return the risk of a metric, with its curvature, and dR/dM: one pass."""
         self.passes.add(1.0)
-        return self.likelihood.loss_and_gradient(self.source, matrix, thresholds)
+        return self.source.loss_and_gradient(self.likelihood, matrix, thresholds)
 
     def gradient(self, evaluation: Evaluation) -> FloatArray:
         """Return dR/dM where the risk is known."""
@@ -123,7 +129,7 @@ class Objective:
         """Return the second derivative in (packed M, thresholds) as a matrix of d(d+1)/2 rows and more."""
         size = packed.packed_size(self.n_directions)
         self.passes.add(size * size / (4.0 * self.n_directions**2))
-        return self.source.sum_of_squares(*curvature.squares)
+        return curvature.hessian(self.source)
 
     def hessian_product(
         self, matrix: FloatArray, thresholds: FloatArray, curvature: Curvature
@@ -135,4 +141,15 @@ class Objective:
     def rotated_moments(self, curvature: Curvature, basis: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the second derivatives in the diagonal of V'MV, V the basis, and in it and each threshold."""
         self.passes.add(1.0)
-        return self.source.rotated_moments(curvature.distance, curvature.crosses, basis)
+        return curvature.rotated(self.source, basis)
+
+    def _dot(self, left: Array, right: Array) -> float:
+        return self.source.total(self.source.map(_product, left, right))
+
+
+def _product(left: Array, right: Array) -> Array:
+    return left * right
+
+
+def _square(values: Array) -> Array:
+    return values**2

@@ -23,7 +23,7 @@ def widest_margin(
     the first penalty whose solution still separates the labels is taken.
     """
     alpha = 0.01 * _largest_penalty(problem)
-    cone = Cone(problem.cone.size, np.zeros_like(problem.cone.least))
+    cone = Cone(problem.cone.size, problem.objective.likelihood.least)
     # First-order steps would crawl to the last digits.
     share, relative_tol = (1e-6, 0.0) if kind.last_digits_are_cheap else (1e-3, 0.01)
     state: State | None = None

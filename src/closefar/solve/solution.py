@@ -11,11 +11,11 @@ from closefar.arrays import Array, FloatArray
 from closefar.packed import packed_size
 from closefar.solve.certificate import Certificate, Outcome, advise
 from closefar.solve.cone import Cone, psd_factor
+from closefar.solve.free_origin import with_finite_origin
 from closefar.solve.history import FitStep, Recorder
 from closefar.solve.likelihood import Evaluation
 from closefar.solve.loop import Ending, Limits, Run, Solver, State, Watch, run
 from closefar.solve.objective import Objective
-from closefar.solve.origin import with_finite_origin
 from closefar.solve.problem import Problem
 from closefar.solve.separable import widest_margin
 from closefar.solve.solvers import SOLVERS, Factor
@@ -42,7 +42,8 @@ class Options:
         """Minimise R + alpha tr M: over M positive semidefinite and thresholds >= 0."""
         # A penalty on all of M keeps the origin finite; without one its linear terms must be free.
         is_free = self.has_constant and self.alpha == 0.0
-        least = np.full(objective.likelihood.n_thresholds, -np.inf if is_free else 0.0)
+        least = objective.likelihood.least
+        least = np.full_like(least, -np.inf) if is_free else least
         return Problem(objective, self.alpha, Cone(objective.n_directions, least, is_free))
 
     def limits(self, problem: Problem, watch: Watch) -> Limits:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from closefar.arrays import FloatArray
+from closefar.arrays import TINY, FloatArray
 from closefar.solve.problem import Problem
 
 __all__ = ["moment_start"]
@@ -18,8 +18,8 @@ def moment_start(problem: Problem) -> tuple[FloatArray, FloatArray]:
     those numbers.
     """
     objective, least = problem.objective, problem.cone.least
-    trend = objective.likelihood.trend
-    moments = objective.outer(trend) - objective.source.total(trend) * np.eye(objective.n_directions)
+    trend = objective.likelihood.trend(objective.source)
+    moments = objective.outer(trend) - objective.total_trend * np.eye(objective.n_directions)
     matrix, squared = problem.project(moments)
     mean, spread = objective.mean_and_spread(squared)
     if spread <= 1e-9 * abs(mean):
@@ -27,7 +27,7 @@ def moment_start(problem: Problem) -> tuple[FloatArray, FloatArray]:
     scale, thresholds = 1.0 / spread, np.full_like(least, mean / spread)
     for _ in range(8):
         gradient, hessian = objective.along(squared, scale, thresholds)
-        damped = hessian + (1e-12 * np.trace(hessian) + 1e-300) * np.eye(len(hessian))
+        damped = hessian + (1e-12 * np.trace(hessian) + TINY) * np.eye(len(hessian))
         step = np.linalg.solve(damped, gradient)
         scale = float(np.clip(scale - step[0], 0.3 * scale, 3.0 * scale))
         thresholds = np.maximum(thresholds - np.clip(step[1:], -3.0, 3.0), least)

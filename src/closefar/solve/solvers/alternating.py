@@ -77,7 +77,9 @@ class Alternating(Solver):
         last: Climb = state.memory
         inner = self._advance(self._flipped(last.likelihood), last.inner)
         squared = self.problem.objective.quadratic_forms(inner.matrix)
-        likelihood = last.likelihood.with_best_rate(squared, inner.thresholds) if self.estimate else last.likelihood
+        source, likelihood = self.problem.objective.source, last.likelihood
+        if self.estimate:
+            likelihood = likelihood.with_best_rate(source, squared, inner.thresholds)
         is_settled = self._is_settled(likelihood, squared, inner)
         new = self._state(Climb(likelihood, squared, inner, is_settled))
         gains = not last.has_begun or state.objective - new.objective >= self.tol
@@ -96,7 +98,7 @@ class Alternating(Solver):
         unknowns they are being overfitted.  A penalty determines it in any case.
         """
         objective = self.problem.objective
-        share = objective.source.total(likelihood.undecided(squared, state.thresholds))
+        share = likelihood.share_undecided(objective.source, squared, state.thresholds)
         return self.problem.alpha > 0.0 or objective.n_judgements * share >= 2.0 * self.n_unknowns
 
     def _flipped(self, likelihood: FlippedCloseFar) -> Problem:

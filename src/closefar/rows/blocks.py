@@ -1,0 +1,195 @@
+"""Sources that are read in blocks of rows: differences z_i, in memory, from a file, or computed."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from array_api_compat import array_namespace, device, is_numpy_array
+
+from closefar import packed
+from closefar.arrays import Array, FloatArray, IndexArray, like, to_numpy
+from closefar.rows.coordinates import Coordinates
+from closefar.rows.source import Pulling, RowSource, joined, slices
+
+__all__ = ["BlockRows", "squared_columns"]
+
+BLOCK_BYTES = 1 << 22  # a block and its products stay in cache; the loop over blocks costs nothing
+
+# Up to this size the rows in unit-free coordinates are kept; beyond it each pass maps them anew.
+KEEP_BYTES = 1 << 28
+
+
+class BlockRows(RowSource):
+    """Rows z_i, of which a source only has to `read` some: all is computed block by block, in their array library."""
+
+    @abstractmethod
+    def read(self, where: slice) -> Array:
+        """Return these rows, each as a column, in double precision."""
+
+    def blocks(self) -> Iterator[tuple[slice, Array]]:
+        for where in slices(self.n_rows, max(512, BLOCK_BYTES // (8 * self.n_columns))):
+            yield where, self.read(where)
+
+    def in_coordinates(self, coordinates: Coordinates) -> BlockRows:
+        return MappedRows(self, coordinates)
+
+    def take_rows(self, indices: IndexArray) -> BlockRows:
+        """Return the rows at these indices, held in memory."""
+        order = np.argsort(indices, kind="stable")
+        wanted, picked = indices[order], []
+        for where, block in self.blocks():
+            first, last = np.searchsorted(wanted, [where.start, where.stop])
+            picked.append(_columns(block, wanted[first:last] - where.start))
+        columns = joined(picked)
+        is_sorted = bool(np.all(order == np.arange(len(order))))
+        return HeldRows(columns if is_sorted else _columns(columns, np.argsort(order)))
+
+    def row_array(self, values: FloatArray) -> Array:
+        return like(self.read(slice(0, min(self.n_rows, 1))), values)
+
+    def forward(self, factor: FloatArray) -> Array:
+        """Return A'z_i for each row, k numbers each: an array of k lines."""
+        return joined([like(block, factor).T @ block for _, block in self.blocks()])
+
+    def backward(self, coefficients: Array) -> FloatArray:
+        """Return sum_i z_i y_i' for an array of k lines, as `forward` returns them."""
+        return to_numpy(_sum(block @ coefficients[:, where].T for where, block in self.blocks()))
+
+    def quadratic_forms(self, matrix: FloatArray) -> Array:
+        return joined([_quadratic(matrix, block) for _, block in self.blocks()])
+
+    def squared_distances(self, factor: FloatArray) -> Array:
+        return joined([squared_columns(like(block, factor).T @ block) for _, block in self.blocks()])
+
+    def outer(self, coefficients: Array) -> FloatArray:
+        return _symmetric(_sum(block @ (block * coefficients[where]).T for where, block in self.blocks()))
+
+    def factor_gradient(self, factor: FloatArray, coefficients: Array) -> FloatArray:
+        return to_numpy(
+            _sum(block @ ((like(block, factor).T @ block) * coefficients[where]).T for where, block in self.blocks())
+        )
+
+    def sweep(
+        self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
+    ) -> tuple[list[Pulling], FloatArray]:
+        parts: list[Pulling] = []
+
+        def outer(where: slice, block: Array) -> Array:
+            parts.append(function(_quadratic(matrix, block), *(array[where] for array in arrays)))
+            return block @ (block * parts[-1].pull).T
+
+        return parts, _symmetric(_sum(outer(where, block) for where, block in self.blocks()))
+
+    def rotated_moments(
+        self, curvature: Array, crosses: tuple[Array, ...], basis: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        sums: list[Array] = []
+
+        def fourth(where: slice, block: Array) -> Array:
+            xp = array_namespace(block)
+            squares = (like(block, basis).T @ block) ** 2
+            if crosses:
+                sums.append(xp.stack([xp.sum(squares * cross[where], axis=1) for cross in crosses], axis=1))
+            return (squares * curvature[where]) @ squares.T
+
+        total = to_numpy(_sum(fourth(where, block) for where, block in self.blocks()))
+        return total, to_numpy(_sum(iter(sums))) if crosses else np.empty((self.n_columns, 0))
+
+    def sum_of_squares(self, root: Array, border: tuple[Array, ...]) -> FloatArray:
+        total = to_numpy(_sum(filled @ filled.T for filled in self._features(root, border)))
+        scale = np.append(packed.weights(self.n_columns), np.ones(len(border)))
+        return total * np.outer(scale, scale)
+
+    def _features(self, root: Array, border: tuple[Array, ...]) -> Iterator[Array]:
+        """The f_i of `sum_of_squares`, each a column, some at a time, without the weights of packed entries."""
+        size = packed.packed_size(self.n_columns)
+        step = max(256, BLOCK_BYTES // (16 * size))
+        features: Array = None  # reused: fresh memory would cost more than the products
+        for where, block in self.blocks():
+            if features is None:
+                features = _empty_like(block, (size + len(border), step))
+            for start in range(where.start, where.stop, step):
+                stop = min(start + step, where.stop)
+                filled = features[:, : stop - start]
+                packed.fill_products(block[:, start - where.start : stop - where.start], root[start:stop], out=filled)
+                for line, values in enumerate(border, start=size):
+                    filled[line, :] = values[start:stop]
+                yield filled
+
+
+class HeldRows(BlockRows):
+    """Rows in memory, each a column of one array."""
+
+    def __init__(self, columns: Array) -> None:
+        super().__init__(int(columns.shape[1]), int(columns.shape[0]))
+        self._columns = columns
+
+    def read(self, where: slice) -> Array:
+        return self._columns[:, where]
+
+
+class MappedRows(BlockRows):
+    """The rows of another source in other coordinates: kept where they are few, else mapped at each pass."""
+
+    def __init__(self, source: BlockRows, coordinates: Coordinates) -> None:
+        super().__init__(source.n_rows, coordinates.n_directions)
+        self._source = source
+        self._coordinates = coordinates
+        self._kept: Array = None
+        if 8 * self.n_rows * self.n_columns <= KEEP_BYTES:
+            self._kept = self._map_all()
+
+    def read(self, where: slice) -> Array:
+        if self._kept is not None:
+            return self._kept[:, where]
+        return self._coordinates.apply(self._source.read(where))
+
+    def _map_all(self) -> Array:
+        kept: Array = None
+        for where, block in self._source.blocks():
+            mapped = self._coordinates.apply(block)
+            if kept is None:
+                kept = _empty_like(mapped, (self.n_columns, self.n_rows))
+            kept[:, where] = mapped
+        return kept
+
+
+def _columns(block: Array, indices: IndexArray) -> Array:
+    """Some columns of a block; NumPy's own indexing keeps the entries of each together."""
+    if is_numpy_array(block):
+        return block[:, indices]
+    return array_namespace(block).take(block, like(block, indices), axis=1)
+
+
+def _sum(parts: Iterator[Array]) -> Array:
+    total = next(parts)
+    for part in parts:
+        total += part
+    return total
+
+
+def _empty_like(block: Array, shape: tuple[int, int]) -> Array:
+    return array_namespace(block).empty(shape, dtype=block.dtype, device=device(block))
+
+
+def _quadratic(matrix: FloatArray, block: Array) -> Array:
+    return _column_dots(like(block, matrix) @ block, block)
+
+
+def squared_columns(product: Array) -> Array:
+    """The squared length of each column."""
+    return _column_dots(product, product)
+
+
+def _column_dots(left: Array, right: Array) -> Array:
+    """The dot product of each column of `left` with the same column of `right`."""
+    if is_numpy_array(left):
+        return np.einsum("ij,ij->j", left, right)
+    return array_namespace(left).vecdot(left, right, axis=-2)
+
+
+def _symmetric(total: Array) -> FloatArray:
+    matrix: FloatArray = to_numpy(0.5 * (total + total.T))
+    return matrix
