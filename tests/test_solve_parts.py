@@ -77,6 +77,24 @@ def test_the_cone_with_free_linear_terms():
     assert cone.violations(gradient, np.array([-0.5])) == pytest.approx((0.0, 0.5))
 
 
+@pytest.mark.parametrize("solver", ["newton", "fista", "factor"])
+def test_a_proof_measures_thresholds_from_their_least(solver):
+    cp = pytest.importorskip("cvxpy", reason="cvxpy is not installed")
+    objective = objective_of()
+    lowest = 2.0 * solve(objective, options(), rng=np.random.default_rng(0), watch=lambda *_: None).thresholds[0]
+    objective.likelihood.least = np.array([lowest])
+    chosen = options(solver=solver, tol=1e-7, max_iter=2000)
+    solution = solve(objective, chosen, rng=np.random.default_rng(0), watch=lambda *_: None)
+    assert solution.thresholds[0] == lowest
+    z = objective.source.read(slice(0, 600)).T
+    matrix, threshold = cp.Variable((3, 3), PSD=True), cp.Variable()
+    squared = np.einsum("ij,ik->ijk", z, z).reshape(600, -1) @ cp.vec(matrix, order="C")
+    loss = cp.sum(cp.logistic(cp.multiply(-objective.likelihood.signs, squared - threshold))) / 600
+    value = cp.Problem(cp.Minimize(loss), [threshold >= lowest]).solve(solver=cp.CLARABEL)
+    assert solution.certificate.objective == pytest.approx(value, abs=1e-7)
+    assert solution.certificate.objective - value - 1e-9 <= solution.certificate.gap <= 1e-7
+
+
 def test_thresholds_are_held_at_their_least_where_they_would_fall():
     cone = Cone(2, np.zeros(3))
     held = cone.are_held(np.array([0.0, 0.0, 1.0]), np.array([0.1, -0.1, 0.1]))

@@ -4,9 +4,10 @@ For any symmetric M' and tau' whose gradient is dual feasible, that is with
 dR/dM + alpha I positive semidefinite and dR/dtau >= 0, convexity gives for every
 feasible (M, tau)
 
-    R(M, tau) + alpha tr M >= R(M', tau') - <dR/dM, M'> - tau' dR/dtau.
+    R(M, tau) + alpha tr M >= R(M', tau') - <dR/dM, M'> - tau' dR/dtau
 
-The right side is a proven lower bound on the optimum: the Fenchel dual value.
+with tau' measured from the least value that tau may have.  The right side is a proven lower
+bound on the optimum: the Fenchel dual value.
 """
 
 from __future__ import annotations

@@ -36,6 +36,11 @@ class Cone:
         ones[self.core.stop :] = 0.0
         return np.diag(ones)
 
+    @property
+    def corner(self) -> FloatArray:
+        """The least thresholds, and zero for free ones: what they are measured from in a proof."""
+        return np.where(np.isneginf(self.least), 0.0, self.least)
+
     def trace(self, matrix: FloatArray) -> float:
         """What the penalty weighs."""
         return float(np.trace(matrix[self.core, self.core]))
