@@ -20,10 +20,8 @@ from closefar.tables.sources import (
     Source,
     check_ids,
     find_id,
-    find_label,
+    find_label_and_weight,
     find_own_id,
-    find_weight,
-    require_label,
     row_numbers,
 )
 from closefar.tables.table import open_table
@@ -149,9 +147,7 @@ def read_single(source: Source, features: Features, *, labelled: bool) -> PairTa
     """Read single points with a label each."""
     assert source.points is not None
     file = open_table(source.points)
-    label, weight = find_label(file, source, labelled=labelled), find_weight(file, source, labelled=labelled)
-    if labelled:
-        label = require_label(file, label)
+    label, weight = find_label_and_weight(file, source, labelled=labelled)
     id_name = find_own_id(file, source.id)
     roles = {"label": label, "weight": weight, "id": id_name}
     if not labelled and features.needed is not None:

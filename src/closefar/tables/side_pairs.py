@@ -16,10 +16,8 @@ from closefar.tables.sides import Sides, Stacked, find_sides
 from closefar.tables.sources import (
     Source,
     check_ids,
-    find_label,
+    find_label_and_weight,
     find_own_id,
-    find_weight,
-    require_label,
     row_numbers,
 )
 from closefar.tables.table import TableFile, open_table
@@ -31,9 +29,7 @@ def read_side_pairs(source: Source, features: Features, *, labelled: bool) -> Pa
     """Read pairs of points, one encoding for both sides."""
     assert source.pairs is not None
     file = open_table(source.pairs)
-    label, weight = find_label(file, source, labelled=labelled), find_weight(file, source, labelled=labelled)
-    if labelled:
-        label = require_label(file, label)
+    label, weight = find_label_and_weight(file, source, labelled=labelled)
     taken = {label, weight, source.weight, source.id, source.left, source.right}
     sides = find_sides([name for name in file.names if name not in taken], source.sides, features.needed, file.path)
     id_names = _id_names(file, source, sides, features.needed)

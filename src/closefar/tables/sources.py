@@ -21,6 +21,7 @@ __all__ = [
     "check_weights",
     "find_id",
     "find_label",
+    "find_label_and_weight",
     "find_own_id",
     "find_pair_of_ids",
     "find_weight",
@@ -102,6 +103,12 @@ def require_label(file: TableFile, label: str | None) -> str:
 def find_weight(file: TableFile, source: Source, *, labelled: bool) -> str | None:
     """The weight column that was given; weights go with labels."""
     return find_named(file, source.weight, (), "weight") if labelled else None
+
+
+def find_label_and_weight(file: TableFile, source: Source, *, labelled: bool) -> tuple[str | None, str | None]:
+    """The label column, which must be there where labels are wanted, and the weight column."""
+    label = find_label(file, source, labelled=labelled)
+    return require_label(file, label) if labelled else label, find_weight(file, source, labelled=labelled)
 
 
 def find_own_id(file: TableFile, given: str | None) -> str | None:
