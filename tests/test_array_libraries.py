@@ -109,9 +109,10 @@ def test_questions_take_them(library, tmp_path):
         (lambda x: np.where(x > 1e6, np.nan, x), "X must hold finite numbers; got NaN or infinity"),
         (lambda x: np.concatenate([x, x], axis=1), r"pairs must have shape \(n, 2, d\)"),
         (lambda x: x[:1], "at least 2 pairs; got 1"),
+        (lambda x: x[:, 0, :0], r"at least one column; got shape \(\d+, 0\)"),
         (lambda x: x.astype(complex), "columns must hold real numbers"),
     ],
-    ids=["axes", "nan", "sides", "one", "complex"],
+    ids=["axes", "nan", "sides", "one", "empty", "complex"],
 )
 def test_wrong_arrays_are_refused(library, spoil, message, tmp_path):
     with pytest.raises(ValueError, match=message):

@@ -2,16 +2,18 @@
 
 import numpy as np
 import pytest
+from scipy.special import expit
 from sklearn.base import clone
 from typer.testing import CliRunner
 
 import closefar as cf
+from closefar import packed
 from closefar.cli.app import app
 from closefar.fitting import Settings, fit
 from closefar.judgements import Judgements
 from closefar.noise import NOISES, Logistic, Noise
 from closefar.rows import BlockRows, Differences, RowSource
-from closefar.solve import SOLVERS, CloseFar, Objective, Options, Passes, Solver, State, solve
+from closefar.solve import SOLVERS, Objective, Options, Passes, Solver, State, solve
 from closefar.solve.conjugate_gradient import prove_bound
 from closefar.solve.likelihood import Likelihood, Terms
 
@@ -179,9 +181,22 @@ def test_a_row_source_is_one_class(parameters):
     assert one.certificate_.loss == pytest.approx(other.certificate_.loss, abs=1e-8)
     np.testing.assert_allclose(one.predict_proba(source), other.predict_proba(z), atol=1e-3)
     np.testing.assert_allclose(one.predict_proba(source), one.predict_proba(z), atol=1e-9)
+    np.testing.assert_allclose(one.transform(source), one.transform(z), rtol=1e-9, atol=1e-12)
     assert one.score(source, labels) == one.score(z, labels)
     left, right = (cf.find_label_errors(each, x, labels, random_state=0) for each, x in ((one, source), (other, z)))
     np.testing.assert_allclose(left.probability, right.probability, atol=1e-3)
+
+
+def test_a_row_source_is_checked():
+    points, labels = np.arange(12.0).reshape(6, 2), [1, -1]
+    for index, spoil, message in (
+        ([[0, 1]], 1.0, "at least 2 pairs; got 1"),
+        ([[0, 1], [2, 4]], np.nan, "rows must hold finite numbers; got NaN"),
+        ([[0, 1], [2, 4]], np.ones((1, 0)), r"at least one column; got shape \(2, 0\)"),
+    ):
+        spoiled = points * spoil if np.ndim(spoil) == 0 else points[:, :0]
+        with pytest.raises(ValueError, match=message):
+            cf.LinearMetricLearner().fit(IndexedPairs(spoiled, np.array(index)), labels[: len(index)])
 
 
 # Judgements: comparisons have two legs and no threshold, ratings several thresholds
@@ -230,51 +245,67 @@ class Ordered(Likelihood):
     def trend(self, source):
         return self.weights
 
-    def take(self, source, indices):
+    def take(self, source, part, indices):
         return Ordered(self.noise, self.weights[indices] / self.weights[indices].sum())
 
 
-class Rated(Likelihood):
-    """Each rating is a close/far judgement at each threshold, far where the rating is above it."""
+class Levels(Likelihood):
+    """P(level k) = Phi(q - tau_k) - Phi(q - tau_{k+1}) with logistic noise, tau_0 = -inf and tau_K = inf."""
 
-    def __init__(self, noise, ratings, weights, n_thresholds):
-        self.noise, self.ratings, self.weights = noise, ratings, weights
-        self.row_arrays, self.least = (ratings, weights), np.zeros(n_thresholds)
-
-    def at(self, k, ratings, weights):
-        return CloseFar(self.noise, np.where(ratings > k, 1.0, -1.0), weights)
+    def __init__(self, levels, weights, n_levels):
+        self.levels, self.weights, self.row_arrays = levels, weights, (levels, weights)
+        self.least = np.zeros(n_levels - 1)
 
     def terms(self, squared, *arrays, thresholds, order):
-        ratings, weights = arrays
-        parts = []
-        for k, threshold in enumerate(thresholds):
-            one = self.at(k, ratings, weights)
-            parts.append(one.terms(squared, *one.row_arrays, thresholds=np.array([threshold]), order=2))
-        curvatures = [part.curvature for part in parts]
+        levels, weights = arrays
+        ends, n = np.concatenate([[-np.inf], thresholds, [np.inf]]), self.n_thresholds
+        above, below = expit(squared - ends[levels]), expit(squared - ends[levels + 1])
+        probability, f, g = above - below, above * (1.0 - above), below * (1.0 - below)
+
+        def summed(lower, upper):
+            at_lower, at_upper = (np.bincount(levels, weights * each, n + 1) for each in (lower, upper))
+            return at_lower[1:] + at_upper[:-1]
+
+        bends = np.diag(summed(
+            (f / probability) ** 2 - f * (1.0 - 2.0 * above) / probability,
+            (g / probability) ** 2 + g * (1.0 - 2.0 * below) / probability,
+        ))  # fmt: skip
+        between = -np.bincount(levels, weights * f * g / probability**2, n + 1)[1:-1]
+        bends[np.arange(n - 1), np.arange(1, n)] = bends[np.arange(1, n), np.arange(n - 1)] = between
         return Terms(
-            loss=sum(part.loss for part in parts),
-            slopes=np.concatenate([part.slopes for part in parts]),
-            least_margin=min(part.least_margin for part in parts),
-            pull=sum(part.pull for part in parts),
-            curvature=sum(curvatures),
-            crosses=tuple(-curvature for curvature in curvatures),
-            bends=np.diag([curvature.sum() for curvature in curvatures]),
+            loss=-float(weights @ np.log(probability)),
+            slopes=summed(f / probability, -g / probability),
+            least_margin=-np.inf,
+            pull=weights * (above + below - 1.0),
+            curvature=weights * (f + g),
+            crosses=tuple(-weights * (f * (levels == k + 1) + g * (levels == k)) for k in range(n)),
+            bends=bends,
         )
 
     def best_thresholds(self, source, squared, start, least, tol):
-        found = [
-            self.at(k, self.ratings, self.weights).best_thresholds(source, squared, start[[k]], least[[k]], tol)[0]
-            for k in range(self.n_thresholds)
-        ]
-        thresholds = np.concatenate(found)
-        return thresholds, self.evaluate(source, squared, thresholds, order=2)
+        thresholds = start
+        if not np.all(np.diff(start) > 1e-3):
+            thresholds = np.quantile(squared, np.linspace(0, 1, len(start) + 2)[1:-1]) + np.arange(len(start))
+        here = self.evaluate(source, squared, thresholds, order=2)
+        while np.abs(here.slopes).max() > tol:
+            step, length = np.linalg.solve(here.curvature.thresholds, here.slopes), 1.0
+            while length > 1e-9:
+                moved = thresholds - length * step
+                there = self.evaluate(source, squared, moved, order=2) if np.all(np.diff(moved) > 0) else None
+                if there is not None and there.loss < here.loss:
+                    break
+                length *= 0.5
+            else:
+                break
+            thresholds, here = moved, there
+        return thresholds, here
 
     def trend(self, source):
-        return self.weights * np.where(self.ratings > 0.5 * self.n_thresholds, 1.0, -1.0)
+        return self.weights * (2.0 * self.levels / self.n_thresholds - 1.0)
 
-    def take(self, source, indices):
+    def take(self, source, part, indices):
         weights = self.weights[indices] / self.weights[indices].sum()
-        return Rated(self.noise, self.ratings[indices], weights, self.n_thresholds)
+        return Levels(self.levels[indices], weights, self.n_thresholds + 1)
 
 
 def solved(source, likelihood, solver):
@@ -306,21 +337,54 @@ def test_a_judgement_without_a_threshold_is_solved_and_proven(solver):
     check_optimum(solution.certificate, problem.solve(solver=cp.CLARABEL))
 
 
+def rated(n):
+    rng = np.random.default_rng(3)
+    z = rng.standard_normal((n, 3))
+    felt = z[:, 0] ** 2 + 0.4 * z[:, 1] ** 2 + 0.5 * rng.logistic(size=n)
+    return z, Levels(np.digitize(felt, [0.4, 1.0, 2.0]), np.full(n, 1.0 / n), 4)
+
+
 @pytest.mark.parametrize("solver", ["newton", "fista", "factor"])
 def test_a_judgement_with_several_thresholds_is_solved_and_proven(solver):
     cp = pytest.importorskip("cvxpy", reason="cvxpy is not installed")
-    rng = np.random.default_rng(3)
-    z = rng.standard_normal((300, 3))
-    felt = z[:, 0] ** 2 + 0.4 * z[:, 1] ** 2 + rng.logistic(scale=0.5, size=300)
-    ratings = np.digitize(felt, [0.7, 1.6])
-    solution = solved(Differences(z), Rated(NOISES["logistic"], ratings, np.full(300, 1.0 / 300), 2), solver)
-    matrix, thresholds = cp.Variable((3, 3), PSD=True), cp.Variable(2, nonneg=True)
+    z, likelihood = rated(300)
+    solution = solved(Differences(z), likelihood, solver)
+    matrix, tau = cp.Variable((3, 3), PSD=True), cp.Variable(3, nonneg=True)
     squared = np.einsum("ij,ik->ijk", z, z).reshape(300, -1) @ cp.vec(matrix, order="C")
-    loss = sum(cp.sum(cp.logistic(cp.multiply(1 - 2 * (ratings > k), squared - thresholds[k]))) for k in range(2))
-    problem = cp.Problem(cp.Minimize(loss / 300 + 0.01 * cp.trace(matrix)))
+    losses = []
+    for level in range(4):
+        q = squared[np.flatnonzero(likelihood.levels == level)]
+        above, below = (q - tau[level - 1] if level > 0 else None), (q - tau[level] if level < 3 else None)
+        if level == 0:
+            losses.append(cp.sum(cp.logistic(below)))
+        elif level == 3:
+            losses.append(cp.sum(cp.logistic(-above)))
+        else:
+            width = cp.log(1 - cp.exp(tau[level - 1] - tau[level]))
+            losses.append(cp.sum(cp.logistic(-above) + cp.logistic(below)) - q.size * width)
+    problem = cp.Problem(cp.Minimize(sum(losses) / 300 + 0.01 * cp.trace(matrix)))
     check_optimum(solution.certificate, problem.solve(solver=cp.CLARABEL))
-    assert 0.0 < solution.thresholds[0] < solution.thresholds[1]
-    np.testing.assert_allclose(solution.thresholds, thresholds.value, atol=0.02)
+    np.testing.assert_allclose(solution.thresholds, tau.value, atol=0.02)
+
+
+def test_several_thresholds_are_one_sweep_of_the_rows():
+    """However many they are: derivatives by finite differences, and no pass beyond those that are counted."""
+    z, likelihood = rated(1500)
+    objective = Objective(Differences(z), likelihood, Passes())
+    matrix, tau, step, shift = np.diag([1.0, 0.5, 0.2]), np.array([0.4, 1.1, 2.2]), np.ones((3, 3)), np.arange(3.0)
+    curvature = objective.loss_and_gradient(matrix, tau)[0].curvature
+    product, product_t = objective.hessian_product(step, shift, curvature)
+    h = 1e-6
+    ahead, behind = (objective.loss_and_gradient(matrix + t * step, tau + t * shift) for t in (h, -h))
+    np.testing.assert_allclose(product, (ahead[1] - behind[1]) / (2 * h), rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(product_t, (ahead[0].slopes - behind[0].slopes) / (2 * h), rtol=1e-5, atol=1e-8)
+    hessian = objective.hessian(curvature)
+    np.testing.assert_allclose(hessian @ packed.joined(step, shift), packed.joined(product, product_t), atol=1e-10)
+    counted = objective.passes.count
+    objective.hessian_product(step, shift, curvature)
+    assert objective.passes.count == counted + 1.0
+    objective.hessian(curvature)
+    assert objective.passes.count == counted + 1.0 + 36.0 / 36.0 + 1.5
 
 
 # Fitting is a function

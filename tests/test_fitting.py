@@ -32,9 +32,11 @@ def found():
 
 def test_settings_of_an_estimator():
     learner = cf.LinearMetricLearner(rank=2, alpha=0.1, far_label=1, warm_start=True)
-    settings = Settings.of(learner.get_params())
+    settings = Settings.of(learner)
     assert settings == Settings(rank=2, alpha=0.1)
     assert settings.but(alpha=0.0) == Settings(rank=2)
+    with pytest.raises(TypeError, match=r"got LinearMetricLearnerCV, which has no parameter 'noise'"):
+        Settings.of(cf.LinearMetricLearnerCV())
 
 
 def test_what_settings_mean():

@@ -182,11 +182,16 @@ def test_the_last_label_is_far_unless_said_otherwise():
 def test_questions_want_the_columns_of_the_fit():
     frame = pd.DataFrame(PAIRS[:, 0], columns=["x", "y", "z"])
     fit = cf.LinearMetricLearner(alpha=0.1).fit(frame, LABELS).fit_
-    assert len(fit.read(frame, LABELS)) == len(fit.read(PAIRS[:, 0], LABELS)) == 8
+    assert len(fit.read(frame, LABELS)) == 8
+    with pytest.warns(UserWarning, match="X has no feature names, but the learner was fitted with feature names"):
+        assert len(fit.read(PAIRS[:, 0], LABELS)) == 8
+    nameless = cf.LinearMetricLearner(alpha=0.1).fit(PAIRS[:, 0], LABELS).fit_
+    with pytest.warns(UserWarning, match="X has feature names, but the learner was fitted without feature names"):
+        assert len(nameless.read(frame, LABELS)) == 8
     for other in (frame[["y", "x", "z"]], frame.rename(columns={"x": "w"})):
         with pytest.raises(ValueError, match=r"those of the fit, in its order, \['x', 'y', 'z'\]; got"):
             fit.read(other, LABELS)
     with pytest.raises(ValueError, match="pairs must have the 3 columns that the learner was fitted with; got 2"):
-        fit.read(PAIRS[:, 0, :2], LABELS)
+        nameless.read(PAIRS[:, 0, :2], LABELS)
     with pytest.raises(ValueError, match="a minimum of 1 is required by the learner"):
-        fit.read(PAIRS[:0, 0], [])
+        nameless.read(PAIRS[:0, 0], [])

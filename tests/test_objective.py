@@ -9,7 +9,7 @@ from closefar import packed
 from closefar.noise import NOISES
 from closefar.rows import Differences, unit_free
 from closefar.solve import CloseFar, Objective, Passes
-from closefar.solve.curvature import Curvature
+from closefar.solve.curvature import FullCurvature
 
 N, D, K = 1500, 5, 3
 FACTOR = 0.6 * np.random.default_rng(1).standard_normal((D, K))
@@ -116,7 +116,7 @@ def test_the_dense_hessian_is_the_product_in_every_direction(objective):
 
 def test_curvature_of_a_margin_is_that_of_any_loss(objective):
     curvature = objective.loss_and_gradient(MATRIX, TAU)[0].curvature
-    plain = Curvature(curvature.distance, curvature.crosses, curvature.thresholds)
+    plain = FullCurvature(curvature.distance, curvature.crosses, curvature.thresholds)
     close(objective.hessian(plain), objective.hessian(curvature))
     step, shift = symmetric(8), np.array([-0.4])
     product, expected = (objective.hessian_product(step, shift, each) for each in (plain, curvature))

@@ -290,10 +290,14 @@ def test_bootstrap_draws_have_the_right_mean():
 
 
 def test_labels_of_one_class_say_nothing(fitted):
-    ones = np.ones(400)
+    ones, weights = np.ones(400), np.where(DATA.labels == 1, 1.0, 0.0)
     for ask in (fitted.truncation_path, fitted.check_noise_model, partial(cf.confidence, fitted)):
-        with pytest.raises(ValueError, match=r"labels must be of both classes; got no pair of class -1\."):
+        with pytest.raises(ValueError, match=r"got no pair of class -1\. Add pairs of it\."):
             ask(Z, ones)
+        with pytest.raises(ValueError, match="every pair of class -1 has weight 0"):
+            ask(Z, DATA.labels, sample_weight=weights)
+        with pytest.raises(ValueError, match="Input X contains NaN"):
+            ask(np.full_like(Z, np.nan), DATA.labels)
 
 
 def test_a_plan_is_made_of_a_pilot_without_weights(fitted):

@@ -123,3 +123,8 @@ def test_candidates_reach_the_largest(largest):
 def test_bad_input_is_named(arguments, rule):
     with pytest.raises(ValueError, match=rule):
         choose_rank(LEARNER, **{"X": X, "y": LABELS, **arguments})
+
+
+def test_a_search_has_no_rank_to_choose():
+    with pytest.raises(TypeError, match=r"needs a LinearMetricLearner; got LinearMetricLearnerCV.* best_estimator_"):
+        choose_rank(cf.LinearMetricLearnerCV(), X, LABELS)

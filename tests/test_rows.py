@@ -129,16 +129,9 @@ def test_blocks_are_all_rows_in_order(blocked, block_size):
     assert (blocked.n_rows, blocked.n_columns) == (N, D)
 
 
-def test_forward_and_backward_are_products_with_the_rows(blocked):
-    projected = blocked.forward(FACTOR)
-    close(projected, (Z @ FACTOR).T)
-    close(blocked.backward(projected), Z.T @ (Z @ FACTOR))
-
-
-def test_backward_is_the_adjoint_of_forward(blocked):
-    lines = RNG.standard_normal((K, N))
-    left = np.sum(np.asarray(blocked.forward(FACTOR)) * lines)
-    assert left == pytest.approx(np.sum(FACTOR * blocked.backward(handle(blocked, lines))), rel=1e-10)
+def test_projected_rows(blocked):
+    close(blocked.projected(FACTOR), Z @ FACTOR)
+    assert type(blocked.projected(FACTOR)) is np.ndarray
 
 
 def test_squared_distances_and_quadratic_forms(rows):
@@ -157,10 +150,10 @@ def test_outer_sums(rows):
 def test_rotated_moments(rows):
     basis = np.linalg.qr(STEP)[0]
     squares = (Z @ basis) ** 2
-    fourth, borders = rows.rotated_moments(handle(rows, C), (handle(rows, CROSS), handle(rows, SHIFT)), basis)
+    fourth, sums = rows.rotated_moments(handle(rows, C), (handle(rows, CROSS), handle(rows, SHIFT)), basis)
     close(fourth, squares.T @ (squares * C[:, None]))
-    close(borders, np.column_stack([squares.T @ CROSS, squares.T @ SHIFT]))
-    assert rows.rotated_moments(handle(rows, C), (), basis)[1].shape == (D, 0)
+    close(sums, np.column_stack([squares.T @ C, squares.T @ CROSS, squares.T @ SHIFT]))
+    close(rows.rotated_moments(handle(rows, C), (), basis)[1], (squares.T @ C)[:, None])
 
 
 @pytest.mark.parametrize("n_borders", [0, 1, 2])
@@ -195,6 +188,8 @@ def test_row_arrays(rows):
     assert rows.extremes(array) == (C.min(), C.max())
     indices = np.array([0, 3, 700, N - 1])
     close(rows.pick(array, indices), C[indices], rtol=0.0)
+    close(rows.gather(rows.product(array, handle(rows, SHIFT))), C * SHIFT)
+    assert rows.dot(array, handle(rows, SHIFT)) == pytest.approx(C @ SHIFT, rel=1e-10)
     sums = rows.parts(lambda left, right: float(sum(np.asarray(left) * np.asarray(right))), array, handle(rows, SHIFT))
     assert sum(sums) == pytest.approx(C @ SHIFT, rel=1e-10)
 
@@ -242,6 +237,27 @@ def test_a_factor_is_found_again_in_the_coordinates_of_rows(blocked):
     close(coordinates.to_units(factor), FACTOR, rtol=1e-8)
 
 
+def test_only_blocks_that_are_wanted_are_read(monkeypatch):
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)
+    source, reads = Computed(), []
+    monkeypatch.setattr(Computed, "read", lambda self, where: reads.append(where.start) or Z[where].T)
+    close(source.take_rows(np.array([N - 1, 3])).projected(FACTOR), Z[[N - 1, 3]] @ FACTOR)
+    assert reads == [0, 1024]
+
+
+def test_rows_that_are_no_blocks_are_refused():
+    with pytest.raises(TypeError, match=r"readable in blocks, to find their coordinates; got Operator\. Derive it"):
+        rows_of(Operator(Z))
+
+
+def test_numbers_that_are_not_finite_are_refused():
+    for wrong in (np.nan, np.inf, -np.inf):
+        spoiled = Z.copy()
+        spoiled[7, 2] = wrong
+        with pytest.raises(ValueError, match=r"rows must hold finite numbers; got NaN or infinity\."):
+            unit_free(Differences(spoiled), np.full(N, 1.0 / N))
+
+
 def test_zero_rows_are_refused():
     with pytest.raises(ValueError, match="differences must not all be zero"):
         unit_free(Differences(np.zeros((10, 2))), np.full(10, 0.1))
@@ -250,7 +266,8 @@ def test_zero_rows_are_refused():
 def test_nothing_to_read_gives_nothing():
     empty = Differences(np.empty((0, D)))
     assert empty.squared_distances(FACTOR).shape == (0,)
-    assert empty.forward(FACTOR).shape == (K, 0)
+    assert empty.projected(FACTOR).shape == (0, K)
+    assert empty.take_rows(np.array([], dtype=np.intp)).shape == (0, D)
 
 
 def test_single_precision_is_read_in_double():

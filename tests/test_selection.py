@@ -295,8 +295,8 @@ def test_an_interruption_ends_the_search(monkeypatch):
         object.__setattr__(fitted.certificate_, "outcome", Outcome.INTERRUPTED)
         return fitted
 
-    fit = cf.LinearMetricLearner.fit
-    monkeypatch.setattr(cf.LinearMetricLearner, "fit", interrupted)
+    fit = cf.LinearMetricLearner.fit_to
+    monkeypatch.setattr(cf.LinearMetricLearner, "fit_to", interrupted)
     with pytest.raises(KeyboardInterrupt):
         LinearMetricLearnerCV(ALPHAS, cv=2).fit(X, LABELS)
 

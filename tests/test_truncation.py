@@ -205,7 +205,7 @@ def test_table_has_a_line_for_each_rank(path):
     ("arguments", "rule"),
     [
         ({"signs": LABELS[:-1]}, r"signs must be .*got shape \(1499,\) for 1500"),
-        ({"signs": (LABELS > 0).astype(int)}, r"signs must be \+1 \(far\) or -1 \(close\)"),
+        ({"signs": (LABELS > 0).astype(int)}, r"signs must be \+1 \(far\) or -1 \(close\); got 0"),
         ({"weights": np.ones(3)}, r"sample_weight must hold one number per pair; got shape \(3,\) for 1500"),
         ({"weights": -np.ones(1500)}, "sample_weight must be >= 0; got -1"),
         ({"scale": "feet"}, "scale must be .*got 'feet'"),

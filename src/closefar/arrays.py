@@ -9,6 +9,7 @@ from array_api_compat import (
     array_namespace,
     device,
     is_array_api_obj,
+    is_array_api_strict_namespace,
     is_cupy_array,
     is_numpy_array,
     is_torch_array,
@@ -42,8 +43,13 @@ IndexArray = NDArray[np.intp]
 
 
 def is_foreign(values: Any) -> bool:
-    """Whether this is an array of another library than NumPy."""
-    return is_array_api_obj(values) and not is_numpy_array(values)
+    """Whether this is an array of another library that fits run in: torch, CuPy or array-api-strict.
+
+    Those of others (JAX, Dask) can't be written in place, and are copied to NumPy.
+    """
+    if is_torch_array(values) or is_cupy_array(values):
+        return True
+    return is_array_api_obj(values) and bool(is_array_api_strict_namespace(array_namespace(values)))
 
 
 def like(reference: Array, values: NDArray[Any]) -> Array:

@@ -22,10 +22,7 @@ __all__ = ["fit_known_rank", "refit"]
 def refit(judgements: Judgements, settings: Settings, *, start: Metric | None = None) -> Fit:
     """Fit as a part of something larger, which an interrupt ends as a whole."""
     judgements.check_both_count()
-    found = fit_known_rank(judgements, settings, start=start)
-    if found.was_interrupted:
-        raise KeyboardInterrupt
-    return found
+    return fit_known_rank(judgements, settings, start=start).unless_interrupted()
 
 
 def fit_known_rank(

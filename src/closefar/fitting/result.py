@@ -45,7 +45,8 @@ class Fit:
         The labels that mean close and far.
     columns : Columns
     judgements : Judgements or None
-        What it was fitted to, not copied; None where the fit was loaded or copied without it.
+        What it was fitted to, copied only where it was not of floats; None where the fit was loaded
+        or copied without it.
     noise_choice, rank_choice : optional
         How the noise and the rank were chosen, where they were.
     """
@@ -88,6 +89,12 @@ class Fit:
     @property
     def was_interrupted(self) -> bool:
         return self.certificate.outcome is Outcome.INTERRUPTED
+
+    def unless_interrupted(self) -> Fit:
+        """Return the fit, as a part of something larger; an interrupt of it ends that as a whole."""
+        if self.was_interrupted:
+            raise KeyboardInterrupt
+        return self
 
     @property
     def chosen(self) -> Settings:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -36,9 +35,16 @@ class Settings:
     verbose: int = 0
 
     @classmethod
-    def of(cls, parameters: Mapping[str, Any]) -> Self:
+    def of(cls, estimator: Any) -> Self:
         """Take those of an estimator's parameters that say how to fit."""
-        return cls(**{field.name: parameters[field.name] for field in fields(cls) if field.name in parameters})
+        parameters, names = estimator.get_params(deep=False), [field.name for field in fields(cls)]
+        missing = [name for name in names if name not in parameters]
+        if missing:
+            raise TypeError(
+                f"this needs a LinearMetricLearner; got {type(estimator).__name__}, which has no parameter "
+                f"{missing[0]!r}. Give the best_estimator_ of a search."
+            )
+        return cls(**{name: parameters[name] for name in names})
 
     def but(self, **changes: Any) -> Self:
         """The same settings but for these."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,8 +40,13 @@ class Columns:
 
     def check_names(self, data: Any) -> None:
         """Refuse a table whose columns have other names, or another order, than those of the fit."""
-        names = getattr(data, "columns", None)
-        if names is None or self.names_in_data is None or tuple(names) == self.names_in_data:
+        columns = tuple(getattr(data, "columns", ()))
+        names = columns if columns and all(isinstance(name, str) for name in columns) else None
+        if names == self.names_in_data:
+            return
+        if names is None or self.names_in_data is None:
+            has, had = ("no feature names", "with") if names is None else ("feature names", "without")
+            warnings.warn(f"X has {has}, but the learner was fitted {had} feature names", UserWarning, stacklevel=2)
             return
         raise ValueError(
             f"columns must be those of the fit, in its order, {list(self.names_in_data)}; got {list(names)}. "

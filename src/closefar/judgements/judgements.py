@@ -69,8 +69,11 @@ class Judgements:
         """Make judgements of labels +1 (far) and -1 (close)."""
         labels = np.asarray(signs, dtype=np.float64)
         n = int(data.shape[0])
-        if labels.shape != (n,) or not np.all(np.abs(labels) == 1):
-            raise ValueError(f"signs must be +1 (far) or -1 (close), one per pair; got shape {labels.shape} for {n}.")
+        if labels.shape != (n,):
+            raise ValueError(f"signs must be one per pair; got shape {labels.shape} for {n} pairs.")
+        if not np.all(np.abs(labels) == 1):
+            wrong = labels[np.abs(labels) != 1][0]
+            raise ValueError(f"signs must be +1 (far) or -1 (close); got {wrong:g}.")
         return cls._of(data, labels, Sides(np.array([-1.0, 1.0])), weights)
 
     @classmethod
@@ -153,7 +156,9 @@ class Judgements:
         for is_far, label in ((False, self.sides.close), (True, self.sides.far)):
             weights = self.weights[self.is_far == is_far]
             if len(weights) == 0:
-                raise ValueError(f"labels must be of both classes; got no pair of class {label}. Give some.")
+                raise ValueError(
+                    f"labels must contain both a close and a far class; got no pair of class {label}. Add pairs of it."
+                )
             if not np.any(weights > 0):
                 raise ValueError(
                     f"both classes need a pair of positive weight; every pair of class {label} has weight 0. "

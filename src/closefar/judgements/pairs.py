@@ -17,39 +17,40 @@ _NUMBER_KINDS = "biuf"
 _CHECKED_ROWS = 1 << 16  # at a time
 
 
-def check_pairs(knower: Any, pairs: Any, *, fitting: bool) -> Array:
+def check_pairs(estimator: Any, pairs: Any, *, fitting: bool) -> Array:
     """Check an (n, d) array or frame of differences or an (n, 2, d) array of pairs.
 
     Nothing is copied unless its type is not float32 or float64; arrays of other libraries, and
-    sources, stay what they are.  `knower` is an estimator, which learns the columns where it is
-    fitting, and must have learned the same ones where it is not; or the `Columns` of a fit.
+    sources, stay what they are.  `estimator` learns the columns where it is fitting, and must have
+    learned the same ones where it is not; it may then be the `Columns` of a fit.
     """
     rules: dict[str, Any] = {
         "dtype": (np.float64, np.float32),
         "ensure_min_samples": 2 if fitting else 1,
-        "estimator": _name(knower),
+        "estimator": _name(estimator),
     }
     if is_source(pairs):
         data = pairs
+        _check_size(data.shape, rules["ensure_min_samples"])
     elif is_foreign(pairs):
         data = _check_foreign(pairs, rules["ensure_min_samples"])
     elif _is_three_deep(pairs):
         data = check_array(pairs, allow_nd=True, input_name="pairs", **rules)
-        _check_sides(data.shape)
+        _check_two_points(data.shape)
     else:
         _check_columns(pairs)
         _check_axes(pairs, (0, 1, 2))  # validation has more to say of few axes
-        if not isinstance(knower, Columns):
-            return validate_data(knower, pairs, reset=fitting, **rules)
-        knower.check_names(pairs)
-        data = check_array(pairs, **rules)
-    _check_number_of_columns(knower, int(data.shape[-1]), fitting=fitting)
+        if not isinstance(estimator, Columns):
+            return validate_data(estimator, pairs, reset=fitting, **rules)
+        estimator.check_names(pairs)
+        data = check_array(pairs, input_name="X", **rules)
+    _check_number_of_columns(estimator, int(data.shape[-1]), fitting=fitting)
     return data
 
 
-def _name(knower: Any) -> str:
+def _name(estimator: Any) -> str:
     """What messages call it."""
-    return "the learner" if isinstance(knower, Columns) else type(knower).__name__
+    return "the learner" if isinstance(estimator, Columns) else type(estimator).__name__
 
 
 def _check_axes(pairs: Any, allowed: tuple[int, ...]) -> None:
@@ -67,14 +68,20 @@ def _check_foreign(pairs: Array, least: int) -> Array:
             raise ValueError(f"columns must hold real numbers; got an array of {pairs.dtype}. Convert it to floats.")
         pairs = xp.astype(pairs, xp.float64)
     if pairs.ndim == 3:
-        _check_sides(pairs.shape)
+        _check_two_points(pairs.shape)
+    _check_size(pairs.shape, least)
     n = int(pairs.shape[0])
-    if n < least:
-        raise ValueError(f"there must be at least {least} pairs; got {n}. Give more.")
     for start in range(0, n, _CHECKED_ROWS):
         if not bool(xp.all(xp.isfinite(pairs[start : min(start + _CHECKED_ROWS, n), ...]))):
             raise ValueError("X must hold finite numbers; got NaN or infinity. Leave those pairs out, or fill them in.")
     return pairs
+
+
+def _check_size(shape: tuple[int, ...], least: int) -> None:
+    if shape[0] < least:
+        raise ValueError(f"there must be at least {least} pairs; got {shape[0]}. Give more.")
+    if shape[-1] == 0:
+        raise ValueError(f"there must be at least one column; got shape {tuple(shape)}. Give columns to compare.")
 
 
 def _is_three_deep(pairs: Any) -> bool:
@@ -82,7 +89,7 @@ def _is_three_deep(pairs: Any) -> bool:
     return getattr(pairs, "ndim", None) == 3 or (nested and getattr(np.asarray(pairs[0]), "ndim", 0) == 2)
 
 
-def _check_sides(shape: tuple[int, ...]) -> None:
+def _check_two_points(shape: tuple[int, ...]) -> None:
     if shape[1] != 2 or shape[2] == 0:
         raise ValueError(
             f"pairs must have shape (n, 2, d): n pairs of two points with d columns; got {tuple(shape)}. "
@@ -90,13 +97,13 @@ def _check_sides(shape: tuple[int, ...]) -> None:
         )
 
 
-def _check_number_of_columns(knower: Any, n_columns: int, *, fitting: bool) -> None:
+def _check_number_of_columns(estimator: Any, n_columns: int, *, fitting: bool) -> None:
     if fitting:
-        knower.n_features_in_ = n_columns
-        vars(knower).pop("feature_names_in_", None)
-    elif n_columns != knower.n_features_in_:
+        estimator.n_features_in_ = n_columns
+        vars(estimator).pop("feature_names_in_", None)
+    elif n_columns != estimator.n_features_in_:
         raise ValueError(
-            f"pairs must have the {knower.n_features_in_} columns that {_name(knower)} was fitted with; "
+            f"pairs must have the {estimator.n_features_in_} columns that {_name(estimator)} was fitted with; "
             f"got {n_columns}."
         )
 

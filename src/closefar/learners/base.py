@@ -11,12 +11,21 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from closefar.arrays import FloatArray, as_float64, like, to_numpy
+from closefar.arrays import FloatArray, as_float64, is_source, like, to_numpy
 from closefar.fitting import Fit, FitStatistics, RankChoice
 from closefar.judgements import check_pairs
 from closefar.model import Metric
 from closefar.noise import with_flips
-from closefar.questions import Diagnosis, NoiseCheck, TruncationPath, check_noise_model, diagnose, truncation_of
+from closefar.questions import (
+    Diagnosis,
+    NoiseCheck,
+    TruncationPath,
+    check_noise_model,
+    diagnose,
+    summarize,
+    truncation_of,
+)
+from closefar.rows import rows_of
 from closefar.solve import Certificate, FitStep
 
 __all__ = ["MetricLearner"]
@@ -131,9 +140,11 @@ class MetricLearner(
 
     def transform(self, X: Any) -> FloatArray:
         """Map points, or both sides of pairs, to where the metric is Euclidean: ``X @ components_.T``."""
-        self._fitted()
-        data = as_float64(check_pairs(self, X, fitting=False))
-        mapped: FloatArray = to_numpy(data @ like(data, self.metric_.factor))
+        factor = self.metric_.factor
+        data = check_pairs(self, X, fitting=False)
+        if is_source(data):
+            return rows_of(data).projected(factor)
+        mapped: FloatArray = to_numpy(as_float64(data) @ like(data, factor))
         return mapped
 
     def pair_distance(self, X: Any) -> FloatArray:
@@ -165,8 +176,6 @@ class MetricLearner(
 
     def summary(self) -> str:
         """Return a table of what was learned, how well, and how surely."""
-        from closefar.questions import summarize
-
         return summarize(self._fitted())
 
     def truncation_path(
@@ -177,8 +186,7 @@ class MetricLearner(
         Parameters
         ----------
         X, y, sample_weight
-            Pairs, labels and weights as for `fit`; by default those of the fit, which were not
-            copied and must be as they were.
+            Pairs, labels and weights as for `fit`; by default those of the fit, as they are now.
         scale : {"data", "units"}, optional
             As for `Metric.truncate`.
         held_out : tuple (pairs, labels), optional

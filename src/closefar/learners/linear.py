@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+import numpy as np
+
 from closefar.fitting import Fit, Settings, fit
 from closefar.judgements import Columns, Judgements
 from closefar.learners.base import MetricLearner
+from closefar.model import Metric
 from closefar.noise import Noise
 
 __all__ = ["LinearMetricLearner"]
@@ -156,13 +159,18 @@ class LinearMetricLearner(MetricLearner):
         judgements = Judgements.read(self, X, y, sample_weight, far_label=self.far_label)
         last = self.fit_.metric if self.warm_start and hasattr(self, "fit_") else None
         start = None if last is None or len(last.factor) != self.n_features_in_ else last
-        self.fit_ = fit(judgements, self._settings(), start=start, columns=Columns.of(self, feature_names))
+        self.fit_to(judgements, start=start, columns=Columns.of(self, feature_names))
         self.fit_.warn(stacklevel=2)
+        return self
+
+    def fit_to(self, judgements: Judgements, *, start: Metric | None = None, columns: Columns | None = None) -> Self:
+        """Learn from judgements that are checked already; warn of nothing."""
+        self.fit_ = fit(judgements, Settings.of(self), start=start, columns=columns)
+        self.n_features_in_ = judgements.n_columns
+        if columns is not None and columns.names_in_data is not None:
+            self.feature_names_in_ = np.array(columns.names_in_data, dtype=object)
         return self
 
     def learn(self, judgements: Judgements) -> Fit:
         """Return the fit to judgements that are checked already, and keep nothing of it."""
-        return fit(judgements, self._settings())
-
-    def _settings(self) -> Settings:
-        return Settings.of(self.get_params(deep=False))
+        return fit(judgements, Settings.of(self))

@@ -156,7 +156,7 @@ class Model:
         if training is not None:
             judgements = Judgements.read_more(columns, training.data, training.labels, training.weights, sides=sides)
         return Fit(
-            settings=Settings.of(LinearMetricLearner(**facts["parameters"]).get_params()),
+            settings=Settings.of(LinearMetricLearner(**facts["parameters"])),
             metric=metric,
             certificate=_certificate(facts["certificate"]),
             history=(),

@@ -16,7 +16,7 @@ from sklearn.model_selection import ParameterGrid
 
 from closefar.arrays import FloatArray
 from closefar.fitting import Fit
-from closefar.judgements import Judgements, Sides, Split, split_judgements
+from closefar.judgements import Columns, Judgements, Sides, Split, split_judgements
 from closefar.learners.base import MetricLearner
 from closefar.learners.linear import LinearMetricLearner
 from closefar.noise import Noise
@@ -134,11 +134,11 @@ class LinearMetricLearnerCV(MetricLearner):
             sides of a split.  A splitter given as `cv` gets them as they are.
         """
         judgements = Judgements.read(self, X, y, sample_weight, far_label=self.far_label)
-        best = self._search(judgements, groups)
-        # Which label means far has been settled: no second warning about it.
-        last = self._learner().set_params(**best, far_label=judgements.sides.far)
-        self.best_estimator_ = last.fit(X, y, sample_weight, feature_names=feature_names)
-        self.fit_ = last.fit_
+        columns = Columns.of(self, feature_names)
+        best = self._learner().set_params(**self._search(judgements, groups), far_label=judgements.sides.far)
+        self.best_estimator_ = best.fit_to(judgements, columns=columns)
+        self.fit_ = best.fit_
+        self.fit_.warn(stacklevel=2)
         return self
 
     def learn(self, judgements: Judgements) -> Fit:
@@ -219,12 +219,11 @@ def _score_split(
     scores = [math.nan] * len(candidates)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a candidate is judged by its score; the last fit warns
-        fitted = clone(learner).set_params(warm_start=True)
+        fitted, start = clone(learner), None
         # From the largest penalty on, each fit starts from the one before.
         for number in sorted(range(len(candidates)), key=lambda each: -candidates[each]["alpha"]):
-            fitted.set_params(**candidates[number]).fit(train.data, train.labels, train.weights)
-            if fitted.fit_.was_interrupted:
-                raise KeyboardInterrupt
+            fitted.set_params(**candidates[number]).fit_to(train, start=start)
+            start = fitted.fit_.unless_interrupted().metric
             scores[number] = float(scorer(fitted, test.data, test.labels, **weights))
             if not math.isfinite(scores[number]):
                 raise ValueError(f"scoring must give finite numbers; got {scores[number]} for {candidates[number]}.")

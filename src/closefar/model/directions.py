@@ -40,12 +40,11 @@ def in_data_scale(metric: Metric, data: Any, weights: Any = None) -> Metric:
     `data` are differences (n, d) or pairs (n, 2, d).  A metric with an origin is for single
     points, whose scale is their covariance.
     """
-    data = np.asarray(data)
-    weights = np.ones(len(data)) if weights is None else np.asarray(weights, dtype=np.float64)
-    if weights.shape != (len(data),) or not np.all(weights >= 0) or not weights.sum() > 0:
-        raise ValueError(
-            f"weights must be numbers >= 0, not all 0, one per pair; got shape {weights.shape} for {len(data)}."
-        )
+    data = data if hasattr(data, "shape") else np.asarray(data)
+    n = int(data.shape[0])
+    weights = np.ones(n) if weights is None else np.asarray(weights, dtype=np.float64)
+    if weights.shape != (n,) or not np.all(weights >= 0) or not weights.sum() > 0:
+        raise ValueError(f"weights must be numbers >= 0, not all 0, one per pair; got shape {weights.shape} for {n}.")
     shares = weights / weights.sum()
     mapped = metric.coordinates(data, metric.factor)
     if metric.origin is not None:

@@ -369,8 +369,7 @@ class Metric:
 
     def coordinates(self, data: Any, directions: FloatArray) -> FloatArray:
         """Return where each row lies along some directions, columns of them: an array of shape (n, k)."""
-        rows = rows_of(data, self.origin)
-        return rows.gather(rows.forward(directions)).T
+        return rows_of(data, self.origin).projected(directions)
 
     def _with_data_scale(self, data_factor: FloatArray, data_eigenvalues: FloatArray) -> Metric:
         """The metric of another B, all else the same."""

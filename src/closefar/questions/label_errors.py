@@ -236,9 +236,7 @@ class Judge:
 
 def _judge(learn: Callable[[Judgements], Fit], judgements: Judgements, train: IndexArray, test: IndexArray) -> Judge:
     seen, asked = judgements.take(train), judgements.take(test)
-    fit = learn(seen)
-    if fit.was_interrupted:
-        raise KeyboardInterrupt
+    fit = learn(seen).unless_interrupted()
     return Judge(
         margin=Scored.by(fit.metric, judgements).margin,
         error=_errors_of_sides(fit.metric, seen.counted(), asked),

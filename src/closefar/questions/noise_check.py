@@ -131,9 +131,9 @@ def check_noise_model(
     """
     fit = Fit.of(learner)
     _check_checkable(fit)
-    judgements = fit.read_or_training(X, y, sample_weight).counted()
+    judgements = fit.read_or_training(X, y, sample_weight)
     judgements.check_both_count()
-    scored = Scored.by(fit.metric, judgements)
+    scored = Scored.by(fit.metric, judgements.counted())
     model = LabelModel.at(scored.margin, scored.noise, scored.flip_rate)
     bins = _bins(scored, model, n_bins)
     n = int(bins.max()) + 1

@@ -56,7 +56,7 @@ def choose_rank(
     2
     """
     judgements = Judgements.read(clone(learner), X, y, sample_weight, far_label=learner.far_label)
-    settings = Settings.of(learner.get_params(deep=False)).but(rank=None)
+    settings = Settings.of(learner).but(rank=None)
     settings.check(judgements)
     weighted = judgements.weighted(settings.class_weight)
     weighted.check_both_count()

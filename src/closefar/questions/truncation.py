@@ -10,7 +10,7 @@ import numpy as np
 
 from closefar.arrays import FloatArray
 from closefar.fitting import Fit, Learner, Settings, candidate_ranks, refit_leading
-from closefar.judgements import Judgements
+from closefar.judgements import Columns, Judgements, check_pairs
 from closefar.model import Directions, Metric, Scored, in_data_scale
 from closefar.plain import format_table
 
@@ -148,9 +148,9 @@ def truncation_path(
     1     0.01  0.21773  -0.00644  0.02024    0.04049    1.0000
     2        0  0.22417   0.00000        0          0    1.0000
     """
-    settings = None if learner is None else Settings.of(learner.get_params(deep=False))
-    others = None if held_out is None else _judgements(*held_out)
-    return _path(metric, _judgements(differences, signs, weights), scale, others, settings)
+    settings = None if learner is None else Settings.of(learner)
+    others = None if held_out is None else _judgements(metric, *held_out)
+    return _path(metric, _judgements(metric, differences, signs, weights), scale, others, settings)
 
 
 def truncation_of(
@@ -162,8 +162,10 @@ def truncation_of(
     refits: bool = True,
 ) -> TruncationPath:
     """The path of a fit on judgements, weighted as in the fit; `refits` says whether to refit as well."""
-    weighted = judgements.weighted(fit.settings.class_weight).counted()
-    return _path(fit.metric, weighted, scale, held_out, fit.settings if refits else None)
+    weighted = judgements.weighted(fit.settings.class_weight)
+    if refits:
+        weighted.check_both_count()
+    return _path(fit.metric, weighted.counted(), scale, held_out, fit.settings if refits else None)
 
 
 def _path(
@@ -238,5 +240,6 @@ def _named(prefix: str, scored: Scored) -> dict[str, Any]:
     return {f"{prefix}_loss": scored.loss, f"{prefix}_accuracy": scored.accuracy}
 
 
-def _judgements(differences: Any, signs: Any, weights: Any = None) -> Judgements:
-    return Judgements.of_signs(np.asarray(differences), signs, weights)
+def _judgements(metric: Metric, differences: Any, signs: Any, weights: Any = None) -> Judgements:
+    data = check_pairs(Columns(len(metric.factor)), differences, fitting=False)
+    return Judgements.of_signs(data, signs, weights)

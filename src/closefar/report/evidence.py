@@ -96,7 +96,7 @@ def _out_of_fold(fitted: Fit, judgements: Judgements, splits: list[Split]) -> tu
         return errors, errors.margin
     margin = np.empty(len(judgements))
     for train, test in splits:
-        part = fit(judgements.take(train), fitted.chosen)
+        part = fit(judgements.take(train), fitted.chosen).unless_interrupted()
         margin[test] = Scored.by(part.metric, judgements.take(test)).margin
     return None, margin
 

@@ -83,9 +83,7 @@ def _sizes(is_far: BoolArray, trains: list[IndexArray], fewest: int) -> list[int
 
 
 def _score(settings: Settings, judgements: Judgements, train: IndexArray, test: IndexArray) -> tuple[float, float]:
-    part = fit(judgements.take(np.sort(train)), settings)
-    if part.was_interrupted:
-        raise KeyboardInterrupt
+    part = fit(judgements.take(np.sort(train)), settings).unless_interrupted()
     unseen = Scored.by(part.metric, judgements.take(np.sort(test)))
     return unseen.loss, unseen.accuracy
 

@@ -11,7 +11,7 @@ from array_api_compat import array_namespace, device, is_numpy_array
 from closefar import packed
 from closefar.arrays import Array, FloatArray, IndexArray, like, to_numpy
 from closefar.rows.coordinates import Coordinates
-from closefar.rows.source import Pulling, RowSource, joined, slices
+from closefar.rows.source import Pulling, RowSource, concatenated, slices
 
 __all__ = ["BlockRows", "squared_columns"]
 
@@ -29,7 +29,7 @@ class BlockRows(RowSource):
         """Return these rows, each as a column, in double precision."""
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
-        for where in slices(self.n_rows, max(512, BLOCK_BYTES // (8 * self.n_columns))):
+        for where in self._block_slices():
             yield where, self.read(where)
 
     def in_coordinates(self, coordinates: Coordinates) -> BlockRows:
@@ -39,29 +39,26 @@ class BlockRows(RowSource):
         """Return the rows at these indices, held in memory."""
         order = np.argsort(indices, kind="stable")
         wanted, picked = indices[order], []
-        for where, block in self.blocks():
+        for where in self._block_slices():
             first, last = np.searchsorted(wanted, [where.start, where.stop])
-            picked.append(_columns(block, wanted[first:last] - where.start))
-        columns = joined(picked)
+            if first < last:
+                picked.append(_columns(self.read(where), wanted[first:last] - where.start))
+        columns = concatenated(picked) if picked else self.read(slice(0, 0))
         is_sorted = bool(np.all(order == np.arange(len(order))))
         return HeldRows(columns if is_sorted else _columns(columns, np.argsort(order)))
 
     def row_array(self, values: FloatArray) -> Array:
         return like(self.read(slice(0, min(self.n_rows, 1))), values)
 
-    def forward(self, factor: FloatArray) -> Array:
-        """Return A'z_i for each row, k numbers each: an array of k lines."""
-        return joined([like(block, factor).T @ block for _, block in self.blocks()])
-
-    def backward(self, coefficients: Array) -> FloatArray:
-        """Return sum_i z_i y_i' for an array of k lines, as `forward` returns them."""
-        return to_numpy(_sum(block @ coefficients[:, where].T for where, block in self.blocks()))
+    def projected(self, factor: FloatArray) -> FloatArray:
+        """Return A'z_i for each row, k numbers each, in NumPy: an array of shape (n, k)."""
+        return np.vstack([to_numpy(block.T @ like(block, factor)) for _, block in self.blocks()])
 
     def quadratic_forms(self, matrix: FloatArray) -> Array:
-        return joined([_quadratic(matrix, block) for _, block in self.blocks()])
+        return concatenated([_quadratic(matrix, block) for _, block in self.blocks()])
 
     def squared_distances(self, factor: FloatArray) -> Array:
-        return joined([squared_columns(like(block, factor).T @ block) for _, block in self.blocks()])
+        return concatenated([squared_columns(like(block, factor).T @ block) for _, block in self.blocks()])
 
     def outer(self, coefficients: Array) -> FloatArray:
         return _symmetric(_sum(block @ (block * coefficients[where]).T for where, block in self.blocks()))
@@ -90,17 +87,20 @@ class BlockRows(RowSource):
         def fourth(where: slice, block: Array) -> Array:
             xp = array_namespace(block)
             squares = (like(block, basis).T @ block) ** 2
-            if crosses:
-                sums.append(xp.stack([xp.sum(squares * cross[where], axis=1) for cross in crosses], axis=1))
-            return (squares * curvature[where]) @ squares.T
+            curved = squares * curvature[where]
+            columns = [xp.sum(curved, axis=1), *(xp.sum(squares * cross[where], axis=1) for cross in crosses)]
+            sums.append(xp.stack(columns, axis=1))
+            return curved @ squares.T
 
-        total = to_numpy(_sum(fourth(where, block) for where, block in self.blocks()))
-        return total, to_numpy(_sum(iter(sums))) if crosses else np.empty((self.n_columns, 0))
+        return to_numpy(_sum(fourth(where, block) for where, block in self.blocks())), to_numpy(_sum(iter(sums)))
 
     def sum_of_squares(self, root: Array, border: tuple[Array, ...]) -> FloatArray:
         total = to_numpy(_sum(filled @ filled.T for filled in self._features(root, border)))
         scale = np.append(packed.weights(self.n_columns), np.ones(len(border)))
         return total * np.outer(scale, scale)
+
+    def _block_slices(self) -> Iterator[slice]:
+        return slices(self.n_rows, max(512, BLOCK_BYTES // (8 * self.n_columns)))
 
     def _features(self, root: Array, border: tuple[Array, ...]) -> Iterator[Array]:
         """The f_i of `sum_of_squares`, each a column, some at a time, without the weights of packed entries."""

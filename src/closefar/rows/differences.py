@@ -6,6 +6,7 @@ from typing import Any
 
 from closefar.arrays import Array, FloatArray, as_float64, like
 from closefar.rows.blocks import BlockRows
+from closefar.rows.source import RowSource
 
 __all__ = ["Differences", "rows_of"]
 
@@ -42,5 +43,10 @@ class FromOrigin(BlockRows):
 
 def rows_of(data: Any, origin: FloatArray | None = None) -> BlockRows:
     """Return differences, pairs or a source as rows, measured from an origin where one is given."""
+    if isinstance(data, RowSource) and not isinstance(data, BlockRows):
+        raise TypeError(
+            f"rows must be readable in blocks, to find their coordinates; got {type(data).__name__}. "
+            "Derive it from closefar.rows.BlockRows."
+        )
     source = data if isinstance(data, BlockRows) else Differences(data)
     return source if origin is None else FromOrigin(source, origin)

@@ -18,7 +18,7 @@ from closefar import packed
 from closefar.arrays import Array, FloatArray, IndexArray, like, to_numpy
 from closefar.rows.coordinates import Coordinates
 
-__all__ = ["RowSource", "joined", "slices"]
+__all__ = ["RowSource", "concatenated", "slices"]
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -118,11 +118,19 @@ class RowSource(ABC):
 
     def join(self, arrays: list[Array]) -> Array:
         """Return the array that has these parts."""
-        return joined(arrays)
+        return concatenated(arrays)
 
     def map(self, function: Callable[..., Array], *arrays: Array) -> Array:
         """Return what a function gives for the numbers of each row."""
         return self.join(self.parts(function, *arrays))
+
+    def product(self, left: Array, right: Array) -> Array:
+        """Return the product of two numbers for each row."""
+        return self.map(_product, left, right)
+
+    def dot(self, left: Array, right: Array) -> float:
+        """Return the sum of those products."""
+        return self.total(self.product(left, right))
 
     # What follows from the operator.
 
@@ -147,16 +155,19 @@ class RowSource(ABC):
     def rotated_moments(
         self, curvature: Array, crosses: tuple[Array, ...], basis: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Return sum_i c_i q_i q_i' for q_i = (<F_i, v v'> for each column v), and sum_i b_i q_i for each cross b."""
+        """Return sum_i c_i q_i q_i' for q_i = (<F_i, v v'> for each column v of the basis), and columns of sums.
+
+        The first column is sum_i c_i q_i, the others sum_i b_i q_i for each cross b.
+        """
         measured = [self.quadratic_forms(np.outer(vector, vector)) for vector in basis.T]
-        border = np.array([[self._dot(q, cross) for cross in crosses] for q in measured])
-        return self._gram(measured, curvature), border.reshape(len(measured), len(crosses))
+        columns = [[self.dot(q, each) for each in (curvature, *crosses)] for q in measured]
+        return self._gram(measured, curvature), np.array(columns)
 
     def sum_of_squares(self, root: Array, border: tuple[Array, ...]) -> FloatArray:
         """Return sum_i f_i f_i' for f_i = (root_i times F_i, packed, and border_i)."""
         size = packed.packed_size(self.n_columns)
         measured = [self.quadratic_forms(packed.unpack(entry, self.n_columns)) for entry in np.eye(size)]
-        features = [self.map(_product, q, root) for q in measured] + list(border)
+        features = [self.product(q, root) for q in measured] + list(border)
         return self._gram(features, None)
 
     # What a source may take over as a whole: the pass that solvers make, and the search for thresholds.
@@ -173,12 +184,9 @@ class RowSource(ABC):
         """Minimise over the thresholds at known squared distances: on a cluster, one round trip."""
         return likelihood.best_thresholds(self, squared, start, least, tol)
 
-    def _dot(self, left: Array, right: Array) -> float:
-        return self.total(self.map(_product, left, right))
-
     def _gram(self, arrays: list[Array], weights: Array | None) -> FloatArray:
-        weighted = arrays if weights is None else [self.map(_product, array, weights) for array in arrays]
-        return np.array([[self._dot(left, right) for right in arrays] for left in weighted])
+        weighted = arrays if weights is None else [self.product(array, weights) for array in arrays]
+        return np.array([[self.dot(left, right) for right in arrays] for left in weighted])
 
 
 def slices(n: int, size: int) -> Iterator[slice]:
@@ -187,7 +195,7 @@ def slices(n: int, size: int) -> Iterator[slice]:
         yield slice(start, min(start + size, n))
 
 
-def joined(arrays: list[Array]) -> Array:
+def concatenated(arrays: list[Array]) -> Array:
     """Parts of an array in one, along its last axis."""
     return arrays[0] if len(arrays) == 1 else array_namespace(arrays[0]).concat(arrays, axis=-1)
 

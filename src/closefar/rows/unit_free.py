@@ -138,6 +138,8 @@ def _scales(source: BlockRows, centre: FloatArray) -> FloatArray:
         xp = array_namespace(block)
         extremes.append([to_numpy(xp.max(block, axis=1)), -to_numpy(xp.min(block, axis=1))])
     upper, lower = np.max(extremes, axis=0)
+    if not np.all(np.isfinite([upper, lower])):
+        raise ValueError("rows must hold finite numbers; got NaN or infinity. Leave those pairs out, or fill them in.")
     largest = np.maximum(upper - centre, centre + lower)
     constant = largest <= 1e-13 * np.abs(centre)
     return np.where(constant, np.inf, largest)

@@ -48,7 +48,7 @@ class Certificate:
     objective, lower_bound : float
         What `gap` is the difference of.
     threshold_multiplier : float
-        dR/dtau, the multiplier of tau >= 0: zero where tau > 0.
+        dR/dtau, the multiplier of tau >= 0: zero where tau > 0.  (Of several thresholds, the sum.)
     globally_optimal : bool
         Whether no metric of any rank is better by more than the tolerance.
 

@@ -37,7 +37,7 @@ class Cone:
         return np.diag(ones)
 
     @property
-    def corner(self) -> FloatArray:
+    def lowest(self) -> FloatArray:
         """The least thresholds, and zero for free ones: what they are measured from in a proof."""
         return np.where(np.isneginf(self.least), 0.0, self.least)
 

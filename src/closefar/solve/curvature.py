@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import numpy as np
@@ -12,57 +12,97 @@ from closefar import packed
 from closefar.arrays import Array, FloatArray
 from closefar.rows import RowSource
 
-__all__ = ["Curvature", "MarginCurvature"]
+__all__ = ["Curvature", "FullCurvature", "MarginCurvature"]
+
+
+class Curvature(ABC):
+    """The second derivatives in squared distances and thresholds.
+
+    `distance` is that in the squared distance of each row, a handle; `thresholds` the matrix of
+    the sums of those in two thresholds.
+    """
+
+    def __init__(self, distance: Array, thresholds: FloatArray) -> None:
+        self.distance = distance
+        self.thresholds = thresholds
+
+    @property
+    @abstractmethod
+    def crosses(self) -> tuple[Array, ...]:
+        """Those in the squared distance of each row and each threshold, one handle each."""
+
+    @property
+    @abstractmethod
+    def border_passes(self) -> float:
+        """What the threshold part of the Hessian costs beside the sum of squares."""
+
+    @abstractmethod
+    def hessian(self, source: RowSource) -> FloatArray:
+        """The second derivative of the risk in (packed M, thresholds) as a matrix."""
+
+    @abstractmethod
+    def product(self, source: RowSource, matrix: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The second derivative of the risk along (S, t), matrix part and threshold part: one sweep over the rows."""
+
+    @abstractmethod
+    def rotated(self, source: RowSource, basis: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The second derivatives in the diagonal of V'MV, V the basis, and in it and each threshold."""
 
 
 class _Change(NamedTuple):
-    """How the derivative in the squared distance of each row changes."""
+    """How first derivatives change along a step: in the squared distance of some rows, and, summed, in thresholds."""
 
     pull: Array
+    slopes: FloatArray
 
 
-@dataclass(frozen=True)
-class Curvature:
-    """The second derivatives in squared distances and thresholds.
+class FullCurvature(Curvature):
+    """Those of any loss of a squared distance and thresholds."""
 
-    `distance` is that in the squared distance of each row, `crosses` those in it and each threshold
-    (one handle each), `thresholds` the matrix of the sums of those in two thresholds.
-    """
+    def __init__(self, distance: Array, crosses: tuple[Array, ...], thresholds: FloatArray) -> None:
+        super().__init__(distance, thresholds)
+        self._crosses = crosses
 
-    distance: Array
-    crosses: tuple[Array, ...]
-    thresholds: FloatArray
+    @property
+    def crosses(self) -> tuple[Array, ...]:
+        return self._crosses
+
+    @property
+    def border_passes(self) -> float:
+        return 0.5 * len(self.crosses)
 
     def hessian(self, source: RowSource) -> FloatArray:
-        """The second derivative of the risk in (packed M, thresholds) as a matrix."""
         on_matrix = source.sum_of_squares(source.map(_root, self.distance), ())
         border = np.reshape([packed.pack(source.outer(cross)) for cross in self.crosses], (-1, len(on_matrix)))
         return np.block([[on_matrix, border.T], [border, self.thresholds]])
 
     def product(self, source: RowSource, matrix: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The second derivative of the risk along (S, t), matrix part and threshold part: one sweep over the rows."""
         steps = thresholds.tolist()
 
         def change(squared: Array, distance: Array, *crosses: Array) -> _Change:
             moved = distance * squared
             for step, cross in zip(steps, crosses, strict=True):
                 moved = moved + step * cross
-            return _Change(moved)
+            return _Change(moved, np.array([_total(cross * squared) for cross in crosses]))
 
-        _, image = source.sweep(matrix, change, self.distance, *self.crosses)
-        on_thresholds = [float(np.sum(source.outer(cross) * matrix)) for cross in self.crosses]
-        return image, np.array(on_thresholds) + self.thresholds @ thresholds
+        parts, image = source.sweep(matrix, change, self.distance, *self.crosses)
+        return image, np.sum([part.slopes for part in parts], axis=0) + self.thresholds @ thresholds
 
     def rotated(self, source: RowSource, basis: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The second derivatives in the diagonal of V'MV, V the basis, and in it and each threshold."""
-        return source.rotated_moments(self.distance, self.crosses, basis)
+        fourth, sums = source.rotated_moments(self.distance, self.crosses, basis)
+        return fourth, sums[:, 1:]
 
 
 class MarginCurvature(Curvature):
     """Those of a loss that depends on the differences of squared distances and one threshold, q - tau, alone."""
 
-    def __init__(self, distance: Array, thresholds: FloatArray) -> None:
-        super().__init__(distance, (-distance,), thresholds)
+    @property
+    def crosses(self) -> tuple[Array, ...]:
+        return (-self.distance,)
+
+    @property
+    def border_passes(self) -> float:
+        return 0.0
 
     def hessian(self, source: RowSource) -> FloatArray:
         """The sum of f f' for f = sqrt(c) (F, -1): one sum of squares."""
@@ -73,11 +113,20 @@ class MarginCurvature(Curvature):
         shift = float(thresholds[0])
 
         def change(squared: Array, distance: Array) -> _Change:
-            return _Change(distance * (squared - shift))
+            moved = distance * (squared - shift)
+            return _Change(moved, np.array([-_total(moved)]))
 
         parts, image = source.sweep(matrix, change, self.distance)
-        return image, np.array([-sum(source.total(part.pull) for part in parts)])
+        return image, np.sum([part.slopes for part in parts], axis=0)
+
+    def rotated(self, source: RowSource, basis: FloatArray) -> tuple[FloatArray, FloatArray]:
+        fourth, sums = source.rotated_moments(self.distance, (), basis)
+        return fourth, -sums
 
 
 def _root(values: Array) -> Array:
     return array_namespace(values).sqrt(values)
+
+
+def _total(values: Array) -> float:
+    return float(array_namespace(values).sum(values))

@@ -18,7 +18,7 @@ from array_api_compat import array_namespace
 from closefar.arrays import Array, FloatArray, IndexArray
 from closefar.noise import Noise
 from closefar.rows import RowSource
-from closefar.solve.curvature import Curvature, MarginCurvature
+from closefar.solve.curvature import Curvature, FullCurvature, MarginCurvature
 
 __all__ = ["CloseFar", "Evaluation", "Likelihood", "Terms"]
 
@@ -93,7 +93,8 @@ class Likelihood(ABC):
     ) -> tuple[FloatArray, Evaluation]:
         """Minimise over the thresholds, each at least `least`, until no slope is larger than `tol`.
 
-        Returns them and the risk there, curvature included.
+        `start` is a guess, which need not be feasible.  Returns them and the risk there, curvature
+        included.
         """
 
     @abstractmethod
@@ -101,8 +102,8 @@ class Likelihood(ABC):
         """The weights, negative where a smaller distance explains the judgement better."""
 
     @abstractmethod
-    def take(self, source: RowSource, indices: IndexArray) -> Likelihood:
-        """The likelihood of some rows of the source alone."""
+    def take(self, source: RowSource, part: RowSource, indices: IndexArray) -> Likelihood:
+        """The likelihood of some rows of the source alone, which are `part`."""
 
     @property
     def n_thresholds(self) -> int:
@@ -125,7 +126,7 @@ class Likelihood(ABC):
         """Put together the second derivatives of all rows."""
         crosses = tuple(source.join(list(arrays)) for arrays in zip(*(part.crosses for part in parts), strict=True))
         bends = np.sum([part.bends for part in parts if part.bends is not None], axis=0)
-        return Curvature(source.join([part.curvature for part in parts]), crosses, bends)
+        return FullCurvature(source.join([part.curvature for part in parts]), crosses, bends)
 
     def _join(self, source: RowSource, parts: Sequence[Terms], order: int) -> Evaluation:
         return Evaluation(
@@ -196,16 +197,12 @@ class CloseFar(Likelihood):
         return np.array([threshold]), here
 
     def trend(self, source: RowSource) -> Array:
-        return source.map(_product, self.signs, self.weights)
+        return source.product(self.signs, self.weights)
 
-    def take(self, source: RowSource, indices: IndexArray) -> CloseFar:
+    def take(self, source: RowSource, part: RowSource, indices: IndexArray) -> CloseFar:
         signs, weights, *rest = (source.pick(array, indices) for array in self.row_arrays)
-        return self._of(signs, weights * (1.0 / source.total(weights)), *rest)
+        return self._of(signs, weights * (1.0 / part.total(weights)), *rest)
 
     def _of(self, signs: Array, weights: Array, *rest: Array) -> CloseFar:
         """The same likelihood of other rows."""
         return CloseFar(self.noise, signs, weights)
-
-
-def _product(left: Array, right: Array) -> Array:
-    return left * right

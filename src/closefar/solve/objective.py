@@ -53,21 +53,26 @@ class Objective:
     def n_judgements(self) -> int:
         return self.source.n_rows
 
-    @property
-    def total_trend(self) -> float:
-        """The share of judgements that a larger distance explains better, less that of the others."""
-        return self.source.total(self.likelihood.trend(self.source))
+    def trend_moment(self) -> tuple[FloatArray, float]:
+        """Return sum_i t_i F_i for the trend t of the judgements, and sum_i t_i."""
+        trend = self.likelihood.trend(self.source)
+        return self.outer(trend), self.source.total(trend)
 
     def with_likelihood(self, likelihood: Likelihood) -> Objective:
         """Another likelihood of the same rows."""
         return replace(self, likelihood=likelihood)
 
     def sample(self, share: float, rng: np.random.Generator) -> Objective | None:
-        """The objective of about this share of the rows; None where all of their judgements say the same."""
+        """The objective of about this share of the rows; None where those determine no threshold.
+
+        They do not where all of their judgements say the same.
+        """
         indices = np.flatnonzero(rng.random(self.source.n_rows) < share)
-        likelihood = self.likelihood.take(self.source, indices)
-        few = Objective(self.source.take_rows(indices), likelihood, self.passes.of_part(share))
-        return None if abs(few.total_trend) > 1.0 - 1e-9 else few
+        part = self.source.take_rows(indices)
+        likelihood = self.likelihood.take(self.source, part, indices)
+        if likelihood.n_thresholds > 0 and abs(part.total(likelihood.trend(part))) > 1.0 - 1e-9:
+            return None
+        return Objective(part, likelihood, self.passes.of_part(share))
 
     def squared_distances(self, factor: FloatArray) -> Array:
         """Return z'AA'z for each row; a factor without columns is the metric zero."""
@@ -93,18 +98,18 @@ class Objective:
         """Return the derivatives in (scale, thresholds), first and second, where distances are scaled: no pass."""
         here = self.evaluate(scale * squared, thresholds, order=2)
         curvature = here.curvature
-        gradient = np.append(self._dot(here.pull, squared), here.slopes)
+        gradient = np.append(self.source.dot(here.pull, squared), here.slopes)
         hessian = np.empty((len(gradient), len(gradient)))
-        hessian[0, 0] = self._dot(curvature.distance, self.source.map(_square, squared))
-        hessian[0, 1:] = hessian[1:, 0] = [self._dot(cross, squared) for cross in curvature.crosses]
+        hessian[0, 0] = self.source.dot(curvature.distance, self.source.map(_square, squared))
+        hessian[0, 1:] = hessian[1:, 0] = [self.source.dot(cross, squared) for cross in curvature.crosses]
         hessian[1:, 1:] = curvature.thresholds
         return gradient, hessian
 
     def mean_and_spread(self, squared: Array) -> tuple[float, float]:
         """Return the weighted mean and standard deviation of squared distances."""
-        mean = self._dot(self.likelihood.weights, squared)
+        mean = self.source.dot(self.likelihood.weights, squared)
         deviations = self.source.map(_square, squared - mean)
-        return mean, float(np.sqrt(self._dot(self.likelihood.weights, deviations)))
+        return mean, float(np.sqrt(self.source.dot(self.likelihood.weights, deviations)))
 
     def loss_and_gradient(self, matrix: FloatArray, thresholds: FloatArray) -> tuple[Evaluation, FloatArray]:
         """Return the risk of a metric, with its curvature, and dR/dM: one pass."""
@@ -128,7 +133,7 @@ class Objective:
     def hessian(self, curvature: Curvature) -> FloatArray:
         """Return the second derivative in (packed M, thresholds) as a matrix of d(d+1)/2 rows and more."""
         size = packed.packed_size(self.n_directions)
-        self.passes.add(size * size / (4.0 * self.n_directions**2))
+        self.passes.add(size * size / (4.0 * self.n_directions**2) + curvature.border_passes)
         return curvature.hessian(self.source)
 
     def hessian_product(
@@ -142,13 +147,6 @@ class Objective:
         """Return the second derivatives in the diagonal of V'MV, V the basis, and in it and each threshold."""
         self.passes.add(1.0)
         return curvature.rotated(self.source, basis)
-
-    def _dot(self, left: Array, right: Array) -> float:
-        return self.source.total(self.source.map(_product, left, right))
-
-
-def _product(left: Array, right: Array) -> Array:
-    return left * right
 
 
 def _square(values: Array) -> Array:

@@ -80,5 +80,5 @@ class Point:
     @property
     def dual_value(self) -> float:
         """A lower bound on the optimum wherever the gradient is in the dual cone."""
-        above = self.thresholds - self.problem.cone.corner
+        above = self.thresholds - self.problem.cone.lowest
         return self.value - float(np.sum(self.gradient * self.matrix)) - float(above @ self.slopes)

@@ -14,17 +14,21 @@ def moment_start(problem: Problem) -> tuple[FloatArray, FloatArray]:
     """Return a metric and thresholds near the optimum.
 
     The feasible part of mean(l zz') - mean(l) I points the right way (for normal rows by
-    Stein's identity); its scale and the thresholds are then fitted by a few Newton steps on
-    those numbers.
+    Stein's identity; without thresholds there is nothing to take mean(l) up, and it stays in).
+    Its scale and a threshold are then fitted by a few Newton steps on those numbers; several
+    thresholds have an order, which such steps would not keep, and are fitted to the scale.
     """
     objective, least = problem.objective, problem.cone.least
-    trend = objective.likelihood.trend(objective.source)
-    moments = objective.outer(trend) - objective.total_trend * np.eye(objective.n_directions)
+    moments, mean_trend = objective.trend_moment()
+    if len(least) > 0:
+        moments = moments - mean_trend * np.eye(objective.n_directions)
     matrix, squared = problem.project(moments)
     mean, spread = objective.mean_and_spread(squared)
     if spread <= 1e-9 * abs(mean):
         return np.zeros_like(matrix), problem.settle(0.0 * squared, np.zeros_like(least), tol=1e-6)[0]
     scale, thresholds = 1.0 / spread, np.full_like(least, mean / spread)
+    if len(least) > 1:
+        return scale * matrix, problem.settle(scale * squared, thresholds, tol=1e-6)[0]
     for _ in range(8):
         gradient, hessian = objective.along(squared, scale, thresholds)
         damped = hessian + (1e-12 * np.trace(hessian) + TINY) * np.eye(len(hessian))
