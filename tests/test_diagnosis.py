@@ -1,6 +1,8 @@
 """What a fit says of its own limits, and the questions that it answers about its training pairs."""
 
 import pickle
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -9,6 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 import closefar as cf
 from closefar.fitting.identifiability import find_problems
+from closefar.questions.diagnosis import Diagnosis, diagnose
+from closefar.solve import Outcome
 
 DATA = cf.datasets.make_pairs(3000, 4, rank=2, wrong_share=0.1, random_state=0)
 Z, LABELS = DATA.pairs[:, 0] - DATA.pairs[:, 1], DATA.labels
@@ -169,3 +173,48 @@ def test_a_metric_of_zero_is_told_with_advice(capsys):
     (problem,) = cf.LinearMetricLearner(alpha=100.0).fit(pairs, labels).diagnose().problems
     assert problem == "M is zero: no direction tells close from far. Lower alpha."
     assert problem in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("alpha", "advice"), [(0.0, "Check the labels, and which of them means far."), (1e-3, "Lower alpha.")]
+)
+def test_a_metric_of_zero_is_blamed_on_the_penalty_where_there_is_one(learner, alpha, advice):
+    settings = learner.fit_.settings.but(alpha=alpha)
+    zero = replace(learner.fit_, metric=cf.Metric(np.zeros((4, 0)), 1.0), settings=settings)
+    assert diagnose(zero).problems == (f"M is zero: no direction tells close from far. {advice}",)
+
+
+@pytest.mark.parametrize(("share_far", "likelier"), [(0.3, "70.0%"), (0.9, "90.0%")])
+def test_facts_are_the_figures_of_the_fit(learner, share_far, likelier):
+    statistics = replace(learner.fit_.statistics, share_far=share_far, accuracy=0.8125, wrong_share=0.25)
+    first, second, third = Diagnosis.of(replace(learner.fit_, statistics=statistics), []).facts
+    assert first == f"3000 pairs of 4 columns, {share_far:.1%} labelled far."
+    assert second == (
+        f"The metric has rank {learner.metric_.rank} and gets 81.2% of the labels right, where always the likelier "
+        f"one gets {likelier}."
+    )
+    assert third == "By its own estimate 25.0% of the labels are wrong."
+
+
+@pytest.mark.parametrize(
+    ("converged", "outcome", "is_good"),
+    [
+        (True, Outcome.CONVERGED, True),
+        (True, Outcome.SEPARABLE, False),
+        (False, Outcome.UNFINISHED, False),
+        (False, Outcome.SEPARABLE, False),
+    ],
+)
+def test_how_the_fit_ended_comes_first_unless_it_ended_well(learner, converged, outcome, is_good):
+    certificate = replace(learner.certificate_, converged=converged, outcome=outcome, advice="Do something.")
+    diagnosis = Diagnosis.of(replace(learner.fit_, certificate=certificate), ["One.", "Two."])
+    assert diagnosis.problems == (() if is_good else (f"{outcome}: Do something.",)) + ("One.", "Two.")
+    assert str(diagnosis).splitlines()[4:] == [f"* {problem}" for problem in diagnosis.problems]
+    assert repr(diagnosis) == f"Diagnosis({len(diagnosis.problems)} problems)"
+
+
+@pytest.mark.parametrize(("p_value", "problems"), [(0.049, ("Advice.",)), (0.05, ()), (0.9, ())])
+def test_noise_is_a_problem_below_five_per_cent(monkeypatch, learner, p_value, problems):
+    check = SimpleNamespace(p_value=p_value, advice="Advice.")
+    monkeypatch.setattr("closefar.questions.diagnosis.check_noise_model", lambda fit: check)
+    assert diagnose(learner.fit_).problems == problems

@@ -2,21 +2,23 @@
 
 import pickle
 import warnings
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.special import logit
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import closefar as cf
-from closefar.fitting import Fit, Settings, fit, refit, refit_leading
+from closefar.fitting import Fit, NoiseChoice, RankChoice, Settings, fit, refit, refit_leading
+from closefar.fitting.identifiability import find_problems
 from closefar.fitting.origin import find_origin
 from closefar.judgements import Columns, Judgements
-from closefar.model import Directions
+from closefar.model import Directions, Metric
 from closefar.noise import NOISES, Normal
 from closefar.rows import Differences, find_coordinates
-from closefar.solve import Outcome
+from closefar.solve import Outcome, solve
 
 DATA = cf.datasets.make_pairs(1500, 4, metric_eigenvalues=[1.0, 0.5, 0.2], wrong_share=0.1, random_state=0)
 JUDGEMENTS = Judgements.of_signs(DATA.pairs, DATA.labels)
@@ -37,6 +39,10 @@ def test_settings_of_an_estimator():
     assert settings.but(alpha=0.0) == Settings(rank=2)
     with pytest.raises(TypeError, match=r"got LinearMetricLearnerCV, which has no parameter 'noise'"):
         Settings.of(cf.LinearMetricLearnerCV())
+
+
+def test_settings_that_nobody_chose_are_those_of_the_learner():
+    assert Settings.of(cf.LinearMetricLearner()) == Settings()
 
 
 def test_what_settings_mean():
@@ -65,11 +71,25 @@ def test_random_numbers_are_the_same_each_time():
     assert (
         Settings().rng().random() == Settings(random_state=0).rng().random() != Settings(random_state=1).rng().random()
     )
+    assert len({Settings(random_state=seed).rng().random() for seed in range(200)}) == 200
 
 
 @pytest.mark.parametrize(
     "good",
-    [{"rank": 1}, {"rank": 4}, {"alpha": 0.0}, {"tol": 0.0}, {"max_iter": 1}, {"flip_rate": 0.0}, {"flip_rate": 0.499}],
+    [
+        {"rank": 1},
+        {"rank": 4},
+        {"rank": "auto"},
+        {"alpha": 0.0},
+        {"alpha": 0.1, "alpha_scale": "columns"},
+        {"tol": 0.0},
+        {"max_iter": 1},
+        {"flip_rate": 0.0},
+        {"flip_rate": 0.499},
+        {"flip_rate": "estimate"},
+        {"noise": "auto"},
+        {"solver": "newton"},
+    ],
 )
 def test_the_ends_of_what_is_allowed(good):
     Settings(**good).check(JUDGEMENTS)
@@ -81,7 +101,15 @@ def test_the_ends_of_what_is_allowed(good):
         {"rank": 0},
         {"rank": 5},
         {"rank": True},
+        {"rank": 2.0},
+        {"rank": "many"},
         {"alpha": -1e-9},
+        {"alpha": "much"},
+        {"tol": np.nan},
+        {"max_iter": 2.0},
+        {"max_iter": True},
+        {"flip_rate": "often"},
+        {"alpha_scale": None},
         {"alpha": np.inf},
         {"tol": -1.0},
         {"max_iter": 0},
@@ -123,6 +151,18 @@ def test_a_fit_answers_for_itself(found):
         Fit.of(cf.LinearMetricLearner())
 
 
+def test_results_cannot_be_changed(found):
+    scores = RankChoice(1, "best", ())
+    noises = NoiseChoice("normal", {}, None)
+    for result, name in (
+        (found, "rank"), (found.settings, "rank"), (found.statistics, "accuracy"), (scores, "rank"), (noises, "name")
+    ):  # fmt: skip
+        with pytest.raises(FrozenInstanceError):
+            setattr(result, name, 3)
+    # Two fits are the same where they are one.
+    assert len({found, found, replace(found)}) == 2
+
+
 def test_statistics_are_those_of_the_training_pairs(found):
     margin = found.metric.measure(DATA.pairs) - found.metric.threshold
     statistics = found.statistics
@@ -154,11 +194,55 @@ def test_what_a_fit_warns_of(found):
         replace(found, problems=("a column is dull",)).warn(stacklevel=1)
 
 
+def test_warnings_point_at_who_asked_for_the_fit(found):
+    bad = replace(
+        found,
+        noise_choice=NoiseChoice("logistic", {}, "noises look alike"),
+        certificate=replace(found.certificate, outcome=Outcome.STALLED),
+        problems=("a column is dull", "another one too"),
+    )
+    with pytest.warns(ConvergenceWarning) as caught:
+        bad.warn(stacklevel=1)
+    messages = [str(each.message) for each in caught]
+    assert messages[0] == "noises look alike"
+    assert messages[1].startswith("stalled")
+    assert messages[2:] == ["a column is dull", "another one too"]
+    assert {each.filename for each in caught} == {__file__}
+
+
 def test_an_interrupted_refit_ends_what_it_is_part_of(monkeypatch, found):
     broken = replace(found, certificate=replace(found.certificate, outcome=Outcome.INTERRUPTED))
     monkeypatch.setattr("closefar.fitting.known_rank.fit_known_rank", lambda *args, **kwargs: broken)
     with pytest.raises(KeyboardInterrupt):
         refit(JUDGEMENTS, Settings())
+
+
+def test_a_part_without_one_of_the_labels_is_refused():
+    with pytest.raises(ValueError, match="no pair of class 1"):
+        refit(JUDGEMENTS.take(np.flatnonzero(DATA.labels < 0)), Settings())
+
+
+def test_a_fit_that_is_good_enough_from_the_start_counts_as_one_step():
+    assert fit(JUDGEMENTS, Settings(tol=10.0)).n_iter == 1
+
+
+def test_a_chosen_rank_is_kept_beside_the_settings_that_asked_for_it():
+    few = JUDGEMENTS.take(np.arange(300))
+    chosen = fit(few, Settings(rank="auto", tol=1e-9))
+    assert (chosen.settings.rank, chosen.rank) == ("auto", chosen.rank_choice.rank)
+    assert chosen.judgements is few
+    known = fit(few, Settings(rank=chosen.rank, tol=1e-9))
+    assert known.rank_choice is None
+    np.testing.assert_allclose(chosen.metric.matrix, known.metric.matrix, rtol=1e-9)
+
+
+def test_noises_are_compared_by_the_losses_of_their_fits():
+    chosen = fit(JUDGEMENTS, Settings(noise="auto", tol=1e-9))
+    losses = {name: fit(JUDGEMENTS, Settings(noise=name, tol=1e-9)).certificate.loss for name in NOISES}
+    assert {name: row["loss"] for name, row in chosen.noise_choice.comparison.items()} == pytest.approx(losses)
+    assert chosen.metric.noise.name == chosen.noise_choice.name == min(losses, key=losses.get)
+    assert chosen.certificate.loss == pytest.approx(min(losses.values()))
+    assert fit(JUDGEMENTS, Settings(noise="normal")).noise_choice is None
 
 
 def test_weights_of_zero_do_not_count():
@@ -180,6 +264,23 @@ def test_a_start_near_the_solution_saves_steps(found):
         assert fit(points, Settings(fit_origin=True), start=found.metric).metric.origin is not None
 
 
+@pytest.mark.parametrize("threshold", [-0.5, 0.7])
+def test_a_start_is_the_metric_in_the_coordinates_of_the_rows(monkeypatch, threshold):
+    seen = []
+
+    def spy(objective, options, *, start, **more):
+        seen.append((objective, start))
+        return solve(objective, options, start=start, **more)
+
+    monkeypatch.setattr("closefar.fitting.known_rank.solve", spy)
+    root = np.random.default_rng(0).standard_normal((4, 2))
+    fit(JUDGEMENTS, Settings(), start=Metric.from_factor(root, threshold, origin=np.zeros(4)))
+    ((objective, start),) = seen
+    z = DATA.pairs[:, 0] - DATA.pairs[:, 1]
+    np.testing.assert_allclose(objective.quadratic_forms(start.matrix), np.sum((z @ root) ** 2, axis=1), rtol=1e-8)
+    np.testing.assert_array_equal(start.thresholds, [max(threshold, 0.0)])
+
+
 def test_class_weights_are_part_of_the_fit():
     weighted = fit(JUDGEMENTS, Settings(class_weight={1: 3.0, -1: 1.0}, tol=1e-9))
     by_hand = fit(
@@ -193,6 +294,76 @@ def test_names_come_with_the_columns():
     assert named.metric.feature_names == ("a", "b", "c", "d")
 
 
+# What the data leave open
+
+MANY = np.tile([True, False], 50)
+
+
+@pytest.mark.parametrize(("rank", "k"), [(None, 4), (1, 1), (3, 3), (9, 4)])
+@pytest.mark.parametrize("has_origin", [False, True])
+def test_unknowns_are_the_directions_in_which_a_metric_can_move(rank, k, has_origin):
+    factor = np.random.default_rng(0).standard_normal((4, k))
+    moves = [np.outer(row, column) for row in np.eye(4) for column in np.eye(k)]
+    tangents = [(factor @ move.T + move @ factor.T).ravel() for move in moves]
+    unknowns = np.linalg.matrix_rank(tangents) + 1 + 4 * has_origin
+    limits = {"rank": rank, **({"has_origin": True} if has_origin else {})}
+    enough = find_problems("abcd", np.zeros((4, 0)), MANY[:unknowns], 4, **limits)
+    assert not any("unknowns" in problem for problem in enough)
+    few = find_problems("abcd", np.zeros((4, 0)), MANY[: unknowns - 1], 4, **limits)[-1]
+    assert few.startswith(f"there are {unknowns - 1} pairs for {unknowns} unknowns (M of 4 directions and rank {k},")
+    assert few.endswith(f"label at least {4 * unknowns} pairs.")
+
+
+@pytest.mark.parametrize(("rarer", "is_rare"), [(3, True), (4, False), (5, False)])
+@pytest.mark.parametrize("label", ["far", "close"])
+def test_each_label_is_needed_as_often_as_there_are_directions(rarer, is_rare, label):
+    is_far = (np.arange(100) < rarer) == (label == "far")
+    problems = find_problems("abcd", np.zeros((4, 0)), is_far, 4)
+    assert [problem.split(",")[0] for problem in problems] == [
+        f"only {rarer} of 100 pairs are labelled {label}"
+    ] * is_rare
+
+
+def test_a_combination_names_the_columns_that_have_a_share_in_it():
+    def named(*direction):
+        names = [f"x{index}" for index in range(len(direction))]
+        (problem,) = find_problems(names, np.array(direction)[:, None], MANY, 2)
+        return problem.split(" in these pairs")[0]
+
+    assert named(0.0, 7.0) == "column 'x1' does not vary"
+    assert named(100.0, 4.9) == "column 'x0' does not vary"
+    assert named(-0.1, 0.0051) == "a combination of the columns 'x0', 'x1' does not vary"
+    assert named(1.0, -3.0, 0.0, 2.0) == "a combination of the columns 'x1', 'x3', 'x0' does not vary"
+    six = ", ".join(f"'x{index}'" for index in range(6))
+    assert named(*np.ones(6)) == f"a combination of the columns {six} does not vary"
+    assert named(*np.ones(7)) == f"a combination of the columns {six} and 1 more does not vary"
+    assert named(*np.ones(9)) == f"a combination of the columns {six} and 3 more does not vary"
+
+
+@pytest.mark.parametrize("n", [1, 3, 4, 6])
+def test_three_combinations_are_named_and_the_others_counted(n):
+    problems = find_problems([f"x{index}" for index in range(8)], np.eye(8)[:, :n], MANY, 8 - n)
+    assert [problem.split()[1] for problem in problems[:3]] == [f"'x{index}'" for index in range(min(n, 3))]
+    assert [problem.split(":")[0] for problem in problems[3:]] == [
+        f"{n - 3} more combinations of columns do not vary"
+    ] * (n > 3)
+
+
+@pytest.mark.parametrize(("alpha", "n_problems"), [(0.0, 1), (0.01, 0)])
+def test_a_penalty_makes_up_for_missing_pairs(alpha, n_problems):
+    few = JUDGEMENTS.take(np.concatenate([np.flatnonzero(DATA.labels == label)[:5] for label in (-1, 1)]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert len(fit(few, Settings(alpha=alpha)).problems) == n_problems
+
+
+def test_only_directions_that_vary_are_unknown():
+    few = JUDGEMENTS.take(np.concatenate([np.flatnonzero(DATA.labels == label)[:5] for label in (-1, 1)]))
+    dull = few.in_coordinates((few.data[:, 0] - few.data[:, 1]) * [1.0, 1.0, 1.0, 0.0])
+    (problem,) = fit(dull, Settings()).problems  # ten pairs are enough for seven unknowns, not for eleven
+    assert problem.startswith("column 'x3' does not vary")
+
+
 # The origin
 
 
@@ -201,12 +372,13 @@ def test_the_origin_completes_the_square():
     points = rng.standard_normal((50, 3)) @ rng.standard_normal((3, 3)) + 4.0
     shares = rng.uniform(0.5, 1.5, 50)
     shares /= shares.sum()
-    for k in (1, 2, 3):
+    for k in (1, 2, 3, 4):
         factor = rng.standard_normal((4, k))
         origin, slack = find_origin(Differences(points), shares, factor)
         whole = np.sum((np.column_stack([points, np.ones(50)]) @ factor) ** 2, axis=1)
         np.testing.assert_allclose(np.sum(((points - origin) @ factor[:-1]) ** 2, axis=1) + slack, whole, rtol=1e-8)
         assert slack >= 0.0
+        assert (slack > 1e-6) == (k == 4)
         # Of all such origins it is the nearest to the mean, in the points' own covariance.
         mean = shares @ points
         covariance = (points - mean).T @ ((points - mean) * shares[:, None])
@@ -219,6 +391,43 @@ def test_the_origin_completes_the_square():
 
         if null.shape[1]:
             assert minimize(length, np.zeros(null.shape[1])).fun >= length(np.zeros(null.shape[1])) - 1e-6
+
+
+@pytest.fixture(scope="module")
+def around():
+    """Points, and whether they are far from (2, -1, 0) in two of three columns."""
+    rng = np.random.default_rng(4)
+    points = rng.standard_normal((400, 3)) @ rng.standard_normal((3, 3)) + [2.0, 1.0, 5.0]
+    distance = (points[:, 0] - 2.0) ** 2 + 0.5 * (points[:, 1] + 1.0) ** 2
+    far = distance + 0.5 * rng.logistic(size=400) * np.median(distance) > np.median(distance)
+    return Judgements.of_signs(points, np.where(far, 1.0, -1.0), rng.uniform(0.5, 2.0, 400))
+
+
+@pytest.mark.parametrize("fit_origin", [False, True])
+@pytest.mark.parametrize("scale", ["data", "columns"])
+def test_the_metric_is_the_solution_in_the_units_of_the_data(around, fit_origin, scale):
+    result = fit(around, Settings(alpha=0.003, alpha_scale=scale, fit_origin=fit_origin, tol=1e-9))
+    metric, points = result.metric, around.data
+    squared = np.sum(((points - (metric.origin if fit_origin else 0.0)) @ metric.factor) ** 2, axis=1)
+    losses = np.logaddexp(0.0, -around.signs * (squared - metric.threshold))
+    assert np.average(losses, weights=around.weights) == pytest.approx(result.certificate.loss, abs=1e-9)
+    # The eigenvalues in the scale of the data are those of M times the data's moment.
+    centre = np.average(points, weights=around.weights, axis=0) if fit_origin else np.zeros(3)
+    moment = (points - centre).T @ ((points - centre) * around.shares[:, None])
+    expected = np.sort(np.linalg.eigvals(metric.matrix @ moment).real)[::-1][: metric.rank]
+    np.testing.assert_allclose(metric.data_eigenvalues, expected, rtol=1e-6)
+
+
+def test_a_refit_within_directions_moves_the_origin_too(around):
+    settings = Settings(fit_origin=True, tol=1e-9)
+    whole = fit(around, settings).metric
+    directions = Directions.of(whole)
+    best = refit_leading(around, settings, whole, directions, 1)
+    assert best.rank == 1
+    mapped = fit(around.in_coordinates(around.data @ directions.columns[:, :1]), settings).metric
+    expected = (around.data @ directions.columns[:, :1] - mapped.origin) ** 2 @ mapped.matrix - mapped.threshold
+    squared = np.sum(((around.data - best.origin) @ best.factor) ** 2, axis=1)
+    np.testing.assert_allclose(squared - best.threshold, expected[:, 0], atol=1e-4)
 
 
 # Coordinates
@@ -295,9 +504,41 @@ def test_without_directions_every_pair_is_as_far(found):
     assert nothing.probability_far(np.ones((1, 4)))[0] == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("share", "flip_rate", "has_origin", "expected"),
+    [
+        (0.3, 0.0, False, 0.3),
+        (0.3, 0.1, False, 0.25),  # 0.25 * 0.9 + 0.75 * 0.1 are labelled far
+        (0.8, 0.1, False, 0.5),
+        (0.8, 0.1, True, 0.875),
+        (0.05, 0.1, True, 1e-12),
+        (0.95, 0.1, True, 1.0 - 1e-12),
+    ],
+)
+def test_a_metric_of_nothing_makes_the_labels_as_likely_as_they_are(found, share, flip_rate, has_origin, expected):
+    labels = np.where(np.arange(100) < 100 * share, 1.0, -1.0)
+    judgements = Judgements.of_signs(DATA.pairs[:100, 0], labels)
+    metric = replace(found.metric, flip_rate=flip_rate, origin=np.ones(4) if has_origin else None)
+    nothing = refit_leading(judgements, Settings(), metric, Directions.of(metric), 0)
+    assert nothing.threshold == pytest.approx(-logit(expected), abs=1e-3)
+    assert nothing.threshold >= 0.0 or has_origin
+
+
+def test_a_direction_of_no_length_is_left_out_and_a_short_one_is_not(found):
+    whole = Directions.of(found.metric)
+    one = np.array([1.0, 0.0])
+    flat = Directions(1e-3 * whole.columns[:, :2] * one, 1e-6 * whole.values[:2] * one, True)
+    cut = refit_leading(JUDGEMENTS, Settings(tol=1e-9), found.metric, flat, 2)
+    expected = refit_leading(JUDGEMENTS, Settings(tol=1e-9), found.metric, whole, 1)
+    np.testing.assert_allclose(cut.matrix, expected.matrix, rtol=1e-9)
+    none = Directions(0.0 * flat.columns, 0.0 * flat.values, True)
+    assert refit_leading(JUDGEMENTS, Settings(), found.metric, none, 2).rank == 0
+
+
 def test_a_penalty_in_columns_is_refitted_with_its_rank(found):
     settings = Settings(alpha=0.01, alpha_scale="columns", tol=1e-8)
     whole = fit(JUDGEMENTS, settings).metric
     cut = refit_leading(JUDGEMENTS, settings, whole, Directions.of(whole), 1)
     expected = fit(JUDGEMENTS, settings.but(rank=1)).metric
     np.testing.assert_allclose(cut.matrix, expected.matrix, rtol=1e-9)
+    assert refit_leading(JUDGEMENTS, settings, whole, Directions.of(whole), 0).rank == 0

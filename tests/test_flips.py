@@ -1,5 +1,7 @@
 """Labels flipped whatever the distance: what the fit makes of them, and how it climbs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
@@ -8,9 +10,10 @@ import closefar as cf
 from closefar.experiments.synthetic import paper_pairs
 from closefar.noise import NOISES
 from closefar.rows import Differences, unit_free
-from closefar.solve import CloseFar, Objective, Options, Outcome, Passes
+from closefar.solve import CloseFar, Objective, Options, Outcome, Passes, flipped
+from closefar.solve.certificate import Certificate
 from closefar.solve.flips import FlippedCloseFar, best_flip_rate
-from closefar.solve.loop import Limits, run
+from closefar.solve.loop import Ending, Limits, run
 from closefar.solve.solvers.alternating import Alternating
 
 
@@ -201,3 +204,112 @@ def test_the_climb_can_start_by_itself():
     learner = cf.LinearMetricLearner(flip_rate="estimate").fit(z, labels)
     assert found.state.objective == pytest.approx(learner.certificate_.loss, abs=1e-6)
     assert found.state.memory.likelihood.flip_rate == pytest.approx(learner.flip_rate_, abs=1e-3)
+
+
+# The parts of a fit with flips
+
+
+def solve_with_flips(flip_rate, *, watch=lambda *_: None, n=1500, **options):
+    """The objective without flips, the solution, and the flip rate."""
+    z, labels, _ = flipped_pairs(n, 3, noise="logistic", wrong_share=0.05, seed=2)
+    weights = np.full(n, 1.0 / n)
+    likelihood = CloseFar(NOISES["logistic"], labels.astype(float), weights)
+    objective = Objective(unit_free(Differences(z), weights)[0], likelihood, Passes())
+    defaults = {"alpha": 0.0, "rank": None, "has_constant": False, "solver": "auto", "tol": 1e-6, "max_iter": 100}
+    rng = np.random.default_rng(0)
+    return objective, *flipped.solve_with_flips(
+        objective, likelihood, flip_rate, Options(**(defaults | options)), rng=rng, watch=watch
+    )
+
+
+@pytest.fixture
+def record(monkeypatch):
+    """What the convex fits and the climb have given."""
+    found = {"solve": [], "run": []}
+    for name, kept in found.items():
+        function = getattr(flipped, name)
+
+        def recorded(*args, function=function, kept=kept, **kwargs):
+            kept.append(function(*args, **kwargs))
+            return kept[-1]
+
+        monkeypatch.setattr(flipped, name, recorded)
+    return found
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.01])
+@pytest.mark.parametrize("rate", [0.03, 0.1, 0.2, None])
+def test_the_metric_is_stationary_at_the_given_or_likeliest_rate(rate, alpha):
+    objective, solution, found = solve_with_flips(rate, alpha=alpha)
+    assert found == rate or rate is None
+    likelihood = objective.likelihood
+    mixture = objective.with_likelihood(FlippedCloseFar(likelihood.noise, likelihood.signs, likelihood.weights, found))
+    here = mixture.evaluate(solution.squared, solution.thresholds)
+    gradient = mixture.factor_gradient(solution.factor, here) + 2.0 * alpha * solution.factor
+    np.testing.assert_allclose(gradient, 0.0, atol=2e-4)
+    np.testing.assert_allclose(here.slopes, 0.0, atol=2e-4)
+    assert solution.certificate.loss == pytest.approx(here.loss, rel=1e-12)
+    if rate is None:
+        right = likelihood.noise.cdf(likelihood.signs * (solution.squared - solution.thresholds[0]))
+        assert found == pytest.approx(best_flip_rate(objective.source, right, likelihood.weights), abs=1e-9)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.01])
+@pytest.mark.parametrize("rate", [0.1, None])
+def test_the_history_is_that_of_all_steps_and_proves_the_last_alone(rate, alpha, record):
+    seen = []
+    objective, solution, _ = solve_with_flips(
+        rate, alpha=alpha, watch=lambda *_: seen.append(sum(map(len, record.values())))
+    )
+    (plain, last), (climb,) = record["solve"], record["run"]
+    assert climb.ending is Ending.STUCK
+    assert climb.n_iter >= 1
+    assert solution.n_iter == plain.n_iter + climb.n_iter + last.n_iter
+    *before, end = solution.history
+    assert len(before) == len(plain.history) + climb.n_iter + 1
+    assert {step.gap for step in before} == {np.inf}
+    passes = [step.passes for step in solution.history]
+    assert passes == sorted(passes)
+    assert end.passes == objective.passes.count == solution.certificate.n_passes
+    assert end.gap == solution.certificate.gap <= 1e-6
+    assert end.objective == pytest.approx(solution.certificate.loss + alpha * np.sum(solution.factor**2), rel=1e-12)
+    assert not solution.certificate.globally_optimal
+    assert set(seen) == {0, 1, 2}  # the plain fit, the climb and the last step are all watched
+
+
+def test_a_rate_of_zero_is_the_plain_fit(record):
+    _, solution, rate = solve_with_flips(0.0)
+    (plain,) = record["solve"]
+    assert solution is plain
+    assert rate == 0.0
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_during_the_plain_fit_ends_it_all(record):
+    _, solution, rate = solve_with_flips(0.1, watch=interrupt)
+    (plain,) = record["solve"]
+    assert solution is plain
+    assert rate == 0.1
+    assert solution.certificate.outcome is Outcome.INTERRUPTED
+
+
+def test_after_an_interrupt_of_the_climb_the_last_step_is_brief(record, monkeypatch):
+    monkeypatch.setattr(Alternating, "step", interrupt)
+    _, solution, _ = solve_with_flips(0.1, tol=1e-12, max_iter=50)
+    plain, last = record["solve"]
+    assert last.n_iter == 1
+    assert solution.n_iter == plain.n_iter + 1
+    assert solution.certificate.outcome is Outcome.INTERRUPTED
+    assert not solution.certificate.converged
+
+
+@pytest.mark.parametrize(("bound", "said"), [(0.598, "the proven gap is 2.0e-03"), (0.0, "no gap is proven yet")])
+def test_after_an_interrupt_a_gap_is_named_where_it_is_proven(bound, said):
+    options = Options(alpha=0.0, rank=None, has_constant=False, solver="auto", tol=1e-6, max_iter=100)
+    convex = Certificate(0.5, 2e-3, True, Outcome.CONVERGED, "near.", 9.0, 0.6, bound, 0.0, False)
+    advice = f"stopped by hand; {said}. The metric is usable."
+    expected = replace(convex, converged=False, outcome=Outcome.INTERRUPTED, advice=advice)
+    assert flipped._interrupted(convex, options) == expected

@@ -7,7 +7,9 @@ from scipy.optimize import minimize_scalar
 from closefar.noise import NOISES
 from closefar.rows import Differences, source
 from closefar.solve import CloseFar
+from closefar.solve import likelihood as likelihoods
 from closefar.solve.flips import FlippedCloseFar, SoftCloseFar, best_flip_rate
+from closefar.solve.likelihood import Likelihood, Terms
 
 N = 400
 RNG = np.random.default_rng(0)
@@ -107,6 +109,20 @@ def test_parts_make_no_difference(likelihood, monkeypatch):
     np.testing.assert_array_equal(parts.curvature.distance, whole.curvature.distance)
 
 
+def test_second_derivatives_in_several_thresholds_are_put_together():
+    def terms(size, n_crosses=2):
+        crosses = tuple(RNG.standard_normal((n_crosses, size)))
+        return Terms(0.0, np.zeros(2), 0.0, np.zeros(size), RNG.uniform(size=size), crosses, RNG.uniform(size=(2, 2)))
+
+    parts = [terms(3), terms(1), terms(2)]
+    joined = Likelihood.curvature(CloseFar(NOISES["normal"], SIGNS, WEIGHTS), ROWS, parts)
+    np.testing.assert_array_equal(joined.distance, np.concatenate([part.curvature for part in parts]))
+    np.testing.assert_array_equal(joined.crosses, np.hstack([part.crosses for part in parts]))
+    np.testing.assert_allclose(joined.thresholds, parts[0].bends + parts[1].bends + parts[2].bends, rtol=1e-15)
+    with pytest.raises(ValueError, match="zip"):
+        Likelihood.curvature(CloseFar(NOISES["normal"], SIGNS, WEIGHTS), ROWS, [terms(3), terms(3, n_crosses=1)])
+
+
 def test_weights_and_trend(likelihood):
     np.testing.assert_array_equal(likelihood.weights, WEIGHTS)
     np.testing.assert_array_equal(likelihood.trend(ROWS), SIGNS * WEIGHTS)
@@ -181,6 +197,88 @@ def test_the_tolerance_is_kept_and_not_overdone(noise, monkeypatch):
     assert n_calls[0] < n_calls[-1] <= 30
 
 
+def test_a_slope_of_the_tolerance_is_small_enough(likelihood):
+    slope = abs(evaluate(likelihood, tau=[5.0]).slopes[0])
+    assert best(likelihood, start=5.0, tol=slope)[0] == 5.0
+    threshold, here = best(likelihood, start=5.0, tol=0.99 * slope)
+    assert threshold != 5.0
+    assert abs(here.slopes[0]) <= 0.99 * slope
+
+
+@pytest.mark.parametrize("least", [-np.inf, 0.0, 2.0])
+def test_where_steps_run_out_it_is_evaluated_where_it_is(likelihood, least, monkeypatch):
+    before = evaluate(likelihood, tau=[5.0]).loss
+    for most in (0, 1, 2):
+        monkeypatch.setattr(likelihoods, "_MOST_STEPS", most)
+        threshold, here = best(likelihood, start=5.0, least=least, tol=0.0)
+        assert (threshold == 5.0) == (most == 0)
+        exact = evaluate(likelihood, tau=[threshold])
+        assert (here.loss, here.slopes) == (exact.loss, exact.slopes)
+        np.testing.assert_array_equal(here.curvature.distance, exact.curvature.distance)
+        assert here.loss <= before
+
+
+def test_the_first_step_is_newtons_or_to_the_least(likelihood, monkeypatch):
+    monkeypatch.setattr(likelihoods, "_MOST_STEPS", 1)
+    here = evaluate(likelihood, tau=[4.5])
+    newton = 4.5 - here.slopes[0] / here.curvature.thresholds[0, 0]
+    assert 0.0 < newton < 4.4
+    assert best(likelihood, start=4.5)[0] == pytest.approx(newton, rel=1e-14)
+    assert best(likelihood, start=4.5, least=4.4)[0] == 4.4
+
+
+@pytest.mark.parametrize(("name", "first"), [("logistic", 0.0), ("laplace", 0.0), ("hypsecant", 250.0)])
+def test_from_a_flat_tail_it_goes_to_the_least_or_to_the_middle(name, first, monkeypatch):
+    """There the curvature is next to nothing: a Newton step leads beyond all bounds; where it is zero there is none."""
+    likelihood, lowest, highest = CloseFar(NOISES[name], SIGNS, WEIGHTS), SQUARED.min() - 1e3, SQUARED.max() + 1e3
+    monkeypatch.setattr(likelihoods, "_MOST_STEPS", 1)
+    assert best(likelihood, start=500.0)[0] == first
+    middle = 0.5 * (lowest + 500.0)
+    assert best(likelihood, start=500.0, least=-np.inf)[0] == pytest.approx(middle, rel=1e-14)
+    assert best(likelihood, start=-500.0, least=-np.inf)[0] == pytest.approx(0.5 * (highest - 500.0), rel=1e-14)
+    monkeypatch.setattr(likelihoods, "_MOST_STEPS", 2)
+    assert best(likelihood, start=500.0, least=-np.inf)[0] == pytest.approx(0.5 * (middle + 500.0), rel=1e-14)
+
+
+@pytest.mark.parametrize("name", ["logistic", "laplace"])
+def test_no_end_of_the_bracket_is_tried_twice(name, monkeypatch):
+    """Distances near 300 lie between flat tails: one leads to the least, the other nowhere, so the middle is next."""
+    likelihood = CloseFar(NOISES[name], SIGNS, WEIGHTS)
+    for most, expected in enumerate((900.0, 0.0, 450.0, 225.0)):
+        monkeypatch.setattr(likelihoods, "_MOST_STEPS", most)
+        assert best(likelihood, SQUARED + 300.0, start=900.0)[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("start", "least", "expected"),
+    [
+        (1e9, 0.0, SQUARED.max() + 1e3),
+        (-1e9, -np.inf, SQUARED.min() - 1e3),
+        (-1e9, 0.0, 0.0),
+        (-1e9, 0.7, 0.7),
+        (0.0, 1e9, 1e9),
+        (900.0, 0.0, 900.0),
+        (-900.0, -np.inf, -900.0),
+    ],
+)
+def test_a_start_is_brought_near_the_distances_and_to_the_least(noise, start, least, expected):
+    threshold, here = best(CloseFar(noise, SIGNS, WEIGHTS), start=start, least=least, tol=np.inf)
+    assert threshold == pytest.approx(expected, rel=1e-14)
+    assert here.loss == evaluate(CloseFar(noise, SIGNS, WEIGHTS), tau=[threshold]).loss
+
+
+@pytest.mark.parametrize("start", [0.0, 3.0, 6.0])
+def test_it_ends_where_no_number_is_better(likelihood, start, monkeypatch):
+    calls, evaluated = [], type(likelihood).evaluate
+    monkeypatch.setattr(
+        type(likelihood), "evaluate", lambda *args, **kwargs: calls.append(1) or evaluated(*args, **kwargs)
+    )
+    threshold, here = best(likelihood, start=start, tol=0.0)
+    assert len(calls) < 150
+    assert abs(here.slopes[0]) <= 1e-14
+    assert threshold == pytest.approx(minimiser(likelihood, SQUARED, 0.0, 8.0).x, abs=1e-6)
+
+
 def test_it_stops_at_the_least_where_that_is_best(noise):
     all_far = CloseFar(noise, np.ones(N), WEIGHTS)
     for start in (0.0, 3.0):
@@ -217,6 +315,14 @@ def test_best_flip_rate_is_the_maximum(noise):
     assert best_flip_rate(ROWS, right, WEIGHTS) == pytest.approx(found, abs=1e-6)
     assert best_flip_rate(ROWS, np.full(N, 0.9), WEIGHTS) == 0.0
     assert best_flip_rate(ROWS, np.zeros(N), WEIGHTS) == pytest.approx(0.499)
+    assert best_flip_rate(ROWS, np.full(N, 0.5), WEIGHTS) == 0.0  # any rate is as good
+
+
+@pytest.mark.parametrize("share", [1e-6, 0.1, 0.3, 0.498])
+def test_where_labels_are_surely_right_or_wrong_the_rate_is_the_share_of_the_wrong(share):
+    """(1 - s) log(1 - q) + s log q is largest at q = s."""
+    right, weights = np.array([1.0, 1.0, 0.0, 0.0]), np.array([1.0 - share, 0.0, 0.5 * share, 0.5 * share])
+    assert best_flip_rate(Differences(np.zeros((4, 1))), right, weights) == pytest.approx(share, abs=2e-12)
 
 
 def test_the_best_rate_at_given_distances(noise):

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import pickle
+from collections.abc import Hashable
 
 import numpy as np
 import pandas as pd
@@ -61,6 +62,34 @@ def test_factor_has_orthogonal_columns_longest_first(metric):
 
 def test_repr_says_what_it_is(measured_from_origin):
     assert repr(measured_from_origin) == "Metric(4 features, rank 2, threshold 1.5, hypsecant noise)"
+
+
+def test_columns_without_names_are_numbered():
+    assert PLAIN.column_names == ("x0", "x1", "x2", "x3", "x4")
+    assert cf.Metric(np.eye(2), 1.0, feature_names=["a", "b"]).column_names == ("a", "b")
+
+
+def test_contents_hold_only_what_there_is(measured_from_origin):
+    arrays, header = PLAIN.contents()
+    assert set(arrays) == {"factor", "threshold"}
+    assert arrays["threshold"].tolist() == [2.0]
+    assert header == {"noise": "normal", "feature_names": None}
+    arrays, header = measured_from_origin.contents()
+    assert set(arrays) == {"factor", "threshold", "origin"}
+    assert header == {"noise": "hypsecant", "feature_names": tuple("abcd")}
+    arrays, _ = learned(flip_rate=0.25).contents()
+    assert set(arrays) == {"factor", "threshold", "data_factor", "data_eigenvalues", "flip_rate"}
+    assert arrays["flip_rate"].tolist() == [0.25]
+
+
+def test_coordinates_are_rows_along_the_directions(measured_from_origin, rng):
+    x, y = rng.standard_normal((2, 6, 5))
+    directions = rng.standard_normal((5, 2))
+    expected = (x - y) @ directions
+    np.testing.assert_allclose(PLAIN.coordinates(np.stack([x, y], axis=1), directions), expected, atol=1e-12)
+    np.testing.assert_allclose(PLAIN.measure(np.stack([x, y], axis=1)), PLAIN.squared_distance(x - y), rtol=1e-12)
+    expected = (x[:, :4] - measured_from_origin.origin) @ directions[:4]
+    np.testing.assert_allclose(measured_from_origin.coordinates(x[:, :4], directions[:4]), expected, atol=1e-12)
 
 
 # Distances
@@ -225,6 +254,18 @@ def test_directions_of_no_length_are_left_out_in_the_data_scale():
     assert metric.rank == 1
     np.testing.assert_allclose(metric.data_eigenvalues, [25.0])
     assert cf.Metric.from_data_scale(np.eye(3), np.zeros((3, 2)), 1.0).rank == 0
+    assert cf.Metric.from_data_scale(np.eye(3), np.zeros((3, 0)), 1.0).rank == 0
+    for ratio, rank in ((1.5e-13, 2), (0.7e-13, 1)):
+        assert cf.Metric.from_data_scale(np.eye(3), 1e-20 * np.diag([1.0, ratio, 0.0]), 1.0).rank == rank
+
+
+def test_more_columns_than_coordinates_are_rotated_into_them():
+    factor = np.random.default_rng(3).standard_normal((2, 4))
+    metric = cf.Metric.from_data_scale(np.eye(2), factor, 1.0)
+    assert metric.rank == 2
+    np.testing.assert_allclose(metric.matrix, factor @ factor.T, rtol=1e-10)
+    np.testing.assert_allclose(metric.data_factor, metric.factor, atol=1e-10)
+    np.testing.assert_allclose(metric.data_eigenvalues, metric.eigenvalues, rtol=1e-10)
 
 
 def test_from_factor_takes_a_data_scale():
@@ -296,14 +337,28 @@ def test_truncation_in_units_does_depend_on_them():
         ({"data_factor": np.full((2, 2), np.nan), "data_eigenvalues": [1.0, 1.0]}, "data_factor must be finite"),
         ({"data_factor": np.eye(2), "data_eigenvalues": [1.0, 2.0]}, "2 finite numbers >= 0, largest first"),
         ({"data_factor": np.eye(2), "data_eigenvalues": [1.0, -2.0]}, "2 finite numbers >= 0, largest first"),
+        ({"data_factor": np.eye(2), "data_eigenvalues": [np.inf, 1.0]}, "2 finite numbers >= 0, largest first"),
         ({"data_factor": np.eye(2), "data_eigenvalues": [1.0]}, "2 finite numbers >= 0, largest first"),
         ({"data_factor": 2 * np.eye(2), "data_eigenvalues": [1.0, 1.0]}, "must give the same M as factor"),
     ],
-    ids=["no eigenvalues", "no factor", "shape", "nan", "order", "negative", "short", "another M"],
+    ids=["no eigenvalues", "no factor", "shape", "nan", "order", "negative", "infinite", "short", "another M"],
 )
 def test_bad_data_scale_is_named(arguments, rule):
     with pytest.raises(ValueError, match=rule):
         cf.Metric(np.eye(2), 1.0, **arguments)
+
+
+@pytest.mark.parametrize("values", [[1.0, 1.0], [1.0, 0.0], [0.0, 0.0]])
+def test_equal_and_zero_eigenvalues_are_in_order(values):
+    metric = cf.Metric(np.eye(2), 1.0, data_factor=np.eye(2), data_eigenvalues=values)
+    np.testing.assert_array_equal(metric.data_eigenvalues, values)
+
+
+def test_both_factors_may_differ_by_rounding_only():
+    arguments = {"factor": np.eye(2), "threshold": 1.0, "data_eigenvalues": [1.0, 1.0]}
+    cf.Metric(data_factor=[[1.0, 0.7e-8], [0.0, 1.0]], **arguments)
+    with pytest.raises(ValueError, match="must give the same M"):
+        cf.Metric(data_factor=[[1.0, 1.4e-8], [0.0, 1.0]], **arguments)
 
 
 def test_another_m_is_noticed_in_small_units():
@@ -331,6 +386,13 @@ def test_flip_rate_is_kept():
     assert repr(flipped) == "Metric(5 features, rank 3, threshold 2, normal noise, flip rate 0.125)"
 
 
+@pytest.mark.parametrize("rate", [0, 0.0, np.float32(0.25), 0.4999])
+def test_flip_rates_below_one_half_are_taken(rate):
+    metric = cf.Metric(np.eye(2), 1.0, flip_rate=rate)
+    assert metric.flip_rate == rate
+    assert type(metric.flip_rate) is float
+
+
 @pytest.mark.parametrize("rate", [-0.1, 0.5, np.nan, "0.1", None])
 def test_bad_flip_rate_is_named(rate):
     with pytest.raises(ValueError, match=r"flip_rate must be at least 0 and below 0\.5; got"):
@@ -352,8 +414,8 @@ def test_truncation_keeps_the_largest_eigenvalues(metric):
 
 
 def test_truncation_to_the_rank_or_more_changes_nothing(metric):
-    assert metric.truncate(metric.rank) == metric
-    assert metric.truncate(5) == metric
+    assert metric.truncate(metric.rank) is metric
+    assert metric.truncate(5) is metric
 
 
 def test_truncation_to_nothing_calls_everything_close(metric):
@@ -410,9 +472,9 @@ def test_origin_moves_with_the_units(measured_from_origin, rng, as_matrix):
     points = rng.standard_normal((10, 4))
     moved = points @ units.T if as_matrix else points * units
     changed = measured_from_origin.change_units(units)
-    np.testing.assert_allclose(
-        changed.probability_far(moved), measured_from_origin.probability_far(points), rtol=1e-9, atol=1e-300
-    )
+    expected = measured_from_origin.squared_distance(points)
+    np.testing.assert_allclose(changed.squared_distance(moved), expected, rtol=1e-9)
+    assert changed.squared_distance(changed.origin) == 0.0
     assert changed.feature_names == measured_from_origin.feature_names
 
 
@@ -462,6 +524,26 @@ def test_from_matrix_of_columns_in_far_apart_units():
     assert metric.squared_distance([0.0, 0.0, 1e9]) == pytest.approx(2.0, rel=1e-6)
     size = np.sqrt(np.diag(matrix))
     np.testing.assert_allclose(metric.matrix / np.outer(size, size), matrix / np.outer(size, size), atol=1e-12)
+
+
+@pytest.mark.parametrize(("smaller", "rank"), [(1.5e-13, 2), (0.7e-13, 1)])
+def test_from_matrix_drops_eigenvalues_within_rounding(smaller, rank):
+    assert cf.Metric.from_matrix([[1.0 + smaller, 1.0 - smaller], [1.0 - smaller, 1.0 + smaller]], 1.0).rank == rank
+
+
+@pytest.mark.parametrize(
+    ("accepted", "refused", "rule"),
+    [
+        ([[1.0, 0.7e-8], [0.0, 1.0]], [[1.0, 1.5e-8], [0.0, 1.0]], "symmetric"),
+        ([[1e20, 0.7e2], [0.0, 1e0]], [[1e20, 1.5e2], [0.0, 1e0]], "symmetric"),
+        ([[1.0, 1.0 + 1.4e-8], [1.0 + 1.4e-8, 1.0]], [[1.0, 1.0 + 3e-8], [1.0 + 3e-8, 1.0]], "semidefinite"),
+    ],
+    ids=["asymmetric", "asymmetric in other units", "indefinite"],
+)
+def test_from_matrix_overlooks_rounding_only(accepted, refused, rule):
+    cf.Metric.from_matrix(accepted, 1.0)
+    with pytest.raises(ValueError, match=f"matrix must be .*{rule}"):
+        cf.Metric.from_matrix(refused, 1.0)
 
 
 def test_from_zero_matrix():
@@ -544,13 +626,26 @@ def test_from_bad_factor_is_named(factor):
         (np.ones((2, 3)), r"square, symmetric and finite; got shape \(2, 3\)"),
         (np.ones(4), r"square, symmetric and finite; got shape \(4,\)"),
         ([[1.0, 2.0], [0.0, 1.0]], "square, symmetric and finite"),
+        ([[1.0, 0.5], [0.4, 1.0]], "square, symmetric and finite"),
         ([[1e-10, 5e-11], [0.0, 1e-10]], "square, symmetric and finite"),
         ([[1.0, 0.0], [0.0, -0.5]], "positive semidefinite; with its diagonal scaled to one it has the eigenvalue -1"),
+        ([[0.0, 1e-9], [1e-9, 0.0]], "positive semidefinite; with its diagonal scaled to one"),
         (-np.eye(2), "positive semidefinite; with its diagonal scaled to one it has the eigenvalue -1"),
         ([[np.nan, 0.0], [0.0, 1.0]], "finite"),
         ([[np.inf, 0.0], [0.0, 1.0]], "finite"),
     ],
-    ids=["rectangle", "one axis", "asymmetric", "asymmetric and small", "indefinite", "negative", "nan", "inf"],
+    ids=[
+        "rectangle",
+        "one axis",
+        "asymmetric",
+        "a little asymmetric",
+        "asymmetric and small",
+        "indefinite",
+        "no diagonal",
+        "negative",
+        "nan",
+        "inf",
+    ],
 )
 def test_from_bad_matrix_is_named(matrix, rule):
     with pytest.raises(ValueError, match=rule):
@@ -630,3 +725,4 @@ def test_equality_compares_every_part():
 def test_metric_is_not_hashable(metric):
     with pytest.raises(TypeError, match="unhashable"):
         hash(metric)
+    assert not isinstance(metric, Hashable)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from closefar.noise import NOISES, Noise, Normal, get_noise
+from closefar.noise import NOISES, Noise, Normal, _polynomial, get_noise, label_losses, with_flips
 
 DISTRIBUTIONS = {
     "logistic": stats.logistic,
@@ -130,7 +130,7 @@ def test_left_tail_is_its_closed_form(noise, size):
     assert noise.pdf(-size) == 0.0
 
 
-@pytest.mark.parametrize("size", [1e3, 1e6])
+@pytest.mark.parametrize("size", [1e3, 1e6, math.inf])
 def test_right_tail_is_exact(noise, size):
     np.testing.assert_array_equal(np.concatenate(noise.derivatives(np.array([size]))), [0.0, 0.0, 0.0])
     assert noise.cdf(size) == 1.0
@@ -170,6 +170,33 @@ def test_terms_are_accurate_in_many_digits(noise):
     np.testing.assert_allclose(np.stack(noise.derivatives(margins), axis=1), expected, rtol=2e-12, atol=1e-300)
 
 
+@pytest.mark.parametrize(
+    ("name", "margins", "digits"),
+    [
+        ("normal", -np.linspace(50.1, 99.9, 40), 14),
+        ("normal", -np.linspace(25.1, 26.0, 20), 12.2),
+        ("hypsecant", 2 / math.pi * np.log(np.linspace(0.076, 0.149, 80)), 14.3),
+        ("hypsecant", 2 / math.pi * np.log(np.linspace(0.151, 0.299, 40)), 13),
+    ],
+)
+def test_curvatures_keep_their_digits_on_both_sides_of_their_series(name, margins, digits):
+    mpmath = pytest.importorskip("mpmath", reason="exact values need mpmath")
+    with mpmath.workdps(50):
+        expected = [_exact_terms(name, mpmath.mpf(float(margin)), mpmath)[2] for margin in margins]
+    np.testing.assert_allclose(NOISES[name].derivatives(margins)[2], expected, rtol=10**-digits)
+
+
+def test_polynomials_are_summed_from_the_highest_power():
+    x = np.array([-2.0, 0.0, 0.5, 3.0])
+    np.testing.assert_array_equal(_polynomial((2.0, -3.0, 0.5), x), 2.0 * x**2 - 3.0 * x + 0.5)
+    np.testing.assert_array_equal(_polynomial((7.0,), x), [7.0, 7.0, 7.0, 7.0])
+
+
+def test_the_kink_of_laplace_noise_has_the_curvature_of_its_right_side():
+    curvature = NOISES["laplace"].derivatives(np.array([-1e-9, 0.0, 1e-9]))[2]
+    np.testing.assert_allclose(curvature, [0.0, 2.0, 2.0], rtol=1e-8)
+
+
 # Sampling
 
 
@@ -189,6 +216,17 @@ def test_sample_has_the_stated_spread(noise):
 def test_sample_is_reproducible(noise):
     first, second = (noise.sample(10, np.random.default_rng(9)) for _ in range(2))
     np.testing.assert_array_equal(first, second)
+
+
+def test_a_hyperbolic_secant_is_drawn_by_its_quantiles_and_finite_at_both_ends():
+    class Ends:
+        def uniform(self, size):
+            return np.array([0.0, 1e-12, 0.25, 0.5, 0.75, 1.0 - 2.0**-53])[:size]
+
+    sample = NOISES["hypsecant"].sample(6, Ends())
+    np.testing.assert_allclose(sample[1:5], DISTRIBUTIONS["hypsecant"].ppf(Ends().uniform(5)[1:]), atol=1e-12)
+    assert np.all(np.isfinite(sample))
+    assert np.all(np.diff(sample) > 0)
 
 
 # The paper's constants
@@ -229,6 +267,23 @@ def test_constants_bound_the_interval_and_are_attained(noise, radius):
 def test_bad_radius_is_named(noise, radius):
     with pytest.raises(ValueError, match=rf"radius must be a number >= 0.*got {radius}"):
         noise.constants(radius)
+
+
+# Labels that are turned over
+
+
+@pytest.mark.parametrize("flip_rate", [0.0, 0.1, 0.5])
+def test_a_label_is_as_probable_as_right_and_kept_or_wrong_and_turned_over(noise, distribution, flip_rate):
+    agreement = np.array([-3.0, -0.2, 0.0, 1.7])
+    right, wrong = distribution.cdf(agreement), distribution.sf(agreement)
+    expected = (1 - flip_rate) * right + flip_rate * wrong
+    np.testing.assert_allclose(with_flips(right, flip_rate), expected, rtol=1e-14)
+    np.testing.assert_allclose(label_losses(noise, agreement, flip_rate), -np.log(expected), rtol=1e-12)
+
+
+def test_without_flips_losses_are_finite_where_the_probability_underflows(noise):
+    np.testing.assert_array_equal(label_losses(noise, EXTREMES, 0.0), noise.neg_log_cdf(EXTREMES))
+    np.testing.assert_allclose(label_losses(noise, EXTREMES[:2], 0.1), -math.log(0.1), rtol=1e-14)
 
 
 # Array libraries
@@ -300,6 +355,16 @@ def test_own_noise_object_is_taken_as_it_is():
     wider = Wider()
     assert get_noise(wider) is wider
     assert wider != Normal()
+
+
+def test_noises_with_parameters_are_equal_if_the_parameters_are():
+    class Mixture(Normal):
+        def __init__(self, share, scale=1.0):
+            self.share, self.scale = share, scale
+
+    assert Mixture(0.3) == Mixture(0.3, 1.0) != Mixture(0.4)
+    assert hash(Mixture(0.3)) == hash(Mixture(0.3, 1.0)) != hash(Mixture(0.4))
+    assert repr(Mixture(0.3, 0.5)) == "Mixture(share=0.3, scale=0.5)"
 
 
 @pytest.mark.parametrize("unknown", ["cauchy", "Logistic", None, 3, Normal])

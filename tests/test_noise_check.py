@@ -4,14 +4,19 @@ import builtins
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
+from scipy.stats import chi2, norm
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import closefar as cf
 from closefar.judgements import Judgements
+from closefar.model import Scored
 from closefar.noise import NOISES
 from closefar.questions import check_noise_model
+from closefar.questions.bins import weighted_bins
 from closefar.questions.label_model import LabelModel
 from closefar.questions.moves import MarginMoves
+from closefar.questions.noise_check import NoiseBin, _advice, _bins, _chi_square, _refitted_loss, _table
 
 
 def fitted(n=4000, d=4, *, seed=0, noise="logistic", wrong_share=0.1, learner=None):
@@ -113,6 +118,199 @@ def test_bins_are_the_shares_observed_and_predicted(case):
         assert row.z == pytest.approx((row.observed - row.expected) / row.error)
 
 
+@pytest.mark.parametrize("flip_rate", [0.0, "estimate"])
+def test_both_tests_are_the_plain_formulas(flip_rate):
+    """In plain coordinates: the features of two columns at full rank, and sums over pairs of (c - G H^-1 s) e."""
+    rng = np.random.default_rng(5)
+    z = rng.standard_normal((900, 2)) * [1.0, 1.5]
+    labels = np.where(np.sum(z**2, axis=1) - 3.0 + rng.logistic(size=900) > 0, 1, -1)
+    labels = np.where(rng.uniform(size=900) < 0.08, -labels, labels)
+    weights = rng.uniform(0.5, 2.0, 900)
+    learner = cf.LinearMetricLearner(flip_rate=flip_rate).fit(z[:600], labels[:600])
+    check = check_noise_model(learner, z, labels, weights, n_bins=5)
+
+    margin, q = learner.decision_function(z), learner.metric_.flip_rate
+    far = 1.0 / (1.0 + np.exp(-margin))
+    labelled = q + (1 - 2 * q) * far
+    variance, residual = labelled * (1 - labelled), (labels == 1) - labelled
+    features = np.column_stack([z[:, 0] ** 2, z[:, 0] * z[:, 1], z[:, 1] ** 2, np.ones(900)])
+    scores = features * ((1 - 2 * q) * far * (1 - far) / variance)[:, None]
+    if flip_rate == "estimate":
+        assert q > 0
+        scores = np.column_stack([scores, (1 - 2 * far) / variance])
+    bins = weighted_bins(margin, weights, 5)
+    questions = np.column_stack([bins[:, None] == np.arange(5), (1 - 2 * far) / (variance + 0.01)])
+    information = (scores * (weights * variance)[:, None]).T @ scores
+    left = questions - scores @ np.linalg.solve(information, (scores * (weights * variance)[:, None]).T @ questions)
+    sums, covariance = left.T @ (weights * residual), (left * (weights * variance)[:, None]).T @ left
+    statistic, dof = _chi_square(sums[:5], covariance[:5, :5])
+    assert (check.statistic, check.dof) == (pytest.approx(statistic, rel=1e-6), dof)
+    assert check.tail_z == pytest.approx(sums[5] / np.sqrt(covariance[5, 5]), rel=1e-6)
+    smaller = min(chi2.sf(statistic, dof), 2.0 * norm.sf(abs(check.tail_z)))
+    assert check.p_value == pytest.approx(min(1.0, 2.0 * smaller), rel=1e-6)
+    for k, row in enumerate(check.bins):
+        inside = bins == k
+        total = weights[inside].sum()
+        assert row.count == pytest.approx(total)
+        assert row.margin == pytest.approx(np.average(margin[inside], weights=weights[inside]))
+        assert row.observed == pytest.approx(np.average(labels[inside] == 1, weights=weights[inside]))
+        assert row.expected == pytest.approx(row.observed - sums[k] / total)
+        assert row.error == pytest.approx(np.sqrt(covariance[k, k]) / total)
+        assert row.z == pytest.approx(sums[k] / np.sqrt(covariance[k, k]))
+
+
+@pytest.mark.parametrize(
+    ("statistic", "tail", "variance", "p_value"),
+    [
+        (0.0, 0.0, 0.0, 1.0),
+        (5.0, 0.5, 1.0, 2.0 * chi2.sf(5.0, 7)),
+        (30.0, 0.0, 1.0, 2.0 * chi2.sf(30.0, 7)),
+        (30.0, 12.0, 4.0, 4.0 * norm.sf(6.0)),
+        (0.0, -0.3, 0.01, 4.0 * norm.sf(3.0)),
+    ],
+)
+def test_the_p_value_is_twice_the_smaller_of_two(monkeypatch, case, statistic, tail, variance, p_value):
+    def sums(questions, _):
+        is_tail = np.arange(questions.shape[1]) == questions.shape[1] - 1
+        return tail * is_tail, np.diag(variance * is_tail)
+
+    monkeypatch.setattr("closefar.questions.noise_check._chi_square", lambda *_: (statistic, 7))
+    monkeypatch.setattr("closefar.questions.noise_check._adjusted_sums", sums)
+    check = check_noise_model(*case)
+    assert check.p_value == pytest.approx(min(1.0, p_value), rel=1e-12)
+    assert check.tail_z == (tail / np.sqrt(variance) if variance else 0.0)
+    assert {row.z for row in check.bins} == {0.0}
+
+
+@pytest.mark.parametrize(("correlation", "dof"), [(0.0, 3), (0.997, 3), (0.9986, 2), (0.9999, 2)])
+def test_what_the_fit_explains_but_for_a_thousandth_is_no_degree_of_freedom(correlation, dof):
+    """Of two bins with this correlation, the sum has the variance 2 (1 + c) and the difference 2 (1 - c)."""
+    scale, sums = np.array([3.0, 0.02, 1.0]), np.array([1.5, 0.2, 0.7])
+    covariance = np.outer(scale, scale) * [[1.0, correlation, 0.0], [correlation, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    first, second, other = sums / scale
+    expected = other**2 + (first + second) ** 2 / (2 * (1 + correlation))
+    expected += (first - second) ** 2 / (2 * (1 - correlation)) if dof == 3 else 0.0
+    assert _chi_square(sums, covariance) == (pytest.approx(expected, rel=1e-6), dof)
+
+
+def scored_at(margin, signs=None, weights=None, *, noise="logistic", flip_rate=0.0):
+    signs = np.tile([1.0, -1.0], len(margin))[: len(margin)] if signs is None else signs
+    judgements = Judgements.of_signs(np.zeros((len(margin), 1)), signs, weights)
+    return Scored(judgements, np.asarray(margin, dtype=float), NOISES[noise], flip_rate)
+
+
+@pytest.mark.parametrize(
+    ("weights", "bins"),
+    [
+        ([20, 20, 20, 20], [0, 1, 2, 3]),  # each has a variance of exactly 5
+        ([20, 19, 1, 20], [0, 1, 1, 2]),
+        ([19, 1, 20], [0, 0, 1]),
+        ([20, 20, 19], [0, 1, 1]),  # what is left over joins its neighbour
+        ([10, 10, 5, 5, 10], [0, 0, 1, 1, 1]),
+    ],
+)
+def test_neighbouring_bins_are_joined_until_their_variance_is_five(weights, bins):
+    n = len(weights)
+    margin = np.arange(float(n))
+    half = np.full(n, 0.5)
+    found = _bins(scored_at(margin, weights=weights), LabelModel(half, half, half, half), 1000)
+    np.testing.assert_array_equal(found, bins)
+
+
+@pytest.mark.parametrize("weights", [[20, 19], [5, 5, 5], [39]])
+def test_two_bins_are_the_fewest(weights):
+    half = np.full(len(weights), 0.5)
+    scored = scored_at(np.arange(float(len(weights))), weights=weights)
+    with pytest.raises(ValueError, match=f"these {len(weights)} pairs: too few labels are uncertain"):
+        _bins(scored, LabelModel(half, half, half, half), 1000)
+
+
+def test_ten_bins_are_made_where_no_number_is_given(case):
+    assert check_noise_model(*case) == check_noise_model(*case, n_bins=10)
+
+
+def test_two_bins_may_be_asked_for():
+    half = np.full(4, 0.5)
+    scored = scored_at(np.arange(4.0), weights=np.full(4, 50.0))
+    assert _bins(scored, LabelModel(half, half, half, half), 2).max() == 1
+    with pytest.raises(ValueError, match="n_bins must be a whole number >= 2; got 1"):
+        _bins(scored, LabelModel(half, half, half, half), 1)
+
+
+def test_a_bin_without_error_has_no_deviation():
+    first, second = _table(scored_at([1.0, 2.0, 5.0]), np.array([0, 0, 1]), np.array([0.0, 0.2]), np.array([0.0, 0.1]))
+    assert first == NoiseBin(margin=1.5, count=2.0, observed=0.5, expected=0.5, error=0.0, z=0.0)
+    assert second == NoiseBin(margin=5.0, count=1.0, observed=1.0, expected=0.8, error=0.1, z=2.0)
+
+
+@pytest.mark.parametrize(
+    ("losses", "with_flips", "tail_z", "advice"),
+    [
+        ({}, 0.74, 3.0, "however large the margin. Try flip_rate='estimate'."),
+        ({}, 0.75, 3.0, "more are wrong at large margins, and none"),  # a gain of one unit of log-likelihood
+        ({"laplace": 0.5}, 0.26, 0.5, "more are wrong at large margins. Try noise='laplace'."),
+        ({"laplace": 0.5}, 0.24, 0.5, "Try flip_rate"),
+        ({"normal": 0.9}, 1.0, -0.5, "fewer are wrong at large margins. Try noise='normal'."),
+        ({}, 1.0, 2.1, "more are wrong at large margins, and none of the noises does better."),
+        ({}, 1.0, -2.1, "fewer are wrong at large margins, and none of the noises does better."),
+        ({}, 1.0, 2.0, "see the bins. A quadratic form"),
+        ({}, 1.0, -2.0, "see the bins. A quadratic form"),
+    ],
+)
+def test_advice_follows_the_losses_of_other_models(monkeypatch, losses, with_flips, tail_z, advice):
+    def refitted_loss(_, noise, *, estimate_flips=False):
+        return with_flips if estimate_flips else losses.get(noise.name, 1.0 if noise.name == "logistic" else 2.0)
+
+    monkeypatch.setattr("closefar.questions.noise_check._refitted_loss", refitted_loss)
+    found = _advice(scored_at(np.zeros(4)), 0.01, tail_z)
+    assert found.startswith("Labels are not as logistic noise says (p = 0.01): ")
+    assert advice in found
+
+
+@pytest.mark.parametrize(
+    ("p_value", "start"),
+    [
+        (0.05, "No sign that logistic noise is wrong (p = 0.05)."),
+        (0.049, "Labels are not as logistic noise says (p = 0.049)"),
+        (0.0001, "Labels are not as logistic noise says (p = 0.0001)"),
+        (0.00009, "Labels are not as logistic noise says (p < 0.0001)"),
+    ],
+)
+def test_doubt_begins_below_five_per_cent(p_value, start):
+    assert _advice(scored_at([1.0, -1.0, 0.5, -0.5]), p_value, 0.0).startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("noise", "size", "known", "estimate_flips"),
+    [
+        ("logistic", 3.0, 0.0, False),
+        ("logistic", 3.0, 0.0, True),
+        ("logistic", 3.0, 0.05, True),
+        ("normal", 3.0, 0.05, False),
+        ("normal", 0.1, 0.0, True),
+        ("logistic", 40.0, 0.05, False),
+    ],
+)
+def test_a_refit_has_the_least_loss_of_a_scale_and_a_shift(noise, size, known, estimate_flips):
+    rng = np.random.default_rng(2)
+    margin = size * rng.standard_normal(800)
+    signs = np.where(1.8 / size * margin - 0.4 + rng.logistic(size=800) > 0, 1.0, -1.0)
+    signs = np.where(rng.uniform(size=800) < 0.12, -signs, signs)
+    weights = rng.uniform(0.5, 1.5, 800)
+    cdf = {"logistic": lambda x: 1.0 / (1.0 + np.exp(-x)), "normal": norm.cdf}[noise]
+
+    def loss(parameters):
+        scale, shift, *rate = parameters
+        q = abs(rate[0]) if estimate_flips else known
+        return -np.average(np.log(q + (1 - 2 * q) * cdf(signs * (scale * margin - shift))), weights=weights)
+
+    start = [1.5 / size, 0.0, 0.1] if estimate_flips else [1.5 / size, 0.0]
+    expected = minimize(loss, start, method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-12, "maxiter": 2000}).fun
+    scored = scored_at(margin, signs, weights, flip_rate=known)
+    options = {"estimate_flips": True} if estimate_flips else {}
+    assert _refitted_loss(scored, NOISES[noise], **options) == pytest.approx(expected, abs=1e-6)
+
+
 def test_points_with_a_learned_origin():
     rng = np.random.default_rng(0)
     points = rng.normal([5.0, -3.0, 100.0], size=(4000, 3))
@@ -181,6 +379,7 @@ def test_what_cannot_be_checked_is_refused(case):
 
 
 def test_plot(case):
+    from matplotlib.colors import to_rgb
     from matplotlib.figure import Figure
 
     check = check_noise_model(*case)
@@ -189,6 +388,13 @@ def test_plot(case):
     x, y = ax.lines[-1].get_data()
     np.testing.assert_allclose(x, [row.margin for row in check.bins])
     np.testing.assert_allclose(y, [row.observed - row.expected for row in check.bins])
+    assert list(ax.lines[0].get_ydata()) == [0.0, 0.0]
+    (band,) = ax.collections
+    np.testing.assert_allclose(band.get_facecolor()[0][:3], to_rgb(ax.lines[-1].get_color()))
+    edge = band.get_paths()[0].vertices
+    for row in check.bins:
+        heights = edge[np.isclose(edge[:, 0], row.margin), 1]
+        assert (heights.min(), heights.max()) == pytest.approx((-1.96 * row.error, 1.96 * row.error))
 
 
 def test_plot_without_matplotlib_names_the_extra(monkeypatch, case):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 import closefar as cf
 from closefar.fitting import choose_noise
@@ -49,6 +50,31 @@ def test_z_is_that_of_the_weighted_mean_and_its_scale_free():
     other = "normal" if once.name == "logistic" else "logistic"
     assert once.comparison[other]["z"] == pytest.approx(thousand.comparison[other]["z"])
     assert once.comparison["normal"]["loss"] == pytest.approx(np.average(losses["normal"], weights=weights))
+
+
+def test_z_is_the_mean_difference_over_its_standard_error():
+    rng = np.random.default_rng(1)
+    losses = {name: rng.exponential(size=50) for name in ("logistic", "normal", "laplace")}
+    weights = rng.uniform(size=50)
+    choice = choose_noise(losses, weights)
+    means = {name: sum(weights * rows) / sum(weights) for name, rows in losses.items()}
+    assert choice.name == min(means, key=means.get)
+    for name, row in choice.comparison.items():
+        difference = losses[name] - losses[choice.name]
+        mean = means[name] - means[choice.name]
+        error = np.sqrt(sum(weights**2 * (difference - mean) ** 2)) / sum(weights)
+        z = mean / error if name != choice.name else 0.0
+        assert row == pytest.approx({"loss": means[name], "difference": mean, "z": z})
+
+
+@pytest.mark.parametrize(("share", "is_sure"), [(0.99, False), (1.01, True)])
+def test_a_choice_is_sure_where_few_others_would_be_as_far_ahead_by_chance(share, is_sure):
+    z = share * norm.isf(0.025)
+    other = np.tile([1.0, -1.0], 50) + z / np.sqrt(100)
+    choice = choose_noise({"normal": other, "laplace": np.zeros(100)}, np.ones(100))
+    assert choice.comparison["normal"]["z"] == pytest.approx(z)
+    assert (choice.warning is None) == is_sure
+    assert is_sure or choice.warning.startswith("laplace noise describes the labels best, but can't be told apart from")
 
 
 def test_the_same_model_twice_and_none_at_all():

@@ -1,13 +1,14 @@
 """The risk of a metric: its derivatives against finite differences, its passes, and what it does to memory."""
 
 import tracemalloc
+from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
 
 from closefar import packed
 from closefar.noise import NOISES
-from closefar.rows import Differences, unit_free
+from closefar.rows import Differences, blocks, source, unit_free
 from closefar.solve import CloseFar, Objective, Passes
 from closefar.solve.curvature import FullCurvature
 
@@ -89,7 +90,8 @@ def test_gradient_in_the_factor(objective):
     assert np.sum(gradient * step) == pytest.approx(slope, rel=1e-6, abs=1e-8)
 
 
-def test_hessian_product_is_the_finite_difference_of_the_gradient(objective):
+def test_hessian_product_is_the_finite_difference_of_the_gradient(objective, monkeypatch):
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)  # several blocks
     step, shift = symmetric(6), np.array([0.7])
     here, _ = objective.loss_and_gradient(MATRIX, TAU)
     product, product_t = objective.hessian_product(step, shift, here.curvature)
@@ -122,6 +124,33 @@ def test_curvature_of_a_margin_is_that_of_any_loss(objective):
     product, expected = (objective.hessian_product(step, shift, each) for each in (plain, curvature))
     close(product[0], expected[0])
     close(product[1], expected[1])
+
+
+@pytest.mark.parametrize("n_thresholds", [0, 1, 2, 3])
+def test_curvature_with_any_number_of_thresholds(n_thresholds, monkeypatch):
+    """The second derivative is, summed over rows, that of c q^2 / 2 + q b't, and t'Bt / 2."""
+    objective, rng = make(150), np.random.default_rng(9)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(source, "PART_ROWS", 60)
+    distance, crosses = rng.uniform(0.1, 2.0, 150), rng.standard_normal((n_thresholds, 150))
+    bends = rng.standard_normal((n_thresholds, n_thresholds))
+    bends = bends + bends.T
+    curvature = FullCurvature(distance, tuple(crosses), bends)
+    forms = np.array([packed.pack(np.outer(row, row)) for row in rows_of(objective)])
+    border = crosses @ forms
+    expected = np.block([[forms.T @ (distance[:, None] * forms), border.T], [border, bends]])
+    close(objective.hessian(curvature), expected)
+    assert objective.passes.count == pytest.approx(15 * 15 / (4 * D * D) + 0.5 * n_thresholds)
+    step, shifts = symmetric(8), rng.standard_normal(n_thresholds)
+    found = packed.joined(*objective.hessian_product(step, shifts, curvature))
+    close(found, expected @ packed.joined(step, shifts))
+    basis = np.linalg.qr(symmetric(7))[0]
+    diagonal = np.array([packed.pack(np.outer(vector, vector)) for vector in basis.T])
+    fourth, mixed = objective.rotated_moments(curvature, basis)
+    close(fourth, diagonal @ expected[:15, :15] @ diagonal.T)
+    np.testing.assert_allclose(mixed, diagonal @ expected[:15, 15:], rtol=1e-9)
+    with pytest.raises(ValueError, match="zip"):
+        objective.hessian_product(step, np.ones(n_thresholds + 1), curvature)
 
 
 def test_rotated_moments_are_the_hessian_on_the_diagonal(objective):
@@ -177,6 +206,14 @@ def test_integer_weights_are_repeats():
     close(left_gradient, right_gradient)
 
 
+def test_neither_an_objective_nor_what_it_finds_can_be_changed():
+    objective = make(100)
+    with pytest.raises(FrozenInstanceError):
+        objective.passes = Passes()
+    with pytest.raises(FrozenInstanceError):
+        objective.evaluate(np.ones(100), TAU).loss = 0.0
+
+
 # A part of the rows, and passes
 
 
@@ -195,6 +232,42 @@ def test_a_sample_of_one_class_is_none():
     one_sided = objective.with_likelihood(CloseFar(NOISES["logistic"], np.ones(100), np.full(100, 0.01)))
     assert one_sided.sample(0.5, np.random.default_rng(0)) is None
     assert objective.sample(0.5, np.random.default_rng(0)) is not None
+
+
+@pytest.mark.parametrize(("weight", "is_one_class"), [(0.0, True), (4e-10, True), (6e-10, False), (1e-3, False)])
+def test_a_class_of_hardly_any_weight_determines_no_threshold(weight, is_one_class):
+    signs, weights = np.array([-1.0, 1.0, 1.0]), np.array([weight, 0.5 - weight, 0.5])
+    objective = Objective(Differences(np.eye(3)), CloseFar(NOISES["normal"], signs, weights), Passes())
+    opposite = objective.with_likelihood(CloseFar(NOISES["normal"], -signs, weights))
+    for each in (objective, opposite):
+        assert (each.sample(1.0, np.random.default_rng(0)) is None) == is_one_class
+
+
+def test_without_a_threshold_one_class_is_enough():
+    class OfDistance(CloseFar):
+        def _of(self, signs, weights):
+            taken = OfDistance(self.noise, signs, weights)
+            taken.least = np.empty(0)
+            return taken
+
+    likelihood = OfDistance(NOISES["logistic"], np.ones(100), np.full(100, 0.01))
+    few = make(100).with_likelihood(likelihood).sample(0.5, np.random.default_rng(0))
+    assert few.n_judgements == np.sum(np.random.default_rng(0).random(100) < 0.5)
+
+
+def test_passes_over_a_sample_are_shared_with_the_whole():
+    objective = make(1000)
+    few = objective.sample(0.25, np.random.default_rng(0))
+    few.loss_and_gradient(MATRIX, TAU)
+    assert (few.passes.count, objective.passes.count) == (1.0, 0.25)
+
+
+def test_the_moment_of_the_trend(objective):
+    moment, total = objective.trend_moment()
+    trend = objective.likelihood.signs * objective.likelihood.weights
+    close(moment, sum(t * np.outer(row, row) for t, row in zip(trend, rows_of(objective), strict=True)))
+    assert total == pytest.approx(trend.sum(), rel=1e-11)
+    assert objective.passes.count == 0.5
 
 
 def test_passes_are_counted(objective):
@@ -223,6 +296,10 @@ def test_passes_over_a_part_count_as_that_part():
     part.add(4.0)
     whole.add(1.0)
     assert (part.count, whole.count) == (4.0, 1.5)
+    part.of_part(0.5).add(2.0)
+    assert (part.count, whole.count) == (5.0, 1.625)
+    Passes(whole).add(1.0)
+    assert whole.count == 2.625
 
 
 def test_likelihoods_of_the_same_rows_share_the_count():

@@ -8,6 +8,7 @@ import scipy.sparse
 from sklearn.exceptions import DataConversionWarning, NotFittedError
 
 import closefar as cf
+from closefar.judgements import check_pairs
 
 N, D = 300, 4
 NAMES = ["length", "mass", "time", "charge"]
@@ -58,6 +59,7 @@ def fitted():
         (spoiled(PAIRS, np.nan, (3, 1, 0)), "pairs contains NaN"),
         (spoiled(PAIRS, np.inf, (3, 1, 0)), "pairs contains infinity"),
         (DIFFERENCES[:, 0], "Expected 2D array, got 1D array"),
+        (pd.Series(DIFFERENCES[:, 0]), "Expected 2D array, got 1D array|Expected a 2-dimensional container"),
         (np.float64(3.0), "Expected 2D array, got scalar array"),
         (PAIRS[..., None], "got 4 axes"),
         (np.zeros((N, 3, D)), r"pairs must have shape \(n, 2, d\).*got \(300, 3, 4\).*numpy.stack"),
@@ -78,6 +80,7 @@ def fitted():
         "nan in a pair",
         "inf in a pair",
         "one axis",
+        "a series",
         "no axis",
         "four axes",
         "triples",
@@ -145,6 +148,11 @@ def test_columns_of_one_name_that_hold_no_numbers_are_named():
     frame.columns = ["mass", "mass"]
     with pytest.raises(ValueError, match="columns must hold numbers; column 'mass'"):
         learner().fit(frame, LABELS)
+
+
+def test_column_of_no_rows_that_holds_no_numbers_is_named():
+    with pytest.raises(ValueError, match=r"columns must hold numbers; column 'mass' has type datetime64\S+ Encode it"):
+        learner().fit(_pandas(mass=pd.Timestamp("2020-01-01"))[:0], LABELS[:0])
 
 
 @pytest.mark.parametrize(
@@ -410,6 +418,36 @@ def test_nullable_columns_are_numbers(expected):
     model = learner().fit(frame, LABELS)
     assert model.feature_names_in_.tolist() == NAMES
     assert_same(model.decision_function(frame), expected)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        _pandas(mass=LABELS > 0),
+        _pandas(mass=(LABELS > 0).astype(object)),
+        _pandas(mass=np.where(np.arange(N) % 2, 1 * (LABELS > 0), 1.0 * (LABELS > 0)).astype(object)),
+        _pandas(mass=pd.array(LABELS > 0, dtype="boolean")),
+        _polars(mass=pl.Series(LABELS > 0)),
+        _polars(mass=pl.Series(LABELS > 0).cast(pl.UInt8)),
+    ],
+    ids=["bool", "objects", "mixed objects", "nullable", "polars", "polars integers"],
+)
+def test_truth_values_are_numbers(fitted, frame):
+    numbers = np.column_stack([DIFFERENCES[:, 0], LABELS > 0, DIFFERENCES[:, 2:]])
+    with pytest.warns(UserWarning, match="X has feature names"):
+        assert_same(fitted.decision_function(frame), fitted.decision_function(numbers))
+
+
+@pytest.mark.parametrize(
+    "X", [DIFFERENCES[:1], DIFFERENCES[:1].tolist(), PAIRS[:1], PAIRS[:1].tolist(), list(PAIRS[:1]), tuple(PAIRS[:1])]
+)
+def test_one_pair_is_enough_for_a_prediction(fitted, X, expected):
+    assert_same(fitted.decision_function(X), expected[:1])
+
+
+@pytest.mark.parametrize("X", [DIFFERENCES, PAIRS], ids=["differences", "pairs"])
+def test_two_pairs_are_enough_for_a_fit(X):
+    assert check_pairs(learner(), X[:2], fitting=True).shape == X[:2].shape
 
 
 def test_numbered_columns_are_no_names(expected):

@@ -1,14 +1,21 @@
 """Planned sample sizes: the errors that a pilot predicts are those that fits have."""
 
+import dataclasses
 import math
 import warnings
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
+from scipy.stats import chi2, norm
 
 import closefar as cf
+from closefar import packed
+from closefar.judgements import Judgements
 from closefar.noise import NOISES
-from closefar.questions import plan_sample_size
+from closefar.questions import SampleSizePlan, plan_sample_size, planning
+from closefar.questions.optimum import Optimum
+from closefar.rows import rows_of
 
 FITS = 40
 
@@ -218,3 +225,225 @@ def test_the_pilot_is_the_training_pairs_by_default():
     learner = cf.LinearMetricLearner().fit(pilot.pairs, pilot.labels)
     given = cf.plan_sample_size(learner, pilot.pairs, pilot.labels, target_error=0.01)
     assert cf.plan_sample_size(learner, target_error=0.01) == given
+
+
+# The parts
+
+
+def central(function, q, step):
+    return np.stack([(function(q + e) - function(q - e)) / (2 * step) for e in step * np.eye(len(q))], axis=-1)
+
+
+def local_model(losses, q):
+    """Hessian of the mean loss and second moment of the scores, by finite differences."""
+    scores = central(losses, q, 1e-5)
+    return central(lambda at: central(losses, at, 1e-5).mean(axis=0), q, 1e-4), scores.T @ scores / len(scores)
+
+
+@pytest.mark.parametrize("kind", ["full rank", "rank told", "threshold zero"])
+def test_the_number_of_parameters_is_a_trace_by_finite_differences(kind):
+    """tr(H^-1 V) is the same in any coordinates: entries of M and tau, or the factor and tau, or the entries alone."""
+    rng = np.random.default_rng(4)
+    z = rng.standard_normal((400, 2)) @ [[1.0, 0.3], [0.0, 2.0]]
+    shift = 0.3 if kind == "threshold zero" else -0.8
+    labels = np.where(0.8 * z[:, 0] ** 2 + 0.3 * z[:, 1] ** 2 + shift + rng.logistic(size=400) >= 0, 1, -1)
+    learner = cf.LinearMetricLearner(rank=1 if kind == "rank told" else None, tol=1e-12).fit(z, labels)
+    metric = learner.metric_
+    assert metric.threshold == 0.0 if kind == "threshold zero" else 0.0 < metric.threshold < 1.0
+    products = np.column_stack([z[:, 0] ** 2, 2 * z[:, 0] * z[:, 1], z[:, 1] ** 2])
+    entries = metric.matrix[np.triu_indices(2)]
+    margin, q = {
+        "full rank": (lambda q: products @ q[:3] - q[3], np.append(entries, metric.threshold)),
+        "rank told": (lambda q: (z @ q[:2]) ** 2 - q[2], np.append(metric.factor, metric.threshold)),
+        "threshold zero": (lambda q: products @ q, entries),
+    }[kind]
+    hessian, covariance = local_model(lambda q: np.logaddexp(0.0, -labels * margin(q)), q)
+    plan = plan_sample_size(learner, target_error=0.01)
+    assert plan.n_parameters == pytest.approx(np.trace(np.linalg.solve(hessian, covariance)), rel=5e-3)
+    assert plan.expected_coefficient == pytest.approx(plan.n_parameters / 2)
+
+
+@pytest.fixture(scope="module")
+def column():
+    rng = np.random.default_rng(3)
+    z = rng.uniform(-3.0, 3.0, (2000, 1))
+    labels = np.where(0.8 * z[:, 0] ** 2 - 2.0 + rng.logistic(size=2000) >= 0, 1, -1)
+    return cf.LinearMetricLearner(tol=1e-12).fit(z, labels), z, labels
+
+
+def test_errors_of_one_column_have_a_closed_form(column):
+    """The error of m / tau is normal, that of the loss half a chi-squared of two degrees of freedom."""
+    learner, z, labels = column
+    m, tau = learner.metric_.matrix[0, 0], learner.metric_.threshold
+    hessian, covariance = local_model(
+        lambda q: np.logaddexp(0.0, -labels * (q[0] * z[:, 0] ** 2 - q[1])), np.array([m, tau])
+    )
+    slope = np.linalg.solve(hessian, [1.0 / m, -1.0 / tau])
+    sigma = np.sqrt(slope @ covariance @ slope)
+    plan = plan_sample_size(learner, target_error=0.05, measure="spectral", delta=0.2)
+    assert plan.expected_coefficient == pytest.approx(sigma * np.sqrt(2.0 / np.pi), rel=0.1)
+    assert plan.likely_coefficient == pytest.approx(sigma * norm.ppf(0.9), rel=0.1)
+    loss = plan_sample_size(learner, target_error=0.05, delta=0.2)
+    assert loss.likely_coefficient == pytest.approx(0.5 * chi2.ppf(0.8, 2), rel=0.15)
+
+
+def test_the_defaults_of_a_plan(column):
+    learner, z, labels = column
+    plan = plan_sample_size(learner, z, labels, target_error=0.05)
+    assert plan == plan_sample_size(learner, target_error=0.05, measure="loss", delta=0.05, random_state=0)
+    assert plan.likely_coefficient != plan_sample_size(learner, target_error=0.05, random_state=1).likely_coefficient
+
+
+def test_changes_of_the_ratio_by_finite_differences():
+    rng = np.random.default_rng(0)
+    transform, h = rng.standard_normal((3, 2)), 1e-6
+    metric = cf.Metric.from_matrix(transform @ np.diag([2.0, 0.5]) @ transform.T, 1.7)
+    steps = rng.standard_normal((4, 6))
+    expected = []
+    for step in steps.T:
+        inner, threshold = packed.split(h * step, 2)
+        ratio = (metric.matrix + transform @ inner @ transform.T) / (1.7 + threshold[0])
+        change = np.linalg.norm(ratio - metric.matrix / 1.7, 2)
+        expected.append(change / np.linalg.norm(metric.matrix / 1.7, 2) / h)
+    np.testing.assert_allclose(planning._ratio_errors(steps, transform, metric), expected, rtol=1e-4)
+
+
+def test_the_longest_row():
+    rows = np.array([[0.1, -0.2], [3.0, -4.0], [4.0, 2.0]])
+    assert planning._longest(rows_of(rows)) == pytest.approx(25.0)
+
+
+@pytest.mark.parametrize("tau", [0.5, 6.0])
+@pytest.mark.parametrize("d", [1, 2])
+def test_the_theorem_for_either_measure(tau, d):
+    """The excess loss that allows a parameter distance of e tau / (e + max(tau / beta, 1)), halved."""
+    metric, beta, e = cf.Metric(np.eye(d), tau), 3.0, 0.1
+    sizes = {"n_features": d, "max_eigenvalue": beta, "max_squared_length": 1.0, "max_threshold": max(beta, tau)}
+    loss = planning._worst_case(metric, "loss", e, 0.2, beta)
+    assert loss == pytest.approx(cf.theory.sample_size(e / 2, 0.2, **sizes))
+    distance = e * tau / (e + max(tau / beta, 1.0))
+    bound = cf.theory.parameter_bound
+
+    def beyond(log_excess):
+        found = bound(math.exp(log_excess), n_features=d, radius=max(beta, tau))
+        return math.log(found / distance)
+
+    excess = math.exp(brentq(beyond, -80.0, 0.0, xtol=1e-13))
+    spectral = planning._worst_case(metric, "spectral", e, 0.2, beta)
+    assert spectral == pytest.approx(cf.theory.sample_size(excess / 2, 0.2, **sizes), rel=1e-8)
+
+
+def test_the_worst_case_of_the_ratio_is_in_the_units_of_the_data(column):
+    learner, z, _ = column
+    plan = plan_sample_size(learner, target_error=0.05, measure="spectral", delta=0.2)
+    beta = learner.metric_.matrix[0, 0] * np.max(z**2)
+    assert plan.worst_case == pytest.approx(planning._worst_case(learner.metric_, "spectral", 0.05, 0.2, beta))
+
+
+def test_beyond_the_largest_numbers_the_worst_case_is_infinite():
+    metric = cf.Metric(np.eye(1), 1.0)
+    assert 1e270 < planning._worst_case(metric, "loss", 1e-140, 0.1, 1.0) < math.inf
+    assert planning._worst_case(metric, "loss", 1e-160, 0.1, 1.0) == math.inf
+
+
+def test_more_pairs_than_parameters_are_needed(monkeypatch):
+    data = cf.datasets.make_pairs(40, 1, wrong_share=0.3, random_state=0)
+    learner = cf.LinearMetricLearner().fit(data.pairs, data.labels)
+
+    def with_parameters(p):
+        monkeypatch.setattr(
+            planning, "_local_model", lambda optimum, here: (np.eye(2, p), 2.0 * np.eye(p), 3.0 * np.eye(p))
+        )
+        return plan_sample_size(learner, target_error=0.01, delta=0.3)
+
+    plan = with_parameters(39)
+    assert plan.n_parameters == pytest.approx(39 * 1.5)
+    assert plan.likely_coefficient == pytest.approx(0.75 * chi2.ppf(0.7, 39), rel=0.05)
+    with pytest.raises(ValueError, match="more pairs than the 40 parameters of its metric; got 40: label more"):
+        with_parameters(40)
+
+
+def test_the_pilot_has_the_loss_of_the_fit(column):
+    learner, z, labels = column
+    optimum = Optimum.of(learner.metric_, Judgements.of_signs(z, labels))
+    loss = optimum.evaluation().loss
+    for change, refused in [(0.0, False), (0.8e-7, False), (-0.8e-7, False), (1.2e-7, True), (-1.2e-7, True)]:
+        certificate = dataclasses.replace(learner.certificate_, loss=loss + change * (1.0 + loss))
+        fit = dataclasses.replace(learner.fit_, certificate=certificate)
+        if refused:
+            with pytest.raises(ValueError, match="must be the pilot"):
+                planning._check_pilot(fit, optimum)
+        else:
+            assert planning._check_pilot(fit, optimum).loss == pytest.approx(loss)
+
+
+@pytest.mark.parametrize(
+    ("target_error", "delta", "refused"),
+    [
+        (1e-300, 1e-300, None),
+        (1e300, 1.0 - 1e-15, None),
+        (3, 0.5, None),
+        (0.0, 0.5, "target_error"),
+        (-1.0, 0.5, "target_error"),
+        (math.nan, 0.5, "target_error"),
+        (math.inf, 0.5, "target_error"),
+        ("0.1", 0.5, "target_error"),
+        (0.1, 0.0, "delta"),
+        (0.1, 1.0, "delta"),
+        (0.1, None, "delta"),
+    ],
+)
+def test_requests_are_allowed_up_to_their_limits(target_error, delta, refused):
+    if refused is None:
+        planning._check_request(target_error, "loss", delta)
+    else:
+        rule = "a finite number > 0" if refused == "target_error" else "between 0 and 1"
+        with pytest.raises(ValueError, match=f"{refused} must be {rule}; got "):
+            planning._check_request(target_error, "loss", delta)
+
+
+def test_a_pilot_must_find_a_direction_and_for_the_ratio_a_threshold(column):
+    def check(factor, threshold, measure, flip_rate=0.0):
+        metric = cf.Metric.from_factor(np.array(factor), threshold, flip_rate=flip_rate)
+        planning._check_fit(dataclasses.replace(column[0].fit_, metric=metric), measure)
+
+    for measure in ("loss", "spectral"):
+        check([[1.0], [2.0]], 1.0, measure)
+        check(np.eye(2), 1.0, measure)
+        with pytest.raises(ValueError, match=r"must find a direction.* Label more pairs"):
+            check(np.zeros((2, 0)), 1.0, measure)
+    check([[1.0]], 0.0, "loss")
+    with pytest.raises(ValueError, match=r"for the error of M / tau a threshold > 0; got Metric"):
+        check([[1.0]], 0.0, "spectral")
+    with pytest.raises(ValueError, match=r"flip_rate=0; got a flip rate of 0\.01"):
+        check([[1.0]], 1.0, "loss", flip_rate=0.01)
+
+
+PLAN = SampleSizePlan("loss", 0.01, 0.05, 500, 50.0, 600, 900, 3e7, 6.0, 9.0)
+
+
+def test_errors_fall_with_pairs():
+    assert (PLAN.expected_error(300), PLAN.likely_error(300)) == pytest.approx((0.02, 0.03))
+    spectral = dataclasses.replace(PLAN, measure="spectral")
+    assert (spectral.expected_error(900), spectral.likely_error(900)) == pytest.approx((0.2, 0.3))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        PLAN.delta = 0.1
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "unsaid"),
+    [
+        ({}, "label 100 more. The pilot's 500 give 0.012; 900 keep it at the target with probability 0.95.", "fewer"),
+        ({}, "from 3e+07 pairs, 4 orders of magnitude above that: it holds", "more than 1e+300"),
+        ({"n_pairs": 501}, "label 1 more.", "enough"),
+        ({"n_pairs": 500}, "the pilot has enough.", "label"),
+        ({"n_parameters": 50.1}, "fewer than ten pairs per parameter, here 501,", "enough"),
+        ({"n_pairs": 499}, "fewer than ten pairs per parameter, here 500,", "label"),
+        ({"worst_case": math.inf}, "from more than 1e+300 pairs: it holds", "orders"),
+    ],
+    ids=str,
+)
+def test_the_sentence_follows_from_the_numbers(change, said, unsaid):
+    sentence = dataclasses.replace(PLAN, **change).sentence
+    assert said in sentence
+    assert unsaid not in sentence

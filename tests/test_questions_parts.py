@@ -1,18 +1,21 @@
 """The parts that questions are made of: bins, label model, moves, dependence, each by something independent."""
 
+import dataclasses
+import importlib
 import itertools
+import pkgutil
 from functools import partial
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import binomtest, norm
 
 import closefar as cf
 from closefar import packed
 from closefar.judgements import Judgements
 from closefar.model import Scored
 from closefar.noise import NOISES
-from closefar.questions import calibrate, effective_number, wilson
+from closefar.questions import CalibrationBin, calibrate, effective_number, wilson
 from closefar.questions.bins import weighted_bins
 from closefar.questions.dependence import Dependence
 from closefar.questions.label_model import LabelModel
@@ -59,15 +62,35 @@ def test_equal_values_share_a_bin():
     assert weighted_bins(np.zeros(5), np.ones(5), 4).tolist() == [0] * 5
 
 
-@pytest.mark.parametrize(("k", "n"), [(0, 10), (3, 10), (10, 10), (500, 1000)])
+def test_bins_are_those_of_shares_of_the_weight():
+    values, weights = np.array([5.0, 1.0, 4.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0, 1.0, 3.0])
+    # In order of size the weights sum to 2, 3, 6, 9, 10: halves are divided at 3, thirds at 3 and 4.
+    np.testing.assert_array_equal(weighted_bins(values, weights, 2), [1, 0, 1, 0, 1])
+    np.testing.assert_array_equal(weighted_bins(values, weights, 3), [2, 0, 2, 0, 1])
+    np.testing.assert_array_equal(weighted_bins(values, weights, 1), 0)
+
+
+@pytest.mark.parametrize(("k", "n"), [(0, 10), (3, 10), (10, 10), (500, 1000), (1, 1)])
 def test_wilson_is_that_of_scipy(k, n):
-    expected = binomtest(k, n).proportion_ci(method="wilson")
-    assert wilson(k / n, n) == pytest.approx((expected.low, expected.high), abs=1e-4)
+    expected = binomtest(k, n).proportion_ci(1.0 - 2.0 * norm.sf(1.96), method="wilson")
+    assert wilson(k / n, n) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+def test_wilson_holds_the_share_and_stays_within_0_and_1():
+    for n, share in itertools.product(np.arange(1.0, 200.0, 0.7), (0.0, 0.5, 1.0)):
+        low, high = wilson(share, n)
+        assert 0.0 <= low <= share <= high <= 1.0
+
+
+@pytest.mark.parametrize(("predicted", "is_within"), [(0.39, False), (0.4, True), (0.6, True), (0.61, False)])
+def test_an_interval_holds_its_ends(predicted, is_within):
+    assert CalibrationBin(predicted, 0.5, 0.4, 0.6, 10, 10.0).is_within_chance is is_within
 
 
 def test_effective_number():
     assert effective_number(np.full(7, 3.0)) == pytest.approx(7.0)
     assert effective_number(np.array([1.0, 0.0, 0.0])) == pytest.approx(1.0)
+    assert effective_number(np.array([1.0, 3.0])) == pytest.approx(16.0 / 10.0)
 
 
 def test_calibration_bins():
@@ -123,6 +146,12 @@ def test_the_label_model_and_its_derivatives(noise):
     np.testing.assert_allclose(model.information, model.slope**2 / model.variance)
     is_far = np.array([True, False, True, False])
     np.testing.assert_allclose(model.residual(is_far), is_far - model.far)
+
+
+def test_a_certain_label_has_no_information():
+    model = LabelModel.at(np.array([-1e3, 1e3]), NOISES["normal"], 0.0)
+    assert np.all((model.variance > 0) & (model.variance < 1e-300))
+    np.testing.assert_array_equal(model.information, 0.0)
 
 
 # Moves
@@ -192,6 +221,48 @@ def test_pseudo_inverse():
     np.testing.assert_allclose(matrix @ inverse @ matrix, matrix, rtol=1e-6)
     assert np.linalg.matrix_rank(inverse * np.sqrt(np.outer(np.diag(matrix), np.diag(matrix)))) == 3
     np.testing.assert_array_equal(pseudo_inverse(np.zeros((2, 2))), 0.0)
+
+
+@pytest.mark.parametrize(("tol", "rank"), [(0.1, 2), (0.14, 2), (0.15, 1), (0.5, 1)])
+def test_the_range_is_decided_by_the_largest_eigenvalue(tol, rank):
+    """Scaled, the eigenvalues are 0.25 and 1.75: one is a seventh of the other."""
+    matrix = np.outer([0.1, 3.0], [0.1, 3.0]) * [[1.0, 0.75], [0.75, 1.0]]
+    expected = np.linalg.inv(matrix) if rank == 2 else np.full((2, 2), 0.5 / 1.75) / np.outer([0.1, 3.0], [0.1, 3.0])
+    np.testing.assert_allclose(pseudo_inverse(matrix, tol), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize(("most", "number"), [(7, 7), (6, 7), (5, 4)])
+def test_beyond_a_number_of_moves_only_eigenvalues_and_the_threshold_move(monkeypatch, fitted, most, number):
+    monkeypatch.setattr("closefar.questions.moves.MOST_MOVES", most)
+    moves = MarginMoves(fitted.metric_, Judgements.of_signs(Z, DATA.labels))
+    assert len(moves.moves) == number
+    (_, along), *_ = moves.blocks(Z)
+    assert along.shape == (400, number)
+
+
+def test_no_margin_moves_with_a_column_that_does_not_vary():
+    z = Z * [1.0, 0.0, 1.0]
+    moves = MarginMoves(cf.Metric.from_matrix(np.diag([1.0, 0.0, 1e-6]), 1.0), Judgements.of_signs(z, DATA.labels))
+    assert len(moves.moves) == 3 + 1
+    (_, along), *_ = moves.blocks(z)
+    assert np.linalg.matrix_rank(along) == along.shape[1] == 4
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_margins_move_with_the_origin_too(rank):
+    points = RNG.standard_normal((60, 3)) * [1e-2, 1.0, 1e3]
+    factor, origin = RNG.standard_normal((3, rank)) / np.array([1e-2, 1.0, 1e3])[:, None], np.array([0.01, -1.0, 1e3])
+    metric = cf.Metric.from_factor(factor, 2.0, origin=origin)
+    moves = MarginMoves(metric, Judgements.of_signs(points, np.tile([1.0, -1.0], 30)))
+    along = np.vstack([block for _, block in moves.blocks(points)])
+    assert along.shape == (60, {1: 4, 3: 9}[rank] + 1)
+    away = points - origin
+    slopes = [np.einsum("ni,nk->nik", away, away @ factor).reshape(60, -1), away @ factor @ factor.T, np.ones((60, 1))]
+    everything = np.column_stack(slopes)
+    everything /= np.linalg.norm(everything, axis=0)
+    # The derivatives in the factor, the origin and the threshold span what the moves span.
+    assert np.linalg.matrix_rank(everything, tol=1e-9) == np.linalg.matrix_rank(along) == along.shape[1]
+    np.testing.assert_allclose(along @ np.linalg.lstsq(along, everything, rcond=None)[0], everything, atol=1e-9)
 
 
 def test_variances_of_margins_are_quadratic_forms(fitted):
@@ -310,8 +381,16 @@ def test_a_plan_is_made_of_a_pilot_without_weights(fitted):
 
 
 def test_eigenvalues_with_a_diagonal_of_one():
-    matrix = np.array([[4.0, 1.0, 0.0], [1.0, 9.0, 0.0], [0.0, 0.0, -1.0]])
+    matrix = np.array([[4.0, 1e-8, 0.0], [1e-8, 9e-16, 0.0], [0.0, 0.0, -1.0]])
     values, vectors, scale = scaled_eigh(matrix)
-    np.testing.assert_allclose(scale, [2.0, 3.0, 1.0])
+    np.testing.assert_allclose(scale, [2.0, 3e-8, 1.0])
     np.testing.assert_allclose(values, [-1.0, 1.0 - 1.0 / 6.0, 1.0 + 1.0 / 6.0], rtol=1e-12)
     np.testing.assert_allclose(vectors * values @ vectors.T * np.outer(scale, scale), matrix, atol=1e-12)
+
+
+def test_answers_cannot_be_changed():
+    names = [f"closefar.questions.{found.name}" for found in pkgutil.iter_modules(cf.questions.__path__)]
+    types = [kind for name in names for kind in vars(importlib.import_module(name)).values() if isinstance(kind, type)]
+    found = [kind for kind in types if dataclasses.is_dataclass(kind)]
+    assert CalibrationBin in found
+    assert [kind.__name__ for kind in found if not kind.__dataclass_params__.frozen] == []

@@ -1,12 +1,17 @@
 """The choice of the rank: it finds the true one, in any units, and leaves the learner alone."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.model_selection import KFold
 
 import closefar as cf
-from closefar.fitting import candidate_ranks
+from closefar.fitting import RankScore, Settings, candidate_ranks, cross_validate_rank
+from closefar.fitting.rank_choice import _splits
+from closefar.fitting.rank_scores import choose_from, compare_ranks
+from closefar.judgements import Judgements
 from closefar.questions import choose_rank
 
 DATA = cf.datasets.make_pairs(3000, 5, metric_eigenvalues=[1.0, 0.5], wrong_share=0.1, random_state=1)
@@ -45,6 +50,7 @@ def test_table_starts_with_a_constant(choice):
     assert choice.table[0].loss == pytest.approx(entropy, abs=0.01)
     lines = str(choice).split("\n")
     assert len(lines) == 1 + len(choice.table)
+    assert lines[0].split()[0] == "k"
     assert [line.endswith("*") for line in lines[1:]] == [score.k == 2 for score in choice.table]
 
 
@@ -108,6 +114,96 @@ def test_candidates_reach_the_largest(largest):
     assert ranks[-1] == largest
     assert len(ranks) <= 30
     assert np.all(np.diff(ranks) > 0)
+    # Beyond 16 each is a fifth larger than the one before, rounded up.
+    for smaller, larger in pairwise(ranks[16:-1]):
+        assert larger - 1 < 1.2 * smaller <= larger
+
+
+def round_judgements(n=150):
+    """Of two columns that matter alike."""
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((n, 2))
+    far = np.sum(z**2, axis=1) + 0.4 * rng.logistic(size=n) > 1.5
+    return Judgements.of_signs(z, np.where(far, 1.0, -1.0), rng.uniform(0.5, 2.0, n))
+
+
+def test_losses_and_accuracies_are_those_of_held_out_pairs():
+    judgements, folds = round_judgements(), list(KFold(3).split(X[:150]))
+    z, signs = judgements.data, judgements.signs
+    choice = cross_validate_rank(judgements, Settings(verbose=2), cv=folds, refits=False)
+    losses, right = np.zeros((3, 150)), np.zeros((3, 150))
+    for train, test in folds:
+        learner = cf.LinearMetricLearner().fit(z[train], signs[train], judgements.weights[train])
+        assert learner.metric_.rank == 2
+        for k in range(3):
+            metric = learner.metric_.truncate(k)
+            margin = metric.squared_distance(z[test]) - metric.threshold
+            losses[k, test] = np.logaddexp(0.0, -signs[test] * margin)
+            right[k, test] = (margin >= 0) == (signs[test] > 0)
+    assert [score.k for score in choice.table] == [0, 1, 2]
+    for score in choice.table:
+        assert score.loss == pytest.approx(judgements.mean(losses[score.k]))
+        assert score.accuracy == pytest.approx(judgements.mean(right[score.k]))
+
+
+def test_the_table_ends_with_the_largest_rank_that_was_found():
+    shrunk = Settings(alpha=2.0)
+    assert [score.k for score in cross_validate_rank(round_judgements(), shrunk, cv=2).table] == [0, 1]
+
+
+def test_nothing_is_printed_and_the_limits_are_known(capsys):
+    judgements = round_judgements()
+    plain = cross_validate_rank(judgements, Settings(verbose=2))
+    assert capsys.readouterr().err == ""
+    options = {"cv": 5, "rule": "one_se", "scale": "data", "refits": True, "random_state": 0}
+    assert cross_validate_rank(judgements, Settings(), **options) == plain
+
+
+@pytest.mark.parametrize("least", [1, 2, 3])
+def test_ranks_are_compared_pair_by_pair(least):
+    rng = np.random.default_rng(2)
+    losses, shares = rng.exponential(size=(4, 30)), rng.dirichlet(np.ones(30))
+    losses[[0, least]] *= [[0.1], [0.2]]  # rank 0 is there for comparison only
+    table = compare_ranks([0, 1, 2, 5], losses, np.array([0.1, 0.2, 0.3, 0.4]), shares)
+    means = [sum(row * shares) for row in losses]
+    for index, score in enumerate(table):
+        excess = means[index] - means[least]
+        error = np.sqrt(sum(shares**2 * (losses[index] - losses[least] - excess) ** 2))
+        expected = RankScore([0, 1, 2, 5][index], means[index], excess, error, 0.1 * (index + 1))
+        assert score == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("excess", "one_se", "best"),
+    [
+        ([0.0, 0.3, 0.11, 0.0], 4, 4),
+        ([0.0, 0.3, 0.1, 0.0], 2, 4),
+        ([0.0, 0.0, 0.1, 0.2], 1, 1),
+        ([0.0, 0.05, 0.0, 0.2], 1, 2),
+        ([-0.5, 0.2, 0.0, 0.05], 2, 2),
+    ],
+)
+def test_a_smaller_rank_is_chosen_up_to_one_standard_error(excess, one_se, best):
+    table = [RankScore(k, 1.0 + e, e, 0.1, 0.5) for k, e in zip([0, 1, 2, 4], excess, strict=True)]
+    assert choose_from(table, "one_se") == one_se
+    assert choose_from(table, "best") == best
+
+
+@pytest.mark.parametrize(("cv", "n_rarer", "n_folds"), [(2, 2, 2), (5, 3, 3), (3, 8, 3), (2, 1, None), (1, 8, None)])
+def test_each_fold_has_a_pair_of_each_label(cv, n_rarer, n_folds):
+    signs = np.where(np.arange(30) < 5 + n_rarer, 1.0, -1.0)
+    weights = np.where(np.arange(30) < 5, 0.0, 1.0)
+    judgements = Judgements.of_signs(X[:30], signs, weights)
+    if n_folds is None:
+        with pytest.raises(ValueError, match="at least 2 folds and 2 pairs of each class"):
+            _splits(cv, judgements, 0)
+        return
+    splits = _splits(cv, judgements, 0)
+    assert len(splits) == n_folds
+    np.testing.assert_array_equal(np.sort(np.concatenate([test for _, test in splits])), np.arange(5, 30))
+    for train, test in splits:
+        np.testing.assert_array_equal(np.sort([*train, *test]), np.arange(5, 30))
+        assert len(set(signs[test])) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Row sources: each sum against plain NumPy, in blocks of any size, in any array library, kept or mapped anew."""
 
+from dataclasses import FrozenInstanceError
+
 import numpy as np
 import pytest
 
@@ -117,6 +119,10 @@ def close(result, expected, rtol=1e-11):
     np.testing.assert_allclose(np.asarray(result), expected, rtol=0, atol=rtol * np.abs(expected).max())
 
 
+def divide(n, size):
+    return [min(size, n - start) for start in range(0, n, size)]
+
+
 def handle(rows, values):
     return rows.row_array(values)
 
@@ -126,7 +132,20 @@ def test_blocks_are_all_rows_in_order(blocked, block_size):
     assert (len(found) > 1) == (block_size == "many blocks")
     assert [where.start for where, _ in found] == [0, *(where.stop for where, _ in found[:-1])]
     close(np.hstack([np.asarray(block) for _, block in found]), Z.T, rtol=1e-14)
-    assert (blocked.n_rows, blocked.n_columns) == (N, D)
+    assert (blocked.n_rows, blocked.n_columns, blocked.ndim) == (N, D, 2)
+
+
+def test_a_block_holds_as_many_rows_as_fit_into_its_bytes(monkeypatch):
+    for size, n_rows in ((8 * D * 600, 600), (8 * D * 601 - 1, 600), (8 * D * 1400, 1400)):
+        monkeypatch.setattr(blocks, "BLOCK_BYTES", size)
+        assert [block.shape[1] for _, block in Computed().blocks()] == [n_rows, *divide(N - n_rows, n_rows)]
+
+
+def test_the_products_of_entries_fill_half_a_block(monkeypatch):
+    n_entries = packed.packed_size(D)
+    for size, n_rows in ((16 * n_entries * 300, 300), (16 * n_entries * 301 - 1, 300)):
+        monkeypatch.setattr(blocks, "BLOCK_BYTES", size)
+        assert [part.shape for part in Computed()._features(ROOT, (C,))] == [(n_entries + 1, n_rows)] * 5
 
 
 def test_projected_rows(blocked):
@@ -218,7 +237,7 @@ def test_mapped_rows_are_the_same_kept_or_not(blocked, with_constant, monkeypatc
 
 def test_the_limit_for_keeping_rows_is_their_size(monkeypatch):
     coordinates = find_coordinates(Differences(Z), np.full(N, 1.0 / N))
-    for limit, keeps in ((8 * N * D, True), (8 * N * D - 1, False)):
+    for limit, keeps in ((blocks.KEEP_BYTES, True), (8 * N * D, True), (8 * N * D - 1, False)):
         monkeypatch.setattr(blocks, "KEEP_BYTES", limit)
         mapped = Differences(Z).in_coordinates(coordinates)
         reads = []
@@ -235,6 +254,14 @@ def test_a_factor_is_found_again_in_the_coordinates_of_rows(blocked):
     factor = factor_in_rows(mapped, blocked, weights, FACTOR)
     close(mapped.squared_distances(factor), np.sum((Z @ FACTOR) ** 2, axis=1), rtol=1e-10)
     close(coordinates.to_units(factor), FACTOR, rtol=1e-8)
+
+
+def test_a_factor_in_fewer_coordinates_is_that_of_weighted_least_squares(blocked):
+    weights = np.arange(1.0, N + 1.0)
+    mapped = blocked.in_coordinates(Coordinates(STEP[:, :2], None, np.empty((D, 0)), np.ones(D)))
+    root = np.sqrt(weights)[:, None]
+    expected = np.linalg.lstsq(root * (Z @ STEP[:, :2]), root * (Z @ FACTOR), rcond=None)[0]
+    close(factor_in_rows(mapped, blocked, weights, FACTOR), expected, rtol=1e-9)
 
 
 def test_only_blocks_that_are_wanted_are_read(monkeypatch):
@@ -263,11 +290,22 @@ def test_zero_rows_are_refused():
         unit_free(Differences(np.zeros((10, 2))), np.full(10, 0.1))
 
 
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("n", [0, 1, 5, 6, 7])
+def test_slices_are_all_indices_in_order(n, size):
+    found = [list(range(n))[where] for where in source.slices(n, size)]
+    assert [index for part in found for index in part] == list(range(n))
+    assert [len(part) for part in found] == (divide(n, size) or [0])
+
+
 def test_nothing_to_read_gives_nothing():
     empty = Differences(np.empty((0, D)))
     assert empty.squared_distances(FACTOR).shape == (0,)
     assert empty.projected(FACTOR).shape == (0, K)
-    assert empty.take_rows(np.array([], dtype=np.intp)).shape == (0, D)
+    nothing = np.array([], dtype=np.intp)
+    assert empty.take_rows(nothing).shape == (0, D)
+    assert Computed().take_rows(nothing).shape == (0, D)
+    assert empty.row_array(np.empty(0)).shape == (0,)
 
 
 def test_single_precision_is_read_in_double():
@@ -282,3 +320,5 @@ def test_coordinates_are_plain():
     coordinates = Coordinates(np.eye(2), None, np.empty((2, 0)), np.ones(2))
     assert not coordinates.has_constant
     assert coordinates.n_directions == 2
+    with pytest.raises(FrozenInstanceError):
+        coordinates.offset = np.zeros(2)

@@ -1,25 +1,41 @@
-"""The parts that solvers are made of: cone, loop, starts, models and proofs, each by something independent."""
+"""The parts that solvers are made of: cone, loop, starts and models, each by something independent."""
 
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, fields, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy.optimize import LbfgsInvHessProduct
+from scipy.optimize import LbfgsInvHessProduct, minimize
 
 import closefar as cf
 from closefar import packed
 from closefar.noise import NOISES
 from closefar.rows import Differences, unit_free
-from closefar.solve import CloseFar, Objective, Options, Outcome, Passes, Solver, State, solve
-from closefar.solve.bound import lower_bound, proven_bound
+from closefar.solve import (
+    CloseFar,
+    Evaluation,
+    FitStep,
+    Objective,
+    Options,
+    Outcome,
+    Passes,
+    Solution,
+    Solver,
+    State,
+    solve,
+)
 from closefar.solve.certificate import advise
 from closefar.solve.cone import Cone, psd_factor
-from closefar.solve.conjugate_gradient import HessianSolver
+from closefar.solve.curvature import FullCurvature
+from closefar.solve.flips import FlippedCloseFar
 from closefar.solve.free_origin import with_finite_origin, with_free_corner
-from closefar.solve.loop import Ending, Limits, run
-from closefar.solve.solution import _choose
+from closefar.solve.loop import Ending, Limits, Run, run
+from closefar.solve.problem import Point, Problem
+from closefar.solve.separable import _largest_penalty, widest_margin
+from closefar.solve.solution import _certify, _choose, _outcome
 from closefar.solve.solvers import Factor, Fista, Newton
-from closefar.solve.solvers.cone_program import ConeProgram, _projection_slopes
+from closefar.solve.solvers.alternating import Alternating, Climb
+from closefar.solve.solvers.cone_program import ConeProgram, _projection_slopes, _typical_eigenvalue
 from closefar.solve.solvers.factor import _two_loop
 from closefar.solve.solvers.newton import _solve_dense
 from closefar.solve.start import moment_start
@@ -46,6 +62,10 @@ def options(**changes):
 
 def problem_of(objective, **changes):
     return options(**changes).problem(objective)
+
+
+def solution_of(objective, *, watch=lambda *_: None, way=None, **changes):
+    return solve(objective, options(**changes), rng=np.random.default_rng(0), watch=watch, **(way or {}))
 
 
 # The cone
@@ -102,6 +122,10 @@ def test_thresholds_are_held_at_their_least_where_they_would_fall():
     assert cone.are_held(np.zeros(3), np.zeros(3)).all()
 
 
+def test_free_thresholds_are_measured_from_zero():
+    np.testing.assert_array_equal(Cone(2, np.array([-np.inf, 3.0, -1.0])).lowest, [0.0, 3.0, -1.0])
+
+
 def test_psd_factor():
     vectors = np.linalg.qr(RNG.standard_normal((4, 4)))[0]
     values = np.array([-1.0, 1e-13, 0.5, 2.0])
@@ -112,6 +136,8 @@ def test_psd_factor():
     assert np.linalg.norm(factor[:, -1]) > np.linalg.norm(factor[:, 0])
     assert psd_factor(np.diag([1.0, 1e-3]), cutoff=1e-2).shape == (2, 1)
     assert psd_factor(np.diag([1e-15, 0.0])).shape == (2, 0)
+    assert psd_factor(np.diag([4.0, 4e-12, 2e-11, 1e-15])).shape == (4, 2)  # up to 1e-12 of the largest is zero
+    assert psd_factor(np.diag([0.6e-14, 1.8e-14])).shape == (2, 1)  # and up to 1e-14
     # An asymmetric matrix counts as its symmetric part.
     np.testing.assert_allclose(psd_factor(np.array([[1.0, 1.0], [-1.0, 1.0]])) ** 2, np.eye(2), atol=1e-12)
 
@@ -157,6 +183,15 @@ def test_a_run_ends_when_the_gap_is_small_enough():
     result, _ = go(state(1.0), state(0.9, 0.89), relative_tol=0.02)
     assert result.ending is Ending.CONVERGED
     assert state(0.5, 0.7).gap == 0.0
+
+
+def test_a_gap_of_exactly_the_tolerance_is_small_enough():
+    assert go(state(1.0, 0.75), tol=0.25)[0].n_iter == 0
+    assert go(state(1.0, 0.75), state(0.75, 0.75), tol=0.24)[0].n_iter == 1
+    # The tolerance may also be a share of the objective.
+    assert go(state(2.0, 1.5), tol=0.0, relative_tol=0.25)[0].n_iter == 0
+    assert go(state(2.0, 1.5), state(2.0, 2.0), tol=0.0, relative_tol=0.24)[0].n_iter == 1
+    assert go(state(0.5, 0.0), state(0.5, 0.5), tol=0.0)[0].n_iter == 1
 
 
 def test_a_run_ends_where_labels_are_separated_if_asked():
@@ -220,6 +255,123 @@ def test_advice_names_what_was_asked_for():
     assert "stopped by hand" in advise(Outcome.INTERRUPTED, **facts)
 
 
+@pytest.mark.parametrize(
+    ("ending", "gap", "rank", "is_separable", "outcome"),
+    [
+        (Ending.INTERRUPTED, 0.0, None, True, Outcome.INTERRUPTED),
+        (Ending.SEPARABLE, 0.0, None, False, Outcome.SEPARABLE),
+        (Ending.CONVERGED, 0.0, 2, True, Outcome.SEPARABLE),
+        (Ending.STUCK, 1e-8, 2, False, Outcome.CONVERGED),
+        (Ending.LIMIT, 1e-8, None, False, Outcome.CONVERGED),
+        (Ending.STUCK, 2e-8, 2, False, Outcome.RESTRICTED),
+        (Ending.STUCK, 2e-8, None, False, Outcome.STALLED),
+        (Ending.CONVERGED, 2e-8, 2, False, Outcome.STALLED),
+        (Ending.LIMIT, 2e-8, 2, False, Outcome.UNFINISHED),
+    ],
+)
+def test_the_outcome_follows_from_the_ending_and_the_gap(ending, gap, rank, is_separable, outcome):
+    assert _outcome(ending, options(rank=rank), gap, is_separable) is outcome
+
+
+def certified(objective, bound, *, ending=Ending.CONVERGED, alpha=0.0, least_margin=-1.0, **changes):
+    problem = SimpleNamespace(alpha=alpha, objective=SimpleNamespace(passes=SimpleNamespace(count=3.5)))
+    here = Evaluation(0.375, np.array([0.25, -1.0]), least_margin, pull=None, second=None)
+    found = Run(state(objective, bound), ending, n_iter=1)
+    return _certify(problem, options(alpha=alpha, tol=0.25, **changes), found, here, objective)
+
+
+def test_a_certificate_states_what_was_proven():
+    proven = certified(0.5, 0.25)
+    assert (proven.loss, proven.objective, proven.lower_bound, proven.gap) == (0.375, 0.5, 0.25, 0.25)
+    assert (proven.threshold_multiplier, proven.n_passes) == (-0.75, 3.5)
+    assert (proven.converged, proven.globally_optimal, proven.outcome) == (True, True, Outcome.CONVERGED)
+    early = certified(0.5, 0.125, ending=Ending.LIMIT)
+    assert (early.gap, early.converged, early.globally_optimal) == (0.375, False, False)
+    assert "proven gap is 3.8e-01" in early.advice
+    assert "no gap is proven yet" in certified(0.5, 0.0, ending=Ending.LIMIT).advice
+    limited = certified(0.5, 0.125, ending=Ending.STUCK, rank=2)
+    assert (limited.converged, limited.globally_optimal, limited.outcome) == (True, False, Outcome.RESTRICTED)
+    assert certified(0.5, 0.625).gap == 0.0
+
+
+def test_labels_that_are_all_right_have_no_bound_but_zero_unless_there_is_a_penalty():
+    separable = certified(0.5, 0.25, least_margin=0.1)
+    assert (separable.lower_bound, separable.gap, separable.outcome) == (0.0, 0.5, Outcome.SEPARABLE)
+    assert certified(0.5, 0.25, least_margin=0.0).lower_bound == 0.25
+    assert certified(0.5, 0.25, least_margin=0.1, alpha=0.1).lower_bound == 0.25
+
+
+# From the objective to the solution
+
+
+def test_a_solution_goes_on_from_where_it_is_told():
+    objective = objective_of()
+    cold = solution_of(objective)
+    warm = solution_of(objective, way={"start": cold.state})
+    assert len(cold.history) == cold.n_iter + 2  # the start, each step, and the end
+    assert warm.history[0].objective == pytest.approx(cold.certificate.objective, abs=1e-9)
+    assert cold.history[0].objective > cold.certificate.objective + 1e-6
+    np.testing.assert_allclose(cold.squared, objective.quadratic_forms(cold.factor @ cold.factor.T), atol=1e-9)
+
+
+@pytest.mark.parametrize(("share", "rank"), [(0.0, 3), (0.9, 1)])
+def test_a_rank_that_limits_nothing_takes_no_further_step(share, rank):
+    alpha = share * _largest_penalty(problem_of(objective_of()))
+    free, same = (solution_of(objective_of(), alpha=alpha, rank=limit) for limit in (None, rank))
+    assert free.factor.shape == (3, rank)
+    assert same.history == free.history
+
+
+def test_a_limited_rank_begins_at_the_convex_solution_or_near_the_start():
+    objective = objective_of()
+    matrix = np.diag([0.0, 0.0, 1.0])
+    thresholds, here = problem_of(objective).settle(objective.quadratic_forms(matrix), np.ones(1))
+    start = State.at(matrix, *thresholds)
+    for way, begins in (({"stay_near": True}, 2), ({}, 1)):
+        found = solution_of(objective, way={"start": start, **way}, rank=1)
+        assert found.factor.shape == (3, 1)
+        assert len(found.history) == found.n_iter + 3  # two beginnings, each step, and the end
+        assert sum(abs(step.objective - here.loss) < 1e-9 for step in found.history) == begins
+        assert 0.0 < found.certificate.lower_bound < found.certificate.objective
+    # Without a start there is nothing to stay near to.
+    anywhere, near = (solution_of(objective_of(), way=way, rank=1) for way in ({}, {"stay_near": True}))
+    assert near.history == anywhere.history
+
+
+def test_an_interrupt_cuts_the_metric_to_the_rank_without_further_steps():
+    def interrupt(iteration, _):
+        if iteration == 1:
+            raise KeyboardInterrupt
+
+    found = solution_of(objective_of(), rank=1, watch=interrupt)
+    assert (found.certificate.outcome, found.n_iter) == (Outcome.INTERRUPTED, 1)
+    assert found.factor.shape == (3, 1)
+
+
+@pytest.mark.parametrize("tol", [1e-4, 4e-4])
+def test_an_origin_at_infinity_costs_a_quarter_of_the_tolerance(tol):
+    """Where "far" is linear in x_1, and a little concave, no distance is wanted there but the linear term."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((500, 2))
+    score = 2.0 * x[:, 0] - 0.3 * x[:, 0] ** 2 + (x[:, 1] - 0.5) ** 2 - 1.0
+    signs, weights = np.where(score + rng.logistic(size=500) > 0.0, 1.0, -1.0), np.full(500, 1.0 / 500)
+    rows, _ = unit_free(Differences(x), weights, with_constant=True)
+    objective = Objective(rows, CloseFar(NOISES["logistic"], signs, weights), Passes())
+    found = solution_of(objective, has_constant=True, tol=tol)
+    core = found.factor[:2] @ found.factor[:2].T
+    assert np.linalg.eigvalsh(core)[0] == pytest.approx(0.25 * tol, rel=1e-4)
+    assert found.certificate.gap <= tol
+
+
+def test_separable_labels_with_a_learned_origin_stay_right():
+    x = np.array([[0.5], [1.5], [2.0], [2.5], [3.5], [4.0], [5.0], [6.0], [7.0]])
+    signs, weights = np.where(np.abs(x[:, 0] - 2.0) > 1.0, 1.0, -1.0), np.full(9, 1.0 / 9.0)
+    rows, _ = unit_free(Differences(x), weights, with_constant=True)
+    found = solution_of(Objective(rows, CloseFar(NOISES["logistic"], signs, weights), Passes()), has_constant=True)
+    assert found.certificate.outcome is Outcome.SEPARABLE
+    assert np.all(signs * (found.squared - found.thresholds[0]) > 0.0)
+
+
 # Problem and points
 
 
@@ -241,6 +393,21 @@ def test_projection_and_value():
     assert point.value == pytest.approx(problem.value(here, projected))
     expected = point.value - np.sum(point.gradient * projected) - thresholds @ point.slopes
     assert point.dual_value == pytest.approx(expected)
+
+
+def test_projection_leaves_out_small_eigenvalues():
+    problem = problem_of(objective_of())
+    projected, _ = problem.project(np.diag([1.0, 0.6e-9, 1.8e-9]))
+    np.testing.assert_allclose(projected, np.diag([1.0, 0.0, 1.8e-9]), atol=1e-15)
+
+
+def test_a_part_of_the_problem_keeps_penalty_and_cone():
+    problem = problem_of(objective_of(), alpha=0.2)
+    part = problem.sample(0.5, np.random.default_rng(0))
+    assert (part.alpha, part.cone) == (0.2, problem.cone)
+    assert 200 < part.objective.n_judgements < 400
+    alike = problem.objective.with_likelihood(CloseFar(NOISES["logistic"], np.ones(600), np.full(600, 1.0 / 600)))
+    assert problem_of(alike).sample(0.5, np.random.default_rng(0)) is None
 
 
 def test_with_free_linear_terms_only_the_core_is_projected():
@@ -274,6 +441,89 @@ def test_the_start_points_the_right_way():
     best = solve(objective, options(), rng=rng, watch=lambda *_: None).certificate.loss
     at_start = objective.evaluate(objective.quadratic_forms(matrix), thresholds).loss
     assert best < at_start < best + 0.02
+
+
+def test_the_start_is_the_best_multiple_of_the_projected_moments():
+    objective = objective_of()
+    z, signs = objective.source.read(slice(0, 600)).T, objective.likelihood.signs
+    matrix, thresholds = moment_start(problem_of(objective))
+    values, vectors = np.linalg.eigh((z * signs[:, None]).T @ z / 600 - signs.mean() * np.eye(3))
+    expected = (vectors * np.maximum(values, 0.0)) @ vectors.T
+    np.testing.assert_allclose(matrix / np.trace(matrix), expected / np.trace(expected), atol=1e-8)
+    squared = objective.quadratic_forms(expected)
+    best = minimize(lambda x: objective.evaluate(x[0] * squared, x[1:]).loss, [1.0, 1.0])
+    assert objective.evaluate(objective.quadratic_forms(matrix), thresholds).loss == pytest.approx(best.fun, abs=1e-6)
+
+
+class WithoutThreshold(CloseFar):
+    """P(far) = Phi(q)."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.least = np.empty(0)
+
+    def terms(self, squared, *arrays, thresholds, order):
+        return super().terms(squared, *arrays, thresholds=np.zeros(1), order=order)._replace(slopes=np.empty(0))
+
+    def curvature(self, source, parts):
+        return FullCurvature(source.join([part.curvature for part in parts]), (), np.empty((0, 0)))
+
+
+def test_without_thresholds_the_start_keeps_the_mean_of_the_labels():
+    objective = objective_of()
+    signs = np.where(np.arange(600) % 4 == 0, objective.likelihood.signs, 1.0)
+    objective = objective.with_likelihood(WithoutThreshold(NOISES["logistic"], signs, np.full(600, 1.0 / 600)))
+    matrix, thresholds = moment_start(problem_of(objective))
+    z = objective.source.read(slice(0, 600)).T
+    expected = (z * signs[:, None]).T @ z / 600
+    np.testing.assert_allclose(matrix / np.trace(matrix), expected / np.trace(expected), atol=1e-8)
+    assert thresholds.shape == (0,)
+    assert abs(objective.along(objective.quadratic_forms(matrix), 1.0, thresholds)[0][0]) < 1e-3
+
+
+def test_several_thresholds_are_fitted_at_a_spread_of_one():
+    objective = objective_of()
+    objective.likelihood.least = np.zeros(2)
+    matrix, thresholds = moment_start(problem_of(objective))
+    squared = objective.quadratic_forms(matrix)
+    assert squared.std() == pytest.approx(1.0)
+    assert abs(objective.evaluate(squared, thresholds).slopes[0]) <= 1e-6
+
+
+def scripted_start(gradients, mean=2.0, spread=0.5):
+    """Start with a Hessian of one and these gradients in (scale, threshold); also return where they were taken."""
+    seen, ahead = [], iter(gradients)
+    objective = SimpleNamespace(
+        n_directions=1,
+        trend_moment=lambda: (np.array([[2.0]]), 0.5),
+        mean_and_spread=lambda _: (mean, spread),
+        along=lambda _, scale, thresholds: (seen.append((scale, *thresholds)), (next(ahead), np.eye(2)))[1],
+    )
+    settle = lambda squared, thresholds, tol: (thresholds + squared, None)  # noqa: E731
+    project = lambda moments: (moments, np.ones(1))  # noqa: E731
+    problem = SimpleNamespace(objective=objective, cone=Cone(1, np.zeros(1)), project=project, settle=settle)
+    return moment_start(problem), seen
+
+
+def test_the_steps_of_the_start_are_short_and_feasible():
+    gradients = [[9.0, 0.0], [-9.0, 0.0], [0.0, 9.0], [0.0, -9.0], [0.5, 2.0], [0.0, 9.0], [0.0, 0.0]]
+    (matrix, thresholds), seen = scripted_start(np.array(gradients))
+    # From one over the spread by factors from 0.3 to 3; from the mean by 3 at most, and not below zero.
+    expected = [(2.0, 4.0), (0.6, 4.0), (1.8, 4.0), (1.8, 1.0), (1.8, 4.0), (1.3, 2.0), (1.3, 0.0)]
+    np.testing.assert_allclose(seen, expected, rtol=1e-9)
+    np.testing.assert_allclose(matrix, [[1.3 * 1.5]])
+    assert thresholds.tolist() == [0.0]
+
+
+def test_the_start_ends_when_a_step_gains_less_than_1e_4():
+    assert len(scripted_start(np.array([[0.0, 0.011], [0.0, 0.009], [0.0, 0.0]]))[1]) == 2
+
+
+@pytest.mark.parametrize(("mean", "spread", "is_zero"), [(2.0, 1.2e-9, True), (2.0, 3.6e-9, False), (0.0, 0.0, True)])
+def test_distances_that_are_all_the_same_start_at_zero(mean, spread, is_zero):
+    (matrix, thresholds), _ = scripted_start(np.zeros((1, 2)), mean, spread)
+    assert (matrix[0, 0] == 0.0) == is_zero
+    assert (thresholds[0] == 0.0) == is_zero
 
 
 def test_labels_that_ask_for_no_distance_start_at_zero():
@@ -325,7 +575,72 @@ def test_damping_is_relative_to_the_mean_eigenvalue():
     program = ConeProgram(hessian, 0.5, Cone(1, np.zeros(1)))
     assert program.damping == 1.5
     np.testing.assert_allclose(program.hessian, hessian + 1.5 * np.eye(2))
+    assert program.rho == pytest.approx(3.0 * np.sqrt((4.0 / 3.0 + 1e-3) * (2.0 / 3.0 + 1e-3)) + 1.5)
     assert ConeProgram(5.0 * hessian, 0.5, Cone(1, np.zeros(1))).rho == pytest.approx(5.0 * program.rho)
+    assert ConeProgram(0.0 * hessian, 0.5, Cone(1, np.zeros(1))).damping == pytest.approx(0.5e-6)
+
+
+@pytest.mark.parametrize("values", [[1.5, 0.5], [2.0, 1.0, 0.0], [2.999, 1e-3, 0.0], [1.0]])
+def test_the_typical_eigenvalue_is_the_geometric_mean(values):
+    turn = np.linalg.qr(RNG.standard_normal((len(values), len(values))))[0]
+    expected = np.prod(np.add(values, 1e-3)) ** (1.0 / len(values))
+    assert _typical_eigenvalue((turn * values) @ turn.T) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("damping", [0.0, 10.0])
+@pytest.mark.parametrize("cone", [Cone(3, np.array([0.5, -1.0])), Cone(3, np.array([-np.inf] * 2), has_constant=True)])
+def test_newton_steps_of_the_cone_program_are_those_of_finite_differences(damping, cone):
+    root = RNG.standard_normal((8, 8))
+    program = ConeProgram(root @ root.T + 0.1 * np.eye(8), damping, cone)
+    linear = RNG.standard_normal(8)
+    matrix = np.array([[1.0, 0.7, 0.3], [0.7, -1.0, 0.2], [0.3, 0.2, -0.5]])
+    t = packed.joined(matrix, np.array([1.0, -2.0]))  # one above its least value, one below
+    residual, spectrum = program._residual(t, linear)
+    near = [program._residual(t + 1e-6 * sign * unit, linear)[0] for unit in np.eye(8) for sign in (1.0, -1.0)]
+    jacobian = (np.array(near[::2]) - np.array(near[1::2])).T / 2e-6
+    # Some of the damping keeps it invertible.
+    jacobian += 1e-4 * program.damping / program.rho * np.eye(8)
+    step = program._newton_step(t, residual, spectrum)
+    np.testing.assert_allclose(jacobian @ step, -residual, atol=1e-7 * np.abs(step).max())
+
+
+@pytest.mark.parametrize(
+    ("scale", "length"),
+    [(1.0, 1.0), (1.85, 1.0), (0.11, 1.0), (2.0, 0.5), (5.0, 0.2), (10.0, None), (0.09, None), (0.0, None), (-1, None)],
+)
+def test_a_newton_step_is_shortened_until_the_residual_falls_by_a_tenth_of_its_length(scale, length):
+    """Inside the cone the residual is linear: a step of s times the right one leaves 1 - s of it."""
+    program = ConeProgram(np.array([[2.0, 0.5], [0.5, 1.0]]), 0.0, Cone(1, np.zeros(1)))
+    linear, start = -program.hessian @ [3.0, 5.0], np.array([3.001, 4.999])
+    residual, spectrum = program._residual(start, linear)
+    step = program._newton_step(start, residual, spectrum)
+    np.testing.assert_allclose(start + step, [3.0, 5.0])
+    program._newton_step = lambda *_: scale * step
+    found = program.solve(linear, start, tol=0.0, max_iter=1)
+    # Where no length helps, a splitting step.
+    expected = start - residual if length is None else start + length * scale * step
+    np.testing.assert_allclose(found - start, expected - start, rtol=1e-9)
+
+
+def test_the_cone_program_ends_when_the_slack_is_known_to_its_tolerance():
+    program = ConeProgram(np.array([[2.0, 0.5], [0.5, 1.0]]), 0.0, Cone(1, np.zeros(1)))
+    linear, start = -program.hessian @ [3.0, 5.0], np.array([3.1, 4.0])
+    left = program.rho * np.abs(program._residual(start, linear)[0]).max()
+    assert program.solve(linear, start, tol=left * 1.001) is start
+    assert program.solve(linear, start, tol=left * 0.999) is not start
+    assert program.solve(linear, start, tol=0.0, max_iter=0) is start
+    # Nothing is left to gain at a solution of this arithmetic, whatever the tolerance.
+    solution = program.solve(linear, start, tol=0.0)
+    np.testing.assert_allclose(solution, [3.0, 5.0], rtol=1e-13)
+
+
+def test_near_a_solution_the_cone_program_needs_few_steps():
+    rng = np.random.default_rng(5)
+    root, linear = rng.standard_normal((7, 7)), rng.standard_normal(7)
+    program = ConeProgram(root @ root.T + 0.1 * np.eye(7), 1e-9, Cone(3, np.zeros(1)))
+    solution = program.solve(linear, np.zeros(7), tol=1e-12)
+    near = program.solve(linear, solution + 1e-4 * rng.standard_normal(7), tol=0.0, max_iter=3)
+    np.testing.assert_allclose(near, solution, atol=1e-9)
 
 
 def test_slopes_of_the_projection_are_divided_differences():
@@ -419,75 +734,6 @@ def test_a_limited_rank_starts_from_the_leading_directions_and_keeps_the_bound()
     assert 0.0 < np.linalg.norm(thin[:, 1]) <= 2e-3 * np.linalg.norm(leading)
 
 
-# Proofs
-
-
-def test_conjugate_gradients_solve_with_the_hessian():
-    objective = objective_of(1500, 4)
-    matrix, tau = 0.7 * np.eye(4), np.array([1.5])
-    here, _ = objective.loss_and_gradient(matrix, tau)
-    hessian = objective.hessian(here.curvature)
-    right, right_t = np.diag([1.0, -0.5, 0.2, 0.0]) + 0.1, np.array([0.3])
-    solver = HessianSolver(objective, here.curvature, np.eye(4))
-    for held in (np.array([False]), np.array([True])):
-        step, shift = solver(right, right_t, held, 1e-10)
-        expected, expected_t = _solve_dense(hessian, right, right_t, held, 0.0)
-        np.testing.assert_allclose(step, expected, atol=1e-6 * np.abs(expected).max())
-        np.testing.assert_allclose(shift, expected_t, atol=1e-6 * np.abs(expected).max())
-    before = objective.passes.count
-    rough, _ = solver(right, right_t, np.array([False]), 0.1)
-    assert objective.passes.count - before < 15
-    left = right - packed.split(hessian @ packed.joined(rough, _), 4)[0]
-    assert np.linalg.norm(left, 2) <= 0.1
-
-
-def test_a_gradient_in_the_dual_cone_proves_its_dual_value():
-    objective = objective_of()
-    problem = problem_of(objective)
-    best = solve(objective, options(tol=1e-12), rng=np.random.default_rng(0), watch=lambda *_: None)
-    optimum = best.certificate.objective
-    inside = problem.at(best.factor @ best.factor.T - 0.01 * np.eye(3), best.thresholds)
-    settled = problem.known(inside.matrix, *problem.settle(objective.quadratic_forms(inside.matrix), best.thresholds))
-    # Wherever something is proven it is below the optimum, and near it.
-    for scale in (1e-3, 1e-2, 0.1):
-        matrix = best.factor @ best.factor.T + scale * np.eye(3)
-        point = problem.known(matrix, *problem.settle(objective.quadratic_forms(matrix), best.thresholds))
-        bound = proven_bound(point, optimum)
-        assert bound <= optimum + 1e-12
-        if np.linalg.eigvalsh(point.gradient)[0] > 0:
-            assert bound == pytest.approx(point.dual_value, abs=1e-9)
-    assert proven_bound(settled, optimum) <= optimum
-    # A dual value above the objective of a feasible point can't be right.
-    assert proven_bound(settled, -1.0) == -np.inf
-
-
-def test_with_a_penalty_a_gradient_outside_the_cone_has_a_price():
-    objective = objective_of()
-    problem = problem_of(objective, alpha=0.05)
-    best = solve(objective, options(alpha=0.05, tol=1e-12), rng=np.random.default_rng(0), watch=lambda *_: None)
-    matrix = best.factor @ best.factor.T - 0.02 * np.eye(3)
-    point = problem.known(matrix, *problem.settle(objective.quadratic_forms(matrix), best.thresholds))
-    ceiling = best.certificate.objective
-    below = -np.linalg.eigvalsh(point.gradient)[0]
-    assert below > 1e-6
-    assert proven_bound(point, ceiling) == pytest.approx(point.dual_value - below * ceiling / 0.05, abs=1e-9)
-    assert proven_bound(point, ceiling) < ceiling
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.02])
-def test_a_bound_is_found_near_the_optimum(alpha):
-    objective = objective_of()
-    problem = problem_of(objective, alpha=alpha)
-    best = solve(objective, options(alpha=alpha, tol=1e-12), rng=np.random.default_rng(0), watch=lambda *_: None)
-    matrix = best.factor @ best.factor.T
-    point = problem.known(matrix, *problem.settle(objective.quadratic_forms(matrix), best.thresholds))
-    hessian = objective.hessian(point.evaluation.curvature)
-    solver = lambda *arguments: _solve_dense(hessian, *arguments)  # noqa: E731
-    for target in (1e-4, 1e-7):
-        bound = lower_bound(point, solver, target)
-        assert point.value - target <= bound <= best.certificate.objective + 1e-12
-
-
 # A learned origin
 
 
@@ -521,6 +767,37 @@ def test_an_origin_at_infinity_is_brought_back_at_a_small_cost():
     assert with_finite_origin(cone, State.at(matrix, 1.0), 1e-9).matrix[1, 1] == pytest.approx(1e-7)
 
 
+@pytest.mark.parametrize(
+    ("values", "border", "lifted"),
+    [
+        ([1.0, 0.5, 0.0], [0.3, 0.2, 0.1], [2]),
+        ([1.0, 0.5, 0.0], [0.3, 0.2, 0.0], []),
+        ([1.0, 0.5, 0.0], [0.0, 0.0, 0.0], []),
+        ([0.0, 0.0, 0.0], [0.3, 0.2, 0.1], [0, 1, 2]),
+        ([0.0, 0.0, 0.0], [0.0, 0.0, 0.0], []),
+        ([1.0, 0.5, -1e-12], [0.3, 0.2, 0.1], [2]),
+        ([0.1, 0.6e-10, 1.8e-10], [0.3, 0.2, 0.1], [1]),  # up to 1e-9 of the largest eigenvalue counts as zero
+        ([1.0, 0.5, 0.0], [0.3, 0.2, 1.8e-10], []),  # and up to 1e-9 of the largest linear term
+        ([1.0, 0.5, 0.0], [0.3, 0.2, 6e-10], [2]),
+    ],
+)
+def test_margins_change_only_by_the_cost_along_lifted_directions(values, border, lifted):
+    turn = np.linalg.qr(np.random.default_rng(1).standard_normal((3, 3)))[0]
+    matrix = np.zeros((4, 4))
+    matrix[:3, :3] = (turn * values) @ turn.T
+    matrix[:3, 3] = matrix[3, :3] = turn @ border
+    cone, free = Cone(4, np.array([-np.inf]), has_constant=True), State.at(matrix, 0.7)
+    found = with_finite_origin(cone, free, 1e-4)
+    x = np.random.default_rng(2).standard_normal((20, 3))
+    points = np.column_stack([x, np.ones(20)])
+    before, after = (
+        np.einsum("ij,jk,ik->i", points, each.matrix, points) - each.thresholds[0] for each in (free, found)
+    )
+    expected = 1e-4 * np.sum((x @ turn)[:, lifted] ** 2, axis=1)
+    np.testing.assert_allclose(after - before, expected, atol=1e-8)
+    assert np.linalg.eigvalsh(found.matrix)[0] >= -1e-8 * np.linalg.eigvalsh(found.matrix)[-1]
+
+
 # Fista
 
 
@@ -532,6 +809,72 @@ def test_fista_with_a_penalty_proves_as_it_goes():
     assert result.ending is Ending.CONVERGED
     assert bounds == sorted(bounds)
     assert sum(bound > 0 for bound in bounds) > 3
+
+
+# Separable labels
+
+
+def test_from_the_largest_penalty_on_nothing_is_learned():
+    objective = objective_of()
+    largest = _largest_penalty(problem_of(objective))
+    assert solution_of(objective, alpha=1.01 * largest, tol=1e-10).factor.shape[1] == 0
+    assert solution_of(objective, alpha=0.99 * largest, tol=1e-10).factor.shape[1] == 1
+    signs, weights = -np.sign(np.arange(8) - 3.5), np.full(8, 0.125)
+    reverse = Objective(Differences(np.arange(8.0)[:, None]), CloseFar(NOISES["logistic"], signs, weights), Passes())
+    assert _largest_penalty(problem_of(reverse)) == 1e-8
+
+
+def scripted_path(margins, *, is_cheap=True, last=None, bound=0.0):
+    """Go down the penalties with a solver that has this least margin after one step at each of them."""
+    problem, calls = problem_of(objective_of()), []
+
+    class Path(Solver):
+        last_digits_are_cheap = is_cheap
+
+        def start(self):
+            return self.resume(None)
+
+        def resume(self, before):
+            calls.append((self.problem.alpha, self.tol, before))
+            return state(1.0, bound)
+
+        def step(self, before):
+            if last is not None and len(calls) == len(margins):
+                raise last
+            return state(1.0, 0.5, least_margin=margins[len(calls) - 1], stuck=True)
+
+    separated = Run(state(0.25, 0.125, least_margin=0.5), Ending.SEPARABLE, n_iter=3)
+    limits = Limits(1e-6, 5, lambda *_: None)
+    return widest_margin(Path, problem, separated, np.random.default_rng(0), limits), calls, _largest_penalty(problem)
+
+
+@pytest.mark.parametrize(("is_cheap", "share"), [(True, 1e-6), (False, 1e-3)])
+def test_the_first_penalty_that_separates_the_labels_is_taken(is_cheap, share):
+    found, calls, largest = scripted_path([-1.0, -1.0, 0.0, 0.125, 1.0], is_cheap=is_cheap)
+    alphas = largest * np.array([1e-2, 1e-3, 1e-4, 1e-5])
+    np.testing.assert_allclose([alpha for alpha, _, _ in calls], alphas)
+    np.testing.assert_allclose([tol for _, tol, _ in calls], share * alphas)
+    assert [before and before.least_margin for _, _, before in calls] == [None, -1.0, -1.0, 0.0]
+    assert (found.ending, found.n_iter, found.state.least_margin, found.state.bound) == (
+        Ending.SEPARABLE,
+        7,
+        0.125,
+        0.0,
+    )
+
+
+def test_after_ten_penalties_or_an_interrupt_the_metric_that_was_there_is_kept():
+    found, calls, _ = scripted_path([-1.0] * 20)
+    assert (len(calls), found.n_iter, found.ending, found.state.objective) == (10, 13, Ending.SEPARABLE, 0.25)
+    found, calls, _ = scripted_path([-1.0, -1.0], last=KeyboardInterrupt())
+    assert (len(calls), found.n_iter, found.ending, found.state.objective) == (2, 4, Ending.INTERRUPTED, 0.25)
+
+
+@pytest.mark.parametrize(("is_cheap", "gap", "n_steps"), [(True, 8e-3, 10), (False, 8e-3, 0), (False, 1.2e-2, 10)])
+def test_first_order_solvers_prove_a_hundredth_of_the_objective(is_cheap, gap, n_steps):
+    assert [kind.last_digits_are_cheap for kind in (Newton, Fista, Factor)] == [True, False, False]
+    found, _, _ = scripted_path([-1.0] * 10, is_cheap=is_cheap, bound=1.0 - gap)
+    assert found.n_iter == 3 + n_steps
 
 
 def test_separable_labels_get_a_wide_margin():
@@ -554,3 +897,111 @@ def test_separable_labels_get_a_wide_margin():
     own = np.min(labels * learner.decision_function(z)) / scale
     assert own > 0.2 * margin.value  # the first penalty that still separates, not the widest margin itself
     assert learner.certificate_.lower_bound == 0.0
+
+
+# The climb with flips
+
+
+def climber(n=512, *, rank=None, rate=0.1, estimate=False, alpha=0.0, flips=0.1):
+    objective = objective_of(n)
+    signs = np.where(np.random.default_rng(1).random(n) < flips, -1.0, 1.0) * objective.likelihood.signs
+    likelihood = FlippedCloseFar(NOISES["logistic"], signs, objective.likelihood.weights, rate)
+    problem = problem_of(objective.with_likelihood(CloseFar(likelihood.noise, signs, likelihood.weights)), alpha=alpha)
+    return Alternating(problem, np.random.default_rng(0), likelihood, estimate=estimate, rank=rank)
+
+
+def flipped_value(solver, place, rate):
+    z, likelihood = solver.problem.objective.source.read(slice(0, 512)).T, solver.likelihood
+    margin = likelihood.signs * (np.einsum("ij,jk,ik->i", z, place.matrix, z) - place.thresholds[0])
+    losses = -np.log(rate + (1.0 - 2.0 * rate) / (1.0 + np.exp(-margin)))
+    return losses.mean() + solver.problem.alpha * np.trace(place.matrix)
+
+
+@pytest.mark.parametrize(("rank", "is_limited"), [(None, False), (2, True), (3, False), (4, False)])
+@pytest.mark.parametrize("alpha", [0.0, 0.01])
+def test_the_climb_descends_and_keeps_to_a_limited_rank(rank, is_limited, alpha):
+    solver = climber(rank=rank, alpha=alpha)
+    places = [solver.start()]
+    for _ in range(3):
+        places.append(solver.step(places[-1]))
+    values = [place.objective for place in places]
+    np.testing.assert_allclose(values, [flipped_value(solver, place, 0.1) for place in places], rtol=1e-9)
+    assert values[-1] < values[0] - 1e-4
+    assert values[2] <= values[1] + 1e-12
+    assert np.linalg.matrix_rank(places[1].matrix, tol=1e-9) == (2 if is_limited else 3)
+    assert [place.bound for place in places] == [0.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("limit", "before", "after", "n_unknowns", "is_dense"),
+    [
+        (None, 3, 3, 600, True),
+        (None, 3, 3, 601, False),
+        (2, 1, 2, 600, True),
+        (2, 1, 2, 601, False),
+        (2, 1, 3, 7, False),
+        (2, 2, 2, 7, False),
+    ],
+)
+def test_the_climb_takes_dense_steps_up_to_600_unknowns_while_they_keep_the_rank(
+    limit, before, after, n_unknowns, is_dense, monkeypatch
+):
+    solver = climber(rank=limit)
+    solver.n_unknowns = n_unknowns
+    dense = State.at(np.diag(1.0 + np.arange(3)) * (np.arange(3) < after), 3.0)
+    newton = SimpleNamespace(renew=lambda state: state, advance=lambda state: dense)
+    monkeypatch.setattr("closefar.solve.solvers.alternating.Newton", lambda *_: newton)
+    start = State.at(np.eye(3) * (np.arange(3) < before), 2.0)
+    moved = solver._advance(solver._flipped(solver.likelihood), start)
+    assert (moved is dense) == is_dense
+
+
+def test_a_round_that_gains_less_than_1e_7_ends_the_climb_unless_it_is_the_first(monkeypatch):
+    solver = climber(alpha=0.01)
+    begun = solver.step(solver.start())
+    monkeypatch.setattr(solver, "_advance", lambda problem, inner: inner)
+    assert not begun.stuck
+    assert not solver.step(solver.resume(begun)).stuck
+    for gain, is_stuck in ((0.6e-7, True), (1.8e-7, False), (-1.0, True)):
+        assert solver.step(replace(begun, objective=begun.objective + gain)).stuck == is_stuck
+
+
+def test_the_climb_ends_where_no_label_seems_flipped():
+    solver = climber(estimate=True, flips=0.0)
+    certain = solver.resume(State.at(1e-3 * np.eye(3), 3e-3))
+    solver._advance = lambda problem, inner: inner
+    ended = solver.step(certain)
+    assert ended.memory.likelihood.flip_rate == 0.0
+    assert ended.stuck
+
+
+@pytest.mark.parametrize(
+    ("share", "alpha", "is_settled"), [(14 / 512, 0.0, True), (13 / 512, 0.0, False), (0.0, 0.01, True)]
+)
+def test_the_scale_is_settled_by_two_undecided_labels_for_each_unknown_or_a_penalty(share, alpha, is_settled):
+    solver = climber(alpha=alpha)  # M has six unknowns, and there is one threshold
+    likelihood = SimpleNamespace(share_undecided=lambda *_: share)
+    assert solver._is_settled(likelihood, None, State.at(np.eye(3), 1.0)) == is_settled
+    assert Climb(likelihood, None, None).is_settled
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        certified(0.5, 0.25),
+        Climb(None, None, None),
+        Cone(1, np.zeros(1)),
+        FitStep(1.0, 0.5, 0.1),
+        Limits(1e-6, 5, None),
+        options(),
+        Point(None, np.eye(1), np.ones(1), None, np.eye(1)),
+        Problem(None, 0.0, None),
+        Run(None, Ending.LIMIT, 1),
+        Solution(np.eye(1), np.ones(1), None, None, 1, ()),
+        state(1.0),
+    ],
+    ids=lambda record: type(record).__name__,
+)
+def test_records_cannot_be_changed(record):
+    with pytest.raises(FrozenInstanceError):
+        setattr(record, fields(record)[0].name, None)

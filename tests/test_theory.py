@@ -30,8 +30,9 @@ def cdf(noise, x):
 def exact_sample_size(eps, delta, d, beta, F, B, noise):
     """The corrected, expanded form of the paper's formula, with zeta and T from the CDF alone, in 50 digits."""
     eps, delta, beta, F, B = (mpmath.mpf(value) for value in (eps, delta, beta, F, B))
-    T = -mpmath.log(cdf(noise, -beta * F))
-    zeta = mpmath.diff(lambda x: mpmath.log(cdf(noise, x)), -beta * F)
+    radius = max(beta * F, B)
+    T = -mpmath.log(cdf(noise, -radius))
+    zeta = mpmath.diff(lambda x: mpmath.log(cdf(noise, x)), -radius)
     logs = mpmath.log(6 * zeta * (1 + F) * B / (eps * delta)) + d**2 * mpmath.log(12 * zeta * (1 + F) * beta / eps)
     logs += mpmath.mpf(3) / 2 * d**2 * mpmath.log(d)
     return 9 * zeta**2 * (F + 1) ** 2 * T**2 / (2 * eps**2) * logs
@@ -65,7 +66,12 @@ def margins_of(metric, z):
 
 @pytest.mark.parametrize(
     ("eps", "delta", "d", "beta", "F", "B"),
-    [(0.1, 0.05, 2, 1.0, 1.0, 1.0), (0.003, 0.001, 10, 0.9, 6.0, 1.3), (0.5, 0.3, 1, 2.5, 3.0, 7.0)],
+    [
+        (0.1, 0.05, 2, 1.0, 1.0, 1.0),
+        (0.003, 0.001, 10, 0.9, 6.0, 1.3),
+        (0.5, 0.3, 1, 2.5, 3.0, 7.0),
+        (0.1, 0.9, 2, 1, 1, 5),
+    ],
 )
 def test_sample_size_is_the_corrected_formula(noise, eps, delta, d, beta, F, B):
     n = theory.sample_size(
@@ -99,8 +105,20 @@ def test_the_deviation_on_the_cover_is_at_most_a_third_of_eps():
 
 def test_a_threshold_that_is_known_to_be_zero_needs_no_cover():
     n = theory.sample_size(0.1, 0.05, **BALL, max_threshold=0.0)
-    assert 0 < n < theory.sample_size(0.1, 0.05, **BALL)
+    zeta, _, T = NOISES["logistic"].constants(1.0)
+    alpha = 0.1 / (3 * zeta * 2)
+    assert n == pytest.approx(
+        T**2 / (2 * alpha**2) * (math.log(2 / 0.05) + 4 * math.log(4 * 2**1.5 / alpha)), rel=1e-12
+    )
     assert n == theory.sample_size(0.1, 0.05, **BALL, max_threshold=1e-9)
+
+
+def test_a_cover_by_one_point_leaves_the_bound_of_one_metric():
+    """Hoeffding's bound for losses up to T, where every metric lies within alpha of one."""
+    eps, delta = 100.0, 0.2
+    zeta, _, T = NOISES["logistic"].constants(1.0)
+    t = min(eps / (3 * zeta * 2), eps / 3)
+    assert theory.sample_size(eps, delta, **BALL) == pytest.approx(T**2 / (2 * t**2) * math.log(2 / delta), rel=1e-12)
 
 
 def test_a_threshold_beyond_all_distances_widens_the_margins():
@@ -117,7 +135,7 @@ def test_guaranteed_error_is_the_inverse(noise, n_pairs, d):
     assert theory.sample_size(eps, 0.05, **kwargs) == pytest.approx(n_pairs, rel=1e-10)
 
 
-@pytest.mark.parametrize("eps", [1e-9, 0.02, 1.0, 50.0])
+@pytest.mark.parametrize("eps", [1e-9, 0.02, 1.0, 2.0, 50.0])
 def test_round_trip_from_an_error(eps):
     n = theory.sample_size(eps, 0.01, **BALL)
     assert theory.guaranteed_error(n, 0.01, **BALL) == pytest.approx(eps, rel=1e-10)
@@ -238,7 +256,27 @@ def test_min_density_of_the_uniform_distribution_is_the_default():
     assert theory.parameter_bound(1e-9, min_density=0.1 / volume, **kwargs) == pytest.approx(10 * default)
 
 
+@pytest.mark.parametrize("d", [1, 2, 3, 20])
+def test_min_density_is_at_most_that_of_the_uniform_distribution(d):
+    """One over the volume of the unit ball, by the recursion V(d) = 2 pi / d V(d - 2)."""
+    volume = math.prod(2 * math.pi / k for k in range(d, 1, -2)) * (2 if d % 2 else 1)
+    kwargs = {"n_features": d, "radius": 1.0}
+    largest = theory.parameter_bound(0.1, min_density=1 / volume, **kwargs)
+    assert largest == pytest.approx(theory.parameter_bound(0.1, **kwargs))
+    with pytest.raises(ValueError, match=f"min_density must be at most {1 / volume:.6g}, "):
+        theory.parameter_bound(0.1, min_density=(1 + 1e-8) / volume, **kwargs)
+
+
+def test_a_parameter_bound_is_given_as_far_as_numbers_reach():
+    excess = 1e-4
+    bound = theory.parameter_bound(excess, n_features=240, radius=1.0)
+    assert math.log(bound) == pytest.approx(math.log(20 * theory.l1_bound(excess, radius=1.0)) + 240 * math.log(18))
+    assert math.log(bound) > 690
+    assert theory.parameter_bound(excess, n_features=248, radius=1.0) == math.inf
+
+
 def test_bounds_at_their_ends():
+    assert theory.truncation_bound(0.0, max_squared_length=1.0, radius=0.0) == 0.0
     assert theory.l1_bound(0.0, radius=1.0) == theory.parameter_bound(0.0, n_features=2, radius=1.0) == 0.0
     assert theory.l1_bound(0.1, radius=100.0, noise="normal") == math.inf  # the density underflows
     assert theory.parameter_bound(0.1, n_features=300, radius=1.0) == math.inf
@@ -251,6 +289,19 @@ def test_distances_by_hand():
     first, second = (np.diag([2.0, 0.0]), 1.0), (np.diag([1.0, 3.0]), 0.5)
     assert theory.parameter_distance(first, second) == 3.5
     assert theory.l1_distance(first, second, [[1.0, 0.0], [0.0, 1.0]]) == (0.5 + 3.5) / 2
+
+
+def test_parameter_distance_is_by_the_largest_eigenvalue():
+    (first, second), thresholds = random_metrics(2, 3, 1.0, np.random.default_rng(5)), (0.3, 1.0)
+    expected = np.max(np.abs(np.linalg.eigvalsh(first[0] - second[0]))) + 0.7
+    pair = (first[0], thresholds[0]), (second[0], thresholds[1])
+    assert theory.parameter_distance(*pair) == pytest.approx(expected, rel=1e-12)
+    assert theory.parameter_distance(*pair[::-1]) == pytest.approx(expected, rel=1e-12)
+
+
+def test_one_difference_is_enough():
+    first, second = ([[2.0, 0.5], [0.5, 1.0]], 1.0), (np.eye(2), 1.5)
+    assert theory.l1_distance(first, second, [[1.0, 2.0]]) == pytest.approx(abs(1.0 + 2 * 0.5 * 2.0 + 0.5))
 
 
 def test_distances_take_metrics():
@@ -271,11 +322,19 @@ def test_distances_take_metrics():
     [
         ({"eps": 0.0}, r"eps must be a finite number > 0; got 0.0: give the largest deviation"),
         ({"eps": math.nan}, r"eps must be a finite number > 0; got nan"),
+        ({"eps": math.inf}, r"eps must be a finite number > 0; got inf"),
         ({"delta": 1.0}, r"delta must lie between 0 and 1; got 1.0: it is the probability of failure"),
+        ({"delta": 0.0}, r"delta must lie between 0 and 1; got 0.0"),
+        ({"delta": math.nan}, r"delta must lie between 0 and 1; got nan"),
+        ({"delta": "0.05"}, r"delta must lie between 0 and 1; got '0.05'"),
         ({"n_features": 0}, r"n_features must be a whole number >= 1; got 0: give the number of columns"),
         ({"n_features": 2.5}, r"n_features must be a whole number >= 1; got 2.5"),
+        ({"n_features": True}, r"n_features must be a whole number >= 1; got True"),
+        ({"n_features": "2"}, r"n_features must be a whole number >= 1; got '2'"),
         ({"max_eigenvalue": -1.0}, r"max_eigenvalue must be a finite number > 0; got -1.0: give a bound"),
+        ({"max_eigenvalue": 0.0}, r"max_eigenvalue must be a finite number > 0; got 0.0"),
         ({"max_squared_length": "1"}, r"max_squared_length must be a finite number > 0; got '1'"),
+        ({"max_squared_length": 0.0}, r"max_squared_length must be a finite number > 0; got 0.0"),
         ({"max_threshold": -0.1}, r"max_threshold must be a finite number >= 0; got -0.1: give a bound on tau"),
         ({"noise": "cauchy"}, r"noise must be one of 'logistic'"),
     ],
@@ -285,6 +344,22 @@ def test_sample_size_refuses(change, message):
         theory.sample_size(**{"eps": 0.1, "delta": 0.05, **BALL, **change})
 
 
+@pytest.mark.parametrize(
+    ("metric", "differences", "message"),
+    [
+        ((np.zeros(2), 1.0), np.ones((3, 2)), r"square and symmetric; got shape \(2,\)"),
+        ((np.zeros((2, 3)), 1.0), np.ones((3, 2)), r"square and symmetric; got shape \(2, 3\)"),
+        ((np.zeros((2, 2, 2)), 1.0), np.ones((3, 2)), r"square and symmetric; got shape \(2, 2, 2\)"),
+        ((np.eye(2), 1.0), np.ones((0, 2)), r"n >= 1 and the matrices' 2 columns; got shape \(0, 2\)"),
+        ((np.eye(2), 1.0), np.ones((2, 3)), r"n >= 1 and the matrices' 2 columns; got shape \(2, 3\)"),
+        ((np.eye(2), 1.0), np.ones(2), r"n >= 1 and the matrices' 2 columns; got shape \(2,\)"),
+    ],
+)
+def test_l1_distance_refuses_other_shapes(metric, differences, message):
+    with pytest.raises(ValueError, match=message):
+        theory.l1_distance(metric, metric, differences)
+
+
 def test_others_refuse():
     with pytest.raises(ValueError, match="n_pairs must be a finite number > 0; got 0: give the number of labelled"):
         theory.guaranteed_error(0, 0.05, **BALL)
@@ -292,6 +367,12 @@ def test_others_refuse():
         theory.guaranteed_error(10, 0.05, n_features=2, max_eigenvalues=1.0, max_squared_length=1.0)
     with pytest.raises(ValueError, match="largest_cut must be a finite number >= 0; got -1"):
         theory.truncation_bound(-1, max_squared_length=1.0, radius=1.0)
+    with pytest.raises(ValueError, match="max_squared_length must be a finite number > 0; got 0"):
+        theory.truncation_bound(1, max_squared_length=0, radius=1.0)
+    with pytest.raises(ValueError, match="n_features must be a whole number >= 1; got 0"):
+        theory.parameter_bound(0.1, n_features=0, radius=1.0)
+    with pytest.raises(ValueError, match="min_density must be a finite number > 0; got 0"):
+        theory.parameter_bound(0.1, n_features=2, radius=1.0, min_density=0)
     with pytest.raises(ValueError, match="excess_loss must be a finite number >= 0; got inf"):
         theory.l1_bound(math.inf, radius=1.0)
     with pytest.raises(ValueError, match=r"min_density must be at most 0.31831, .* got 0.4. Leave it out"):

@@ -1,14 +1,16 @@
 """The truncation path: its figures are those of the metrics, its bounds hold, and units do not matter."""
 
+import dataclasses
 import re
 
 import numpy as np
 import pytest
 
 import closefar as cf
+from closefar.fitting import candidate_ranks
 from closefar.model import in_data_scale
 from closefar.noise import NOISES
-from closefar.questions import truncation_path
+from closefar.questions import choose_rank, truncation, truncation_path
 
 D = 5
 DATA = cf.datasets.make_pairs(1500, D, metric_eigenvalues=[1.0, 0.5, 0.1], wrong_share=0.1, random_state=3)
@@ -97,6 +99,24 @@ def test_slope_covers_margins_that_truncation_lowers():
     assert path.zeta == pytest.approx(NOISES["normal"].constants(30.0).zeta)
 
 
+@pytest.mark.parametrize(("threshold", "scale"), [(1.0, 1.0), (50.0, 1.0), (0.2, 0.01)])
+def test_slope_is_that_of_the_largest_margin_of_the_whole_metric(threshold, scale):
+    rows = scale * np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 9.0], [1.0, 2.0, 0.5]])
+    metric = cf.Metric(np.diag([2.0, 1.0, 0.5]), threshold, noise="normal")
+    path = truncation_path(metric, rows, [1, 1, -1])
+    margins = np.einsum("ij,jk,ik->i", rows, metric.matrix, rows) - threshold
+    assert path.zeta == pytest.approx(NOISES["normal"].constants(max(threshold, np.abs(margins).max())).zeta)
+    longest = 81.0 * scale**2
+    assert path.longest == pytest.approx(longest)
+    np.testing.assert_allclose([step.guarantee for step in path], path.zeta * longest * np.array([4.0, 1.0, 0.25, 0.0]))
+
+
+def test_a_direction_in_which_rows_do_not_vary_has_no_length_in_the_data_scale():
+    path = truncation_path(cf.Metric(np.eye(2), 1.0), [[2.0, 0.0], [1.0, 0.0]], [1, -1], scale="data")
+    assert [step.gamma for step in path] == pytest.approx([2.5, 0.0, 0.0])
+    assert path.longest == pytest.approx(4.0 / 2.5)
+
+
 def test_flips_flatten_the_loss():
     flipped = cf.Metric(METRIC.factor, METRIC.threshold, flip_rate=0.1)
     path = truncation_path(flipped, X, LABELS)
@@ -116,6 +136,43 @@ def test_refitting_in_the_kept_directions_helps(path):
         kept = METRIC.data_factor[:, : step.k]
         assert np.linalg.matrix_rank(np.hstack([kept, step.refit_metric.factor]), tol=1e-8) == step.k
     assert path[-1].refit_metric == METRIC
+
+
+def test_of_many_ranks_only_some_are_refitted(monkeypatch):
+    monkeypatch.setattr(truncation, "refit_leading", lambda judgements, settings, metric, directions, k: metric)
+    metric = cf.Metric(np.diag(np.arange(40, 0, -1.0)), 1.0)
+    rows, signs = np.vstack([np.ones(40), np.zeros(40)]), [1, -1]
+    path = truncation_path(metric, rows, signs, learner=LEARNER, held_out=(rows, signs))
+    ranks = candidate_ranks(40)
+    assert len(ranks) < 41
+    for step in path:
+        assert (step.refit_metric is not None) == (step.refit_held_out_loss is not None) == (step.k in ranks)
+        assert step.held_out_loss is not None
+
+
+def test_a_learner_refits_quietly_unless_told_not_to(capsys):
+    learner = cf.LinearMetricLearner(verbose=2).fit(X[TRAIN], LABELS[TRAIN])
+    assert capsys.readouterr().err
+    fit, judgements = learner.fit_, learner.fit_.training()
+    assert truncation.truncation_of(fit, judgements)[1].refit_metric is not None
+    assert truncation.truncation_of(fit, judgements, refits=False)[1].refit_metric is None
+    assert capsys.readouterr() == ("", "")
+
+
+def test_results_cannot_be_changed(path):
+    for result, name in [(path, "zeta"), (path[0], "loss")]:
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(result, name, 0.0)
+
+
+def test_the_rank_is_chosen_by_five_folds_dealt_alike_each_time():
+    rows, labels = X[:120, :2], LABELS[:120]
+    tables = [
+        choose_rank(LEARNER, rows, labels, **options).table
+        for options in ({}, {"cv": 5, "random_state": 0}, {"cv": 4}, {"random_state": 1})
+    ]
+    assert tables[0] == tables[1]
+    assert tables[0] not in tables[2:]
 
 
 def test_nothing_kept_is_a_constant_probability(path):

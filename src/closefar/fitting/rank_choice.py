@@ -13,7 +13,7 @@ from closefar.fitting.rank_scores import RULES, RankChoice, choose_from, compare
 from closefar.fitting.settings import Settings
 from closefar.fitting.subspace import candidate_ranks, refit_leading
 from closefar.judgements import Judgements, Split, split_judgements
-from closefar.model import Directions, Metric, Scored, in_data_scale
+from closefar.model import Directions, Metric, Scored
 
 __all__ = ["cross_validate_rank"]
 
@@ -59,8 +59,6 @@ def _path_of_metrics(
 ) -> list[Metric]:
     """A metric of each rank, from one fit without a limit; beyond its rank that fit itself."""
     whole = refit(judgements, settings).metric
-    if whole.data_factor is None:
-        whole = in_data_scale(whole, judgements.data, judgements.weights)
     if not refits:
         return [whole.truncate(k, scale) for k in ranks]
     return [refit_leading(judgements, settings, whole, Directions.of(whole, scale), k) for k in ranks]

@@ -73,9 +73,11 @@ def scaled_rows(factor: FloatArray, other: FloatArray) -> tuple[FloatArray, Floa
 
 def has_ordered_orthogonal_columns(factor: FloatArray) -> bool:
     scale = np.abs(factor).max(initial=0.0)
-    products = (factor / scale).T @ (factor / scale) if scale > 0 else np.zeros((0, 0))
+    if scale == 0:
+        return True
+    products = (factor / scale).T @ (factor / scale)
     lengths = np.diag(products)
-    slack = 1e-8 * lengths.max(initial=0.0)
+    slack = 1e-8 * lengths.max()
     return bool(np.all(np.abs(products - np.diag(lengths)) <= slack) and np.all(np.diff(lengths) <= slack))
 
 

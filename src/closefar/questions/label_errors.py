@@ -8,7 +8,7 @@ probability that it is wrong.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -35,7 +35,7 @@ _METHODS = ("out-of-fold", "in-sample")
 _SURE = 1e6
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False)
 class LabelErrors:
     """How probable it is that each label is wrong.
 
@@ -60,9 +60,9 @@ class LabelErrors:
     share: float
     share_low: float
     share_high: float
-    margin: FloatArray = field(compare=False)
-    error: FloatArray = field(compare=False)
-    labels: NDArray[Any] = field(compare=False)
+    margin: FloatArray
+    error: FloatArray
+    labels: NDArray[Any]
 
     @classmethod
     def of(cls, judgements: Judgements, probability: FloatArray, margin: FloatArray, error: FloatArray) -> LabelErrors:
@@ -72,7 +72,7 @@ class LabelErrors:
         share = float(shares @ probability)
         # Doubt about each label, and chance in which labels went wrong: P (1 - P) + (P - share)^2.
         spread = 1.96 * float(np.sqrt(np.sum(shares**2 * (probability * (1.0 - 2.0 * share) + share**2))))
-        low, high = max(share - spread, 0.0), share + spread
+        low, high = max(share - spread, 0.0), min(share + spread, 1.0)
         return cls(probability, order, share, low, high, margin, error, judgements.labels)
 
     def table(self, k: int = 10) -> list[dict[str, Any]]:

@@ -143,6 +143,6 @@ def scaled_eigh(matrix: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]
 def pseudo_inverse(matrix: FloatArray, tol: float = 1e-10) -> FloatArray:
     """The inverse of a positive semidefinite matrix on its range, decided with its diagonal scaled to one."""
     values, vectors, scale = scaled_eigh(matrix)
-    keep = values > tol * max(values[-1], 0.0)
+    keep = values > tol * values[-1]
     inverse: FloatArray = (vectors[:, keep] / values[keep]) @ vectors[:, keep].T / np.outer(scale, scale)
     return inverse

@@ -194,12 +194,12 @@ def _bins(scored: Scored, model: LabelModel, n_bins: int) -> IndexArray:
         held += amount
         if held >= _LEAST_VARIANCE:
             number, held = number + 1, 0.0
-    joined[joined == number] = max(number - 1, 0)  # what is left over joins its neighbour
     if number < 2:
         raise ValueError(
             f"the noise model can't be checked with these {len(scored)} pairs: too few labels are uncertain. "
             "Label more pairs."
         )
+    joined[joined == number] = number - 1  # what is left over joins its neighbour
     bins: IndexArray = joined[fine]
     return bins
 

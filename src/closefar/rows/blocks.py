@@ -48,7 +48,7 @@ class BlockRows(RowSource):
         return HeldRows(columns if is_sorted else _columns(columns, np.argsort(order)))
 
     def row_array(self, values: FloatArray) -> Array:
-        return like(self.read(slice(0, min(self.n_rows, 1))), values)
+        return like(self.read(slice(0, 0)), values)
 
     def projected(self, factor: FloatArray) -> FloatArray:
         """Return A'z_i for each row, k numbers each, in NumPy: an array of shape (n, k)."""

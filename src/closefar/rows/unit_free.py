@@ -67,7 +67,7 @@ def find_coordinates(
     Huber-type estimate, which like the plain one follows every change of units.
     """
     coordinates = _normalise(source, weights, with_constant, mix_columns)
-    usual = max(int(coordinates.transform.shape[1]), 1)
+    usual = coordinates.transform.shape[1]
     largest = 0.0
     for _ in range(_MOST_ROUNDS):
         sizes = _squared_lengths(source, coordinates)

@@ -35,7 +35,7 @@ class HessianSolver:
         """Iterate until the spectral norm of what is left is at most `residual`; some thresholds are held."""
         precondition = self.model(held)
         solution, shift = np.zeros_like(matrix), np.zeros_like(thresholds)
-        left, left_t = matrix, np.where(held, 0.0, thresholds)
+        left, left_t = matrix, thresholds
         step, step_t = precondition(left, left_t)
         size = float(np.sum(left * step) + left_t @ step_t)
         for _ in range(_MAX_ITER):
@@ -47,7 +47,7 @@ class HessianSolver:
                 break
             length = size / curved
             solution, shift = solution + length * step, shift + length * step_t
-            left, left_t = left - length * image, np.where(held, 0.0, left_t - length * image_t)
+            left, left_t = left - length * image, left_t - length * image_t
             ahead, ahead_t = precondition(left, left_t)
             new_size = float(np.sum(left * ahead) + left_t @ ahead_t)
             step, step_t = ahead + (new_size / size) * step, ahead_t + (new_size / size) * step_t

@@ -8,6 +8,7 @@ import numpy as np
 
 from closefar.arrays import Array
 from closefar.packed import packed_size
+from closefar.solve.cone import psd_factor
 from closefar.solve.flips import FlippedCloseFar
 from closefar.solve.loop import Solver, State
 from closefar.solve.problem import Problem
@@ -23,7 +24,7 @@ LEAST_GAIN = 1e-7
 # Unknowns up to which a dense Hessian is formed.
 _MOST_DENSE = 600
 
-# L-BFGS steps between two estimates of the rate, where the rank is limited or a dense Hessian is too large.
+# L-BFGS steps between two estimates of the rate, where the limit of the rank is reached or a dense Hessian too large.
 _STEPS_PER_ROUND = 20
 
 
@@ -105,9 +106,11 @@ class Alternating(Solver):
         return replace(self.problem, objective=self.problem.objective.with_likelihood(likelihood))
 
     def _advance(self, problem: Problem, state: State) -> State:
-        if self.rank is None and self.n_unknowns <= _MOST_DENSE:
+        if self.n_unknowns <= _MOST_DENSE and (self.rank is None or _rank(state) < self.rank):
             newton = Newton(problem, self.tol, self.rng)
-            return newton.advance(newton.renew(state))
+            new = newton.advance(newton.renew(state))
+            if self.rank is None or _rank(new) <= self.rank:
+                return new
         factor = Factor(problem, 0.0, self.rng, self.rank, proves=False)
         state = factor.resume(state)
         for _ in range(_STEPS_PER_ROUND):
@@ -115,3 +118,7 @@ class Alternating(Solver):
             if state.stuck:
                 break
         return state
+
+
+def _rank(state: State) -> int:
+    return int(psd_factor(state.matrix).shape[1])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from closefar.arrays import FloatArray
+from closefar.arrays import TINY, FloatArray
 from closefar.solve.cone import psd_factor
 from closefar.solve.conjugate_gradient import prove_bound
 from closefar.solve.likelihood import Evaluation
@@ -57,7 +57,7 @@ class Factor(Solver):
         last: _Memory = state.memory
         direction = _two_loop(last.gradient, last.steps)
         descent = float(np.sum(direction * last.gradient))
-        length = 1.0 if last.steps else min(1.0, 0.1 * float(np.linalg.norm(last.factor)) / _norm(direction))
+        length = 1.0 if last.steps else min(1.0, 0.1 * _norm(last.factor) / max(_norm(direction), TINY))
         while length > 1e-10:
             new = self._evaluate(last.factor + length * direction, last.thresholds, last.steps)
             if new.value <= last.value + 1e-4 * length * descent:

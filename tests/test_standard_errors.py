@@ -1,0 +1,611 @@
+"""Standard errors part by part: dependence, sandwich, intervals, the verdict on a fit, and the printed summary."""
+
+import dataclasses
+import re
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+import closefar as cf
+from closefar import packed
+from closefar.judgements import Judgements
+from closefar.questions import standard_errors
+from closefar.questions.dependence import Dependence
+from closefar.questions.intervals import Confidence, Spread
+from closefar.questions.optimum import Optimum
+from closefar.questions.sandwich import Sandwich, _is_singular, sandwich
+from closefar.questions.summary import summarize
+
+N = 256
+RNG = np.random.default_rng(0)
+Z = RNG.standard_normal((N, 2)) * [1.0, 20.0]
+FORMS = 1.5 * Z[:, 0] ** 2 + (Z[:, 1] / 20.0) ** 2
+LABELS = np.where(FORMS - 1.5 + RNG.logistic(size=N) >= 0, 1, -1)
+INTERIOR = Sandwich(np.eye(4), rank=2, smallest=5.0, threshold=5.0, distance=0.0)
+
+
+@pytest.fixture(scope="module")
+def learner():
+    return cf.LinearMetricLearner(tol=1e-10).fit(Z, LABELS)
+
+
+@pytest.fixture(scope="module")
+def optimum(learner):
+    return Optimum.of(learner.metric_, Judgements.of_signs(Z, LABELS))
+
+
+def scores_and_hessian(optimum):
+    """Of the mean loss in (packed M, tau), by plain sums."""
+    rows = Z @ optimum.coordinates.transform
+    features = np.column_stack([packed.form_gradients(rows), -np.ones(N)])
+    far = 1.0 / (1.0 + np.exp(-features @ optimum.parameters))
+    scores = features * (far - (LABELS > 0))[:, None] / N
+    return scores, (features * (far * (1.0 - far))[:, None]).T @ features / N
+
+
+# Dependence
+
+
+def test_ids_are_one_or_two_per_pair():
+    assert Dependence.check(None, 3) is None
+    assert Dependence.check(["a", "b", "a"], 3).tolist() == ["a", "b", "a"]
+    assert Dependence.check(np.zeros((3, 2)), 3).shape == (3, 2)
+    for shape in [(2,), (4,), (3, 1), (3, 3), (2, 3), (3, 2, 1)]:
+        with pytest.raises(ValueError, match=re.escape(f"shape (3, 2); got shape {shape}")):
+            Dependence.check(np.zeros(shape), 3)
+
+
+@pytest.mark.parametrize(
+    ("groups", "n_units", "by_points"),
+    [(None, None, False), (np.array([7, 7, 2]), 2, False), (np.array([[7, 2], [2, 2], [5, 7]]), 3, True)],
+)
+def test_units_are_the_different_ids(groups, n_units, by_points):
+    dependence = Dependence(groups)
+    assert (dependence.n_units, dependence.by_points) == (n_units, by_points)
+
+
+@pytest.mark.parametrize(("repeats", "total"), [([1.3, 1.3], 3), ([0.6, 0.6], 1), ([0.2, 0.1], 1), ([4.0, 0.0], 4)])
+def test_a_sample_has_as_many_observations_as_there_were(repeats, total):
+    for seed in range(5):
+        drawn = Dependence(None).draw(np.array(repeats), np.random.default_rng(seed))
+        assert drawn.sum() == total
+        assert np.all(drawn[np.array(repeats) == 0] == 0)
+
+
+def test_a_sample_of_groups_holds_each_as_often_as_it_was_drawn():
+    ids, repeats = np.array([5, 5, 1, 9, 1]), np.array([1.0, 2.0, 0.5, 3.0, 1.0])
+    for seed in range(5):
+        times = Dependence(ids).draw(repeats, np.random.default_rng(seed)) / repeats
+        assert times[0] == times[1]
+        assert times[2] == times[4]
+        assert times[[0, 2, 3]].sum() == 3
+        assert np.all(times == times.astype(int))
+
+
+def test_a_sample_of_points_holds_each_pair_as_often_as_both_of_its_points():
+    repeats = np.array([2.0, 3.0, 1.5, 0.5])
+    for seed in range(8):
+        drawn = Dependence(np.array([[4, 4], [7, 7], [4, 7], [7, 4]])).draw(repeats, np.random.default_rng(seed))
+        first, second, *both = drawn / repeats
+        assert first + second == 2
+        assert both == [first * second] * 2
+
+
+@pytest.mark.parametrize("repeats", [np.full(N, 0.5), np.full(N, 2.0 / N), np.full(N, 1.5 / N)])
+def test_spread_of_independent_rows(optimum, repeats):
+    """Each of r repeats has 1 / r of the score, so their squares sum to score^2 / r; then n / (n - 1)."""
+    scores, _ = scores_and_hessian(optimum)
+    n = repeats.sum()
+    found = Dependence(None).spread(optimum, optimum.evaluation().pull, repeats)
+    np.testing.assert_allclose(found, (scores / repeats[:, None]).T @ scores * n / (n - 1.0), rtol=1e-8, atol=1e-12)
+
+
+def test_two_groups_and_pairs_of_points_with_themselves(optimum):
+    scores, _ = scores_and_hessian(optimum)
+    pull, ids = optimum.evaluation().pull, np.arange(N) % 2
+    sums = np.array([scores[ids == unit].sum(axis=0) for unit in (0, 1)])
+    for groups in (ids, np.column_stack([ids, ids])):
+        found = Dependence(groups).spread(optimum, pull, np.ones(N))
+        np.testing.assert_allclose(found, 2.0 * sums.T @ sums, rtol=1e-8, atol=1e-12)
+
+
+def test_a_single_observation_or_group_says_nothing_of_the_spread(optimum):
+    pull = optimum.evaluation().pull + 1.0 / N
+    one = Dependence(None).spread(optimum, pull, np.full(N, 1.0 / N))
+    group = Dependence(np.zeros(N)).spread(optimum, pull, np.ones(N))
+    for spread in (one, group):
+        assert 1e6 < np.trace(spread) < np.inf
+
+
+# The sandwich
+
+
+def test_facts_of_an_optimum(optimum):
+    scores, hessian = scores_and_hessian(optimum)
+    inverse = np.linalg.inv(hessian)
+    repeats = np.full(N, 2.0)
+    covariance = inverse @ (scores.T @ scores) @ inverse / 2.0 * (2 * N) / (2 * N - 1)
+    facts = sandwich(optimum, Dependence(None), repeats, 2)
+    np.testing.assert_allclose(facts.root @ facts.root.T, covariance, rtol=1e-6)
+    values, vectors = np.linalg.eigh(optimum.matrix)
+    slope = np.append(packed.form_gradients(vectors[:, :1].T)[0], 0.0)
+    assert facts.rank == 2
+    assert facts.smallest == pytest.approx(values[0] / np.sqrt(slope @ covariance @ slope), rel=1e-6)
+    assert facts.threshold == pytest.approx(optimum.threshold / np.sqrt(covariance[-1, -1]), rel=1e-6)
+    assert facts.distance < 1e-3
+
+
+def test_distance_from_the_optimum_is_that_of_a_newton_step(optimum):
+    away = dataclasses.replace(optimum, factor=1.2 * optimum.factor)
+    scores, hessian = scores_and_hessian(away)
+    step = np.linalg.solve(hessian, scores.sum(axis=0))
+    expected = np.sqrt(3.0 * N * step @ hessian @ step)
+    assert sandwich(away, Dependence(None), np.full(N, 3.0), 2).distance == pytest.approx(expected, rel=1e-6)
+
+
+def test_distance_under_a_fixed_rank_is_along_the_moves_that_keep_it():
+    """A fit of rank 1 is optimal among those, though every matrix of rank 2 nearby is better."""
+    told = cf.LinearMetricLearner(rank=1, tol=1e-12).fit(Z, LABELS)
+    optimum = Optimum.of(told.metric_, Judgements.of_signs(Z, LABELS))
+    known = sandwich(optimum, Dependence(None), np.ones(N), 1)
+    assert known.rank == 1
+    assert known.distance < 0.01
+    direction = optimum.factor[:, 0] / np.linalg.norm(optimum.factor)
+    error = np.linalg.norm(packed.form_gradients(direction[None]) @ known.root[:-1])
+    assert known.smallest == pytest.approx(np.sum(optimum.factor**2) / error, rel=1e-6)
+    free = sandwich(optimum, Dependence(None), np.ones(N), 2)
+    _, hessian = scores_and_hessian(optimum)
+    spread = Dependence(None).spread(optimum, optimum.evaluation().pull, np.ones(N))
+    inverse = np.linalg.inv(hessian)
+    np.testing.assert_allclose(free.root @ free.root.T, inverse @ spread @ inverse, rtol=1e-6)
+    assert free.smallest == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(("ratio", "rank"), [(1e-7, 2), (1e-9, 1), (0.0, 1)])
+@pytest.mark.parametrize("size", [1e-2, 1e3])
+def test_rank_counts_eigenvalues_beside_the_largest(optimum, ratio, rank, size):
+    changed = dataclasses.replace(optimum, factor=np.diag(np.sqrt([size, size * ratio])), threshold=size)
+    assert sandwich(changed, Dependence(None), np.ones(N), 2).rank == rank
+
+
+def test_nothing_learned_has_rank_zero(optimum):
+    nothing = dataclasses.replace(optimum, factor=np.zeros((2, 0)))
+    assert sandwich(nothing, Dependence(None), np.ones(N), 2).rank == 0
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+def test_information_is_singular_where_moves_cannot_be_told_apart(scale):
+    units = np.diag([scale, 1.0])
+    for correlation, singular in [(0.0, False), (1.0 - 1e-8, False), (1.0 - 1e-12, True), (1.0, True), (1.1, True)]:
+        assert _is_singular(units @ np.array([[1.0, correlation], [correlation, 1.0]]) @ units) == singular
+    assert _is_singular(np.diag([scale, 0.0]))
+
+
+def test_an_entry_that_only_the_rank_determines_has_no_error_where_the_rank_is_free():
+    """Along single columns no pair shows m12; with M = diag(m, 0) of rank 1 it must stay 0."""
+    z = np.where(np.arange(N)[:, None] % 2 == [0, 1], Z, 0.0)
+    labels = np.where((np.arange(N) % 2 == 0) & (LABELS > 0), 1, -1)
+    optimum = Optimum.of(cf.Metric([[1.0], [0.0]], 1.0), Judgements.of_signs(z, labels))
+    assert sandwich(optimum, Dependence(None), np.ones(N), 1).root is not None
+    free = sandwich(optimum, Dependence(None), np.ones(N), 2)
+    assert free == Sandwich(None, rank=1, smallest=0.0, threshold=0.0, distance=np.inf)
+
+
+# Intervals
+
+
+TRANSFORM = RNG.standard_normal((3, 2))
+METRIC = cf.Metric.from_matrix(TRANSFORM @ np.diag([1.0, 0.25]) @ TRANSFORM.T, 0.5)
+ROOT = 0.1 * RNG.standard_normal((4, 3))
+
+
+def by_moving(function):
+    """The covariance of numbers that are linear in (S, tau), M = T S T', from the move of each parameter alone."""
+    moves = []
+    for column in ROOT.T:
+        step, threshold = packed.split(column, 2)
+        moves.append(np.ravel(function(TRANSFORM @ step @ TRANSFORM.T, threshold[0])))
+    return np.sqrt(np.sum(np.square(moves), axis=0))
+
+
+def test_standard_errors_are_the_lengths_of_moves():
+    spread, z = Spread((ROOT,), TRANSFORM, 2.0), RNG.standard_normal((4, 3))
+    form = np.einsum("ij,jk,ik->i", z, METRIC.matrix, z)
+    margin = spread.forms(z, form - 0.5, slope=-1.0)
+    np.testing.assert_allclose(
+        margin.standard_error, by_moving(lambda m, t: np.einsum("ij,jk,ik->i", z, m, z) - t), rtol=1e-10
+    )
+    np.testing.assert_allclose(margin.low, form - 0.5 - 2.0 * margin.standard_error)
+    np.testing.assert_allclose(margin.high, form - 0.5 + 2.0 * margin.standard_error)
+    matrix = spread.matrix(METRIC)
+    np.testing.assert_allclose(matrix.standard_error.ravel(), by_moving(lambda m, t: m), rtol=1e-10)
+    np.testing.assert_allclose(matrix.high, METRIC.matrix + 2.0 * matrix.standard_error)
+    vectors = np.linalg.eigh(METRIC.matrix)[1][:, ::-1]
+    expected = by_moving(lambda m, t: np.diag(vectors.T @ m @ vectors))
+    np.testing.assert_allclose(spread.eigenvalues(METRIC).standard_error, expected, rtol=1e-8, atol=1e-12)
+    assert spread.threshold(METRIC).standard_error == pytest.approx(by_moving(lambda m, t: t)[0])
+
+
+def test_ends_that_cannot_be_negative_stop_at_zero():
+    wide = Spread((100.0 * ROOT,), TRANSFORM, 2.0)
+    matrix, eigenvalues, threshold = wide.matrix(METRIC), wide.eigenvalues(METRIC), wide.threshold(METRIC)
+    assert np.all(np.diag(matrix.low) == 0)
+    off = ~np.eye(3, dtype=bool)
+    np.testing.assert_allclose(matrix.low[off], (METRIC.matrix - 2.0 * matrix.standard_error)[off])
+    assert np.all(matrix.low[off] < 0)
+    assert np.all(eigenvalues.low == 0)
+    assert threshold.low == 0
+    assert threshold.high == pytest.approx(0.5 + 2.0 * threshold.standard_error)
+    narrow = Spread((1e-6 * ROOT,), TRANSFORM, 2.0)
+    np.testing.assert_allclose(narrow.matrix(METRIC).low, METRIC.matrix, rtol=0.01)
+    assert narrow.threshold(METRIC).low == pytest.approx(0.5, rel=0.01)
+    assert narrow.threshold(METRIC).high == pytest.approx(0.5, rel=0.01)
+
+
+def test_the_largest_of_several_errors_counts_for_each_number():
+    matrix = np.diag([1.0, 0.0, 0.0, 0.0]), np.diag([0.0, 0.0, 0.0, 1.0])
+    both = Spread(matrix, np.eye(2), 1.0)
+    unit = cf.Metric.from_matrix(np.eye(2), 1.0)
+    np.testing.assert_allclose(both.matrix(unit).standard_error, [[1.0, 0.0], [0.0, 0.0]])
+    assert both.threshold(unit).standard_error == 1.0
+    nothing = Spread((), np.eye(2), 1.0)
+    assert np.all(nothing.matrix(unit).standard_error == np.inf)
+    assert nothing.threshold(unit).high == np.inf
+
+
+def test_a_metric_of_nothing_has_the_eigenvalues_of_the_columns():
+    spread = Spread((np.diag([3.0, 5.0, 7.0, 1.0]),), np.eye(2), 1.0)
+    zero = spread.eigenvalues(cf.Metric.from_factor(np.zeros((2, 0)), 1.0))
+    np.testing.assert_allclose(zero.standard_error, [3.0, 7.0])
+    np.testing.assert_array_equal(zero.estimate, 0.0)
+
+
+def certain(spread, metric=METRIC):
+    parts = spread.threshold(metric), spread.matrix(metric), spread.eigenvalues(metric)
+    return Confidence("sandwich", True, (), "", 0.95, metric, *parts, spread)
+
+
+def test_distances_and_probabilities_follow_from_forms():
+    sure, z = certain(Spread((ROOT,), TRANSFORM, 1.5)), np.array([[3.0, -1.0, 2.0], [0.0, 0.0, 0.0]])
+    squared, distance, far = sure.squared_distance(z), sure.distance(z), sure.probability_far(z)
+    error = by_moving(lambda m, t: z[0] @ m @ z[0])[0]
+    form = z[0] @ METRIC.matrix @ z[0]
+    assert squared.standard_error == pytest.approx([error, 0.0])
+    assert distance.standard_error == pytest.approx([error / (2.0 * np.sqrt(form)), 0.0])
+    assert distance.low[0] == pytest.approx(np.sqrt(max(form - 1.5 * error, 0.0)))
+    assert distance.high[0] == pytest.approx(np.sqrt(form + 1.5 * error))
+    spread = by_moving(lambda m, t: [z[0] @ m @ z[0] - t, -t])
+    margin = np.array([form, 0.0]) - 0.5
+    noise = METRIC.noise
+    np.testing.assert_allclose(far.standard_error, noise.pdf(margin) * spread)
+    np.testing.assert_allclose(far.low, noise.cdf(margin - 1.5 * spread))
+    np.testing.assert_allclose(far.high, noise.cdf(margin + 1.5 * spread))
+
+
+def test_a_distance_of_zero_that_could_be_larger_has_no_error_of_its_own():
+    flat = cf.Metric.from_matrix(np.diag([1.0, 0.0]), 1.0)
+    distance = certain(Spread((np.eye(4),), np.eye(2), 2.0), flat).distance([0.0, 1.0])
+    assert (distance.estimate, distance.standard_error, distance.low) == (0.0, np.inf, 0.0)
+    assert distance.high == pytest.approx(np.sqrt(2.0))
+
+
+def test_results_cannot_be_changed_and_are_compared_as_objects():
+    sure = certain(Spread((ROOT,), TRANSFORM, 1.5))
+    for result, name in [(sure, "level"), (sure.matrix, "low"), (sure._spread, "quantile"), (INTERIOR, "rank")]:
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(result, name, 0)
+    for result in (sure, sure.matrix, sure._spread):
+        assert result != dataclasses.replace(result)
+        assert result in {result}
+    assert "_spread" not in repr(sure)
+
+
+# The verdict
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({}, None),
+        ({"rank": 1}, "M has rank 1 of 2"),
+        ({"smallest": 3.01, "threshold": 3.01}, None),
+        ({"smallest": 3.0}, "the smallest eigenvalue of M is only 3.0 standard errors above zero"),
+        ({"threshold": 3.0}, "the threshold is only 3.0 standard errors above zero"),
+        ({"smallest": np.nan}, "the smallest eigenvalue of M is only nan standard errors above zero"),
+        ({"threshold": np.nan}, "the threshold is only nan standard errors above zero"),
+    ],
+    ids=str,
+)
+def test_an_interior_optimum_is_three_standard_errors_from_the_boundary(change, reason):
+    assert standard_errors._boundary(dataclasses.replace(INTERIOR, **change), 2) == reason
+
+
+def observed(learner, groups=None, weights=None):
+    return standard_errors._Observed.of(learner.fit_, Judgements.of_signs(Z, LABELS, weights), groups)
+
+
+def test_flaws_begin_where_the_rules_end(learner):
+    fit = learner.fit_
+
+    def flaws(total=N, groups=None, fit=fit, **change):
+        sample = observed(learner, groups, np.full(N, total / N))
+        return " ".join(standard_errors._flaws(fit, sample, dataclasses.replace(INTERIOR, **change)))
+
+    assert flaws() == flaws(distance=0.1) == flaws(total=4.01) == flaws(groups=np.arange(N) % 30) == ""
+    assert "The fit is 0.11 standard errors from the optimum" in flaws(distance=0.11)
+    assert "standard errors from the optimum" in flaws(distance=np.nan)
+    assert "4 observations (weights count as repeats) are too few for 4 parameters" in flaws(total=4)
+    assert flaws(groups=np.arange(N) % 29) == "29 groups are too few: at least 30 are needed."
+    assert "10 points are too few" in flaws(groups=np.column_stack([np.arange(N) % 10, np.arange(1, N + 1) % 10]))
+    penalised = dataclasses.replace(fit, settings=fit.settings.but(alpha=0.5))
+    assert flaws(fit=penalised, distance=1.0).startswith("The penalty alpha=0.5 shrinks M")
+    unfinished = dataclasses.replace(fit, certificate=dataclasses.replace(fit.certificate, converged=False))
+    assert flaws(fit=unfinished, distance=1.0) == "The fit did not converge: see certificate_.status."
+
+
+def test_the_covariance_of_thousands_of_parameters_is_refused(learner):
+    z = np.random.default_rng(0).standard_normal((100, 89))
+    for d in (88, 89):
+        fit = dataclasses.replace(learner.fit_, metric=cf.Metric.from_factor(np.eye(d)[:, :1], 1.0))
+        judgements = Judgements.of_signs(z[:, :d], np.where(z[:, 0] > 0, 1, -1))
+        if d == 88:
+            assert standard_errors._Observed.of(fit, judgements, None).largest_rank == 88
+        else:
+            with pytest.raises(ValueError, match="at most 4000 parameters; 89 columns have 4006"):
+                standard_errors._Observed.of(fit, judgements, None)
+
+
+def test_rows_of_no_weight_are_left_out_with_their_groups(learner):
+    weights = np.where(np.arange(N) < 3, 0.0, 2.0)
+    sample = observed(learner, np.arange(N) // 2, weights)
+    assert len(sample.judgements) == len(sample.repeats) == N - 3
+    assert sample.dependence.n_units == N // 2 - 1
+    np.testing.assert_array_equal(sample.repeats, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "refused"),
+    [
+        ({"level": 0.0}, True),
+        ({"level": 1e-9}, False),
+        ({"level": 1.0 - 1e-9}, False),
+        ({"level": 1.0}, True),
+        ({"level": "0.95"}, True),
+        ({"n_bootstrap": 1}, True),
+        ({"n_bootstrap": 2}, False),
+        ({"n_bootstrap": 20.0}, True),
+        ({"method": "sandwich"}, False),
+        ({"method": "bootstraps"}, True),
+    ],
+    ids=str,
+)
+def test_requests_are_allowed_up_to_their_limits(learner, options, refused):
+    request = {"level": 0.5, "method": "auto", "n_bootstrap": 10, **options}
+    if refused:
+        with pytest.raises(ValueError, match=f"{next(iter(options))} must be"):
+            standard_errors._check_arguments(learner.fit_, **request)
+    else:
+        standard_errors._check_arguments(learner.fit_, **request)
+
+
+def test_any_flip_rate_is_refused(learner):
+    flipped = dataclasses.replace(learner.metric_, flip_rate=0.01)
+    with pytest.raises(ValueError, match=r"flip rate 0\.01"):
+        cf.confidence(dataclasses.replace(learner.fit_, metric=flipped), Z, LABELS)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.95])
+def test_intervals_reach_a_quantile_of_the_normal_distribution(learner, level):
+    sure = cf.confidence(learner, Z, LABELS, level=level)
+    assert (sure.method, sure.valid) == ("sandwich", True)
+    low, high = norm.interval(level, learner.metric_.threshold, sure.threshold.standard_error)
+    assert (sure.threshold.low, sure.threshold.high, sure.level) == pytest.approx((max(low, 0.0), high, level))
+    if level == 0.95:
+        assert cf.confidence(learner, Z, LABELS).threshold.high == sure.threshold.high
+
+
+def test_statements_say_what_holds(learner):
+    statement = standard_errors._sandwich_statement
+    assert "the optimum is interior (the smallest eigenvalue of M is 5.0 standard" in statement(INTERIOR, None)
+    assert "though M is small: there they are not proven" in statement(INTERIOR, "M is small")
+    points = Dependence(np.array([[0, 1]]))
+    boundary = standard_errors._bootstrap_statement(7, "M is small", Dependence(None))
+    interior = standard_errors._bootstrap_statement(7, None, points)
+    assert "from 7 refits, or the sandwich's where those are larger: M is small" in boundary
+    assert "as good and faster" not in boundary
+    assert "points resampled" not in boundary
+    assert "from 7 refits: the optimum is interior, where the sandwich is as good and faster." in interior
+    assert "With points resampled they are too wide" in interior
+    assert "do not vary" not in cf.confidence(learner, Z, LABELS).statement
+
+
+def test_an_entry_that_no_pair_shows_has_no_interval():
+    """Differences along one column at a time say nothing of the entry of M between them."""
+    z = np.where(np.arange(N)[:, None] % 2 == [0, 1], Z, 0.0)
+    labels = np.where(
+        np.sum((z / [1.0, 20.0]) ** 2, axis=1) - 0.5 + np.random.default_rng(1).logistic(size=N) > 0, 1, -1
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        learner = cf.LinearMetricLearner().fit(z, labels)
+    for method in ("auto", "sandwich", "bootstrap"):
+        sure = cf.confidence(learner, z, labels, method=method)
+        assert (sure.method, sure.valid) == ("none", False)
+        assert sure.statement.startswith("Not valid: the pairs do not determine the metric")
+        assert sure.threshold.high == np.inf
+
+
+# The bootstrap
+
+
+@pytest.fixture
+def with_draws(monkeypatch):
+    """Refits that give the parameters plus these steps."""
+
+    def set_steps(steps):
+        def draws(fit, sample, n_bootstrap, random_state, n_jobs):
+            return sample.optimum.parameters + np.asarray(steps, dtype=float).reshape(-1, 4)
+
+        monkeypatch.setattr(standard_errors, "_bootstrap", draws)
+
+    return set_steps
+
+
+def test_bootstrap_errors_are_root_mean_squares_of_changes(learner, with_draws):
+    steps = np.random.default_rng(0).normal(0.3, 0.1, (20, 4))
+    with_draws(steps)
+    sure = cf.confidence(learner, Z, LABELS, method="bootstrap", n_bootstrap=20)
+    assert (sure.method, sure.valid) == ("bootstrap", True)
+    assert sure.threshold.standard_error == pytest.approx(np.sqrt(np.mean(steps[:, -1] ** 2)))
+    assert "of the 200 resampled fits" in cf.confidence(learner, Z, LABELS, method="bootstrap").statement
+
+
+@pytest.mark.parametrize(("finite", "valid"), [(20, True), (19, True), (18, False), (0, False)])
+def test_nearly_all_refits_must_have_an_optimum(learner, with_draws, finite, valid):
+    with_draws(np.full((finite, 4), 0.1))
+    sure = cf.confidence(learner, Z, LABELS, method="bootstrap", n_bootstrap=20)
+    assert (sure.method, sure.valid) == ("bootstrap", valid)
+    flaw = f"Only {finite} of the 20 resampled fits have a finite optimum."
+    assert sure.flaws == (() if valid else (flaw,))
+    assert sure.statement.startswith("Bootstrap" if valid else f"Not valid. {flaw} The standard errors are the boot")
+    assert sure.threshold.standard_error == pytest.approx(0.1 if finite else np.inf)
+
+
+def test_a_penalised_fit_is_bootstrapped(learner, with_draws):
+    with_draws(np.full((20, 4), 0.1))
+    for alpha in (1e-3, 1.0, 2.0):
+        fit = dataclasses.replace(learner.fit_, settings=learner.fit_.settings.but(alpha=alpha))
+        sure = cf.confidence(fit, Z, LABELS, n_bootstrap=20)
+        assert (sure.method, sure.valid) == ("bootstrap", False)
+
+
+def test_on_the_boundary_the_larger_error_counts(with_draws):
+    told = cf.LinearMetricLearner(rank=1, tol=1e-12).fit(Z, LABELS)
+    flat = dataclasses.replace(told.fit_, rank=None)
+    alone = cf.confidence(flat, Z, LABELS, method="sandwich")
+    assert (alone.method, alone.valid) == ("sandwich", False)
+    for size, larger in [(1e-9, alone.threshold.standard_error), (1e3, 1e3)]:
+        with_draws(np.full((20, 4), size))
+        sure = cf.confidence(flat, Z, LABELS, n_bootstrap=20)
+        assert sure.method == "bootstrap"
+        assert sure.threshold.standard_error == pytest.approx(larger)
+    with_draws([])
+    assert cf.confidence(flat, Z, LABELS, n_bootstrap=20).threshold.standard_error == np.inf
+
+
+def given(times):
+    """Samples that hold each row as often as it is said."""
+    return SimpleNamespace(draw=lambda repeats, rng: repeats * times)
+
+
+@pytest.mark.parametrize("rank", [None, 1])
+def test_a_refit_to_the_same_rows_is_the_fit(rank):
+    """With class weights and sample weights: those of a sample stay as they were."""
+    weights = np.where(np.arange(N) % 3 == 0, 2.0, 1.0)
+    learner = cf.LinearMetricLearner(rank=rank, class_weight={-1: 1.0, 1: 3.0}, tol=1e-10)
+    learner.fit(Z, LABELS, sample_weight=weights)
+    sample = dataclasses.replace(observed(learner, weights=weights), dependence=given(1.0))
+    draws = standard_errors._bootstrap(learner.fit_, sample, 2, 0, None)
+    assert draws.shape == (2, 4)
+    np.testing.assert_allclose(draws, np.tile(sample.optimum.parameters, (2, 1)), rtol=1e-3, atol=1e-4)
+    odd = dataclasses.replace(sample, dependence=given(np.arange(N) % 2))
+    half = standard_errors._bootstrap(learner.fit_, odd, 1, 0, None)[0, -1]
+    learner.fit(Z[1::2], LABELS[1::2], sample_weight=weights[1::2])
+    assert half == pytest.approx(learner.metric_.threshold, rel=1e-3)
+
+
+def test_samples_differ_within_and_between_states(learner):
+    sample = observed(learner)
+    first, again, other = (standard_errors._bootstrap(learner.fit_, sample, 2, state, None) for state in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert len(np.unique(np.vstack([first, other])[:, -1])) == 4
+
+
+@pytest.mark.parametrize(
+    ("drawn", "change"),
+    [(LABELS > 0, {}), (LABELS < 0, {}), ((FORMS > 1.5) == (LABELS > 0), {}), (np.arange(N) % 3 == 0, {"max_iter": 1})],
+    ids=["all far", "all close", "separable", "unfinished"],
+)
+def test_a_refit_without_a_finite_optimum_does_not_count(learner, drawn, change):
+    fit = dataclasses.replace(learner.fit_, settings=learner.fit_.settings.but(**change))
+    sample = dataclasses.replace(observed(learner), dependence=given(drawn))
+    assert standard_errors._bootstrap(fit, sample, 2, 0, None).shape == (0, 4)
+
+
+# The summary
+
+
+def test_lines_of_the_summary_fill_its_width(learner):
+    lines = summarize(learner.fit_).split("\n")
+    assert lines[0].strip() == "Linear metric learner"
+    assert lines[0].center(78) == lines[0]
+    assert {line for line in lines if set(line) <= {"=", "-"}} == {"=" * 78, "-" * 78}
+    assert {len(line) for line in lines[2:9]} == {78}
+    assert max(len(line) for line in lines) == 78
+
+
+def rows_of(text, start):
+    """The numbers of the lines that start with a whole number, after a heading."""
+    table = text.split(start)[1].split("---")[0].split("\n")[1:]
+    return [line.split() for line in table if re.match(r"\d", line)]
+
+
+def with_metric(learner, metric, **changes):
+    statistics = dataclasses.replace(learner.fit_.statistics, column_scales=(1.0,) * len(metric.factor))
+    return dataclasses.replace(learner.fit_, metric=metric, statistics=statistics, **changes)
+
+
+@pytest.mark.parametrize(("d", "left"), [(9, None), (10, None), (11, 1), (13, 3)])
+def test_ten_eigenvalues_are_listed(learner, d, left):
+    values = np.arange(d, 0, -1.0)
+    text = summarize(with_metric(learner, cf.Metric.from_matrix(np.diag(values), 4.0)))
+    rows = rows_of(text, "Eigenvalue of M")
+    assert [int(row[0]) for row in rows] == list(range(1, min(d, 10) + 1))
+    found = np.array(rows, dtype=float)[:, 1:].T
+    np.testing.assert_allclose(found[0], values[:10], rtol=1e-5)
+    np.testing.assert_allclose(found[1], values[:10] / 4.0, rtol=1e-5)
+    np.testing.assert_allclose(found[2], (np.cumsum(values) / values.sum())[:10], atol=1e-4)
+    assert re.findall(r"and (\d+) smaller", text) == ([] if left is None else [str(left)])
+
+
+def test_five_loadings_are_listed_largest_first(learner):
+    direction = np.array([0.1, -0.7, 0.3, 0.2, -0.4, 0.45, 0.05])
+    text = summarize(with_metric(learner, cf.Metric(direction[:, None], 1.0)))
+    found = re.findall(r"x(\d)\s+([+-]\d\.\d{4})$", text, re.M)
+    order = [1, 5, 4, 2, 3]
+    assert [int(index) for index, _ in found] == order
+    expected = direction[order] / np.linalg.norm(direction)
+    assert np.abs([float(value) for _, value in found]) == pytest.approx(np.abs(expected), abs=1e-4)
+
+
+def test_summary_of_a_threshold_of_zero_or_of_nothing(learner):
+    flat = summarize(with_metric(learner, cf.Metric(np.eye(2), 0.0)))
+    assert [row[2] for row in rows_of(flat, "Eigenvalue of M")] == ["-", "-"]
+    nothing = summarize(with_metric(learner, cf.Metric.from_factor(np.zeros((2, 0)), 1.0)))
+    assert "M is zero" in nothing
+    assert "No direction to show." in nothing
+    single = summarize(with_metric(learner, cf.Metric(np.eye(2)[:, :1], 1.0)))
+    assert "Strongest direction" in single
+    assert "M is zero" not in single
+    assert rows_of(single, "Eigenvalue of M") == [["1", "1", "1", "1.0000"], ["2", "0", "0", "1.0000"]]
+
+
+def test_summary_names_flips_and_the_scale_of_a_penalty(learner):
+    def cell(metric=learner.metric_, **settings):
+        changed = with_metric(learner, metric, settings=learner.fit_.settings.but(**settings))
+        return re.findall(r"^(?:Noise|Penalty alpha): +(.*?)  ", summarize(changed), re.M)
+
+    assert cell() == ["logistic", "0"]
+    assert cell(dataclasses.replace(learner.metric_, flip_rate=0.25)) == ["logistic, 0.250 flips", "0"]
+    assert cell(alpha=0.5) == ["logistic", "0.5"]
+    assert cell(alpha=0.5, alpha_scale="columns") == ["logistic", "0.5 (columns)"]
+
+
+def test_pseudo_r2_is_the_share_of_the_null_loss_that_is_explained(learner):
+    certificate = dataclasses.replace(learner.certificate_, loss=0.15)
+    statistics = dataclasses.replace(learner.fit_statistics_, null_loss=0.6)
+    fit = dataclasses.replace(learner.fit_, certificate=certificate, statistics=statistics)
+    assert re.search(r"Pseudo-R2: +(\S+)$", summarize(fit), re.M).group(1) == "0.7500"
