@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+from array_api_compat import is_numpy_array
 from numpy.typing import NDArray
 
 from closefar.arrays import Array, FloatArray
@@ -98,5 +99,8 @@ def fill_products(columns: Array, scale: Array, out: Array) -> None:
     scaled = columns * scale
     for i in range(d):
         stop = start + d - i
-        out[start:stop, :] = columns[i:, :] * scaled[i, :]
+        if is_numpy_array(out):
+            np.multiply(columns[i:], scaled[i], out=out[start:stop])
+        else:
+            out[start:stop, :] = columns[i:, :] * scaled[i, :]
         start = stop

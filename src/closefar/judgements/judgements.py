@@ -38,8 +38,8 @@ class Judgements:
         How much each counts: a weight of 2 is a pair given twice.
     sides : Sides
         Which label means close, and which one far.
-    numbers : array of shape (n,)
-        The row number of each among those that were given.
+    taken : array of shape (n,), optional
+        The row number of each among those that were given, where these are not all of them.
     """
 
     data: Array
@@ -47,7 +47,7 @@ class Judgements:
     is_far: BoolArray
     weights: FloatArray
     sides: Sides
-    numbers: IndexArray
+    taken: IndexArray | None = None
 
     @classmethod
     def read(
@@ -79,7 +79,7 @@ class Judgements:
     @classmethod
     def _of(cls, data: Array, labels: NDArray[Any], sides: Sides, sample_weight: Any) -> Judgements:
         is_far = are_far(labels, sides)
-        return cls(data, labels, is_far, check_weights(sample_weight, len(labels)), sides, np.arange(len(labels)))
+        return cls(data, labels, is_far, check_weights(sample_weight, len(labels)), sides)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -95,6 +95,11 @@ class Judgements:
     def are_pairs(self) -> bool:
         """Whether both points of each pair are known, not their difference alone."""
         return bool(self.data.ndim == 3)
+
+    @property
+    def numbers(self) -> IndexArray:
+        """The row number of each among those that were given."""
+        return np.arange(len(self)) if self.taken is None else self.taken
 
     @property
     def signs(self) -> FloatArray:
@@ -131,7 +136,7 @@ class Judgements:
             labels=self.labels[where],
             is_far=self.is_far[where],
             weights=self.weights[where],
-            numbers=self.numbers[where],
+            taken=self.numbers[where],
         )
 
     def sample(self, n: int, seed: int) -> Judgements:
@@ -142,10 +147,13 @@ class Judgements:
 
     def counted(self) -> Judgements:
         """Those that count: of a weight above 0."""
-        return self.take(np.flatnonzero(self.weights > 0))
+        counts = self.weights > 0
+        return self if np.all(counts) else self.take(np.flatnonzero(counts))
 
     def weighted(self, class_weight: Any) -> Judgements:
         """The same with the weights of their classes, as in scikit-learn."""
+        if class_weight is None:
+            return self
         return self.with_weights(self.weights * check_class_weights(class_weight, self.labels))
 
     def with_weights(self, weights: FloatArray) -> Judgements:

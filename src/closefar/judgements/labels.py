@@ -112,8 +112,6 @@ def check_weights(sample_weight: Any, n: int) -> FloatArray:
 
 def check_class_weights(class_weight: Any, labels: NDArray[Any]) -> FloatArray:
     """Return the weight that the label of each pair has."""
-    if class_weight is None:
-        return np.ones(len(labels))
     weights: FloatArray = compute_sample_weight(class_weight, labels)
     if not np.all(weights >= 0):
         raise ValueError(f"class_weight must be >= 0 for both classes; got {class_weight!r}.")

@@ -150,6 +150,8 @@ class MappedRows(BlockRows):
         kept: Array = None
         for where, block in self._source.blocks():
             mapped = self._coordinates.apply(block)
+            if mapped.shape[1] == self.n_rows:
+                return mapped
             if kept is None:
                 kept = _empty_like(mapped, (self.n_columns, self.n_rows))
             kept[:, where] = mapped

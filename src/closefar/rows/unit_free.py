@@ -94,8 +94,9 @@ def _normalise(source: BlockRows, weights: FloatArray, with_constant: bool, mix_
 
     def scaled_blocks() -> Iterator[Array]:
         for where, block in source.blocks():
-            rows = block.T - like(block, centre) if with_constant else block.T
-            yield rows / like(block, scale) * like(block, np.sqrt(weights[where]))[:, None]
+            rows = (block.T - like(block, centre) if with_constant else block.T) / like(block, scale)
+            rows *= like(block, np.sqrt(weights[where]))[:, None]
+            yield rows
 
     gram = to_numpy(sum(rows.T @ rows for rows in scaled_blocks()))
     length = np.sqrt(np.diag(gram))

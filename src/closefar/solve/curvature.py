@@ -105,9 +105,12 @@ class MarginCurvature(Curvature):
         return 0.0
 
     def hessian(self, source: RowSource) -> FloatArray:
-        """The sum of f f' for f = sqrt(c) (F, -1): one sum of squares."""
+        """The sum of f f' for f = sqrt(c) (F, -1): one sum of squares, with the signs turned in the end."""
         root = source.map(_root, self.distance)
-        return source.sum_of_squares(root, (-root,))
+        hessian = source.sum_of_squares(root, (root,))
+        hessian[-1, :-1] *= -1.0
+        hessian[:-1, -1] *= -1.0
+        return hessian
 
     def product(self, source: RowSource, matrix: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
         shift = float(thresholds[0])
