@@ -81,7 +81,7 @@ class LinearMetricLearner(MetricLearner):
     classes_ : array of two labels, sorted
     far_label_ : label
         Which of them means far.
-    components_ : array of shape (rank, n_features)
+    components_ : array of shape (k, n_features)
         ``transform(X) = X @ components_.T``.
     n_features_in_, feature_names_in_, n_iter_
         As in scikit-learn.
