@@ -109,10 +109,10 @@ def test_parts_make_no_difference(likelihood, monkeypatch):
     np.testing.assert_array_equal(parts.curvature.distance, whole.curvature.distance)
 
 
-def test_second_derivatives_in_several_thresholds_are_put_together():
+def test_second_derivatives_in_several_thresholds_are_put_together(rng):
     def terms(size, n_crosses=2):
-        crosses = tuple(RNG.standard_normal((n_crosses, size)))
-        return Terms(0.0, np.zeros(2), 0.0, np.zeros(size), RNG.uniform(size=size), crosses, RNG.uniform(size=(2, 2)))
+        crosses = tuple(rng.standard_normal((n_crosses, size)))
+        return Terms(0.0, np.zeros(2), 0.0, np.zeros(size), rng.uniform(size=size), crosses, rng.uniform(size=(2, 2)))
 
     parts = [terms(3), terms(1), terms(2)]
     joined = Likelihood.curvature(CloseFar(NOISES["normal"], SIGNS, WEIGHTS), ROWS, parts)

@@ -36,7 +36,7 @@ def learner():
 
 @pytest.fixture(scope="module")
 def with_origin():
-    flipped = np.where(RANDOM.uniform(size=len(INSIDE)) < 0.05, "in", INSIDE)
+    flipped = np.where(np.random.default_rng(1).uniform(size=len(INSIDE)) < 0.05, "in", INSIDE)
     return cf.LinearMetricLearner(fit_origin=True, rank=2, far_label="out").fit(POINTS, flipped)
 
 
@@ -158,8 +158,8 @@ def test_calibration_shows_shares_with_the_intervals_of_the_report(learner):
     np.testing.assert_allclose([path.vertices for path in shown], expected_ends)
 
 
-def test_calibration_is_of_the_probability_with_flips():
-    flips = np.where(RANDOM.uniform(size=len(LABELS)) < 0.1, -LABELS, LABELS)
+def test_calibration_is_of_the_probability_with_flips(rng):
+    flips = np.where(rng.uniform(size=len(LABELS)) < 0.1, -LABELS, LABELS)
     learner = cf.LinearMetricLearner(flip_rate=0.1).fit(PAIRS, flips)
     expected, observed = line(cf.plot.calibration(learner), "these labels").get_data()
     probability = learner.predict_proba(PAIRS)[:, 1]
@@ -290,8 +290,8 @@ def test_convergence_shows_the_history(parameters):
     assert proven[-1] == learner.certificate_.gap
 
 
-def test_convergence_with_flips_claims_no_bound_for_earlier_steps():
-    flips = np.where(RANDOM.uniform(size=len(LABELS)) < 0.1, -LABELS, LABELS)
+def test_convergence_with_flips_claims_no_bound_for_earlier_steps(rng):
+    flips = np.where(rng.uniform(size=len(LABELS)) < 0.1, -LABELS, LABELS)
     learner = cf.LinearMetricLearner(flip_rate="estimate").fit(PAIRS, flips)
     twin = cf.plot.convergence(learner).figure.axes[-1]
     assert [each.get_label() for each in twin.lines] == ["gap proven by then", "tol"]

@@ -50,7 +50,7 @@ def of_library(name):
 
 
 def of_pairs():
-    right = RNG.standard_normal((N, D))
+    right = np.random.default_rng(1).standard_normal((N, D))
     return Differences(np.stack([Z + right, right], axis=1))
 
 

@@ -40,8 +40,6 @@ from closefar.solve.solvers.factor import _two_loop
 from closefar.solve.solvers.newton import _solve_dense
 from closefar.solve.start import moment_start
 
-RNG = np.random.default_rng(0)
-
 
 def objective_of(n=600, d=3, *, seed=0, noise="logistic", with_constant=False):
     rng = np.random.default_rng(seed)
@@ -126,8 +124,8 @@ def test_free_thresholds_are_measured_from_zero():
     np.testing.assert_array_equal(Cone(2, np.array([-np.inf, 3.0, -1.0])).lowest, [0.0, 3.0, -1.0])
 
 
-def test_psd_factor():
-    vectors = np.linalg.qr(RNG.standard_normal((4, 4)))[0]
+def test_psd_factor(rng):
+    vectors = np.linalg.qr(rng.standard_normal((4, 4)))[0]
     values = np.array([-1.0, 1e-13, 0.5, 2.0])
     matrix = (vectors * values) @ vectors.T
     factor = psd_factor(matrix)
@@ -539,10 +537,10 @@ def test_labels_that_ask_for_no_distance_start_at_zero():
 # Newton
 
 
-def test_the_cone_program_is_solved():
+def test_the_cone_program_is_solved(rng):
     cp = pytest.importorskip("cvxpy", reason="cvxpy is not installed")
-    root = RNG.standard_normal((7, 7))
-    hessian, linear = root @ root.T + 0.1 * np.eye(7), RNG.standard_normal(7)
+    root = rng.standard_normal((7, 7))
+    hessian, linear = root @ root.T + 0.1 * np.eye(7), rng.standard_normal(7)
     program = ConeProgram(hessian, 1e-9, Cone(3, np.zeros(1)))
     found = program.project(program.solve(linear, np.zeros(7), tol=1e-12))
     matrix, tau = cp.Variable((3, 3), PSD=True), cp.Variable(nonneg=True)
@@ -554,9 +552,9 @@ def test_the_cone_program_is_solved():
     assert found[-1] >= 0.0
 
 
-def test_the_cone_program_with_free_linear_terms():
-    root = RNG.standard_normal((11, 11))
-    hessian, linear = root @ root.T + 0.1 * np.eye(11), RNG.standard_normal(11)
+def test_the_cone_program_with_free_linear_terms(rng):
+    root = rng.standard_normal((11, 11))
+    hessian, linear = root @ root.T + 0.1 * np.eye(11), rng.standard_normal(11)
     program = ConeProgram(hessian, 0.0, Cone(4, np.array([-np.inf]), has_constant=True))
     splitting = program.solve(linear, np.zeros(11), tol=1e-13)
     found = program.project(splitting)
@@ -581,18 +579,18 @@ def test_damping_is_relative_to_the_mean_eigenvalue():
 
 
 @pytest.mark.parametrize("values", [[1.5, 0.5], [2.0, 1.0, 0.0], [2.999, 1e-3, 0.0], [1.0]])
-def test_the_typical_eigenvalue_is_the_geometric_mean(values):
-    turn = np.linalg.qr(RNG.standard_normal((len(values), len(values))))[0]
+def test_the_typical_eigenvalue_is_the_geometric_mean(values, rng):
+    turn = np.linalg.qr(rng.standard_normal((len(values), len(values))))[0]
     expected = np.prod(np.add(values, 1e-3)) ** (1.0 / len(values))
     assert _typical_eigenvalue((turn * values) @ turn.T) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("damping", [0.0, 10.0])
 @pytest.mark.parametrize("cone", [Cone(3, np.array([0.5, -1.0])), Cone(3, np.array([-np.inf] * 2), has_constant=True)])
-def test_newton_steps_of_the_cone_program_are_those_of_finite_differences(damping, cone):
-    root = RNG.standard_normal((8, 8))
+def test_newton_steps_of_the_cone_program_are_those_of_finite_differences(damping, cone, rng):
+    root = rng.standard_normal((8, 8))
     program = ConeProgram(root @ root.T + 0.1 * np.eye(8), damping, cone)
-    linear = RNG.standard_normal(8)
+    linear = rng.standard_normal(8)
     matrix = np.array([[1.0, 0.7, 0.3], [0.7, -1.0, 0.2], [0.3, 0.2, -0.5]])
     t = packed.joined(matrix, np.array([1.0, -2.0]))  # one above its least value, one below
     residual, spectrum = program._residual(t, linear)
@@ -654,8 +652,8 @@ def test_slopes_of_the_projection_are_divided_differences():
     assert (slopes[0, 0], slopes[3, 3], slopes[1, 2]) == (0.0, 1.0, 0.5)
 
 
-def test_dense_systems_hold_thresholds():
-    root = RNG.standard_normal((5, 5))
+def test_dense_systems_hold_thresholds(rng):
+    root = rng.standard_normal((5, 5))
     hessian = root @ root.T
     matrix, slopes = np.array([[1.0, 0.5], [0.5, -1.0]]), np.array([0.3, -0.2])
     for held in ([False, False], [True, False], [True, True]):
@@ -691,10 +689,10 @@ def test_a_point_looked_at_again_keeps_what_was_learned():
 # Descent on the factor
 
 
-def test_the_direction_is_that_of_scipy():
-    gradient = RNG.standard_normal((3, 2))
-    steps = RNG.standard_normal((4, 3, 2))
-    changes = steps * RNG.uniform(0.5, 2.0, (4, 3, 2))
+def test_the_direction_is_that_of_scipy(rng):
+    gradient = rng.standard_normal((3, 2))
+    steps = rng.standard_normal((4, 3, 2))
+    changes = steps * rng.uniform(0.5, 2.0, (4, 3, 2))
     pairs = tuple(zip(steps, changes, strict=True))
     last_step, last_change = steps[-1].ravel(), changes[-1].ravel()
     scale = (last_step @ last_change) / (last_change @ last_change)
@@ -737,7 +735,7 @@ def test_a_limited_rank_starts_from_the_leading_directions_and_keeps_the_bound()
 # A learned origin
 
 
-def test_free_linear_terms_become_a_distance_from_a_point():
+def test_free_linear_terms_become_a_distance_from_a_point(rng):
     cone = Cone(4, np.array([-np.inf]), has_constant=True)
     core = np.diag([2.0, 1.0, 0.5])
     matrix = np.zeros((4, 4))
@@ -745,7 +743,7 @@ def test_free_linear_terms_become_a_distance_from_a_point():
     matrix[:3, 3] = matrix[3, :3] = [0.4, -0.2, 0.3]
     free = State.at(matrix, 0.7)
     found = with_finite_origin(cone, free, 1e-6)
-    points = np.column_stack([RNG.standard_normal((20, 3)), np.ones(20)])
+    points = np.column_stack([rng.standard_normal((20, 3)), np.ones(20)])
     margins = [np.einsum("ij,jk,ik->i", points, each.matrix, points) - each.thresholds[0] for each in (free, found)]
     np.testing.assert_allclose(*margins)
     assert np.linalg.eigvalsh(found.matrix)[0] >= -1e-12

@@ -211,8 +211,8 @@ def by_moving(function):
     return np.sqrt(np.sum(np.square(moves), axis=0))
 
 
-def test_standard_errors_are_the_lengths_of_moves():
-    spread, z = Spread((ROOT,), TRANSFORM, 2.0), RNG.standard_normal((4, 3))
+def test_standard_errors_are_the_lengths_of_moves(rng):
+    spread, z = Spread((ROOT,), TRANSFORM, 2.0), rng.standard_normal((4, 3))
     form = np.einsum("ij,jk,ik->i", z, METRIC.matrix, z)
     margin = spread.forms(z, form - 0.5, slope=-1.0)
     np.testing.assert_allclose(
