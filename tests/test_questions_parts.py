@@ -361,7 +361,7 @@ def test_bootstrap_draws_have_the_right_mean():
 def test_labels_of_one_class_say_nothing(fitted):
     ones, weights = np.ones(400), np.where(DATA.labels == 1, 1.0, 0.0)
     for ask in (fitted.truncation_path, fitted.check_noise_model, partial(cf.confidence, fitted)):
-        with pytest.raises(ValueError, match=r"got no pair of class -1\. Add pairs of it\."):
+        with pytest.raises(ValueError, match=r"got no pairs of class -1\. Add some\."):
             ask(Z, ones)
         with pytest.raises(ValueError, match="every pair of class -1 has weight 0"):
             ask(Z, DATA.labels, sample_weight=weights)

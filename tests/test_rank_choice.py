@@ -222,5 +222,5 @@ def test_bad_input_is_named(arguments, rule):
 
 
 def test_a_search_has_no_rank_to_choose():
-    with pytest.raises(TypeError, match=r"needs a LinearMetricLearner; got LinearMetricLearnerCV.* best_estimator_"):
+    with pytest.raises(TypeError, match=r"must be a LinearMetricLearner; got LinearMetricLearnerCV.* best_estimator_"):
         choose_rank(cf.LinearMetricLearnerCV(), X, LABELS)

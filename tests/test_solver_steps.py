@@ -22,6 +22,9 @@ from closefar.solve.solvers.newton import _damping
 
 RNG = np.random.default_rng
 
+# A line search: the share of the promised fall, the longest step with one, and the length that is taken.
+HALVED = [(1.01e-4, 1.0, 1.0), (0.99e-4, 1.0, 0.0), (0.5, 0.3, 0.25), (1.01e-4, 0.25, 0.25)]
+
 
 def rows_and_signs(n=300, d=2):
     rng = RNG(0)
@@ -154,14 +157,7 @@ def test_models_are_solved_to_a_share_of_the_last_decrement(n, share):
 
 @pytest.mark.parametrize(
     ("share", "longest", "expected"),
-    [
-        (1.01e-4, 1.0, 1.0),
-        (0.99e-4, 1.0, 0.0),
-        (0.5, 0.3, 0.25),
-        (1.01e-4, 0.25, 0.25),
-        (0.5, 2.0**-19, 2.0**-19),
-        (0.5, 2.0**-20, 0.0),
-    ],
+    [*HALVED, (0.5, 2.0**-19, 2.0**-19), (0.5, 2.0**-20, 0.0)],
 )
 def test_a_newton_step_is_halved_until_the_risk_falls_by_a_share_of_the_decrement(share, longest, expected):
     solver, decrement = newton_at()[0], 3.0
@@ -584,14 +580,7 @@ def test_the_first_step_moves_a_factor_by_a_tenth_at_most(size):
 
 @pytest.mark.parametrize(
     ("share", "longest", "expected"),
-    [
-        (1.01e-4, 1.0, 1.0),
-        (0.99e-4, 1.0, 0.0),
-        (0.5, 0.3, 0.25),
-        (1.01e-4, 0.25, 0.25),
-        (0.5, 2.0**-33, 2.0**-33),
-        (0.5, 2.0**-34, 0.0),
-    ],
+    [*HALVED, (0.5, 2.0**-33, 2.0**-33), (0.5, 2.0**-34, 0.0)],
 )
 def test_a_step_of_the_factor_is_halved_until_it_gains_a_share_of_the_slope(monkeypatch, share, longest, expected):
     """Along a direction of length and slope one."""

@@ -41,8 +41,8 @@ class Settings:
         missing = [name for name in names if name not in parameters]
         if missing:
             raise TypeError(
-                f"this needs a LinearMetricLearner; got {type(estimator).__name__}, which has no parameter "
-                f"{missing[0]!r}. Give the best_estimator_ of a search."
+                f"learner must be a LinearMetricLearner; got {type(estimator).__name__}, which has no parameter "
+                f"{missing[0]!r}. Pass the best_estimator_ of the search."
             )
         return cls(**{name: parameters[name] for name in names})
 

@@ -165,7 +165,7 @@ class Judgements:
             weights = self.weights[self.is_far == is_far]
             if len(weights) == 0:
                 raise ValueError(
-                    f"labels must contain both a close and a far class; got no pair of class {label}. Add pairs of it."
+                    f"labels must contain both a close and a far class; got no pairs of class {label}. Add some."
                 )
             if not np.any(weights > 0):
                 raise ValueError(

@@ -84,7 +84,7 @@ def are_far(labels: NDArray[Any], sides: Sides) -> BoolArray:
     if np.any(unknown):
         raise ValueError(
             f"labels must be those of the fit, {sides.classes.tolist()}; got {labels[unknown].tolist()[0]!r} "
-            f"({int(np.sum(unknown))} of {len(labels)} labels are others)."
+            f"({int(np.sum(unknown))} of {len(labels)} labels are unknown)."
         )
     return far
 

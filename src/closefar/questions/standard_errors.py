@@ -107,7 +107,6 @@ def confidence(
     facts = sandwich(sample.optimum, sample.dependence, sample.repeats, sample.largest_rank)
     boundary = _boundary(facts, sample.largest_rank)
     flaws = _flaws(fit, sample, facts)
-    roots: list[FloatArray]
     if facts.root is None or fit.is_separable:
         used, roots, valid, statement = "none", [], False, _UNDETERMINED
     elif method == "sandwich" or (method == "auto" and boundary is None and fit.settings.alpha == 0):
@@ -115,10 +114,7 @@ def confidence(
         statement = _sandwich_statement(facts, boundary)
     else:
         draws = _bootstrap(fit, sample, n_bootstrap, random_state, n_jobs)
-        used, roots = "bootstrap", [(draws - sample.optimum.parameters).T / np.sqrt(len(draws))] if len(draws) else []
-        if boundary is not None and roots:
-            # A refit's optimum is held at the boundary, where the labels' source may not be.
-            roots.append(facts.root)
+        used, roots = "bootstrap", _bootstrap_roots(draws - sample.optimum.parameters, facts, boundary)
         if len(draws) < _LEAST_FINITE * n_bootstrap:
             flaws = [*flaws, f"Only {len(draws)} of the {n_bootstrap} resampled fits have a finite optimum."]
         valid = not flaws
@@ -238,6 +234,17 @@ def _sandwich_statement(facts: Sandwich, boundary: str | None) -> str:
         f"Sandwich standard errors from the observed information, though {boundary}: there they are not proven, and "
         'tend to be too large. Use method="bootstrap".'
     )
+
+
+def _bootstrap_roots(moves: FloatArray, facts: Sandwich, boundary: str | None) -> list[FloatArray]:
+    """Roots of covariances, of which intervals hold the widest; none where no refit has an optimum."""
+    if len(moves) == 0:
+        return []
+    roots = [moves.T / np.sqrt(len(moves))]
+    if boundary is not None and facts.root is not None:
+        # A refit's optimum is held at the boundary, where the labels' source may not be.
+        roots.append(facts.root)
+    return roots
 
 
 def _bootstrap_statement(n_bootstrap: int, boundary: str | None, dependence: Dependence) -> str:
