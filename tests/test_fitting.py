@@ -218,7 +218,7 @@ def test_an_interrupted_refit_ends_what_it_is_part_of(monkeypatch, found):
 
 
 def test_a_part_without_one_of_the_labels_is_refused():
-    with pytest.raises(ValueError, match="no pair of class 1"):
+    with pytest.raises(ValueError, match="no pairs of class 1"):
         refit(JUDGEMENTS.take(np.flatnonzero(DATA.labels < 0)), Settings())
 
 

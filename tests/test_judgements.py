@@ -109,7 +109,7 @@ def test_both_classes_must_count(judgements, of, label):
     with pytest.raises(ValueError, match=f"every pair of class {label} has weight 0"):
         judgements.with_weights(np.where(of == LABELS, 0.0, 1.0)).check_both_count()
     judgements.with_weights(np.where(of == LABELS, 1e-3, 1.0)).check_both_count()
-    with pytest.raises(ValueError, match=rf"got no pair of class {label}\. Add"):
+    with pytest.raises(ValueError, match=rf"got no pairs of class {label}\. Add"):
         judgements.take(np.flatnonzero(of != LABELS)).check_both_count()
 
 
