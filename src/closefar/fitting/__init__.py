@@ -9,7 +9,7 @@ from closefar.fitting.rank_choice import cross_validate_rank
 from closefar.fitting.rank_scores import RankChoice, RankScore
 from closefar.fitting.result import Fit
 from closefar.fitting.settings import Settings
-from closefar.fitting.statistics import FitStatistics
+from closefar.fitting.statistics import FitStatistics, count_parameters, count_uncertain
 from closefar.fitting.subspace import candidate_ranks, refit_leading
 
 __all__ = [
@@ -24,6 +24,8 @@ __all__ = [
     "Settings",
     "candidate_ranks",
     "choose_noise",
+    "count_parameters",
+    "count_uncertain",
     "cross_validate_rank",
     "fit",
     "refit",

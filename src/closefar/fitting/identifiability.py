@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from closefar.arrays import BoolArray, FloatArray
+from closefar.fitting.statistics import count_parameters
 
 __all__ = ["IdentifiabilityWarning", "find_problems"]
 
@@ -69,8 +70,8 @@ def find_problems(
     more = null_directions.shape[1] - _MOST_COMBINATIONS
     if more > 0:
         problems.append(f"{more} more combinations of columns do not vary: {n_directions} directions are left.")
-    k = min(rank or n_directions, n_directions)
-    n, n_parameters = len(is_far), n_directions * k - k * (k - 1) // 2 + 1 + n_directions * int(has_origin)
+    n, k = len(is_far), min(rank or n_directions, n_directions)
+    n_parameters = count_parameters(n_directions, rank, has_origin=has_origin)
     n_rarer = int(min(np.sum(is_far), np.sum(~is_far)))
     if n_rarer < n_directions:
         rarer = "far" if np.sum(is_far) == n_rarer else "close"

@@ -9,7 +9,7 @@ from closefar.fitting.origin import find_origin
 from closefar.fitting.progress import Progress
 from closefar.fitting.result import Fit
 from closefar.fitting.settings import Settings
-from closefar.fitting.statistics import FitStatistics
+from closefar.fitting.statistics import FitStatistics, count_parameters
 from closefar.judgements import Columns, Judgements
 from closefar.model import Metric, Scored
 from closefar.noise import Noise
@@ -59,13 +59,19 @@ def fit_known_rank(
         has_origin=settings.fit_origin,
         penalised=settings.alpha > 0,
     )
+    n_parameters = count_parameters(
+        coordinates.transform.shape[1],
+        settings.known_rank,
+        has_origin=settings.fit_origin,
+        with_flips=settings.estimates_flips,
+    )
     return Fit(
         settings=settings,
         metric=metric,
         certificate=solution.certificate,
         history=solution.history,
         n_iter=max(solution.n_iter, 1),
-        statistics=FitStatistics.of(best, coordinates.scales),
+        statistics=FitStatistics.of(best, coordinates.scales, n_parameters),
         problems=tuple(problems),
         rank=settings.known_rank,
         sides=judgements.sides,

@@ -10,7 +10,26 @@ from closefar.arrays import FloatArray
 from closefar.model.scored import Scored
 from closefar.noise import with_flips
 
-__all__ = ["FitStatistics"]
+__all__ = ["FitStatistics", "count_parameters", "count_uncertain"]
+
+
+def count_parameters(n_directions: int, rank: int | None, *, has_origin: bool = False, with_flips: bool = False) -> int:
+    """The free parameters of M, of at most that rank, of tau and, where they are learned, of origin and flip rate."""
+    k = min(rank or n_directions, n_directions)
+    return n_directions * k - k * (k - 1) // 2 + 1 + n_directions * int(has_origin) + int(with_flips)
+
+
+def count_uncertain(scored: Scored, repeats: FloatArray | None = None) -> float:
+    """The sum of 4 p (1 - p), p the probability of a label that is not flipped: one at even odds counts as one.
+
+    `repeats` says how many observations each stands for; by default the weights tell them apart
+    and their scale says nothing, so that they count as (sum w)^2 / sum w^2 observations.
+    """
+    weights = scored.judgements.weights
+    if repeats is None:
+        repeats = weights * (weights.sum() / np.sum(weights**2))
+    undecided = 4.0 * scored.noise.cdf(scored.margin) * scored.noise.cdf(-scored.margin)
+    return float(repeats @ undecided)
 
 
 @dataclass(frozen=True)
@@ -20,7 +39,8 @@ class FitStatistics:
     `null_loss` is the loss of the best constant probability; `wrong_share` the expected
     share of labels on the wrong side of the threshold, under the fitted noise; `column_scales`
     the root mean square of each column of the differences (with a learned origin, its standard
-    deviation).
+    deviation).  `n_parameters` are free, and `uncertain_labels` is the sum of 4 p (1 - p) over the
+    labels, p the probability of each: labels that are sure teach next to nothing.
     """
 
     n_pairs: int
@@ -29,9 +49,16 @@ class FitStatistics:
     accuracy: float
     wrong_share: float
     column_scales: tuple[float, ...]
+    n_parameters: int
+    uncertain_labels: float
+
+    @property
+    def uncertain_per_parameter(self) -> float:
+        """U: below about ten, what holds for many labels need not hold for these."""
+        return self.uncertain_labels / self.n_parameters
 
     @classmethod
-    def of(cls, scored: Scored, column_scales: FloatArray) -> FitStatistics:
+    def of(cls, scored: Scored, column_scales: FloatArray, n_parameters: int) -> FitStatistics:
         wrong = with_flips(scored.noise.cdf(-np.abs(scored.margin)), scored.flip_rate)
         return cls(
             n_pairs=len(scored),
@@ -40,4 +67,6 @@ class FitStatistics:
             accuracy=scored.accuracy,
             wrong_share=scored.judgements.mean(wrong),
             column_scales=tuple(column_scales.tolist()),
+            n_parameters=n_parameters,
+            uncertain_labels=count_uncertain(scored),
         )

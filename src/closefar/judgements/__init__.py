@@ -5,5 +5,17 @@ from closefar.judgements.folds import PairGroupKFold, Split, split_judgements
 from closefar.judgements.judgements import Judgements
 from closefar.judgements.labels import Sides
 from closefar.judgements.pairs import check_pairs
+from closefar.judgements.shared_points import SharedPointsWarning, find_points, resolve_groups
 
-__all__ = ["Columns", "Judgements", "PairGroupKFold", "Sides", "Split", "check_pairs", "split_judgements"]
+__all__ = [
+    "Columns",
+    "Judgements",
+    "PairGroupKFold",
+    "SharedPointsWarning",
+    "Sides",
+    "Split",
+    "check_pairs",
+    "find_points",
+    "resolve_groups",
+    "split_judgements",
+]

@@ -149,7 +149,7 @@ class Model:
         """Build the fit from what the file says of it."""
         metric, sides = self.metric, Sides.of(*self.classes)
         columns = Columns(len(metric.factor), metric.feature_names)
-        statistics = _restored(FitStatistics, facts["statistics"])
+        statistics = _restored(FitStatistics, {**_UNKNOWN, **facts["statistics"]})
         _check(len(statistics.column_scales) == len(metric.factor), "column_scales")
         _check(facts["rank"] is None or isinstance(facts["rank"], int), "rank")
         judgements = None
@@ -168,6 +168,10 @@ class Model:
             columns=columns,
             judgements=judgements,
         )
+
+
+# What files of earlier versions do not say.
+_UNKNOWN = {"n_parameters": 1, "uncertain_labels": float("nan")}
 
 
 def _certificate(values: dict[str, Any]) -> Certificate:

@@ -29,6 +29,12 @@ def summarize(fit: Fit) -> str:
         ("Penalty alpha", _penalty(fit), "Threshold (tau)", f"{metric.threshold:.6g}"),
         ("Rank of M", f"{metric.rank}", "Training accuracy", f"{statistics.accuracy:.4f}"),
         ("Wrong labels", f"{statistics.wrong_share:.4f}", "Passes over data", f"{certificate.n_passes:.1f}"),
+        (
+            "Free parameters",
+            f"{statistics.n_parameters}",
+            "Uncertain / param.",
+            f"{statistics.uncertain_per_parameter:.1f}",
+        ),
     ]
     lines = ["Linear metric learner".center(_WIDTH), "=" * _WIDTH]
     for left, left_value, right, right_value in cells:
