@@ -9,6 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from closefar.arrays import BoolArray, FloatArray, IndexArray
 from closefar.fitting.statistics import count_parameters
+from closefar.judgements import Judgements
 from closefar.rows import ENORMOUS
 
 __all__ = ["IdentifiabilityWarning", "find_enormous", "find_problems", "name_columns"]
@@ -88,8 +89,9 @@ def find_problems(
     return problems
 
 
-def find_enormous(row_numbers: IndexArray) -> list[str]:
-    """Return a sentence, with advice, where rows are enormous beside the others."""
+def find_enormous(judgements: Judgements, enormous: IndexArray) -> list[str]:
+    """Return a sentence, with advice, where pairs labelled close are among those that are enormous."""
+    row_numbers = judgements.numbers[enormous[~judgements.is_far[enormous]]]
     if len(row_numbers) == 0:
         return []
     named = ", ".join(map(str, row_numbers[:_MOST_NAMED].tolist()))
@@ -98,8 +100,8 @@ def find_enormous(row_numbers: IndexArray) -> list[str]:
         ("row", "has a difference", "it") if len(row_numbers) == 1 else ("rows", "have differences", "them")
     )
     return [
-        f"{rows} {named}{more} {have} more than {ENORMOUS:,.0f} times as long as usual, which alone decides "
-        f"along {it}: check the unit, or leave {it} out."
+        f"{rows} {named}{more}, labelled close, {have} more than {ENORMOUS:,.0f} times as long as usual, which alone "
+        f"decides along {it}: check the unit, or leave {it} out."
     ]
 
 

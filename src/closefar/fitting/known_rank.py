@@ -49,21 +49,19 @@ def fit_known_rank(
     certificate = solution.certificate
     if settings.alpha == 0 and not settings.fit_origin:
         certificate = named_if_infinite(certificate, scored, rows, coordinates, metric.column_names)
+    d = coordinates.transform.shape[1]
     n_parameters = count_parameters(
-        coordinates.transform.shape[1],
-        settings.known_rank,
-        has_origin=settings.fit_origin,
-        with_flips=settings.estimates_flips,
+        d, settings.known_rank, has_origin=settings.fit_origin, with_flips=settings.estimates_flips
     )
     statistics = FitStatistics.of(scored, coordinates.scales, n_parameters)
     problems = [
-        *find_enormous(judgements.numbers[coordinates.enormous]),
+        *find_enormous(judgements, coordinates.enormous),
         *find_reversal(rows, judgements, scored.noise, settings, statistics, certificate.loss),
         *find_problems(
             metric.column_names,
             coordinates.null_directions,
             judgements.is_far,
-            coordinates.transform.shape[1],
+            d,
             rank=settings.known_rank,
             has_origin=settings.fit_origin,
             penalised=settings.alpha > 0,

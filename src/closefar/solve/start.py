@@ -9,8 +9,6 @@ from closefar.solve.problem import Problem
 
 __all__ = ["moment_start"]
 
-_HOPELESS = 3.0  # times the loss of the metric zero, from which it is better to start
-
 
 def moment_start(problem: Problem) -> tuple[FloatArray, FloatArray]:
     """Return a metric and thresholds near the optimum.
@@ -26,9 +24,8 @@ def moment_start(problem: Problem) -> tuple[FloatArray, FloatArray]:
         moments = moments - mean_trend * np.eye(objective.n_directions)
     matrix, squared = problem.project(moments)
     mean, spread = objective.mean_and_spread(squared)
-    nothing = problem.settle(0.0 * squared, np.zeros_like(least), tol=1e-6)
     if spread <= 1e-9 * abs(mean):
-        return np.zeros_like(matrix), nothing[0]
+        return np.zeros_like(matrix), problem.settle(0.0 * squared, np.zeros_like(least), tol=1e-6)[0]
     scale, thresholds = 1.0 / spread, np.full_like(least, mean / spread)
     if len(least) > 1:
         return scale * matrix, problem.settle(scale * squared, thresholds, tol=1e-6)[0]
@@ -40,6 +37,4 @@ def moment_start(problem: Problem) -> tuple[FloatArray, FloatArray]:
         thresholds = np.maximum(thresholds - np.clip(step[1:], -3.0, 3.0), least)
         if gradient @ step < 1e-4:
             break
-    if objective.evaluate(scale * squared, thresholds).loss > _HOPELESS * nothing[1].loss:
-        return np.zeros_like(matrix), nothing[0]
     return scale * matrix, thresholds
