@@ -22,8 +22,8 @@ def with_reward_proof(kind: type[Solver], problem: Problem, found: Run, rng: np.
     """Prove a bound where curvature comes in jumps (Laplace noise), so that no Newton step leads into the dual cone.
 
     Near the minimum of R - reward tr M the gradient of R is the reward times the identity, and
-    more; the bound that it proves is too low by about the reward times tr M.  What is better on
-    the way is kept.
+    more; the bound that it proves is too low by about the reward times tr M.  What is better by
+    more than half the tolerance is kept.
     """
     state = near = found.state
     reward = 0.3 * tol / max(problem.cone.trace(state.matrix), 1.0)
@@ -32,7 +32,7 @@ def with_reward_proof(kind: type[Solver], problem: Problem, found: Run, rng: np.
         near = run(solver, partial(solver.resume, near), Limits(0.0, _MOST_STEPS, _unwatched)).state
         forms = problem.objective.quadratic_forms(near.matrix)
         point = problem.known(near.matrix, *problem.settle(forms, near.thresholds))
-        if point.value < state.objective:
+        if point.value < state.objective - 0.5 * tol:
             state = replace(state, matrix=point.matrix, thresholds=point.thresholds, objective=point.value)
         state = replace(state, bound=max(state.bound, proven_bound(point, state.objective)))
         if state.gap <= tol:
