@@ -461,6 +461,15 @@ def test_errors_of_small_pilots_are_foreseen(n, d, wrong):
     assert np.mean(plain) < 0.75 * np.mean(found)
 
 
+def test_points_that_a_pilot_shares_are_told():
+    rng = np.random.default_rng(0)
+    pairs = rng.standard_normal((80, 2))[rng.integers(80, size=(500, 2))]
+    labels = np.where((pairs[:, 0, 0] - pairs[:, 1, 0]) ** 2 + rng.logistic(size=500) > 1, 1, -1)
+    assert plan_sample_size(cf.LinearMetricLearner().fit(pairs, labels), target_error=0.01).shares_points
+    apart = cf.LinearMetricLearner().fit(pairs[:, 0] - pairs[:, 1], labels)
+    assert not plan_sample_size(apart, target_error=0.01).shares_points
+
+
 def test_a_pilot_with_few_uncertain_labels_is_refused():
     rng = np.random.default_rng(0)
     z = rng.standard_normal((100, 5))
@@ -482,6 +491,7 @@ def test_a_pilot_with_few_uncertain_labels_is_refused():
         ({"uncertain_per_parameter": 2.0}, "only 2.0 uncertain labels per parameter", "enough"),
         ({"uncertain_per_parameter": 2.0}, "this is rough: plan again with about 1,250 pairs.", "enough"),
         ({"uncertain_per_parameter": 5.0}, "label 100 more.", "rough"),
+        ({"shares_points": True}, "these share points, so more are needed.", "rough"),
         ({"worst_case": math.inf}, "from more than 1e+300 pairs: it holds", "orders"),
     ],
     ids=str,

@@ -127,6 +127,8 @@ def test_groups_that_were_given_stay():
     with pytest.warns(cf.SharedPointsWarning, match="40 pairs have only 28 different points") as caught:
         assert asked_of(pairs).shape == (40, 2)
     assert caught[0].filename == __file__
+    mixed = np.array([1, "1", ("a", 2), 1] + ["b"] * 36 + [None], dtype=object)[:40]
+    assert resolve_groups(mixed, pairs).tolist() == [0, 1, 2, 0] + [3] * 36
     with pytest.raises(ValueError, match=r"shape \(40, 2\); got shape \(3,\)"):
         resolve_groups([1, 2, 3], pairs)
     for missing in (None, np.nan):

@@ -34,7 +34,23 @@ _BINS = 20
 
 
 class SharedPointsWarning(UserWarning):
-    """Pairs share points, so they are not independent; what is asked of them is answered by point."""
+    """Pairs share points, so they are not independent; what is asked of them is answered by point.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import numpy as np
+    >>> import closefar as cf
+    >>> rng = np.random.default_rng(0)
+    >>> points = rng.standard_normal((40, 3))
+    >>> pairs = points[rng.integers(40, size=(300, 2))]
+    >>> labels = (pairs[:, 0, 0] - pairs[:, 1, 0]) ** 2 + rng.logistic(size=300) > 1
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     _ = cf.LinearMetricLearnerCV(3).fit(pairs, labels)
+    >>> print(str(caught[0].message).partition(". ")[0])
+    these 300 pairs have only 40 different points, so they are not independent: folds are by point
+    """
 
 
 def resolve_groups(groups: Any, data: Array, *, stacklevel: int = 2) -> NDArray[Any] | None:
@@ -111,9 +127,13 @@ def _checked(groups: Any, n: int) -> NDArray[Any]:
             f"groups must hold one group id per pair, or the ids of its two points in shape ({n}, 2); "
             f"got shape {ids.shape}."
         )
-    if ids.dtype.kind in "fO" and any(value is None or value != value for value in ids.ravel().tolist()):
+    values = ids.ravel().tolist() if ids.dtype.kind == "O" else []
+    if any(value is None or value != value for value in values) or (ids.dtype.kind == "f" and np.isnan(ids).any()):
         raise ValueError("groups must hold an id for each pair; some are missing. Give those pairs ids of their own.")
-    return ids.astype(str) if ids.dtype.kind == "O" else ids
+    if ids.dtype.kind != "O":
+        return ids
+    codes: dict[Any, int] = {}  # of ids of several kinds, which have no order
+    return np.array([codes.setdefault(value, len(codes)) for value in values]).reshape(ids.shape)
 
 
 def _share_dependent(ids: NDArray[np.intp]) -> float:

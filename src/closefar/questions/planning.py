@@ -28,6 +28,7 @@ from sklearn.utils import check_random_state
 from closefar import packed
 from closefar.arrays import FloatArray
 from closefar.fitting import Fit, Fitted, count_uncertain
+from closefar.judgements import find_points
 from closefar.model import Metric, Scored
 from closefar.model.factors import root_of
 from closefar.questions.moves import RankMoves
@@ -73,6 +74,9 @@ class SampleSizePlan:
     expected_coefficient, likely_coefficient : float
         N (loss) or sqrt(N) (spectral) times the errors of fits to very many pairs N.  With few, errors
         are larger, as `expected_error` and `likely_error` know: see `uncertain_per_parameter`.
+    shares_points : bool
+        Whether the data shows that pairs of the pilot share points, where more are needed than if
+        they were independent.
     """
 
     measure: str
@@ -86,6 +90,7 @@ class SampleSizePlan:
     worst_case: float
     expected_coefficient: float
     likely_coefficient: float
+    shares_points: bool = False
 
     def expected_error(self, n: float) -> float:
         """Return the expected error of a fit to `n` pairs."""
@@ -118,6 +123,8 @@ class SampleSizePlan:
                 f"The pilot has only {uncertain:.1f} uncertain labels per parameter, so this is rough: plan again with "
                 f"about {math.ceil(self.pilot_n * _FEW_UNCERTAIN / uncertain):,} pairs."
             )
+        if self.shares_points:
+            parts.append("Pairs are counted as if they were independent; these share points, so more are needed.")
         return " ".join(parts)
 
 
@@ -200,6 +207,7 @@ def plan_sample_size(
         worst_case=_worst_case(metric, measure, float(target_error), float(delta), radius),
         expected_coefficient=mean,
         likely_coefficient=likely,
+        shares_points=find_points(pilot.data) is not None,
     )
 
 
