@@ -79,6 +79,12 @@ def test_minus_zero_is_zero():
     assert same_partition(find_points(np.concatenate([pairs, turned])), find_points(np.concatenate([pairs, pairs])))
 
 
+def test_columns_that_are_often_zero():
+    rng = np.random.default_rng(0)
+    assert find_points(draw(np.maximum(rng.standard_normal((60, 3)), 0.0), 300)) is not None
+    assert find_points(np.maximum(rng.standard_normal((300, 2, 3)), 0.0)) is None
+
+
 def test_a_record_that_is_there_twice_is_no_matter():
     pairs = np.random.default_rng(0).standard_normal((500, 2, 3))
     pairs[7, 1] = pairs[100, 0]
@@ -107,6 +113,8 @@ def test_many_pairs_are_sampled():
     points = np.random.default_rng(0).standard_normal((500, 2))
     ids = np.random.default_rng(1).integers(500, size=(40_000, 2))
     assert same_partition(find_points(points[ids]), ids)
+    twice = np.repeat(np.random.default_rng(3).standard_normal((20_000, 2, 2)), 2, axis=0)
+    assert find_points(twice).max() == 39_999
     assert find_points(np.random.default_rng(2).integers(0, 30, (40_000, 2, 2)).astype(float)) is None
 
 

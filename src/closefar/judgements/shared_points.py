@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.arrays import TINY, Array, FloatArray, as_float64, is_source, to_numpy
+from closefar.arrays import TINY, Array, FloatArray, as_float64, is_source, take_rows, to_numpy
 
 __all__ = [
     "SharedPointsWarning",
@@ -21,12 +21,14 @@ __all__ = [
 
 # Fewer pairs than this share that have a point in common with another hardly matter: a record that is there twice.
 _NEGLIGIBLE = 0.02
+_FEWEST = 4
 
 # Rows that are equal this many times as often as chance explains are the same point.
 _BEYOND_CHANCE = 10.0
 
 _ROWS_AT_ONCE = 1 << 16
 _MOST_SAMPLED = 1 << 14  # rows from which it is learned how often different points agree
+_MOST_POINTS = 1 << 13
 _FREQUENT = 5.0  # times the median
 _HALVINGS = 4
 _MOST_CELLS = 1e6  # values on a finer grid than that are as good as continuous
@@ -115,9 +117,9 @@ def find_points(data: Array) -> NDArray[np.intp] | None:
     n = int(data.shape[0])
     found = np.unique(_digests(data), return_inverse=True)[1]
     ids: NDArray[np.intp] = found.reshape(n, 2)
-    if found.max() < 2 or _share_dependent(ids) <= _NEGLIGIBLE:
+    if found.max() < 2 or _share_dependent(ids) <= max(_NEGLIGIBLE, _FEWEST / n):
         return None
-    return ids if _are_same_points(_sample(data)) else None
+    return ids if _have_own_values(data, found) or _exceed_chance(data, found) else None
 
 
 def _checked(groups: Any, n: int) -> NDArray[Any]:
@@ -143,12 +145,12 @@ def _share_dependent(ids: NDArray[np.intp]) -> float:
     return float(np.mean(np.any(np.where(members >= 0, degrees[members], 0) > 1, axis=1)))
 
 
-def _sample(data: Array) -> FloatArray:
-    """Some of the points, of pairs spread evenly over the data."""
-    n = int(data.shape[0])
-    step = -(-2 * n // _MOST_SAMPLED)
-    taken: FloatArray = to_numpy(as_float64(data[::step, ...]))
-    return taken.reshape(-1, taken.shape[-1]) + 0.0
+def _points_at(data: Array, where: NDArray[np.intp]) -> FloatArray:
+    """Points by their numbers, two to a pair; of too many some, chosen at random."""
+    if len(where) > _MOST_SAMPLED:
+        where = np.random.default_rng(0).choice(where, _MOST_SAMPLED, replace=False)
+    pairs: FloatArray = to_numpy(as_float64(take_rows(data, where // 2)))
+    return pairs[np.arange(len(where)), where % 2] + 0.0
 
 
 def _digests(data: Array) -> NDArray[np.uint64]:
@@ -179,26 +181,35 @@ def _rate_of_equals(counts: NDArray[np.intp]) -> float:
     return float(np.sum(counts * (counts - 1.0))) / (total * (total - 1.0))
 
 
-def _are_same_points(rows: FloatArray) -> bool:
-    """Whether rows are equal because they are the same points, and not by chance.
+def _have_own_values(data: Array, found: NDArray[np.intp]) -> bool:
+    """Whether rows that are there again have a value that no other row has, in a column of any values.
 
-    Where columns have few values and depend on each other, some rows are far more frequent than
-    the others: all zeros, say. Without those, points that pairs share stand out.
+    Nothing is equal to that by chance.
     """
-    which, counts = np.unique(_mixed(rows) @ _factors(rows.shape[1]), return_inverse=True, return_counts=True)[1:]
-    usual = rows[(counts <= _FREQUENT * np.median(counts))[which]]
-    return _exceeds_chance(usual, 1.0) or _exceeds_chance(rows, _BEYOND_CHANCE)
+    step = 1 + int(found.max()) // _MOST_POINTS
+    rows = _points_at(data, np.flatnonzero(found % step == 0))  # all that are equal to one of these are there
+    digests = _mixed(rows) @ _factors(rows.shape[1])
+    first, counts = np.unique(digests, return_index=True, return_counts=True)[1:]
+    has_own = np.zeros(len(first), dtype=bool)
+    for column in rows[first].T:
+        if _rate_on_grid(column) == 0.0:
+            which, n_rows = np.unique(column, return_inverse=True, return_counts=True)[1:]
+            has_own |= n_rows[which] == 1
+    return int(counts[has_own & (counts > 1)].sum()) > max(_NEGLIGIBLE * len(rows), 2 * _FEWEST)
 
 
-def _exceeds_chance(rows: FloatArray, times: float) -> bool:
+def _exceed_chance(data: Array, found: NDArray[np.intp]) -> bool:
     """Whether rows are equal far more often than independent columns would be.
 
-    For columns that depend on each other: also so many times as often as points agree in one half
-    of the columns and differ in the other.
+    For columns that depend on each other: also more often than points agree in one half of the
+    columns and differ in the other.  Rows that are much more frequent than most are left out: all
+    zeros, say, where columns have few values and depend on each other.
     """
-    (n, d), mixed = rows.shape, _mixed(rows)
-    if n < 2:
+    counts = np.bincount(found)
+    rows = _points_at(data, np.flatnonzero((counts <= _FREQUENT * np.median(counts))[found]))
+    if len(rows) < 2:
         return False
+    d, mixed = rows.shape[1], _mixed(rows)
     factors = _factors(d)
 
     def agreement(part: Any) -> float:
@@ -213,7 +224,7 @@ def _exceeds_chance(rows: FloatArray, times: float) -> bool:
     rng = np.random.default_rng(0)
     orders = [rng.permutation(d) for _ in range(_HALVINGS if d > 1 else 0)]
     halves = [part for order in orders for part in (order[: d // 2], order[d // 2 :])]
-    return equal > times * min((agreement(part) - equal for part in halves), default=0.0)
+    return equal > min((agreement(part) - equal for part in halves), default=0.0)
 
 
 def _rate_on_grid(column: FloatArray) -> float:
@@ -224,11 +235,17 @@ def _rate_on_grid(column: FloatArray) -> float:
     values = np.unique(column)
     if len(values) == 1:
         return 1.0
-    steps = np.diff(values)
-    cells = (values[-1] - values[0]) / steps.min() + 1.0
-    ratios = steps / steps.min()
-    if cells > _MOST_CELLS or np.max(np.abs(ratios - np.round(ratios))) > 1e-3:
-        return 0.0
+    extent = float(values[-1] - values[0])
+    step = next((step for step in (1.0, 0.1, 0.01, 0.001) if _is_whole(values / step)), None)
+    if step is None:
+        step = float(np.diff(values).min())
+        if extent / step > _MOST_CELLS or not _is_whole(np.diff(values) / step, 1e-3):
+            return 0.0
+    cells = extent / step + 1.0
     n_bins = int(min(cells + 0.5, _BINS))
     shares = np.histogram(column, n_bins)[0] / len(column)
     return float(np.sum(shares**2) * n_bins / cells)
+
+
+def _is_whole(values: FloatArray, tolerance: float = 1e-6) -> bool:
+    return bool(np.max(np.abs(values)) < 1e9 and np.max(np.abs(values - np.round(values))) < tolerance)

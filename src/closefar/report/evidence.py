@@ -84,9 +84,10 @@ class Judged:
         if self.groups is None:
             return most
         share, shares = self.judgements.mean(holds), self.judgements.shares
-        variance = variance_of_sum((holds - share) * shares, self.groups)
+        n_units = self.n_units
+        variance = variance_of_sum((holds - share) * shares, self.groups) * n_units / max(n_units - 1, 1)
         if variance <= 0:
-            return min(most, self.n_units / np.ndim(self.groups))
+            return min(most, n_units / np.ndim(self.groups))
         return min(most, share * (1.0 - share) / variance)
 
 
