@@ -218,6 +218,7 @@ class MetricLearner(
         *,
         title: str | None = None,
         ids: Any = None,
+        groups: Any = None,
         random_state: Any = 0,
         n_bootstrap: int | None = None,
         watch: Callable[[str], None] | None = None,
@@ -235,6 +236,9 @@ class MetricLearner(
             The headline.
         ids : array of shape (n,) or (n, 2), optional
             Names of the pairs, or of their points, to show suspicious pairs by.
+        groups : array of shape (n,) or (n, 2), optional
+            Which pairs depend on each other: a group for each, or the ids of its two points.  By
+            default the points of `ids`, or those that the data shows to be shared.
         random_state, n_bootstrap, watch
             As for `closefar.report.summarize`.
         """
@@ -242,9 +246,8 @@ class MetricLearner(
 
         chosen: dict[str, Any] = {"title": title, "n_bootstrap": n_bootstrap}
         given = {name: value for name, value in chosen.items() if value is not None}
-        write_report(
-            self._fitted(), path, X, y, sample_weight, ids=ids, random_state=random_state, watch=watch, **given
-        )
+        given |= {"ids": ids, "groups": groups, "random_state": random_state, "watch": watch}
+        write_report(self._fitted(), path, X, y, sample_weight, **given)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

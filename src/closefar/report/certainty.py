@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from closefar.fitting import Fit
 from closefar.judgements import Judgements
@@ -29,7 +30,13 @@ _TOO_MUCH_WORK = (
 
 
 def intervals(
-    fit: Fit, training: Judgements | None, names: list[str], *, n_bootstrap: int, seed: int
+    fit: Fit,
+    training: Judgements | None,
+    names: list[str],
+    *,
+    n_bootstrap: int,
+    seed: int,
+    groups: NDArray[Any] | None = None,
 ) -> dict[str, Any]:
     """Intervals for the threshold, the eigenvalues and, of few columns, each entry of M."""
     if training is None:
@@ -47,6 +54,7 @@ def intervals(
             training,
             method="auto" if can_bootstrap else "sandwich",
             n_bootstrap=n_bootstrap,
+            groups=groups,
             random_state=seed,
         )
     except ValueError as error:  # says why there are none

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.fitting import Fit
-from closefar.judgements import Judgements
-from closefar.questions import DOUBT, Diagnosis, LabelErrors, check_noise_model, effective_number, wilson
+from closefar.judgements import Judgements, find_points, resolve_groups, share_points
+from closefar.questions import DOUBT, Diagnosis, LabelErrors, check_noise_model
 from closefar.report.effort import Effort
 from closefar.report.evidence import Judged, noun_of
 from closefar.report.wording import count, percent, sentence
@@ -37,14 +37,16 @@ def caveat(fit: Fit) -> str:
     return ""
 
 
-def shared_points(ids: NDArray[np.object_] | None) -> str:
-    """What it means that pairs have points in common, where their ids say so."""
-    if ids is None or ids.shape[1] < 2 or len(np.unique(ids.astype(str))) == ids.size:
-        return ""
-    return (
-        " Pairs share points: what is said here holds for new pairs of these points. With new points it may do worse, "
-        "and the intervals are somewhat too narrow."
-    )
+def shared_points(ids: NDArray[np.object_] | None, groups: Any, judgements: Judgements) -> NDArray[Any] | None:
+    """Which pairs depend on each other: as was said, or by the ids of their points, or as the data show."""
+    if groups is not None:
+        given = resolve_groups(groups, judgements.data)
+        return given if share_points(given) else None
+    if ids is not None and ids.shape[1] == 2:
+        names = ids.astype(str)
+        if share_points(names):
+            return names
+    return find_points(judgements.data)
 
 
 def read_ids(ids: Any, n: int) -> NDArray[np.object_] | None:
@@ -139,7 +141,7 @@ def _probabilities(errors: LabelErrors, noun: str) -> dict[str, Any]:
 def _contradictions(judged: Judged) -> dict[str, Any]:
     scored, judgements = judged.scored, judged.judgements
     share = judgements.mean(~scored.is_right)
-    low, high = wilson(share, effective_number(judgements.weights))
+    low, high = judged.interval(~scored.is_right)
     order = np.argsort(judgements.signs * scored.margin, kind="stable")
     contradicting = order[~scored.is_right[order]]
     judge = "the fit that had not seen them" if judged.source == "out-of-fold" else "the metric"
