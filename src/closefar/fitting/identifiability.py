@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from closefar.arrays import BoolArray, FloatArray
 from closefar.fitting.statistics import count_parameters
 
-__all__ = ["IdentifiabilityWarning", "find_problems"]
+__all__ = ["IdentifiabilityWarning", "find_problems", "name_columns"]
 
 # A column belongs to a combination if its share of it, in standard deviations, is at least this.
 _INVOLVED = 0.05
@@ -63,8 +63,8 @@ def find_problems(
         Whether an origin is learned, and whether there is a penalty.
     """
     problems = [
-        f"{_combination(names, direction)} in these pairs, so nothing is learned along it: M is zero there. "
-        "Leave a column out, or add pairs in which it varies."
+        f"{name_columns(names, direction)} does not vary in these pairs, so nothing is learned along it: M is zero "
+        "there. Leave a column out, or add pairs in which it varies."
         for direction in null_directions.T[:_MOST_COMBINATIONS]
     ]
     more = null_directions.shape[1] - _MOST_COMBINATIONS
@@ -87,11 +87,12 @@ def find_problems(
     return problems
 
 
-def _combination(names: Sequence[str], direction: FloatArray) -> str:
+def name_columns(names: Sequence[str], direction: FloatArray) -> str:
+    """The columns that a direction, in their standard deviations, is of."""
     direction = direction / np.linalg.norm(direction)
     involved = [index for index in np.argsort(-np.abs(direction), kind="stable") if abs(direction[index]) >= _INVOLVED]
     if len(involved) == 1:
-        return f"column {names[involved[0]]!r} does not vary"
+        return f"column {names[involved[0]]!r}"
     named = ", ".join(repr(names[index]) for index in involved[:_MOST_NAMED])
     more = f" and {len(involved) - _MOST_NAMED} more" if len(involved) > _MOST_NAMED else ""
-    return f"a combination of the columns {named}{more} does not vary"
+    return f"a combination of the columns {named}{more}"
