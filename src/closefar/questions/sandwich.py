@@ -89,8 +89,9 @@ def sandwich(
         basis, covering = np.eye(len(hessian)), hessian
     else:
         basis, covering = moves.basis, information
+    n = float(repeats.sum())
     plain = basis.T @ Dependence(None).spread(likelihood, terms, repeats) @ basis
-    if _is_singular(information) or _is_undetermined(covering, repeats.sum() * plain):
+    if _is_singular(information) or _is_singular(covering) or _vanishes(basis.T @ hessian @ basis, n * plain):
         return Sandwich(None, rank)
     spread = plain if dependence.ids is None else basis.T @ dependence.spread(likelihood, terms, repeats) @ basis
     root = basis @ np.linalg.solve(covering, root_of(spread).T)
@@ -105,7 +106,7 @@ def sandwich(
         smallest=float(values[largest_rank - 1] / max(error, TINY)),
         threshold=float(threshold / errors[likelihood.n_on_matrix]),
         flip_rate=float(parameters[-1] / errors[-1]) if likelihood.has_flip_parameter else np.inf,
-        distance=float(np.sqrt(repeats.sum() * max(push @ np.linalg.solve(information, push), 0.0))),
+        distance=float(np.sqrt(n * max(float(push @ np.linalg.solve(information, push)), 0.0))),
         independence=_ratio(covering, plain, spread),
     )
 
@@ -117,7 +118,7 @@ def free_root(
     terms = likelihood.terms(parameters)
     information = likelihood.information(parameters, likelihood.shares, terms)
     plain = Dependence(None).spread(likelihood, terms, repeats)
-    if _is_undetermined(information, repeats.sum() * plain):
+    if _is_singular(information) or _vanishes(information, float(repeats.sum()) * plain):
         return None
     spread = plain if dependence.ids is None else dependence.spread(likelihood, terms, repeats)
     return np.asarray(np.linalg.solve(information, root_of(spread).T))
@@ -135,16 +136,15 @@ def _is_singular(information: FloatArray) -> bool:
     return not values[0] > _SINGULAR
 
 
-def _is_undetermined(information: FloatArray, spread: FloatArray) -> bool:
-    """Whether labels leave a move open: it changes none of them, or all that it changes are right.
+def _vanishes(hessian: FloatArray, spread: FloatArray) -> bool:
+    """Whether all labels that some move changes are right with near certainty.
 
-    `spread` is the sum of squared scores, which has the expectation `information` if the model is
-    right.
+    `spread` is the sum of squared scores, which has the expectation `hessian` if the model is
+    right.  A move that changes no label is another matter.
     """
-    values, vectors, scale = scaled_eigh(information)
-    if not values[0] > _SINGULAR:
-        return True
-    whitening = vectors / np.sqrt(values) / scale[:, None]
+    values, vectors, scale = scaled_eigh(hessian)
+    tells = values > _SINGULAR
+    whitening = vectors[:, tells] / np.sqrt(values[tells]) / scale[:, None]
     return not np.linalg.eigvalsh(whitening.T @ spread @ whitening)[0] > _VANISHES
 
 
