@@ -18,9 +18,9 @@ from closefar.questions.free_fit import fit_freely
 from closefar.questions.intervals import Reach
 from closefar.questions.observed import Observed
 
-__all__ = ["N_PARTS", "bootstrap", "jackknife"]
+__all__ = ["JACKKNIFE_PARTS", "bootstrap", "jackknife"]
 
-N_PARTS = 20
+JACKKNIFE_PARTS = 20
 
 
 def jackknife(
@@ -33,7 +33,7 @@ def jackknife(
     """
     seed = check_random_state(0 if random_state is None else random_state).randint(2**31)
     margin = sample.likelihood.margins(centre)
-    left_out = sample.dependence.parts(sample.repeats, margin, N_PARTS, np.random.default_rng(seed))
+    left_out = sample.dependence.parts(sample.repeats, margin, JACKKNIFE_PARTS, np.random.default_rng(seed))
     kept = sample.likelihood.shares[:, None] * (1.0 - left_out / sample.repeats[:, None])
     kept /= kept.sum(axis=0)
     if keeps_rank:
@@ -45,10 +45,10 @@ def jackknife(
     if any(each is None for each in found):
         return None
     fits = np.array(found)
-    share = float(left_out.sum()) / (N_PARTS * float(sample.repeats.sum()))
+    share = float(left_out.sum()) / (JACKKNIFE_PARTS * float(sample.repeats.sum()))
     bias = (1.0 - share) / share * (fits.mean(axis=0) - centre)
-    scale = np.sqrt(N_PARTS / (N_PARTS - 1.0)) * (1.0 - share)
-    quantile = float(student.ppf(0.5 + 0.5 * level, N_PARTS - 1))
+    scale = np.sqrt(JACKKNIFE_PARTS / (JACKKNIFE_PARTS - 1.0)) * (1.0 - share)
+    quantile = float(student.ppf(0.5 + 0.5 * level, JACKKNIFE_PARTS - 1))
     return Reach(centre - bias - sample.parameters, scale * (fits - fits.mean(axis=0)).T, quantile)
 
 

@@ -17,7 +17,7 @@ from closefar.questions.free_fit import fit_freely
 from closefar.questions.intervals import Confidence, Reach, Spread
 from closefar.questions.noise_check import DOUBT, check_noise_model
 from closefar.questions.observed import Observed
-from closefar.questions.refits import N_PARTS, bootstrap, jackknife
+from closefar.questions.refits import JACKKNIFE_PARTS, bootstrap, jackknife
 from closefar.questions.sandwich import Sandwich, free_root, sandwich
 from closefar.questions.validity import (
     NO_FREE_OPTIMUM,
@@ -219,7 +219,7 @@ def _by_jackknife(
     centre = sample.parameters + around.shift
     found = jackknife(sample, centre, request.level, request.random_state, request.n_jobs, keeps_rank=keeps_rank)
     if found is None:
-        return (around,), (f"Without some {1.0 / N_PARTS:.0%} of the pairs the rest has no finite optimum.",)
+        return (around,), (f"Without some {1.0 / JACKKNIFE_PARTS:.0%} of the pairs the rest has no finite optimum.",)
     return (around, found), ()
 
 

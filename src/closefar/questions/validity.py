@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from closefar.fitting.identifiability import name_columns
 from closefar.questions.observed import Observed
 from closefar.questions.open_direction import least_informed_direction
-from closefar.questions.refits import N_PARTS
+from closefar.questions.refits import JACKKNIFE_PARTS
 from closefar.questions.sandwich import Sandwich
 
 __all__ = [
@@ -149,7 +149,7 @@ def state(
         return _state_bootstrap(sample, boundary, n_bootstrap)
     if method == "jackknife":
         statement = (
-            f"Each interval holds that of the sandwich and that of a jackknife, {N_PARTS} fits without a part of the "
+            f"Each interval holds that of the sandwich and that of a jackknife, {JACKKNIFE_PARTS} fits without a part of the "
             f"pairs each, which corrects the bias of {evidence.per_parameter:.1f} uncertain labels per parameter; from "
             f"{evidence.many:.0f} on the sandwich is enough."
         )
