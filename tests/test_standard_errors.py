@@ -685,6 +685,26 @@ def test_few_labels_are_jackknifed_with_room_for_the_bias():
     assert none.statement.endswith("Refits could not cure it, so there are none.")
 
 
+def test_the_jackknife_depends_on_neither_units_nor_order_nor_repeats():
+    z, labels, order = Z[:100], LABELS[:100], np.random.default_rng(0).permutation(100)
+    weights = np.arange(100) % 2 + 1.0
+    units = np.array([[1e3, 2e3], [-3e-3, 1e-3]])
+    repeated = np.repeat(np.arange(100), weights.astype(int))
+    ends = []
+    for rows, given, weight in [
+        (z, labels, weights),
+        (z[order], labels[order], weights[order]),
+        (-z, labels, weights),
+        (z @ units.T, labels, weights),
+        (z[repeated], labels[repeated], None),
+    ]:
+        learner = cf.LinearMetricLearner(tol=1e-12).fit(rows, given, sample_weight=weight)
+        sure = cf.confidence(learner, rows, given, sample_weight=weight, method="jackknife")
+        assert (sure.method, sure.valid) == ("jackknife", True)
+        ends.append([sure.threshold.low, sure.threshold.high])
+    np.testing.assert_allclose(ends, np.tile(ends[0], (len(ends), 1)), rtol=1e-4)
+
+
 # The summary
 
 

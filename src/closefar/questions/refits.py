@@ -32,8 +32,9 @@ def jackknife(
     their differences the spread.  The fits are of the rank of the fit, or over all symmetric M.
     """
     seed = check_random_state(0 if random_state is None else random_state).randint(2**31)
-    margin = sample.likelihood.margins(centre)
-    left_out = sample.dependence.parts(sample.repeats, margin, JACKKNIFE_PARTS, np.random.default_rng(seed))
+    left_out = sample.dependence.parts(
+        sample.repeats, _ranks(sample, centre), JACKKNIFE_PARTS, np.random.default_rng(seed)
+    )
     kept = sample.likelihood.shares[:, None] * (1.0 - left_out / sample.repeats[:, None])
     kept /= kept.sum(axis=0)
     if keeps_rank:
@@ -50,6 +51,14 @@ def jackknife(
     scale = np.sqrt(JACKKNIFE_PARTS / (JACKKNIFE_PARTS - 1.0)) * (1.0 - share)
     quantile = float(student.ppf(0.5 + 0.5 * level, JACKKNIFE_PARTS - 1))
     return Reach(centre - bias - sample.parameters, scale * (fits - fits.mean(axis=0)).T, quantile)
+
+
+def _ranks(sample: Observed, parameters: FloatArray) -> FloatArray:
+    """A number for each row that depends neither on their order nor on units: its rank by margin and label."""
+    order = np.lexsort((sample.likelihood.signs, np.round(sample.likelihood.margins(parameters), 7)))
+    ranks = np.empty(len(order))
+    ranks[order] = np.arange(len(order))
+    return ranks
 
 
 def bootstrap(sample: Observed, n_bootstrap: int, random_state: Any, n_jobs: int | None) -> FloatArray:

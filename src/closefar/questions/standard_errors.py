@@ -17,10 +17,11 @@ from closefar.questions.free_fit import fit_freely
 from closefar.questions.intervals import Confidence, Reach, Spread
 from closefar.questions.noise_check import DOUBT, check_noise_model
 from closefar.questions.observed import Observed
-from closefar.questions.refits import JACKKNIFE_PARTS, bootstrap, jackknife
+from closefar.questions.refits import bootstrap, jackknife
 from closefar.questions.sandwich import Sandwich, free_root, sandwich
 from closefar.questions.validity import (
     NO_FREE_OPTIMUM,
+    NOT_WITHOUT_PARTS,
     Evidence,
     boundary_of,
     find_flaws,
@@ -190,16 +191,21 @@ def _answer(sample: Observed, facts: Sandwich, root: FloatArray, request: _Reque
         return _Answer("sandwich", flaws, state_flaws(flaws, "sandwich", skipped=used != "sandwich"), (at_fit,))
     if used == "bootstrap":
         reaches, flaws = _by_bootstrap(sample, at_fit, boundary, request)
+        if flaws:
+            return _Answer(used, flaws, state_flaws(flaws, used), reaches)
     else:
         is_interior = boundary is None and (keeps_rank or sample.largest_rank == sample.optimum.size)
         around = at_fit if is_interior else _around_free_optimum(sample, at_fit)
-        reaches, flaws = (at_fit,), (NO_FREE_OPTIMUM,)
-        if around is not None:
-            reaches, flaws = (around,), ()
+        by_parts = None
         if around is not None and used == "jackknife":
-            reaches, flaws = _by_jackknife(sample, around, request, keeps_rank=keeps_rank)
-    if flaws:
-        return _Answer(used, flaws, state_flaws(flaws, used), reaches)
+            centre = sample.parameters + around.shift
+            by_parts = jackknife(
+                sample, centre, request.level, request.random_state, request.n_jobs, keeps_rank=keeps_rank
+            )
+        reaches = tuple(each for each in (around, by_parts) if each is not None)
+        if around is None or (used == "jackknife" and by_parts is None):
+            flaws = (NO_FREE_OPTIMUM if around is None else NOT_WITHOUT_PARTS,)
+            return _Answer("sandwich", flaws, state_flaws(flaws, "sandwich"), reaches or (at_fit,))
     return _Answer(used, (), state(sample, facts, evidence, used, boundary, request.n_bootstrap), reaches)
 
 
@@ -211,16 +217,6 @@ def _around_free_optimum(sample: Observed, at_fit: Reach) -> Reach | None:
         return None
     root = free_root(likelihood, centre, sample.dependence, sample.repeats)
     return None if root is None else replace(at_fit, shift=centre - sample.parameters, root=root)
-
-
-def _by_jackknife(
-    sample: Observed, around: Reach, request: _Request, *, keeps_rank: bool
-) -> tuple[tuple[Reach, ...], tuple[str, ...]]:
-    centre = sample.parameters + around.shift
-    found = jackknife(sample, centre, request.level, request.random_state, request.n_jobs, keeps_rank=keeps_rank)
-    if found is None:
-        return (around,), (f"Without some {1.0 / JACKKNIFE_PARTS:.0%} of the pairs the rest has no finite optimum.",)
-    return (around, found), ()
 
 
 def _by_bootstrap(

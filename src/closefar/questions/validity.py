@@ -12,6 +12,7 @@ from closefar.questions.refits import JACKKNIFE_PARTS
 from closefar.questions.sandwich import Sandwich
 
 __all__ = [
+    "NOT_WITHOUT_PARTS",
     "NO_FREE_OPTIMUM",
     "Evidence",
     "boundary_of",
@@ -38,6 +39,11 @@ _MANY = 25.0
 NO_FREE_OPTIMUM = (
     "M is on the boundary of the positive semidefinite matrices, and without that constraint the labels do not "
     "determine it: label more pairs, leave columns out, or give the rank."
+)
+
+NOT_WITHOUT_PARTS = (
+    f"Without {1.0 / JACKKNIFE_PARTS:.0%} of the pairs the others have no finite optimum, so that a few labels decide: "
+    "label more pairs."
 )
 
 
