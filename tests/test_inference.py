@@ -273,7 +273,7 @@ def test_rank_deficient_fit_has_intervals_around_the_optimum_without_the_constra
     told = cf.LinearMetricLearner(rank=1, tol=1e-10).fit(z, labels)
     known = confidence(told, z, labels)
     assert (known.method, known.valid) == ("sandwich", True)
-    assert known.statement.endswith("The rank 1 counts as known.")
+    assert "The rank 1 counts as known. The labels contradict it" in known.statement
     assert np.linalg.matrix_rank(known.matrix.estimate) == 1
 
 
@@ -288,6 +288,16 @@ def test_a_rank_that_was_chosen_does_not_count_as_known():
     assert result.valid
     assert result.matrix.low[2, 2] < 0.02 < result.matrix.high[2, 2]
     np.testing.assert_allclose(result.threshold.standard_error, free.threshold.standard_error, rtol=1e-2)
+
+
+def test_labels_that_no_metric_explains_have_no_intervals():
+    z, labels = sample(600, 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        reversed_labels = cf.LinearMetricLearner().fit(z, -labels)
+    result = confidence(reversed_labels, z, -labels)
+    assert (result.method, result.valid) == ("sandwich", False)
+    assert "The labels contradict the model" in result.statement
 
 
 def test_eigenvalues_that_cannot_be_told_apart_share_an_interval():

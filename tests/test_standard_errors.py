@@ -21,7 +21,7 @@ from closefar.questions.optimum import Optimum
 from closefar.questions.refits import bootstrap, jackknife
 from closefar.questions.sandwich import Sandwich, _is_singular, _vanishes, sandwich
 from closefar.questions.summary import summarize
-from closefar.questions.validity import Evidence, boundary_of, find_flaws, state
+from closefar.questions.validity import Evidence, boundary_of, find_flaws, state, state_bootstrap
 
 N = 256
 RNG = np.random.default_rng(0)
@@ -374,13 +374,17 @@ def observed(learner, groups=None, weights=None):
 def test_flaws_begin_where_the_rules_end(learner):
     fit = learner.fit_
 
-    def flaws(groups=None, fit=fit, uncertain=400.0, method="jackknife", **change):
+    def flaws(groups=None, fit=fit, uncertain=400.0, method="jackknife", keeps_rank=False, **change):
         sample = dataclasses.replace(observed(learner, groups), fit=fit)
         evidence = Evidence(uncertain, n_parameters=4, n_observations=float(N))
-        return " ".join(find_flaws(sample, dataclasses.replace(INTERIOR, **change), evidence, method))
+        changed = dataclasses.replace(INTERIOR, **change)
+        return " ".join(find_flaws(sample, changed, evidence, method, keeps_rank=keeps_rank))
 
-    assert flaws() == flaws(distance=0.1) == flaws(groups=np.arange(N) % 30) == ""
-    assert "The fit is 0.11 standard errors from the optimum" in flaws(distance=0.11)
+    assert flaws() == flaws(distance=1.0) == flaws(groups=np.arange(N) % 30) == ""
+    assert flaws(distance=0.1, keeps_rank=True) == flaws(distance=0.1, method="bootstrap") == ""
+    assert "The fit is 1.1 standard errors from the optimum" in flaws(distance=1.1)
+    for stricter in ({"keeps_rank": True}, {"method": "bootstrap"}):
+        assert "The fit is 0.11 standard errors from the optimum" in flaws(distance=0.11, **stricter)
     assert "standard errors from the optimum" in flaws(distance=np.nan)
     assert flaws(groups=np.arange(N) % 29) == "29 groups are too few: at least 30 are needed."
     assert "10 points are too few" in flaws(groups=np.column_stack([np.arange(N) % 10, np.arange(1, N + 1) % 10]))
@@ -482,7 +486,7 @@ def test_statements_say_what_holds(learner):
     sample = observed(learner)
 
     def words(method, boundary=None, evidence=plenty, sample=sample):
-        return state(sample, INTERIOR, evidence, method, boundary, 7)
+        return state(sample, INTERIOR, evidence, method, boundary)
 
     assert "the optimum is interior (the smallest eigenvalue of M is 5.0 standard" in words("sandwich")
     assert "all symmetric matrices" not in words("sandwich")
@@ -494,12 +498,12 @@ def test_statements_say_what_holds(learner):
     assert words("sandwich", sample=told).endswith("The rank 1 counts as known.")
     chosen = dataclasses.replace(told, fit=dataclasses.replace(told.fit, rank_choice=SimpleNamespace(rank=1)))
     assert "Since the rank was chosen from these labels" in words("sandwich", sample=chosen)
-    boundary = words("bootstrap", "M is small")
+    boundary = state_bootstrap(sample, "M is small", 7)
     assert "from 7 refits, or the sandwich's where those are larger: M is small" in boundary
     assert "as good and faster" not in boundary
     assert "points resampled" not in boundary
     points = dataclasses.replace(sample, dependence=Dependence(np.array([[0, 1]])))
-    interior = words("bootstrap", sample=points)
+    interior = state_bootstrap(points, None, 7)
     assert "from 7 refits: the optimum is interior, where the sandwich is as good and faster." in interior
     assert "With points resampled they are too wide" in interior
     assert "do not vary" not in cf.confidence(learner, Z, LABELS).statement

@@ -1,4 +1,4 @@
-"""Fitting over all symmetric M: the optimum that standard errors are about where the fit's is on the boundary."""
+"""Fitting over all symmetric M by Newton's method."""
 
 from __future__ import annotations
 

@@ -13,19 +13,23 @@ from closefar.arrays import FloatArray
 from closefar.fitting import Fit, Fitted
 from closefar.fitting import fit as fit_judgements
 from closefar.judgements import Judgements
-from closefar.questions.free_fit import fit_freely
+from closefar.questions.free_optimum import find_free_optimum
 from closefar.questions.intervals import Confidence, Reach, Spread
 from closefar.questions.noise_check import DOUBT, check_noise_model
 from closefar.questions.observed import Observed
 from closefar.questions.refits import bootstrap, jackknife
-from closefar.questions.sandwich import Sandwich, free_root, sandwich
+from closefar.questions.sandwich import Sandwich, sandwich
 from closefar.questions.validity import (
+    CONTRADICTED_MODEL,
+    CONTRADICTED_RANK,
+    FARTHEST,
     NO_FREE_OPTIMUM,
     NOT_WITHOUT_PARTS,
     Evidence,
     boundary_of,
     find_flaws,
     state,
+    state_bootstrap,
     state_flaws,
     undetermined_statement,
 )
@@ -122,7 +126,7 @@ def confidence(
         method=answer.method,
         valid=not answer.flaws,
         flaws=answer.flaws,
-        statement=answer.statement + _remarks(fit, sample),
+        statement=answer.statement + _remarks(fit, sample, is_determined=answer.method != "none"),
         level=float(level),
         metric=metric,
         threshold=spread.threshold(metric),
@@ -186,37 +190,46 @@ def _answer(sample: Observed, facts: Sandwich, root: FloatArray, request: _Reque
     if used == "auto":
         used = "sandwich" if evidence.is_plenty else "jackknife"
     at_fit = Reach(np.zeros_like(sample.parameters), root, float(ndtri(0.5 + 0.5 * request.level)))
-    flaws = find_flaws(sample, facts, evidence, used)
+    flaws = find_flaws(sample, facts, evidence, used, keeps_rank=keeps_rank)
     if flaws:
         return _Answer("sandwich", flaws, state_flaws(flaws, "sandwich", skipped=used != "sandwich"), (at_fit,))
     if used == "bootstrap":
         reaches, flaws = _by_bootstrap(sample, at_fit, boundary, request)
-        if flaws:
-            return _Answer(used, flaws, state_flaws(flaws, used), reaches)
-    else:
-        is_interior = boundary is None and (keeps_rank or sample.largest_rank == sample.optimum.size)
-        around = at_fit if is_interior else _around_free_optimum(sample, at_fit)
-        by_parts = None
-        if around is not None and used == "jackknife":
-            centre = sample.parameters + around.shift
-            by_parts = jackknife(
-                sample, centre, request.level, request.random_state, request.n_jobs, keeps_rank=keeps_rank
-            )
-        reaches = tuple(each for each in (around, by_parts) if each is not None)
-        if around is None or (used == "jackknife" and by_parts is None):
-            flaws = (NO_FREE_OPTIMUM if around is None else NOT_WITHOUT_PARTS,)
-            return _Answer("sandwich", flaws, state_flaws(flaws, "sandwich"), reaches or (at_fit,))
-    return _Answer(used, (), state(sample, facts, evidence, used, boundary, request.n_bootstrap), reaches)
+        statement = state_flaws(flaws, used) if flaws else state_bootstrap(sample, boundary, request.n_bootstrap)
+        return _Answer(used, flaws, statement, reaches)
+    around, flaws, remark = _centre(sample, facts, at_fit, boundary, keeps_rank=keeps_rank)
+    reaches = (around,)
+    if used == "jackknife" and not flaws:
+        by_parts = jackknife(
+            sample,
+            sample.parameters + around.shift,
+            request.level,
+            request.random_state,
+            request.n_jobs,
+            keeps_rank=keeps_rank,
+        )
+        reaches, flaws = (reaches, (NOT_WITHOUT_PARTS,)) if by_parts is None else ((around, by_parts), ())
+    if flaws:
+        return _Answer("sandwich", flaws, state_flaws(flaws, "sandwich"), reaches)
+    return _Answer(used, (), state(sample, facts, evidence, used, boundary) + remark, reaches)
 
 
-def _around_free_optimum(sample: Observed, at_fit: Reach) -> Reach | None:
-    """The sandwich around the optimum over all symmetric matrices; None where the labels do not determine one."""
-    n, likelihood = float(sample.repeats.sum()), sample.likelihood
-    centre = fit_freely(likelihood, sample.parameters, likelihood.shares, n)
-    if centre is None:
-        return None
-    root = free_root(likelihood, centre, sample.dependence, sample.repeats)
-    return None if root is None else replace(at_fit, shift=centre - sample.parameters, root=root)
+def _centre(
+    sample: Observed, facts: Sandwich, at_fit: Reach, boundary: str | None, *, keeps_rank: bool
+) -> tuple[Reach, tuple[str, ...], str]:
+    """The sandwich around the fit or, where that is not in the interior, the free optimum; flaws, and a remark."""
+    has_all_ranks = sample.largest_rank == sample.optimum.size
+    if boundary is None and has_all_ranks and facts.distance <= FARTHEST:
+        return at_fit, (), ""
+    free = find_free_optimum(sample, facts)
+    if keeps_rank:
+        remark = "" if free is None or not free.contradicts else " " + CONTRADICTED_RANK
+        return at_fit, (), remark
+    if free is None:
+        return at_fit, (NO_FREE_OPTIMUM,), ""
+    if has_all_ranks and free.contradicts:
+        return at_fit, (CONTRADICTED_MODEL,), ""
+    return replace(at_fit, shift=free.shift, root=free.root), (), ""
 
 
 def _by_bootstrap(
@@ -233,14 +246,14 @@ def _by_bootstrap(
     return (replace(at_fit, root=root), *((at_fit,) if boundary is not None else ())), flaws
 
 
-def _remarks(fit: Fit, sample: Observed) -> str:
+def _remarks(fit: Fit, sample: Observed, *, is_determined: bool) -> str:
     """What to bear in mind whatever the method: penalty, noise, and directions without data."""
     remarks = ""
     if fit.settings.alpha > 0:
         remarks += (
             f" The intervals are those of the fit without the penalty alpha={fit.settings.alpha:g}, which shrinks M."
         )
-    if _is_noise_in_doubt(sample):
+    if is_determined and _is_noise_in_doubt(sample):
         remarks += (
             " check_noise_model doubts the noise model, so the intervals are for the best approximation, not for the "
             "M and tau that the labels came from."

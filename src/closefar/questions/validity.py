@@ -12,12 +12,16 @@ from closefar.questions.refits import JACKKNIFE_PARTS
 from closefar.questions.sandwich import Sandwich
 
 __all__ = [
+    "CONTRADICTED_MODEL",
+    "CONTRADICTED_RANK",
+    "FARTHEST",
     "NOT_WITHOUT_PARTS",
     "NO_FREE_OPTIMUM",
     "Evidence",
     "boundary_of",
     "find_flaws",
     "state",
+    "state_bootstrap",
     "state_flaws",
     "undetermined_statement",
 ]
@@ -25,8 +29,10 @@ __all__ = [
 # An eigenvalue, a threshold or a flip rate this many standard errors above zero is away from the boundary.
 _AWAY = 3.0
 
-# A fit further than this from its optimum, in standard errors, moves the intervals visibly.
-_FARTHEST = 0.1
+# A fit further than this from its optimum, in standard errors, moves the intervals visibly; they can be around an
+# optimum that is found anew, unless the fit is further than the second number: then it is one to other pairs.
+FARTHEST = 0.1
+_ELSEWHERE = 1.0
 
 _FEWEST_UNITS = 30
 
@@ -41,6 +47,13 @@ NO_FREE_OPTIMUM = (
     "determine it: label more pairs, leave columns out, or give the rank."
 )
 
+CONTRADICTED_MODEL = (
+    "The labels contradict the model: an M with negative eigenvalues, which is no metric, explains them far better. "
+    "Check which label means far, and see diagnose(); with rank=..., intervals are for the best metric of that rank."
+)
+CONTRADICTED_RANK = (
+    "The labels contradict it, so intervals are for the best metric of that rank, not for the M that they came from."
+)
 NOT_WITHOUT_PARTS = (
     f"Without {1.0 / JACKKNIFE_PARTS:.0%} of the pairs the others have no finite optimum, so that a few labels decide: "
     "label more pairs."
@@ -101,13 +114,15 @@ def boundary_of(facts: Sandwich, largest_rank: int) -> str | None:
     return None
 
 
-def find_flaws(sample: Observed, facts: Sandwich, evidence: Evidence, method: str) -> tuple[str, ...]:
+def find_flaws(
+    sample: Observed, facts: Sandwich, evidence: Evidence, method: str, *, keeps_rank: bool
+) -> tuple[str, ...]:
     """Why a method can't be valid, a sentence each: no refit cures it."""
     flaws = []
     fit, dependence = sample.fit, sample.dependence
     if not fit.certificate.converged:
         flaws.append("The fit did not converge: see certificate_.status.")
-    elif not facts.distance <= _FARTHEST:
+    elif not facts.distance <= (FARTHEST if keeps_rank or method == "bootstrap" else _ELSEWHERE):
         flaws.append(
             f"The fit is {facts.distance:.2g} standard errors from the optimum: give the pairs, labels and weights "
             "that it was fitted to, or fit with a smaller tol."
@@ -117,6 +132,8 @@ def find_flaws(sample: Observed, facts: Sandwich, evidence: Evidence, method: st
             f"The estimated flip rate, {fit.flip_rate:.2g}, is within {_AWAY:g} standard errors of zero, its boundary. "
             "Label more pairs; if labels are never flipped, fit with flip_rate=0."
         )
+    if method == "bootstrap" and fit.rank_choice is not None:
+        flaws.append('The bootstrap takes the rank as known, but it was chosen from these labels: use method="auto".')
     too_few = evidence.flaw(method)
     if too_few is not None:
         flaws.append(too_few)
@@ -128,14 +145,14 @@ def find_flaws(sample: Observed, facts: Sandwich, evidence: Evidence, method: st
 
 def undetermined_statement(sample: Observed) -> str:
     """What the labels leave open."""
-    where, why = "", "all labels can be explained without error"
+    where, why, there = "", "all labels can be explained without error", ""
     if not sample.fit.is_separable:
         direction = least_informed_direction(sample.likelihood, sample.parameters, sample.optimum.coordinates)
         where = f" along {name_columns(sample.fit.metric.column_names, direction)}"
-        why = "no label tells of it there, or all that do can be explained without error"
+        why, there = "no label tells of it there, or all that do can be explained without error", " that differ there"
     return (
         f"Not valid: the pairs do not determine the metric{where} ({why}), so every interval is unbounded. Label more "
-        "pairs that differ there, or leave columns out; alpha > 0 gives a metric, but no intervals."
+        f"pairs{there}, or leave columns out; alpha > 0 gives a metric, but no intervals."
     )
 
 
@@ -147,12 +164,8 @@ def state_flaws(flaws: tuple[str, ...], method: str, *, skipped: bool = False) -
     )
 
 
-def state(
-    sample: Observed, facts: Sandwich, evidence: Evidence, method: str, boundary: str | None, n_bootstrap: int
-) -> str:
-    """What valid intervals rest on."""
-    if method == "bootstrap":
-        return _state_bootstrap(sample, boundary, n_bootstrap)
+def state(sample: Observed, facts: Sandwich, evidence: Evidence, method: str, boundary: str | None) -> str:
+    """What valid intervals of the sandwich or the jackknife rest on."""
     if method == "jackknife":
         statement = (
             f"Each interval holds that of the sandwich and that of a jackknife, {JACKKNIFE_PARTS} fits without a part "
@@ -177,7 +190,8 @@ def state(
     return statement
 
 
-def _state_bootstrap(sample: Observed, boundary: str | None, n_bootstrap: int) -> str:
+def state_bootstrap(sample: Observed, boundary: str | None, n_bootstrap: int) -> str:
+    """What valid intervals of the bootstrap rest on."""
     statement = f"Bootstrap standard errors from {n_bootstrap} refits"
     if boundary is None:
         statement += ": the optimum is interior, where the sandwich is as good and faster."
@@ -188,8 +202,6 @@ def _state_bootstrap(sample: Observed, boundary: str | None, n_bootstrap: int) -
             "entries and eigenvalues clearly not zero. Nothing is claimed for eigenvalues at zero and distances along "
             "their directions."
         )
-    if sample.fit.rank_choice is not None:
-        statement += f" The rank {sample.largest_rank}, which was chosen from these labels, counts as known."
     if sample.dependence.by_points:
         statement += " With points resampled they are too wide, by a factor of about two where few pairs share a point."
     return statement
