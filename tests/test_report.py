@@ -262,8 +262,8 @@ _INSIDE = np.where(np.sum((_POINTS - 5.0) ** 2, axis=1) > np.random.default_rng(
     ("learner", "part", "reason"),
     [
         (lambda: _small(class_weight="balanced"), "noise_check", "class_weight must be None"),
-        (lambda: _small(alpha=0.01), "intervals", "the penalty alpha=0.01 shrinks M"),
-        (lambda: _small(flip_rate=0.1), "intervals", "without flipped labels"),
+        (lambda: _small(alpha=0.01), "intervals", None),
+        (lambda: _small(flip_rate="estimate"), "intervals", "The estimated flip rate"),
         (lambda: cf.LinearMetricLearner(fit_origin=True).fit(_POINTS, _INSIDE), "intervals", "fit_origin=True"),
         (lambda: _small(alpha=10.0), "wrong_labels", "metric is zero"),
         (lambda: _small(rank=1), "roc", None),

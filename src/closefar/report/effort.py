@@ -69,8 +69,8 @@ class Effort:
         """With fewer pairs than this most of the metric is a guess."""
         return self.n_moves // 4
 
-    def can_bootstrap(self, n: int, n_bootstrap: int) -> bool:
-        return n_bootstrap * n * self.fit <= _LIMIT
+    def can_refit(self, n: int, times: int) -> bool:
+        return times * n * self.fit <= _LIMIT
 
     def can_sandwich(self, n: int) -> bool:
         return float(n) * packed_size(self.n_features) ** 2 <= 5.0 * _LIMIT
