@@ -438,7 +438,7 @@ def test_columns_are_scaled_one_by_one_where_they_are_not_mixed():
     z = rng.standard_normal((300, 3)) @ rng.standard_normal((3, 3)) * [1e-3, 1.0, 1e5]
     weights = rng.uniform(0.5, 1.5, 300)
     weights /= weights.sum()
-    coordinates = find_coordinates(Differences(np.column_stack([z, np.zeros(300)])), weights, mix_columns=False)
+    coordinates = find_coordinates(Differences(np.column_stack([z, np.zeros(300)])), weights, blend=1.0)
     rms = np.sqrt(weights @ z**2)
     np.testing.assert_allclose(coordinates.transform[:3], np.diag(1.0 / rms), rtol=1e-12)
     np.testing.assert_array_equal(coordinates.transform[3], 0.0)

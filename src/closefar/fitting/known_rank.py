@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from closefar.arrays import FloatArray
+from dataclasses import replace
+
+import numpy as np
+
+from closefar.arrays import Array, FloatArray
 from closefar.fitting.identifiability import find_problems
 from closefar.fitting.noise_choice import choose_noise
 from closefar.fitting.origin import find_origin
@@ -14,7 +18,7 @@ from closefar.judgements import Columns, Judgements
 from closefar.model import Metric, Scored
 from closefar.noise import Noise
 from closefar.rows import BlockRows, Coordinates, factor_in_rows, rows_of, unit_free
-from closefar.solve import CloseFar, Objective, Passes, Solution, State, solve, solve_with_flips
+from closefar.solve import CloseFar, Objective, Passes, Solution, State, psd_factor, solve, solve_with_flips
 
 __all__ = ["fit_known_rank", "refit"]
 
@@ -34,10 +38,8 @@ def fit_known_rank(
     """
     columns = Columns(judgements.n_columns) if columns is None else columns
     source = rows_of(judgements.data)
-    rows, coordinates = unit_free(
-        source, judgements.shares, with_constant=settings.fit_origin, mix_columns=settings.mixes_columns
-    )
-    state = None if start is None or settings.fit_origin else _state(start, rows, source, judgements.shares)
+    rows, coordinates = unit_free(source, judgements.shares, with_constant=settings.fit_origin, blend=settings.blend)
+    state = None if start is None or settings.fit_origin else _state(start, rows, source, judgements.shares, settings)
     solutions, scored = {}, {}
     for noise in settings.candidates:
         solution, flip_rate = _solve(noise, rows, judgements, settings, state)
@@ -81,23 +83,46 @@ def fit_known_rank(
     )
 
 
-def _state(start: Metric, rows: BlockRows, source: BlockRows, shares: FloatArray) -> State:
+def _state(start: Metric, rows: BlockRows, source: BlockRows, shares: FloatArray, settings: Settings) -> State:
     """A metric in the coordinates of the rows, for a solver to start from."""
     factor = factor_in_rows(rows, source, shares, start.factor)
-    return State.at(factor @ factor.T, max(start.threshold, 0.0))
+    matrix, threshold = factor @ factor.T, max(start.threshold, 0.0)
+    if not settings.is_centred:
+        return State.at(matrix, threshold)
+    k = len(matrix)
+    centre = max(float(np.linalg.eigvalsh(matrix)[0]), 0.0)
+    return State.at(matrix - centre * np.eye(k), threshold, k * centre)
 
 
 def _solve(
     noise: Noise, rows: BlockRows, judgements: Judgements, settings: Settings, start: State | None
 ) -> tuple[Solution, float]:
-    """Return the solution and the flip rate."""
-    likelihood = CloseFar(noise, rows.row_array(judgements.signs), rows.row_array(judgements.shares))
+    """Return the solution and the flip rate; the centre that a penalty shrinks to is part of the metric there."""
+    lengths = None
+    if settings.is_centred:
+        # One on average, as are the squared coordinates.
+        k = rows.n_columns - int(settings.fit_origin)
+        lengths = rows.squared_distances(np.eye(rows.n_columns, k) / np.sqrt(k))
+    likelihood = CloseFar(noise, rows.row_array(judgements.signs), rows.row_array(judgements.shares), lengths)
     objective = Objective(rows, likelihood, Passes())
     rate, rng = settings.known_flip_rate, settings.rng()
     with Progress(settings.verbose, objective.passes) as watch:
         if rate == 0.0:
-            return solve(objective, settings.options, rng=rng, watch=watch, start=start), rate
-        return solve_with_flips(objective, likelihood, rate, settings.options, rng=rng, watch=watch, start=start)
+            found = solve(objective, settings.options, rng=rng, watch=watch, start=start)
+        else:
+            found, rate = solve_with_flips(
+                objective, likelihood, rate, settings.options, rng=rng, watch=watch, start=start
+            )
+    return (found if lengths is None else _with_centre(found, lengths, k)), rate
+
+
+def _with_centre(solution: Solution, lengths: Array, k: int) -> Solution:
+    """Add c times the identity of the first k coordinates to M."""
+    threshold, centre = solution.thresholds
+    matrix = solution.factor @ solution.factor.T
+    matrix[np.diag_indices(k)] += centre / k
+    squared = solution.squared + centre * lengths
+    return replace(solution, factor=psd_factor(matrix), thresholds=np.array([threshold]), squared=squared)
 
 
 def _metric(
@@ -115,7 +140,7 @@ def _metric(
         origin, slack = find_origin(rows_of(judgements.data), judgements.shares, coordinates.to_units(factor))
         factor, threshold = factor[:-1], threshold - slack
     moment = None
-    if not settings.mixes_columns:
+    if settings.blend > 0.0:
         moment = rows.outer(rows.row_array(judgements.shares))[: len(factor), : len(factor)]
     return Metric.from_data_scale(
         coordinates.transform,

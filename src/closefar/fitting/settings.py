@@ -17,14 +17,25 @@ from closefar.solve import SOLVERS, Options
 __all__ = ["Settings"]
 
 
+# The tolerance of approximate fits: L-BFGS then ends about a hundredth of it from the optimum.
+_ROUGH = 0.01
+
+_BLENDS = {"data": 0.0, "columns": 1.0}
+
+
 @dataclass(frozen=True)
 class Settings:
-    """How to fit; the parameters of `LinearMetricLearner` that say so, with the same meaning."""
+    """How to fit; the parameters of `LinearMetricLearner` that say so, with the same meaning.
+
+    `approximate` fits are for comparing held-out scores: nothing is proven of them, and flips are
+    climbed from where a fit starts.
+    """
 
     noise: str | Noise = "logistic"
     rank: int | str | None = None
-    alpha: float = 0.0
-    alpha_scale: str = "data"
+    alpha: float | str = 0.0
+    alpha_scale: float | str = "data"
+    shrink_to: str = "zero"
     flip_rate: float | str = 0.0
     fit_origin: bool = False
     solver: str = "auto"
@@ -33,11 +44,13 @@ class Settings:
     class_weight: Any = None
     random_state: Any = None
     verbose: int = 0
+    approximate: bool = False
 
     @classmethod
     def of(cls, estimator: Any) -> Self:
         """Take those of an estimator's parameters that say how to fit."""
-        parameters, names = estimator.get_params(deep=False), [field.name for field in fields(cls)]
+        parameters = estimator.get_params(deep=False)
+        names = [field.name for field in fields(cls) if field.name != "approximate"]
         missing = [name for name in names if name not in parameters]
         if missing:
             raise TypeError(
@@ -74,9 +87,16 @@ class Settings:
         return None if self.estimates_flips else float(self.flip_rate)
 
     @property
-    def mixes_columns(self) -> bool:
-        """Whether the solver's coordinates may mix columns: not where the penalty is measured in columns."""
-        return self.alpha == 0 or self.alpha_scale == "data"
+    def blend(self) -> float:
+        """Where between the data's own scale (0) and that of the columns (1) the penalty is measured."""
+        if self.alpha == 0:
+            return 0.0
+        return _BLENDS[self.alpha_scale] if isinstance(self.alpha_scale, str) else float(self.alpha_scale)
+
+    @property
+    def is_centred(self) -> bool:
+        """Whether the penalty shrinks to a multiple of the identity."""
+        return self.alpha != 0 and self.shrink_to == "identity"
 
     @property
     def options(self) -> Options:
@@ -85,9 +105,10 @@ class Settings:
             alpha=float(self.alpha),
             rank=self.known_rank,
             has_constant=self.fit_origin,
-            solver=self.solver,
-            tol=float(self.tol),
+            solver="factor" if self.approximate and self.solver == "auto" else self.solver,
+            tol=max(float(self.tol), _ROUGH) if self.approximate else float(self.tol),
             max_iter=int(self.max_iter),
+            proves=not self.approximate,
         )
 
     def rng(self) -> np.random.Generator:
@@ -117,8 +138,17 @@ class Settings:
                 'noise="auto" compares likelihoods, which a penalty shrinks by different amounts; got '
                 f"alpha={self.alpha!r}. Choose the noise with alpha=0, or with LinearMetricLearnerCV(noises=...)."
             )
-        if not isinstance(self.alpha_scale, str) or self.alpha_scale not in ("data", "columns"):
-            raise ValueError(f'alpha_scale must be "data" or "columns"; got {self.alpha_scale!r}.')
+        scale = self.alpha_scale
+        is_share = isinstance(scale, numbers.Real) and not isinstance(scale, bool) and 0 <= float(scale) <= 1
+        if not (is_share or (isinstance(scale, str) and scale in _BLENDS)):
+            raise ValueError(f'alpha_scale must be "data", "columns" or a number from 0 to 1; got {scale!r}.')
+        if self.shrink_to not in ("zero", "identity"):
+            raise ValueError(f'shrink_to must be "zero" or "identity"; got {self.shrink_to!r}.')
+        if self.shrink_to == "identity" and self.rank is not None:
+            raise ValueError(
+                'shrink_to="identity" gives every direction a weight, which no limited rank does; got '
+                f"rank={self.rank!r}. Leave one of them out."
+            )
         if self.solver not in ("auto", *SOLVERS):
             raise ValueError(f"solver must be one of {['auto', *SOLVERS]}; got {self.solver!r}.")
         if self.fit_origin and judgements.are_pairs:

@@ -112,8 +112,9 @@ class LinearMetricLearner(MetricLearner):
         noise: str | Noise = "logistic",
         *,
         rank: int | str | None = None,
-        alpha: float = 0.0,
-        alpha_scale: str = "data",
+        alpha: float | str = 0.0,
+        alpha_scale: float | str = "data",
+        shrink_to: str = "zero",
         flip_rate: float | str = 0.0,
         fit_origin: bool = False,
         solver: str = "auto",
@@ -129,6 +130,7 @@ class LinearMetricLearner(MetricLearner):
         self.rank = rank
         self.alpha = alpha
         self.alpha_scale = alpha_scale
+        self.shrink_to = shrink_to
         self.flip_rate = flip_rate
         self.fit_origin = fit_origin
         self.solver = solver
@@ -163,9 +165,16 @@ class LinearMetricLearner(MetricLearner):
         self.fit_.warn(stacklevel=2)
         return self
 
-    def fit_to(self, judgements: Judgements, *, start: Metric | None = None, columns: Columns | None = None) -> Self:
-        """Learn from judgements that are checked already; warn of nothing."""
-        self.fit_ = fit(judgements, Settings.of(self), start=start, columns=columns)
+    def fit_to(
+        self,
+        judgements: Judgements,
+        *,
+        start: Metric | None = None,
+        columns: Columns | None = None,
+        approximate: bool = False,
+    ) -> Self:
+        """Learn from judgements that are checked already; warn of nothing, and if `approximate` prove nothing."""
+        self.fit_ = fit(judgements, Settings.of(self).but(approximate=approximate), start=start, columns=columns)
         self.n_features_in_ = judgements.n_columns
         if columns is not None and columns.names_in_data is not None:
             self.feature_names_in_ = np.array(columns.names_in_data, dtype=object)

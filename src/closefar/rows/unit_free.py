@@ -28,10 +28,10 @@ ScaledBlocks = Callable[[], Iterator[Array]]
 
 
 def unit_free(
-    source: BlockRows, weights: FloatArray, *, with_constant: bool = False, mix_columns: bool = True
+    source: BlockRows, weights: FloatArray, *, with_constant: bool = False, blend: float = 0.0
 ) -> tuple[BlockRows, Coordinates]:
     """Return the rows in unit-free coordinates, and the way back from those; `weights` sum to one."""
-    coordinates = find_coordinates(source, weights, with_constant=with_constant, mix_columns=mix_columns)
+    coordinates = find_coordinates(source, weights, with_constant=with_constant, blend=blend)
     if coordinates.transform.shape[1] == 0:
         raise ValueError(
             "differences must not all be zero: no direction tells close from far; got only zero rows. "
@@ -57,16 +57,17 @@ def factor_in_rows(rows: BlockRows, source: BlockRows, weights: FloatArray, fact
 
 
 def find_coordinates(
-    source: BlockRows, weights: FloatArray, *, with_constant: bool = False, mix_columns: bool = True
+    source: BlockRows, weights: FloatArray, *, with_constant: bool = False, blend: float = 0.0
 ) -> Coordinates:
-    """Find coordinates whose weighted second moment is the identity or, without `mix_columns`, has a diagonal of one.
+    """Find coordinates in which the blend (1 - b) Sigma + b diag(Sigma) of second moments is the identity.
 
-    `weights` sum to one.  Directions that do not vary, to rounding, are dropped.  Without
-    `mix_columns` each coordinate is one column, scaled.  Rows that are enormous beside the
-    others (one in the wrong unit, say) count less, or their size would hide the rest: a
-    Huber-type estimate, which like the plain one follows every change of units.
+    Sigma is the weighted second moment of the rows; `weights` sum to one.  With b = 0 directions
+    that do not vary, to rounding, are dropped; with b > 0 columns that do not.  With b = 1 each
+    coordinate is one column, scaled.  Rows that are enormous beside the others (one in the wrong
+    unit, say) count less, or their size would hide the rest: a Huber-type estimate, which like
+    the plain one follows every change of units.
     """
-    coordinates = _normalise(source, weights, with_constant, mix_columns)
+    coordinates = _normalise(source, weights, with_constant, blend)
     usual = coordinates.transform.shape[1]
     largest = 0.0
     for _ in range(_MOST_ROUNDS):
@@ -75,7 +76,7 @@ def find_coordinates(
         if largest <= max(_ENORMOUS * usual, 1.5 * before):
             break
         less = weights * np.minimum(1.0, _LARGE * usual / np.maximum(sizes, TINY))
-        coordinates = _normalise(source, less / less.sum(), with_constant, mix_columns)
+        coordinates = _normalise(source, less / less.sum(), with_constant, blend)
     return coordinates
 
 
@@ -86,7 +87,7 @@ def _squared_lengths(source: BlockRows, coordinates: Coordinates) -> FloatArray:
     return np.concatenate([to_numpy(squared_columns(block)) for block in mapped])
 
 
-def _normalise(source: BlockRows, weights: FloatArray, with_constant: bool, mix_columns: bool) -> Coordinates:
+def _normalise(source: BlockRows, weights: FloatArray, with_constant: bool, blend: float) -> Coordinates:
     centre = np.zeros(source.n_columns)
     if with_constant:
         centre = np.sum([to_numpy(like(block, weights[where]) @ block.T) for where, block in source.blocks()], axis=0)
@@ -102,15 +103,25 @@ def _normalise(source: BlockRows, weights: FloatArray, with_constant: bool, mix_
     length = np.sqrt(np.diag(gram))
     length[length == 0] = 1.0
     usual = np.where(np.isfinite(scale), scale * length, 0.0)
-    if mix_columns:
+    if blend == 0.0:
         spread, directions = _directions(gram, length, scaled_blocks)
         keep = spread > 1e-12 * np.sqrt(len(scale)) * spread.max(initial=0.0)
         transform = directions[:, keep] / spread[keep] / (scale * length)[:, None]
         null = directions[:, ~keep]
     else:
         varies = np.isfinite(scale) & (np.diag(gram) > 0)
-        transform, null = np.diag(1.0 / (scale * length))[:, varies], np.eye(len(scale))[:, ~varies]
+        moments, turn = np.linalg.eigh(_blended(gram / np.outer(length, length), blend)[np.ix_(varies, varies)])
+        directions = np.zeros((len(scale), len(moments)))
+        directions[varies] = turn
+        transform = directions / np.sqrt(moments) / (scale * length)[:, None]
+        null = np.eye(len(scale))[:, ~varies]
     return Coordinates(transform, -(centre @ transform) if with_constant else None, null, usual)
+
+
+def _blended(moments: FloatArray, blend: float) -> FloatArray:
+    """The second moments of columns of length one, blended with those of columns that are not correlated."""
+    blended: FloatArray = (1.0 - blend) * moments + blend * np.eye(len(moments))
+    return blended
 
 
 def _directions(gram: FloatArray, length: FloatArray, scaled_blocks: ScaledBlocks) -> tuple[FloatArray, FloatArray]:
