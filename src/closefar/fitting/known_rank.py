@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -18,9 +19,14 @@ from closefar.judgements import Columns, Judgements
 from closefar.model import Metric, Scored
 from closefar.noise import Noise
 from closefar.rows import BlockRows, Coordinates, factor_in_rows, rows_of, unit_free
-from closefar.solve import CloseFar, Objective, Passes, Solution, State, psd_factor, solve, solve_with_flips
+from closefar.solve import CloseFar, Objective, Outcome, Passes, Solution, State, psd_factor, solve, solve_with_flips
 
 __all__ = ["fit_known_rank", "refit"]
+
+# alpha="auto", by simulation: 0.1 / sqrt(n), twice that where there are few uncertain labels per parameter, and
+# nothing where there are many.
+_LIGHT = 0.1
+_FEW, _MANY = 2.0, 10.0
 
 
 def refit(judgements: Judgements, settings: Settings, *, start: Metric | None = None) -> Fit:
@@ -36,6 +42,8 @@ def fit_known_rank(
 
     `start` is a metric near the solution; it is of no use where an origin is learned.
     """
+    if settings.chooses_alpha:
+        return _fit_choosing_alpha(judgements, settings, start, columns)
     columns = Columns(judgements.n_columns) if columns is None else columns
     source = rows_of(judgements.data)
     rows, coordinates = unit_free(source, judgements.shares, with_constant=settings.fit_origin, blend=settings.blend)
@@ -52,6 +60,14 @@ def fit_known_rank(
         name = choice.name
     solution, best = solutions[name], scored[name]
     metric = _metric(solution, best, rows, coordinates, settings, columns.names)
+    n_parameters = count_parameters(
+        coordinates.transform.shape[1],
+        settings.known_rank,
+        has_origin=settings.fit_origin,
+        with_flips=settings.estimates_flips,
+    )
+    statistics = FitStatistics.of(best, coordinates.scales, n_parameters)
+    is_separable = solution.certificate.outcome is Outcome.SEPARABLE
     problems = find_problems(
         metric.column_names,
         coordinates.null_directions,
@@ -59,13 +75,8 @@ def fit_known_rank(
         coordinates.transform.shape[1],
         rank=settings.known_rank,
         has_origin=settings.fit_origin,
-        penalised=settings.alpha > 0,
-    )
-    n_parameters = count_parameters(
-        coordinates.transform.shape[1],
-        settings.known_rank,
-        has_origin=settings.fit_origin,
-        with_flips=settings.estimates_flips,
+        penalised=settings.known_alpha > 0,
+        uncertain_per_parameter=math.inf if is_separable else statistics.uncertain_per_parameter,
     )
     return Fit(
         settings=settings,
@@ -73,14 +84,28 @@ def fit_known_rank(
         certificate=solution.certificate,
         history=solution.history,
         n_iter=max(solution.n_iter, 1),
-        statistics=FitStatistics.of(best, coordinates.scales, n_parameters),
+        statistics=statistics,
         problems=tuple(problems),
         rank=settings.known_rank,
+        alpha=settings.known_alpha,
         sides=judgements.sides,
         columns=columns,
         judgements=judgements,
         noise_choice=choice,
     )
+
+
+def _fit_choosing_alpha(
+    judgements: Judgements, settings: Settings, start: Metric | None, columns: Columns | None
+) -> Fit:
+    """Fit with a light penalty and then, if the labels ask for another one, with that."""
+    root_n = math.sqrt(judgements.weights.sum() ** 2 / np.sum(judgements.weights**2))
+    found = fit_known_rank(judgements, settings.but(alpha=_LIGHT / root_n), start=start, columns=columns)
+    per_parameter = found.statistics.uncertain_per_parameter
+    if not (found.was_interrupted or _FEW <= per_parameter < _MANY):
+        alpha = 2.0 * _LIGHT / root_n if per_parameter < _FEW else 0.0
+        found = fit_known_rank(judgements, settings.but(alpha=alpha), start=found.metric, columns=columns)
+    return replace(found, settings=settings)
 
 
 def _state(start: Metric, rows: BlockRows, source: BlockRows, shares: FloatArray, settings: Settings) -> State:

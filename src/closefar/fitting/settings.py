@@ -18,7 +18,7 @@ __all__ = ["Settings"]
 
 
 # The tolerance of approximate fits: L-BFGS then ends about a hundredth of it from the optimum.
-_ROUGH = 0.01
+_ROUGH = 1e-3
 
 _BLENDS = {"data": 0.0, "columns": 1.0}
 
@@ -49,8 +49,7 @@ class Settings:
     @classmethod
     def of(cls, estimator: Any) -> Self:
         """Take those of an estimator's parameters that say how to fit."""
-        parameters = estimator.get_params(deep=False)
-        names = [field.name for field in fields(cls) if field.name != "approximate"]
+        parameters, names = estimator.get_params(deep=False), _parameters(cls)
         missing = [name for name in names if name not in parameters]
         if missing:
             raise TypeError(
@@ -62,6 +61,11 @@ class Settings:
     def but(self, **changes: Any) -> Self:
         """The same settings but for these."""
         return replace(self, **changes)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of a learner with these settings."""
+        return {name: getattr(self, name) for name in _parameters(type(self))}
 
     @property
     def candidates(self) -> list[Noise]:
@@ -87,6 +91,15 @@ class Settings:
         return None if self.estimates_flips else float(self.flip_rate)
 
     @property
+    def chooses_alpha(self) -> bool:
+        return _is(self.alpha, "auto")
+
+    @property
+    def known_alpha(self) -> float:
+        """The weight of the penalty, where it is a number."""
+        return float(self.alpha)
+
+    @property
     def blend(self) -> float:
         """Where between the data's own scale (0) and that of the columns (1) the penalty is measured."""
         if self.alpha == 0:
@@ -102,7 +115,7 @@ class Settings:
     def options(self) -> Options:
         """What the solver is asked for."""
         return Options(
-            alpha=float(self.alpha),
+            alpha=self.known_alpha,
             rank=self.known_rank,
             has_constant=self.fit_origin,
             solver="factor" if self.approximate and self.solver == "auto" else self.solver,
@@ -124,16 +137,16 @@ class Settings:
             raise ValueError(
                 f'rank must be None, "auto" or a whole number from 1 to the {d} columns; got {self.rank!r}.'
             )
-        for name in ("alpha", "tol"):
-            value = getattr(self, name)
-            if not (isinstance(value, numbers.Real) and math.isfinite(value) and float(value) >= 0):
-                raise ValueError(f"{name} must be a finite number >= 0; got {value!r}.")
+        for name, value, word in (("alpha", self.alpha, ' or "auto"'), ("tol", self.tol, "")):
+            is_number = isinstance(value, numbers.Real) and math.isfinite(value) and float(value) >= 0
+            if not (is_number or (word and _is(value, "auto"))):
+                raise ValueError(f"{name} must be a finite number >= 0{word}; got {value!r}.")
         if not (_is_integer(self.max_iter) and self.max_iter >= 1):
             raise ValueError(f"max_iter must be a whole number >= 1; got {self.max_iter!r}.")
         rate = self.flip_rate
         if not self.estimates_flips and not (isinstance(rate, numbers.Real) and 0 <= float(rate) < 0.5):
             raise ValueError(f'flip_rate must be "estimate" or a number from 0 to below 0.5; got {rate!r}.')
-        if _is(self.noise, "auto") and self.alpha > 0:
+        if _is(self.noise, "auto") and self.alpha != 0:
             raise ValueError(
                 'noise="auto" compares likelihoods, which a penalty shrinks by different amounts; got '
                 f"alpha={self.alpha!r}. Choose the noise with alpha=0, or with LinearMetricLearnerCV(noises=...)."
@@ -156,6 +169,11 @@ class Settings:
                 "fit_origin needs single points, an (n, d) array: the difference of a pair has no origin; got pairs "
                 f"of shape {tuple(judgements.data.shape)}. Leave fit_origin out, or give points."
             )
+
+
+def _parameters(kind: type[Settings]) -> list[str]:
+    """The names of the settings that are parameters of learners."""
+    return [field.name for field in fields(kind) if field.name != "approximate"]
 
 
 def _is(value: Any, word: str) -> bool:

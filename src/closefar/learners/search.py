@@ -11,7 +11,6 @@ from sklearn.base import clone
 from sklearn.metrics import check_scoring, log_loss, make_scorer
 from sklearn.model_selection import ParameterGrid
 
-from closefar.arrays import FloatArray
 from closefar.fitting import Fit
 from closefar.judgements import Columns, Judgements, Sides, Split, split_judgements
 from closefar.learners.base import MetricLearner
@@ -34,16 +33,20 @@ _MOST_FLIPPED = 4
 
 
 class LinearMetricLearnerCV(MetricLearner):
-    """A `LinearMetricLearner` that chooses alpha, the noise and the rank by cross-validation.
+    """A `LinearMetricLearner` that chooses its penalty, the noise, the rank and the flip rate by cross-validation.
 
-    Each combination is fitted and scored on every split; all pairs are fitted with the chosen one.
+    Candidates are fitted and scored on every split; all pairs are fitted with the chosen one.  First
+    all combinations of `alphas`, `noises` and `ranks` are tried with one shape of the penalty.  At the
+    best of them follow, one after another, the other shapes, which must score better by more than
+    the standard error of the difference, and then flip rates.
 
     Parameters
     ----------
     alphas : int or array of numbers >= 0, optional
         The values of alpha to try.  A whole number k: zero and k values from 0.1 / sqrt(n) to
         6.4 / sqrt(n) in equal ratios, where n is the number of pairs (with weights w,
-        sum(w)^2 / sum(w^2)).  None is 7, so that each is twice the one before.
+        sum(w)^2 / sum(w^2)).  None is 7, so that each is twice the one before; from the largest on,
+        two that score worse than the best then end the search, and the smaller ones are left out.
     noises : sequence of names or Noise, default=("logistic",)
     ranks : sequence of int or None, default=(None,)
     cv : int, splitter or iterable of (train, test), optional
@@ -54,22 +57,31 @@ class LinearMetricLearnerCV(MetricLearner):
         As in scikit-learn; larger is better.  Labels are 0 (close) and 1 (far) for it,
         whatever they are for `fit`.  It gets `sample_weight` if `fit` does.
     rule : {"best", "one_se"}, default="best"
-        "one_se" keeps the noise and the rank of the best score, and takes the largest alpha
-        whose mean score is within one standard error of it.
+        "one_se" keeps everything but alpha, of which it takes the largest whose mean score is within
+        one standard error of the best.
+    alpha_scale : {"auto", "data", "columns"} or float, default="auto"
+        As in `LinearMetricLearner`.  "auto" tries "columns", then 0.3 and, if that is better, "data".
+    shrink_to : {"auto", "zero", "identity"}, default="auto"
+        As in `LinearMetricLearner`.  "auto" tries both, where the rank is not limited.
+    flip_rate : {"auto", "estimate"} or float, default="auto"
+        As in `LinearMetricLearner`.  "auto" tries 0, and then 0.1 to 0.4 as long as each is better
+        than the one before, with the best alpha and smaller ones.
     n_jobs : int, optional
         Number of splits to work on at a time, as in joblib.
-    alpha_scale, flip_rate, fit_origin, solver, tol, max_iter, class_weight, far_label, random_state, verbose
-        As in `LinearMetricLearner`; `verbose` shows the last fit.
+    fit_origin, solver, tol, max_iter, class_weight, far_label, random_state, verbose
+        As in `LinearMetricLearner`; `verbose` also shows what was tried.  Of more than 16 columns
+        candidates are fitted approximately, unless `solver` is given; the last fit is proven.
 
     Attributes
     ----------
-    alpha_, noise_, rank_
+    alpha_, noise_, rank_, alpha_scale_, shrink_to_, flip_rate_
         The chosen values.
     best_score_ : float
         Their mean score.
     cv_results_ : dict of arrays
-        As in scikit-learn's GridSearchCV: "params", "param_alpha", "mean_test_score",
-        "std_test_score", "rank_test_score", "split0_test_score" and so on.
+        As in scikit-learn's GridSearchCV, with a row for each candidate that was tried: "params",
+        "param_alpha", "param_alpha_scale", "mean_test_score", "std_test_score", "rank_test_score",
+        "split0_test_score" and so on.
     best_estimator_ : LinearMetricLearner
         The last fit.  Its other attributes (`metric_`, `certificate_`...) are here too.
 
@@ -123,7 +135,6 @@ class LinearMetricLearnerCV(MetricLearner):
         self.random_state = random_state
         self.verbose = verbose
 
-    alpha_: float
     noise_: str | Noise
     alpha_scale_: float | str
     shrink_to_: str
@@ -179,8 +190,9 @@ class LinearMetricLearnerCV(MetricLearner):
         best = self._choose(trials.tried, found)
         self.best_score_ = float(self.cv_results_["mean_test_score"][best])
         chosen: dict[str, Any] = self.cv_results_["params"][best]
-        self.alpha_, self.noise_ = chosen["alpha"], chosen["noise"]
-        self.alpha_scale_, self.shrink_to_ = chosen["alpha_scale"], chosen["shrink_to"]
+        self.noise_, self.alpha_scale_, self.shrink_to_ = (
+            chosen[name] for name in ("noise", "alpha_scale", "shrink_to")
+        )
         return chosen
 
     def _try_all(self, trials: Trials, n: float) -> Tried:
@@ -210,7 +222,7 @@ class LinearMetricLearnerCV(MetricLearner):
         if _is_auto(self.shrink_to) and best.candidate["rank"] is None:
             found = trials.follow(path(shrink_to="identity"), stops_early=stops)
             best = found if found.is_clearly_better(best) else best
-        return _try_flips(trials, best) if _is_auto(self.flip_rate) else best
+        return _try_flips(trials, best, grid["alpha"]) if _is_auto(self.flip_rate) else best
 
     def _grid(self, n: float) -> dict[str, list[Any]]:
         if self.rule not in ("best", "one_se"):
@@ -241,23 +253,22 @@ class LinearMetricLearnerCV(MetricLearner):
         if self.rule == "best":
             return tried.index(best)
         error = best.scores.std() / math.sqrt(max(len(best.scores) - 1, 1))
-        near = [
-            number
-            for number, each in enumerate(tried)
-            if each.mean >= best.mean - error and {**each.candidate, "alpha": best.candidate["alpha"]} == best.candidate
-        ]
+        near = [number for number, each in enumerate(tried) if each.mean >= best.mean - error and _is_alike(each, best)]
         return max(near, key=lambda number: tried[number].candidate["alpha"])
 
 
-def _try_flips(trials: Trials, plain: Tried) -> Tried:
+def _try_flips(trials: Trials, plain: Tried, alphas: list[float]) -> Tried:
     """Try flip rates at the best alpha without flips and below: what flips explain needs no penalty."""
-    settings = {name: value for name, value in plain.candidate.items() if name not in ("alpha", "flip_rate")}
-    last = [
-        tried
-        for tried in trials.tried
-        if settings.items() <= tried.candidate.items() and tried.candidate["alpha"] <= plain.candidate["alpha"]
-    ]
-    last = sorted(last, key=lambda tried: -tried.candidate["alpha"])[:_MOST_FLIPPED]
+    tried = {each.candidate["alpha"]: each for each in trials.tried if _is_alike(each, plain)}
+    last: list[Tried] = []
+    for alpha in sorted((alpha for alpha in alphas if 0 < alpha <= plain.candidate["alpha"]), reverse=True):
+        if alpha not in tried:
+            tried[alpha] = trials.follow([{**plain.candidate, "alpha": alpha}], start=last[-1])
+        last.append(tried[alpha])
+        if len(last) == _MOST_FLIPPED:
+            break
+    if not last:
+        last = [plain]
     best = plain
     for rate in _FLIP_RATES:
         # Each fit starts from the one with fewer flips and the same alpha.
@@ -267,6 +278,11 @@ def _try_flips(trials: Trials, plain: Tried) -> Tried:
             break
         best = found
     return best
+
+
+def _is_alike(one: Tried, other: Tried) -> bool:
+    """Whether they differ in alpha at most."""
+    return {**one.candidate, "alpha": 0.0} == {**other.candidate, "alpha": 0.0}
 
 
 def _alpha_grid(alphas: Any, n: float) -> list[float]:

@@ -19,7 +19,7 @@ from closefar.judgements import Judgements
 from closefar.learners.linear import LinearMetricLearner
 from closefar.model import Metric
 
-__all__ = ["Tried", "Trials"]
+__all__ = ["Trials", "Tried"]
 
 # So many values of alpha in a row that score worse than the best end a path.
 _PATIENCE = 2
@@ -138,7 +138,8 @@ def _score(
     start: Metric | None,
 ) -> tuple[float, Metric]:
     weights = {} if test.sample_weight is None else {"sample_weight": test.weights}
-    is_rough = train.n_columns > _FEW_COLUMNS or (start is not None and candidate["flip_rate"] not in (0.0, "estimate"))
+    is_climb = start is not None and candidate["flip_rate"] not in (0.0, "estimate")
+    is_rough = learner.solver == "auto" and (train.n_columns > _FEW_COLUMNS or is_climb)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a candidate is judged by its score; the last fit warns
         fitted = clone(learner).set_params(**candidate).fit_to(train, start=start, approximate=is_rough)

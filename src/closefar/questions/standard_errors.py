@@ -109,7 +109,7 @@ def confidence(
     flaws = _flaws(fit, sample, facts)
     if facts.root is None or fit.is_separable:
         used, roots, valid, statement = "none", [], False, _UNDETERMINED
-    elif method == "sandwich" or (method == "auto" and boundary is None and fit.settings.alpha == 0):
+    elif method == "sandwich" or (method == "auto" and boundary is None and fit.alpha == 0):
         used, roots, valid = "sandwich", [facts.root], boundary is None and not flaws
         statement = _sandwich_statement(facts, boundary)
     else:
@@ -172,7 +172,7 @@ class _Observed:
         weighted = judgements.weighted(fit.settings.class_weight)
         kept = np.flatnonzero(weighted.weights > 0)
         counted = weighted.take(kept)
-        optimum = Optimum.of(fit.metric, counted, blend=fit.settings.blend)
+        optimum = Optimum.of(fit.metric, counted, blend=fit.chosen.blend)
         n_parameters = packed.packed_size(optimum.size) + 1
         if n_parameters > _MOST_PARAMETERS:
             raise ValueError(
@@ -203,10 +203,9 @@ def _flaws(fit: Fit, sample: _Observed, facts: Sandwich) -> list[str]:
     """Why neither method is valid, a sentence each."""
     flaws = []
     n, n_parameters, dependence = float(sample.repeats.sum()), len(sample.optimum.parameters), sample.dependence
-    if fit.settings.alpha > 0:
+    if fit.alpha > 0:
         flaws.append(
-            f"The penalty alpha={fit.settings.alpha:g} shrinks M, and the intervals do not show by how much: "
-            "set alpha=0."
+            f"The penalty alpha={fit.alpha:g} shrinks M, and the intervals do not show by how much: set alpha=0."
         )
     elif not fit.certificate.converged:
         flaws.append("The fit did not converge: see certificate_.status.")

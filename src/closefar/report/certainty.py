@@ -34,7 +34,7 @@ def intervals(
     """Intervals for the threshold, the eigenvalues and, of few columns, each entry of M."""
     if training is None:
         return {"reason": _NO_PAIRS}
-    alpha = fit.settings.alpha
+    alpha = fit.alpha
     if alpha > 0:
         return {"reason": f"There are none: the penalty alpha={alpha:g} shrinks M. Fit with alpha=0."}
     effort = Effort.of(fit)
