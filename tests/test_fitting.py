@@ -58,10 +58,9 @@ def test_what_settings_mean():
     estimated = Settings(flip_rate="estimate")
     assert estimated.estimates_flips
     assert estimated.known_flip_rate is None
-    assert plain.mixes_columns
-    assert Settings(alpha_scale="columns").mixes_columns
-    assert Settings(alpha=0.1).mixes_columns
-    assert not Settings(alpha=0.1, alpha_scale="columns").mixes_columns
+    assert plain.blend == Settings(alpha_scale="columns").blend == Settings(alpha=0.1).blend == 0.0
+    assert Settings(alpha=0.1, alpha_scale="columns").blend == 1.0
+    assert Settings(alpha=0.1, alpha_scale=0.3).blend == 0.3
     options = Settings(alpha=0.1, rank=2, fit_origin=True, solver="fista", tol=1e-3, max_iter=7).options
     assert (options.alpha, options.rank, options.has_constant) == (0.1, 2, True)
     assert (options.solver, options.tol, options.max_iter) == ("fista", 1e-3, 7)
@@ -438,7 +437,7 @@ def test_columns_are_scaled_one_by_one_where_they_are_not_mixed():
     z = rng.standard_normal((300, 3)) @ rng.standard_normal((3, 3)) * [1e-3, 1.0, 1e5]
     weights = rng.uniform(0.5, 1.5, 300)
     weights /= weights.sum()
-    coordinates = find_coordinates(Differences(np.column_stack([z, np.zeros(300)])), weights, mix_columns=False)
+    coordinates = find_coordinates(Differences(np.column_stack([z, np.zeros(300)])), weights, blend=1.0)
     rms = np.sqrt(weights @ z**2)
     np.testing.assert_allclose(coordinates.transform[:3], np.diag(1.0 / rms), rtol=1e-12)
     np.testing.assert_array_equal(coordinates.transform[3], 0.0)

@@ -41,6 +41,8 @@ class Fit:
         What the data leave open, a sentence with advice each.
     rank : int or None
         The largest rank that was asked for or chosen.
+    alpha : float
+        The weight of the penalty that was given or chosen.
     sides : Sides
         The labels that mean close and far.
     columns : Columns
@@ -59,6 +61,7 @@ class Fit:
     statistics: FitStatistics
     problems: tuple[str, ...]
     rank: int | None
+    alpha: float
     sides: Sides
     columns: Columns
     judgements: Judgements | None
@@ -103,8 +106,10 @@ class Fit:
 
     @property
     def chosen(self) -> Settings:
-        """Settings that keep what was chosen: the noise, the rank and the flip rate."""
-        return self.settings.but(noise=self.metric.noise, rank=self.rank, flip_rate=self.flip_rate, verbose=0)
+        """Settings that keep what was chosen: the noise, the rank, the penalty and the flip rate."""
+        return self.settings.but(
+            noise=self.metric.noise, rank=self.rank, alpha=self.alpha, flip_rate=self.flip_rate, verbose=0
+        )
 
     def read(self, X: Any, y: Any = None, sample_weight: Any = None) -> Judgements:
         """Check judgements to ask about: of the columns of the fit, with its labels.

@@ -58,10 +58,11 @@ class Model:
         """Put together what a fitted learner learned from a table."""
         fit = Fit.of(learner)
         facts = {
-            "parameters": {**vars(fit.settings), "far_label": fit.sides.far},
+            "parameters": {**fit.settings.parameters, "far_label": fit.sides.far},
             "certificate": {**vars(fit.certificate), "status": fit.certificate.status},
             "statistics": fit.statistics,
             "rank": fit.rank,
+            "alpha": fit.alpha,
             "n_iter": fit.n_iter,
             "problems": fit.problems,
             "fingerprint": _fingerprint(table),
@@ -142,7 +143,7 @@ class Model:
                 "make the model with `closefar fit`, where --rank gives a low rank."
             )
         fit = self._fit(self.fit, training)
-        learner = LinearMetricLearner(**vars(fit.settings), far_label=self.classes[1])
+        learner = LinearMetricLearner(**fit.settings.parameters, far_label=self.classes[1])
         learner.fit_, learner.n_features_in_ = fit, len(self.metric.factor)
         return learner
 
@@ -165,6 +166,7 @@ class Model:
             statistics=statistics,
             problems=tuple(str(problem) for problem in facts["problems"]),
             rank=facts["rank"],
+            alpha=float(facts.get("alpha", facts["parameters"]["alpha"])),
             sides=sides,
             columns=columns,
             judgements=judgements,

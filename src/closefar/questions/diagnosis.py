@@ -48,7 +48,7 @@ def diagnose(fit: Fit) -> Diagnosis:
 
 def _noise_problems(fit: Fit) -> list[str]:
     if fit.metric.rank == 0:
-        advice = "Lower alpha." if fit.settings.alpha > 0 else "Check the labels, and which of them means far."
+        advice = "Lower alpha." if fit.alpha > 0 else "Check the labels, and which of them means far."
         return [f"{ZERO} {advice}"]
     if fit.judgements is None:
         return ["This copy is without its training pairs: check its noise with check_noise_model(pairs, labels)."]
