@@ -24,7 +24,7 @@ class Diagnosis:
         """Put together what was found, and what the certificate says where that is not good."""
         metric, certificate, statistics = fit.metric, fit.certificate, fit.statistics
         likelier = max(statistics.share_far, 1.0 - statistics.share_far)
-        is_good = certificate.converged and not fit.is_separable
+        is_good = certificate.converged and not (fit.is_separable or fit.is_quasi_separable)
         facts = (
             f"{statistics.n_pairs} pairs of {len(metric.factor)} columns, {statistics.share_far:.1%} labelled far.",
             f"The metric has rank {metric.rank} and gets {statistics.accuracy:.1%} of the labels right, where always "

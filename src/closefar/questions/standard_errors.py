@@ -107,7 +107,7 @@ def confidence(
     facts = sandwich(sample.optimum, sample.dependence, sample.repeats, sample.largest_rank)
     boundary = _boundary(facts, sample.largest_rank)
     flaws = _flaws(fit, sample, facts)
-    if facts.root is None or fit.is_separable:
+    if facts.root is None or fit.is_separable or fit.is_quasi_separable:
         used, roots, valid, statement = "none", [], False, _UNDETERMINED
     elif method == "sandwich" or (method == "auto" and boundary is None and fit.settings.alpha == 0):
         used, roots, valid = "sandwich", [facts.root], boundary is None and not flaws

@@ -28,6 +28,8 @@ def caveat(fit: Fit) -> str:
     """What to bear in mind of its probabilities, if anything."""
     if fit.is_separable:
         return " The labels of the fit are separable, so the scale of these probabilities is arbitrary."
+    if fit.is_quasi_separable:
+        return " Along one direction no label contradicts the fit, so these probabilities are arbitrary there."
     if fit.settings.class_weight is not None:
         return " The fit had class weights, which shift these probabilities on purpose."
     if fit.settings.alpha > 0:
