@@ -405,13 +405,18 @@ def test_labels_are_few_plenty_or_in_between():
     for method in ("sandwich", "bootstrap"):
         assert few.flaw(method) == few.flaw("jackknife")
         assert some.flaw(method) == (
-            f'The {method} needs 25 uncertain labels per parameter, and there are 3.0: use method="jackknife".'
+            f"The {method} needs 25 uncertain labels (and groups, or points, where there are any) per parameter, and "
+            'there are 3.0: use method="jackknife".'
         )
         assert many.flaw(method) is None
     assert [each.is_plenty for each in (few, some, many)] == [False, False, True]
     # The bias beside the standard error grows with the number of parameters.
     assert not Evidence(25.0 * 40, n_parameters=40, n_observations=2000.0).is_plenty
     assert Evidence(40.0 * 40, n_parameters=40, n_observations=4000.0).is_plenty
+    assert not Evidence(400.0, n_parameters=4, n_observations=400.0, n_units=99.0).is_plenty
+    assert Evidence(400.0, n_parameters=4, n_observations=400.0, n_units=100.0).is_plenty
+    assert not Evidence(49.0 * 4, n_parameters=4, n_observations=400.0, estimates_flips=True).is_plenty
+    assert Evidence(50.0 * 4, n_parameters=4, n_observations=400.0, estimates_flips=True).is_plenty
 
 
 def test_labels_that_repeat_each_other_count_once(learner):
