@@ -58,10 +58,11 @@ def test_what_settings_mean():
     estimated = Settings(flip_rate="estimate")
     assert estimated.estimates_flips
     assert estimated.known_flip_rate is None
-    assert plain.mixes_columns
-    assert Settings(alpha_scale="columns").mixes_columns
-    assert Settings(alpha=0.1).mixes_columns
-    assert not Settings(alpha=0.1, alpha_scale="columns").mixes_columns
+    assert plain.blend == Settings(alpha_scale="columns").blend == Settings(alpha=0.1).blend == 0.0
+    assert Settings(alpha=0.1, alpha_scale="columns").blend == 1.0
+    assert Settings(alpha=0.1, alpha_scale=0.3).blend == 0.3
+    assert Settings(alpha=0.1, shrink_to="identity").is_centred
+    assert not Settings(shrink_to="identity").is_centred
     options = Settings(alpha=0.1, rank=2, fit_origin=True, solver="fista", tol=1e-3, max_iter=7).options
     assert (options.alpha, options.rank, options.has_constant) == (0.1, 2, True)
     assert (options.solver, options.tol, options.max_iter) == ("fista", 1e-3, 7)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -60,24 +62,7 @@ def fit_known_rank(
         name = choice.name
     solution, best = solutions[name], scored[name]
     metric = _metric(solution, best, rows, coordinates, settings, columns.names)
-    n_parameters = count_parameters(
-        coordinates.transform.shape[1],
-        settings.known_rank,
-        has_origin=settings.fit_origin,
-        with_flips=settings.estimates_flips,
-    )
-    statistics = FitStatistics.of(best, coordinates.scales, n_parameters)
-    is_separable = solution.certificate.outcome is Outcome.SEPARABLE
-    problems = find_problems(
-        metric.column_names,
-        coordinates.null_directions,
-        judgements.is_far,
-        coordinates.transform.shape[1],
-        rank=settings.known_rank,
-        has_origin=settings.fit_origin,
-        penalised=settings.known_alpha > 0,
-        uncertain_per_parameter=math.inf if is_separable else statistics.uncertain_per_parameter,
-    )
+    statistics, problems = _facts(best, coordinates, settings, metric.column_names, solution.certificate.outcome)
     return Fit(
         settings=settings,
         metric=metric,
@@ -85,7 +70,7 @@ def fit_known_rank(
         history=solution.history,
         n_iter=max(solution.n_iter, 1),
         statistics=statistics,
-        problems=tuple(problems),
+        problems=problems,
         rank=settings.known_rank,
         alpha=settings.known_alpha,
         sides=judgements.sides,
@@ -93,6 +78,28 @@ def fit_known_rank(
         judgements=judgements,
         noise_choice=choice,
     )
+
+
+def _facts(
+    scored: Scored, coordinates: Coordinates, settings: Settings, names: Sequence[str], outcome: Outcome
+) -> tuple[FitStatistics, tuple[str, ...]]:
+    """Figures of the training pairs, and what they leave open."""
+    n_directions = coordinates.transform.shape[1]
+    shape: dict[str, Any] = {"rank": settings.known_rank, "has_origin": settings.fit_origin}
+    n_parameters = count_parameters(n_directions, with_flips=settings.estimates_flips, **shape)
+    statistics = FitStatistics.of(scored, coordinates.scales, n_parameters)
+    # Where labels are flipped, or all of them right, those that are not may well be certain.
+    says_little = outcome is Outcome.SEPARABLE or scored.flip_rate > 0
+    problems = find_problems(
+        names,
+        coordinates.null_directions,
+        scored.judgements.is_far,
+        n_directions,
+        penalised=settings.known_alpha > 0,
+        uncertain_per_parameter=math.inf if says_little else statistics.uncertain_per_parameter,
+        **shape,
+    )
+    return statistics, tuple(problems)
 
 
 def _fit_choosing_alpha(
