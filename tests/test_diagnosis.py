@@ -179,7 +179,8 @@ def test_a_metric_of_zero_is_told_with_advice(capsys):
     ("alpha", "advice"), [(0.0, "Check the labels, and which of them means far."), (1e-3, "Lower alpha.")]
 )
 def test_a_metric_of_zero_is_blamed_on_the_penalty_where_there_is_one(learner, alpha, advice):
-    zero = replace(learner.fit_, metric=cf.Metric(np.zeros((4, 0)), 1.0), alpha=alpha)
+    settings = learner.fit_.settings.but(alpha=alpha)
+    zero = replace(learner.fit_, metric=cf.Metric(np.zeros((4, 0)), 1.0), settings=settings)
     assert diagnose(zero).problems == (f"M is zero: no direction tells close from far. {advice}",)
 
 

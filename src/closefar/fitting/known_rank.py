@@ -72,7 +72,6 @@ def fit_known_rank(
         statistics=statistics,
         problems=problems,
         rank=settings.known_rank,
-        alpha=settings.known_alpha,
         sides=judgements.sides,
         columns=columns,
         judgements=judgements,
@@ -112,7 +111,7 @@ def _fit_choosing_alpha(
     if not (found.was_interrupted or _FEW <= per_parameter < _MANY):
         alpha = 2.0 * _LIGHT / root_n if per_parameter < _FEW else 0.0
         found = fit_known_rank(judgements, settings.but(alpha=alpha), start=found.metric, columns=columns)
-    return replace(found, settings=settings)
+    return replace(found, settings=settings, chosen_alpha=found.alpha)
 
 
 def _state(start: Metric, rows: BlockRows, source: BlockRows, shares: FloatArray, settings: Settings) -> State:
