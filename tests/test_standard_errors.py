@@ -782,6 +782,7 @@ def test_summary_names_flips_and_the_scale_of_a_penalty(learner):
     assert cell(dataclasses.replace(learner.metric_, flip_rate=0.25)) == ["logistic, 0.250 flips", "0"]
     assert cell(alpha=0.5) == ["logistic", "0.5"]
     assert cell(alpha=0.5, alpha_scale="columns") == ["logistic", "0.5 (columns)"]
+    assert cell(alpha=0.5, alpha_scale=0.3, shrink_to="identity") == ["logistic", "0.5 (scale 0.3, identity)"]
 
 
 def test_pseudo_r2_is_the_share_of_the_null_loss_that_is_explained(learner):

@@ -93,7 +93,7 @@ def find_problems(
             f"there are {n} pairs for {n_parameters} unknowns (M of {n_directions} directions and rank {k}, and tau). "
             f'Set alpha="auto", or label at least {4 * n_parameters} pairs.'
         )
-    elif uncertain_per_parameter < _FEW_UNCERTAIN and not penalised:
+    elif uncertain_per_parameter < _FEW_UNCERTAIN and n_rarer >= n_directions and not penalised:
         problems.append(
             f"there are only {uncertain_per_parameter:.1f} uncertain labels per unknown: without a penalty the fit is "
             'probably overfitted, and its probabilities too extreme. Set alpha="auto", or label more pairs.'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +23,6 @@ from closefar.model import Metric, Scored
 from closefar.noise import Noise
 from closefar.rows import BlockRows, Coordinates, factor_in_rows, rows_of, unit_free
 from closefar.solve import (
-    Certificate,
     CloseFar,
     Objective,
     Outcome,
@@ -78,7 +78,7 @@ def fit_known_rank(
     problems = [
         *find_enormous(judgements, coordinates.enormous),
         *find_reversal(rows, judgements, scored.noise, settings, statistics, certificate.loss),
-        *_find_problems(metric, certificate, coordinates, statistics, judgements, settings),
+        *_find_problems(scored, coordinates, settings, metric.column_names, statistics, certificate.outcome),
     ]
     return Fit(
         settings=settings,
@@ -87,9 +87,8 @@ def fit_known_rank(
         history=solution.history,
         n_iter=max(solution.n_iter, 1),
         statistics=statistics,
-        problems=tuple(problems),
+        problems=problems,
         rank=settings.known_rank,
-        alpha=settings.known_alpha,
         sides=judgements.sides,
         columns=columns,
         judgements=judgements,
@@ -98,23 +97,24 @@ def fit_known_rank(
 
 
 def _find_problems(
-    metric: Metric,
-    certificate: Certificate,
+    scored: Scored,
     coordinates: Coordinates,
-    statistics: FitStatistics,
-    judgements: Judgements,
     settings: Settings,
+    names: Sequence[str],
+    statistics: FitStatistics,
+    outcome: Outcome,
 ) -> list[str]:
-    is_finite = certificate.outcome not in (Outcome.SEPARABLE, Outcome.QUASI_SEPARABLE)
+    # Where labels are flipped, or the optimum is at infinity, those that are not may well be certain.
+    says_little = outcome in (Outcome.SEPARABLE, Outcome.QUASI_SEPARABLE) or scored.flip_rate > 0
     return find_problems(
-        metric.column_names,
+        names,
         coordinates.null_directions,
-        judgements.is_far,
+        scored.judgements.is_far,
         coordinates.transform.shape[1],
         rank=settings.known_rank,
         has_origin=settings.fit_origin,
         penalised=settings.known_alpha > 0,
-        uncertain_per_parameter=statistics.uncertain_per_parameter if is_finite else math.inf,
+        uncertain_per_parameter=math.inf if says_little else statistics.uncertain_per_parameter,
     )
 
 
@@ -145,7 +145,7 @@ def _fit_choosing_alpha(
     if not (found.was_interrupted or _FEW <= per_parameter < _MANY):
         alpha = 2.0 * _LIGHT / root_n if per_parameter < _FEW else 0.0
         found = fit_known_rank(judgements, settings.but(alpha=alpha), start=found.metric, columns=columns)
-    return replace(found, settings=settings)
+    return replace(found, settings=settings, chosen_alpha=found.alpha)
 
 
 def _state(start: Metric, rows: BlockRows, source: BlockRows, shares: FloatArray, settings: Settings) -> State:

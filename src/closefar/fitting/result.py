@@ -41,8 +41,6 @@ class Fit:
         What the data leave open, a sentence with advice each.
     rank : int or None
         The largest rank that was asked for or chosen.
-    alpha : float
-        The weight of the penalty that was given or chosen.
     sides : Sides
         The labels that mean close and far.
     columns : Columns
@@ -51,6 +49,8 @@ class Fit:
         or copied without it.
     noise_choice, rank_choice : optional
         How the noise and the rank were chosen, where they were.
+    chosen_alpha : float, optional
+        The weight of the penalty, where it was chosen.
     """
 
     settings: Settings
@@ -61,12 +61,12 @@ class Fit:
     statistics: FitStatistics
     problems: tuple[str, ...]
     rank: int | None
-    alpha: float
     sides: Sides
     columns: Columns
     judgements: Judgements | None
     noise_choice: NoiseChoice | None = None
     rank_choice: RankChoice | None = None
+    chosen_alpha: float | None = None
 
     @classmethod
     def of(cls, fitted: Any) -> Fit:
@@ -79,6 +79,11 @@ class Fit:
 
     def __repr__(self) -> str:
         return f"Fit({self.metric!r}, {self.certificate.outcome})"
+
+    @property
+    def alpha(self) -> float:
+        """The weight of the penalty that was given or chosen."""
+        return self.settings.known_alpha if self.chosen_alpha is None else self.chosen_alpha
 
     @property
     def flip_rate(self) -> float:

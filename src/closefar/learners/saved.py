@@ -62,7 +62,7 @@ class Model:
             "certificate": {**vars(fit.certificate), "status": fit.certificate.status},
             "statistics": fit.statistics,
             "rank": fit.rank,
-            "alpha": fit.alpha,
+            "chosen_alpha": fit.chosen_alpha,
             "n_iter": fit.n_iter,
             "problems": fit.problems,
             "fingerprint": _fingerprint(table),
@@ -154,6 +154,8 @@ class Model:
         statistics = _restored(FitStatistics, {**_UNKNOWN, **facts["statistics"]})
         _check(len(statistics.column_scales) == len(metric.factor), "column_scales")
         _check(facts["rank"] is None or isinstance(facts["rank"], int), "rank")
+        chosen_alpha = facts.get("chosen_alpha")
+        _check(chosen_alpha is None or isinstance(chosen_alpha, int | float), "chosen_alpha")
         judgements = None
         if training is not None:
             judgements = Judgements.read_more(columns, training.data, training.labels, training.weights, sides=sides)
@@ -166,10 +168,10 @@ class Model:
             statistics=statistics,
             problems=tuple(str(problem) for problem in facts["problems"]),
             rank=facts["rank"],
-            alpha=float(facts.get("alpha", facts["parameters"]["alpha"])),
             sides=sides,
             columns=columns,
             judgements=judgements,
+            chosen_alpha=chosen_alpha,
         )
 
 

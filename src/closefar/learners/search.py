@@ -38,7 +38,7 @@ class LinearMetricLearnerCV(MetricLearner):
     Candidates are fitted and scored on every split; all pairs are fitted with the chosen one.  First
     all combinations of `alphas`, `noises` and `ranks` are tried with one shape of the penalty.  At the
     best of them follow, one after another, the other shapes, which must score better by more than
-    the standard error of the difference, and then flip rates.
+    two standard errors of the difference, and then flip rates.
 
     Parameters
     ----------

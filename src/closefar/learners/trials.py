@@ -41,9 +41,9 @@ class Tried:
         return float(self.scores.mean())
 
     def is_clearly_better(self, other: Tried) -> bool:
-        """Whether it scores better on the same splits by more than the standard error of the difference."""
+        """Whether it scores better on the same splits by more than two standard errors of the difference."""
         gain = self.scores - other.scores
-        return bool(gain.mean() > gain.std() / math.sqrt(max(len(gain) - 1, 1)))
+        return bool(gain.mean() > 2.0 * gain.std() / math.sqrt(max(len(gain) - 1, 1)))
 
 
 class Trials:

@@ -48,7 +48,7 @@ def _penalty(fit: Fit) -> str:
     settings = fit.chosen
     scale = {0.0: "", 1.0: "columns"}.get(settings.blend, f"scale {settings.blend:g}")
     said = ", ".join(part for part in (scale, "identity" if settings.is_centred else "") if part)
-    return f"{settings.alpha:.4g}" + (f" ({said})" if said else "")
+    return f"{settings.alpha:g}" + (f" ({said})" if said else "")
 
 
 def _noise(metric: Metric) -> str:

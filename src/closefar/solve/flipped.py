@@ -37,7 +37,7 @@ def solve_with_flips(
     `likelihood` is that of the objective, without flips.  Returns the solution and q.
     """
     flipped = FlippedCloseFar(
-        likelihood.noise, likelihood.signs, likelihood.weights, likelihood.lengths, flip_rate=flip_rate or 0.0
+        likelihood.noise, likelihood.signs, likelihood.weights, flip_rate or 0.0, likelihood.lengths
     )
     if start is not None and flip_rate is not None and not options.proves:
         climbing, by_factor = objective.with_likelihood(flipped), replace(options, solver="factor")

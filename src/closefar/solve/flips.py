@@ -24,7 +24,7 @@ _LARGEST_RATE = 0.499
 class FlippedCloseFar(CloseFar):
     """The mean of -log(q + (1 - 2q) Phi(l m)); its curvature is Fisher's information, which is never negative."""
 
-    def __init__(self, noise: Noise, signs: Array, weights: Array, lengths: Array = None, *, flip_rate: float) -> None:
+    def __init__(self, noise: Noise, signs: Array, weights: Array, flip_rate: float, lengths: Array = None) -> None:
         super().__init__(noise, signs, weights, lengths)
         self.flip_rate = flip_rate
 
@@ -43,7 +43,7 @@ class FlippedCloseFar(CloseFar):
         )
 
     def with_rate(self, flip_rate: float) -> FlippedCloseFar:
-        return FlippedCloseFar(self.noise, self.signs, self.weights, self.lengths, flip_rate=flip_rate)
+        return FlippedCloseFar(self.noise, self.signs, self.weights, flip_rate, self.lengths)
 
     def with_best_rate(self, source: RowSource, squared: Array, thresholds: FloatArray) -> FlippedCloseFar:
         """The same with the likeliest flip rate at these squared distances."""
@@ -68,7 +68,7 @@ class FlippedCloseFar(CloseFar):
         return SoftCloseFar(self.noise, self.signs, self.weights, held, self.lengths)
 
     def _of(self, signs: Array, weights: Array, *rest: Array) -> FlippedCloseFar:
-        return FlippedCloseFar(self.noise, signs, weights, *rest, flip_rate=self.flip_rate)
+        return FlippedCloseFar(self.noise, signs, weights, self.flip_rate, *rest)
 
 
 class SoftCloseFar(CloseFar):

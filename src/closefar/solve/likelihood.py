@@ -7,7 +7,7 @@ holds them evaluates it.  Nothing here passes over the rows themselves.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -15,11 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from array_api_compat import array_namespace
 
-from closefar.arrays import Array, FloatArray, IndexArray
+from closefar.arrays import TINY, Array, FloatArray, IndexArray
 from closefar.noise import Noise
 from closefar.rows import RowSource
 from closefar.solve.curvature import Curvature, FullCurvature, MarginCurvature
-from closefar.solve.thresholds import best_several
 
 __all__ = ["CloseFar", "Evaluation", "Likelihood", "Losses", "Terms"]
 
@@ -192,7 +191,7 @@ class CloseFar(Likelihood):
         return Terms(loss, slopes, least_margin, pull, curvature, (-curvature, across), bends)
 
     def curvature(self, source: RowSource, parts: Sequence[Terms]) -> Curvature:
-        if self.n_thresholds > 1:
+        if self.lengths is not None:
             return super().curvature(source, parts)
         distance = source.join([part.curvature for part in parts])
         return MarginCurvature(distance, np.array([[source.total(distance)]]))
@@ -201,8 +200,8 @@ class CloseFar(Likelihood):
         self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float
     ) -> tuple[FloatArray, Evaluation]:
         """Safeguarded Newton until the slopes are at most `tol`, or a threshold is least with a slope >= 0."""
-        if self.n_thresholds > 1:
-            return best_several(partial(self.evaluate, source, squared, order=2), start, least, tol)
+        if self.lengths is not None:
+            return _best_several(partial(self.evaluate, source, squared, order=2), start, least, tol)
         floor = float(least[0])
         smallest, largest = source.extremes(squared)
         low, high = max(smallest - _BEYOND, floor), max(largest + _BEYOND, floor)
@@ -254,3 +253,56 @@ def _beyond(squared: Array, lengths: Array | None, thresholds: FloatArray) -> Ar
     """The squared distances less tau, with c times the lengths where there are some."""
     beyond = squared - float(thresholds[0])
     return beyond if lengths is None else beyond + float(thresholds[1]) * lengths
+
+
+def _best_several(
+    evaluate: Callable[[FloatArray], Evaluation], start: FloatArray, least: FloatArray, tol: float
+) -> tuple[FloatArray, Evaluation]:
+    """Minimise a convex loss over thresholds >= `least` until no slope that counts is larger than `tol`.
+
+    Newton steps in the thresholds that are free; a step that does not lower the loss is halved, and
+    ends the search where only rounding is left.
+    """
+    thresholds = np.maximum(start, least)
+    here = evaluate(thresholds)
+    for _ in range(_MOST_STEPS):
+        free = ~((thresholds <= least) & (here.slopes >= 0.0))
+        if np.abs(here.slopes[free]).max(initial=0.0) <= tol:
+            break
+        second = here.curvature.thresholds[np.ix_(free, free)]
+        damped = second + (1e-12 * np.trace(second) + TINY) * np.eye(len(second))
+        step = np.zeros_like(thresholds)
+        step[free] = -np.linalg.solve(damped, here.slopes[free])
+        moved, there = _descend(evaluate, thresholds, here, step, least)
+        if moved is None or there is None:
+            break
+        thresholds, here = moved, there
+    return thresholds, here
+
+
+def _descend(
+    evaluate: Callable[[FloatArray], Evaluation],
+    thresholds: FloatArray,
+    here: Evaluation,
+    step: FloatArray,
+    least: FloatArray,
+) -> tuple[FloatArray | None, Evaluation | None]:
+    """The first of ever shorter steps that lowers the loss or, within its rounding, the slopes."""
+    # From a flat tail a step may be enormous.
+    length = min(1.0, 10.0 * (1.0 + float(np.abs(thresholds).max())) / max(float(np.abs(step).max()), TINY))
+    while length > 1e-9:
+        moved = np.maximum(thresholds + length * step, least)
+        there = evaluate(moved)
+        rounding = 1e-15 * (1.0 + abs(here.loss))
+        if there.loss < here.loss - rounding:
+            return moved, there
+        if there.loss <= here.loss + rounding and _size(there, moved, least) < 0.9 * _size(here, thresholds, least):
+            return moved, there
+        length *= 0.5
+    return None, None
+
+
+def _size(evaluation: Evaluation, thresholds: FloatArray, least: FloatArray) -> float:
+    """The largest slope that counts."""
+    held = (thresholds <= least) & (evaluation.slopes >= 0.0)
+    return float(np.abs(evaluation.slopes[~held]).max(initial=0.0))
