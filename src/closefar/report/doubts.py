@@ -8,8 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.fitting import Fit
-from closefar.judgements import Judgements
-from closefar.questions import DOUBT, Diagnosis, LabelErrors, check_noise_model, effective_number, wilson
+from closefar.judgements import Judgements, find_points
+from closefar.questions import (
+    DOUBT,
+    Diagnosis,
+    Finding,
+    LabelErrors,
+    check_noise_model,
+    effective_number,
+    find_misfit,
+    wilson,
+)
 from closefar.report.effort import Effort
 from closefar.report.evidence import Judged, noun_of
 from closefar.report.wording import count, percent, sentence
@@ -84,13 +93,11 @@ def noise_check(fit: Fit, judgements: Judgements, seed: int) -> dict[str, Any]:
         return {"reason": f"All of these {noun_of(fit)}s have the same label."}
     used = judgements.sample(Effort.of(fit).pairs_to_check(len(judgements)), seed)
     try:
-        check = check_noise_model(fit, used)
+        check = check_noise_model(fit, used, groups=find_points(used.data))
     except ValueError as error:  # says why it can't be checked
         return {"reason": sentence(str(error))}
     outside = sum(abs(row.z) > 1.96 for row in check.bins)
     groups = f"{outside} of {count(len(check.bins), 'group')} {'lies' if outside == 1 else 'lie'} outside the 95% band."
-    if fit.settings.alpha > 0:
-        groups += " The penalty alpha shrinks margins, which this test sees too."
     sampled = f" Checked with {len(used):,} of them, chosen at random." if len(used) < len(judgements) else ""
     return {
         "reason": None,
@@ -107,12 +114,17 @@ def noise_check(fit: Fit, judgements: Judgements, seed: int) -> dict[str, Any]:
 
 def problems(fit: Fit, noise: dict[str, Any], *, is_chance: bool) -> list[str]:
     """What the fit, its data and its noise leave open, most pressing first."""
-    found = list(fit.problems)
-    if is_chance:
-        found.insert(0, _CHANCE)
-    elif noise["reason"] is None and noise["p_value"] < DOUBT and fit.settings.alpha == 0:
+    found = [*([_CHANCE] if is_chance else []), *fit.problems]
+    if fit.judgements is None and not is_chance and noise["reason"] is None and noise["p_value"] < DOUBT:
         found.append(noise["advice"])
-    return [sentence(problem) for problem in Diagnosis.of(fit, found).problems]
+    return [sentence(problem) for problem in Diagnosis.of(fit, found, _findings(fit)).problems]
+
+
+def _findings(fit: Fit) -> tuple[Finding, ...]:
+    try:
+        return () if fit.judgements is None else find_misfit(fit)
+    except ValueError:  # the labels can't tell
+        return ()
 
 
 def _probabilities(errors: LabelErrors, noun: str) -> dict[str, Any]:
