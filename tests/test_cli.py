@@ -190,8 +190,10 @@ def test_evaluate_says_when_the_pairs_are_those_of_the_fit() -> None:
 
 def test_label_errors_are_those_of_the_function(points: pd.DataFrame, tmp_path: Path) -> None:
     pairs, labels = _pairs(points, "pairs.csv")
-    expected = cf.find_label_errors(cf.LinearMetricLearner(), pairs, labels, random_state=0)
+    ids = pd.read_csv("pairs.csv")[["patient", "other"]].to_numpy(dtype=str)
+    expected = cf.find_label_errors(cf.LinearMetricLearner(), pairs, labels, groups=ids, random_state=0)
     facts = _json("label-errors", *_FILES)
+    assert any("900 pairs have only 150 different points" in note for note in facts["notes"])
     assert facts["share"] == pytest.approx(expected.share)
     given = pd.read_csv("pairs.csv")
     assert facts["most_suspicious"]["patient"] == given["patient"][expected.order[:10]].tolist()
@@ -205,6 +207,7 @@ def test_sample_size_is_that_of_the_function(learner: cf.LinearMetricLearner) ->
     plan = cf.plan_sample_size(learner, target_error=0.01)
     facts = _json("sample-size", *_FILES, "--target-error", 0.01)
     assert facts["n_pairs"] == plan.n_pairs
+    assert facts["uncertain_per_parameter"] == pytest.approx(plan.uncertain_per_parameter)
     assert facts["sentence"] == plan.sentence
     assert _run("sample-size", *_FILES, "--target-error", 0.01).stdout.strip() == plan.sentence
 
@@ -243,7 +246,10 @@ def test_report_of_new_pairs_and_of_those_of_the_fit(tmp_path: Path) -> None:
     _run("report", "--model", "model.closefar", *_FILES, "--out", seen)
     for path, source, n_pairs in ((held_out, "given", 300), (seen, "out-of-fold", _N_FIT)):
         facts = json.loads(path.read_text(encoding="utf-8"))
-        assert (facts["pairs"]["source"], facts["pairs"]["n_pairs"]) == (source, n_pairs)
+        pairs, known = facts["pairs"], facts["quality"]["known"]
+        assert (pairs["source"], pairs["n_given"]) == (source, n_pairs)
+        assert pairs["unseen"] == ("pair" if source == "given" else "point")
+        assert (known is None) == (source == "given") == (pairs["n_pairs"] == n_pairs)
 
 
 def test_fit_with_a_report_in_one_command(tmp_path: Path) -> None:
@@ -269,11 +275,88 @@ def test_fit_as_json(tmp_path: Path) -> None:
 
 def test_alpha_chosen_by_cross_validation(points: pd.DataFrame, tmp_path: Path) -> None:
     pairs, labels = _pairs(points, "pairs.csv")
-    expected = cf.LinearMetricLearnerCV(random_state=0).fit(pairs, labels)
+    ids = pd.read_csv("pairs.csv")[["patient", "other"]].to_numpy(dtype=str)
+    expected = cf.LinearMetricLearnerCV(random_state=0).fit(pairs, labels, groups=ids)
     out = tmp_path / "m.closefar"
     assert f"{expected.alpha_:g}" in _run("fit", *_FILES, "--alpha", "auto", "--out", out).stdout
     assert cf.load(out).threshold == pytest.approx(expected.metric_.threshold, rel=1e-9)
     assert _json("label-errors", *_FILES, "--alpha", "auto")["n_labels"] == _N_FIT
+
+
+@pytest.fixture
+def grouped(tmp_path: Path) -> list[Any]:
+    """The same pairs with the session in which each was labelled."""
+    table = pd.read_csv("pairs.csv")
+    table["session"] = [f"day {number // 30}" for number in range(len(table))]
+    table.to_csv(tmp_path / "grouped.csv", index=False)
+    return ["--points", "points.csv", "--pairs", tmp_path / "grouped.csv", "--group", "session"]
+
+
+def test_groups_are_those_of_a_column(points: pd.DataFrame, grouped: list[Any], tmp_path: Path) -> None:
+    pairs, labels = _pairs(points, "pairs.csv")
+    sessions = np.array([f"day {number // 30}" for number in range(_N_FIT)])
+    out, report = tmp_path / "m.closefar", tmp_path / "r.json"
+    facts = _json("fit", *grouped, "--alpha", "auto", "--out", out, "--report", report)
+    assert facts["notes"] == []  # the groups were named, and the column is used
+    expected = cf.LinearMetricLearnerCV(random_state=0).fit(pairs, labels, groups=sessions)
+    assert cf.load(out).threshold == pytest.approx(expected.metric_.threshold, rel=1e-9)
+    shown = json.loads(report.read_text(encoding="utf-8"))
+    assert shown["pairs"]["unseen"] == "group"
+    assert "that has not seen its groups" in shown["pairs"]["words"]
+    assert "new pairs of known groups" in shown["sentence"]
+    errors = cf.find_label_errors(cf.LinearMetricLearner(), pairs, labels, groups=sessions, random_state=0)
+    assert _json("label-errors", *grouped)["share"] == pytest.approx(errors.share)
+
+
+def test_a_model_remembers_the_column_of_groups(grouped: list[Any], tmp_path: Path) -> None:
+    out, report = tmp_path / "m.closefar", tmp_path / "r.json"
+    _run("fit", *grouped, "--out", out)
+    _run("report", "--model", out, *grouped[:4], "--out", report)
+    assert json.loads(report.read_text(encoding="utf-8"))["pairs"]["unseen"] == "group"
+    _run("report", "--model", out, *_NEW[2:], "--out", report)  # which has no such column
+    assert len(_rows(_run("predict", "--model", out, *grouped[:4]).stdout)) == _N_FIT
+
+
+def test_points_that_pairs_share_are_found_without_ids(points: pd.DataFrame, tmp_path: Path) -> None:
+    pairs, labels = _pairs(points, "pairs.csv")
+    sides = [pd.DataFrame(pairs[:, side], columns=_FEATURES).add_prefix(f"{name}_") for side, name in enumerate("ab")]
+    table = pd.concat([*sides, pd.Series(labels, name="label")], axis=1)
+    table["site"] = np.arange(_N_FIT) % 10
+    table.to_csv(tmp_path / "both.csv", index=False)
+    command = ["--pairs", tmp_path / "both.csv", "--rank", "auto", "--out", tmp_path / "m.closefar"]
+    notes = _json("fit", *command)["notes"]
+    assert sum("different points" in note for note in notes) == 1
+    assert any("--group" in note for note in notes)
+    assert not any("groups=" in note for note in notes)
+    assert _json("fit", *command, "--group", "site")["notes"] == []
+    report = tmp_path / "r.json"
+    _run("report", "--model", tmp_path / "m.closefar", "--pairs", tmp_path / "both.csv", "--out", report)
+    assert json.loads(report.read_text(encoding="utf-8"))["pairs"]["unseen"] == "group"
+
+
+def test_single_points_have_groups(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.standard_normal((300, 2)), columns=["a", "b"])
+    table["label"] = np.where(table["a"] ** 2 + 0.3 * rng.logistic(size=300) > 1, "far", "close")
+    table["site"] = np.arange(300) % 12
+    table.to_csv(tmp_path / "single.csv", index=False)
+    command = ["--points", tmp_path / "single.csv", "--group", "site", "--out", tmp_path / "m.closefar"]
+    facts = _json("fit", *command, "--report", tmp_path / "r.json")
+    assert facts["feature_names"] == ["a", "b"]
+    shown = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
+    assert shown["pairs"]["unseen"] == "group"
+    assert shown["pairs"]["n_pairs"] == 300
+
+
+def test_points_that_cannot_be_left_out_are_noted(points: pd.DataFrame, tmp_path: Path) -> None:
+    table = pd.read_csv("pairs.csv").drop_duplicates("other")
+    table["patient"] = table["patient"].iloc[0]  # one reference for all
+    table = table[table["other"] != table["patient"]]
+    table.to_csv(tmp_path / "star.csv", index=False)
+    command = ["--points", "points.csv", "--pairs", tmp_path / "star.csv"]
+    facts = _json("label-errors", *command)
+    assert any("Folds are by pair" in note for note in facts["notes"])
+    assert facts["n_labels"] == len(table)
 
 
 def test_an_unfinished_fit_is_saved_with_its_own_exit_code(tmp_path: Path) -> None:

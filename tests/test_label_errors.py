@@ -91,7 +91,7 @@ def test_forms_of_input_give_the_same(data, errors):
 
 
 def test_labels_without_an_order_warn_once(data):
-    words = np.where(data.labels == 1, "different", "same")
+    words = np.where(data.labels == 1, "unlike", "alike")
     with pytest.warns(UserWarning, match="taken as far") as caught:
         find_label_errors(cf.LinearMetricLearner(), data.pairs, words, cv=2)
     assert len(caught) == 1

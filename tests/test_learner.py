@@ -270,7 +270,7 @@ def test_random_state():
 
 def test_fitting_leaves_the_input_alone_and_a_second_fit_forgets_the_first(learner):
     pairs, labels = PAIRS.copy(), LABELS.copy()
-    again = cf.LinearMetricLearner(tol=1e-9).fit(-2.0 * X[:, :2], -LABELS)
+    again = cf.LinearMetricLearner(tol=1e-9).fit(-2.0 * X[:, :2], LABELS)
     again.fit(pairs, labels)
     np.testing.assert_array_equal(pairs, PAIRS)
     np.testing.assert_array_equal(labels, LABELS)

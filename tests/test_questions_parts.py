@@ -18,6 +18,7 @@ from closefar.noise import NOISES
 from closefar.questions import CalibrationBin, calibrate, effective_number, wilson
 from closefar.questions.bins import weighted_bins
 from closefar.questions.dependence import Dependence
+from closefar.questions.label_likelihood import LabelLikelihood
 from closefar.questions.label_model import LabelModel
 from closefar.questions.moves import MarginMoves, Moves, RankMoves, pseudo_inverse, scaled_eigh
 from closefar.questions.optimum import Optimum
@@ -308,7 +309,8 @@ def test_the_sandwich_is_the_plain_formula(fitted):
     scores, hessian = brute_scores(optimum)
     n = len(Z)
     expected = np.linalg.inv(hessian) @ (scores.T @ scores) @ np.linalg.inv(hessian) * n / (n - 1)
-    facts = sandwich(optimum, Dependence(None), np.ones(n), 3)
+    likelihood = LabelLikelihood.of(optimum, Judgements.of_signs(Z, DATA.labels), fitted.metric_.noise, 0.0)
+    facts = sandwich(likelihood, optimum.parameters, Dependence(None), np.ones(n), 3)
     np.testing.assert_allclose(facts.root @ facts.root.T, expected, rtol=1e-6)
     assert facts.rank == 3
     assert facts.threshold == pytest.approx(optimum.threshold / np.sqrt(expected[-1, -1]), rel=1e-6)
@@ -323,7 +325,7 @@ def test_the_sandwich_is_the_plain_formula(fitted):
 def test_dependent_scores_are_summed_by_brute_force(fitted, kind, rng):
     optimum = Optimum.of(fitted.metric_, Judgements.of_signs(Z, DATA.labels))
     scores, _ = brute_scores(optimum)
-    pull = optimum.evaluation().pull
+    likelihood = LabelLikelihood.of(optimum, Judgements.of_signs(Z, DATA.labels), fitted.metric_.noise, 0.0)
     n = len(Z)
     ids = rng.integers(0, 50, n) if kind == "groups" else rng.integers(0, 60, (n, 2))
     ids[0] = ids[1] if kind == "groups" else [3, 3]  # a pair of one point with itself
@@ -335,7 +337,7 @@ def test_dependent_scores_are_summed_by_brute_force(fitted, kind, rng):
     values, vectors = np.linalg.eigh(total)
     total = (vectors * np.maximum(values, 0.0)) @ vectors.T
     n_units = len(np.unique(ids))
-    found = Dependence(ids).spread(optimum, pull, np.ones(n))
+    found = Dependence(ids).spread(likelihood, likelihood.terms(optimum.parameters), np.ones(n))
     np.testing.assert_allclose(found, total * n_units / (n_units - 1), rtol=1e-8, atol=1e-12)
 
 

@@ -196,9 +196,9 @@ def test_each_fold_has_a_pair_of_each_label(cv, n_rarer, n_folds):
     judgements = Judgements.of_signs(X[:30], signs, weights)
     if n_folds is None:
         with pytest.raises(ValueError, match="at least 2 folds and 2 pairs of each class"):
-            _splits(cv, judgements, 0)
+            _splits(cv, judgements, None, 0)
         return
-    splits = _splits(cv, judgements, 0)
+    splits = _splits(cv, judgements, None, 0)
     assert len(splits) == n_folds
     np.testing.assert_array_equal(np.sort(np.concatenate([test for _, test in splits])), np.arange(5, 30))
     for train, test in splits:
@@ -219,6 +219,38 @@ def test_each_fold_has_a_pair_of_each_label(cv, n_rarer, n_folds):
 def test_bad_input_is_named(arguments, rule):
     with pytest.raises(ValueError, match=rule):
         choose_rank(LEARNER, **{"X": X, "y": LABELS, **arguments})
+
+
+def test_points_that_pairs_share_stay_on_one_side():
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((80, 3))
+    ids = rng.integers(80, size=(600, 2))
+    labels = np.where((points[ids[:, 0], 0] - points[ids[:, 1], 0]) ** 2 + rng.logistic(size=600) > 1, 1, -1)
+    pairs = points[ids]
+    splits = list(cf.PairGroupKFold(5, random_state=0).split(pairs, labels, ids))
+    by_hand, given = choose_rank(LEARNER, pairs, labels, cv=splits), choose_rank(LEARNER, pairs, labels, groups=ids)
+    with pytest.warns(cf.SharedPointsWarning, match="folds are by point") as caught:
+        found = choose_rank(LEARNER, pairs, labels)
+    assert [warning.filename for warning in caught] == [__file__]
+    assert [score.loss for score in by_hand.table] == [score.loss for score in given.table]
+    assert len(found.table) == len(given.table)
+    errors = np.array([[score.standard_error for score in choice.table] for choice in (by_hand, given)])
+    assert np.all(errors[0] <= errors[1])
+    with pytest.warns(cf.SharedPointsWarning, match="600 pairs have only 80 different points"):
+        learner = cf.LinearMetricLearner(rank="auto").fit(pairs, labels)
+    same_table(learner.rank_choice_, found)
+    cf.LinearMetricLearner(rank=1).fit(pairs, labels)  # without a warning
+
+
+def test_standard_errors_are_by_group():
+    losses = np.random.default_rng(0).standard_normal((3, 50))
+    once = compare_ranks([0, 1, 2], losses, np.ones(3), np.full(50, 0.02))
+    twice = np.repeat(losses, 2, axis=1)
+    grouped = compare_ranks([0, 1, 2], twice, np.ones(3), np.full(100, 0.01), np.arange(100) // 2)
+    naive = compare_ranks([0, 1, 2], twice, np.ones(3), np.full(100, 0.01))
+    for alone, together, apart in zip(once, grouped, naive, strict=True):
+        assert together.standard_error == pytest.approx(alone.standard_error)
+        assert apart.standard_error == pytest.approx(alone.standard_error / np.sqrt(2.0))
 
 
 def test_a_search_has_no_rank_to_choose():

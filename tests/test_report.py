@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import accuracy_score, auc, confusion_matrix, log_loss, roc_auc_score
 
 import closefar as cf
-from closefar.report import N_PARTS, effort, growth, render, summarize
+from closefar.report import N_PARTS, effort, evidence, growth, render, summarize
 
 DATA = cf.datasets.make_pairs(3000, 4, wrong_share=0.1, random_state=7)
 PAIRS, LABELS = DATA.pairs[:2000], DATA.labels[:2000]
@@ -262,8 +262,8 @@ _INSIDE = np.where(np.sum((_POINTS - 5.0) ** 2, axis=1) > np.random.default_rng(
     ("learner", "part", "reason"),
     [
         (lambda: _small(class_weight="balanced"), "noise_check", "class_weight must be None"),
-        (lambda: _small(alpha=0.01), "intervals", "the penalty alpha=0.01 shrinks M"),
-        (lambda: _small(flip_rate=0.1), "intervals", "without flipped labels"),
+        (lambda: _small(alpha=0.01), "intervals", None),
+        (lambda: _small(flip_rate="estimate"), "intervals", "The estimated flip rate"),
         (lambda: cf.LinearMetricLearner(fit_origin=True).fit(_POINTS, _INSIDE), "intervals", "fit_origin=True"),
         (lambda: _small(alpha=10.0), "wrong_labels", "metric is zero"),
         (lambda: _small(rank=1), "roc", None),
@@ -422,6 +422,97 @@ def test_pairs_that_share_points_are_told() -> None:
     own = np.arange(600).reshape(300, 2)
     assert "share points" not in summarize(learner, ids=own, n_bootstrap=5)["pairs"]["words"]
     assert "share points" in summarize(learner, ids=own // 4, n_bootstrap=5)["pairs"]["words"]
+
+
+@pytest.fixture(scope="module")
+def linked() -> tuple[Any, ...]:
+    """Pairs of 90 points whose labels depend on a property of each that its columns do not tell."""
+    rng = np.random.default_rng(0)
+    points, ids = rng.standard_normal((90, 4)), rng.integers(90, size=(700, 2))
+    hidden = rng.standard_normal(90)
+    squared = (points[ids[:, 0], 0] - points[ids[:, 1], 0]) ** 2
+    labels = np.where(squared + 1.5 * hidden[ids].sum(axis=1) + rng.logistic(size=700) > 1.5, 1, -1)
+    return cf.LinearMetricLearner().fit(points[ids], labels), points[ids], labels, ids
+
+
+def test_figures_are_for_new_points_first(linked: tuple[Any, ...]) -> None:
+    learner = linked[0]
+    facts = summarize(learner, n_bootstrap=5)
+    independent = summarize(learner, groups=range(700), n_bootstrap=5)
+    quality, known = facts["quality"], facts["quality"]["known"]
+    assert (facts["pairs"]["unseen"], independent["pairs"]["unseen"]) == ("point", "pair")
+    assert independent["quality"]["known"] is None
+    assert known["accuracy"] == independent["quality"]["accuracy"]
+    assert known["n_pairs"] == 700 == independent["pairs"]["n_pairs"] > facts["pairs"]["n_pairs"]
+    # All pairs can be suspicious, not only those of points that were left out together.
+    rows = [[row["row"] for row in part["wrong_labels"]["rows"]] for part in (facts, independent)]
+    assert rows[0] == rows[1] != []
+    assert known["accuracy_high"] - known["accuracy_low"] > 1.1 * (
+        independent["quality"]["accuracy_high"] - independent["quality"]["accuracy_low"]
+    )
+    assert "new pairs of known points), where" in facts["sentence"]
+    assert "new pairs of known points" in facts["learning_curve"]["reading"]
+    names = [item["name"] for item in facts["key_figures"][:2]]
+    assert names == ["Agreed with, new points", "Agreed with, known points"]
+    for form in ("text", "html", "json"):
+        assert "has not seen its points" in render(facts, form)
+    for form in ("text", "html"):
+        assert "Agreed with, known points" in render(facts, form)
+    assert quality["accuracy_low"] < quality["accuracy"] < quality["accuracy_high"]
+
+
+def test_points_are_known_by_ids_or_groups(linked: tuple[Any, ...]) -> None:
+    learner, pairs, labels, ids = linked
+    differences = cf.LinearMetricLearner().fit(pairs[:, 0] - pairs[:, 1], labels)
+    assert summarize(differences, n_bootstrap=5)["pairs"]["unseen"] == "pair"  # which do not show their points
+    by_ids = summarize(differences, ids=ids, n_bootstrap=5)
+    assert by_ids["pairs"]["unseen"] == "point"
+    sessions = summarize(learner, groups=np.arange(700) // 20, n_bootstrap=5)
+    assert sessions["pairs"]["unseen"] == "group"
+    assert sessions["pairs"]["n_pairs"] == 700
+    assert "new pairs of known groups" in sessions["sentence"]
+    with pytest.raises(ValueError, match=r"groups must hold one group id per pair.*got shape \(3,\)"):
+        summarize(learner, groups=[1, 2, 3])
+
+
+def test_no_fit_that_judges_has_seen_the_points(linked: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, _, _, ids = linked
+    seen = []
+
+    def watched(judgements: Any, settings: Any, **options: Any) -> Any:
+        seen.append({*ids[judgements.numbers].ravel().tolist()})
+        return closefar_fit(judgements, settings, **options)
+
+    closefar_fit = evidence.fit
+    monkeypatch.setattr(evidence, "fit", watched)
+    judged = evidence.judge(learner.fit_, learner.fit_.judgements, has_seen=True, seed=0, groups=ids)
+    tested = ids[judged.judgements.numbers]
+    assert np.all(np.isfinite(judged.scored.margin))
+    assert len(np.unique(judged.judgements.numbers)) == len(tested) < 700
+    for pair in tested:
+        assert any(not {*pair.tolist()} & points for points in seen)
+
+
+def test_points_that_cannot_be_left_out_are_told() -> None:
+    rng = np.random.default_rng(0)
+    others = rng.standard_normal((200, 3))
+    labels = np.where(others[:, 0] ** 2 + 0.3 * rng.logistic(size=200) > 1, 1, -1)
+    star = np.stack([np.zeros((200, 3)), others], axis=1)
+    facts = summarize(cf.LinearMetricLearner().fit(star, labels), n_bootstrap=5)
+    assert facts["pairs"]["unseen"] == "pair"
+    assert "too few of them can be left out together" in facts["pairs"]["words"]
+    assert facts["pairs"]["n_pairs"] == 200
+
+
+def test_other_pairs_that_share_points_have_wider_intervals(linked: tuple[Any, ...]) -> None:
+    pairs, labels = linked[1:3]
+    other = cf.LinearMetricLearner().fit(PAIRS, LABELS)
+    facts = summarize(other, pairs, labels, n_bootstrap=5)
+    plain = summarize(other, pairs, labels, groups=range(700), n_bootstrap=5)
+    assert facts["pairs"]["source"] == plain["pairs"]["source"] == "given"
+    assert "They share points" in facts["pairs"]["words"]
+    assert facts["quality"]["accuracy"] == plain["quality"]["accuracy"]
+    assert facts["quality"]["accuracy_low"] < plain["quality"]["accuracy_low"]
 
 
 def test_what_is_proven_of_flips_and_of_a_free_origin() -> None:

@@ -14,10 +14,14 @@ from closefar import packed
 from closefar.judgements import Judgements
 from closefar.questions import standard_errors
 from closefar.questions.dependence import Dependence
-from closefar.questions.intervals import Confidence, Spread
+from closefar.questions.intervals import Confidence, Reach, Spread
+from closefar.questions.label_likelihood import LabelLikelihood
+from closefar.questions.observed import Observed
 from closefar.questions.optimum import Optimum
-from closefar.questions.sandwich import Sandwich, _is_singular, sandwich
+from closefar.questions.refits import bootstrap, jackknife
+from closefar.questions.sandwich import Sandwich, _is_singular, _vanishes, sandwich
 from closefar.questions.summary import summarize
+from closefar.questions.validity import Evidence, boundary_of, find_flaws, state, state_bootstrap
 
 N = 256
 RNG = np.random.default_rng(0)
@@ -37,6 +41,19 @@ def optimum(learner):
     return Optimum.of(learner.metric_, Judgements.of_signs(Z, LABELS))
 
 
+def likelihood_of(optimum, flip_rate=0.0):
+    return LabelLikelihood.of(optimum, Judgements.of_signs(Z, LABELS), cf.noise.get_noise("logistic"), flip_rate)
+
+
+def spread_of(optimum, groups, repeats):
+    likelihood = likelihood_of(optimum)
+    return Dependence(groups).spread(likelihood, likelihood.terms(optimum.parameters), repeats)
+
+
+def facts_of(optimum, repeats, rank):
+    return sandwich(likelihood_of(optimum), optimum.parameters, Dependence(None), repeats, rank)
+
+
 def scores_and_hessian(optimum):
     """Of the mean loss in (packed M, tau), by plain sums."""
     rows = Z @ optimum.coordinates.transform
@@ -47,15 +64,6 @@ def scores_and_hessian(optimum):
 
 
 # Dependence
-
-
-def test_ids_are_one_or_two_per_pair():
-    assert Dependence.check(None, 3) is None
-    assert Dependence.check(["a", "b", "a"], 3).tolist() == ["a", "b", "a"]
-    assert Dependence.check(np.zeros((3, 2)), 3).shape == (3, 2)
-    for shape in [(2,), (4,), (3, 1), (3, 3), (2, 3), (3, 2, 1)]:
-        with pytest.raises(ValueError, match=re.escape(f"shape (3, 2); got shape {shape}")):
-            Dependence.check(np.zeros(shape), 3)
 
 
 @pytest.mark.parametrize(
@@ -99,23 +107,23 @@ def test_spread_of_independent_rows(optimum, repeats):
     """Each of r repeats has 1 / r of the score, so their squares sum to score^2 / r; then n / (n - 1)."""
     scores, _ = scores_and_hessian(optimum)
     n = repeats.sum()
-    found = Dependence(None).spread(optimum, optimum.evaluation().pull, repeats)
+    found = spread_of(optimum, None, repeats)
     np.testing.assert_allclose(found, (scores / repeats[:, None]).T @ scores * n / (n - 1.0), rtol=1e-8, atol=1e-12)
 
 
 def test_two_groups_and_pairs_of_points_with_themselves(optimum):
     scores, _ = scores_and_hessian(optimum)
-    pull, ids = optimum.evaluation().pull, np.arange(N) % 2
+    ids = np.arange(N) % 2
     sums = np.array([scores[ids == unit].sum(axis=0) for unit in (0, 1)])
     for groups in (ids, np.column_stack([ids, ids])):
-        found = Dependence(groups).spread(optimum, pull, np.ones(N))
+        found = spread_of(optimum, groups, np.ones(N))
         np.testing.assert_allclose(found, 2.0 * sums.T @ sums, rtol=1e-8, atol=1e-12)
 
 
 def test_a_single_observation_or_group_says_nothing_of_the_spread(optimum):
-    pull = optimum.evaluation().pull + 1.0 / N
-    one = Dependence(None).spread(optimum, pull, np.full(N, 1.0 / N))
-    group = Dependence(np.zeros(N)).spread(optimum, pull, np.ones(N))
+    away = dataclasses.replace(optimum, threshold=optimum.threshold + 1.0)
+    one = spread_of(away, None, np.full(N, 1.0 / N))
+    group = spread_of(away, np.zeros(N), np.ones(N))
     for spread in (one, group):
         assert 1e6 < np.trace(spread) < np.inf
 
@@ -128,7 +136,7 @@ def test_facts_of_an_optimum(optimum):
     inverse = np.linalg.inv(hessian)
     repeats = np.full(N, 2.0)
     covariance = inverse @ (scores.T @ scores) @ inverse / 2.0 * (2 * N) / (2 * N - 1)
-    facts = sandwich(optimum, Dependence(None), repeats, 2)
+    facts = facts_of(optimum, repeats, 2)
     np.testing.assert_allclose(facts.root @ facts.root.T, covariance, rtol=1e-6)
     values, vectors = np.linalg.eigh(optimum.matrix)
     slope = np.append(packed.form_gradients(vectors[:, :1].T)[0], 0.0)
@@ -143,22 +151,22 @@ def test_distance_from_the_optimum_is_that_of_a_newton_step(optimum):
     scores, hessian = scores_and_hessian(away)
     step = np.linalg.solve(hessian, scores.sum(axis=0))
     expected = np.sqrt(3.0 * N * step @ hessian @ step)
-    assert sandwich(away, Dependence(None), np.full(N, 3.0), 2).distance == pytest.approx(expected, rel=1e-6)
+    assert facts_of(away, np.full(N, 3.0), 2).distance == pytest.approx(expected, rel=1e-6)
 
 
 def test_distance_under_a_fixed_rank_is_along_the_moves_that_keep_it():
     """A fit of rank 1 is optimal among those, though every matrix of rank 2 nearby is better."""
     told = cf.LinearMetricLearner(rank=1, tol=1e-12).fit(Z, LABELS)
     optimum = Optimum.of(told.metric_, Judgements.of_signs(Z, LABELS))
-    known = sandwich(optimum, Dependence(None), np.ones(N), 1)
+    known = facts_of(optimum, np.ones(N), 1)
     assert known.rank == 1
     assert known.distance < 0.01
     direction = optimum.factor[:, 0] / np.linalg.norm(optimum.factor)
     error = np.linalg.norm(packed.form_gradients(direction[None]) @ known.root[:-1])
     assert known.smallest == pytest.approx(np.sum(optimum.factor**2) / error, rel=1e-6)
-    free = sandwich(optimum, Dependence(None), np.ones(N), 2)
+    free = facts_of(optimum, np.ones(N), 2)
     _, hessian = scores_and_hessian(optimum)
-    spread = Dependence(None).spread(optimum, optimum.evaluation().pull, np.ones(N))
+    spread = spread_of(optimum, None, np.ones(N))
     inverse = np.linalg.inv(hessian)
     np.testing.assert_allclose(free.root @ free.root.T, inverse @ spread @ inverse, rtol=1e-6)
     assert free.smallest == pytest.approx(0.0, abs=1e-6)
@@ -168,12 +176,12 @@ def test_distance_under_a_fixed_rank_is_along_the_moves_that_keep_it():
 @pytest.mark.parametrize("size", [1e-2, 1e3])
 def test_rank_counts_eigenvalues_beside_the_largest(optimum, ratio, rank, size):
     changed = dataclasses.replace(optimum, factor=np.diag(np.sqrt([size, size * ratio])), threshold=size)
-    assert sandwich(changed, Dependence(None), np.ones(N), 2).rank == rank
+    assert facts_of(changed, np.ones(N), 2).rank == rank
 
 
 def test_nothing_learned_has_rank_zero(optimum):
     nothing = dataclasses.replace(optimum, factor=np.zeros((2, 0)))
-    assert sandwich(nothing, Dependence(None), np.ones(N), 2).rank == 0
+    assert facts_of(nothing, np.ones(N), 2).rank == 0
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
@@ -189,9 +197,39 @@ def test_an_entry_that_only_the_rank_determines_has_no_error_where_the_rank_is_f
     z = np.where(np.arange(N)[:, None] % 2 == [0, 1], Z, 0.0)
     labels = np.where((np.arange(N) % 2 == 0) & (LABELS > 0), 1, -1)
     optimum = Optimum.of(cf.Metric([[1.0], [0.0]], 1.0), Judgements.of_signs(z, labels))
-    assert sandwich(optimum, Dependence(None), np.ones(N), 1).root is not None
-    free = sandwich(optimum, Dependence(None), np.ones(N), 2)
-    assert free == Sandwich(None, rank=1, smallest=0.0, threshold=0.0, distance=np.inf)
+    judgements = Judgements.of_signs(z, labels)
+    likelihood = LabelLikelihood.of(optimum, judgements, cf.noise.get_noise("logistic"), 0.0)
+    known, free = (sandwich(likelihood, optimum.parameters, Dependence(None), np.ones(N), rank) for rank in (1, 2))
+    assert known.root is not None
+    assert (free.root, free.rank, free.distance) == (None, 1, np.inf)
+
+
+def test_a_move_is_open_where_scores_do_not_vary():
+    """Labels that are right with near certainty have a curvature, but hardly a score."""
+    information = np.array([[2.0, 0.5], [0.5, 1.0]])
+    root = np.linalg.cholesky(information)
+    for share, is_open in [(1.0, False), (0.05, False), (0.01, True), (0.0, True)]:
+        spread = root @ np.diag([1.0, share]) @ root.T
+        for units in (np.eye(2), np.diag([1e6, 1e-3])):
+            assert _vanishes(units @ information @ units, units @ spread @ units) == is_open
+
+
+@pytest.mark.parametrize("flip_rate", [0.0, 0.1, None])
+def test_derivatives_of_the_likelihood_by_finite_differences(optimum, flip_rate):
+    likelihood = likelihood_of(optimum, flip_rate)
+    start = optimum.parameters if flip_rate is not None else np.append(optimum.parameters, 0.1)
+    shares = likelihood.shares
+
+    def gradient(parameters):
+        return likelihood.gradient(likelihood.terms(parameters), shares)
+
+    steps = 1e-5 * np.eye(len(start))
+    losses = [[shares @ likelihood.terms(start + sign * step).loss for sign in (1, -1)] for step in steps]
+    np.testing.assert_allclose(gradient(start), np.subtract(*np.transpose(losses)) / 2e-5, atol=1e-8)
+    bends = [(gradient(start + step) - gradient(start - step)) / 2e-5 for step in steps]
+    np.testing.assert_allclose(likelihood.information(start, shares), bends, rtol=1e-5, atol=1e-7)
+    scores = np.vstack([scores for _, scores in likelihood.scores(likelihood.terms(start))])
+    np.testing.assert_allclose(scores.sum(axis=0), gradient(start), atol=1e-12)
 
 
 # Intervals
@@ -200,6 +238,12 @@ def test_an_entry_that_only_the_rank_determines_has_no_error_where_the_rank_is_f
 TRANSFORM = RNG.standard_normal((3, 2))
 METRIC = cf.Metric.from_matrix(TRANSFORM @ np.diag([1.0, 0.25]) @ TRANSFORM.T, 0.5)
 ROOT = 0.1 * RNG.standard_normal((4, 3))
+
+
+def around(*roots, quantile=2.0, transform=TRANSFORM, shift=0.0):
+    """Intervals of so many standard errors around the estimate, or around a point that is shifted from it."""
+    shifts = np.broadcast_to(shift, (len(roots), 4))
+    return Spread(tuple(Reach(*each, quantile) for each in zip(shifts, roots, strict=True)), transform)
 
 
 def by_moving(function):
@@ -212,7 +256,7 @@ def by_moving(function):
 
 
 def test_standard_errors_are_the_lengths_of_moves(rng):
-    spread, z = Spread((ROOT,), TRANSFORM, 2.0), rng.standard_normal((4, 3))
+    spread, z = around(ROOT), rng.standard_normal((4, 3))
     form = np.einsum("ij,jk,ik->i", z, METRIC.matrix, z)
     margin = spread.forms(z, form - 0.5, slope=-1.0)
     np.testing.assert_allclose(
@@ -230,7 +274,7 @@ def test_standard_errors_are_the_lengths_of_moves(rng):
 
 
 def test_ends_that_cannot_be_negative_stop_at_zero():
-    wide = Spread((100.0 * ROOT,), TRANSFORM, 2.0)
+    wide = around(100.0 * ROOT)
     matrix, eigenvalues, threshold = wide.matrix(METRIC), wide.eigenvalues(METRIC), wide.threshold(METRIC)
     assert np.all(np.diag(matrix.low) == 0)
     off = ~np.eye(3, dtype=bool)
@@ -239,7 +283,7 @@ def test_ends_that_cannot_be_negative_stop_at_zero():
     assert np.all(eigenvalues.low == 0)
     assert threshold.low == 0
     assert threshold.high == pytest.approx(0.5 + 2.0 * threshold.standard_error)
-    narrow = Spread((1e-6 * ROOT,), TRANSFORM, 2.0)
+    narrow = around(1e-6 * ROOT)
     np.testing.assert_allclose(narrow.matrix(METRIC).low, METRIC.matrix, rtol=0.01)
     assert narrow.threshold(METRIC).low == pytest.approx(0.5, rel=0.01)
     assert narrow.threshold(METRIC).high == pytest.approx(0.5, rel=0.01)
@@ -247,17 +291,17 @@ def test_ends_that_cannot_be_negative_stop_at_zero():
 
 def test_the_largest_of_several_errors_counts_for_each_number():
     matrix = np.diag([1.0, 0.0, 0.0, 0.0]), np.diag([0.0, 0.0, 0.0, 1.0])
-    both = Spread(matrix, np.eye(2), 1.0)
+    both = around(*matrix, quantile=1.0, transform=np.eye(2))
     unit = cf.Metric.from_matrix(np.eye(2), 1.0)
     np.testing.assert_allclose(both.matrix(unit).standard_error, [[1.0, 0.0], [0.0, 0.0]])
     assert both.threshold(unit).standard_error == 1.0
-    nothing = Spread((), np.eye(2), 1.0)
+    nothing = Spread((), np.eye(2))
     assert np.all(nothing.matrix(unit).standard_error == np.inf)
     assert nothing.threshold(unit).high == np.inf
 
 
 def test_a_metric_of_nothing_has_the_eigenvalues_of_the_columns():
-    spread = Spread((np.diag([3.0, 5.0, 7.0, 1.0]),), np.eye(2), 1.0)
+    spread = around(np.diag([3.0, 5.0, 7.0, 1.0]), quantile=1.0, transform=np.eye(2))
     zero = spread.eigenvalues(cf.Metric.from_factor(np.zeros((2, 0)), 1.0))
     np.testing.assert_allclose(zero.standard_error, [3.0, 7.0])
     np.testing.assert_array_equal(zero.estimate, 0.0)
@@ -265,11 +309,11 @@ def test_a_metric_of_nothing_has_the_eigenvalues_of_the_columns():
 
 def certain(spread, metric=METRIC):
     parts = spread.threshold(metric), spread.matrix(metric), spread.eigenvalues(metric)
-    return Confidence("sandwich", True, (), "", 0.95, metric, *parts, spread)
+    return Confidence("sandwich", True, (), "", 0.95, metric, *parts, spread.flip_rate(metric), spread)
 
 
 def test_distances_and_probabilities_follow_from_forms():
-    sure, z = certain(Spread((ROOT,), TRANSFORM, 1.5)), np.array([[3.0, -1.0, 2.0], [0.0, 0.0, 0.0]])
+    sure, z = certain(around(ROOT, quantile=1.5)), np.array([[3.0, -1.0, 2.0], [0.0, 0.0, 0.0]])
     squared, distance, far = sure.squared_distance(z), sure.distance(z), sure.probability_far(z)
     error = by_moving(lambda m, t: z[0] @ m @ z[0])[0]
     form = z[0] @ METRIC.matrix @ z[0]
@@ -287,14 +331,14 @@ def test_distances_and_probabilities_follow_from_forms():
 
 def test_a_distance_of_zero_that_could_be_larger_has_no_error_of_its_own():
     flat = cf.Metric.from_matrix(np.diag([1.0, 0.0]), 1.0)
-    distance = certain(Spread((np.eye(4),), np.eye(2), 2.0), flat).distance([0.0, 1.0])
+    distance = certain(around(np.eye(4), transform=np.eye(2)), flat).distance([0.0, 1.0])
     assert (distance.estimate, distance.standard_error, distance.low) == (0.0, np.inf, 0.0)
     assert distance.high == pytest.approx(np.sqrt(2.0))
 
 
 def test_results_cannot_be_changed_and_are_compared_as_objects():
-    sure = certain(Spread((ROOT,), TRANSFORM, 1.5))
-    for result, name in [(sure, "level"), (sure.matrix, "low"), (sure._spread, "quantile"), (INTERIOR, "rank")]:
+    sure = certain(around(ROOT, quantile=1.5))
+    for result, name in [(sure, "level"), (sure.matrix, "low"), (sure._spread, "reaches"), (INTERIOR, "rank")]:
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(result, name, 0)
     for result in (sure, sure.matrix, sure._spread):
@@ -320,30 +364,65 @@ def test_results_cannot_be_changed_and_are_compared_as_objects():
     ids=str,
 )
 def test_an_interior_optimum_is_three_standard_errors_from_the_boundary(change, reason):
-    assert standard_errors._boundary(dataclasses.replace(INTERIOR, **change), 2) == reason
+    assert boundary_of(dataclasses.replace(INTERIOR, **change), 2) == reason
 
 
 def observed(learner, groups=None, weights=None):
-    return standard_errors._Observed.of(learner.fit_, Judgements.of_signs(Z, LABELS, weights), groups)
+    return Observed.of(learner.fit_, Judgements.of_signs(Z, LABELS, weights), groups)
 
 
 def test_flaws_begin_where_the_rules_end(learner):
     fit = learner.fit_
 
-    def flaws(total=N, groups=None, fit=fit, **change):
-        sample = observed(learner, groups, np.full(N, total / N))
-        return " ".join(standard_errors._flaws(fit, sample, dataclasses.replace(INTERIOR, **change)))
+    def flaws(groups=None, fit=fit, uncertain=400.0, method="jackknife", keeps_rank=False, **change):
+        sample = dataclasses.replace(observed(learner, groups), fit=fit)
+        evidence = Evidence(uncertain, n_parameters=4, n_observations=float(N))
+        changed = dataclasses.replace(INTERIOR, **change)
+        return " ".join(find_flaws(sample, changed, evidence, method, keeps_rank=keeps_rank))
 
-    assert flaws() == flaws(distance=0.1) == flaws(total=4.01) == flaws(groups=np.arange(N) % 30) == ""
-    assert "The fit is 0.11 standard errors from the optimum" in flaws(distance=0.11)
+    assert flaws() == flaws(distance=1.0) == flaws(groups=np.arange(N) % 30) == ""
+    assert flaws(distance=0.1, keeps_rank=True) == flaws(distance=0.1, method="bootstrap") == ""
+    assert "The fit is 1.1 standard errors from the optimum" in flaws(distance=1.1)
+    for stricter in ({"keeps_rank": True}, {"method": "bootstrap"}):
+        assert "The fit is 0.11 standard errors from the optimum" in flaws(distance=0.11, **stricter)
     assert "standard errors from the optimum" in flaws(distance=np.nan)
-    assert "4 observations (weights count as repeats) are too few for 4 parameters" in flaws(total=4)
     assert flaws(groups=np.arange(N) % 29) == "29 groups are too few: at least 30 are needed."
     assert "10 points are too few" in flaws(groups=np.column_stack([np.arange(N) % 10, np.arange(1, N + 1) % 10]))
-    penalised = dataclasses.replace(fit, settings=fit.settings.but(alpha=0.5))
-    assert flaws(fit=penalised, distance=1.0).startswith("The penalty alpha=0.5 shrinks M")
     unfinished = dataclasses.replace(fit, certificate=dataclasses.replace(fit.certificate, converged=False))
     assert flaws(fit=unfinished, distance=1.0) == "The fit did not converge: see certificate_.status."
+    estimated = dataclasses.replace(fit, settings=fit.settings.but(flip_rate="estimate"))
+    assert flaws(fit=estimated).startswith("The estimated flip rate, 0, is within 3 standard errors of zero")
+    some = dataclasses.replace(estimated, metric=dataclasses.replace(fit.metric, flip_rate=0.1))
+    assert flaws(fit=some, flip_rate=3.1) == ""
+    assert flaws(fit=some, flip_rate=3.0).startswith("The estimated flip rate, 0.1, is within 3")
+
+
+def test_labels_are_few_plenty_or_in_between():
+    few, some, many = (Evidence(4.0 * each, n_parameters=4, n_observations=100.0) for each in (2.9, 3.0, 25.0))
+    assert "only 2.9 uncertain labels per parameter (12," in few.flaw("jackknife")
+    assert "label about 110 pairs" in few.flaw("jackknife")
+    assert some.flaw("jackknife") is None
+    for method in ("sandwich", "bootstrap"):
+        assert few.flaw(method) == few.flaw("jackknife")
+        assert some.flaw(method) == (
+            f'The {method} needs 25 uncertain labels per parameter, and there are 3.0: use method="jackknife".'
+        )
+        assert many.flaw(method) is None
+    assert [each.is_plenty for each in (few, some, many)] == [False, False, True]
+    # The bias beside the standard error grows with the number of parameters.
+    assert not Evidence(25.0 * 40, n_parameters=40, n_observations=2000.0).is_plenty
+    assert Evidence(40.0 * 40, n_parameters=40, n_observations=4000.0).is_plenty
+
+
+def test_labels_that_repeat_each_other_count_once(learner):
+    plain = observed(learner)
+    twice, both, ids = np.vstack([Z, Z]), np.append(LABELS, LABELS), np.tile(np.arange(N), 2)
+    copied = Observed.of(learner.fit_, Judgements.of_signs(twice, both), ids)
+    for sample, expected in ((plain, 1.0), (copied, 0.5)):
+        facts = sandwich(sample.likelihood, sample.parameters, sample.dependence, sample.repeats, 2)
+        assert facts.independence == pytest.approx(expected, rel=0.01)
+        evidence = Evidence.of(sample, facts, keeps_rank=False)
+        assert evidence.per_parameter == pytest.approx(learner.fit_statistics_.uncertain_per_parameter, rel=0.01)
 
 
 def test_the_covariance_of_thousands_of_parameters_is_refused(learner):
@@ -352,10 +431,10 @@ def test_the_covariance_of_thousands_of_parameters_is_refused(learner):
         fit = dataclasses.replace(learner.fit_, metric=cf.Metric.from_factor(np.eye(d)[:, :1], 1.0))
         judgements = Judgements.of_signs(z[:, :d], np.where(z[:, 0] > 0, 1, -1))
         if d == 88:
-            assert standard_errors._Observed.of(fit, judgements, None).largest_rank == 88
+            assert Observed.of(fit, judgements, None).largest_rank == 88
         else:
             with pytest.raises(ValueError, match="at most 4000 parameters; 89 columns have 4006"):
-                standard_errors._Observed.of(fit, judgements, None)
+                Observed.of(fit, judgements, None)
 
 
 def test_rows_of_no_weight_are_left_out_with_their_groups(learner):
@@ -378,6 +457,7 @@ def test_rows_of_no_weight_are_left_out_with_their_groups(learner):
         ({"n_bootstrap": 2}, False),
         ({"n_bootstrap": 20.0}, True),
         ({"method": "sandwich"}, False),
+        ({"method": "jackknife"}, False),
         ({"method": "bootstraps"}, True),
     ],
     ids=str,
@@ -391,12 +471,6 @@ def test_requests_are_allowed_up_to_their_limits(learner, options, refused):
         standard_errors._check_arguments(learner.fit_, **request)
 
 
-def test_any_flip_rate_is_refused(learner):
-    flipped = dataclasses.replace(learner.metric_, flip_rate=0.01)
-    with pytest.raises(ValueError, match=r"flip rate 0\.01"):
-        cf.confidence(dataclasses.replace(learner.fit_, metric=flipped), Z, LABELS)
-
-
 @pytest.mark.parametrize("level", [0.5, 0.95])
 def test_intervals_reach_a_quantile_of_the_normal_distribution(learner, level):
     sure = cf.confidence(learner, Z, LABELS, level=level)
@@ -408,15 +482,28 @@ def test_intervals_reach_a_quantile_of_the_normal_distribution(learner, level):
 
 
 def test_statements_say_what_holds(learner):
-    statement = standard_errors._sandwich_statement
-    assert "the optimum is interior (the smallest eigenvalue of M is 5.0 standard" in statement(INTERIOR, None)
-    assert "though M is small: there they are not proven" in statement(INTERIOR, "M is small")
-    points = Dependence(np.array([[0, 1]]))
-    boundary = standard_errors._bootstrap_statement(7, "M is small", Dependence(None))
-    interior = standard_errors._bootstrap_statement(7, None, points)
+    plenty, some = (Evidence(4.0 * each, n_parameters=4, n_observations=100.0) for each in (30.0, 11.0))
+    sample = observed(learner)
+
+    def words(method, boundary=None, evidence=plenty, sample=sample):
+        return state(sample, INTERIOR, evidence, method, boundary)
+
+    assert "the optimum is interior (the smallest eigenvalue of M is 5.0 standard" in words("sandwich")
+    assert "all symmetric matrices" not in words("sandwich")
+    free = words("sandwich", "M is small")
+    assert "Since M is small, intervals are around the optimum over all symmetric matrices" in free
+    assert "interior" not in free
+    assert "corrects the bias of 11.0 uncertain labels per parameter; from 25 on" in words("jackknife", None, some)
+    told = dataclasses.replace(sample, largest_rank=1)
+    assert words("sandwich", sample=told).endswith("The rank 1 counts as known.")
+    chosen = dataclasses.replace(told, fit=dataclasses.replace(told.fit, rank_choice=SimpleNamespace(rank=1)))
+    assert "Since the rank was chosen from these labels" in words("sandwich", sample=chosen)
+    boundary = state_bootstrap(sample, "M is small", 7)
     assert "from 7 refits, or the sandwich's where those are larger: M is small" in boundary
     assert "as good and faster" not in boundary
     assert "points resampled" not in boundary
+    points = dataclasses.replace(sample, dependence=Dependence(np.array([[0, 1]])))
+    interior = state_bootstrap(points, None, 7)
     assert "from 7 refits: the optimum is interior, where the sandwich is as good and faster." in interior
     assert "With points resampled they are too wide" in interior
     assert "do not vary" not in cf.confidence(learner, Z, LABELS).statement
@@ -431,7 +518,7 @@ def test_an_entry_that_no_pair_shows_has_no_interval():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         learner = cf.LinearMetricLearner().fit(z, labels)
-    for method in ("auto", "sandwich", "bootstrap"):
+    for method in ("auto", "sandwich", "jackknife", "bootstrap"):
         sure = cf.confidence(learner, z, labels, method=method)
         assert (sure.method, sure.valid) == ("none", False)
         assert sure.statement.startswith("Not valid: the pairs do not determine the metric")
@@ -446,10 +533,10 @@ def with_draws(monkeypatch):
     """Refits that give the parameters plus these steps."""
 
     def set_steps(steps):
-        def draws(fit, sample, n_bootstrap, random_state, n_jobs):
-            return sample.optimum.parameters + np.asarray(steps, dtype=float).reshape(-1, 4)
+        def draws(sample, n_bootstrap, random_state, n_jobs):
+            return sample.parameters + np.asarray(steps, dtype=float).reshape(-1, 4)
 
-        monkeypatch.setattr(standard_errors, "_bootstrap", draws)
+        monkeypatch.setattr(standard_errors, "bootstrap", draws)
 
     return set_steps
 
@@ -474,26 +561,19 @@ def test_nearly_all_refits_must_have_an_optimum(learner, with_draws, finite, val
     assert sure.threshold.standard_error == pytest.approx(0.1 if finite else np.inf)
 
 
-def test_a_penalised_fit_is_bootstrapped(learner, with_draws):
-    with_draws(np.full((20, 4), 0.1))
-    for alpha in (1e-3, 1.0, 2.0):
-        fit = dataclasses.replace(learner.fit_, settings=learner.fit_.settings.but(alpha=alpha))
-        sure = cf.confidence(fit, Z, LABELS, n_bootstrap=20)
-        assert (sure.method, sure.valid) == ("bootstrap", False)
-
-
 def test_on_the_boundary_the_larger_error_counts(with_draws):
     told = cf.LinearMetricLearner(rank=1, tol=1e-12).fit(Z, LABELS)
     flat = dataclasses.replace(told.fit_, rank=None)
-    alone = cf.confidence(flat, Z, LABELS, method="sandwich")
-    assert (alone.method, alone.valid) == ("sandwich", False)
-    for size, larger in [(1e-9, alone.threshold.standard_error), (1e3, 1e3)]:
+    sample = Observed.of(flat, Judgements.of_signs(Z, LABELS), None)
+    alone = sandwich(sample.likelihood, sample.parameters, sample.dependence, sample.repeats, 2)
+    for size, larger in [(1e-9, np.linalg.norm(alone.root[-1])), (1e3, 1e3)]:
         with_draws(np.full((20, 4), size))
-        sure = cf.confidence(flat, Z, LABELS, n_bootstrap=20)
+        sure = cf.confidence(flat, Z, LABELS, method="bootstrap", n_bootstrap=20)
         assert sure.method == "bootstrap"
         assert sure.threshold.standard_error == pytest.approx(larger)
     with_draws([])
-    assert cf.confidence(flat, Z, LABELS, n_bootstrap=20).threshold.standard_error == np.inf
+    nothing = cf.confidence(flat, Z, LABELS, method="bootstrap", n_bootstrap=20)
+    assert nothing.threshold.standard_error == np.inf
 
 
 def given(times):
@@ -508,18 +588,18 @@ def test_a_refit_to_the_same_rows_is_the_fit(rank):
     learner = cf.LinearMetricLearner(rank=rank, class_weight={-1: 1.0, 1: 3.0}, tol=1e-10)
     learner.fit(Z, LABELS, sample_weight=weights)
     sample = dataclasses.replace(observed(learner, weights=weights), dependence=given(1.0))
-    draws = standard_errors._bootstrap(learner.fit_, sample, 2, 0, None)
+    draws = bootstrap(sample, 2, 0, None)
     assert draws.shape == (2, 4)
     np.testing.assert_allclose(draws, np.tile(sample.optimum.parameters, (2, 1)), rtol=1e-3, atol=1e-4)
     odd = dataclasses.replace(sample, dependence=given(np.arange(N) % 2))
-    half = standard_errors._bootstrap(learner.fit_, odd, 1, 0, None)[0, -1]
+    half = bootstrap(odd, 1, 0, None)[0, -1]
     learner.fit(Z[1::2], LABELS[1::2], sample_weight=weights[1::2])
     assert half == pytest.approx(learner.metric_.threshold, rel=1e-3)
 
 
 def test_samples_differ_within_and_between_states(learner):
     sample = observed(learner)
-    first, again, other = (standard_errors._bootstrap(learner.fit_, sample, 2, state, None) for state in (0, 0, 1))
+    first, again, other = (bootstrap(sample, 2, state, None) for state in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert len(np.unique(np.vstack([first, other])[:, -1])) == 4
 
@@ -531,8 +611,102 @@ def test_samples_differ_within_and_between_states(learner):
 )
 def test_a_refit_without_a_finite_optimum_does_not_count(learner, drawn, change):
     fit = dataclasses.replace(learner.fit_, settings=learner.fit_.settings.but(**change))
-    sample = dataclasses.replace(observed(learner), dependence=given(drawn))
-    assert standard_errors._bootstrap(fit, sample, 2, 0, None).shape == (0, 4)
+    sample = dataclasses.replace(observed(learner), fit=fit, dependence=given(drawn))
+    assert bootstrap(sample, 2, 0, None).shape == (0, 4)
+
+
+# The jackknife
+
+
+@pytest.mark.parametrize("repeats", [np.ones(N), np.arange(N) % 3 + 1.0, np.full(N, 47.5), np.full(N, 0.3)])
+def test_parts_hold_every_observation_once(repeats):
+    held = Dependence(None).parts(repeats, Z[:, 0], 20, np.random.default_rng(0))
+    np.testing.assert_allclose(held.sum(axis=1), repeats)
+    assert np.all(held >= 0)
+    assert np.ptp(held.sum(axis=0)) <= max(1.0, 0.01 * held.sum(axis=0).mean())
+
+
+def test_parts_of_groups_and_of_points():
+    ids = np.arange(N) // 4
+    by_group = Dependence(ids).parts(np.full(N, 2.0), Z[:, 0], 20, np.random.default_rng(0))
+    np.testing.assert_array_equal(by_group.sum(axis=1), 2.0)
+    np.testing.assert_array_equal(by_group[::4], by_group[3::4])
+    points = np.column_stack([ids, (ids + np.arange(N) % 7) % (N // 4)])
+    by_point = Dependence(points).parts(np.ones(N), Z[:, 0], 20, np.random.default_rng(0))
+    assert set(by_point.sum(axis=1)) <= {1.0, 2.0}
+    for point in (0, 17, 40):  # the part of a point has all pairs of it
+        touched = by_point[(points == point).any(axis=1)]
+        assert np.any(touched.min(axis=0) == 1.0)
+
+
+def test_parts_do_not_depend_on_the_order_of_rows():
+    order = np.random.default_rng(1).permutation(N)
+    for groups in (None, np.arange(N) // 4):
+        plain = Dependence(groups).parts(np.ones(N), Z[:, 0], 20, np.random.default_rng(0))
+        other = Dependence(None if groups is None else groups[order]).parts(
+            np.ones(N), Z[order, 0], 20, np.random.default_rng(0)
+        )
+        np.testing.assert_array_equal(other, plain[order])
+
+
+@pytest.mark.parametrize("rank", [None, 1])
+def test_the_jackknife_is_the_formula_over_fits_without_a_part(rank):
+    """Against fits by the learner itself, each without a part of the pairs."""
+    learner = cf.LinearMetricLearner(rank=rank, tol=1e-12).fit(Z, LABELS)
+    sample = observed(learner)
+    reach = jackknife(sample, sample.parameters, 0.95, None, None, keeps_rank=rank is not None)
+    margins = sample.likelihood.margins(sample.parameters)
+    seed = np.random.RandomState(0).randint(2**31)
+    left_out = sample.dependence.parts(np.ones(N), margins, 20, np.random.default_rng(seed))
+    thresholds = [learner.fit(Z[part == 0], LABELS[part == 0]).metric_.threshold for part in left_out.T]
+    whole = sample.optimum.threshold
+    share = left_out.sum() / (20 * N)
+    assert share == 1.0 / 20
+    assert reach.shift[3] == pytest.approx(19 * (whole - np.mean(thresholds)), rel=0.02, abs=0.02)
+    assert np.sum(reach.root[3] ** 2) == pytest.approx(19 * np.var(thresholds), rel=0.02)
+    assert reach.quantile == pytest.approx(2.093, abs=1e-3)
+
+
+def test_few_labels_are_jackknifed_with_room_for_the_bias():
+    z, labels = Z[:60], LABELS[:60]
+    learner = cf.LinearMetricLearner(tol=1e-10).fit(z, labels)
+    sure = cf.confidence(learner, z, labels)
+    assert (sure.method, sure.valid) == ("jackknife", True)
+    alone = cf.confidence(learner, z, labels, method="sandwich")
+    assert (alone.method, alone.valid) == ("sandwich", False)
+    assert 'use method="jackknife"' in alone.statement
+    for name in ("threshold", "matrix", "eigenvalues"):
+        wide, narrow = getattr(sure, name), getattr(alone, name)
+        assert np.all(wide.low <= narrow.low + 1e-9)
+        assert np.all(wide.high >= narrow.high - 1e-9)
+    again = cf.confidence(learner, z, labels)
+    assert again.threshold.high == sure.threshold.high
+    assert cf.confidence(learner, z, labels, random_state=3).threshold.high != sure.threshold.high
+    fewer = cf.LinearMetricLearner(tol=1e-10).fit(Z[:24], LABELS[:24])
+    none = cf.confidence(fewer, Z[:24], LABELS[:24], method="bootstrap")
+    assert (none.method, none.valid) == ("sandwich", False)
+    assert "uncertain labels per parameter" in none.statement
+    assert none.statement.endswith("Refits could not cure it, so there are none.")
+
+
+def test_the_jackknife_depends_on_neither_units_nor_order_nor_repeats():
+    z, labels, order = Z[:100], LABELS[:100], np.random.default_rng(0).permutation(100)
+    weights = np.arange(100) % 2 + 1.0
+    units = np.array([[1e3, 2e3], [-3e-3, 1e-3]])
+    repeated = np.repeat(np.arange(100), weights.astype(int))
+    ends = []
+    for rows, given, weight in [
+        (z, labels, weights),
+        (z[order], labels[order], weights[order]),
+        (-z, labels, weights),
+        (z @ units.T, labels, weights),
+        (z[repeated], labels[repeated], None),
+    ]:
+        learner = cf.LinearMetricLearner(tol=1e-12).fit(rows, given, sample_weight=weight)
+        sure = cf.confidence(learner, rows, given, sample_weight=weight, method="jackknife")
+        assert (sure.method, sure.valid) == ("jackknife", True)
+        ends.append([sure.threshold.low, sure.threshold.high])
+    np.testing.assert_allclose(ends, np.tile(ends[0], (len(ends), 1)), rtol=1e-4)
 
 
 # The summary

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from closefar import datasets, noise, plot, theory
     from closefar.fitting import IdentifiabilityWarning
-    from closefar.judgements import PairGroupKFold
+    from closefar.judgements import PairGroupKFold, SharedPointsWarning
     from closefar.learners import LinearMetricLearner, LinearMetricLearnerCV
     from closefar.model import Metric, ModelFileError, load
     from closefar.questions import (
@@ -27,6 +27,7 @@ __all__ = [
     "Metric",
     "ModelFileError",
     "PairGroupKFold",
+    "SharedPointsWarning",
     "check_noise_model",
     "choose_rank",
     "confidence",
@@ -52,6 +53,7 @@ _HOMES = {
     "Metric": "model",
     "ModelFileError": "model",
     "PairGroupKFold": "judgements",
+    "SharedPointsWarning": "judgements",
     "check_noise_model": "questions",
     "choose_rank": "questions",
     "confidence": "questions",

@@ -23,6 +23,8 @@ __all__ = [
     "check_outputs",
     "far_label",
     "fit_learner",
+    "folds_of",
+    "groups_of",
     "judgements_of",
     "read_for_model",
     "read_labelled",
@@ -61,10 +63,57 @@ def read_for_model(session: Session, model: Model, files: Files, new_data: NewDa
 
 def fit_learner(session: Session, table: PairTable, learning: Learning) -> MetricLearner:
     """Fit to a table of pairs."""
-    learner = learning.learner(far_label(table.labels, learning.far), verbose=session.is_watched)
+    far = far_label(table.labels, learning.far)
+    learner = learning.learner(far, verbose=session.is_watched)
+    options: dict[str, Any] = {"feature_names": table.encoding.feature_names}
+    groups = groups_of(session, table) if learning.makes_folds else None
+    if learning.chooses_alpha:
+        folds, options["groups"] = folds_of(session, table, far, groups)
+        learner.set_params(cv=folds)
     with session.stage("fitting", shows_itself=True):
-        learner.fit(table.data, table.labels, table.weights, feature_names=table.encoding.feature_names)
+        learner.fit(table.data, table.labels, table.weights, **options)
     return learner
+
+
+def groups_of(session: Session, table: PairTable) -> NDArray[Any] | None:
+    """Which pairs depend on each other: those of a group, or those that share points by their ids or values."""
+    import numpy as np
+
+    from closefar.judgements import find_points, share_points
+
+    if table.groups is not None:
+        return table.groups.astype(str)
+    points: NDArray[Any] | None = table.ids.astype(str) if table.ids.ndim == 2 else None
+    if not share_points(points):
+        points = find_points(table.data)
+    if points is not None:
+        session.warn(
+            f"These {len(points):,} pairs have only {len(np.unique(points)):,} different points, so they are not "
+            "independent: folds and figures are by point. If other pairs belong together, name the column that says "
+            "which with --group."
+        )
+    return points
+
+
+def folds_of(
+    session: Session, table: PairTable, far: str, groups: NDArray[Any] | None, n_folds: int = 5
+) -> tuple[int, NDArray[Any] | None]:
+    """The number of folds that the groups allow, and the groups; by pair where they allow none."""
+    import numpy as np
+
+    from closefar.judgements import Judgements, most_folds
+
+    if groups is None:
+        return n_folds, None
+    signs = np.where(table.labels == far, 1.0, -1.0)
+    allowed = most_folds(n_folds, Judgements.of_signs(table.data, signs, table.weights), groups, seed=0)
+    if allowed >= 2:
+        return allowed, groups
+    session.warn(
+        "Folds are by pair, as no two that keep groups or points apart have both labels: what is said holds for new "
+        "pairs of these, and others may do worse."
+    )
+    return n_folds, np.arange(len(table.data))
 
 
 def squared_distances(table: PairTable, model: Model) -> FloatArray:

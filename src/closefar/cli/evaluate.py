@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from closefar.cli.data import check_outputs, judgements_of, read_for_model, squared_distances
+from closefar.cli.data import check_outputs, groups_of, judgements_of, read_for_model, squared_distances
 from closefar.cli.options import Files, ModelFile, NewData
 from closefar.cli.session import Output, Session
 
@@ -62,9 +62,10 @@ def report(
         judgements_of(table, loaded)
         seen = loaded.is_fitted_to(table)
         pairs = () if seen else (table.data, table.labels, table.weights)
+        groups = groups_of(session, table)
         with session.stage("report", n_parts=N_PARTS) as tell:
             learner = loaded.learner(table if seen else None)
-            content = encode_report(learner, out, *pairs, ids=table.ids, watch=tell)
+            content = encode_report(learner, out, *pairs, ids=table.ids, groups=groups, watch=tell)
         replace_file(out, content)
         session.show(f"Wrote {out}.", {"written": [str(out)], "n_pairs": len(table.data)})
 

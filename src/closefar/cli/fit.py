@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from closefar.cli.data import check_outputs, fit_learner, read_labelled
+from closefar.cli.data import check_outputs, fit_learner, groups_of, read_labelled
 from closefar.cli.options import Columns, Files, Learning
 from closefar.cli.session import Output, Session
 
@@ -44,8 +44,9 @@ def fit(
         if report is not None:
             from closefar.report import N_PARTS, encode_report
 
+            groups = groups_of(session, table)
             with session.stage("report", n_parts=N_PARTS) as tell:
-                contents[report] = encode_report(learner, report, ids=table.ids, watch=tell)
+                contents[report] = encode_report(learner, report, ids=table.ids, groups=groups, watch=tell)
         replace_files(contents)
         certificate = learner.certificate_
         session.unfinished = not certificate.converged

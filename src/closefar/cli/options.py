@@ -81,6 +81,14 @@ class Files:
     weight: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="How much a pair counts.", rich_help_panel=_FILES)
     ] = None
+    group: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Which pairs belong together, such as those of a patient; by default those that share points.",
+            rich_help_panel=_FILES,
+        ),
+    ] = None
 
     @property
     def paths(self) -> list[Path | None]:
@@ -102,6 +110,7 @@ class Files:
             right=self.right,
             label=self.label,
             weight=self.weight,
+            group=self.group,
             sides=sides,
         )
 
@@ -201,6 +210,11 @@ class Learning:
     @property
     def chooses_alpha(self) -> bool:
         return self.alpha == "auto"
+
+    @property
+    def makes_folds(self) -> bool:
+        """Whether something is chosen by cross-validation."""
+        return "auto" in (self.alpha, self.rank)
 
     def learner(self, far_label: str, *, verbose: bool) -> MetricLearner:
         from closefar.learners import LinearMetricLearner, LinearMetricLearnerCV

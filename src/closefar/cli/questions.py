@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from closefar.cli.apply import write_table
-from closefar.cli.data import check_outputs, far_label, fit_learner, read_labelled, with_ids
+from closefar.cli.data import (
+    check_outputs,
+    far_label,
+    fit_learner,
+    folds_of,
+    groups_of,
+    read_labelled,
+    with_ids,
+)
 from closefar.cli.options import Columns, Files, Learning, OutFile
 from closefar.cli.session import Output, Session
 
@@ -36,15 +44,23 @@ def label_errors(
     with Session("label-errors", output) as session:
         check_outputs(out, read=files.paths)
         table, _ = read_labelled(session, files, columns)
+        far = far_label(table.labels, learning.far)
         if learning.chooses_alpha:
             learner = fit_learner(session, table, learning)
         else:
-            learner = learning.learner(far_label(table.labels, learning.far), verbose=False)
+            learner = learning.learner(far, verbose=False)
+        folds, groups = folds_of(session, table, far, groups_of(session, table))
         from closefar.questions import find_label_errors
 
         with session.stage("fitting five times"):
             errors = find_label_errors(
-                learner, table.data, table.labels, sample_weight=table.weights, random_state=seed
+                learner,
+                table.data,
+                table.labels,
+                sample_weight=table.weights,
+                cv=folds,
+                groups=groups,
+                random_state=seed,
             )
         rows = _rows(table, errors)
         if out is not None:

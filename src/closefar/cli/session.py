@@ -114,7 +114,8 @@ class Session:
         if self._interrupted:
             raise KeyboardInterrupt
         for warning in caught:
-            if issubclass(warning.category, UserWarning):  # the others are meant for programmers
+            # The others are meant for programmers; of points that pairs share a command speaks in its own words.
+            if issubclass(warning.category, UserWarning) and warning.category.__name__ != "SharedPointsWarning":
                 self.warn(str(warning.message))
 
     @property

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from closefar.arrays import BoolArray, FloatArray
+from closefar.arrays import BoolArray, FloatArray, IndexArray
 from closefar.fitting.statistics import count_parameters
+from closefar.judgements import Judgements
+from closefar.rows import ENORMOUS
 
-__all__ = ["IdentifiabilityWarning", "find_problems"]
+__all__ = ["IdentifiabilityWarning", "find_enormous", "find_problems", "name_columns"]
 
 # A column belongs to a combination if its share of it, in standard deviations, is at least this.
 _INVOLVED = 0.05
@@ -63,8 +65,8 @@ def find_problems(
         Whether an origin is learned, and whether there is a penalty.
     """
     problems = [
-        f"{_combination(names, direction)} in these pairs, so nothing is learned along it: M is zero there. "
-        "Leave a column out, or add pairs in which it varies."
+        f"{name_columns(names, direction)} does not vary in these pairs, so nothing is learned along it: M is zero "
+        "there. Leave a column out, or add pairs in which it varies."
         for direction in null_directions.T[:_MOST_COMBINATIONS]
     ]
     more = null_directions.shape[1] - _MOST_COMBINATIONS
@@ -87,11 +89,28 @@ def find_problems(
     return problems
 
 
-def _combination(names: Sequence[str], direction: FloatArray) -> str:
+def find_enormous(judgements: Judgements, enormous: IndexArray) -> list[str]:
+    """Return a sentence, with advice, where pairs labelled close are among those that are enormous."""
+    row_numbers = judgements.numbers[enormous[~judgements.is_far[enormous]]]
+    if len(row_numbers) == 0:
+        return []
+    named = ", ".join(map(str, row_numbers[:_MOST_NAMED].tolist()))
+    more = f" and {len(row_numbers) - _MOST_NAMED} more" if len(row_numbers) > _MOST_NAMED else ""
+    rows, have, it = (
+        ("row", "has a difference", "it") if len(row_numbers) == 1 else ("rows", "have differences", "them")
+    )
+    return [
+        f"{rows} {named}{more}, labelled close, {have} more than {ENORMOUS:,.0f} times as long as usual, which alone "
+        f"decides along {it}: check the unit, or leave {it} out."
+    ]
+
+
+def name_columns(names: Sequence[str], direction: FloatArray) -> str:
+    """The columns that a direction, in their standard deviations, is of."""
     direction = direction / np.linalg.norm(direction)
     involved = [index for index in np.argsort(-np.abs(direction), kind="stable") if abs(direction[index]) >= _INVOLVED]
     if len(involved) == 1:
-        return f"column {names[involved[0]]!r} does not vary"
+        return f"column {names[involved[0]]!r}"
     named = ", ".join(repr(names[index]) for index in involved[:_MOST_NAMED])
     more = f" and {len(involved) - _MOST_NAMED} more" if len(involved) > _MOST_NAMED else ""
-    return f"a combination of the columns {named}{more} does not vary"
+    return f"a combination of the columns {named}{more}"

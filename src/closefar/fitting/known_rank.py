@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from closefar.arrays import FloatArray
-from closefar.fitting.identifiability import find_problems
-from closefar.fitting.noise_choice import choose_noise
+from closefar.fitting.identifiability import find_enormous, find_problems
+from closefar.fitting.infinite import named_if_infinite
+from closefar.fitting.noise_choice import NoiseChoice, choose_noise
 from closefar.fitting.origin import find_origin
 from closefar.fitting.progress import Progress
 from closefar.fitting.result import Fit
+from closefar.fitting.reversal import find_reversal
 from closefar.fitting.settings import Settings
 from closefar.fitting.statistics import FitStatistics, count_parameters
 from closefar.judgements import Columns, Judgements
@@ -35,9 +37,56 @@ def fit_known_rank(
     columns = Columns(judgements.n_columns) if columns is None else columns
     source = rows_of(judgements.data)
     rows, coordinates = unit_free(
-        source, judgements.shares, with_constant=settings.fit_origin, mix_columns=settings.mixes_columns
+        source,
+        judgements.shares,
+        with_constant=settings.fit_origin,
+        mix_columns=settings.mixes_columns,
+        close=~judgements.is_far,
     )
     state = None if start is None or settings.fit_origin else _state(start, rows, source, judgements.shares)
+    solution, scored, choice = _solve_best(rows, judgements, settings, state)
+    metric = _metric(solution, scored, rows, coordinates, settings, columns.names)
+    certificate = solution.certificate
+    if settings.alpha == 0 and not settings.fit_origin:
+        certificate = named_if_infinite(certificate, scored, rows, coordinates, metric.column_names)
+    d = coordinates.transform.shape[1]
+    n_parameters = count_parameters(
+        d, settings.known_rank, has_origin=settings.fit_origin, with_flips=settings.estimates_flips
+    )
+    statistics = FitStatistics.of(scored, coordinates.scales, n_parameters)
+    problems = [
+        *find_enormous(judgements, coordinates.enormous),
+        *find_reversal(rows, judgements, scored.noise, settings, statistics, certificate.loss),
+        *find_problems(
+            metric.column_names,
+            coordinates.null_directions,
+            judgements.is_far,
+            d,
+            rank=settings.known_rank,
+            has_origin=settings.fit_origin,
+            penalised=settings.alpha > 0,
+        ),
+    ]
+    return Fit(
+        settings=settings,
+        metric=metric,
+        certificate=certificate,
+        history=solution.history,
+        n_iter=max(solution.n_iter, 1),
+        statistics=statistics,
+        problems=tuple(problems),
+        rank=settings.known_rank,
+        sides=judgements.sides,
+        columns=columns,
+        judgements=judgements,
+        noise_choice=choice,
+    )
+
+
+def _solve_best(
+    rows: BlockRows, judgements: Judgements, settings: Settings, state: State | None
+) -> tuple[Solution, Scored, NoiseChoice | None]:
+    """The solution for the noise asked for or, of several, for the likeliest."""
     solutions, scored = {}, {}
     for noise in settings.candidates:
         solution, flip_rate = _solve(noise, rows, judgements, settings, state)
@@ -48,37 +97,7 @@ def fit_known_rank(
     if len(scored) > 1:
         choice = choose_noise({name: each.losses for name, each in scored.items()}, judgements.weights)
         name = choice.name
-    solution, best = solutions[name], scored[name]
-    metric = _metric(solution, best, rows, coordinates, settings, columns.names)
-    problems = find_problems(
-        metric.column_names,
-        coordinates.null_directions,
-        judgements.is_far,
-        coordinates.transform.shape[1],
-        rank=settings.known_rank,
-        has_origin=settings.fit_origin,
-        penalised=settings.alpha > 0,
-    )
-    n_parameters = count_parameters(
-        coordinates.transform.shape[1],
-        settings.known_rank,
-        has_origin=settings.fit_origin,
-        with_flips=settings.estimates_flips,
-    )
-    return Fit(
-        settings=settings,
-        metric=metric,
-        certificate=solution.certificate,
-        history=solution.history,
-        n_iter=max(solution.n_iter, 1),
-        statistics=FitStatistics.of(best, coordinates.scales, n_parameters),
-        problems=tuple(problems),
-        rank=settings.known_rank,
-        sides=judgements.sides,
-        columns=columns,
-        judgements=judgements,
-        noise_choice=choice,
-    )
+    return solutions[name], scored[name], choice
 
 
 def _state(start: Metric, rows: BlockRows, source: BlockRows, shares: FloatArray) -> State:

@@ -12,7 +12,7 @@ from closefar.fitting.known_rank import refit
 from closefar.fitting.rank_scores import RULES, RankChoice, choose_from, compare_ranks
 from closefar.fitting.settings import Settings
 from closefar.fitting.subspace import candidate_ranks, refit_leading
-from closefar.judgements import Judgements, Split, split_judgements
+from closefar.judgements import Judgements, Split, resolve_folds, split_judgements
 from closefar.model import Directions, Metric, Scored
 
 __all__ = ["cross_validate_rank"]
@@ -23,6 +23,7 @@ def cross_validate_rank(
     settings: Settings,
     *,
     cv: Any = 5,
+    groups: Any = None,
     rule: str = "one_se",
     scale: str = "data",
     refits: bool = True,
@@ -30,7 +31,7 @@ def cross_validate_rank(
 ) -> RankChoice:
     """Choose the rank by the loss of held-out labels; see `closefar.questions.choose_rank`.
 
-    `judgements` have their class weights.
+    `judgements` have their class weights.  Nothing is warned of.
     """
     if rule not in RULES:
         raise ValueError(f"rule must be one of {list(RULES)}; got {rule!r}.")
@@ -38,18 +39,24 @@ def cross_validate_rank(
         raise ValueError(f'scale must be "data" or "units"; got {scale!r}.')
     settings = settings.but(rank=None, verbose=0)
     ranks = candidate_ranks(judgements.n_columns)
+    cv, groups = resolve_folds(cv, judgements, groups, seed=random_state, warns=False)
     losses, hits, tested, largest = [], np.zeros(len(ranks)), [], 1
-    for train, test in _splits(cv, judgements, random_state):
+    for train, test in _splits(cv, judgements, groups, random_state):
         metrics = _path_of_metrics(judgements.take(train), settings, ranks, scale, refits)
         held_out = [Scored.by(metric, judgements.take(test)) for metric in metrics]
         losses.append(np.array([scored.losses for scored in held_out]))
         hits += [float(scored.is_right @ scored.judgements.weights) for scored in held_out]
-        tested.append(judgements.weights[test])
+        tested.append(test)
         largest = max(largest, metrics[-1].rank)
     n_ranks = 1 + next(index for index, k in enumerate(ranks) if k >= largest)
-    weights = np.concatenate(tested)
+    held_out_rows = np.concatenate(tested)
+    weights = judgements.weights[held_out_rows]
     table = compare_ranks(
-        ranks[:n_ranks], np.hstack(losses)[:n_ranks], (hits / weights.sum())[:n_ranks], weights / weights.sum()
+        ranks[:n_ranks],
+        np.hstack(losses)[:n_ranks],
+        (hits / weights.sum())[:n_ranks],
+        weights / weights.sum(),
+        None if groups is None else np.asarray(groups)[held_out_rows],
     )
     return RankChoice(choose_from(table, rule), rule, table)
 
@@ -64,11 +71,11 @@ def _path_of_metrics(
     return [refit_leading(judgements, settings, whole, Directions.of(whole, scale), k) for k in ranks]
 
 
-def _splits(cv: Any, judgements: Judgements, random_state: int | None) -> list[Split]:
+def _splits(cv: Any, judgements: Judgements, groups: Any, random_state: int | None) -> list[Split]:
     """Row numbers to train and to test on; those of weight 0 are in neither."""
     counts = judgements.weights > 0
-    if not isinstance(cv, numbers.Integral):
-        splits = split_judgements(cv, judgements)
+    if not isinstance(cv, numbers.Integral) or groups is not None:
+        splits = split_judgements(cv, judgements, groups=groups, seed=random_state)
         return [(train[counts[train]], test[counts[test]]) for train, test in splits]
     counted = judgements.counted()
     if cv < 2 or counted.n_rarer < 2:

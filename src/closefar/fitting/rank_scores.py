@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
+from closefar.judgements import variance_of_sum
 from closefar.plain import format_table
 
 __all__ = ["RULES", "RankChoice", "RankScore", "choose_from", "compare_ranks"]
@@ -44,11 +46,16 @@ class RankChoice:
 
 
 def compare_ranks(
-    ranks: Sequence[int], losses: FloatArray, accuracies: FloatArray, shares: FloatArray
+    ranks: Sequence[int],
+    losses: FloatArray,
+    accuracies: FloatArray,
+    shares: FloatArray,
+    groups: NDArray[Any] | None = None,
 ) -> tuple[RankScore, ...]:
     """Compare each rank with the best one, pair by pair: what is hard for both does not count.
 
-    `losses` has a row for each rank and a column for each held-out pair, whose `shares` sum to one.
+    `losses` has a row for each rank and a column for each held-out pair, whose `shares` sum to one
+    and whose `groups` say which depend on each other.
     """
     means = losses @ shares
     best = int(means[1:].argmin()) + 1
@@ -56,7 +63,7 @@ def compare_ranks(
     for index, k in enumerate(ranks):
         excess = float(means[index] - means[best])
         deviations = (losses[index] - losses[best] - excess) * shares
-        error = float(np.sqrt(deviations @ deviations))
+        error = float(np.sqrt(variance_of_sum(deviations, groups)))
         scores.append(RankScore(k, float(means[index]), excess, error, float(accuracies[index])))
     return tuple(scores)
 

@@ -20,7 +20,7 @@ from closefar.solve import Certificate, FitStep, Outcome
 
 __all__ = ["Fit"]
 
-_WARNED_OF = (Outcome.UNFINISHED, Outcome.STALLED, Outcome.SEPARABLE)
+_WARNED_OF = (Outcome.UNFINISHED, Outcome.STALLED, Outcome.SEPARABLE, Outcome.QUASI_SEPARABLE)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -85,6 +85,11 @@ class Fit:
     def is_separable(self) -> bool:
         """Whether every label is right, so that the scale of the margins says nothing."""
         return self.certificate.outcome is Outcome.SEPARABLE
+
+    @property
+    def is_quasi_separable(self) -> bool:
+        """Whether no label contradicts one direction, so that the size of M along it says nothing."""
+        return self.certificate.outcome is Outcome.QUASI_SEPARABLE
 
     @property
     def was_interrupted(self) -> bool:

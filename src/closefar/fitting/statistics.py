@@ -28,8 +28,7 @@ def count_uncertain(scored: Scored, repeats: FloatArray | None = None) -> float:
     weights = scored.judgements.weights
     if repeats is None:
         repeats = weights * (weights.sum() / np.sum(weights**2))
-    undecided = 4.0 * scored.noise.cdf(scored.margin) * scored.noise.cdf(-scored.margin)
-    return float(repeats @ undecided)
+    return float(repeats @ scored.in_doubt)
 
 
 @dataclass(frozen=True)

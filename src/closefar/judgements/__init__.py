@@ -1,11 +1,17 @@
 """What people said of pairs, and every check that it passes: data, labels, weights, folds."""
 
 from closefar.judgements.columns import Columns
-from closefar.judgements.folds import PairGroupKFold, Split, split_judgements
+from closefar.judgements.folds import PairGroupKFold, Split, most_folds, resolve_folds, split_judgements
 from closefar.judgements.judgements import Judgements
 from closefar.judgements.labels import Sides
 from closefar.judgements.pairs import check_pairs
-from closefar.judgements.shared_points import SharedPointsWarning, find_points, resolve_groups
+from closefar.judgements.shared_points import (
+    SharedPointsWarning,
+    find_points,
+    resolve_groups,
+    share_points,
+    variance_of_sum,
+)
 
 __all__ = [
     "Columns",
@@ -16,6 +22,10 @@ __all__ = [
     "Split",
     "check_pairs",
     "find_points",
+    "most_folds",
+    "resolve_folds",
     "resolve_groups",
+    "share_points",
     "split_judgements",
+    "variance_of_sum",
 ]

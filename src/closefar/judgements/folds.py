@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import numbers
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _num_samples
 
 from closefar.judgements.judgements import Judgements
+from closefar.judgements.shared_points import find_points, warn_of_points
 
-__all__ = ["PairGroupKFold", "Split", "split_judgements"]
+__all__ = ["PairGroupKFold", "Split", "most_folds", "resolve_folds", "split_judgements"]
 
 Split = tuple[NDArray[np.int64], NDArray[np.int64]]
 
@@ -46,6 +48,45 @@ def split_judgements(cv: Any, judgements: Judgements, *, groups: Any = None, see
     splits = check_cv(cv).split(np.zeros((len(judgements), 1)), judgements.is_far.astype(np.int64), groups)
     everything = np.arange(len(judgements))
     return [(everything[train], everything[test]) for train, test in splits]
+
+
+def resolve_folds(
+    cv: Any, judgements: Judgements, groups: Any, *, seed: int | None = None, stacklevel: int = 2, warns: bool = True
+) -> tuple[Any, Any]:
+    """Return the folds and the groups to split by: as they were given or, where nothing is said, as the data ask for.
+
+    A number of folds without groups is by point where pairs share points: with fewer folds, or by
+    pair after all, where the points do not allow so many.  A warning says so.
+    """
+    points = find_points(judgements.data) if groups is None and isinstance(cv, numbers.Integral) else None
+    if points is None:
+        return cv, groups
+    n_folds = most_folds(int(cv), judgements, points, seed=seed)
+    consequence = "folds are by point"
+    if n_folds < 2:
+        consequence = "but folds are by pair, as no two of them have both classes and no point in common"
+    elif n_folds < cv:
+        consequence = f"folds are by point, {n_folds} of them, as more would lack a class"
+    if warns:
+        warn_of_points(points, consequence, stacklevel=stacklevel + 1)
+    return (cv, None) if n_folds < 2 else (n_folds, points)
+
+
+def most_folds(n_folds: int, judgements: Judgements, groups: Any, *, seed: int | None = None) -> int:
+    """How many folds, of at most `n_folds`, keep groups or points apart; 0 if not even two do.
+
+    All train on both classes, and test on something.
+    """
+    counts, is_far = judgements.weights > 0, judgements.is_far
+    for number in range(min(n_folds, judgements.n_rarer), 1, -1):
+        try:
+            splits = split_judgements(number, judgements, groups=groups, seed=deepcopy(seed))
+        except ValueError:  # a side of one class
+            continue
+        sides = [(is_far[train[counts[train]]], counts[test]) for train, test in splits]
+        if all(np.any(far) and not np.all(far) and np.any(tested) for far, tested in sides):
+            return number
+    return 0
 
 
 class PairGroupKFold(BaseCrossValidator):  # type: ignore[misc]

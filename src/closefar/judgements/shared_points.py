@@ -8,18 +8,51 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.arrays import Array, FloatArray, is_source, to_numpy
+from closefar.arrays import TINY, Array, FloatArray, as_float64, is_source, take_rows, to_numpy
 
-__all__ = ["SharedPointsWarning", "find_points", "resolve_groups"]
+__all__ = [
+    "SharedPointsWarning",
+    "find_points",
+    "resolve_groups",
+    "share_points",
+    "variance_of_sum",
+    "warn_of_points",
+]
 
-# Rows that are equal more often than this many times what chance explains are the same point.
+# Fewer pairs than this share that have a point in common with another hardly matter: a record that is there twice.
+_NEGLIGIBLE = 0.02
+_FEWEST = 4
+
+# Rows that are equal this many times as often as chance explains are the same point.
 _BEYOND_CHANCE = 10.0
 
 _ROWS_AT_ONCE = 1 << 16
+_MOST_SAMPLED = 1 << 14  # rows from which it is learned how often different points agree
+_MOST_POINTS = 1 << 13
+_FREQUENT = 5.0  # times the median
+_HALVINGS = 4
+_MOST_CELLS = 1e6  # values on a finer grid than that are as good as continuous
+_BINS = 20
 
 
 class SharedPointsWarning(UserWarning):
-    """Pairs share points, so they are not independent; what is asked of them is answered by point."""
+    """Pairs share points, so they are not independent; what is asked of them is answered by point.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import numpy as np
+    >>> import closefar as cf
+    >>> rng = np.random.default_rng(0)
+    >>> points = rng.standard_normal((40, 3))
+    >>> pairs = points[rng.integers(40, size=(300, 2))]
+    >>> labels = (pairs[:, 0, 0] - pairs[:, 1, 0]) ** 2 + rng.logistic(size=300) > 1
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     _ = cf.LinearMetricLearnerCV(3).fit(pairs, labels)
+    >>> print(str(caught[0].message).partition(". ")[0])
+    these 300 pairs have only 40 different points, so they are not independent: folds are by point
+    """
 
 
 def resolve_groups(groups: Any, data: Array, *, stacklevel: int = 2) -> NDArray[Any] | None:
@@ -28,71 +61,191 @@ def resolve_groups(groups: Any, data: Array, *, stacklevel: int = 2) -> NDArray[
     Where nothing is said, the data may show that pairs share points: those are then the groups,
     with a warning.
     """
-    n = int(data.shape[0])
     if groups is not None:
-        ids = np.asarray(groups)
-        if ids.shape not in ((n,), (n, 2)):
-            raise ValueError(
-                f"groups must hold one group id per pair, or the ids of its two points in shape ({n}, 2); "
-                f"got shape {ids.shape}."
-            )
-        return ids
+        return _checked(groups, int(data.shape[0]))
     points = find_points(data)
     if points is not None:
-        warnings.warn(
-            f"these {n} pairs have only {int(points.max()) + 1} different points, so they are not independent: folds "
-            "and standard errors are by point. Give groups to say which pairs depend on each other; groups=range(n) "
-            "says that none do.",
-            SharedPointsWarning,
-            stacklevel=stacklevel + 1,
-        )
+        warn_of_points(points, "folds and standard errors are by point", stacklevel=stacklevel + 1)
     return points
 
 
-def find_points(data: Array) -> NDArray[np.intp] | None:
-    """Number the points of pairs, shape (n, 2); None where no two pairs share one, or where that can't be told.
+def warn_of_points(points: NDArray[np.intp], consequence: str, *, stacklevel: int) -> None:
+    """Warn that pairs share points, and of what follows from it."""
+    warnings.warn(
+        f"these {len(points):,} pairs have only {int(points.max()) + 1:,} different points, so they are not "
+        f"independent: {consequence}. Give groups to say which pairs depend on each other; groups=range(n) says that "
+        "none do.",
+        SharedPointsWarning,
+        stacklevel=stacklevel + 1,
+    )
 
-    Equal rows are one point unless columns have so few values that different points would often
-    be equal: as often as if columns were independent.
+
+def variance_of_sum(values: FloatArray, groups: NDArray[Any] | None) -> float:
+    """The variance of the sum of one number of mean zero per pair, where those of a group or a point are dependent."""
+    independent = float(values @ values)
+    if groups is None:
+        return independent
+    ids = np.unique(groups, return_inverse=True)[1].reshape(groups.shape)
+    if ids.ndim == 1:
+        sums = np.bincount(ids, values)
+        return float(sums @ sums)
+    # Summed over points, two pairs that share both count twice; once is right (Aronow, Samii and Assenova 2015).
+    low, high = np.sort(ids, axis=1).T
+    others = np.where(low == high, 0.0, values)
+    size = int(high.max()) + 1
+    by_point = np.bincount(low, values, size) + np.bincount(high, others, size)
+    by_pair = np.bincount(np.unique(low * size + high, return_inverse=True)[1], others)
+    return max(float(by_point @ by_point - by_pair @ by_pair), independent)
+
+
+def share_points(groups: NDArray[Any] | None) -> bool:
+    """Whether these groups have more than a negligible part of the pairs depend on another."""
+    if groups is None:
+        return False
+    ids = np.unique(groups, return_inverse=True)[1].reshape(len(groups), -1)
+    return _share_dependent(ids) > _NEGLIGIBLE
+
+
+def find_points(data: Array) -> NDArray[np.intp] | None:
+    """Number the points of pairs, shape (n, 2); None where hardly any pairs share one, or where that can't be told.
+
+    Equal rows are one point unless columns have so few values that different points are often
+    equal.
     """
     if is_source(data) or data.ndim != 3:
         return None
-    n, _, d = data.shape
-    points = to_numpy(data).reshape(2 * n, d)
-    first, inverse = np.unique(_digests(points), return_index=True, return_inverse=True)[1:]
-    ids: NDArray[np.intp] = inverse.reshape(n, 2)
-    is_elsewhere = _degrees(ids) > 1
-    if not np.any(is_elsewhere):
+    n = int(data.shape[0])
+    found = np.unique(_digests(data), return_inverse=True)[1]
+    ids: NDArray[np.intp] = found.reshape(n, 2)
+    if found.max() < 2 or _share_dependent(ids) <= max(_NEGLIGIBLE, _FEWEST / n):
         return None
-    n_points = len(first)
-    n_equal = 0.5 * float(np.sum(np.bincount(inverse) * (np.bincount(inverse) - 1.0)))
-    by_chance = 0.5 * (2.0 * n) * (2.0 * n - 1.0) * _chance_of_equal_rows(points[first])
-    return ids if n_points > 2 and n_equal > _BEYOND_CHANCE * by_chance else None
+    return ids if _have_own_values(data, found) or _exceed_chance(data, found) else None
 
 
-def _degrees(ids: NDArray[np.intp]) -> NDArray[np.intp]:
-    """In how many pairs each point is."""
-    left, right = ids.T
-    return np.bincount(left, minlength=ids.max() + 1) + np.bincount(right[left != right], minlength=ids.max() + 1)
+def _checked(groups: Any, n: int) -> NDArray[Any]:
+    ids = np.asarray(groups)
+    if ids.shape not in ((n,), (n, 2)):
+        raise ValueError(
+            f"groups must hold one group id per pair, or the ids of its two points in shape ({n}, 2); "
+            f"got shape {ids.shape}."
+        )
+    values = ids.ravel().tolist() if ids.dtype.kind == "O" else []
+    if any(value is None or value != value for value in values) or (ids.dtype.kind == "f" and np.isnan(ids).any()):
+        raise ValueError("groups must hold an id for each pair; some are missing. Give those pairs ids of their own.")
+    if ids.dtype.kind != "O":
+        return ids
+    codes: dict[Any, int] = {}  # of ids of several kinds, which have no order
+    return np.array([codes.setdefault(value, len(codes)) for value in values]).reshape(ids.shape)
 
 
-def _digests(points: FloatArray) -> NDArray[np.uint64]:
-    """A number for each row, the same for equal rows and for hardly any others."""
-    factors = np.random.default_rng(0).integers(1, 2**63, points.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(
-        1
-    )
-    digests = np.empty(len(points), dtype=np.uint64)
-    for start in range(0, len(points), _ROWS_AT_ONCE):
-        block = points[start : start + _ROWS_AT_ONCE].astype(np.float64) + 0.0  # minus zero is zero
-        bits = block.view(np.uint64)
-        digests[start : start + len(bits)] = ((bits ^ (bits >> np.uint64(32))) * factors).sum(axis=1, dtype=np.uint64)
-    return digests
+def _share_dependent(ids: NDArray[np.intp]) -> float:
+    """The share of pairs with a group or a point that another pair has too."""
+    members = np.where(np.column_stack([np.ones(len(ids), dtype=bool), ids[:, 1:] != ids[:, :1]]), ids, -1)
+    degrees = np.bincount(members[members >= 0])
+    return float(np.mean(np.any(np.where(members >= 0, degrees[members], 0) > 1, axis=1)))
 
 
-def _chance_of_equal_rows(points: FloatArray) -> float:
-    """That two points are equal, if columns were independent."""
-    chance = 1.0
-    for column in points.T:
-        counts = np.unique(column, return_counts=True)[1]
-        chance *= float(np.sum((counts / len(column)) ** 2))
-    return chance
+def _points_at(data: Array, where: NDArray[np.intp]) -> FloatArray:
+    """Points by their numbers, two to a pair; of too many some, chosen at random."""
+    if len(where) > _MOST_SAMPLED:
+        where = np.random.default_rng(0).choice(where, _MOST_SAMPLED, replace=False)
+    pairs: FloatArray = to_numpy(as_float64(take_rows(data, where // 2)))
+    return pairs[np.arange(len(where)), where % 2] + 0.0
+
+
+def _digests(data: Array) -> NDArray[np.uint64]:
+    """A number for each point, the same for equal rows and for hardly any others."""
+    n, _, d = data.shape
+    digests = np.empty((n, 2), dtype=np.uint64)
+    for start in range(0, n, _ROWS_AT_ONCE):
+        block = to_numpy(as_float64(data[start : min(start + _ROWS_AT_ONCE, n), ...]))
+        digests[start : start + len(block)] = _mixed(block) @ _factors(d)
+    return digests.ravel()
+
+
+def _mixed(values: FloatArray) -> NDArray[np.uint64]:
+    """The bits of each number, stirred (as the finalizer of MurmurHash3 does); minus zero is zero."""
+    bits: NDArray[np.uint64] = np.ascontiguousarray(values + 0.0).view(np.uint64)
+    for constant in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        bits = (bits ^ (bits >> np.uint64(33))) * np.uint64(constant)
+    return bits ^ (bits >> np.uint64(33))
+
+
+def _factors(d: int) -> NDArray[np.uint64]:
+    return np.random.default_rng(0).integers(0, 2**63, d, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+
+
+def _rate_of_equals(counts: NDArray[np.intp]) -> float:
+    """The share of all couples of rows that are equal, from how often each row is there."""
+    total = float(counts.sum())
+    return float(np.sum(counts * (counts - 1.0))) / (total * (total - 1.0))
+
+
+def _have_own_values(data: Array, found: NDArray[np.intp]) -> bool:
+    """Whether rows that are there again have a value that no other row has, in a column of any values.
+
+    Nothing is equal to that by chance.
+    """
+    step = 1 + int(found.max()) // _MOST_POINTS
+    rows = _points_at(data, np.flatnonzero(found % step == 0))  # all that are equal to one of these are there
+    digests = _mixed(rows) @ _factors(rows.shape[1])
+    first, counts = np.unique(digests, return_index=True, return_counts=True)[1:]
+    has_own = np.zeros(len(first), dtype=bool)
+    for column in rows[first].T:
+        if _rate_on_grid(column) == 0.0:
+            which, n_rows = np.unique(column, return_inverse=True, return_counts=True)[1:]
+            has_own |= n_rows[which] == 1
+    return int(counts[has_own & (counts > 1)].sum()) > max(_NEGLIGIBLE * len(rows), 2 * _FEWEST)
+
+
+def _exceed_chance(data: Array, found: NDArray[np.intp]) -> bool:
+    """Whether rows are equal far more often than independent columns would be.
+
+    For columns that depend on each other: also more often than points agree in one half of the
+    columns and differ in the other.  Rows that are much more frequent than most are left out: all
+    zeros, say, where columns have few values and depend on each other.
+    """
+    counts = np.bincount(found)
+    rows = _points_at(data, np.flatnonzero((counts <= _FREQUENT * np.median(counts))[found]))
+    if len(rows) < 2:
+        return False
+    d, mixed = rows.shape[1], _mixed(rows)
+    factors = _factors(d)
+
+    def agreement(part: Any) -> float:
+        return _rate_of_equals(np.unique(mixed[:, part] @ factors[part], return_counts=True)[1])
+
+    equal = agreement(slice(None))
+    independent = 1.0
+    for index, column in enumerate(rows.T):
+        independent *= max((agreement([index]) - equal) / max(1.0 - equal, TINY), _rate_on_grid(column))
+    if equal <= _BEYOND_CHANCE * independent:
+        return False
+    rng = np.random.default_rng(0)
+    orders = [rng.permutation(d) for _ in range(_HALVINGS if d > 1 else 0)]
+    halves = [part for order in orders for part in (order[: d // 2], order[d // 2 :])]
+    return equal > min((agreement(part) - equal for part in halves), default=0.0)
+
+
+def _rate_on_grid(column: FloatArray) -> float:
+    """How often two values would be equal, were they drawn from a smooth density and rounded to the column's grid.
+
+    Zero if the values are on no grid, as integers, decimals and such are.
+    """
+    values = np.unique(column)
+    if len(values) == 1:
+        return 1.0
+    extent = float(values[-1] - values[0])
+    step = next((step for step in (1.0, 0.1, 0.01, 0.001) if _is_whole(values / step)), None)
+    if step is None:
+        step = float(np.diff(values).min())
+        if extent / step > _MOST_CELLS or not _is_whole(np.diff(values) / step, 1e-3):
+            return 0.0
+    cells = extent / step + 1.0
+    n_bins = int(min(cells + 0.5, _BINS))
+    shares = np.histogram(column, n_bins)[0] / len(column)
+    return float(np.sum(shares**2) * n_bins / cells)
+
+
+def _is_whole(values: FloatArray, tolerance: float = 1e-6) -> bool:
+    return bool(np.max(np.abs(values)) < 1e9 and np.max(np.abs(values - np.round(values))) < tolerance)

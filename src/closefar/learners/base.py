@@ -205,14 +205,16 @@ class MetricLearner(
         """
         return check_noise_model(self, X, y, sample_weight, groups=groups)
 
-    def diagnose(self) -> Diagnosis:
+    def diagnose(self, *, groups: Any = None) -> Diagnosis:
         """Print what speaks against the fit and what its data leave open, with advice, and return it.
 
         Score tests ask whether labels depend on more than a distance: on the sign of differences, on
         products of columns, on absolute differences, on place, on flips that are not symmetric, on
         noise of another kind.  All together they doubt a right model in at most 5 % of the cases.
+
+        `groups` says which pairs of the fit are not independent, as for `closefar.check_noise_model`.
         """
-        diagnosis = diagnose(self._fitted())
+        diagnosis = diagnose(self._fitted(), groups)
         print(diagnosis)
         return diagnosis
 
@@ -225,6 +227,7 @@ class MetricLearner(
         *,
         title: str | None = None,
         ids: Any = None,
+        groups: Any = None,
         random_state: Any = 0,
         n_bootstrap: int | None = None,
         watch: Callable[[str], None] | None = None,
@@ -242,6 +245,9 @@ class MetricLearner(
             The headline.
         ids : array of shape (n,) or (n, 2), optional
             Names of the pairs, or of their points, to show suspicious pairs by.
+        groups : array of shape (n,) or (n, 2), optional
+            Which pairs depend on each other: a group for each, or the ids of its two points.  By
+            default the points of `ids`, or those that the data shows to be shared.
         random_state, n_bootstrap, watch
             As for `closefar.report.summarize`.
         """
@@ -249,9 +255,8 @@ class MetricLearner(
 
         chosen: dict[str, Any] = {"title": title, "n_bootstrap": n_bootstrap}
         given = {name: value for name, value in chosen.items() if value is not None}
-        write_report(
-            self._fitted(), path, X, y, sample_weight, ids=ids, random_state=random_state, watch=watch, **given
-        )
+        given |= {"ids": ids, "groups": groups, "random_state": random_state, "watch": watch}
+        write_report(self._fitted(), path, X, y, sample_weight, **given)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

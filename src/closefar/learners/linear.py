@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from closefar.fitting import Fit, Settings, fit
-from closefar.judgements import Columns, Judgements
+from closefar.judgements import Columns, Judgements, resolve_folds
 from closefar.learners.base import MetricLearner
 from closefar.model import Metric
 from closefar.noise import Noise
@@ -160,6 +160,8 @@ class LinearMetricLearner(MetricLearner):
         last = self.fit_.metric if self.warm_start and hasattr(self, "fit_") else None
         start = None if last is None or len(last.factor) != self.n_features_in_ else last
         self.fit_to(judgements, start=start, columns=Columns.of(self, feature_names))
+        if self.fit_.rank_choice is not None:
+            resolve_folds(5, judgements, None, seed=0)  # says so where the folds were by point
         self.fit_.warn(stacklevel=2)
         return self
 

@@ -23,7 +23,7 @@ from closefar.tables import Encoding, PairTable, Source, open_table
 __all__ = ["Model"]
 
 _WORDS = ("close", "far")
-_REMEMBERED = ("id", "left", "right", "label", "weight")
+_REMEMBERED = ("id", "left", "right", "label", "weight", "group")
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,8 @@ class Model:
         """The columns that mean something: as at the fit, where nothing else is said and they are there."""
         in_points, in_pairs = (() if path is None else open_table(path).names for path in (given.points, given.pairs))
         labelled = in_pairs or in_points
-        homes = {"id": in_points, "left": in_pairs, "right": in_pairs, "label": labelled, "weight": labelled}
+        homes = {"id": in_points, "left": in_pairs, "right": in_pairs}
+        homes |= dict.fromkeys(("label", "weight", "group"), labelled)
         found = {role: name for role, name in self.names.items() if name in homes.get(role, ())}
         if not {"left", "right"} <= found.keys():
             found = {role: name for role, name in found.items() if role not in ("left", "right")}

@@ -16,7 +16,7 @@ from sklearn.model_selection import ParameterGrid
 
 from closefar.arrays import FloatArray
 from closefar.fitting import Fit
-from closefar.judgements import Columns, Judgements, Sides, Split, split_judgements
+from closefar.judgements import Columns, Judgements, Sides, Split, resolve_folds, split_judgements
 from closefar.learners.base import MetricLearner
 from closefar.learners.linear import LinearMetricLearner
 from closefar.noise import Noise
@@ -42,9 +42,9 @@ class LinearMetricLearnerCV(MetricLearner):
     noises : sequence of names or Noise, default=("logistic",)
     ranks : sequence of int or None, default=(None,)
     cv : int, splitter or iterable of (train, test), optional
-        The splits; None is 5.  A number of folds means `PairGroupKFold` where `fit` gets the
-        two points of each pair as groups, and otherwise scikit-learn's StratifiedKFold or, with
-        one group for each pair, StratifiedGroupKFold.
+        The splits; None is 5.  A number of folds means `PairGroupKFold` where pairs share points
+        (`fit` gets the ids of both as groups, or finds them), and otherwise scikit-learn's
+        StratifiedKFold or, with one group for each pair, StratifiedGroupKFold.
     scoring : str or callable, default="neg_log_loss"
         As in scikit-learn; larger is better.  Labels are 0 (close) and 1 (far) for it,
         whatever they are for `fit`.  It gets `sample_weight` if `fit` does.
@@ -131,11 +131,14 @@ class LinearMetricLearnerCV(MetricLearner):
             As in `LinearMetricLearner.fit`.
         groups : array of shape (n,) or (n, 2), optional
             A group for each pair, or the ids of its two points: no group, or no point, is on both
-            sides of a split.  A splitter given as `cv` gets them as they are.
+            sides of a split.  A splitter given as `cv` gets them as they are.  By default points
+            that pairs share are found in (n, 2, d) data, with a `SharedPointsWarning`, and folds
+            are by point.
         """
         judgements = Judgements.read(self, X, y, sample_weight, far_label=self.far_label)
         columns = Columns.of(self, feature_names)
-        best = self._learner().set_params(**self._search(judgements, groups), far_label=judgements.sides.far)
+        folds = resolve_folds(self._folds, judgements, groups, seed=self.random_state or 0)
+        best = self._learner().set_params(**self._search(judgements, *folds), far_label=judgements.sides.far)
         self.best_estimator_ = best.fit_to(judgements, columns=columns)
         self.fit_ = best.fit_
         self.fit_.warn(stacklevel=2)
@@ -143,7 +146,8 @@ class LinearMetricLearnerCV(MetricLearner):
 
     def learn(self, judgements: Judgements) -> Fit:
         """Choose, and return the fit to judgements that are checked already; keep nothing of it."""
-        best = clone(self)._search(judgements, groups=None)
+        folds = resolve_folds(self._folds, judgements, None, seed=self.random_state or 0, warns=False)
+        best = clone(self)._search(judgements, *folds)
         chosen: LinearMetricLearner = self._learner().set_params(**best)
         return chosen.learn(judgements)
 
@@ -152,7 +156,11 @@ class LinearMetricLearnerCV(MetricLearner):
         names = LinearMetricLearner().get_params()
         return LinearMetricLearner(**{name: value for name, value in self.get_params().items() if name in names})
 
-    def _search(self, judgements: Judgements, groups: Any) -> dict[str, Any]:
+    @property
+    def _folds(self) -> Any:
+        return 5 if self.cv is None else self.cv
+
+    def _search(self, judgements: Judgements, cv: Any, groups: Any) -> dict[str, Any]:
         """Score each candidate on every split, keep the table, and return the best one."""
         weighted = judgements.weighted(self.class_weight)
         trial = self._learner().set_params(far_label=None, verbose=0)
@@ -167,7 +175,7 @@ class LinearMetricLearnerCV(MetricLearner):
         scores = np.array(
             Parallel(n_jobs=self.n_jobs)(
                 delayed(_score_split)(trial, candidates, scorer, coded.take(train), coded.take(test))
-                for train, test in self._splits(weighted, groups)
+                for train, test in self._splits(weighted, cv, groups)
             )
         )
         self.cv_results_ = _results(candidates, scores)
@@ -184,9 +192,8 @@ class LinearMetricLearnerCV(MetricLearner):
             raise ValueError(f"alphas, noises and ranks must each hold a value to try; got {grid}.")
         return list(ParameterGrid(grid))
 
-    def _splits(self, judgements: Judgements, groups: Any) -> list[Split]:
+    def _splits(self, judgements: Judgements, cv: Any, groups: Any) -> list[Split]:
         """The train and test sides, less the pairs of weight zero."""
-        cv = 5 if self.cv is None else self.cv
         seed = None if groups is None else self.random_state or 0
         splits = []
         for number, sides in enumerate(split_judgements(cv, judgements, groups=groups, seed=seed)):

@@ -51,6 +51,12 @@ class Scored:
         return probability
 
     @property
+    def in_doubt(self) -> FloatArray:
+        """4 p (1 - p) of each label that is not flipped: one at even odds, zero far from the threshold."""
+        rarer: FloatArray = self.noise.cdf(-np.abs(self.margin))
+        return 4.0 * rarer * (1.0 - rarer)
+
+    @property
     def losses(self) -> FloatArray:
         """-log P(label) of each."""
         losses: FloatArray = label_losses(self.noise, self.judgements.signs * self.margin, self.flip_rate)

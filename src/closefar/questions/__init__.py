@@ -11,12 +11,14 @@ from closefar.questions.noise_advice import DOUBT
 from closefar.questions.noise_check import NoiseBin, NoiseCheck, check_noise_model
 from closefar.questions.planning import SampleSizePlan, plan_sample_size
 from closefar.questions.rank import choose_rank
+from closefar.questions.refits import JACKKNIFE_PARTS
 from closefar.questions.standard_errors import confidence
 from closefar.questions.summary import summarize
 from closefar.questions.truncation import TruncationPath, TruncationStep, truncation_of, truncation_path
 
 __all__ = [
     "DOUBT",
+    "JACKKNIFE_PARTS",
     "MOST_MOVES",
     "CalibrationBin",
     "Confidence",

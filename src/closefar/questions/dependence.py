@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from closefar import packed
-from closefar.arrays import FloatArray, to_numpy
-from closefar.questions.optimum import Optimum
+from closefar.arrays import FloatArray
+from closefar.questions.label_likelihood import LabelLikelihood, LabelTerms
 
 __all__ = ["Dependence"]
 
@@ -29,19 +28,6 @@ class Dependence:
             labels, inverse = np.unique(groups, return_inverse=True)
             self.ids, self.n_units = inverse.reshape(groups.shape), len(labels)
 
-    @staticmethod
-    def check(groups: Any, n: int) -> NDArray[Any] | None:
-        """Check the ids of n pairs."""
-        if groups is None:
-            return None
-        ids = np.asarray(groups)
-        if ids.shape not in ((n,), (n, 2)):
-            raise ValueError(
-                f"groups must hold one group id per pair, or the ids of its two points in shape ({n}, 2); "
-                f"got shape {ids.shape}."
-            )
-        return ids
-
     @property
     def by_points(self) -> bool:
         return self.ids is not None and self.ids.ndim == 2
@@ -58,16 +44,33 @@ class Dependence:
         by_both: FloatArray = repeats * counts[left] * np.where(left == right, 1.0, counts[right])
         return by_both
 
-    def spread(self, optimum: Optimum, pull: FloatArray, repeats: FloatArray) -> FloatArray:
+    def parts(self, repeats: FloatArray, order: FloatArray, n_parts: int, rng: np.random.Generator) -> FloatArray:
+        """How many observations of each row each of so many random parts holds, shape (n, n_parts).
+
+        Groups stay whole; with points a part holds every pair of its points, so that pairs are in
+        two parts.  `order` has a number for each row, by which units are sorted first: the parts
+        then do not depend on the order of the rows.
+        """
+        if self.ids is None or self.n_units is None:
+            return _dealt(repeats, order, n_parts, rng)
+        members = self.ids.reshape(len(repeats), -1)
+        by_unit = np.bincount(members.ravel(), weights=np.repeat(order, members.shape[1]), minlength=self.n_units)
+        part = np.empty(self.n_units, dtype=np.intp)
+        part[np.argsort(by_unit, kind="stable")] = rng.permutation(self.n_units) % n_parts
+        is_in = (part[members][:, :, None] == np.arange(n_parts)).any(axis=1)
+        held: FloatArray = repeats[:, None] * is_in
+        return held
+
+    def spread(self, likelihood: LabelLikelihood, terms: LabelTerms, repeats: FloatArray) -> FloatArray:
         """V, the covariance of the sum of the scores of the rows, of which each stands for so many observations."""
         if self.ids is None or self.n_units is None:
             n = float(repeats.sum())
-            return optimum.sum_of_squared_scores(pull / np.sqrt(repeats)) * (n / max(n - 1.0, 1e-9))
+            return _sum_of_squares(likelihood, terms, repeats) * (n / max(n - 1.0, 1e-9))
         correction = self.n_units / max(self.n_units - 1.0, 1e-9)
         if not self.by_points:
-            return correction * _outer_sums(optimum, pull, self.ids[:, None])
+            return correction * _outer_sums(likelihood, terms, self.ids[:, None])
         members, pairs = self._points_and_pairs()
-        total = _outer_sums(optimum, pull, members) - _outer_sums(optimum, pull, pairs)
+        total = _outer_sums(likelihood, terms, members) - _outer_sums(likelihood, terms, pairs)
         values, vectors = np.linalg.eigh(total)
         spread: FloatArray = correction * (vectors * np.maximum(values, 0.0)) @ vectors.T
         return spread
@@ -100,15 +103,35 @@ class Dependence:
         return members, pairs[:, None]
 
 
-def _outer_sums(optimum: Optimum, pull: FloatArray, members: NDArray[np.intp]) -> FloatArray:
+def _dealt(repeats: FloatArray, order: FloatArray, n_parts: int, rng: np.random.Generator) -> FloatArray:
+    """Deal the observations of each row to the parts, as equal in number as can be; a fraction goes to one of them."""
+    held = np.repeat(np.floor(repeats / n_parts)[:, None], n_parts, axis=1)
+    left = repeats - n_parts * held[:, 0]
+    rows = np.argsort(order, kind="stable")
+    cards = np.repeat(rows, np.ceil(left[rows]).astype(np.intp))
+    sizes = np.ones(len(cards))
+    last = np.append(cards[1:] != cards[:-1], True) if len(cards) else np.zeros(0, dtype=bool)
+    whole = np.floor(left)
+    sizes[last] = np.where(left > whole, left - whole, 1.0)[cards[last]]
+    np.add.at(held, (cards, rng.permutation(len(cards)) % n_parts), sizes)
+    return held
+
+
+def _sum_of_squares(likelihood: LabelLikelihood, terms: LabelTerms, repeats: FloatArray) -> FloatArray:
+    """The sum of u u' over the rows, u the score of one of the observations that each stands for, times their root."""
+    total: Any = 0.0
+    for where, scores in likelihood.scores(terms):
+        total = total + scores.T @ (scores / repeats[where, None])
+    return np.asarray(total)
+
+
+def _outer_sums(likelihood: LabelLikelihood, terms: LabelTerms, members: NDArray[np.intp]) -> FloatArray:
     """The sum of u u' over the units, u the summed scores of the rows with that unit in `members` (-1: none)."""
     n_units = int(members.max(initial=0)) + 1
-    sums = np.zeros((n_units, len(optimum.parameters)))
-    for where, block in optimum.rows.blocks():
-        scores = np.column_stack([packed.form_gradients(to_numpy(block).T), -np.ones(block.shape[1])])
-        scores *= pull[where, None]
-        sums += _by_unit(scores, members[where], n_units)
-    return sums.T @ sums
+    sums: Any = 0.0
+    for where, scores in likelihood.scores(terms):
+        sums = sums + _by_unit(scores, members[where], n_units)
+    return np.asarray(sums.T @ sums)
 
 
 def _cross(terms: FloatArray, members: NDArray[np.intp]) -> FloatArray:

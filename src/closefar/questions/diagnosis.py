@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from closefar.fitting import Fit
 from closefar.model import ZERO
@@ -38,7 +39,7 @@ class Diagnosis:
     def of(cls, fit: Fit, problems: Sequence[str], findings: Sequence[Finding] = (), untested: str = "") -> Diagnosis:
         """Put together what was found, what the certificate says where that is not good, and why nothing was tested."""
         certificate = fit.certificate
-        is_good = certificate.converged and not fit.is_separable
+        is_good = certificate.converged and not (fit.is_separable or fit.is_quasi_separable)
         every = [*([] if is_good else [certificate.status]), *problems, *(finding.sentence for finding in findings)]
         return cls(_facts(fit) + ((untested,) if untested else ()), tuple(every), tuple(findings))
 
@@ -50,8 +51,11 @@ class Diagnosis:
         return f"Diagnosis({len(self.problems)} problems)"
 
 
-def diagnose(fit: Fit) -> Diagnosis:
-    """Find out what the fit, its data and its noise leave open, and whether labels depend on more than a distance."""
+def diagnose(fit: Fit, groups: Any = None) -> Diagnosis:
+    """Find out what the fit, its data and its noise leave open, and whether labels depend on more than a distance.
+
+    `groups` are as for `find_misfit`.
+    """
     problems = list(fit.problems)
     if fit.metric.rank == 0:
         advice = "Lower alpha." if fit.settings.alpha > 0 else "Check the labels, and which of them means far."
@@ -62,7 +66,7 @@ def diagnose(fit: Fit) -> Diagnosis:
         )
         return Diagnosis.of(fit, problems)
     try:
-        return Diagnosis.of(fit, problems, find_misfit(fit))
+        return Diagnosis.of(fit, problems, find_misfit(fit, groups))
     except ValueError as error:
         return Diagnosis.of(fit, problems, untested=f"Not tested: {error}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -50,11 +51,19 @@ class Finding:
     sentence: str
 
 
-def find_misfit(fitted: Fit) -> tuple[Finding, ...]:
+def find_misfit(fitted: Fit, groups: Any = None) -> tuple[Finding, ...]:
     """Test whether labels depend on more than a distance and its noise, the clearest finding first.
 
     A right model is doubted in at most 5 % of the cases by all tests together (Holm's procedure).
-    They are of the fit without penalty and class weights, and by point where pairs share points.
+    They are of the fit without penalty and class weights.
+
+    Parameters
+    ----------
+    fitted : Fit
+        With its training pairs.
+    groups : array of shape (n,) or (n, 2), optional
+        Which of those pairs are not independent: a group id for each, or the ids of its two
+        points.  By default the points that they share.
 
     Raises
     ------
@@ -64,7 +73,7 @@ def find_misfit(fitted: Fit) -> tuple[Finding, ...]:
     plain = _without_penalty(fitted)
     check_testable(plain)
     judgements = _sample(plain)
-    dependence = Dependence(find_points(judgements.data))
+    dependence = _dependence(judgements, groups)
     check_units(dependence)
     check = _noise_check(plain, judgements, dependence)
     # Noise of another kind looks like a metric of another shape: the metric is tested beside noise that fits.
@@ -101,9 +110,16 @@ def _sample(fitted: Fit) -> Judgements:
     return fitted.training().counted().sample(most, seed=0)
 
 
+def _dependence(judgements: Judgements, groups: Any) -> Dependence:
+    if groups is None:
+        return Dependence(find_points(judgements.data))
+    return Dependence(np.asarray(groups)[judgements.numbers])
+
+
 def _noise_check(fitted: Fit, judgements: Judgements, dependence: Dependence) -> NoiseCheck | None:
     try:
-        return check_noise_model(fitted, judgements, groups=dependence.ids)
+        groups = np.arange(len(judgements)) if dependence.ids is None else dependence.ids
+        return check_noise_model(fitted, judgements, groups=groups)
     except ValueError:  # margins are too alike to tell
         return None
 

@@ -3,81 +3,189 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import expit, logit
 
 from closefar import packed
 from closefar.arrays import FloatArray
 from closefar.model import Metric
+from closefar.noise import with_flips
+from closefar.questions.label_model import LabelModel
 
-__all__ = ["Confidence", "Interval", "Spread"]
+__all__ = ["Confidence", "Interval", "Reach", "Spread"]
 
 _LARGEST_MARGIN = 1e4  # where the labels of every noise are certain
+_LEAST_RATE = 1e-6  # of flips: log odds stay finite
+
+# Eigenvalues are told apart where they differ by more than this many standard errors of the difference.
+_APART = 2.0
 
 
 @dataclass(frozen=True, eq=False)
 class Interval:
-    """An estimate, its standard error, and the two ends of its confidence interval: numbers or arrays."""
+    """An estimate, its standard error, and the two ends of its confidence interval: numbers or arrays.
+
+    The estimate is the fit's own, and need not be in the middle: with few labels it is biased, and on
+    the boundary of the positive semidefinite matrices it can't err to both sides.
+    """
 
     estimate: Any
     standard_error: Any
     low: Any
     high: Any
 
-    def _map(self, function: Callable[[Any], Any], standard_error: Any) -> Interval:
-        return Interval(function(self.estimate), standard_error, function(self.low), function(self.high))
+    def _map(self, function: Callable[[Any], Any], standard_error: Any = None) -> Interval:
+        error = self.standard_error if standard_error is None else standard_error
+        return Interval(function(self.estimate), error, function(self.low), function(self.high))
 
     def _from_zero(self) -> Interval:
         return Interval(self.estimate, self.standard_error, np.maximum(self.low, 0.0), np.maximum(self.high, 0.0))
 
 
 @dataclass(frozen=True, eq=False)
-class Spread:
-    """The covariance root @ root.T of the parameters, in unit-free coordinates, and the way to the user's units.
+class Reach:
+    """How far the parameters may be from those of the fit: a centre and a covariance root @ root.T around it.
 
-    Of several roots the one with the largest standard error counts, for each number; without
-    any it is unbounded.
+    `shift` leads from the fit to the centre, and an interval reaches `quantile` standard errors
+    to either side of it.
     """
 
-    roots: tuple[FloatArray, ...]
-    transform: FloatArray
+    shift: FloatArray
+    root: FloatArray
     quantile: float
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """Where the parameters, in unit-free coordinates, may be, and the way to the user's units.
+
+    An interval holds the estimate and what each of `reaches` says; without any it is unbounded.
+    Parameters are (packed M, tau) and, with `has_flip_parameter`, the flip rate.
+    """
+
+    reaches: tuple[Reach, ...]
+    transform: FloatArray
+    has_flip_parameter: bool = False
 
     def interval(self, estimate: Any, gradients: FloatArray) -> Interval:
         """A Wald interval for numbers with these derivatives in the parameters."""
-        errors = [np.linalg.norm(gradients @ root, axis=1) for root in self.roots] or [np.full(len(gradients), np.inf)]
-        error = np.max(errors, axis=0).reshape(np.shape(estimate))
-        reach = self.quantile * error
-        return Interval(estimate, error[()], (estimate - reach)[()], (estimate + reach)[()])
+        shape = np.shape(estimate)
+        error, low, high = np.zeros(shape), np.array(estimate, dtype=float), np.array(estimate, dtype=float)
+        for reach in self.reaches:
+            centre = estimate + np.reshape(gradients @ reach.shift, shape)
+            errors = np.linalg.norm(gradients @ reach.root, axis=1).reshape(shape)
+            error = np.maximum(error, errors)
+            low = np.minimum(low, centre - reach.quantile * errors)
+            high = np.maximum(high, centre + reach.quantile * errors)
+        if not self.reaches:
+            error, low, high = np.full(shape, np.inf), np.full(shape, -np.inf), np.full(shape, np.inf)
+        return Interval(estimate, error[()], low[()], high[()])
 
     def forms(self, z: Any, estimate: Any, slope: float) -> Interval:
         """For z'Mz + slope tau."""
-        on_matrix = packed.form_gradients(np.atleast_2d(np.asarray(z, dtype=np.float64)) @ self.transform)
-        return self.interval(estimate, _with_threshold(on_matrix, slope))
+        return self.interval(estimate, self._gradients(z, slope))
 
     def threshold(self, metric: Metric) -> Interval:
-        nothing = np.zeros((1, packed.packed_size(self.transform.shape[1])))
-        return self.interval(np.float64(metric.threshold), _with_threshold(nothing, 1.0))._from_zero()
+        nothing = np.zeros((1, len(self.transform)))
+        return self.forms(nothing, np.float64(metric.threshold), slope=1.0)._from_zero()
 
     def matrix(self, metric: Metric) -> Interval:
         d = len(metric.factor)
         i, j = np.indices((d, d)).reshape(2, -1)
         on_matrix = packed.form_gradients(self.transform[i], self.transform[j])
-        entries = self.interval(metric.matrix, _with_threshold(on_matrix, 0.0))
+        entries = self.interval(metric.matrix, self._extended(on_matrix, 0.0))
         on_diagonal = np.eye(d, dtype=bool)
         low = np.where(on_diagonal, np.maximum(entries.low, 0.0), entries.low)
         return Interval(entries.estimate, entries.standard_error, low, entries.high)
 
     def eigenvalues(self, metric: Metric) -> Interval:
-        directions = np.linalg.svd(metric.factor, full_matrices=True)[0] if metric.rank else np.eye(len(metric.factor))
-        return self.forms(directions.T, metric.eigenvalues, slope=0.0)._from_zero()
+        """Largest first; those that can't be told apart share the interval that holds all of theirs."""
+        values, vectors = self._centre(metric)
+        gradients = self._gradients(vectors.T, 0.0)
+        each = self._from_centre().interval(values, gradients)
+        low, high = np.minimum(each.low, metric.eigenvalues), np.maximum(each.high, metric.eigenvalues)
+        error = self.interval(values[1:], gradients[:-1] - gradients[1:]).standard_error
+        for those in np.split(np.arange(len(values)), np.flatnonzero(values[:-1] - values[1:] > _APART * error) + 1):
+            low[those], high[those] = low[those].min(), high[those].max()
+        return Interval(metric.eigenvalues, each.standard_error, low, high)._from_zero()
+
+    def flip_rate(self, metric: Metric) -> Interval | None:
+        if not self.has_flip_parameter:
+            return None
+        gradient = self._extended(np.zeros((1, self._n_on_matrix)), 0.0)
+        gradient[:, -1] = 1.0
+        return self.interval(np.float64(metric.flip_rate), gradient)._map(_as_rate)
+
+    def probability_far(self, metric: Metric, z: Any) -> Interval:
+        """From the margin where flips are known or absent, else from the log odds."""
+        margin = self.forms(z, metric.margin(z), slope=-1.0)
+        model = LabelModel.at(_bounded(margin.estimate), metric.noise, metric.flip_rate)
+
+        def probability(value: Any) -> Any:
+            return with_flips(metric.noise.cdf(_bounded(value)), metric.flip_rate)[()]
+
+        if not self.reaches:
+            unknown = np.full(np.shape(margin.estimate), np.inf)[()]
+            return Interval(model.far[()], unknown, 0.0 * model.far[()], 0.0 * model.far[()] + 1.0)
+        if not self.has_flip_parameter:
+            return margin._map(probability, model.slope * margin.standard_error)
+        ends = [self._log_odds(reach, metric, z, margin.estimate) for reach in self.reaches]
+        odds = logit(model.far)
+        low, high = np.min([odds, *(low for low, _, _ in ends)], axis=0), np.max([odds, *(e[1] for e in ends)], axis=0)
+        error = np.max([each for _, _, each in ends], axis=0) * model.variance
+        return Interval(model.far[()], error[()], expit(low)[()], expit(high)[()])
+
+    def _log_odds(self, reach: Reach, metric: Metric, z: Any, margin: Any) -> tuple[Any, Any, Any]:
+        """The two ends of the interval of the log odds of far, and its standard error."""
+        gradients = self._gradients(z, -1.0)
+        centre = _bounded(margin + np.reshape(gradients @ reach.shift, np.shape(margin)))
+        model = LabelModel.at(
+            centre, metric.noise, max(float(_as_rate(metric.flip_rate + reach.shift[-1])), _LEAST_RATE)
+        )
+        gradients = gradients * np.reshape(model.slope, (-1, 1))
+        gradients[:, -1] = np.ravel(model.flip_slope)
+        error = np.linalg.norm(gradients @ reach.root, axis=1).reshape(np.shape(margin)) / model.variance
+        odds = logit(model.far)
+        return odds - reach.quantile * error, odds + reach.quantile * error, error
+
+    @property
+    def _n_on_matrix(self) -> int:
+        return packed.packed_size(self.transform.shape[1])
+
+    def _gradients(self, z: Any, slope: float) -> FloatArray:
+        rows = np.atleast_2d(np.asarray(z, dtype=np.float64)) @ self.transform
+        return self._extended(packed.form_gradients(rows), slope)
+
+    def _extended(self, on_matrix: FloatArray, slope: float) -> FloatArray:
+        """Derivatives in all parameters of numbers that have these in M, this one in tau, and none in the flip rate."""
+        rest = np.zeros((len(on_matrix), 1 + self.has_flip_parameter))
+        rest[:, 0] = slope
+        return np.column_stack([on_matrix, rest])
+
+    def _from_centre(self) -> Spread:
+        """The same, as seen from the first of the centres."""
+        reaches = [replace(reach, shift=reach.shift - self.reaches[0].shift) for reach in self.reaches]
+        return replace(self, reaches=tuple(reaches))
+
+    def _centre(self, metric: Metric) -> tuple[FloatArray, FloatArray]:
+        """Eigenvalues and eigenvectors, largest first, of M at the first of the centres."""
+        vectors = np.linalg.svd(metric.factor, full_matrices=True)[0] if metric.rank else np.eye(len(metric.factor))
+        if not self.reaches or not np.any(self.reaches[0].shift):
+            return metric.eigenvalues, vectors
+        shift = packed.unpack(self.reaches[0].shift[: self._n_on_matrix], self.transform.shape[1])
+        values, vectors = np.linalg.eigh(metric.matrix + self.transform @ shift @ self.transform.T)
+        return values[::-1], vectors[:, ::-1]
 
 
-def _with_threshold(on_matrix: FloatArray, slope: float) -> FloatArray:
-    """Derivatives in (packed M, tau) of numbers that have these in M and this one in tau."""
-    return np.column_stack([on_matrix, np.full(len(on_matrix), slope)])
+def _bounded(margin: Any) -> Any:
+    return np.clip(margin, -_LARGEST_MARGIN, _LARGEST_MARGIN)
+
+
+def _as_rate(value: Any) -> Any:
+    return np.clip(value, 0.0, 0.5)[()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,23 +194,24 @@ class Confidence:
 
     Attributes
     ----------
-    method : {"sandwich", "bootstrap", "none"}
-        What gave the standard errors.  "none": the pairs do not determine the metric, and
-        every interval is unbounded.
+    method : {"sandwich", "jackknife", "bootstrap", "none"}
+        What gave the intervals.  "none": the pairs do not determine the metric, and every
+        interval is unbounded.
     valid : bool
         Whether the intervals can be trusted.
     flaws : tuple of str
-        Why neither method is valid here, a sentence each; none where one is.
+        Why they can't be, a sentence each; none where they can.
     statement : str
         Which method was used and why, what it is valid for, or why none is.
     level : float
         The share of samples whose interval should hold the true value.
     metric : Metric
-        The fitted metric.
+        The fitted metric; of a learner with a penalty, the one without it.
     threshold, matrix, eigenvalues : Interval
         For tau, for each entry of M and for its eigenvalues, largest first, in the units of
-        the data.  Eigenvalues nearer to each other than their standard errors can't be told
-        apart, and theirs are too short.
+        the data.  Eigenvalues that can't be told apart share one interval.
+    flip_rate : Interval or None
+        For the share of labels that are flipped, where it was estimated.
     """
 
     method: str
@@ -114,6 +223,7 @@ class Confidence:
     threshold: Interval
     matrix: Interval
     eigenvalues: Interval
+    flip_rate: Interval | None
     _spread: Spread = field(repr=False)
 
     def squared_distance(self, z: Any) -> Interval:
@@ -130,10 +240,4 @@ class Confidence:
 
     def probability_far(self, z: Any) -> Interval:
         """Return the probability that a pair with difference z is labelled far, with its interval."""
-        margin = self._spread.forms(z, self.metric.margin(z), slope=-1.0)
-        density = self.metric.noise.pdf(margin.estimate)
-
-        def probability(value: Any) -> Any:
-            return self.metric.noise.cdf(np.clip(value, -_LARGEST_MARGIN, _LARGEST_MARGIN))[()]
-
-        return margin._map(probability, density * margin.standard_error)
+        return self._spread.probability_far(self.metric, z)

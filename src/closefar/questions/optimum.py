@@ -32,7 +32,7 @@ class Optimum:
     @classmethod
     def of(cls, metric: Metric, judgements: Judgements, *, mix_columns: bool = True) -> Optimum:
         source, shares = rows_of(judgements.data, metric.origin), judgements.shares
-        rows, coordinates = unit_free(source, shares, mix_columns=mix_columns)
+        rows, coordinates = unit_free(source, shares, mix_columns=mix_columns, close=~judgements.is_far)
         likelihood = CloseFar(metric.noise, rows.row_array(judgements.signs), rows.row_array(shares))
         factor = factor_in_rows(rows, source, shares, metric.factor)
         return cls(rows, Objective(rows, likelihood, Passes()), coordinates, factor, metric.threshold)

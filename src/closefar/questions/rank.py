@@ -7,7 +7,7 @@ from typing import Any
 from sklearn.base import clone
 
 from closefar.fitting import Learner, RankChoice, Settings, cross_validate_rank
-from closefar.judgements import Judgements
+from closefar.judgements import Judgements, resolve_folds
 
 __all__ = ["choose_rank"]
 
@@ -19,6 +19,7 @@ def choose_rank(
     sample_weight: Any = None,
     *,
     cv: Any = 5,
+    groups: Any = None,
     rule: str = "one_se",
     scale: str = "data",
     refit: bool = True,
@@ -36,8 +37,11 @@ def choose_rank(
     X, y, sample_weight
         As for its `fit`.
     cv : int, splitter or iterable of (train, test) indices, default=5
-        A number of folds, or as in scikit-learn.  Where pairs share points, keep each point
-        on one side.
+        A number of folds, or as in scikit-learn.
+    groups : array of shape (n,) or (n, 2), optional
+        A group for each pair, or the ids of its two points: no group, or no point, is on both
+        sides of a split, and standard errors are by group or point.  By default points that pairs
+        share are found in (n, 2, d) data, with a `SharedPointsWarning`.
     rule : {"one_se", "best"}, default="one_se"
         "one_se": the least rank whose held-out loss exceeds the best one's by at most one
         standard error of that difference, pair by pair.  "best": the least loss.
@@ -60,6 +64,7 @@ def choose_rank(
     settings.check(judgements)
     weighted = judgements.weighted(settings.class_weight)
     weighted.check_both_count()
+    cv, groups = resolve_folds(cv, weighted, groups, seed=random_state)
     return cross_validate_rank(
-        weighted, settings, cv=cv, rule=rule, scale=scale, refits=refit, random_state=random_state
+        weighted, settings, cv=cv, groups=groups, rule=rule, scale=scale, refits=refit, random_state=random_state
     )

@@ -1,10 +1,9 @@
-"""The covariance of a fitted (M, tau): the sandwich H^-1 V H^-1.
+"""The covariance of fitted parameters: the sandwich H^-1 V H^-1.
 
-Parameters are one vector: M in unit-free coordinates, packed, then tau.  H is the
-observed information, V the sum of outer products of the scores, summed first over pairs
-that are not independent.  Where the rank of M is fixed, both are taken on the moves that
-keep it: in coordinates in which M is diagonal, range first, all but those within its
-null space.
+Parameters are one vector, that of `LabelLikelihood`.  H is the observed information, V
+the sum of outer products of the scores, summed first over pairs that are not
+independent.  Where the rank of M is fixed, both are taken on the moves that keep it: in
+coordinates in which M is diagonal, range first, all but those within its null space.
 """
 
 from __future__ import annotations
@@ -12,82 +11,144 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from closefar import packed
 from closefar.arrays import TINY, FloatArray
 from closefar.model.factors import root_of
 from closefar.questions.dependence import Dependence
+from closefar.questions.label_likelihood import LabelLikelihood
 from closefar.questions.moves import RankMoves, scaled_eigh
-from closefar.questions.optimum import Optimum
 
-__all__ = ["Sandwich", "sandwich"]
+__all__ = ["Sandwich", "free_root", "sandwich"]
 
 # Eigenvalues of M, in unit-free coordinates, that count as zero beside the largest.
 _ZERO = 1e-8
 
-# With its diagonal scaled to one, an information whose smallest eigenvalue is below this leaves a move undetermined.
+# With its diagonal scaled to one, an information with a smaller eigenvalue leaves parameters undetermined.
 _SINGULAR = 1e-10
 
+# Where the labels that tell of a move are all right with near certainty, their scores vary by less than this share
+# of what the information says: the optimum lies at infinity.  Where it does not, the share is about one half.
+_VANISHES = 0.03
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Sandwich:
     """The covariance of the parameters, as root @ root.T, and what tells whether to trust it.
 
     Attributes
     ----------
-    root : array, or None where the information leaves a move of the parameters undetermined
+    root : array, or None where the labels leave a move of the parameters undetermined
     rank : int
         That of M.
     smallest : float
         The smallest eigenvalue of M that may be positive, in its standard errors.
     threshold : float
         tau in its standard errors.
+    flip_rate : float
+        q in its standard errors; infinite where it is not a parameter.
     distance : float
         How far the fit is from the best one of its rank, in standard errors.
+    independence : float
+        How many independent labels one of these is worth.
     """
 
     root: FloatArray | None
-    rank: int
-    smallest: float
-    threshold: float
-    distance: float
+    rank: int = 0
+    smallest: float = 0.0
+    threshold: float = 0.0
+    flip_rate: float = np.inf
+    distance: float = np.inf
+    independence: float = 1.0
 
 
-def sandwich(optimum: Optimum, dependence: Dependence, repeats: FloatArray, largest_rank: int) -> Sandwich:
+def sandwich(
+    likelihood: LabelLikelihood,
+    parameters: FloatArray,
+    dependence: Dependence,
+    repeats: FloatArray,
+    largest_rank: int,
+) -> Sandwich:
     """Compute the covariance of the parameters at an optimum over the M of at most that rank.
 
     `repeats` says how many observations each row stands for; the weights of the rows may
     further hold class weights.  Where M has a lower rank all moves are allowed, as if the
     constraint were not there.
     """
-    objective, here = optimum.objective, optimum.evaluation()
-    pull = objective.source.gather(here.pull)
-    values, vectors = np.linalg.eigh(optimum.matrix)
+    matrix, (threshold, *_) = packed.split(parameters, likelihood.rows.n_columns)
+    values, vectors = np.linalg.eigh(matrix)
     values, vectors = values[::-1], np.ascontiguousarray(vectors[:, ::-1])
     rank = int(np.sum(values > _ZERO * max(values[0], 0.0)))
-    gradient = objective.gradient(here)
-    hessian = objective.hessian(here.curvature)
-    moves = RankMoves.at(values, vectors, rank, gradient)
+    terms = likelihood.terms(parameters)
+    slope = likelihood.gradient(terms, likelihood.shares)
+    hessian = likelihood.information(parameters, likelihood.shares, terms)
+    moves = _with_flip_rate(RankMoves.at(values, vectors, rank, packed.split(slope, len(matrix))[0]), likelihood)
     information = moves.information(hessian)
     if rank < largest_rank:
         basis, covering = np.eye(len(hessian)), hessian
     else:
         basis, covering = moves.basis, information
-    if _is_singular(information) or _is_singular(covering):
-        return Sandwich(None, rank, 0.0, 0.0, np.inf)
-    slope = moves.basis.T @ packed.joined(gradient, here.slopes)
-    spread = basis.T @ dependence.spread(optimum, pull, repeats) @ basis
+    n = float(repeats.sum())
+    plain = basis.T @ Dependence(None).spread(likelihood, terms, repeats) @ basis
+    if _is_singular(information) or _is_singular(covering) or _vanishes(basis.T @ hessian @ basis, n * plain):
+        return Sandwich(None, rank)
+    spread = plain if dependence.ids is None else basis.T @ dependence.spread(likelihood, terms, repeats) @ basis
     root = basis @ np.linalg.solve(covering, root_of(spread).T)
-    error = np.linalg.norm(packed.form_gradients(vectors[:, largest_rank - 1 : largest_rank].T) @ root[:-1])
+    error = np.linalg.norm(
+        packed.form_gradients(vectors[:, largest_rank - 1 : largest_rank].T) @ root[: likelihood.n_on_matrix]
+    )
+    push = moves.basis.T @ slope
+    errors = np.maximum(np.linalg.norm(root, axis=1), TINY)
     return Sandwich(
         root,
         rank,
         smallest=float(values[largest_rank - 1] / max(error, TINY)),
-        threshold=optimum.threshold / max(float(np.linalg.norm(root[-1])), TINY),
-        distance=float(np.sqrt(repeats.sum() * max(slope @ np.linalg.solve(information, slope), 0.0))),
+        threshold=float(threshold / errors[likelihood.n_on_matrix]),
+        flip_rate=float(parameters[-1] / errors[-1]) if likelihood.has_flip_parameter else np.inf,
+        distance=float(np.sqrt(n * max(float(push @ np.linalg.solve(information, push)), 0.0))),
+        independence=_ratio(covering, plain, spread),
     )
+
+
+def free_root(
+    likelihood: LabelLikelihood, parameters: FloatArray, dependence: Dependence, repeats: FloatArray
+) -> FloatArray | None:
+    """A root of the covariance at an optimum over all symmetric M; None where the labels leave a move undetermined."""
+    terms = likelihood.terms(parameters)
+    information = likelihood.information(parameters, likelihood.shares, terms)
+    plain = Dependence(None).spread(likelihood, terms, repeats)
+    if _is_singular(information) or _vanishes(information, float(repeats.sum()) * plain):
+        return None
+    spread = plain if dependence.ids is None else dependence.spread(likelihood, terms, repeats)
+    return np.asarray(np.linalg.solve(information, root_of(spread).T))
+
+
+def _with_flip_rate(moves: RankMoves, likelihood: LabelLikelihood) -> RankMoves:
+    if not likelihood.has_flip_parameter:
+        return moves
+    basis: FloatArray = block_diag(moves.basis, 1.0)
+    return RankMoves(basis, np.append(moves.bend, 0.0))
 
 
 def _is_singular(information: FloatArray) -> bool:
     values, _, _ = scaled_eigh(information)
     return not values[0] > _SINGULAR
+
+
+def _vanishes(hessian: FloatArray, spread: FloatArray) -> bool:
+    """Whether all labels that some move changes are right with near certainty.
+
+    `spread` is the sum of squared scores, which has the expectation `hessian` if the model is
+    right.  A move that changes no label is another matter.
+    """
+    values, vectors, scale = scaled_eigh(hessian)
+    tells = values > _SINGULAR
+    whitening = vectors[:, tells] / np.sqrt(values[tells]) / scale[:, None]
+    return not np.linalg.eigvalsh(whitening.T @ spread @ whitening)[0] > _VANISHES
+
+
+def _ratio(information: FloatArray, plain: FloatArray, spread: FloatArray) -> float:
+    """The spread of independent scores over that of these, in the sum over all parameters; at most one."""
+    independent, actual = (float(np.trace(np.linalg.solve(information, each))) for each in (plain, spread))
+    return min(1.0, independent / max(actual, TINY))

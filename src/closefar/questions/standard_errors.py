@@ -1,46 +1,46 @@
-"""How sure a fit is: which standard errors hold for it, and a sentence that says so."""
+"""How sure a fit is: which intervals hold for it, and a sentence that says so."""
 
 from __future__ import annotations
 
 import numbers
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
-from sklearn.utils import check_random_state
-from sklearn.utils.parallel import Parallel, delayed
 
-from closefar import packed
-from closefar.arrays import FloatArray, to_numpy
-from closefar.fitting import Fit, Fitted, Settings, refit
+from closefar.arrays import FloatArray
+from closefar.fitting import Fit, Fitted
+from closefar.fitting import fit as fit_judgements
 from closefar.judgements import Judgements
-from closefar.model import Metric
-from closefar.questions.dependence import Dependence
-from closefar.questions.intervals import Confidence, Spread
-from closefar.questions.optimum import Optimum
+from closefar.questions.free_optimum import find_free_optimum
+from closefar.questions.intervals import Confidence, Reach, Spread
+from closefar.questions.noise_advice import DOUBT
+from closefar.questions.noise_check import check_noise_model
+from closefar.questions.observed import Observed
+from closefar.questions.refits import bootstrap, jackknife
 from closefar.questions.sandwich import Sandwich, sandwich
+from closefar.questions.validity import (
+    CONTRADICTED_MODEL,
+    CONTRADICTED_RANK,
+    FARTHEST,
+    NO_FREE_OPTIMUM,
+    NOT_WITHOUT_PARTS,
+    Evidence,
+    boundary_of,
+    find_flaws,
+    state,
+    state_bootstrap,
+    state_flaws,
+    undetermined_statement,
+)
 
 __all__ = ["confidence"]
 
-_METHODS = ("auto", "sandwich", "bootstrap")
-
-# An eigenvalue or a threshold this many standard errors above zero is away from the boundary.
-_AWAY = 3.0
-
-# A fit further than this from its optimum, in standard errors, moves the intervals visibly.
-_FARTHEST = 0.1
-
-_FEWEST_UNITS = 30
-_MOST_PARAMETERS = 4000
+_METHODS = ("auto", "sandwich", "jackknife", "bootstrap")
 
 # Of the bootstrap's refits this share must have a finite optimum.
 _LEAST_FINITE = 0.95
-
-_UNDETERMINED = (
-    "Not valid: the pairs do not determine the metric (a change of it leaves every likely label as it is, or all "
-    "labels can be explained without error), so every interval is unbounded. Give more pairs or fewer columns."
-)
 
 
 def confidence(
@@ -58,35 +58,43 @@ def confidence(
 ) -> Confidence:
     """Compute confidence intervals for a fitted learner from the pairs it was fitted to.
 
-    The intervals are estimate +- quantile * standard error; for a probability on the scale
-    of the margin, then mapped through the noise's CDF; for a distance on its square.  Their
-    target are the M and tau that the labels came from.  Where the noise is of another kind
-    than the learner's, it is the best approximation: the M and tau that an endless sample
-    would give.
+    Their target are the M and tau that the labels came from.  Where the noise is of another
+    kind than the learner's, it is the best approximation: the M and tau that an endless sample
+    would give; the statement says so where `check_noise_model` doubts the noise.  Intervals of
+    a probability are computed for the margin (with an estimated flip rate, for the log odds) and
+    mapped to probabilities; those of a distance for its square.
+
+    Each holds the fit's estimate, but need not be centred there.  Where M has eigenvalues at
+    zero or near it, or the rank was chosen from the labels, the centre is the optimum over all
+    symmetric matrices, which has no boundary.  With few uncertain labels per parameter the
+    interval also allows for the bias of the fit.
 
     Parameters
     ----------
     learner : LinearMetricLearner
-        Fitted without penalty (alpha=0), learned origin or flipped labels.  A rank or a noise
-        that it chose itself counts as known.
+        Fitted, without a learned origin.  Where it has a penalty (alpha > 0), the intervals are
+        those of the fit without it.  A rank that it was told counts as known, and so does the noise.
     pairs, labels, sample_weight
         As they were given to `fit`.  A weight of 2 counts as the pair given twice, by two
         independent observations: all weights times 4 halve the standard errors.  For weights
         that say how much an observation matters, give ``groups=range(n)`` as well.
     level : float, default=0.95
-    method : {"auto", "sandwich", "bootstrap"}, default="auto"
+    method : {"auto", "sandwich", "jackknife", "bootstrap"}, default="auto"
         "sandwich": H^-1 V H^-1 with the observed information H and the variance V of the
-        scores; needs no refits, and holds where M has full rank (or the rank that the learner
-        was told) and tau > 0, both clearly.  "bootstrap": the root mean square change over
-        refits to resampled pairs or, on the boundary, the sandwich where that is larger.
-        "auto" takes the first where it holds, else the second.
+        scores, which needs no refits and many uncertain labels per parameter.  "jackknife": an
+        interval that holds that of the sandwich and that of 20 fits without a part of the pairs
+        each, corrected for bias.  "auto" takes the first where it holds, else the second.
+        "bootstrap": the root mean square change over refits to resampled pairs or, on the
+        boundary, the sandwich where that is larger; it too needs many uncertain labels.
+        No refits are made where they can't make the intervals valid.
     n_bootstrap : int, default=200
-        The number of refits.
+        The number of the bootstrap's refits.
     groups : array of n ids, or of shape (n, 2), optional
         Pairs that are not independent: those with the same id or, in the second form, those
-        that share a point, each given by its id.
+        that share a point, each given by its id.  By default those pairs of points, shape
+        (n, 2, d), that share one.
     random_state : int, RandomState or None
-        Chooses the bootstrap samples.
+        Chooses the parts of the jackknife (without it, always the same) and the bootstrap samples.
     n_jobs : int, optional
         Refits that run at once, as in joblib.
 
@@ -103,35 +111,29 @@ def confidence(
     """
     fit = Fit.of(learner)
     _check_arguments(fit, level, method, n_bootstrap)
-    sample = _Observed.of(fit, fit.read(pairs, labels, sample_weight), groups)
-    facts = sandwich(sample.optimum, sample.dependence, sample.repeats, sample.largest_rank)
-    boundary = _boundary(facts, sample.largest_rank)
-    flaws = _flaws(fit, sample, facts)
-    if facts.root is None or fit.is_separable:
-        used, roots, valid, statement = "none", [], False, _UNDETERMINED
-    elif method == "sandwich" or (method == "auto" and boundary is None and fit.settings.alpha == 0):
-        used, roots, valid = "sandwich", [facts.root], boundary is None and not flaws
-        statement = _sandwich_statement(facts, boundary)
+    judgements = fit.read(pairs, labels, sample_weight)
+    sample = Observed.of(_without_penalty(fit, judgements), judgements, groups)
+    facts = sandwich(sample.likelihood, sample.parameters, sample.dependence, sample.repeats, sample.largest_rank)
+    if facts.root is None or sample.fit.is_separable or sample.fit.is_quasi_separable:
+        statement = undetermined_statement(sample)
+        answer = _Answer("none", (statement,), statement, ())
     else:
-        draws = _bootstrap(fit, sample, n_bootstrap, random_state, n_jobs)
-        used, roots = "bootstrap", _bootstrap_roots(draws - sample.optimum.parameters, facts, boundary)
-        if len(draws) < _LEAST_FINITE * n_bootstrap:
-            flaws = [*flaws, f"Only {len(draws)} of the {n_bootstrap} resampled fits have a finite optimum."]
-        valid = not flaws
-        statement = _bootstrap_statement(n_bootstrap, boundary, sample.dependence)
-    if flaws and used != "none":
-        statement = " ".join(["Not valid.", *flaws, f"The standard errors are the {used}'s."])
-    spread = Spread(tuple(roots), sample.optimum.coordinates.transform, float(ndtri(0.5 + 0.5 * level)))
+        answer = _answer(
+            sample, facts, facts.root, _Request(method, int(n_bootstrap), float(level), random_state, n_jobs)
+        )
+    spread = Spread(answer.reaches, sample.optimum.coordinates.transform, sample.likelihood.has_flip_parameter)
+    metric = sample.fit.metric
     return Confidence(
-        method=used,
-        valid=valid,
-        flaws=tuple(flaws),
-        statement=statement + _about_constant_directions(sample.optimum, fit.metric),
+        method=answer.method,
+        valid=not answer.flaws,
+        flaws=answer.flaws,
+        statement=answer.statement + _remarks(fit, sample, is_determined=answer.method != "none"),
         level=float(level),
-        metric=fit.metric,
-        threshold=spread.threshold(fit.metric),
-        matrix=spread.matrix(fit.metric),
-        eigenvalues=spread.eigenvalues(fit.metric),
+        metric=metric,
+        threshold=spread.threshold(metric),
+        matrix=spread.matrix(metric),
+        eigenvalues=spread.eigenvalues(metric),
+        flip_rate=spread.flip_rate(metric),
         _spread=spread,
     )
 
@@ -148,161 +150,123 @@ def _check_arguments(fit: Fit, level: Any, method: Any, n_bootstrap: Any) -> Non
             "confidence intervals are for distances between pairs; got a learner with fit_origin=True. "
             "Fit differences of pairs without it."
         )
-    if fit.flip_rate > 0:
-        raise ValueError(
-            "confidence intervals are for a likelihood without flipped labels; got a learner with the flip rate "
-            f"{fit.flip_rate:.3g}. Fit it with flip_rate=0: its intervals allow for noise of another kind."
-        )
+
+
+def _without_penalty(fit: Fit, judgements: Judgements) -> Fit:
+    """The fit to the same judgements with alpha = 0; the fit itself where it has no penalty."""
+    if fit.settings.alpha == 0:
+        return fit
+    settings = fit.chosen.but(alpha=0.0, flip_rate=fit.settings.flip_rate)
+    plain = fit_judgements(judgements, settings, start=fit.metric, columns=fit.columns).unless_interrupted()
+    return replace(plain, rank_choice=fit.rank_choice)
 
 
 @dataclass(frozen=True)
-class _Observed:
-    """The fit in unit-free coordinates, how many observations each row stands for, and which rows depend on others."""
+class _Request:
+    """How the intervals are to be computed."""
 
-    judgements: Judgements
-    optimum: Optimum
-    repeats: FloatArray
-    dependence: Dependence
-    largest_rank: int
+    method: str
+    n_bootstrap: int
+    level: float
+    random_state: Any
+    n_jobs: int | None
 
-    @classmethod
-    def of(cls, fit: Fit, judgements: Judgements, groups: Any) -> _Observed:
-        judgements.check_both_count()
-        groups = Dependence.check(groups, len(judgements))
-        weighted = judgements.weighted(fit.settings.class_weight)
-        kept = np.flatnonzero(weighted.weights > 0)
-        counted = weighted.take(kept)
-        optimum = Optimum.of(fit.metric, counted, mix_columns=fit.settings.mixes_columns)
-        n_parameters = packed.packed_size(optimum.size) + 1
-        if n_parameters > _MOST_PARAMETERS:
-            raise ValueError(
-                f"standard errors need the covariance of at most {_MOST_PARAMETERS} parameters; {optimum.size} columns "
-                f"have {n_parameters}. Leave columns out, or map them to fewer (for instance with PCA)."
-            )
-        return cls(
-            counted,
-            optimum,
-            repeats=judgements.weights[kept],
-            dependence=Dependence(None if groups is None else groups[kept]),
-            largest_rank=min(fit.rank or optimum.size, optimum.size),
+
+@dataclass(frozen=True)
+class _Answer:
+    """What gave the intervals, why they do not hold (nothing, where they do), and where the parameters may be."""
+
+    method: str
+    flaws: tuple[str, ...]
+    statement: str
+    reaches: tuple[Reach, ...]
+
+
+def _answer(sample: Observed, facts: Sandwich, root: FloatArray, request: _Request) -> _Answer:
+    """Choose a method and apply it; where nothing can make it valid, the sandwich at the fit."""
+    boundary = boundary_of(facts, sample.largest_rank)
+    keeps_rank = sample.knows_rank and boundary is None
+    evidence = Evidence.of(sample, facts, keeps_rank=keeps_rank)
+    used = request.method
+    if used == "auto":
+        used = "sandwich" if evidence.is_plenty else "jackknife"
+    at_fit = Reach(np.zeros_like(sample.parameters), root, float(ndtri(0.5 + 0.5 * request.level)))
+    flaws = find_flaws(sample, facts, evidence, used, keeps_rank=keeps_rank)
+    if flaws:
+        return _Answer("sandwich", flaws, state_flaws(flaws, "sandwich", skipped=used != "sandwich"), (at_fit,))
+    if used == "bootstrap":
+        reaches, flaws = _by_bootstrap(sample, at_fit, boundary, request)
+        statement = state_flaws(flaws, used) if flaws else state_bootstrap(sample, boundary, request.n_bootstrap)
+        return _Answer(used, flaws, statement, reaches)
+    around, flaws, remark = _centre(sample, facts, at_fit, boundary, keeps_rank=keeps_rank)
+    reaches = (around,)
+    if used == "jackknife" and not flaws:
+        by_parts = jackknife(
+            sample,
+            sample.parameters + around.shift,
+            request.level,
+            request.random_state,
+            request.n_jobs,
+            keeps_rank=keeps_rank,
         )
+        reaches, flaws = (reaches, (NOT_WITHOUT_PARTS,)) if by_parts is None else ((around, by_parts), ())
+    if flaws:
+        return _Answer("sandwich", flaws, state_flaws(flaws, "sandwich"), reaches)
+    return _Answer(used, (), state(sample, facts, evidence, used, boundary) + remark, reaches)
 
 
-def _boundary(facts: Sandwich, largest_rank: int) -> str | None:
-    """Why the optimum may lie on the boundary of the feasible set; None where it is interior."""
-    if facts.rank < largest_rank:
-        return f"M has rank {facts.rank} of {largest_rank}"
-    if not facts.smallest > _AWAY:
-        return f"the smallest eigenvalue of M is only {facts.smallest:.1f} standard errors above zero"
-    if not facts.threshold > _AWAY:
-        return f"the threshold is only {facts.threshold:.1f} standard errors above zero"
-    return None
+def _centre(
+    sample: Observed, facts: Sandwich, at_fit: Reach, boundary: str | None, *, keeps_rank: bool
+) -> tuple[Reach, tuple[str, ...], str]:
+    """The sandwich around the fit or, where that is not in the interior, the free optimum; flaws, and a remark."""
+    has_all_ranks = sample.largest_rank == sample.optimum.size
+    if boundary is None and has_all_ranks and facts.distance <= FARTHEST:
+        return at_fit, (), ""
+    free = find_free_optimum(sample, facts)
+    if keeps_rank:
+        remark = "" if free is None or not free.contradicts else " " + CONTRADICTED_RANK
+        return at_fit, (), remark
+    if free is None:
+        return at_fit, (NO_FREE_OPTIMUM,), ""
+    if has_all_ranks and free.contradicts:
+        return at_fit, (CONTRADICTED_MODEL,), ""
+    return replace(at_fit, shift=free.shift, root=free.root), (), ""
 
 
-def _flaws(fit: Fit, sample: _Observed, facts: Sandwich) -> list[str]:
-    """Why neither method is valid, a sentence each."""
-    flaws = []
-    n, n_parameters, dependence = float(sample.repeats.sum()), len(sample.optimum.parameters), sample.dependence
+def _by_bootstrap(
+    sample: Observed, at_fit: Reach, boundary: str | None, request: _Request
+) -> tuple[tuple[Reach, ...], tuple[str, ...]]:
+    draws = bootstrap(sample, request.n_bootstrap, request.random_state, request.n_jobs)
+    flaws: tuple[str, ...] = ()
+    if len(draws) < _LEAST_FINITE * request.n_bootstrap:
+        flaws = (f"Only {len(draws)} of the {request.n_bootstrap} resampled fits have a finite optimum.",)
+    if len(draws) == 0:
+        return (), flaws
+    root = (draws - sample.parameters).T / np.sqrt(len(draws))
+    # A refit's optimum is held at the boundary, where the labels' source may not be.
+    return (replace(at_fit, root=root), *((at_fit,) if boundary is not None else ())), flaws
+
+
+def _remarks(fit: Fit, sample: Observed, *, is_determined: bool) -> str:
+    """What to bear in mind whatever the method: penalty, noise, and directions without data."""
+    remarks = ""
     if fit.settings.alpha > 0:
-        flaws.append(
-            f"The penalty alpha={fit.settings.alpha:g} shrinks M, and the intervals do not show by how much: "
-            "set alpha=0."
+        remarks += (
+            f" The intervals are those of the fit without the penalty alpha={fit.settings.alpha:g}, which shrinks M."
         )
-    elif not fit.certificate.converged:
-        flaws.append("The fit did not converge: see certificate_.status.")
-    elif not facts.distance <= _FARTHEST:
-        flaws.append(
-            f"The fit is {facts.distance:.2g} standard errors from the optimum: give the pairs, labels and weights "
-            "that it was fitted to, or fit with a smaller tol."
+    if is_determined and _is_noise_in_doubt(sample):
+        remarks += (
+            " check_noise_model doubts the noise model, so the intervals are for the best approximation, not for the "
+            "M and tau that the labels came from."
         )
-    if n <= n_parameters:
-        flaws.append(f"{n:g} observations (weights count as repeats) are too few for {n_parameters} parameters.")
-    if dependence.n_units is not None and dependence.n_units < _FEWEST_UNITS:
-        what = "points" if dependence.by_points else "groups"
-        flaws.append(f"{dependence.n_units} {what} are too few: at least {_FEWEST_UNITS} are needed.")
-    return flaws
+    n = len(sample.fit.metric.factor) - sample.optimum.size
+    return remarks + (f" In {n} directions the pairs do not vary; there M is taken as zero." if n > 0 else "")
 
 
-def _sandwich_statement(facts: Sandwich, boundary: str | None) -> str:
-    if boundary is None:
-        return (
-            "Sandwich standard errors from the observed information: the optimum is interior "
-            f"(the smallest eigenvalue of M is {facts.smallest:.1f} standard errors above zero, "
-            f"the threshold {facts.threshold:.1f})."
-        )
-    return (
-        f"Sandwich standard errors from the observed information, though {boundary}: there they are not proven, and "
-        'tend to be too large. Use method="bootstrap".'
-    )
-
-
-def _bootstrap_roots(moves: FloatArray, facts: Sandwich, boundary: str | None) -> list[FloatArray]:
-    """Roots of covariances, of which intervals hold the widest; none where no refit has an optimum."""
-    if len(moves) == 0:
-        return []
-    roots = [moves.T / np.sqrt(len(moves))]
-    if boundary is not None and facts.root is not None:
-        # A refit's optimum is held at the boundary, where the labels' source may not be.
-        roots.append(facts.root)
-    return roots
-
-
-def _bootstrap_statement(n_bootstrap: int, boundary: str | None, dependence: Dependence) -> str:
-    statement = f"Bootstrap standard errors from {n_bootstrap} refits"
-    if boundary is None:
-        statement += ": the optimum is interior, where the sandwich is as good and faster."
-    else:
-        statement += (
-            f", or the sandwich's where those are larger: {boundary}, so the optimum is on the boundary or near "
-            "it, where neither is exact. They hold approximately for the threshold, probabilities, distances, and "
-            "entries and eigenvalues clearly not zero. Nothing is claimed for eigenvalues at zero and distances along "
-            "their directions."
-        )
-    if dependence.by_points:
-        statement += " With points resampled they are too wide, by a factor of about two where few pairs share a point."
-    return statement
-
-
-def _about_constant_directions(optimum: Optimum, metric: Metric) -> str:
-    n = len(metric.factor) - optimum.size
-    return f" In {n} directions the pairs do not vary; there M is taken as zero." if n > 0 else ""
-
-
-def _bootstrap(fit: Fit, sample: _Observed, n_bootstrap: int, random_state: Any, n_jobs: int | None) -> FloatArray:
-    """The parameters of each refit that has a finite optimum, one row each.
-
-    The refits are in the optimum's unit-free coordinates: a fit does not depend on units.
-    """
-    rows = sample.optimum.rows
-    points = np.ascontiguousarray(to_numpy(rows.read(slice(0, rows.n_rows))).T)
-    judgements = sample.judgements.in_coordinates(points)
-    # What was chosen is kept; class weights are in the rows' weights already.
-    settings = fit.chosen.but(rank=sample.largest_rank)
-    start = Metric.from_factor(sample.optimum.factor, sample.optimum.threshold)
-    scale = judgements.shares / sample.repeats
-    seeds = np.random.SeedSequence(check_random_state(random_state).randint(2**31)).spawn(n_bootstrap)
-    draws = Parallel(n_jobs=n_jobs)(
-        delayed(_draw)(judgements, settings, scale, sample.repeats, sample.dependence, seed, start) for seed in seeds
-    )
-    finite = [draw for draw in draws if draw is not None]
-    return np.array(finite).reshape(len(finite), len(sample.optimum.parameters))
-
-
-def _draw(
-    judgements: Judgements,
-    settings: Settings,
-    scale: FloatArray,
-    repeats: FloatArray,
-    dependence: Dependence,
-    seed: np.random.SeedSequence,
-    start: Metric,
-) -> FloatArray | None:
-    """The parameters of one refit; None where it has no finite optimum."""
-    weights = scale * dependence.draw(repeats, np.random.default_rng(seed))
-    drawn = np.flatnonzero(weights > 0)
-    if len(np.unique(judgements.is_far[drawn])) < 2:
-        return None
-    fit = refit(judgements.with_weights(weights).take(drawn), settings, start=start)
-    if not fit.certificate.converged or fit.is_separable:
-        return None
-    return packed.joined(fit.metric.matrix, np.array([fit.metric.threshold]))
+def _is_noise_in_doubt(sample: Observed) -> bool:
+    judgements, ids = sample.judgements.with_weights(sample.repeats), sample.dependence.ids
+    try:
+        groups = np.arange(len(judgements)) if ids is None else ids
+        return check_noise_model(sample.fit, judgements, groups=groups).p_value < DOUBT
+    except ValueError:  # says why it can't be checked
+        return False

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.metrics import roc_curve
 
 from closefar.model import Metric
-from closefar.questions import CalibrationBin, calibrate, effective_number, wilson
+from closefar.questions import CalibrationBin, calibrate, effective_number
 from closefar.report.evidence import Judged
 from closefar.report.wording import listed, number, percent
 
@@ -29,11 +29,8 @@ _NOTABLE = 0.03
 def quality(judged: Judged, metric: Metric, labels: list[str]) -> dict[str, Any]:
     """How many labels are agreed with, beside always saying the likelier one."""
     scored = judged.scored
-    low, high = wilson(scored.accuracy, effective_number(judged.judgements.weights))
     return {
-        "accuracy": scored.accuracy,
-        "accuracy_low": low,
-        "accuracy_high": high,
+        **_accuracy(judged),
         "likelier": "far" if scored.share_far >= 0.5 else "close",
         "always_likelier": scored.majority,
         "share_far": scored.share_far,
@@ -41,6 +38,7 @@ def quality(judged: Judged, metric: Metric, labels: list[str]) -> dict[str, Any]
         "is_chance": _is_chance(judged, metric),
         "loss": scored.loss,
         "null_loss": scored.null_loss,
+        "known": None if judged.known is None else _known(judged.known, metric),
         "confusion": {"labels": labels, "counts": scored.confusion().tolist()},
     }
 
@@ -105,6 +103,21 @@ def roc(judged: Judged, metric: Metric) -> dict[str, Any]:
     }
 
 
+def _accuracy(judged: Judged) -> dict[str, float]:
+    low, high = judged.interval(judged.scored.is_right)
+    return {"accuracy": judged.scored.accuracy, "accuracy_low": low, "accuracy_high": high}
+
+
+def _known(judged: Judged, metric: Metric) -> dict[str, Any]:
+    """The same for new pairs of known points or groups."""
+    return {
+        **_accuracy(judged),
+        "auc": _auc(judged, metric),
+        "loss": judged.scored.loss,
+        "n_pairs": len(judged.scored),
+    }
+
+
 def _auc(judged: Judged, metric: Metric) -> float | None:
     return None if metric.rank == 0 else judged.scored.auc
 
@@ -114,8 +127,9 @@ def _is_chance(judged: Judged, metric: Metric) -> bool:
     auc = _auc(judged, metric)
     if auc is None:
         return False
-    far = int(judged.judgements.is_far.sum())
-    close = len(judged.judgements) - far
+    used = judged.effective_number(judged.scored.is_right) / effective_number(judged.judgements.weights)
+    far = used * int(judged.judgements.is_far.sum())
+    close = used * len(judged.judgements) - far
     return auc < 0.5 + 2.58 * float(np.sqrt((far + close + 1) / (12.0 * far * close)))
 
 

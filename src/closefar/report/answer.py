@@ -10,7 +10,7 @@ from closefar.report.wording import count, percent, sentence
 __all__ = ["answer", "certificate_words", "key_figures"]
 
 _HOW = {
-    "out-of-fold": "{}, each with its label unseen",
+    "out-of-fold": "{}, each with its {} unseen",
     "given": "the {} given",
     "in-sample": "{}, those of its fit",
 }
@@ -24,9 +24,14 @@ def answer(facts: dict[str, Any]) -> str:
             "No direction tells close from far: the metric is zero, and always saying "
             f"{quality['likelier']} agrees with {percent(quality['always_likelier'])} of the labels."
         )
+    unseen = {"pair": "label", "group": "group", "point": "points"}[pairs["unseen"]]
+    known = ""
+    if quality["known"] is not None:
+        accuracy = percent(quality["known"]["accuracy"])
+        known = f" (and with {accuracy} of those of new {pairs['noun']}s of known {pairs['unseen']}s)"
     return (
         f"The learned distance agrees with {percent(quality['accuracy'])} of the labels of "
-        f"{_HOW[pairs['source']].format(count(pairs['n_pairs'], pairs['noun']))}, where always saying "
+        f"{_HOW[pairs['source']].format(count(pairs['n_pairs'], pairs['noun']), unseen)}{known}, where always saying "
         f"{quality['likelier']} would agree with {percent(quality['always_likelier'])}; {_wrong(facts)}."
     )
 
@@ -34,12 +39,10 @@ def answer(facts: dict[str, Any]) -> str:
 def key_figures(facts: dict[str, Any]) -> list[dict[str, str]]:
     """Return name, value and a note for each number to see first."""
     quality, fit, wrong = facts["quality"], facts["fit"], facts["wrong_labels"]
+    known, unseen = quality["known"], facts["pairs"]["unseen"]
     return [
-        {
-            "name": "Labels agreed with",
-            "value": percent(quality["accuracy"]),
-            "note": f"{percent(quality['accuracy_low'])} to {percent(quality['accuracy_high'])}",
-        },
+        _agreement("Labels agreed with" if known is None else f"Agreed with, new {unseen}s", quality),
+        *([] if known is None else [_agreement(f"Agreed with, known {unseen}s", known)]),
         {
             "name": "ROC area",
             "value": "none" if quality["auc"] is None else f"{quality['auc']:.3f}",
@@ -76,6 +79,14 @@ def certificate_words(fit: Fit) -> dict[str, str]:
             "likelihood with flips may have other maxima."
         )
     return {"outcome": str(certificate.outcome), "advice": sentence(certificate.advice), "words": words}
+
+
+def _agreement(name: str, part: dict[str, Any]) -> dict[str, str]:
+    return {
+        "name": name,
+        "value": percent(part["accuracy"]),
+        "note": f"{percent(part['accuracy_low'])} to {percent(part['accuracy_high'])}",
+    }
 
 
 def _wrong_figure(wrong: dict[str, Any]) -> dict[str, str]:

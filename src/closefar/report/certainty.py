@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from closefar.fitting import Fit
 from closefar.judgements import Judgements
-from closefar.questions import Confidence, Interval, confidence
+from closefar.questions import JACKKNIFE_PARTS, Confidence, Interval, confidence
 from closefar.report.effort import Effort
-from closefar.report.wording import number, sentence
+from closefar.report.wording import number, percent, sentence
 
 __all__ = ["intervals"]
 
@@ -29,54 +29,57 @@ _TOO_MUCH_WORK = (
 
 
 def intervals(
-    fit: Fit, training: Judgements | None, names: list[str], *, n_bootstrap: int, seed: int
+    fit: Fit,
+    training: Judgements | None,
+    names: list[str],
+    *,
+    n_bootstrap: int,
+    seed: int,
+    groups: NDArray[Any] | None = None,
 ) -> dict[str, Any]:
-    """Intervals for the threshold, the eigenvalues and, of few columns, each entry of M."""
+    """Intervals for the threshold, the flip rate, the eigenvalues and, of few columns, each entry of M."""
     if training is None:
         return {"reason": _NO_PAIRS}
-    alpha = fit.settings.alpha
-    if alpha > 0:
-        return {"reason": f"There are none: the penalty alpha={alpha:g} shrinks M. Fit with alpha=0."}
     effort = Effort.of(fit)
     if not effort.can_sandwich(len(training)):
         return {"reason": _TOO_MUCH_WORK}
-    can_bootstrap = effort.can_bootstrap(len(training), n_bootstrap)
+    can_refit = effort.can_refit(len(training), JACKKNIFE_PARTS)
     try:
         sure = confidence(
             fit,
             training,
-            method="auto" if can_bootstrap else "sandwich",
+            method="auto" if can_refit else "sandwich",
             n_bootstrap=n_bootstrap,
+            groups=groups,
             random_state=seed,
         )
     except ValueError as error:  # says why there are none
         return {"reason": sentence(str(error))}
-    if sure.method == "none" or sure.flaws:
+    if not sure.valid:
         return {"reason": sure.statement}
-    return _part(sure, names, n_bootstrap)
+    return _part(sure, names)
 
 
-def _part(sure: Confidence, names: list[str], n_bootstrap: int) -> dict[str, Any]:
+def _part(sure: Confidence, names: list[str]) -> dict[str, Any]:
     threshold, eigenvalues = _rows(sure.threshold), _rows(sure.eigenvalues)
     entries = _rows(sure.matrix) if len(names) <= _MOST_ENTRY_FEATURES else []
     shown = [index for index in range(len(entries)) if index // len(names) <= index % len(names)]
-    statement = sure.statement
-    if sure.method == "bootstrap":
-        statement += f" So many refits know a standard error to about {1.0 / math.sqrt(2.0 * n_bootstrap):.0%}."
+    flip_rate = None if sure.flip_rate is None else _rows(sure.flip_rate)[0]
     return {
         "reason": None,
         "method": sure.method,
         "valid": sure.valid,
         "level": sure.level,
-        "statement": statement,
+        "statement": sure.statement,
         "threshold": threshold[0],
+        "flip_rate": flip_rate,
         "eigenvalues": eigenvalues[:_MOST_EIGENVALUES],
         "n_eigenvalues": len(eigenvalues),
         "entries": [
             {"left": names[index // len(names)], "right": names[index % len(names)], **entries[index]}
             for index in shown
         ],
-        "reading": _reading(threshold[0], eigenvalues, "With" if sure.valid else "Roughly, with", sure.level),
+        "reading": _reading(threshold[0], eigenvalues, flip_rate, sure.level),
     }
 
 
@@ -86,10 +89,15 @@ def _rows(interval: Interval) -> list[dict[str, float]]:
     return [dict(zip(("estimate", "standard_error", "low", "high"), row, strict=True)) for row in cells]
 
 
-def _reading(threshold: dict[str, float], eigenvalues: list[dict[str, float]], how: str, level: float) -> str:
+def _reading(
+    threshold: dict[str, float], eigenvalues: list[dict[str, float]], flip_rate: dict[str, float] | None, level: float
+) -> str:
     clear = sum(row["low"] > 0 for row in eigenvalues)
+    flips = ""
+    if flip_rate is not None:
+        flips = f", {percent(flip_rate['low'])} to {percent(flip_rate['high'])} of the labels are flipped"
     return (
-        f"{how} {level:.0%} confidence the threshold lies between {number(threshold['low'])} and "
-        f"{number(threshold['high'])}; {clear} of {len(eigenvalues)} eigenvalues {'is' if clear == 1 else 'are'} "
-        "clearly above zero."
+        f"With {level:.0%} confidence the threshold lies between {number(threshold['low'])} and "
+        f"{number(threshold['high'])}{flips}; {clear} of {len(eigenvalues)} eigenvalues "
+        f"{'is' if clear == 1 else 'are'} clearly above zero."
     )

@@ -8,17 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.fitting import Fit
-from closefar.judgements import Judgements, find_points
-from closefar.questions import (
-    DOUBT,
-    Diagnosis,
-    Finding,
-    LabelErrors,
-    check_noise_model,
-    effective_number,
-    find_misfit,
-    wilson,
-)
+from closefar.judgements import Judgements, find_points, resolve_groups, share_points
+from closefar.questions import DOUBT, Diagnosis, Finding, LabelErrors, check_noise_model, find_misfit
 from closefar.report.effort import Effort
 from closefar.report.evidence import Judged, noun_of
 from closefar.report.wording import count, percent, sentence
@@ -37,6 +28,8 @@ def caveat(fit: Fit) -> str:
     """What to bear in mind of its probabilities, if anything."""
     if fit.is_separable:
         return " The labels of the fit are separable, so the scale of these probabilities is arbitrary."
+    if fit.is_quasi_separable:
+        return " Along one direction no label contradicts the fit, so these probabilities are arbitrary there."
     if fit.settings.class_weight is not None:
         return " The fit had class weights, which shift these probabilities on purpose."
     if fit.settings.alpha > 0:
@@ -44,14 +37,16 @@ def caveat(fit: Fit) -> str:
     return ""
 
 
-def shared_points(ids: NDArray[np.object_] | None) -> str:
-    """What it means that pairs have points in common, where their ids say so."""
-    if ids is None or ids.shape[1] < 2 or len(np.unique(ids.astype(str))) == ids.size:
-        return ""
-    return (
-        " Pairs share points: what is said here holds for new pairs of these points. With new points it may do worse, "
-        "and the intervals are somewhat too narrow."
-    )
+def shared_points(ids: NDArray[np.object_] | None, groups: Any, judgements: Judgements) -> NDArray[Any] | None:
+    """Which pairs depend on each other: as was said, or by the ids of their points, or as the data show."""
+    if groups is not None:
+        given = resolve_groups(groups, judgements.data)
+        return given if share_points(given) else None
+    if ids is not None and ids.shape[1] == 2:
+        names = ids.astype(str)
+        if share_points(names):
+            return names
+    return find_points(judgements.data)
 
 
 def read_ids(ids: Any, n: int) -> NDArray[np.object_] | None:
@@ -87,17 +82,18 @@ def wrong_labels(judged: Judged, fit: Fit, ids: NDArray[np.object_] | None, *, i
     return {"reason": None, **part, "id_columns": 0 if ids is None else ids.shape[1], "rows": rows}
 
 
-def noise_check(fit: Fit, judgements: Judgements, seed: int) -> dict[str, Any]:
-    """Labels observed against labels expected, by margin."""
+def noise_check(fit: Fit, judgements: Judgements, seed: int, groups: NDArray[Any] | None = None) -> dict[str, Any]:
+    """Labels observed against labels expected, by margin; `groups` of all pairs that were given."""
     if judgements.n_rarer == 0:
         return {"reason": f"All of these {noun_of(fit)}s have the same label."}
     used = judgements.sample(Effort.of(fit).pairs_to_check(len(judgements)), seed)
+    ids = find_points(used.data) if groups is None else groups[used.numbers]
     try:
-        check = check_noise_model(fit, used, groups=find_points(used.data))
+        check = check_noise_model(fit, used, groups=ids)
     except ValueError as error:  # says why it can't be checked
         return {"reason": sentence(str(error))}
     outside = sum(abs(row.z) > 1.96 for row in check.bins)
-    groups = f"{outside} of {count(len(check.bins), 'group')} {'lies' if outside == 1 else 'lie'} outside the 95% band."
+    bins = f"{outside} of {count(len(check.bins), 'group')} {'lies' if outside == 1 else 'lie'} outside the 95% band."
     sampled = f" Checked with {len(used):,} of them, chosen at random." if len(used) < len(judgements) else ""
     return {
         "reason": None,
@@ -107,22 +103,22 @@ def noise_check(fit: Fit, judgements: Judgements, seed: int) -> dict[str, Any]:
         "tail_z": check.tail_z,
         "n_pairs": len(used),
         "bins": [vars(row) for row in check.bins],
-        "reading": f"{check.advice} {groups}{sampled}",
+        "reading": f"{check.advice} {bins}{sampled}",
         "advice": check.advice,
     }
 
 
-def problems(fit: Fit, noise: dict[str, Any], *, is_chance: bool) -> list[str]:
-    """What the fit, its data and its noise leave open, most pressing first."""
+def problems(fit: Fit, noise: dict[str, Any], *, is_chance: bool, groups: NDArray[Any] | None = None) -> list[str]:
+    """What the fit, its data and its noise leave open, most pressing first; `groups` of the pairs of the fit."""
     found = [*([_CHANCE] if is_chance else []), *fit.problems]
     if fit.judgements is None and not is_chance and noise["reason"] is None and noise["p_value"] < DOUBT:
         found.append(noise["advice"])
-    return [sentence(problem) for problem in Diagnosis.of(fit, found, _findings(fit)).problems]
+    return [sentence(problem) for problem in Diagnosis.of(fit, found, _findings(fit, groups)).problems]
 
 
-def _findings(fit: Fit) -> tuple[Finding, ...]:
+def _findings(fit: Fit, groups: NDArray[Any] | None) -> tuple[Finding, ...]:
     try:
-        return () if fit.judgements is None else find_misfit(fit)
+        return () if fit.judgements is None else find_misfit(fit, groups)
     except ValueError:  # the labels can't tell
         return ()
 
@@ -149,7 +145,7 @@ def _probabilities(errors: LabelErrors, noun: str) -> dict[str, Any]:
 def _contradictions(judged: Judged) -> dict[str, Any]:
     scored, judgements = judged.scored, judged.judgements
     share = judgements.mean(~scored.is_right)
-    low, high = wilson(share, effective_number(judgements.weights))
+    low, high = judged.interval(~scored.is_right)
     order = np.argsort(judgements.signs * scored.margin, kind="stable")
     contradicting = order[~scored.is_right[order]]
     judge = "the fit that had not seen them" if judged.source == "out-of-fold" else "the metric"

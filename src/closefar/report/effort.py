@@ -39,9 +39,9 @@ class Effort:
         n_moves = d * k - k * (k - 1) // 2 + 1
         return cls(d, n_moves, k, passes * d * d, float(min(n_moves, MOST_MOVES) ** 2))
 
-    def pairs_to_judge(self, n: int) -> int:
-        """How many of n pairs to judge out of fold."""
-        return self._affordable(n, 2.0 * _LIMIT, 5.0 * (self.fit + self.moves))
+    def pairs_to_judge(self, n: int, n_rounds: int = 1) -> int:
+        """How many of n pairs to judge out of fold, so many times."""
+        return self._affordable(n, 2.0 * _LIMIT, 5.0 * n_rounds * (self.fit + self.moves))
 
     def folds(self, n: int, usual: int) -> int:
         """Three instead of the usual where even the fewest pairs are much work."""
@@ -69,8 +69,8 @@ class Effort:
         """With fewer pairs than this most of the metric is a guess."""
         return self.n_moves // 4
 
-    def can_bootstrap(self, n: int, n_bootstrap: int) -> bool:
-        return n_bootstrap * n * self.fit <= _LIMIT
+    def can_refit(self, n: int, times: int) -> bool:
+        return times * n * self.fit <= _LIMIT
 
     def can_sandwich(self, n: int) -> bool:
         return float(n) * packed_size(self.n_features) ** 2 <= 5.0 * _LIMIT

@@ -1,24 +1,30 @@
-"""The pairs that a report shows, and the margin of each: by a fit that has not seen its label wherever there is one."""
+"""The pairs that a report shows, and the margin of each: by a fit that has not seen its label wherever there is one.
+
+Where pairs share points, or belong to groups, by a fit that has not seen those either.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from closefar.arrays import FloatArray
+from closefar.arrays import BoolArray, FloatArray
 from closefar.fitting import Fit, fit
-from closefar.judgements import Judgements, Split, split_judgements
+from closefar.judgements import Judgements, Split, most_folds, split_judgements, variance_of_sum
 from closefar.model import Scored
-from closefar.questions import LabelErrors, judge_labels
+from closefar.questions import LabelErrors, effective_number, judge_labels, wilson
 from closefar.report.effort import Effort
 from closefar.report.wording import count
 
 __all__ = ["Judged", "is_training", "judge", "noun_of"]
 
 _FOLDS = 5
+_DIVISIONS = 3  # of points that are all linked by pairs: each tests about a fifth of these
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,12 @@ class Judged:
         What one of them is called.
     errors : LabelErrors or None
         Where the fits that judged also say how probably each label is wrong.
+    groups : array of shape (n,) or (n, 2), or None
+        Which of them depend on each other.
+    unseen : {"pair", "group", "point"}
+        What is new to the fits that judged.
+    known : Judged or None
+        All of them as new pairs of known groups or points, where `unseen` are those.
     """
 
     scored: Scored
@@ -43,10 +55,40 @@ class Judged:
     words: str
     noun: str
     errors: LabelErrors | None = None
+    groups: NDArray[Any] | None = None
+    unseen: str = "pair"
+    known: Judged | None = None
 
     @property
     def judgements(self) -> Judgements:
         return self.scored.judgements
+
+    @property
+    def label_by_label(self) -> Judged:
+        """Every one of them, for what is asked of these labels and not of new points."""
+        return self if self.known is None else self.known
+
+    @property
+    def n_units(self) -> int:
+        """How many points or groups there are, or pairs where those are independent."""
+        return len(self.scored) if self.groups is None else len(np.unique(self.groups))
+
+    def interval(self, holds: BoolArray) -> tuple[float, float]:
+        """The 95 % interval of the share for which something holds, wider where pairs depend on each other."""
+        share = self.judgements.mean(holds)
+        return wilson(share, self.effective_number(holds))
+
+    def effective_number(self, holds: BoolArray) -> float:
+        """As many independent pairs would know this share as well."""
+        most = effective_number(self.judgements.weights)
+        if self.groups is None:
+            return most
+        share, shares = self.judgements.mean(holds), self.judgements.shares
+        n_units = self.n_units
+        variance = variance_of_sum((holds - share) * shares, self.groups) * n_units / max(n_units - 1, 1)
+        if variance <= 0:
+            return min(most, n_units / np.ndim(self.groups))
+        return min(most, share * (1.0 - share) / variance)
 
 
 def noun_of(fitted: Fit) -> str:
@@ -54,31 +96,39 @@ def noun_of(fitted: Fit) -> str:
     return "pair" if fitted.metric.origin is None else "point"
 
 
-def judge(fitted: Fit, judgements: Judgements, *, has_seen: bool, seed: int) -> Judged:
-    """Judge each pair by the fit or, where it `has_seen` the labels, by fits to the others."""
+def judge(
+    fitted: Fit, judgements: Judgements, *, has_seen: bool, seed: int, groups: NDArray[Any] | None = None
+) -> Judged:
+    """Judge each pair by the fit or, where it `has_seen` the labels, by fits to the others.
+
+    `groups` are those of all pairs that were given, by their row numbers.
+    """
     noun = noun_of(fitted)
     if not has_seen:
         words = (
             f"Judged by the model as it is on the {count(len(judgements), noun)} given: "
             "optimistic if it was fitted to some of them."
         )
-        return Judged(Scored.by(fitted.metric, judgements), "given", words, noun)
+        own = None if groups is None else groups[judgements.numbers]
+        if own is not None:
+            unit = "points" if own.ndim == 2 else "groups"
+            words += (
+                f" They share {unit}, for which the intervals allow; it may also have been fitted to some of those."
+            )
+        return Judged(Scored.by(fitted.metric, judgements), "given", words, noun, groups=own)
     effort = Effort.of(fitted)
-    judged = judgements.sample(effort.pairs_to_judge(len(judgements)), seed)
-    n_folds = min(effort.folds(len(judged), _FOLDS), judged.n_rarer)
-    if n_folds < 2:
-        reason = f"only {count(judged.n_rarer, noun)} {'has' if judged.n_rarer == 1 else 'have'} the rarer label"
-        return _by_the_fit_itself(fitted, judged, reason)
-    splits = split_judgements(n_folds, judged, seed=check_random_state(seed).randint(2**31))
-    try:
-        errors, margin = _out_of_fold(fitted, judged, splits)
-    except ValueError as error:  # a part of few or odd pairs can't be fitted
-        return _by_the_fit_itself(fitted, judged, f"fits to parts of them failed ({error})")
-    words = f"Every {noun} is judged by a fit that has not seen its label ({n_folds} fits, each without its own part)."
-    if len(judged) < len(judgements):
-        words += f" To save time this is done for {len(judged):,} of the {len(judgements):,} {noun}s, chosen at random."
-    scored = Scored(judged, margin, fitted.metric.noise, fitted.flip_rate)
-    return Judged(scored, "out-of-fold", words, noun, errors)
+    n_rounds = 1 if groups is None else 2
+    judged = judgements.sample(effort.pairs_to_judge(len(judgements), n_rounds), seed)
+    n_folds, seed = effort.folds(len(judged), _FOLDS), check_random_state(seed).randint(2**31)
+    own = None if groups is None else groups[judged.numbers]
+    by_pair = replace(_by_pair(fitted, judged, n_folds, seed), groups=own)
+    can_repeat = effort.pairs_to_judge(len(judged), 1 + _DIVISIONS) == len(judged)
+    n_divisions = _DIVISIONS if can_repeat else 1
+    found = by_pair if own is None else _by_group(fitted, by_pair, own, n_folds, n_divisions, seed)
+    if len(judged) == len(judgements) or found.source == "in-sample":
+        return found
+    sampled = f" To save time this is done for {len(judged):,} of the {len(judgements):,} {noun}s, chosen at random."
+    return replace(found, words=found.words + sampled)
 
 
 def is_training(fitted: Fit, judgements: Judgements) -> bool:
@@ -89,16 +139,87 @@ def is_training(fitted: Fit, judgements: Judgements) -> bool:
     return abs(loss - fitted.certificate.loss) <= 1e-7 * (1.0 + fitted.certificate.loss)
 
 
+def _by_pair(fitted: Fit, judged: Judgements, n_folds: int, seed: int) -> Judged:
+    """Judge each by a fit that has not seen its label."""
+    noun = noun_of(fitted)
+    n_folds = min(n_folds, judged.n_rarer)
+    if n_folds < 2:
+        reason = f"only {count(judged.n_rarer, noun)} {'has' if judged.n_rarer == 1 else 'have'} the rarer label"
+        return _by_the_fit_itself(fitted, judged, reason)
+    splits = split_judgements(n_folds, judged, seed=seed)
+    try:
+        errors, margin = _out_of_fold(fitted, judged, splits)
+    except ValueError as error:  # a part of few or odd pairs can't be fitted
+        return _by_the_fit_itself(fitted, judged, f"fits to parts of them failed ({error})")
+    words = f"Every {noun} is judged by a fit that has not seen its label ({n_folds} fits, each without its own part)."
+    return Judged(Scored(judged, margin, fitted.metric.noise, fitted.flip_rate), "out-of-fold", words, noun, errors)
+
+
+def _by_group(fitted: Fit, by_pair: Judged, groups: NDArray[Any], n_folds: int, n_divisions: int, seed: int) -> Judged:
+    """Judge those that some split tests by fits that have not seen their points or groups; else by pair, and say so."""
+    judged, noun = by_pair.judgements, by_pair.noun
+    unit = "point" if groups.ndim == 2 else "group"
+    share = f"Pairs share {unit}s" if unit == "point" else f"{noun.capitalize()}s belong to groups"
+    splits = _group_splits(judged, groups, n_folds, n_divisions, seed) if by_pair.source == "out-of-fold" else []
+    if splits:
+        try:
+            margin = _margins(fitted, judged, splits)
+        except ValueError:  # a part of few or odd pairs can't be fitted
+            splits = []
+    if not splits:
+        words = (
+            f" {share}, and too few of them can be left out together to test on new {unit}s: what is said here holds "
+            f"for new {noun}s of these {unit}s, and with new {unit}s it may do worse."
+        )
+        return replace(by_pair, words=by_pair.words + words)
+    tested = np.flatnonzero(np.isfinite(margin))
+    words = (
+        f"{share}, so each of these {noun}s is judged by a fit that has not seen its {unit}s: figures are for new "
+        f"{unit}s ({count(len(splits), 'fit')})."
+    )
+    if len(tested) < len(judged):
+        words += (
+            f" {len(judged) - len(tested):,} of {count(len(judged), noun)} have {unit}s that were never left out "
+            "together, and are not among them."
+        )
+    words += f" Labels that look wrong are judged by fits that have not seen that label, but others of its {unit}s."
+    scored = Scored(judged.take(tested), margin[tested], fitted.metric.noise, fitted.flip_rate)
+    return Judged(scored, "out-of-fold", words, noun, groups=groups[tested], unseen=unit, known=by_pair)
+
+
+def _group_splits(judged: Judgements, groups: NDArray[Any], n_folds: int, n_divisions: int, seed: int) -> list[Split]:
+    """Splits that keep groups or points apart, of which each pair is tested by one at the most."""
+    n_folds = most_folds(n_folds, judged, groups, seed=seed)
+    is_tested, found = np.zeros(len(judged), dtype=bool), []
+    for division in range(n_divisions if n_folds else 0):
+        try:
+            splits = split_judgements(n_folds, judged, groups=groups, seed=seed + division)
+        except ValueError:  # a side of one class
+            continue
+        for train, test in splits:
+            new = test[~is_tested[test]]
+            is_tested[new] = True
+            found += [(train, new)] if len(new) else []
+        if 2 * is_tested.sum() > len(judged):
+            break
+    return found
+
+
 def _out_of_fold(fitted: Fit, judgements: Judgements, splits: list[Split]) -> tuple[LabelErrors | None, FloatArray]:
     """How probably each label is wrong, and each margin; with class weights, which move the threshold, that alone."""
     if fitted.settings.class_weight is None:
         errors = judge_labels(partial(fit, settings=fitted.chosen), judgements, splits)
         return errors, errors.margin
-    margin = np.empty(len(judgements))
+    return None, _margins(fitted, judgements, splits)
+
+
+def _margins(fitted: Fit, judgements: Judgements, splits: list[Split]) -> FloatArray:
+    """The margin of each by a fit to the train side of the split that tests it; NaN where none does."""
+    margin = np.full(len(judgements), np.nan)
     for train, test in splits:
         part = fit(judgements.take(train), fitted.chosen).unless_interrupted()
         margin[test] = Scored.by(part.metric, judgements.take(test)).margin
-    return None, margin
+    return margin
 
 
 def _by_the_fit_itself(fitted: Fit, judgements: Judgements, reason: str) -> Judged:

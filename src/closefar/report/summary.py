@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from threadpoolctl import threadpool_limits
 
 from closefar.fitting import Fit, Fitted
-from closefar.judgements import Judgements
+from closefar.judgements import Judgements, SharedPointsWarning
 from closefar.plain import plain
 from closefar.questions import summarize as summary_of
 from closefar.report.agreement import calibration, distances, quality, roc
@@ -41,6 +43,7 @@ def summarize(
     *,
     title: str = DEFAULT_TITLE,
     ids: Any = None,
+    groups: Any = None,
     random_state: Any = 0,
     n_bootstrap: int = DEFAULT_BOOTSTRAP,
     watch: Watch | None = None,
@@ -63,6 +66,11 @@ def summarize(
     ids : array of shape (n,) or (n, 2), optional
         A name for each pair, or for each of its points, to show suspicious pairs by; else they
         are shown by their row numbers, from 0.
+    groups : array of shape (n,) or (n, 2), optional
+        Which pairs depend on each other: a group for each, or the ids of its two points.  The first
+        figures are then for new groups or points, beside those for new pairs of known ones.  By
+        default the points of `ids`, or those that (n, 2, d) data shows to be shared;
+        ``groups=range(n)`` says that pairs are independent.
     random_state : int, RandomState or None, default=0
         Chooses folds, samples and refits; an int gives the same report each time.
     n_bootstrap : int
@@ -84,10 +92,12 @@ def summarize(
     seed = int(check_random_state(random_state).randint(2**31))
     given = fit.read_or_training(X, y, sample_weight)
     texts = read_ids(ids, len(given))
+    dependent = shared_points(texts, groups, given)
     shown, training = _with_training(fit, given.counted(), is_of_fit=X is None)
     # Most matrices here are small: more threads then wait for each other, and ten times as long where others run.
-    with threadpool_limits(1):
-        facts = _facts(fit, shown, training, texts, title, seed, n_bootstrap, tell)
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", SharedPointsWarning)  # the report says it
+        facts = _facts(fit, shown, training, texts, dependent, title, seed, n_bootstrap, tell)
     return cast("dict[str, Any]", plain(facts, finite=True))
 
 
@@ -96,6 +106,7 @@ def _facts(
     shown: Judgements,
     training: Judgements | None,
     ids: Any,
+    groups: NDArray[Any] | None,
     title: str,
     seed: int,
     n_bootstrap: int,
@@ -106,26 +117,29 @@ def _facts(
     facts: dict[str, Any] = {"title": title, "version": version("closefar")}
 
     tell("judging pairs")
-    judged = judge(fit, shown, has_seen=is_of_fit, seed=seed)
-    facts["pairs"] = _pairs(fit, judged, shown, shared_points(ids))
+    judged = judge(fit, shown, has_seen=is_of_fit, seed=seed, groups=groups)
+    facts["pairs"] = _pairs(fit, judged, shown)
     facts["quality"] = quality(judged, metric, facts["pairs"]["labels"])
     facts["distances"] = distances(judged, metric)
     is_chance = facts["quality"]["is_chance"]
     facts["calibration"] = calibration(judged, caveat=caveat(fit))
     facts["roc"] = roc(judged, metric)
-    facts["wrong_labels"] = wrong_labels(judged, fit, ids, is_chance=is_chance)
+    facts["wrong_labels"] = wrong_labels(judged.label_by_label, fit, ids, is_chance=is_chance)
     tell("truncating")
     facts["spectrum"] = spectrum(metric, shown)
     facts["truncation"] = truncation(fit, shown, is_training=is_of_fit, seed=seed)
     facts["directions"] = directions(metric, shown, names, scales)
     facts["matrix"] = matrix(metric, names, scales)
     tell("checking the noise")
-    facts["noise_check"] = noise_check(fit, shown, seed)
+    facts["noise_check"] = noise_check(fit, shown, seed, groups)
     tell("learning from fewer pairs")
     facts["learning_curve"] = learning_curve(fit, shown if training is None else training, seed)
+    if judged.unseen != "pair" and facts["learning_curve"]["reason"] is None:
+        facts["learning_curve"]["reading"] += f" This is about new {judged.noun}s of known {judged.unseen}s."
     tell("intervals")
-    facts["intervals"] = intervals(fit, training, names, n_bootstrap=n_bootstrap, seed=seed)
-    facts["problems"] = problems(fit, facts["noise_check"], is_chance=is_chance)
+    own = groups[shown.numbers] if groups is not None and is_of_fit else None
+    facts["intervals"] = intervals(fit, training, names, n_bootstrap=n_bootstrap, seed=seed, groups=own)
+    facts["problems"] = problems(fit, facts["noise_check"], is_chance=is_chance, groups=groups if is_of_fit else None)
     facts["certificate"] = _certificate(fit)
     facts["fit"] = _fit(fit)
     facts["next_steps"] = next_steps(of_points=metric.origin is not None)
@@ -134,10 +148,11 @@ def _facts(
     return facts
 
 
-def _pairs(fit: Fit, judged: Judged, shown: Judgements, about_points: str) -> dict[str, Any]:
+def _pairs(fit: Fit, judged: Judged, shown: Judgements) -> dict[str, Any]:
     return {
         "source": judged.source,
-        "words": judged.words + about_points,
+        "unseen": judged.unseen,
+        "words": judged.words,
         "n_pairs": len(judged.judgements),
         "n_given": len(shown),
         "n_fitted": fit.statistics.n_pairs,

@@ -111,6 +111,8 @@ def _intervals(part: dict[str, Any]) -> list[str]:
         return []
     columns = [("", ""), ("estimate", ".4g"), ("from", ".4g"), ("to", ".4g")]
     rows = [["threshold", *_ends(part["threshold"])]]
+    if part["flip_rate"]:
+        rows += [["flip rate", *_ends(part["flip_rate"])]]
     rows += [[f"eigenvalue {number}", *_ends(row)] for number, row in enumerate(part["eigenvalues"], start=1)]
     return [part["statement"], _table(columns, rows)]
 

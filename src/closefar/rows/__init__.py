@@ -1,12 +1,13 @@
 """Where rows live, and what a solver may ask of them: one protocol for all sources."""
 
 from closefar.rows.blocks import BlockRows
-from closefar.rows.coordinates import Coordinates
+from closefar.rows.coordinates import ENORMOUS, Coordinates
 from closefar.rows.differences import Differences, rows_of
 from closefar.rows.source import RowSource
 from closefar.rows.unit_free import factor_in_rows, find_coordinates, unit_free
 
 __all__ = [
+    "ENORMOUS",
     "BlockRows",
     "Coordinates",
     "Differences",

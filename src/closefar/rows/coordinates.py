@@ -6,14 +6,17 @@ of Input"), so the solver may choose its units.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from array_api_compat import array_namespace
 
-from closefar.arrays import Array, FloatArray, like
+from closefar.arrays import Array, FloatArray, IndexArray, like
 
-__all__ = ["Coordinates"]
+__all__ = ["ENORMOUS", "Coordinates"]
+
+# Rows this many times as long as usual are in another unit, or wrong.
+ENORMOUS = 1e4
 
 
 @dataclass(frozen=True)
@@ -23,13 +26,15 @@ class Coordinates:
     With a learned origin `offset` centres the rows and a constant 1 is appended to w;
     otherwise it is None.  `null_directions` are the combinations of columns, each over its
     root mean square (with an origin, its standard deviation), that do not vary; `scales` are
-    those root mean squares.
+    those root mean squares.  `enormous` are the numbers of rows that are more than `ENORMOUS`
+    times as long as usual.
     """
 
     transform: FloatArray
     offset: FloatArray | None
     null_directions: FloatArray
     scales: FloatArray
+    enormous: IndexArray = field(default_factory=lambda: np.arange(0))
 
     @property
     def has_constant(self) -> bool:

@@ -7,13 +7,14 @@ can hurt.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_namespace
 
-from closefar.arrays import TINY, Array, FloatArray, like, to_numpy
+from closefar.arrays import TINY, Array, BoolArray, FloatArray, like, to_numpy
 from closefar.rows.blocks import BlockRows, squared_columns
-from closefar.rows.coordinates import Coordinates
+from closefar.rows.coordinates import ENORMOUS, Coordinates
 
 __all__ = ["factor_in_rows", "find_coordinates", "unit_free"]
 
@@ -28,10 +29,15 @@ ScaledBlocks = Callable[[], Iterator[Array]]
 
 
 def unit_free(
-    source: BlockRows, weights: FloatArray, *, with_constant: bool = False, mix_columns: bool = True
+    source: BlockRows,
+    weights: FloatArray,
+    *,
+    with_constant: bool = False,
+    mix_columns: bool = True,
+    close: BoolArray | None = None,
 ) -> tuple[BlockRows, Coordinates]:
-    """Return the rows in unit-free coordinates, and the way back from those; `weights` sum to one."""
-    coordinates = find_coordinates(source, weights, with_constant=with_constant, mix_columns=mix_columns)
+    """Return the rows in unit-free coordinates, and the way back from those; see `find_coordinates`."""
+    coordinates = find_coordinates(source, weights, with_constant=with_constant, mix_columns=mix_columns, close=close)
     if coordinates.transform.shape[1] == 0:
         raise ValueError(
             "differences must not all be zero: no direction tells close from far; got only zero rows. "
@@ -57,26 +63,45 @@ def factor_in_rows(rows: BlockRows, source: BlockRows, weights: FloatArray, fact
 
 
 def find_coordinates(
-    source: BlockRows, weights: FloatArray, *, with_constant: bool = False, mix_columns: bool = True
+    source: BlockRows,
+    weights: FloatArray,
+    *,
+    with_constant: bool = False,
+    mix_columns: bool = True,
+    close: BoolArray | None = None,
 ) -> Coordinates:
     """Find coordinates whose weighted second moment is the identity or, without `mix_columns`, has a diagonal of one.
 
     `weights` sum to one.  Directions that do not vary, to rounding, are dropped.  Without
     `mix_columns` each coordinate is one column, scaled.  Rows that are enormous beside the
     others (one in the wrong unit, say) count less, or their size would hide the rest: a
-    Huber-type estimate, which like the plain one follows every change of units.
+    Huber-type estimate, which like the plain one follows every change of units.  Those of them
+    that are `close` count in full: along them M is all but zero, whatever the others say.
     """
+    counted_less = _find_robust(source, weights, with_constant, mix_columns, np.zeros(len(weights), dtype=bool))
+    in_full = np.zeros(len(weights), dtype=bool)
+    in_full[counted_less.enormous] = close is not None and close[counted_less.enormous]
+    if not np.any(in_full):
+        return counted_less
+    found = _find_robust(source, weights, with_constant, mix_columns, in_full)
+    return replace(found, enormous=counted_less.enormous)
+
+
+def _find_robust(
+    source: BlockRows, weights: FloatArray, with_constant: bool, mix_columns: bool, in_full: BoolArray
+) -> Coordinates:
+    """Let rows count less as long as some are enormous, but those that count `in_full`."""
     coordinates = _normalise(source, weights, with_constant, mix_columns)
     usual = coordinates.transform.shape[1]
     largest = 0.0
     for _ in range(_MOST_ROUNDS):
-        sizes = _squared_lengths(source, coordinates)
+        sizes = np.where(in_full, 0.0, _squared_lengths(source, coordinates))
         before, largest = largest, float(sizes.max(initial=0.0))
         if largest <= max(_ENORMOUS * usual, 1.5 * before):
             break
         less = weights * np.minimum(1.0, _LARGE * usual / np.maximum(sizes, TINY))
         coordinates = _normalise(source, less / less.sum(), with_constant, mix_columns)
-    return coordinates
+    return replace(coordinates, enormous=np.flatnonzero(sizes > ENORMOUS**2 * usual))
 
 
 def _squared_lengths(source: BlockRows, coordinates: Coordinates) -> FloatArray:

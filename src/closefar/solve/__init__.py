@@ -7,6 +7,7 @@ from closefar.solve.history import FitStep
 from closefar.solve.likelihood import CloseFar, Evaluation, Likelihood
 from closefar.solve.loop import Solver, State, Watch
 from closefar.solve.objective import Objective, Passes
+from closefar.solve.recession import find_recession
 from closefar.solve.solution import Options, Solution, solve
 from closefar.solve.solvers import SOLVERS
 
@@ -27,6 +28,7 @@ __all__ = [
     "Solver",
     "State",
     "Watch",
+    "find_recession",
     "solve",
     "solve_with_flips",
 ]

@@ -14,6 +14,7 @@ class Outcome(StrEnum):
     CONVERGED = "converged"
     RESTRICTED = "restricted"
     SEPARABLE = "separable"
+    QUASI_SEPARABLE = "quasi-separable"
     STALLED = "stalled"
     UNFINISHED = "unfinished"
     INTERRUPTED = "interrupted"
@@ -40,7 +41,8 @@ class Certificate:
     outcome : Outcome
         How the fit ended: "converged", "restricted" (no metric of the rank asked for is near and
         better, but one of a higher rank may be), "separable" (every label is right, so there is no
-        finite optimum), "stalled", "unfinished" or "interrupted".
+        finite optimum), "quasi-separable" (there is none either, since no label speaks against
+        growing along one direction), "stalled", "unfinished" or "interrupted".
     advice : str
         What that means, and what to do.
     n_passes : float
@@ -88,6 +90,8 @@ def advise(outcome: Outcome, *, gap: float, is_proven: bool, tol: float, rank: i
                 "M and tau (hence the probabilities) is arbitrary; M / tau has a wide margin. "
                 "Set alpha > 0 (try 0.01) or label more pairs."
             )
+        case Outcome.QUASI_SEPARABLE:
+            return "no label speaks against growing along one direction, so the likelihood has no finite maximum."
         case Outcome.INTERRUPTED:
             return f"stopped by hand; {left}. The metric is usable."
         case Outcome.CONVERGED:

@@ -17,6 +17,7 @@ from closefar.solve.likelihood import Evaluation
 from closefar.solve.loop import Ending, Limits, Run, Solver, State, Watch, run
 from closefar.solve.objective import Objective
 from closefar.solve.problem import Problem
+from closefar.solve.rewarded import with_reward_proof
 from closefar.solve.separable import widest_margin
 from closefar.solve.solvers import SOLVERS, Factor
 
@@ -120,6 +121,8 @@ def _solve_convex(
     if found.ending is Ending.SEPARABLE:
         # Not recorded: its penalties are not of this objective.
         found = widest_margin(kind, problem, found, rng, replace(limits, watch=recorder.watch))
+    if found.ending is Ending.STUCK and problem.alpha == 0.0 and not problem.cone.has_constant:
+        found = with_reward_proof(kind, problem, found, rng, limits.tol)
     if problem.cone.has_constant and found.state.matrix[-1, -1] == 0.0:
         found = replace(found, state=with_finite_origin(problem.cone, found.state, 0.25 * options.tol))
     return found

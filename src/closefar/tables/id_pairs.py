@@ -13,7 +13,15 @@ from closefar.tables.errors import Place, TableError, listed, quoted
 from closefar.tables.features import Features
 from closefar.tables.pair_table import PairTable, TableRows, note_ignored
 from closefar.tables.points import IdentifiedPoints, read_identified
-from closefar.tables.sources import Source, check_ids, find_label, find_pair_of_ids, find_weight, require_label
+from closefar.tables.sources import (
+    Source,
+    check_ids,
+    find_group,
+    find_label,
+    find_pair_of_ids,
+    find_weight,
+    require_label,
+)
 from closefar.tables.table import TableFile, open_table
 
 __all__ = ["read_id_pairs"]
@@ -24,18 +32,19 @@ def read_id_pairs(source: Source, features: Features, *, labelled: bool) -> Pair
     assert source.pairs is not None
     file = open_table(source.pairs)
     left, right, label, weight = _roles(file, source, labelled=labelled)
-    texts = [name for name in (left, right, label if labelled else None) if name is not None]
+    group = find_group(file, source, labelled=labelled)
+    texts = [name for name in (left, right, label if labelled else None, group) if name is not None]
     columns = file.read([*texts, *filter(None, [weight])], texts)
     for name, option in ((left, "left"), (right, "right")):
         check_ids(columns[name], name, file.path, option)
-    rows = TableRows(file, columns, label if labelled else None, weight, "pairs")
+    rows = TableRows(file, columns, label if labelled else None, weight, group, "pairs")
     rows.leave_out_unlabelled(drops_missing=features.drops_missing)
 
     ids = np.stack([columns[left], columns[right]], axis=1)
     data, found, encoding, point_notes = _encoded(source, features, ids, rows, (left, right))
     complete = np.all(found >= 0, axis=1)
     rows.leave_out(~complete, "a value")
-    notes = [*point_notes, *note_ignored(file, [left, right, label, weight, source.weight])]
+    notes = [*point_notes, *note_ignored(file, [left, right, label, weight, source.weight, source.group])]
     return rows.table(data[found[complete]], ids, (left, right), encoding, notes)
 
 
@@ -60,7 +69,7 @@ def _roles(file: TableFile, source: Source, *, labelled: bool) -> tuple[str, str
     label, weight = find_label(file, source, labelled=labelled), find_weight(file, source, labelled=labelled)
     left, right = find_pair_of_ids(file, source, label)
     if labelled and label is None:
-        rest = [name for name in file.names if name not in (left, right, weight)]
+        rest = [name for name in file.names if name not in (left, right, weight, source.group)]
         label = require_label(file, rest[0] if len(rest) == 1 else None)
     used = [name for name in (left, right, label if labelled else None, weight) if name is not None]
     if len(set(used)) < len(used):

@@ -13,7 +13,7 @@ from closefar.arrays import FloatArray
 from closefar.tables.columns import Category
 from closefar.tables.encoding import Encoding
 from closefar.tables.errors import Place, TableError, counted, listed, quoted
-from closefar.tables.sources import check_weights
+from closefar.tables.sources import check_ids, check_weights
 from closefar.tables.table import TableFile
 from closefar.tables.values import is_missing
 
@@ -40,6 +40,8 @@ class PairTable:
         Sentences about what was left out or ignored.
     id_names : tuple of str
         What the columns of `ids` are called.
+    groups : array of n texts, or None
+        Which pairs belong together.
     """
 
     data: FloatArray
@@ -50,6 +52,7 @@ class PairTable:
     is_single: bool
     notes: tuple[str, ...]
     id_names: tuple[str, ...]
+    groups: NDArray[np.object_] | None = None
 
 
 class TableRows:
@@ -60,18 +63,27 @@ class TableRows:
     file : TableFile
     columns : mapping of names to arrays
         What was read of it.
-    label, weight : str or None
+    label, weight, group : str or None
         Names of columns; None where there is none, or none is wanted.
     noun : str
         What a row is, in the plural.
     """
 
     def __init__(
-        self, file: TableFile, columns: Mapping[str, NDArray[Any]], label: str | None, weight: str | None, noun: str
+        self,
+        file: TableFile,
+        columns: Mapping[str, NDArray[Any]],
+        label: str | None,
+        weight: str | None,
+        group: str | None,
+        noun: str,
     ) -> None:
         self.path, self._noun, self._label = file.path, noun, label
         self._labels = None if label is None else columns[label]
         self._weights = None if weight is None else check_weights(columns[weight], weight, file.path)
+        self._groups = None if group is None else columns[group]
+        if group is not None:
+            check_ids(columns[group], group, file.path, "group", role="group")
         self._notes: list[str] = []
         self.n_read = len(next(iter(columns.values())))
         self.kept: NDArray[np.int64] = np.arange(self.n_read)
@@ -123,6 +135,7 @@ class TableRows:
             is_single=data.ndim == 2,
             notes=(*self._notes, *notes),
             id_names=id_names,
+            groups=None if self._groups is None else self._groups[self.kept],
         )
 
 

@@ -19,6 +19,7 @@ from closefar.tables.pair_table import PairTable, TableRows, note_left_out
 from closefar.tables.sources import (
     Source,
     check_ids,
+    find_group,
     find_id,
     find_label_and_weight,
     find_own_id,
@@ -149,13 +150,14 @@ def read_single(source: Source, features: Features, *, labelled: bool) -> PairTa
     file = open_table(source.points)
     label, weight = find_label_and_weight(file, source, labelled=labelled)
     id_name = find_own_id(file, source.id)
-    roles = {"label": label, "weight": weight, "id": id_name}
+    group = find_group(file, source, labelled=labelled)
+    roles = {"label": label, "weight": weight, "group": source.group, "id": id_name}
     if not labelled and features.needed is not None:
         roles = {"id": id_name}  # a feature of the model may be called "label"
     names = features.names_among(file.names, roles, Place(file.path))
-    texts = [name for name in (label if labelled else None, id_name) if name is not None]
+    texts = [name for name in (label if labelled else None, group, id_name) if name is not None]
     columns = file.read([*names, *texts, *filter(None, [weight])], [*features.text_names, *texts])
-    rows = TableRows(file, columns, label if labelled else None, weight, "points")
+    rows = TableRows(file, columns, label if labelled else None, weight, group, "points")
     rows.leave_out_unlabelled(drops_missing=features.drops_missing)
     values = rows.kept_of({name: columns[name] for name in names})
     data, dropped, encoding = features.encode(values, Place(file.path).at(rows.kept))

@@ -16,6 +16,7 @@ from closefar.tables.sides import Sides, Stacked, find_sides
 from closefar.tables.sources import (
     Source,
     check_ids,
+    find_group,
     find_label_and_weight,
     find_own_id,
     row_numbers,
@@ -30,17 +31,18 @@ def read_side_pairs(source: Source, features: Features, *, labelled: bool) -> Pa
     assert source.pairs is not None
     file = open_table(source.pairs)
     label, weight = find_label_and_weight(file, source, labelled=labelled)
-    taken = {label, weight, source.weight, source.id, source.left, source.right}
+    group = find_group(file, source, labelled=labelled)
+    taken = {label, weight, source.weight, source.group, source.id, source.left, source.right}
     sides = find_sides([name for name in file.names if name not in taken], source.sides, features.needed, file.path)
     id_names = _id_names(file, source, sides, features.needed)
     features, stems = _side_features(file, sides, features, id_names)
     left, right = ({stem: side[stem] for stem in stems} for side in (sides.left, sides.right))
 
-    texts = [name for name in (label if labelled else None, *id_names) if name is not None]
+    texts = [name for name in (label if labelled else None, group, *id_names) if name is not None]
     own = [*left.values(), *right.values()]
     own_texts = [side[stem] for side in (left, right) for stem in features.text_names]
     columns = file.read([*own, *texts, *filter(None, [weight])], [*own_texts, *texts])
-    rows = TableRows(file, columns, label if labelled else None, weight, "pairs")
+    rows = TableRows(file, columns, label if labelled else None, weight, group, "pairs")
     rows.leave_out_unlabelled(drops_missing=features.drops_missing)
 
     place = Place(file.path, rows=(2 * rows.kept[:, None] + np.arange(2)).reshape(-1), sides=(left, right))

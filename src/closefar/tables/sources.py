@@ -19,6 +19,7 @@ __all__ = [
     "Source",
     "check_ids",
     "check_weights",
+    "find_group",
     "find_id",
     "find_label",
     "find_label_and_weight",
@@ -54,6 +55,8 @@ class Source:
         By default the column called "label" or "labels", else the only one left beside two ids.
     weight : str, optional
         By default none.
+    group : str, optional
+        The column that says which pairs belong together; by default none.
     sides : tuple of two str, optional
         How the names of the columns of the two sides begin or end: by default ``left_`` and
         ``right_``, ``a_`` and ``b_``, ``_1`` and ``_2`` and the like.
@@ -66,6 +69,7 @@ class Source:
     right: str | None = None
     label: str | None = None
     weight: str | None = None
+    group: str | None = None
     sides: tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
@@ -111,6 +115,17 @@ def find_label_and_weight(file: TableFile, source: Source, *, labelled: bool) ->
     return require_label(file, label) if labelled else label, find_weight(file, source, labelled=labelled)
 
 
+def find_group(file: TableFile, source: Source, *, labelled: bool) -> str | None:
+    """The column of groups that was given; groups go with labels, and are in another column than those."""
+    group = find_named(file, source.group, (), "group") if labelled else None
+    if group is not None and group in (find_label(file, source, labelled=True), source.weight):
+        raise TableError(
+            f"{file.path}: the groups must be in another column than the labels and the weights; got {quoted(group)}. "
+            "Choose another with --group."
+        )
+    return group
+
+
 def find_own_id(file: TableFile, given: str | None) -> str | None:
     """The id column of single points or of pairs as such: the given one, or one called "id"."""
     return find_named(file, given, _ID_NAMES, "id")
@@ -129,7 +144,7 @@ def find_pair_of_ids(file: TableFile, source: Source, label: str | None) -> tupl
     if source.left is not None and source.right is not None:
         refuse_unknown(file.path, [source.left, source.right], file.names, "which was given as the ids of one side")
         return source.left, source.right
-    candidates = [name for name in file.names if name not in (label, source.weight)]
+    candidates = [name for name in file.names if name not in (label, source.weight, source.group)]
     by_name = {name.lower(): name for name in candidates}
     if "left" in by_name and "right" in by_name:
         return by_name["left"], by_name["right"]
@@ -144,13 +159,13 @@ def find_pair_of_ids(file: TableFile, source: Source, label: str | None) -> tupl
     return left, right
 
 
-def check_ids(ids: NDArray[np.object_], name: str, path: str, option: str) -> None:
+def check_ids(ids: NDArray[np.object_], name: str, path: str, option: str, *, role: str = "id") -> None:
     """Refuse missing ids."""
     lacking = np.flatnonzero(is_missing(ids))
     if len(lacking):
         place = Place(path)
         raise TableError(
-            f"{path}: id column {quoted(name)} has {counted(len(lacking), 'missing value')}, the first in "
+            f"{path}: {role} column {quoted(name)} has {counted(len(lacking), 'missing value')}, the first in "
             f"{place.row(int(lacking[0]))}. Fill them in, or choose another column with --{option}."
         )
 

@@ -29,6 +29,9 @@ _MOST_IDLE_STEPS = 10
 # The first steps see one judgement in so many.
 _SCOUTED = 8
 
+# Where all judgements cost so much more than those, one that is not among them is enormous.
+_SURPRISING = 10.0
+
 
 @dataclass(frozen=True)
 class _Memory:
@@ -58,7 +61,9 @@ class Newton(Solver):
         if scouted is not None:
             # Their Hessian is near enough to the whole one's for the first step.
             state, program = scouted
-            return self._begin(state.matrix, state.thresholds, program)
+            begun = self._begin(state.matrix, state.thresholds, program)
+            if begun.objective <= _SURPRISING * (1.0 + state.objective):
+                return begun
         return self._begin(*moment_start(self.problem))
 
     def resume(self, state: State) -> State:

@@ -1,0 +1,49 @@
+"""Labels that mean the opposite: a fit that finds next to nothing, where swapped labels would tell a lot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from scipy.stats import chi2
+
+from closefar.fitting.settings import Settings
+from closefar.fitting.statistics import FitStatistics
+from closefar.judgements import Judgements
+from closefar.noise import Noise
+from closefar.rows import BlockRows
+from closefar.solve import CloseFar, Objective, Passes, solve
+
+__all__ = ["find_reversal"]
+
+# A fit that explains more than this share of the loss found something: its labels are not swapped.
+_LITTLE = 0.05
+
+_ENOUGH_ROWS = 10_000
+_SURE = 1e-4  # the probability of such a gain by chance
+
+
+def find_reversal(
+    rows: BlockRows, judgements: Judgements, noise: Noise, settings: Settings, statistics: FitStatistics, loss: float
+) -> list[str]:
+    """A sentence, where the labels fit far better with close and far swapped."""
+    if loss < (1.0 - _LITTLE) * statistics.null_loss:
+        return []
+    chosen = np.arange(len(judgements))[:: max(len(judgements) // _ENOUGH_ROWS, 1)]
+    some = judgements.take(chosen)
+    part = rows.take_rows(chosen)
+    likelihood = CloseFar(noise, part.row_array(-some.signs), part.row_array(some.shares))
+    options = replace(settings.options, rank=None, tol=1e-4, max_iter=100)
+    swapped = solve(Objective(part, likelihood, Passes()), options, rng=settings.rng(), watch=_unwatched)
+    gain = loss - swapped.certificate.loss
+    if gain < _LITTLE * statistics.null_loss or 2.0 * len(some) * gain < chi2.isf(_SURE, statistics.n_parameters):
+        return []
+    close = judgements.sides.close
+    return [
+        f"the labels fit far better with close and far swapped (a loss of {swapped.certificate.loss:.3g} instead of "
+        f"{loss:.3g}). If {close!r} means far, set far_label={close!r} (on the command line --far {close})."
+    ]
+
+
+def _unwatched(*_: object) -> None:
+    pass

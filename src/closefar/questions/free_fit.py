@@ -1,0 +1,82 @@
+"""Fitting over all symmetric M by Newton's method."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from closefar.arrays import FloatArray
+from closefar.questions.label_likelihood import LabelLikelihood
+from closefar.questions.moves import scaled_eigh
+
+__all__ = ["fit_freely"]
+
+_MOST_STEPS = 50
+_MOST_HALVINGS = 30
+_LARGEST_RATE = 0.499
+
+# An optimum is reached when a further step would be shorter than this, in standard errors.
+_NEAR = 1e-3
+
+# The information is computed anew where steps with that of before shrink by less than this factor.
+_SHRINKS = 0.2
+
+# The information leaves a direction open where an eigenvalue, with the diagonal scaled to one, is below this.
+_SINGULAR = 1e-12
+
+
+def fit_freely(
+    likelihood: LabelLikelihood,
+    start: FloatArray,
+    weights: FloatArray,
+    n_observations: float,
+    information: FloatArray | None = None,
+) -> FloatArray | None:
+    """Minimise the mean loss under these weights by Newton's method; None where it has no finite minimum.
+
+    `information` is that of a fit nearby, where there is one.
+    """
+    parameters, terms = start, likelihood.terms(start)
+    loss, last = float(weights @ terms.loss), np.inf
+    solve = None if information is None else _inverse(information)
+    for _ in range(_MOST_STEPS):
+        gradient = likelihood.gradient(terms, weights)
+        if solve is None:
+            solve = _inverse(likelihood.information(parameters, weights, terms))
+            if solve is None:
+                return None
+        step = -(solve @ gradient)
+        decrement = -float(gradient @ step)
+        if n_observations * decrement <= _NEAR**2:
+            return parameters
+        if decrement > _SHRINKS * last:
+            solve, last = None, np.inf
+            continue
+        last = decrement
+        length = _longest_step(likelihood, parameters, step)
+        for _ in range(_MOST_HALVINGS):
+            new = parameters + length * step
+            terms = likelihood.terms(new)
+            value = float(weights @ terms.loss)
+            if value <= loss - 1e-4 * length * decrement:
+                break
+            length *= 0.5
+        else:
+            return None
+        parameters, loss = new, value
+    return None
+
+
+def _inverse(information: FloatArray) -> FloatArray | None:
+    values, vectors, scale = scaled_eigh(information)
+    if not values[0] > _SINGULAR:
+        return None
+    inverse: FloatArray = (vectors / values) @ vectors.T / np.outer(scale, scale)
+    return inverse
+
+
+def _longest_step(likelihood: LabelLikelihood, parameters: FloatArray, step: FloatArray) -> float:
+    """At most one, and at most half of the way to a flip rate that makes no sense."""
+    if not likelihood.has_flip_parameter or step[-1] == 0.0:
+        return 1.0
+    room = _LARGEST_RATE - parameters[-1] if step[-1] > 0 else parameters[-1]
+    return float(min(1.0, 0.5 * room / abs(step[-1])))

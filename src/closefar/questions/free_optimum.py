@@ -1,0 +1,43 @@
+"""The optimum over all symmetric matrices: what intervals are around where a fit is on the boundary of the metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scipy.stats import chi2
+
+from closefar import packed
+from closefar.arrays import FloatArray
+from closefar.questions.free_fit import fit_freely
+from closefar.questions.observed import Observed
+from closefar.questions.sandwich import Sandwich, free_root
+
+__all__ = ["FreeOptimum", "find_free_optimum"]
+
+# The likelihood ratio test of the fit against the free optimum speaks against the fit below this p-value.
+_CONTRADICTS = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class FreeOptimum:
+    """The way there from the fit, a root of its covariance, and whether the labels are too unlikely under the fit."""
+
+    shift: FloatArray
+    root: FloatArray
+    contradicts: bool
+
+
+def find_free_optimum(sample: Observed, facts: Sandwich) -> FreeOptimum | None:
+    """Return the optimum over all symmetric M and any tau; None where the labels do not determine one."""
+    n, likelihood = float(sample.repeats.sum()), sample.likelihood
+    centre = fit_freely(likelihood, sample.parameters, likelihood.shares, n)
+    if centre is None:
+        return None
+    root = free_root(likelihood, centre, sample.dependence, sample.repeats)
+    if root is None:
+        return None
+    losses = [likelihood.shares @ likelihood.terms(each).loss for each in (sample.parameters, centre)]
+    ratio = 2.0 * n * facts.independence * float(losses[0] - losses[1])
+    n_more = packed.packed_size(sample.optimum.size - facts.rank) + int(sample.optimum.threshold == 0.0)
+    contradicts = n_more > 0 and float(chi2.sf(ratio, n_more)) < _CONTRADICTS
+    return FreeOptimum(centre - sample.parameters, root, contradicts)

@@ -1,0 +1,149 @@
+"""The likelihood of labels over all symmetric M: what standard errors differentiate, and fit without constraints.
+
+Parameters are one vector: M in unit-free coordinates, packed, then tau and, where it was
+estimated, the flip rate q.  Neither M >= 0 nor tau >= 0 is asked for: without them the
+likelihood has an interior optimum, even where that of the fit lies on the boundary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from closefar import packed
+from closefar.arrays import FloatArray, to_numpy
+from closefar.judgements import Judgements
+from closefar.noise import Noise, with_flips
+from closefar.questions.label_model import LabelModel
+from closefar.questions.optimum import Optimum
+from closefar.rows import BlockRows
+
+__all__ = ["LabelLikelihood", "LabelTerms"]
+
+# Products of columns are kept up to this many numbers, and beyond it computed anew in each pass.
+_MOST_KEPT = 10_000_000
+
+
+@dataclass(frozen=True)
+class LabelTerms:
+    """-log P(label) of each row and its derivatives in the margin and in q: one number per row each."""
+
+    loss: FloatArray
+    pull: FloatArray
+    curvature: FloatArray
+    flip_pull: FloatArray
+    cross: FloatArray
+    flip_curvature: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class LabelLikelihood:
+    """The mean of -log P(label) over rows of these shares, as a function of (packed M, tau) or (packed M, tau, q).
+
+    `flip_rate` is q where it is known, and None where it is a parameter.
+    """
+
+    rows: BlockRows
+    signs: FloatArray
+    shares: FloatArray
+    noise: Noise
+    flip_rate: float | None
+
+    @classmethod
+    def of(cls, optimum: Optimum, judgements: Judgements, noise: Noise, flip_rate: float | None) -> LabelLikelihood:
+        """Of the judgements that the optimum is for."""
+        return cls(optimum.rows, judgements.signs, judgements.shares, noise, flip_rate)
+
+    @property
+    def n_on_matrix(self) -> int:
+        """The number of parameters of M."""
+        return packed.packed_size(self.rows.n_columns)
+
+    @property
+    def has_flip_parameter(self) -> bool:
+        return self.flip_rate is None
+
+    def margins(self, parameters: FloatArray) -> FloatArray:
+        on_margin = parameters[: self.n_on_matrix + 1]
+        return np.concatenate([slopes @ on_margin for _, slopes in self.slopes()])
+
+    def slopes(self) -> Iterator[tuple[slice, FloatArray]]:
+        """The derivative of each margin in (packed M, tau), block by block."""
+        return iter(self._kept) if self._kept is not None else self._computed()
+
+    @cached_property
+    def _kept(self) -> list[tuple[slice, FloatArray]] | None:
+        is_small = self.rows.n_rows * (self.n_on_matrix + 1) <= _MOST_KEPT
+        return list(self._computed()) if is_small else None
+
+    def _computed(self) -> Iterator[tuple[slice, FloatArray]]:
+        for where, block in self.rows.blocks():
+            yield where, np.column_stack([packed.form_gradients(to_numpy(block).T), -np.ones(block.shape[1])])
+
+    def rate(self, parameters: FloatArray) -> float:
+        return float(parameters[-1]) if self.flip_rate is None else self.flip_rate
+
+    def terms(self, parameters: FloatArray) -> LabelTerms:
+        rate, margin = self.rate(parameters), self.margins(parameters)
+        loss, slope, bend = self.noise.derivatives(self.signs * margin, 2)
+        nothing = np.zeros_like(loss)
+        if rate == 0.0 and not self.has_flip_parameter:
+            return LabelTerms(loss, self.signs * slope, bend, nothing, nothing, nothing)
+        # P = q + (1 - 2q) Phi and its derivatives over P, from those of -log Phi.
+        right = np.exp(-loss)
+        share = right / with_flips(right, rate)
+        first = -(1.0 - 2.0 * rate) * slope * share
+        second = (1.0 - 2.0 * rate) * (slope**2 - bend) * share
+        in_rate = (1.0 - 2.0 * right) / with_flips(right, rate)
+        mixed = 2.0 * slope * share
+        return LabelTerms(
+            loss=-np.log(with_flips(right, rate)),
+            pull=-self.signs * first,
+            curvature=first**2 - second,
+            flip_pull=-in_rate,
+            cross=self.signs * (first * in_rate - mixed),
+            flip_curvature=in_rate**2,
+        )
+
+    def gradient(self, terms: LabelTerms, weights: FloatArray) -> FloatArray:
+        on_margin = sum(slopes.T @ (weights * terms.pull)[where] for where, slopes in self.slopes())
+        return np.append(on_margin, weights @ terms.flip_pull) if self.has_flip_parameter else np.asarray(on_margin)
+
+    def information(self, parameters: FloatArray, weights: FloatArray, terms: LabelTerms | None = None) -> FloatArray:
+        """The second derivative, or Fisher's information where that is not positive definite, as flips can make it."""
+        terms = self.terms(parameters) if terms is None else terms
+        observed = self._sums(weights * terms.curvature, weights * terms.cross, float(weights @ terms.flip_curvature))
+        if self.rate(parameters) == 0.0 or np.linalg.eigvalsh(_scaled(observed))[0] > 0.0:
+            return observed
+        model = LabelModel.at(self.margins(parameters), self.noise, self.rate(parameters))
+        over = weights / model.variance
+        return self._sums(
+            over * model.slope**2, over * model.slope * model.flip_slope, float(over @ model.flip_slope**2)
+        )
+
+    def _sums(self, on_margin: FloatArray, cross: FloatArray, on_rate: float) -> FloatArray:
+        p = self.n_on_matrix + 1
+        sums = np.zeros((p, p))
+        border = np.zeros(p)
+        for where, slopes in self.slopes():
+            sums += slopes.T @ (slopes * on_margin[where, None])
+            border += slopes.T @ cross[where]
+        if not self.has_flip_parameter:
+            return sums
+        return np.block([[sums, border[:, None]], [border[None], np.array([[on_rate]])]])
+
+    def scores(self, terms: LabelTerms) -> Iterator[tuple[slice, FloatArray]]:
+        """The derivative of each row's part of the mean loss in the parameters, block by block."""
+        pull, flip_pull = self.shares * terms.pull, self.shares * terms.flip_pull
+        for where, slopes in self.slopes():
+            scores = slopes * pull[where, None]
+            yield where, np.column_stack([scores, flip_pull[where]]) if self.has_flip_parameter else scores
+
+
+def _scaled(matrix: FloatArray) -> FloatArray:
+    scale = np.sqrt(np.maximum(np.diag(matrix), np.finfo(float).tiny))
+    scaled: FloatArray = matrix / np.outer(scale, scale)
+    return scaled

@@ -1,0 +1,63 @@
+"""The direction of the data along which labels say least of the metric."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import eigh
+
+from closefar.arrays import TINY, FloatArray, to_numpy
+from closefar.questions.label_likelihood import LabelLikelihood
+from closefar.rows import Coordinates
+
+__all__ = ["least_informed_direction"]
+
+_ROUNDS = 30
+
+# A combination of columns is named only if labels say so much less of it than of any single column.
+_MUCH_LESS = 0.01
+
+
+def least_informed_direction(
+    likelihood: LabelLikelihood, parameters: FloatArray, coordinates: Coordinates
+) -> FloatArray:
+    """A combination of the columns, each over its root mean square, whose square is least determined.
+
+    Growing M by v v', and tau by t, moves the margin of row w by (v'w)^2 - t.  The mean curvature of
+    the labels, weighted by the square of that, is near zero where all that move are sure.
+    """
+    curvature = np.maximum(likelihood.terms(parameters).curvature, 0.0)
+    starts = np.linalg.pinv(coordinates.transform) / np.maximum(coordinates.scales, TINY)
+    of_columns = [_mean_curvature(likelihood, vector, curvature) for vector in starts.T]
+    best = int(np.argmin(of_columns))
+    combined = [_descend(likelihood, vector, curvature) for vector in starts.T]
+    of_combined = [_mean_curvature(likelihood, vector, curvature) for vector in combined]
+    if min(of_combined) < _MUCH_LESS * of_columns[best]:
+        return coordinates.scales * (coordinates.transform @ combined[int(np.argmin(of_combined))])
+    return np.asarray(np.eye(len(of_columns))[best])
+
+
+def _mean_curvature(likelihood: LabelLikelihood, vector: FloatArray, curvature: FloatArray) -> float:
+    """That of the labels that move, for the best t."""
+    squares = np.concatenate([(to_numpy(block).T @ vector) ** 2 for _, block in likelihood.rows.blocks()])
+    moves = np.column_stack([squares / max(float(squares.max()), TINY), np.ones(len(squares))])
+    informed, moved = (moves.T @ (moves * (likelihood.shares * each)[:, None]) for each in (curvature, 1.0))
+    return float(eigh(informed, moved + 1e-9 * np.eye(2), eigvals_only=True)[0])
+
+
+def _descend(likelihood: LabelLikelihood, vector: FloatArray, curvature: FloatArray) -> FloatArray:
+    """Minimise the mean curvature for t = 0 by steps that hold (v'w)^2 in the weights."""
+    least, found = np.inf, vector
+    for _ in range(_ROUNDS):
+        informed, moved = np.zeros((2, len(vector), len(vector)))
+        for where, block in likelihood.rows.blocks():
+            rows = to_numpy(block).T
+            weights = likelihood.shares[where] * (rows @ vector) ** 2
+            moved += rows.T @ (rows * weights[:, None])
+            informed += rows.T @ (rows * (weights * curvature[where])[:, None])
+        mean = float(vector @ informed @ vector) / max(float(vector @ moved @ vector), TINY)
+        if not mean < (1.0 - 1e-6) * least:
+            break
+        least, found = mean, vector
+        ridge = max(1e-9 * float(np.trace(moved)), TINY) * np.eye(len(moved))
+        vector = eigh(informed, moved + ridge, subset_by_index=[0, 0])[1][:, 0]
+    return found

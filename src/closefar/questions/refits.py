@@ -1,0 +1,101 @@
+"""Fits to parts of the pairs, or to resampled pairs: how much a fit depends on those that it was given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.stats import t as student
+from sklearn.utils import check_random_state
+from sklearn.utils.parallel import Parallel, delayed
+
+from closefar import packed
+from closefar.arrays import FloatArray, to_numpy
+from closefar.fitting import Settings, refit
+from closefar.judgements import Judgements
+from closefar.model import Metric
+from closefar.questions.free_fit import fit_freely
+from closefar.questions.intervals import Reach
+from closefar.questions.observed import Observed
+
+__all__ = ["JACKKNIFE_PARTS", "bootstrap", "jackknife"]
+
+JACKKNIFE_PARTS = 20
+
+
+def jackknife(
+    sample: Observed, centre: FloatArray, level: float, random_state: Any, n_jobs: int | None, *, keeps_rank: bool
+) -> Reach | None:
+    """Fit without each of 20 random parts of the pairs in turn; None where a fit has no finite optimum.
+
+    What the fits have in common is that they are of fewer pairs: their mean tells the bias, and
+    their differences the spread.  The fits are of the rank of the fit, or over all symmetric M.
+    """
+    seed = check_random_state(0 if random_state is None else random_state).randint(2**31)
+    left_out = sample.dependence.parts(
+        sample.repeats, _ranks(sample, centre), JACKKNIFE_PARTS, np.random.default_rng(seed)
+    )
+    kept = sample.likelihood.shares[:, None] * (1.0 - left_out / sample.repeats[:, None])
+    kept /= kept.sum(axis=0)
+    if keeps_rank:
+        found = _refits(sample, list(kept.T), n_jobs)
+    else:
+        information = sample.likelihood.information(centre, sample.likelihood.shares)
+        n = float(sample.repeats.sum())
+        found = [fit_freely(sample.likelihood, centre, weights, n, information) for weights in kept.T]
+    if any(each is None for each in found):
+        return None
+    fits = np.array(found)
+    share = float(left_out.sum()) / (JACKKNIFE_PARTS * float(sample.repeats.sum()))
+    bias = (1.0 - share) / share * (fits.mean(axis=0) - centre)
+    scale = np.sqrt(JACKKNIFE_PARTS / (JACKKNIFE_PARTS - 1.0)) * (1.0 - share)
+    quantile = float(student.ppf(0.5 + 0.5 * level, JACKKNIFE_PARTS - 1))
+    return Reach(centre - bias - sample.parameters, scale * (fits - fits.mean(axis=0)).T, quantile)
+
+
+def _ranks(sample: Observed, parameters: FloatArray) -> FloatArray:
+    """A number for each row that depends neither on their order nor on units: its rank by margin and label."""
+    order = np.lexsort((sample.likelihood.signs, np.round(sample.likelihood.margins(parameters), 7)))
+    ranks = np.empty(len(order))
+    ranks[order] = np.arange(len(order))
+    return ranks
+
+
+def bootstrap(sample: Observed, n_bootstrap: int, random_state: Any, n_jobs: int | None) -> FloatArray:
+    """The parameters of fits to resampled pairs, one row for each that has a finite optimum."""
+    scale = sample.likelihood.shares / sample.repeats
+    seeds = np.random.SeedSequence(check_random_state(random_state).randint(2**31)).spawn(n_bootstrap)
+    drawn = (scale * sample.dependence.draw(sample.repeats, np.random.default_rng(seed)) for seed in seeds)
+    finite = [found for found in _refits(sample, drawn, n_jobs) if found is not None]
+    return np.array(finite).reshape(len(finite), len(sample.parameters))
+
+
+def _refits(sample: Observed, weights: Any, n_jobs: int | None) -> list[FloatArray | None]:
+    """The parameters of a fit with each of these weights of the rows.
+
+    The fits are in the optimum's unit-free coordinates: a fit does not depend on units.
+    """
+    rows = sample.optimum.rows
+    points = np.ascontiguousarray(to_numpy(rows.read(slice(0, rows.n_rows))).T)
+    judgements = sample.judgements.in_coordinates(points)
+    # What was chosen is kept; class weights are in the rows' weights already.
+    settings = sample.fit.chosen.but(rank=sample.largest_rank, class_weight=None)
+    if sample.likelihood.has_flip_parameter:
+        settings = settings.but(flip_rate="estimate")
+    start = Metric.from_factor(sample.optimum.factor, sample.optimum.threshold)
+    found: list[FloatArray | None] = Parallel(n_jobs=n_jobs)(
+        delayed(_refit)(judgements, settings, each, start) for each in weights
+    )
+    return found
+
+
+def _refit(judgements: Judgements, settings: Settings, weights: FloatArray, start: Metric) -> FloatArray | None:
+    """The parameters of one fit; None where it has no finite optimum."""
+    drawn = np.flatnonzero(weights > 0)
+    if len(np.unique(judgements.is_far[drawn])) < 2:
+        return None
+    fit = refit(judgements.with_weights(weights).take(drawn), settings, start=start)
+    if not fit.certificate.converged or fit.is_separable:
+        return None
+    rest = [fit.metric.threshold, fit.flip_rate] if settings.estimates_flips else [fit.metric.threshold]
+    return packed.joined(fit.metric.matrix, np.array(rest))
