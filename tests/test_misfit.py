@@ -43,6 +43,7 @@ def kinds_of(pairs, labels, **settings):
     return [finding.kind for finding in find_misfit(cf.LinearMetricLearner(**settings).fit(pairs, labels).fit_)]
 
 
+@pytest.mark.filterwarnings("ignore:.*close and far swapped:closefar.IdentifiabilityWarning")
 @pytest.mark.parametrize("noise", [0.0, 0.1])
 @pytest.mark.parametrize(
     ("kind", "expected", "words"),
@@ -144,6 +145,7 @@ def test_where_nothing_is_learned_it_is_said_what_else_there_is():
     assert any("sign of the difference" in problem for problem in problems)
 
 
+@pytest.mark.filterwarnings("ignore:.*close and far swapped:closefar.IdentifiabilityWarning")
 def test_differences_alone_say_nothing_of_place():
     pairs, labels = labelled("dot")
     assert Misfit.PLACE not in kinds_of(pairs[:, 0] - pairs[:, 1], labels)

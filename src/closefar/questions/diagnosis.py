@@ -57,9 +57,10 @@ def diagnose(fit: Fit, groups: Any = None) -> Diagnosis:
     `groups` are as for `find_misfit`.
     """
     problems = list(fit.problems)
-    if fit.metric.rank == 0:
-        advice = "Lower alpha." if fit.settings.alpha > 0 else "Check the labels, and which of them means far."
-        problems.append(f"{ZERO} {advice}")
+    if fit.metric.rank == 0 and fit.settings.alpha > 0:
+        problems.append(f"{ZERO} Lower alpha.")
+    elif fit.metric.rank == 0 and not problems:  # which may say that the labels are reversed
+        problems.append(f"{ZERO} Check the labels, and which of them means far.")
     if fit.judgements is None:
         problems.append(
             "This copy is without its training pairs: check its noise with check_noise_model(pairs, labels)."
