@@ -2,7 +2,6 @@
 
 import pickle
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -187,7 +186,7 @@ def test_a_metric_of_zero_is_blamed_on_the_penalty_where_there_is_one(learner, a
 @pytest.mark.parametrize(("share_far", "likelier"), [(0.3, "70.0%"), (0.9, "90.0%")])
 def test_facts_are_the_figures_of_the_fit(learner, share_far, likelier):
     statistics = replace(learner.fit_.statistics, share_far=share_far, accuracy=0.8125, wrong_share=0.25)
-    first, second, third = Diagnosis.of(replace(learner.fit_, statistics=statistics), []).facts
+    first, second, third, _ = Diagnosis.of(replace(learner.fit_, statistics=statistics), []).facts
     assert first == f"3000 pairs of 4 columns, {share_far:.1%} labelled far."
     assert second == (
         f"The metric has rank {learner.metric_.rank} and gets 81.2% of the labels right, where always the likelier "
@@ -209,12 +208,16 @@ def test_how_the_fit_ended_comes_first_unless_it_ended_well(learner, converged, 
     certificate = replace(learner.certificate_, converged=converged, outcome=outcome, advice="Do something.")
     diagnosis = Diagnosis.of(replace(learner.fit_, certificate=certificate), ["One.", "Two."])
     assert diagnosis.problems == (() if is_good else (f"{outcome}: Do something.",)) + ("One.", "Two.")
-    assert str(diagnosis).splitlines()[4:] == [f"* {problem}" for problem in diagnosis.problems]
+    assert str(diagnosis).splitlines()[5:] == [f"* {problem}" for problem in diagnosis.problems]
     assert repr(diagnosis) == f"Diagnosis({len(diagnosis.problems)} problems)"
 
 
-@pytest.mark.parametrize(("p_value", "problems"), [(0.049, ("Advice.",)), (0.05, ()), (0.9, ())])
-def test_noise_is_a_problem_below_five_per_cent(monkeypatch, learner, p_value, problems):
-    check = SimpleNamespace(p_value=p_value, advice="Advice.")
-    monkeypatch.setattr("closefar.questions.diagnosis.check_noise_model", lambda fit: check)
-    assert diagnose(learner.fit_).problems == problems
+@pytest.mark.parametrize(
+    ("uncertain", "meaning"),
+    [(110.0, "enough for intervals"), (109.0, "are rough"), (44.0, "are rough"), (43.0, "too few for intervals")],
+)
+def test_uncertain_labels_are_counted(learner, uncertain, meaning):
+    statistics = replace(learner.fit_.statistics, uncertain_labels=uncertain, n_parameters=11)
+    fact = Diagnosis.of(replace(learner.fit_, statistics=statistics), []).facts[3]
+    assert fact.startswith(f"{uncertain / 11:.1f} uncertain labels per parameter ({uncertain:.0f} for 11), ")
+    assert meaning in fact

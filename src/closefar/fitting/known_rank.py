@@ -87,7 +87,7 @@ def fit_known_rank(
         history=solution.history,
         n_iter=max(solution.n_iter, 1),
         statistics=statistics,
-        problems=problems,
+        problems=tuple(problems),
         rank=settings.known_rank,
         sides=judgements.sides,
         columns=columns,

@@ -2,10 +2,13 @@
 
 from closefar.questions.calibration import CalibrationBin, calibrate, effective_number, wilson
 from closefar.questions.diagnosis import Diagnosis, diagnose
+from closefar.questions.findings import Finding, find_misfit
 from closefar.questions.intervals import Confidence, Interval
 from closefar.questions.label_errors import LabelErrors, find_label_errors, judge_labels
+from closefar.questions.misfit import Misfit
 from closefar.questions.moves import MOST_MOVES
-from closefar.questions.noise_check import DOUBT, NoiseBin, NoiseCheck, check_noise_model
+from closefar.questions.noise_advice import DOUBT
+from closefar.questions.noise_check import NoiseBin, NoiseCheck, check_noise_model
 from closefar.questions.planning import SampleSizePlan, plan_sample_size
 from closefar.questions.rank import choose_rank
 from closefar.questions.refits import JACKKNIFE_PARTS
@@ -20,8 +23,10 @@ __all__ = [
     "CalibrationBin",
     "Confidence",
     "Diagnosis",
+    "Finding",
     "Interval",
     "LabelErrors",
+    "Misfit",
     "NoiseBin",
     "NoiseCheck",
     "SampleSizePlan",
@@ -34,6 +39,7 @@ __all__ = [
     "diagnose",
     "effective_number",
     "find_label_errors",
+    "find_misfit",
     "judge_labels",
     "plan_sample_size",
     "summarize",

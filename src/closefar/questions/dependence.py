@@ -69,15 +69,38 @@ class Dependence:
         correction = self.n_units / max(self.n_units - 1.0, 1e-9)
         if not self.by_points:
             return correction * _outer_sums(likelihood, terms, self.ids[:, None])
-        # Summed over points, two pairs that share both count twice; once is right (Aronow, Samii and Assenova 2015).
+        members, pairs = self._points_and_pairs()
+        total = _outer_sums(likelihood, terms, members) - _outer_sums(likelihood, terms, pairs)
+        values, vectors = np.linalg.eigh(total)
+        spread: FloatArray = correction * (vectors * np.maximum(values, 0.0)) @ vectors.T
+        return spread
+
+    def cross_sums(self, terms: FloatArray) -> list[FloatArray]:
+        """The sum of u v' over all u != v of these rows, one for each pair, that depend on each other.
+
+        For groups one sum; for points that of pairs that share one point, and that of pairs that share both.
+        """
+        if self.ids is None:
+            return []
+        if not self.by_points:
+            return [_cross(terms, self.ids[:, None])]
+        members, pairs = self._points_and_pairs()
+        both = _cross(terms, pairs)
+        return [_cross(terms, members) - 2.0 * both, both]
+
+    def _points_and_pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """The units of each row (-1: none) whose sums are added, and those whose sums are taken away again.
+
+        Summed over points, two pairs that share both count twice; once is right (Aronow, Samii
+        and Assenova 2015).
+        """
+        assert self.ids is not None
+        assert self.n_units is not None
         low, high = np.sort(self.ids, axis=1).T
         apart = low != high
         members = np.where(np.column_stack([np.ones_like(apart), apart]), np.column_stack([low, high]), -1)
         pairs = np.where(apart, np.unique(low * self.n_units + high, return_inverse=True)[1], -1)
-        total = _outer_sums(likelihood, terms, members) - _outer_sums(likelihood, terms, pairs[:, None])
-        values, vectors = np.linalg.eigh(total)
-        spread: FloatArray = correction * (vectors * np.maximum(values, 0.0)) @ vectors.T
-        return spread
+        return members, pairs[:, None]
 
 
 def _dealt(repeats: FloatArray, order: FloatArray, n_parts: int, rng: np.random.Generator) -> FloatArray:
@@ -107,8 +130,19 @@ def _outer_sums(likelihood: LabelLikelihood, terms: LabelTerms, members: NDArray
     n_units = int(members.max(initial=0)) + 1
     sums: Any = 0.0
     for where, scores in likelihood.scores(terms):
-        row, column = np.nonzero(members[where] >= 0)
-        units = members[where][row, column]
-        belongs: Any = csr_array((np.ones(len(row)), (units, row)), shape=(n_units, len(scores)))
-        sums = sums + belongs @ scores
+        sums = sums + _by_unit(scores, members[where], n_units)
     return np.asarray(sums.T @ sums)
+
+
+def _cross(terms: FloatArray, members: NDArray[np.intp]) -> FloatArray:
+    sums = _by_unit(terms, members, int(members.max(initial=0)) + 1)
+    n_units = np.sum(members >= 0, axis=1)
+    cross: FloatArray = sums.T @ sums - terms.T @ (terms * n_units[:, None])
+    return cross
+
+
+def _by_unit(terms: FloatArray, members: NDArray[np.intp], n_units: int) -> FloatArray:
+    row, column = np.nonzero(members >= 0)
+    belongs: Any = csr_array((np.ones(len(row)), (members[row, column], row)), shape=(n_units, len(terms)))
+    sums: FloatArray = belongs @ terms
+    return sums

@@ -4,34 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from closefar.fitting import Fit
 from closefar.model import ZERO
-from closefar.questions.noise_check import DOUBT, check_noise_model
+from closefar.questions.findings import Finding, find_misfit
 
 __all__ = ["Diagnosis", "diagnose"]
+
+# Uncertain labels per parameter below which intervals and tests are rough, and below which they are not to be trusted.
+_ROUGH = 10.0
+_TOO_FEW = 4.0
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was found, most pressing first, each with advice; `facts` are the figures behind it."""
+    """What was found, most pressing first, each with advice.
+
+    Attributes
+    ----------
+    facts : tuple of str
+        The figures behind it.
+    problems : tuple of str
+        Sentences with advice, those of the findings last.
+    findings : tuple of Finding
+        What the tests of the model found: of which kind, and how surely.
+    """
 
     facts: tuple[str, ...]
     problems: tuple[str, ...]
+    findings: tuple[Finding, ...] = ()
 
     @classmethod
-    def of(cls, fit: Fit, problems: Sequence[str]) -> Diagnosis:
-        """Put together what was found, and what the certificate says where that is not good."""
-        metric, certificate, statistics = fit.metric, fit.certificate, fit.statistics
-        likelier = max(statistics.share_far, 1.0 - statistics.share_far)
+    def of(cls, fit: Fit, problems: Sequence[str], findings: Sequence[Finding] = (), untested: str = "") -> Diagnosis:
+        """Put together what was found, what the certificate says where that is not good, and why nothing was tested."""
+        certificate = fit.certificate
         is_good = certificate.converged and not (fit.is_separable or fit.is_quasi_separable)
-        facts = (
-            f"{statistics.n_pairs} pairs of {len(metric.factor)} columns, {statistics.share_far:.1%} labelled far.",
-            f"The metric has rank {metric.rank} and gets {statistics.accuracy:.1%} of the labels right, where always "
-            f"the likelier one gets {likelier:.1%}.",
-            f"By its own estimate {statistics.wrong_share:.1%} of the labels are wrong.",
-        )
-        return cls(facts, tuple(problems if is_good else [certificate.status, *problems]))
+        every = [*([] if is_good else [certificate.status]), *problems, *(finding.sentence for finding in findings)]
+        return cls(_facts(fit) + ((untested,) if untested else ()), tuple(every), tuple(findings))
 
     def __str__(self) -> str:
         found = [f"* {problem}" for problem in self.problems] or ["Nothing speaks against this fit."]
@@ -41,19 +51,48 @@ class Diagnosis:
         return f"Diagnosis({len(self.problems)} problems)"
 
 
-def diagnose(fit: Fit) -> Diagnosis:
-    """Find out what the fit, its data and its noise leave open."""
-    return Diagnosis.of(fit, [*fit.problems, *_noise_problems(fit)])
+def diagnose(fit: Fit, groups: Any = None) -> Diagnosis:
+    """Find out what the fit, its data and its noise leave open, and whether labels depend on more than a distance.
 
-
-def _noise_problems(fit: Fit) -> list[str]:
-    if fit.metric.rank == 0:
-        advice = "Lower alpha." if fit.alpha > 0 else "Check the labels, and which of them means far."
-        return [f"{ZERO} {advice}"]
+    `groups` are as for `find_misfit`.
+    """
+    problems = list(fit.problems)
+    if fit.metric.rank == 0 and fit.alpha > 0:
+        problems.append(f"{ZERO} Lower alpha.")
+    elif fit.metric.rank == 0 and not problems:  # which may say that the labels are reversed
+        problems.append(f"{ZERO} Check the labels, and which of them means far.")
     if fit.judgements is None:
-        return ["This copy is without its training pairs: check its noise with check_noise_model(pairs, labels)."]
+        problems.append(
+            "This copy is without its training pairs: check its noise with check_noise_model(pairs, labels)."
+        )
+        return Diagnosis.of(fit, problems)
     try:
-        check = check_noise_model(fit)
+        return Diagnosis.of(fit, problems, find_misfit(fit, groups))
     except ValueError as error:
-        return [str(error)]
-    return [check.advice] if check.p_value < DOUBT else []
+        return Diagnosis.of(fit, problems, untested=f"Not tested: {error}")
+
+
+def _facts(fit: Fit) -> tuple[str, ...]:
+    metric, statistics = fit.metric, fit.statistics
+    likelier = max(statistics.share_far, 1.0 - statistics.share_far)
+    return (
+        f"{statistics.n_pairs} pairs of {len(metric.factor)} columns, {statistics.share_far:.1%} labelled far.",
+        f"The metric has rank {metric.rank} and gets {statistics.accuracy:.1%} of the labels right, where always "
+        f"the likelier one gets {likelier:.1%}.",
+        f"By its own estimate {statistics.wrong_share:.1%} of the labels are wrong.",
+        _certainty(fit),
+    )
+
+
+def _certainty(fit: Fit) -> str:
+    found = fit.statistics.uncertain_per_parameter
+    if found >= _ROUGH:
+        meaning = "enough for intervals and tests."
+    elif found >= _TOO_FEW:
+        meaning = "so intervals and tests are rough."
+    else:
+        meaning = "too few for intervals and tests. Label more pairs, set alpha > 0, or limit the rank."
+    return (
+        f"{found:.1f} uncertain labels per parameter ({fit.statistics.uncertain_labels:.0f} for "
+        f"{fit.statistics.n_parameters}), {meaning}"
+    )

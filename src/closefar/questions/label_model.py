@@ -16,19 +16,23 @@ __all__ = ["LabelModel"]
 class LabelModel:
     """P(far) = q + (1 - 2q) Phi(margin).
 
-    `slope` is the derivative of P(far) in the margin and `flip_slope` that in q.
+    `slope` and `bend` are the first and the second derivative of P(far) in the margin and `flip_slope`
+    the derivative in q.
     """
 
     far: FloatArray
     close: FloatArray
     slope: FloatArray
     flip_slope: FloatArray
+    bend: FloatArray
 
     @classmethod
     def at(cls, margin: FloatArray, noise: Noise, flip_rate: float) -> LabelModel:
         upper, lower = noise.cdf(margin), noise.cdf(-margin)
         slope = (1.0 - 2.0 * flip_rate) * noise.pdf(margin)
-        return cls(with_flips(upper, flip_rate), with_flips(lower, flip_rate), slope, lower - upper)
+        loss, first, second = noise.derivatives(np.abs(margin))  # where nothing cancels
+        bend = (1.0 - 2.0 * flip_rate) * np.sign(margin) * (first**2 - second) * np.exp(-loss)
+        return cls(with_flips(upper, flip_rate), with_flips(lower, flip_rate), slope, lower - upper, bend)
 
     @property
     def variance(self) -> FloatArray:

@@ -98,24 +98,36 @@ class MarginMoves:
     metric : Metric
     judgements : Judgements
         Whose second moment sets the coordinates.
+    keep_rank : bool
+        Whether M keeps its rank; otherwise it may move within all quadratic forms.
     """
 
-    def __init__(self, metric: Metric, judgements: Judgements) -> None:
+    def __init__(self, metric: Metric, judgements: Judgements, *, keep_rank: bool = True) -> None:
         optimum = Optimum.of(metric, judgements)
         vectors = np.linalg.svd(optimum.factor, full_matrices=True)[0]
         self._metric = metric
         self._basis = optimum.coordinates.transform @ vectors
-        self.moves = Moves.keeping_rank(metric.rank, self._basis.shape[1] + (metric.origin is not None))
-        if len(self.moves) - 1 > MOST_MOVES:
+        size = self._basis.shape[1] + (metric.origin is not None)
+        self.moves = Moves.keeping_rank(metric.rank if keep_rank else size, size)
+        self.is_partial = len(self.moves) - 1 > MOST_MOVES
+        if self.is_partial:
             self.moves = self.moves.diagonal()
 
     def blocks(self, data: Array) -> Iterator[tuple[slice, FloatArray]]:
         """The derivative of each margin along each move, one row per pair."""
         for where, block in rows_of(data, self._metric.origin).blocks():
-            y = to_numpy(block).T @ self._basis
-            if self._metric.origin is not None:
-                y = np.column_stack([y, np.ones(len(y))])
-            yield where, self.moves.gradients(y)
+            yield where, self.moves.gradients(self._in_coordinates(block))
+
+    def null_coordinates(self, data: Array) -> FloatArray:
+        """Those coordinates of each row of which M makes nothing."""
+        rank = self._metric.rank
+        return np.vstack(
+            [self._in_coordinates(block)[:, rank:] for _, block in rows_of(data, self._metric.origin).blocks()]
+        )
+
+    def _in_coordinates(self, block: Array) -> FloatArray:
+        y: FloatArray = to_numpy(block).T @ self._basis
+        return y if self._metric.origin is None else np.column_stack([y, np.ones(len(y))])
 
     def covariance(self, data: Array, model: LabelModel, weights: FloatArray) -> FloatArray:
         """The covariance of the fitted moves if the model is right; a weight of 2 counts as two observations."""

@@ -15,7 +15,8 @@ from closefar.fitting import fit as fit_judgements
 from closefar.judgements import Judgements
 from closefar.questions.free_optimum import find_free_optimum
 from closefar.questions.intervals import Confidence, Reach, Spread
-from closefar.questions.noise_check import DOUBT, check_noise_model
+from closefar.questions.noise_advice import DOUBT
+from closefar.questions.noise_check import check_noise_model
 from closefar.questions.observed import Observed
 from closefar.questions.refits import bootstrap, jackknife
 from closefar.questions.sandwich import Sandwich, sandwich
@@ -261,7 +262,9 @@ def _remarks(fit: Fit, sample: Observed, *, is_determined: bool) -> str:
 
 
 def _is_noise_in_doubt(sample: Observed) -> bool:
+    judgements, ids = sample.judgements.with_weights(sample.repeats), sample.dependence.ids
     try:
-        return check_noise_model(sample.fit, sample.judgements.with_weights(sample.repeats)).p_value < DOUBT
+        groups = np.arange(len(judgements)) if ids is None else ids
+        return check_noise_model(sample.fit, judgements, groups=groups).p_value < DOUBT
     except ValueError:  # says why it can't be checked
         return False

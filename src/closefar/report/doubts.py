@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from closefar.fitting import Fit
 from closefar.judgements import Judgements, find_points, resolve_groups, share_points
-from closefar.questions import DOUBT, Diagnosis, LabelErrors, check_noise_model
+from closefar.questions import DOUBT, Diagnosis, Finding, LabelErrors, check_noise_model, find_misfit
 from closefar.report.effort import Effort
 from closefar.report.evidence import Judged, noun_of
 from closefar.report.wording import count, percent, sentence
@@ -82,19 +82,18 @@ def wrong_labels(judged: Judged, fit: Fit, ids: NDArray[np.object_] | None, *, i
     return {"reason": None, **part, "id_columns": 0 if ids is None else ids.shape[1], "rows": rows}
 
 
-def noise_check(fit: Fit, judgements: Judgements, seed: int) -> dict[str, Any]:
-    """Labels observed against labels expected, by margin."""
+def noise_check(fit: Fit, judgements: Judgements, seed: int, groups: NDArray[Any] | None = None) -> dict[str, Any]:
+    """Labels observed against labels expected, by margin; `groups` of all pairs that were given."""
     if judgements.n_rarer == 0:
         return {"reason": f"All of these {noun_of(fit)}s have the same label."}
     used = judgements.sample(Effort.of(fit).pairs_to_check(len(judgements)), seed)
+    ids = find_points(used.data) if groups is None else groups[used.numbers]
     try:
-        check = check_noise_model(fit, used)
+        check = check_noise_model(fit, used, groups=ids)
     except ValueError as error:  # says why it can't be checked
         return {"reason": sentence(str(error))}
     outside = sum(abs(row.z) > 1.96 for row in check.bins)
-    groups = f"{outside} of {count(len(check.bins), 'group')} {'lies' if outside == 1 else 'lie'} outside the 95% band."
-    if fit.alpha > 0:
-        groups += " The penalty alpha shrinks margins, which this test sees too."
+    bins = f"{outside} of {count(len(check.bins), 'group')} {'lies' if outside == 1 else 'lie'} outside the 95% band."
     sampled = f" Checked with {len(used):,} of them, chosen at random." if len(used) < len(judgements) else ""
     return {
         "reason": None,
@@ -104,19 +103,24 @@ def noise_check(fit: Fit, judgements: Judgements, seed: int) -> dict[str, Any]:
         "tail_z": check.tail_z,
         "n_pairs": len(used),
         "bins": [vars(row) for row in check.bins],
-        "reading": f"{check.advice} {groups}{sampled}",
+        "reading": f"{check.advice} {bins}{sampled}",
         "advice": check.advice,
     }
 
 
-def problems(fit: Fit, noise: dict[str, Any], *, is_chance: bool) -> list[str]:
-    """What the fit, its data and its noise leave open, most pressing first."""
-    found = list(fit.problems)
-    if is_chance:
-        found.insert(0, _CHANCE)
-    elif noise["reason"] is None and noise["p_value"] < DOUBT and fit.alpha == 0:
+def problems(fit: Fit, noise: dict[str, Any], *, is_chance: bool, groups: NDArray[Any] | None = None) -> list[str]:
+    """What the fit, its data and its noise leave open, most pressing first; `groups` of the pairs of the fit."""
+    found = [*([_CHANCE] if is_chance else []), *fit.problems]
+    if fit.judgements is None and not is_chance and noise["reason"] is None and noise["p_value"] < DOUBT:
         found.append(noise["advice"])
-    return [sentence(problem) for problem in Diagnosis.of(fit, found).problems]
+    return [sentence(problem) for problem in Diagnosis.of(fit, found, _findings(fit, groups)).problems]
+
+
+def _findings(fit: Fit, groups: NDArray[Any] | None) -> tuple[Finding, ...]:
+    try:
+        return () if fit.judgements is None else find_misfit(fit, groups)
+    except ValueError:  # the labels can't tell
+        return ()
 
 
 def _probabilities(errors: LabelErrors, noun: str) -> dict[str, Any]:

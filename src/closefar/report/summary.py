@@ -131,7 +131,7 @@ def _facts(
     facts["directions"] = directions(metric, shown, names, scales)
     facts["matrix"] = matrix(metric, names, scales)
     tell("checking the noise")
-    facts["noise_check"] = noise_check(fit, shown, seed)
+    facts["noise_check"] = noise_check(fit, shown, seed, groups)
     tell("learning from fewer pairs")
     facts["learning_curve"] = learning_curve(fit, shown if training is None else training, seed)
     if judged.unseen != "pair" and facts["learning_curve"]["reason"] is None:
@@ -139,7 +139,7 @@ def _facts(
     tell("intervals")
     own = groups[shown.numbers] if groups is not None and is_of_fit else None
     facts["intervals"] = intervals(fit, training, names, n_bootstrap=n_bootstrap, seed=seed, groups=own)
-    facts["problems"] = problems(fit, facts["noise_check"], is_chance=is_chance)
+    facts["problems"] = problems(fit, facts["noise_check"], is_chance=is_chance, groups=groups if is_of_fit else None)
     facts["certificate"] = _certificate(fit)
     facts["fit"] = _fit(fit)
     facts["next_steps"] = next_steps(of_points=metric.origin is not None)

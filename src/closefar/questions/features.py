@@ -1,0 +1,64 @@
+"""What labels might depend on besides a quadratic form of the differences, as columns of numbers.
+
+All are free of units and bounded: a test should rest on many pairs, whatever the columns.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from closefar.arrays import FloatArray, as_float64, to_numpy
+from closefar.judgements import Judgements
+from closefar.model import Metric
+from closefar.packed import form_gradients
+from closefar.rows import rows_of
+
+__all__ = ["absolute_sums", "bounded", "by_place", "differences_of", "place_columns", "products"]
+
+# Values count as at most this many times the mean of their size.
+_LARGEST = 4.0
+
+
+def bounded(values: FloatArray) -> FloatArray:
+    """Columns in units of their mean size, cut off at several times that."""
+    size = np.mean(np.abs(values), axis=0)
+    return np.clip(values / np.where(size > 0, size, 1.0), -_LARGEST, _LARGEST)
+
+
+def differences_of(metric: Metric, judgements: Judgements) -> FloatArray:
+    """The difference of each pair, or of each point and the origin."""
+    return np.vstack([to_numpy(block).T for _, block in rows_of(judgements.data, metric.origin).blocks()])
+
+
+def products(values: FloatArray) -> FloatArray:
+    """All products of two columns, squares included."""
+    return form_gradients(bounded(values))
+
+
+def absolute_sums(z: FloatArray, metric: Metric) -> FloatArray:
+    """The city-block distance with the weights of the metric's diagonal, and its square."""
+    total = bounded(np.sum(np.abs(z) * np.sqrt(np.maximum(np.diag(metric.matrix), 0.0)), axis=1)[:, None])
+    return np.hstack([total, total**2])
+
+
+def by_place(judgements: Judgements, z: FloatArray, metric: Metric) -> list[FloatArray]:
+    """Three ways in which a metric can depend on where the midpoint of a pair lies.
+
+    Place itself may count, and each column may have another unit where its values are large, as under
+    a logarithm; the whole metric may have another scale; columns may count more or less with each other.
+    """
+    x, y = (to_numpy(as_float64(judgements.data[:, side, :])) for side in (0, 1))
+    middle = 0.5 * x + 0.5 * y
+    place = bounded(middle - np.median(middle, axis=0))
+    squares, distance = bounded(z) ** 2, bounded(metric.measure(z)[:, None])
+    return [
+        np.hstack([place, place**2, place * squares]),
+        np.hstack([place * distance, place**2 * distance]),
+        np.hstack([column[:, None] * squares for column in place.T]),
+    ]
+
+
+def place_columns(d: int) -> FloatArray:
+    """The column whose place is part of each term of `by_place`, for d columns."""
+    every = np.arange(d)
+    return np.concatenate([np.tile(every, 5), np.repeat(every, d)])

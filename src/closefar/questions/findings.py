@@ -1,0 +1,198 @@
+"""What speaks against a fit, in words: which tests reject it, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from closefar.arrays import FloatArray, as_float64, to_numpy
+from closefar.fitting import Fit, fit
+from closefar.judgements import Judgements, find_points
+from closefar.model import Scored
+from closefar.questions.calibration import effective_number
+from closefar.questions.dependence import Dependence
+from closefar.questions.features import place_columns
+from closefar.questions.misfit import Misfit, MisfitTest, misfit_tests
+from closefar.questions.noise_advice import DOUBT, better_noise, show_p_value
+from closefar.questions.noise_check import NoiseCheck, check_noise_model
+from closefar.questions.testable import check_testable, check_units
+
+__all__ = ["Finding", "find_misfit"]
+
+# Work of the tests, about pairs times squared parameters; beyond it they are of a sample of the pairs.
+_MOST_WORK = 4e9
+_FEWEST_PAIRS = 2000
+
+# A metric that does not fit shows in these as well.
+_NOISE_LAST = (Misfit.NOISE, Misfit.ASYMMETRIC_FLIPS)
+
+# Logarithms are advised where they gain at least this much in log-likelihood.
+_GAIN = 2.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that speaks against the model.
+
+    Attributes
+    ----------
+    kind : Misfit
+    p_value : float
+        Of its test alone.
+    sentence : str
+        What was found, and what to do.
+    """
+
+    kind: Misfit
+    p_value: float
+    sentence: str
+
+
+def find_misfit(fitted: Fit, groups: Any = None) -> tuple[Finding, ...]:
+    """Test whether labels depend on more than a distance and its noise, the clearest finding first.
+
+    A right model is doubted in at most 5 % of the cases by all tests together (Holm's procedure).
+    They are of the fit without penalty and class weights.
+
+    Parameters
+    ----------
+    fitted : Fit
+        With its training pairs.
+    groups : array of shape (n,) or (n, 2), optional
+        Which of those pairs are not independent: a group id for each, or the ids of its two
+        points.  By default the points that they share.
+
+    Raises
+    ------
+    ValueError
+        Where the labels can't tell.
+    """
+    plain = _without_penalty(fitted)
+    check_testable(plain)
+    judgements = _sample(plain)
+    dependence = _dependence(judgements, groups)
+    check_units(dependence)
+    check = _noise_check(plain, judgements, dependence)
+    # Noise of another kind looks like a metric of another shape: the metric is tested beside noise that fits.
+    scored = Scored.by(plain.metric, judgements)
+    better = None if check is None or check.p_value >= DOUBT else better_noise(scored)
+    with_flip_rate = plain.settings.estimates_flips or (better is not None and better.flip_rate != scored.flip_rate)
+    try:
+        tests = misfit_tests(plain.metric, better or scored, dependence, with_flip_rate=with_flip_rate)
+    except ValueError:
+        if check is None:
+            raise
+        tests = {}
+    p_values = {kind: test.p_value for kind, test in tests.items()}
+    if check is not None:
+        p_values[Misfit.NOISE] = check.p_value
+    return tuple(
+        Finding(kind, check.p_value, check.advice)
+        if check is not None and kind is Misfit.NOISE
+        else _finding(kind, tests[kind], plain, judgements)
+        for kind in sorted(_rejected(p_values), key=_NOISE_LAST.__contains__)
+    )
+
+
+def _without_penalty(fitted: Fit) -> Fit:
+    settings = fitted.settings
+    if settings.alpha == 0 and settings.class_weight is None:
+        return fitted
+    plain = settings.but(noise=fitted.metric.noise, rank=fitted.rank, alpha=0.0, class_weight=None, verbose=0)
+    return fit(fitted.training(), plain, start=fitted.metric)
+
+
+def _sample(fitted: Fit) -> Judgements:
+    most = int(max(_MOST_WORK / fitted.statistics.n_parameters**2, _FEWEST_PAIRS))
+    return fitted.training().counted().sample(most, seed=0)
+
+
+def _dependence(judgements: Judgements, groups: Any) -> Dependence:
+    if groups is None:
+        return Dependence(find_points(judgements.data))
+    return Dependence(np.asarray(groups)[judgements.numbers])
+
+
+def _noise_check(fitted: Fit, judgements: Judgements, dependence: Dependence) -> NoiseCheck | None:
+    try:
+        groups = np.arange(len(judgements)) if dependence.ids is None else dependence.ids
+        return check_noise_model(fitted, judgements, groups=groups)
+    except ValueError:  # margins are too alike to tell
+        return None
+
+
+def _rejected(p_values: Mapping[Misfit, float]) -> list[Misfit]:
+    """Those that Holm's procedure rejects, the smallest p-value first."""
+    ordered = sorted(p_values, key=lambda kind: p_values[kind])
+    for index, kind in enumerate(ordered):
+        if p_values[kind] > DOUBT / (len(ordered) - index):
+            return ordered[:index]
+    return ordered
+
+
+def _finding(kind: Misfit, test: MisfitTest, fitted: Fit, judgements: Judgements) -> Finding:
+    shown, names = show_p_value(test.p_value), fitted.metric.column_names
+    largest = int(np.argmax(np.abs(test.z)))
+    if kind is Misfit.LINEAR:
+        sentence = (
+            f"Labels depend on the sign of the difference ({shown}), most in column {names[largest]!r}: on which side "
+            "has more. No distance can tell. Use a linear classifier of the differences, or check in which order the "
+            "two sides of each pair are given."
+        )
+    elif kind is Misfit.INDEFINITE and fitted.rank == fitted.metric.rank and test.z[largest] > 0:
+        kind = Misfit.RANK
+        sentence = (
+            f"Labels depend on more directions than rank={fitted.rank} leaves ({shown}). Raise rank, or leave it out."
+        )
+    elif kind is Misfit.INDEFINITE:
+        sentence = (
+            f"Along some directions a larger difference makes pairs closer ({shown}), which no distance can say. "
+            "Labels may depend on a product or a ratio of columns, or on one difference exceeding another. Transform "
+            "the columns (logarithms turn ratios into differences), or use a classifier of the products of differences."
+        )
+    elif kind is Misfit.SHAPE:
+        like = "the sum of absolute differences (city block)" if test.z[1] > 0 else "the largest difference alone"
+        sentence = (
+            f"Differences do not add up as squares ({shown}): labels are more as if {like} counted. Take roots or "
+            "logarithms of the columns, or use a classifier of the absolute differences."
+        )
+    elif kind is Misfit.PLACE:
+        sentence = _of_place(shown, names[place_columns(len(names))[largest]], fitted, judgements)
+    else:
+        wrong, right = ("close", "far") if test.z[0] > 0 else ("far", "close")
+        sentence = (
+            f"{wrong.capitalize()} pairs are labelled {right} more often than {right} pairs are labelled {wrong} "
+            f"({shown}), where the margin is large. Flips are taken to be as frequent on both sides, so probabilities "
+            "are off at one end. Find out how such labels come about, or look at them with find_label_errors."
+        )
+    return Finding(kind, test.p_value, sentence)
+
+
+def _of_place(shown: str, column: str, fitted: Fit, judgements: Judgements) -> str:
+    found = f"What counts as far depends on where a pair lies ({shown}), most in column {column!r}: "
+    logged = _log_columns(fitted, judgements)
+    if logged:
+        return found + f"logarithms describe the labels better. Take the logarithm of {', '.join(map(repr, logged))}."
+    return found + (
+        "there is no one metric for all places. Transform the columns so that equal differences mean the same "
+        "everywhere, or fit a metric for each region."
+    )
+
+
+def _log_columns(fitted: Fit, judgements: Judgements) -> list[str]:
+    """The columns of positive numbers, where labels follow from differences of their logarithms more surely."""
+    data: FloatArray = to_numpy(as_float64(judgements.data))
+    positive = np.all(data > 0, axis=(0, 1))
+    if not np.any(positive):
+        return []
+    logs = np.where(positive, np.log(np.where(positive, data, 1.0)), data)
+    other = fit(judgements.in_coordinates(logs), fitted.settings)
+    gain = effective_number(judgements.weights) * (fitted.certificate.loss - other.certificate.loss)
+    return [
+        name
+        for name, is_positive in zip(fitted.metric.column_names, positive, strict=True)
+        if is_positive and gain > _GAIN
+    ]

@@ -1,0 +1,75 @@
+"""What to do where labels are not as the noise model says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from scipy.optimize import minimize
+
+from closefar.arrays import FloatArray
+from closefar.fitting import choose_noise
+from closefar.model import Scored
+from closefar.noise import NOISES, Noise
+from closefar.questions.calibration import effective_number
+
+__all__ = ["DOUBT", "advise", "show_p_value"]
+
+DOUBT = 0.05  # a p-value below this speaks against the model
+_TAILS_DIFFER = 2.0
+_SMALLEST_SHOWN = 0.0001
+
+# Another noise is named where its loss is lower by this many standard errors (Vuong's test), and flips
+# where they gain this much in log-likelihood.
+_SURELY_BETTER = 1.96
+_GAIN = 2.0
+
+_ELSEWHERE = "The metric itself may not fit: diagnose() says what else the labels depend on."
+
+
+def advise(scored: Scored, p_value: float, tail_z: float) -> str:
+    """Name what describes the labels clearly better, if anything does."""
+    noise = scored.noise
+    if p_value >= DOUBT:
+        return f"No sign that {noise.name} noise is wrong ({show_p_value(p_value)})."
+    found = f"Labels are not as {noise.name} noise says ({show_p_value(p_value)}): "
+    better = better_noise(scored)
+    many = "more" if tail_z > 0 else "fewer"
+    if better is not None and better.noise == noise:
+        return found + "some are wrong however large the margin. Try flip_rate='estimate'."
+    if better is not None:
+        return found + f"{many} are wrong at large margins. Try noise='{better.noise.name}'."
+    if abs(tail_z) > _TAILS_DIFFER:
+        return found + f"{many} are wrong at large margins, and no other noise does clearly better. {_ELSEWHERE}"
+    return found + f"see the bins. {_ELSEWHERE}"
+
+
+def better_noise(scored: Scored) -> Scored | None:
+    """The same judgements under noise that describes them clearly better, flips or another kind; None without any."""
+    noise, weights = scored.noise, scored.judgements.weights
+    others = {name: refitted(scored, other) for name, other in {**NOISES, noise.name: noise}.items()}
+    choice = choose_noise({name: other.losses for name, other in others.items()}, weights)
+    own, best = choice.comparison[noise.name], choice.comparison[choice.name]
+    flipped = refitted(scored, noise, estimate_flips=True)
+    gains = effective_number(weights) * (np.array([own["loss"], best["loss"]]) - flipped.loss)
+    if gains[0] > _GAIN and gains[1] > 0.5 * _GAIN:
+        return flipped
+    return others[choice.name] if own["z"] > _SURELY_BETTER else None
+
+
+def refitted(scored: Scored, noise: Noise, *, estimate_flips: bool = False) -> Scored:
+    """The same judgements under another noise, with only a scale and a shift of the margins fitted anew."""
+    known = scored.flip_rate
+
+    def at(parameters: FloatArray) -> Scored:
+        scale, shift, rate = parameters
+        return replace(scored, margin=np.exp(scale) * scored.margin - shift, noise=noise, flip_rate=float(rate))
+
+    start = [0.0, 0.0, max(known, 0.02) if estimate_flips else known]
+    rates = (0.0, 0.49) if estimate_flips else (known, known)
+    bounds = ((-4.0, 4.0), (None, None), rates)
+    return at(minimize(lambda parameters: at(parameters).loss, start, method="L-BFGS-B", bounds=bounds).x)
+
+
+def show_p_value(value: float) -> str:
+    return f"p = {value:.2g}" if value >= _SMALLEST_SHOWN else f"p < {_SMALLEST_SHOWN:g}"

@@ -1,0 +1,251 @@
+"""Score tests: do labels depend on something that the model leaves out, beyond what its parameters can explain?
+
+A test asks about sums of residuals, one for each question.  What a step of the parameters
+explains is taken out of them (Neyman's C(alpha); at the maximum of the likelihood the
+chi-square of Rao and Robson).  So is their bias: with few uncertain labels per parameter a
+fit bends towards its labels, which would look like misfit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from scipy.stats import cauchy, chi2
+
+from closefar.arrays import TINY, BoolArray, FloatArray
+from closefar.fitting import count_uncertain
+from closefar.model import Scored
+from closefar.questions.dependence import Dependence
+from closefar.questions.label_model import LabelModel
+from closefar.questions.moves import MarginMoves, pseudo_inverse, scaled_eigh
+from closefar.questions.saddlepoint import as_standard_normal
+
+__all__ = ["FLOOR", "AdjustedSums", "LabelScores", "ScoreTest", "combine"]
+
+# A direction of the questions of which the fit explains all but this share is left out.
+_NEARLY_EXPLAINED = 1e-3
+
+# A question of which less than this share of the variance is left is one that the model answers already.
+_ANSWERED = 1e-6
+
+# Steps towards the likeliest parameters end once the next would gain less than this in log-likelihood.
+_GAIN = 1e-3
+_MOST_STEPS = 15
+_MOST_HALVINGS = 8
+_LARGEST_FLIP_RATE = 0.49
+
+# Questions weigh a pair as if this share of labels were flipped: no single margin can then decide a test.
+FLOOR = 0.02
+
+
+@dataclass(frozen=True)
+class ScoreTest:
+    """A chi-square statistic, its degrees of freedom and its p-value."""
+
+    statistic: float
+    dof: int
+    p_value: float
+
+
+@dataclass(frozen=True, eq=False)
+class LabelScores:
+    """Labels at their margins, and how P(far) moves with the parameters: `moves` and, if learned, the flip rate.
+
+    Only ratios of weights count.
+    """
+
+    moves: MarginMoves
+    scored: Scored
+    with_flip_rate: bool
+
+    @cached_property
+    def model(self) -> LabelModel:
+        return LabelModel.at(self.scored.margin, self.scored.noise, self.scored.flip_rate)
+
+    @cached_property
+    def residual(self) -> FloatArray:
+        return self.model.residual(self.scored.judgements.is_far)
+
+    @cached_property
+    def weights(self) -> FloatArray:
+        weights = self.scored.judgements.weights
+        scaled: FloatArray = weights / weights.mean()
+        return scaled
+
+    @property
+    def n_parameters(self) -> int:
+        return len(self.moves.moves) + self.with_flip_rate
+
+    @property
+    def uncertain_per_parameter(self) -> float:
+        return count_uncertain(self.scored) / self.n_parameters
+
+    def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
+        """The derivative of P(far) in each parameter, one row per pair."""
+        for where, along in self.moves.blocks(self.scored.judgements.data):
+            slopes = along * self.model.slope[where, None]
+            yield where, np.column_stack([slopes, self.model.flip_slope[where]]) if self.with_flip_rate else slopes
+
+    def curvature(self, covariance: FloatArray) -> FloatArray:
+        """For each pair the second derivatives of P(far) in the parameters, summed with their covariance."""
+        n, parts = len(self.moves.moves), []
+        for where, along in self.moves.blocks(self.scored.judgements.data):
+            bend = self.model.bend[where] * np.einsum("ij,ij->i", along @ covariance[:n, :n], along)
+            if self.with_flip_rate:
+                mixed = -2.0 * self.model.slope[where] / (1.0 - 2.0 * self.scored.flip_rate)
+                bend += 2.0 * mixed * (along @ covariance[:n, n])
+            parts.append(bend)
+        curvature: FloatArray = np.concatenate(parts)
+        return curvature
+
+    def at_optimum(self) -> LabelScores:
+        """The same at the likeliest parameters for these labels: where a fit without a penalty already is."""
+        here = self
+        for _ in range(_MOST_STEPS):
+            moved = here._moved()
+            if moved is here:
+                break
+            here = moved
+        return here
+
+    def _moved(self) -> LabelScores:
+        """After one step of Fisher's scoring, halved until the loss is lower."""
+        judgements, variance = self.scored.judgements, self.model.variance
+        information, score = np.zeros((self.n_parameters, self.n_parameters)), np.zeros(self.n_parameters)
+        for where, slopes in self.blocks():
+            information += slopes.T @ (slopes * (self.weights / variance)[where, None])
+            score += slopes.T @ (self.weights * self.residual / variance)[where]
+        step = pseudo_inverse(information) @ score
+        if 0.5 * step @ score < _GAIN:
+            return self
+        along = step[: len(self.moves.moves)]
+        change = np.concatenate([block @ along for _, block in self.moves.blocks(judgements.data)])
+        for size in 0.5 ** np.arange(_MOST_HALVINGS):
+            rate = self.scored.flip_rate + (size * step[-1] if self.with_flip_rate else 0.0)
+            rate = float(np.clip(rate, 0.0, _LARGEST_FLIP_RATE))
+            scored = replace(self.scored, margin=self.scored.margin + size * change, flip_rate=rate)
+            if scored.loss < self.scored.loss:
+                return replace(self, scored=scored)
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class AdjustedSums:
+    """Sums of residuals, one for each question, less what the parameters explain.
+
+    Attributes
+    ----------
+    sums : array of shape (k,)
+        Of expectation zero if the model is right.
+    covariance : array of shape (k, k)
+    left : array of shape (n, k)
+        What is left of each question for each pair, times its weight.
+    model : LabelModel
+    """
+
+    sums: FloatArray
+    covariance: FloatArray
+    left: FloatArray
+    model: LabelModel
+
+    @classmethod
+    def of(cls, questions: FloatArray, scores: LabelScores, dependence: Dependence) -> AdjustedSums:
+        """Sum c e over the pairs for each column c of `questions`, e the residual of the label, of variance v.
+
+        With p the derivative of P(far) in the parameters and H = sum p p' / v, the sum of
+        (c - (sum c p') H^-1 p / v) e does not move, to first order, with the parameters.  To
+        second order it has the expectation of -1/2 (c - ...) tr(P'' S), S their covariance.
+        """
+        model, weights, variance = scores.model, scores.weights, scores.model.variance
+        n, k = scores.n_parameters, questions.shape[1]
+        information, spread, cross = np.zeros((n, n)), np.zeros((n, n)), np.zeros((n, k))
+        for where, slopes in scores.blocks():
+            scaled = slopes * (weights / variance)[where, None]
+            information += slopes.T @ scaled
+            spread += scaled.T @ (scaled * variance[where, None])
+            cross += slopes.T @ (weights[where, None] * questions[where])
+        inverse = pseudo_inverse(information)
+        covariance = inverse @ spread @ inverse
+        curvature = scores.curvature(covariance)
+        explained, left, pull = inverse @ cross, np.empty(questions.shape), np.zeros(n)
+        for where, slopes in scores.blocks():
+            left[where] = weights[where, None] * (questions[where] - slopes @ explained / variance[where, None])
+            pull += slopes.T @ (weights / variance * curvature)[where]
+        asked = np.sum((weights[:, None] * questions) ** 2 * variance[:, None], axis=0)
+        left[:, np.sum(left**2 * variance[:, None], axis=0) <= _ANSWERED * asked] = 0.0
+        sums = left.T @ (scores.residual + 0.5 * curvature)
+        unbiased = _unbiased_variance(scores, covariance, curvature, inverse @ pull)
+        return cls(sums, _covariance(left * np.sqrt(unbiased)[:, None], scores, dependence), left, model)
+
+    def beside(self, column: int, other: int) -> AdjustedSums:
+        """One question, less what another one explains of it."""
+        share = self.covariance[column, other] / max(self.covariance[other, other], TINY)
+        along = np.zeros(len(self.sums))
+        along[column], along[other] = 1.0, -share
+        sums, covariance = np.array([along @ self.sums]), np.array([[along @ self.covariance @ along]])
+        return AdjustedSums(sums, covariance, (self.left @ along)[:, None], self.model)
+
+    def chi_square(self, columns: BoolArray, *, more_dof: int = 0) -> ScoreTest:
+        """Test these questions together, perhaps with more degrees of freedom than there are questions.
+
+        Few pairs that count for much make large statistics more frequent: the variance of the
+        statistic follows from the kurtosis of labels, and its distribution is that of a chi-square
+        of this variance.
+        """
+        if not np.any(columns):
+            return ScoreTest(0.0, 0, 1.0)
+        values, vectors, scale = scaled_eigh(self.covariance[np.ix_(columns, columns)])
+        keep = values > _NEARLY_EXPLAINED * max(values[-1], 0.0)
+        if not np.any(keep):
+            return ScoreTest(0.0, 0, 1.0)
+        root = vectors[:, keep] / np.sqrt(values[keep]) / scale[:, None]
+        statistic, dof = float(np.sum((self.sums[columns] @ root) ** 2)), int(np.sum(keep))
+        influence, variance = np.sum((self.left[:, columns] @ root) ** 2, axis=1), self.model.variance
+        ratio = 1.0 + max(float(np.sum(influence**2 * variance * (1.0 - 6.0 * variance))) / (2.0 * dof), 0.0)
+        return ScoreTest(statistic, dof, float(chi2.sf(statistic / ratio, (dof + more_dof) / ratio)))
+
+    def z(self, column: int) -> float:
+        """One sum as a standard normal number."""
+        deviation = float(np.sqrt(max(self.covariance[column, column], 0.0)))
+        if deviation == 0.0:
+            return 0.0
+        return as_standard_normal(float(self.sums[column]) / deviation, self.left[:, column], self.model)
+
+
+def combine(*p_values: float) -> float:
+    """One p-value of several that may depend on each other: Cauchy's combination (Liu and Xie 2020).
+
+    One near 1 does not speak against those that are small: it counts as a half at most.
+    """
+    bounded = np.clip(p_values, TINY, min(max(0.5, min(p_values)), 1.0 - 1e-9))
+    return float(cauchy.sf(np.mean(1.0 / np.tan(np.pi * bounded))))
+
+
+def _unbiased_variance(
+    scores: LabelScores, covariance: FloatArray, curvature: FloatArray, pull: FloatArray
+) -> FloatArray:
+    """That of each label, corrected for what a fit to these labels makes of it: it bends towards them."""
+    far, spread = np.empty(len(curvature)), np.empty(len(curvature))
+    for where, slopes in scores.blocks():
+        far[where] = scores.model.far[where] + 0.5 * (slopes @ pull - curvature[where])
+        spread[where] = np.einsum("ij,ij->i", slopes @ covariance, slopes)
+    far = np.clip(far, 0.0, 1.0)
+    variance: FloatArray = np.maximum(far * (1.0 - far) + spread, scores.model.variance)
+    return variance
+
+
+def _covariance(spread: FloatArray, scores: LabelScores, dependence: Dependence) -> FloatArray:
+    """That of the sums, from the standard deviation of each term.
+
+    Labels that depend on each other are taken to be correlated alike, as much as their residuals
+    are: sums of residuals over units would be larger where labels do not fit, and hide it.
+    """
+    covariance: FloatArray = spread.T @ spread
+    residual, deviation = scores.residual[:, None], np.sqrt(scores.model.variance)[:, None]
+    for product, largest, cross in zip(*map(dependence.cross_sums, (residual, deviation, spread)), strict=True):
+        correlation = float(np.clip(product[0, 0] / max(largest[0, 0], TINY), 0.0, 1.0))
+        covariance += correlation * cross
+    return covariance
