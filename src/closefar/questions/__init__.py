@@ -3,7 +3,7 @@
 from closefar.questions.calibration import CalibrationBin, calibrate, effective_number, wilson
 from closefar.questions.diagnosis import Diagnosis, diagnose
 from closefar.questions.intervals import Confidence, Interval
-from closefar.questions.label_errors import LabelErrors, find_label_errors, judge_labels
+from closefar.questions.label_errors import LabelErrors, find_label_errors, judge_labels, with_care
 from closefar.questions.moves import MOST_MOVES
 from closefar.questions.noise_check import DOUBT, NoiseBin, NoiseCheck, check_noise_model
 from closefar.questions.planning import SampleSizePlan, plan_sample_size
@@ -38,4 +38,5 @@ __all__ = [
     "truncation_of",
     "truncation_path",
     "wilson",
+    "with_care",
 ]

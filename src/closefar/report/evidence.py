@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from sklearn.utils import check_random_state
 
 from closefar.arrays import FloatArray
 from closefar.fitting import Fit, fit
-from closefar.judgements import Judgements, Split, split_judgements
+from closefar.judgements import Judgements, Split, find_points, split_judgements
 from closefar.model import Scored
-from closefar.questions import LabelErrors, judge_labels
+from closefar.questions import LabelErrors, judge_labels, with_care
 from closefar.report.effort import Effort
 from closefar.report.wording import count
 
@@ -71,13 +70,14 @@ def judge(fitted: Fit, judgements: Judgements, *, has_seen: bool, seed: int) -> 
         return _by_the_fit_itself(fitted, judged, reason)
     splits = split_judgements(n_folds, judged, seed=check_random_state(seed).randint(2**31))
     try:
-        errors, margin = _out_of_fold(fitted, judged, splits)
+        margin = _out_of_fold(fitted, judged, splits)
+        scored = Scored(judged, margin, fitted.metric.noise, fitted.flip_rate)
+        errors = _label_errors(fitted, scored)
     except ValueError as error:  # a part of few or odd pairs can't be fitted
         return _by_the_fit_itself(fitted, judged, f"fits to parts of them failed ({error})")
     words = f"Every {noun} is judged by a fit that has not seen its label ({n_folds} fits, each without its own part)."
     if len(judged) < len(judgements):
         words += f" To save time this is done for {len(judged):,} of the {len(judgements):,} {noun}s, chosen at random."
-    scored = Scored(judged, margin, fitted.metric.noise, fitted.flip_rate)
     return Judged(scored, "out-of-fold", words, noun, errors)
 
 
@@ -89,16 +89,22 @@ def is_training(fitted: Fit, judgements: Judgements) -> bool:
     return abs(loss - fitted.certificate.loss) <= 1e-7 * (1.0 + fitted.certificate.loss)
 
 
-def _out_of_fold(fitted: Fit, judgements: Judgements, splits: list[Split]) -> tuple[LabelErrors | None, FloatArray]:
-    """How probably each label is wrong, and each margin; with class weights, which move the threshold, that alone."""
-    if fitted.settings.class_weight is None:
-        errors = judge_labels(partial(fit, settings=fitted.chosen), judgements, splits)
-        return errors, errors.margin
+def _out_of_fold(fitted: Fit, judgements: Judgements, splits: list[Split]) -> FloatArray:
+    """The margin of each pair by a fit that has not seen its label."""
     margin = np.empty(len(judgements))
     for train, test in splits:
         part = fit(judgements.take(train), fitted.chosen).unless_interrupted()
         margin[test] = Scored.by(part.metric, judgements.take(test)).margin
-    return None, margin
+    return margin
+
+
+def _label_errors(fitted: Fit, unseen: Scored) -> LabelErrors | None:
+    """How probably each label is wrong; class weights move the threshold, and then it can't be told."""
+    if fitted.settings.class_weight is not None:
+        return None
+    judgements = unseen.judgements
+    careful = fitted.chosen.but(**with_care(vars(fitted.chosen), judgements))
+    return judge_labels(fit(judgements, careful), judgements, unseen, groups=find_points(judgements.data))
 
 
 def _by_the_fit_itself(fitted: Fit, judgements: Judgements, reason: str) -> Judged:
