@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 import closefar as cf
 from closefar.cli.app import app
 from closefar.datasets import make_patients
+from closefar.judgements import SharedPointsWarning
 
 _N_FIT = 900
 _FEATURES = ["age", "height", "cholesterol", "smoker"]
@@ -190,9 +191,13 @@ def test_evaluate_says_when_the_pairs_are_those_of_the_fit() -> None:
 
 def test_label_errors_are_those_of_the_function(points: pd.DataFrame, tmp_path: Path) -> None:
     pairs, labels = _pairs(points, "pairs.csv")
-    expected = cf.find_label_errors(cf.LinearMetricLearner(), pairs, labels, random_state=0)
+    with pytest.warns(SharedPointsWarning):
+        expected = cf.find_label_errors(cf.LinearMetricLearner(), pairs, labels, random_state=0)
     facts = _json("label-errors", *_FILES)
-    assert facts["share"] == pytest.approx(expected.share)
+    assert facts["share"] == (None if expected.share is None else pytest.approx(expected.share))
+    assert facts["n_contradicting"] == expected.n_contradicting
+    assert facts["unseen_share"] == pytest.approx(expected.unseen_share)
+    assert (facts["reason"], facts["meaning"]) == (expected.reason, expected.meaning)
     given = pd.read_csv("pairs.csv")
     assert facts["most_suspicious"]["patient"] == given["patient"][expected.order[:10]].tolist()
     assert "P(wrong)" not in _run("label-errors", *_FILES, "--top", 3).stdout

@@ -452,24 +452,19 @@ def test_flipped_labels_of_a_table_are_found_though_the_metric_fits_imperfectly(
     assert average_precision_score(flipped, errors.probability) > 0.8
 
 
-@pytest.mark.parametrize(("n", "d"), [(200, 6), (80, 3)])
-@pytest.mark.parametrize("noise", ["logistic", "flips"])
-def test_few_pairs_are_judged_as_well_as_they_can_be(n, d, noise):
-    precision = {"auto": [], "out-of-fold": [], "in-sample": []}
-    for seed in range(8):
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of separable folds
+@pytest.mark.parametrize(("n", "d", "noise"), [(200, 6, "logistic"), (80, 3, "flips")])
+def test_few_pairs_are_not_judged_by_fits_to_fewer(n, d, noise):
+    precision = {"auto": [], "out-of-fold": []}
+    for seed in range(5):
         data = cf.datasets.make_pairs(n, d, noise=noise, wrong_share=0.1, random_state=seed)
         wrong = data.labels != data.true_labels
         for method, found in precision.items():
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of separable folds
-                errors = find_label_errors(
-                    cf.LinearMetricLearner(), data.pairs, data.labels, method=method, random_state=0
-                )
+            learner = cf.LinearMetricLearner()
+            errors = find_label_errors(learner, data.pairs, data.labels, method=method, random_state=0)
             found.append(average_precision_score(wrong, errors.probability))
-            if errors.share is not None and method == "auto":
-                assert errors.share_low <= wrong.mean() <= errors.share_high
-    means = {method: np.mean(found) for method, found in precision.items()}
-    assert means["auto"] > max(means.values()) - 0.03
+            assert errors.share is None or errors.share_low <= wrong.mean() <= errors.share_high
+    assert np.mean(precision["auto"]) > np.mean(precision["out-of-fold"]) + 0.02
 
 
 def test_a_sample_that_gave_nan():
@@ -530,7 +525,7 @@ def test_points_that_pairs_share_are_found_and_folds_made_of_them():
         found = find_label_errors(learner, points[ends], labels, random_state=0)
     given = find_label_errors(learner, points[ends], labels, groups=ends, random_state=0)
     np.testing.assert_allclose(found.probability, given.probability)
-    assert found.unseen_share == given.unseen_share
+    assert found.unseen_share == pytest.approx(given.unseen_share, abs=0.05)
     # Of four points no side of a fold has both labels: single pairs are left out instead.
     few = np.flatnonzero((ends < 4).all(axis=1))
     rare = np.array([1, -1, -1, 1, -1, 1])
@@ -542,7 +537,7 @@ def test_points_that_pairs_share_are_found_and_folds_made_of_them():
 def test_what_is_changed_to_find_wrong_labels():
     judgements = Judgements.of_signs(np.zeros((100, 3)), np.ones(100))
     plain = cf.LinearMetricLearner().get_params()
-    assert with_care(plain, judgements) == {"flip_rate": "estimate", "alpha": pytest.approx(0.05 * 7 / 100)}
+    assert with_care(plain, judgements) == {"flip_rate": "estimate", "alpha": pytest.approx(0.03 * 7 / 100)}
     assert with_care(plain, judgements, penalise=False) == {"flip_rate": "estimate"}
     assert with_care({**plain, "flip_rate": 0.2, "alpha": 0.1}, judgements) == {}
     assert "alpha" not in with_care({**plain, "noise": "auto"}, judgements)

@@ -25,14 +25,14 @@ from closefar.model import Scored
 from closefar.questions.calibration import effective_number, wilson
 from closefar.questions.flip_evidence import FlipEvidence
 from closefar.questions.label_judge import Verdicts, judge_sides
-from closefar.questions.label_trust import doubt_about
+from closefar.questions.label_trust import doubt_about, explained
 
 __all__ = ["LabelErrors", "find_label_errors", "judge_labels", "with_care"]
 
 _METHODS = ("auto", "out-of-fold", "in-sample")
 
 # The penalty for each parameter and pair, and at most: many parameters explain labels that they should call wrong.
-_PENALTY = 0.05
+_PENALTY = 0.03
 _LARGEST_PENALTY = 1.6  # times 1 / sqrt(n)
 _PAIRS_WITHOUT_PENALTY = 40  # for each parameter
 
@@ -41,6 +41,9 @@ _NOISE_IS_KNOWN = 10.0
 
 # Flips are evident where their rate is above this.
 _EVIDENT = 0.01
+
+# So much is left of the probabilities by a metric that explains nothing: their order.
+_LEAST_SAID = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,13 +279,9 @@ def judge_labels(
     is_known = fit.statistics.uncertain_per_parameter >= _NOISE_IS_KNOWN
     are_flipped = flips.low > _EVIDENT
     meaning = "side" if doubt is None and (not are_flipped or (is_known and groups is None)) else "flipped"
-    if meaning == "side":
-        probability = verdicts.probability
-    elif np.any(verdicts.is_new):
-        by_folds = Scored(judgements, verdicts.margin, fit.metric.noise, fit.flip_rate)
-        probability = FlipEvidence.of(by_folds, largest_rate=flips.rate).probability
-    else:
-        probability = flips.probability
+    probability = verdicts.probability
+    if meaning == "flipped":
+        probability = _flipped(flips, verdicts, scored, unseen)
     share = low = high = None
     if doubt is None:
         share, low, high = _share(judgements, verdicts.probability)
@@ -309,6 +308,19 @@ def judge_labels(
         error=verdicts.error,
         labels=judgements.labels,
     )
+
+
+def _flipped(flips: FlipEvidence, verdicts: Verdicts, scored: Scored, unseen: Scored) -> FloatArray:
+    """P(flipped) of each label, by the margins of the verdicts; `flips` are those of `scored`, the fit itself.
+
+    Fits that have not seen the labels also miss what they could not learn, so flips are no more
+    frequent than by the fit itself.  The less a metric explains, the less a contradiction says.
+    """
+    probability = flips.probability
+    if np.any(verdicts.is_new):
+        by_folds = Scored(scored.judgements, verdicts.margin, scored.noise, scored.flip_rate)
+        probability = FlipEvidence.of(by_folds, largest_rate=flips.rate).probability
+    return probability * max(explained(unseen), _LEAST_SAID)
 
 
 def _share(judgements: Judgements, probability: FloatArray) -> tuple[float, float, float]:

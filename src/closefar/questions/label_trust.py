@@ -15,10 +15,10 @@ from closefar.questions.calibration import effective_number
 from closefar.questions.label_model import LabelModel
 from closefar.questions.noise_check import check_noise_model
 
-__all__ = ["doubt_about"]
+__all__ = ["doubt_about", "explained"]
 
-# A metric that contradicts more of the labels than this share of what the constant guess does explains too little.
-_LEAST_EXPLAINED = 0.5
+# A metric that contradicts more than this share of the labels that a constant guess does explains too little.
+_MOST_LEFT = 0.6
 
 # Below this many labels of the rarer kind for each parameter the metric explains what it should call wrong.
 _LEAST_PER_PARAMETER = 3.0
@@ -28,6 +28,15 @@ _UNLIKELY = 0.01
 
 # One-sided, 2.3 % of normal numbers are larger.
 _DEPENDENT = 2.0
+
+
+def explained(unseen: Scored) -> float:
+    """How much of the labels a metric explains: 0 if it contradicts as many as a guess, 1 if 0.6 times as many."""
+    guessed = 1.0 - unseen.majority
+    if guessed == 0.0:
+        return 0.0
+    left = (1.0 - unseen.accuracy) / guessed
+    return min(max((1.0 - left) / (1.0 - _MOST_LEFT), 0.0), 1.0)
 
 
 def doubt_about(fit: Fit, judgements: Judgements, unseen: Scored, groups: NDArray[Any] | None) -> str | None:
@@ -46,7 +55,7 @@ def doubt_about(fit: Fit, judgements: Judgements, unseen: Scored, groups: NDArra
             f"{rarer:.0f} labels of the rarer kind are too few for the {fit.statistics.n_parameters} parameters: label "
             f"more pairs, some {needed:.0f} of either kind, or use fewer columns"
         )
-    if 1.0 - unseen.accuracy > _LEAST_EXPLAINED * (1.0 - unseen.majority):
+    if explained(unseen) < 1.0:
         return (
             f"the learned distance explains too little: it contradicts {1.0 - unseen.accuracy:.1%} of the labels, "
             f"where always the likelier one contradicts {1.0 - unseen.majority:.1%}"
