@@ -224,12 +224,11 @@ def find_label_errors(
     if method != "in-sample":
         seed = check_random_state(random_state).randint(2**31)
         splits = _splits(cv, judgements, found_groups, seed)
-    seen = judge_sides(lambda _: fit, judgements, [])
     learn = partial(_learn, careful, fit, len(judgements))
-    unseen = judge_sides(learn, judgements, splits, n_jobs=n_jobs) if splits else seen
-    tested = np.flatnonzero(unseen.is_new) if np.any(unseen.is_new) else np.arange(len(judgements))
-    scored = Scored(judgements.take(tested), unseen.margin[tested], fit.metric.noise, fit.flip_rate)
-    return judge_labels(fit, judgements, scored, unseen if method == "out-of-fold" else seen, groups=found_groups)
+    verdicts = judge_sides(learn, judgements, splits, n_jobs=n_jobs)
+    tested = np.flatnonzero(verdicts.is_new) if np.any(verdicts.is_new) else np.arange(len(judgements))
+    unseen = Scored(judgements.take(tested), verdicts.margin[tested], fit.metric.noise, fit.flip_rate)
+    return judge_labels(fit, judgements, unseen, None if method == "auto" else verdicts, groups=found_groups)
 
 
 def with_care(parameters: dict[str, Any], judgements: Judgements, *, penalise: bool = True) -> dict[str, Any]:
@@ -273,7 +272,8 @@ def judge_labels(
         Which pairs depend on each other.
     """
     scored = Scored.by(fit.metric, judgements)
-    verdicts = judge_sides(lambda _: fit, judgements, []) if verdicts is None else verdicts
+    seen = judge_sides(lambda _: fit, judgements, [])
+    verdicts = seen if verdicts is None else verdicts
     flips = FlipEvidence.of(scored)
     doubt = doubt_about(fit, judgements, unseen, groups)
     is_known = fit.statistics.uncertain_per_parameter >= _NOISE_IS_KNOWN
@@ -284,7 +284,7 @@ def judge_labels(
         probability = _flipped(flips, verdicts, scored, unseen)
     share = low = high = None
     if doubt is None:
-        share, low, high = _share(judgements, verdicts.probability)
+        share, low, high = _share(judgements, (verdicts if is_known else seen).probability)
         if are_flipped or not is_known:
             low = min(low, flips.low)
         if meaning == "flipped":
