@@ -194,7 +194,10 @@ def test_label_errors_are_those_of_the_function(points: pd.DataFrame, tmp_path: 
     expected = cf.find_label_errors(cf.LinearMetricLearner(), pairs, labels, groups=ids, random_state=0)
     facts = _json("label-errors", *_FILES)
     assert any("900 pairs have only 150 different points" in note for note in facts["notes"])
-    assert facts["share"] == pytest.approx(expected.share)
+    assert facts["share"] == (None if expected.share is None else pytest.approx(expected.share))
+    assert facts["n_contradicting"] == expected.n_contradicting
+    assert facts["unseen_share"] == pytest.approx(expected.unseen_share)
+    assert (facts["reason"], facts["meaning"]) == (expected.reason, expected.meaning)
     given = pd.read_csv("pairs.csv")
     assert facts["most_suspicious"]["patient"] == given["patient"][expected.order[:10]].tolist()
     assert "P(wrong)" not in _run("label-errors", *_FILES, "--top", 3).stdout

@@ -1,19 +1,26 @@
 """Wrong labels: found, counted, and ranked, for each form of input."""
 
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import norm, truncnorm
+from sklearn.datasets import load_diabetes, load_wine
 from sklearn.metrics import average_precision_score
 from sklearn.model_selection import KFold
+from sklearn.preprocessing import StandardScaler
 
 import closefar as cf
-from closefar.judgements import Judgements
+from closefar.judgements import Judgements, SharedPointsWarning
+from closefar.model import Scored
 from closefar.noise import NOISES
 from closefar.questions import find_label_errors
-from closefar.questions.label_errors import Judge, LabelErrors, _error_ratio, _errors_of_sides, judge_labels
+from closefar.questions.flip_evidence import FlipEvidence
+from closefar.questions.label_errors import LabelErrors, _share, with_care
+from closefar.questions.label_judge import Judge, _error_ratio, _errors_of_sides, judge_sides
+from closefar.questions.label_trust import _sum_of_products
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +33,7 @@ def errors(data):
     return find_label_errors(cf.LinearMetricLearner(), data.pairs, data.labels, random_state=0)
 
 
-@pytest.mark.parametrize("method", ["out-of-fold", "in-sample"])
+@pytest.mark.parametrize("method", ["auto", "out-of-fold", "in-sample"])
 @pytest.mark.parametrize("noise", ["logistic", "normal"])
 def test_wrong_labels_are_counted_and_ranked(method, noise):
     data = cf.datasets.make_pairs(6000, 5, noise=noise, wrong_share=0.1, random_state=1)
@@ -75,7 +82,8 @@ def test_the_most_suspicious_come_first(data, errors):
 def test_words(errors):
     assert repr(errors).startswith("LabelErrors(3000 labels, ")
     lines = errors.summary().splitlines()
-    assert lines[0].endswith(f"{errors.share_low:.1%} to {errors.share_high:.1%}).")
+    assert f"{errors.share_low:.1%} to {errors.share_high:.1%})" in lines[0]
+    assert lines[0].endswith(f"{errors.n_contradicting} contradict the learned distance.")
     assert len(lines) == 13
     assert str(errors.order[0]) in lines[3]
 
@@ -111,10 +119,11 @@ def test_pairs_of_weight_zero_do_not_count(data):
 def test_no_label_is_judged_by_a_fit_that_saw_it(data, cv):
     changed = data.labels.copy()
     changed[7] = -changed[7]
-    before = find_label_errors(cf.LinearMetricLearner(), data.pairs, data.labels, cv=KFold(3))
-    after = find_label_errors(cf.LinearMetricLearner(), data.pairs, changed, cv=KFold(3))
+    learner, method = cf.LinearMetricLearner(), "out-of-fold"
+    before = find_label_errors(learner, data.pairs, data.labels, cv=KFold(3), method=method)
+    after = find_label_errors(learner, data.pairs, changed, cv=KFold(3), method=method)
     assert before.margin[7] == after.margin[7]
-    assert find_label_errors(cf.LinearMetricLearner(), data.pairs, changed, cv=cv, random_state=0).share > 0
+    assert find_label_errors(learner, data.pairs, changed, cv=cv, method=method, random_state=0).share > 0
 
 
 def test_groups_share_a_fold(data):
@@ -135,17 +144,19 @@ def test_pairs_that_share_points():
     assert errors.share == pytest.approx(np.mean(labels != np.where(squared > 5.0, 1, -1)), abs=0.03)
 
 
+def a_judge(noise, flip_rate, is_new):
+    return Judge(np.zeros(0), np.zeros(0), noise, flip_rate, is_new, train_share=0.8)
+
+
 @pytest.mark.parametrize("is_new", [True, False])
 def test_a_margin_known_exactly_leaves_no_doubt(is_new):
-    fit = Judge(np.zeros(0), np.zeros(0), cf.noise.get_noise("normal"), 0.0, is_new)
+    fit = a_judge(cf.noise.get_noise("normal"), 0.0, is_new)
     np.testing.assert_allclose(fit.probability_wrong(np.array([-5.0, 5.0]), np.zeros(2)), [1.0, 0.0])
 
 
 def test_an_unseen_label_counts_for_its_side():
     seen, new = (
-        Judge(np.zeros(0), np.zeros(0), cf.noise.get_noise("logistic"), 0.0, is_new).probability_wrong(
-            np.zeros(1), np.full(1, 2.0)
-        )
+        a_judge(cf.noise.get_noise("logistic"), 0.0, is_new).probability_wrong(np.zeros(1), np.full(1, 2.0))
         for is_new in (False, True)
     )
     assert seen[0] == 0.5
@@ -161,9 +172,9 @@ def test_the_probability_is_bayes_with_the_means_of_both_sides(noise, flip_rate)
     above = truncnorm.mean(cut, np.inf, loc=agreement, scale=error)
     wrong = norm.cdf(cut) * (flip_rate + (1.0 - 2.0 * flip_rate) * noise.cdf(below))
     right = norm.sf(cut) * (flip_rate + (1.0 - 2.0 * flip_rate) * noise.cdf(above))
-    judge = Judge(np.zeros(0), np.zeros(0), noise, flip_rate, is_new=True)
+    judge = a_judge(noise, flip_rate, is_new=True)
     np.testing.assert_allclose(judge.probability_wrong(agreement, error), wrong / (wrong + right), rtol=1e-9)
-    judge = Judge(np.zeros(0), np.zeros(0), noise, flip_rate, is_new=False)
+    judge = a_judge(noise, flip_rate, is_new=False)
     np.testing.assert_allclose(judge.probability_wrong(agreement, error), norm.cdf(cut), rtol=1e-12)
 
 
@@ -259,7 +270,7 @@ def test_each_label_is_judged_by_the_fit_of_its_fold(n_folds):
     splits = [(np.setdiff1d(everything, test)[k:], test) for k, test in enumerate(tests)]
     metrics = {len(train): some_metric(k, flip_rate=0.1 * k) for k, (train, _) in enumerate(splits)}
     metrics[60] = some_metric(7)  # the number of pairs seen tells which fit it is
-    found = judge_labels(lambda seen: fixed_fit(metrics[len(seen)]), judgements, splits)
+    found = judge_sides(lambda seen: fixed_fit(metrics[len(seen)]), judgements, splits)
 
     sides = [*splits, (everything, everything[20 * n_folds :])]
     judges = [metrics[len(train)] for train, _ in sides]
@@ -276,44 +287,70 @@ def test_each_label_is_judged_by_the_fit_of_its_fold(n_folds):
     np.testing.assert_allclose(found.error, error, rtol=1e-9)
     for k, ((_, test), metric, margin) in enumerate(zip(sides, judges, margins, strict=True)):
         np.testing.assert_allclose(found.margin[test], margin[test])
-        judge = Judge(margin, error[test], metric.noise, metric.flip_rate, is_new=k < n_folds)
+        judge = a_judge(metric.noise, metric.flip_rate, is_new=k < n_folds)
+        assert np.all(found.is_new[test] == (k < n_folds))
         expected = judge.probability_wrong(judgements.signs[test] * margin[test], error[test])
         np.testing.assert_allclose(found.probability[test], expected, rtol=1e-9)
 
 
-def test_what_is_told_of_labels_that_were_judged():
-    margin, error = np.array([-1.0, 2.0, -3.0, 0.5, 2.0]), np.array([1.0, 1.0, 1.0, 0.0, 0.5])
+def test_the_share_of_wrong_labels_has_the_spread_of_doubt_and_chance():
     judgements = Judgements.of_signs(np.zeros((5, 1)), [1, 1, 1, 1, 1], [1.0, 2.0, 2.0, 1.0, 2.0])
     probability = np.array([0.8, 0.3, 0.8, 0.2, 0.3])
-    errors = LabelErrors.of(judgements, probability, margin, error)
-    # Of equal probabilities the more contradicted first.
-    assert errors.order.tolist() == [2, 0, 1, 4, 3]
     shares = np.array([1.0, 2.0, 2.0, 1.0, 2.0]) / 8.0
     share = shares @ probability
     spread = norm.ppf(0.975) * np.sqrt(shares**2 @ (probability * (1 - probability) + (probability - share) ** 2))
-    assert errors.share == pytest.approx(share)
-    assert (errors.share_low, errors.share_high) == pytest.approx((share - spread, share + spread), abs=1e-4)
-    few = LabelErrors.of(judgements, np.array([0.2, 0.0, 0.0, 0.0, 0.0]), margin, error)
-    assert few.share_low == 0.0
-    most = LabelErrors.of(judgements, np.array([0.8, 1.0, 1.0, 1.0, 1.0]), margin, error)
-    assert most.share_high == 1.0
+    assert _share(judgements, probability) == pytest.approx((share, share - spread, share + spread), abs=1e-4)
+    assert _share(judgements, np.array([0.2, 0.0, 0.0, 0.0, 0.0]))[1] == 0.0
+    assert _share(judgements, np.array([0.8, 1.0, 1.0, 1.0, 1.0]))[2] == 1.0
 
 
-@pytest.mark.parametrize("doubtful", [0, 3, 10, 12])
-def test_at_most_ten_labels_are_shown(doubtful):
-    judgements = Judgements.of_signs(np.zeros((20, 1)), np.ones(20))
-    probability = np.where(np.arange(20) < doubtful, 0.51, 0.5)
-    errors = LabelErrors.of(judgements, probability, -np.ones(20), np.ones(20))
+def some_errors(n_doubtful, n_contradicting, *, share=0.1, meaning="side"):
+    is_first = np.arange(20)
+    ends = (None, None) if share is None else (0.05, 0.15)
+    return LabelErrors(
+        probability=np.where(is_first < n_doubtful, 0.51, 0.5),
+        order=is_first,
+        meaning=meaning,
+        share=share,
+        share_low=ends[0],
+        share_high=ends[1],
+        reason=None if share is not None else "the metric is zero",
+        contradicts=is_first < n_contradicting,
+        unseen_share=0.2,
+        unseen_low=0.1,
+        unseen_high=0.3,
+        margin=np.ones(20),
+        error=np.ones(20),
+        labels=-np.ones(20),
+    )
+
+
+@pytest.mark.parametrize("contradicting", [0, 3, 10, 12])
+def test_at_most_ten_labels_are_shown(contradicting):
+    errors = some_errors(2, contradicting)
     lines = errors.summary().splitlines()
-    assert lines[1] == f"{doubtful} are more likely wrong than right."
-    assert len(lines) == 3 + min(doubtful, 10)
+    assert lines[1] == "2 are more likely wrong than right."
+    assert len(lines) == 3 + min(contradicting, 10)
     assert len(errors.table()) == 10
     assert [row["index"] for row in errors.table(2)] == [0, 1]
 
 
+def test_where_no_share_is_claimed_the_words_say_what_is_known():
+    errors = some_errors(2, 7, share=None, meaning="flipped")
+    assert errors.summary().startswith(
+        "7 of 20 labels contradict the learned distance; of labels that it has not seen 20.0% do (95 % interval 10.0% "
+        "to 30.0%).\nHow many are wrong can't be told: the metric is zero. 2 are more likely flipped than not.\n"
+    )
+    assert "P(flipped)" in errors.summary()
+    assert "None is clearly flipped." in some_errors(0, 7, share=None, meaning="flipped").headline()
+    assert repr(errors) == "LabelErrors(20 labels, 7 contradict the learned distance)"
+    assert "2 are more likely flipped than not." in some_errors(2, 7, meaning="flipped").headline()
+
+
 def test_five_folds_are_made_at_random_where_no_number_is_given(data):
     def margins(**options):
-        return find_label_errors(cf.LinearMetricLearner(), data.pairs[:300], data.labels[:300], **options).margin
+        learner, method = cf.LinearMetricLearner(), "out-of-fold"
+        return find_label_errors(learner, data.pairs[:300], data.labels[:300], method=method, **options).margin
 
     np.testing.assert_array_equal(margins(random_state=3), margins(random_state=3, cv=5))
     assert not np.allclose(margins(random_state=3), margins(random_state=4))
@@ -326,3 +363,186 @@ def test_what_cannot_be_judged_is_refused(data):
         find_label_errors(cf.LinearMetricLearner(class_weight="balanced"), data.pairs, data.labels)
     with pytest.raises(ValueError, match="one label per pair"):
         find_label_errors(cf.LinearMetricLearner(), data.pairs, data.labels[:-1])
+
+
+def scored_flips(n, q, *, power=1.0, seed=0, weights=None):
+    """Margins on both sides of which the unflipped labels are missed less and less."""
+    rng = np.random.default_rng(seed)
+    margin = rng.standard_normal(n) * 3.0
+    missed = rng.uniform(size=n) < 0.5 * np.exp(-(np.abs(margin) ** power))
+    flipped = rng.uniform(size=n) < q
+    signs = np.where((margin > 0) ^ missed ^ flipped, 1.0, -1.0)
+    judgements = Judgements.of_signs(np.zeros((n, 1)), signs, weights)
+    return Scored(judgements, margin, cf.noise.get_noise("logistic"), 0.0), flipped
+
+
+@pytest.mark.parametrize("power", [0.8, 1.5])
+@pytest.mark.parametrize("q", [0.0, 0.1, 0.25])
+def test_flips_are_told_from_misses_by_the_largest_margins(q, power):
+    scored, flipped = scored_flips(4000, q, power=power)
+    evidence = FlipEvidence.of(scored)
+    assert evidence.low - 0.01 <= flipped.mean() <= evidence.high + 0.01
+    assert evidence.high - evidence.low < 0.1
+    for low, high in ((0.2, 0.8), (0.8, 1.01)):
+        between = (evidence.probability >= low) & (evidence.probability < high)
+        if between.sum() > 50:
+            assert flipped[between].mean() == pytest.approx(evidence.probability[between].mean(), abs=0.1)
+    assert np.mean(evidence.probability) == pytest.approx(flipped.mean(), abs=0.02)
+
+
+def test_flips_are_no_more_frequent_than_they_may_be():
+    scored, _ = scored_flips(1000, 0.2)
+    assert FlipEvidence.of(scored, largest_rate=0.05).probability.max() < 0.5
+    assert FlipEvidence.of(scored, largest_rate=0.0).probability.max() == 0.0
+
+
+def test_pairs_of_weight_zero_say_nothing_of_flips():
+    weights = np.repeat([2.0, 0.0], 500)
+    scored, _ = scored_flips(1000, 0.1, weights=weights)
+    some = scored.take(np.arange(500))
+    plain = Scored(some.judgements.with_weights(np.ones(500)), some.margin, some.noise, 0.0)
+    assert FlipEvidence.of(some).rate == pytest.approx(FlipEvidence.of(plain).rate)
+    assert FlipEvidence.of(scored).rate == pytest.approx(FlipEvidence.of(plain).rate, abs=0.02)
+
+
+def test_products_of_rows_that_share_an_id():
+    values = np.array([2.0, 3.0, 5.0, 7.0])
+    assert _sum_of_products(values, np.array([[0], [1], [0], [1]])) == 2 * 5 + 3 * 7
+    # Rows 0 and 1 share point 1, rows 1 and 2 point 2; row 3 is a point with itself.
+    assert _sum_of_products(values, np.array([[0, 1], [1, 2], [2, 3], [4, 4]])) == 2 * 3 + 3 * 5
+
+
+def table_pairs(load, n, seed):
+    """Pairs of points of the same class or of different ones, a tenth of the labels flipped."""
+    points, classes = load(return_X_y=True)
+    rng = np.random.default_rng(seed)
+    left = rng.integers(len(points), size=n)
+    right = (left + rng.integers(1, len(points), size=n)) % len(points)
+    flipped = rng.uniform(size=n) < 0.1
+    labels = np.where((classes[left] != classes[right]) ^ flipped, 1, -1)
+    return StandardScaler().fit_transform(points)[np.column_stack([left, right])], labels, flipped
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_labels_of_a_table_that_no_metric_fits_are_not_called_wrong():
+    def far_apart(**options):
+        points, target = load_diabetes(**options)
+        return points, target > 140  # half of them
+
+    pairs, labels, flipped = table_pairs(far_apart, 1000, 0)
+    errors = find_label_errors(cf.LinearMetricLearner(), pairs, labels, random_state=0)
+    assert errors.share is errors.share_low is errors.share_high is None
+    assert "explains too little" in errors.reason
+    assert errors.meaning == "flipped"
+    assert errors.unseen_share > 0.3
+    assert np.sum(errors.probability > 0.95) <= 2
+    assert np.mean(errors.probability) < 0.2
+    assert flipped.mean() == pytest.approx(0.1, abs=0.03)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_flipped_labels_of_a_table_are_found_though_the_metric_fits_imperfectly():
+    pairs, labels, flipped = table_pairs(load_wine, 1500, 1)
+    errors = find_label_errors(cf.LinearMetricLearner(), pairs, labels, random_state=0)
+    sure = errors.probability > 0.95
+    assert sure.sum() > 20
+    assert flipped[sure].mean() > 0.9
+    assert errors.meaning == "flipped"
+    assert errors.share is None or errors.share_low <= flipped.mean() <= errors.share_high
+    assert average_precision_score(flipped, errors.probability) > 0.8
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of separable folds
+@pytest.mark.parametrize(("n", "d", "noise"), [(200, 6, "logistic"), (80, 3, "flips")])
+def test_few_pairs_are_not_judged_by_fits_to_fewer(n, d, noise):
+    precision = {"auto": [], "out-of-fold": []}
+    for seed in range(5):
+        data = cf.datasets.make_pairs(n, d, noise=noise, wrong_share=0.1, random_state=seed)
+        wrong = data.labels != data.true_labels
+        for method, found in precision.items():
+            learner = cf.LinearMetricLearner()
+            errors = find_label_errors(learner, data.pairs, data.labels, method=method, random_state=0)
+            found.append(average_precision_score(wrong, errors.probability))
+            assert errors.share is None or errors.share_low <= wrong.mean() <= errors.share_high
+    assert np.mean(precision["auto"]) > np.mean(precision["out-of-fold"]) + 0.02
+
+
+def test_a_sample_that_gave_nan():
+    rng = np.random.default_rng(44)
+    z = rng.standard_t(3, (100, 6))
+    labels = z[:, 0] ** 2 + 0.3 * rng.logistic(size=100) > 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for method in ("auto", "out-of-fold", "in-sample"):
+            errors = find_label_errors(cf.LinearMetricLearner(), z, labels, method=method, random_state=0)
+            assert np.all(np.isfinite([errors.probability, errors.margin, errors.error]))
+            assert errors.share is None
+            assert "too few" in errors.reason
+            assert "nan" not in errors.summary()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("seed", range(12))
+def test_small_problems_of_every_kind_have_finite_answers(seed):
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(10, 80)), int(rng.integers(1, 6))
+    draw = [rng.standard_normal, lambda size: rng.standard_t(1.5, size), lambda size: rng.integers(-1, 2, size) * 1.0]
+    z = draw[seed % 3]((n, d))
+    squared = np.sum(z**2, axis=1)
+    far = [squared > np.median(squared), rng.uniform(size=n) < 0.5, squared > np.quantile(squared, 0.9)][seed // 3 % 3]
+    far[0] = not far[1]
+    learner = cf.LinearMetricLearner(list(NOISES)[seed % len(NOISES)], rank=None if seed % 2 else 1)
+    errors = find_label_errors(learner, z, far, random_state=0)
+    assert np.all(np.isfinite([errors.margin, errors.error]))
+    assert np.all((errors.probability >= 0) & (errors.probability <= 1))
+    assert errors.share is None or errors.share_low <= errors.share <= errors.share_high
+    assert sorted(errors.order) == list(range(n))
+
+
+def test_a_split_that_tests_what_it_trained_on_does_not_count_for_the_others():
+    judgements, everything = some_judgements(), np.arange(60)
+    tests = np.split(everything, 3)
+    overlapping = (everything[:50], tests[0])
+    splits = [(np.setdiff1d(everything, test)[:k], test) for k, test in zip((25, 30), tests[1:], strict=True)]
+    metrics = {50: some_metric(0), 25: some_metric(1), 30: some_metric(2)}
+
+    def judged(splits):
+        return judge_sides(lambda seen: fixed_fit(metrics[len(seen)]), judgements, splits)
+
+    first, last = judged([overlapping, *splits]), judged([*splits, overlapping])
+    np.testing.assert_allclose(first.error, last.error, rtol=1e-12)
+    assert not first.is_new[tests[0]].any()
+
+
+def test_points_that_pairs_share_are_found_and_folds_made_of_them():
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((40, 2))
+    ends = np.array([(i, j) for i in range(40) for j in range(i)])
+    squared = np.sum((points[ends[:, 0]] - points[ends[:, 1]]) ** 2, axis=1)
+    labels = np.where(squared + 0.5 * rng.logistic(size=len(ends)) > 3.0, 1, -1)
+    learner = cf.LinearMetricLearner()
+    with pytest.warns(SharedPointsWarning):
+        found = find_label_errors(learner, points[ends], labels, random_state=0)
+    given = find_label_errors(learner, points[ends], labels, groups=ends, random_state=0)
+    np.testing.assert_allclose(found.probability, given.probability)
+    assert found.unseen_share == pytest.approx(given.unseen_share, abs=0.05)
+    # Of four points no side of a fold has both labels: single pairs are left out instead.
+    few = np.flatnonzero((ends < 4).all(axis=1))
+    rare = np.array([1, -1, -1, 1, -1, 1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert 0 <= find_label_errors(learner, points[ends[few]], rare, groups=ends[few]).unseen_share <= 1
+
+
+def test_what_is_changed_to_find_wrong_labels():
+    judgements = Judgements.of_signs(np.zeros((100, 3)), np.ones(100))
+    plain = cf.LinearMetricLearner().get_params()
+    assert with_care(plain, judgements) == {"flip_rate": "estimate", "alpha": pytest.approx(0.03 * 7 / 100)}
+    assert with_care(plain, judgements, penalise=False) == {"flip_rate": "estimate"}
+    assert with_care({**plain, "flip_rate": 0.2, "alpha": 0.1}, judgements) == {}
+    assert "alpha" not in with_care({**plain, "noise": "auto"}, judgements)
+    many = Judgements.of_signs(np.zeros((280, 3)), np.ones(280))
+    assert with_care(plain, many) == {"flip_rate": "estimate"}
+    wide = Judgements.of_signs(np.zeros((100, 60)), np.ones(100))
+    assert with_care(plain, wide)["alpha"] == pytest.approx(0.16)
+    assert with_care(cf.LinearMetricLearnerCV().get_params(), judgements) == {"flip_rate": "estimate"}

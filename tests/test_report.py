@@ -84,9 +84,11 @@ def test_a_weight_of_two_is_the_pair_twice(learner: cf.LinearMetricLearner) -> N
 
 def test_pairs_of_the_fit_are_judged_by_fits_that_have_not_seen_them(facts: dict[str, Any]) -> None:
     seed = int(np.random.RandomState(0).randint(2**31))
-    errors = cf.find_label_errors(cf.LinearMetricLearner(), PAIRS, LABELS, random_state=seed)
+    plain = cf.LinearMetricLearner(flip_rate=1e-12)  # given, so that none is estimated
+    unseen = cf.find_label_errors(plain, PAIRS, LABELS, method="out-of-fold", random_state=seed)
     assert facts["pairs"]["source"] == "out-of-fold"
-    assert facts["quality"]["accuracy"] == np.mean((errors.margin >= 0) == (LABELS > 0))
+    assert facts["quality"]["accuracy"] == np.mean(~unseen.contradicts)
+    errors = cf.find_label_errors(cf.LinearMetricLearner(), PAIRS, LABELS, random_state=seed)
     wrong = facts["wrong_labels"]
     assert (wrong["share"], wrong["share_low"], wrong["share_high"]) == (
         errors.share,
@@ -95,6 +97,20 @@ def test_pairs_of_the_fit_are_judged_by_fits_that_have_not_seen_them(facts: dict
     )
     assert [row["row"] for row in wrong["rows"]] == errors.order[:25].tolist()
     assert wrong["rows"][0]["margin"] == errors.margin[errors.order[0]]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_where_the_model_is_doubted_labels_contradict_and_are_not_wrong() -> None:
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((600, 3))
+    labels = np.where(np.abs(z[:, 0] * z[:, 1]) + 0.3 * rng.logistic(size=600) > 0.5, 1, -1)
+    facts = summarize(cf.LinearMetricLearner().fit(z, labels), n_bootstrap=5)
+    wrong = facts["wrong_labels"]
+    assert wrong["kind"] == "contradiction"
+    assert "explains too little" in wrong["doubt"]
+    assert f"can't be told: {wrong['doubt']}." in wrong["reading"]
+    assert "how many labels are wrong can't be told" in facts["sentence"]
+    assert all(row["probability_wrong"] is None for row in wrong["rows"])
 
 
 def test_labels_that_mean_nothing_are_not_agreed_with() -> None:

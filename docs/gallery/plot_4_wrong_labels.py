@@ -2,8 +2,8 @@
 Finding wrong labels
 ====================
 
-A label is wrong if its pair lies on the other side of the threshold.
-``find_label_errors`` says how probable that is for each label, from fits that have not seen it.
+A label may be turned over whatever the distance.
+``find_label_errors`` says how probable that is for each label.
 """
 
 # %%

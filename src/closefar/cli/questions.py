@@ -37,7 +37,7 @@ def label_errors(
     top: Annotated[int, typer.Option(min=1, help="Show as many of the most suspicious labels.")] = 10,
     seed: Annotated[int, typer.Option(min=0, help="Chooses the folds.")] = 0,
 ) -> None:
-    """Find the labels that are probably wrong: each is judged by a fit that has not seen it.
+    """Find the labels that contradict the learned distance, and those that are probably wrong.
 
     closefar label-errors --points points.csv --pairs pairs.csv --out suspicious.csv
     """
@@ -52,7 +52,7 @@ def label_errors(
         folds, groups = folds_of(session, table, far, groups_of(session, table))
         from closefar.questions import find_label_errors
 
-        with session.stage("fitting five times"):
+        with session.stage("fitting six times"):
             errors = find_label_errors(
                 learner,
                 table.data,
@@ -67,8 +67,7 @@ def label_errors(
             write_table(session, rows, out)
             return
         shown = {name: values[:top] for name, values in rows.items()}
-        facts = {"share": errors.share, "share_low": errors.share_low, "share_high": errors.share_high}
-        session.show(_text(errors, shown), {**facts, "n_labels": len(errors.probability), "most_suspicious": shown})
+        session.show(_text(errors, shown), {**_facts(errors), "most_suspicious": shown})
 
 
 def sample_size(
@@ -98,6 +97,13 @@ def sample_size(
         session.show(plan.sentence, {**plain(plan), "sentence": plan.sentence})
 
 
+def _facts(errors: LabelErrors) -> dict[str, Any]:
+    """What was found; a share is null where none is claimed."""
+    names = ("share", "share_low", "share_high", "reason", "meaning", "n_contradicting")
+    unseen = ("unseen_share", "unseen_low", "unseen_high")
+    return {"n_labels": len(errors.labels), **{name: getattr(errors, name) for name in names + unseen}}
+
+
 def _rows(table: PairTable, errors: LabelErrors) -> dict[str, NDArray[Any]]:
     """All labels, the most suspicious first."""
     order = errors.order
@@ -111,7 +117,7 @@ def _rows(table: PairTable, errors: LabelErrors) -> dict[str, NDArray[Any]]:
 
 
 def _text(errors: LabelErrors, shown: dict[str, NDArray[Any]]) -> str:
-    lines = errors.summary().splitlines()[:2]
+    lines = [errors.headline()]
     cells = [list(shown), *zip(*(map(_cell, values.tolist()) for values in shown.values()), strict=True)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     table = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in cells]

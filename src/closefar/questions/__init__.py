@@ -4,7 +4,7 @@ from closefar.questions.calibration import CalibrationBin, calibrate, effective_
 from closefar.questions.diagnosis import Diagnosis, diagnose
 from closefar.questions.findings import Finding, find_misfit
 from closefar.questions.intervals import Confidence, Interval
-from closefar.questions.label_errors import LabelErrors, find_label_errors, judge_labels
+from closefar.questions.label_errors import LabelErrors, find_label_errors, judge_labels, with_care
 from closefar.questions.misfit import Misfit
 from closefar.questions.moves import MOST_MOVES
 from closefar.questions.noise_advice import DOUBT
@@ -46,4 +46,5 @@ __all__ = [
     "truncation_of",
     "truncation_path",
     "wilson",
+    "with_care",
 ]

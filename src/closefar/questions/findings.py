@@ -99,7 +99,7 @@ def find_misfit(fitted: Fit, groups: Any = None) -> tuple[Finding, ...]:
 
 def _without_penalty(fitted: Fit) -> Fit:
     settings = fitted.settings
-    if settings.alpha == 0 and settings.class_weight is None:
+    if fitted.alpha == 0 and settings.class_weight is None:
         return fitted
     plain = settings.but(noise=fitted.metric.noise, rank=fitted.rank, alpha=0.0, class_weight=None, verbose=0)
     return fit(fitted.training(), plain, start=fitted.metric)

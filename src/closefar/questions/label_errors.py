@@ -1,38 +1,49 @@
 """Which labels are wrong?
 
-A label is wrong if it is not that of the side of the threshold on which its pair lies.
-The true margin is known up to its standard error, so for each label there is a
-probability that it is wrong.
+Two things can be told of a label: whether it contradicts the learned distance, and how probably
+it is wrong.  The second needs a model of how labels come about, and is told with as much trust
+in that model as it deserves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import numbers
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.utils import check_random_state
-from sklearn.utils.parallel import Parallel, delayed
 
-from closefar.arrays import TINY, FloatArray, IndexArray
-from closefar.fitting import Fit, Learner
-from closefar.judgements import Judgements, Split, split_judgements
-from closefar.model import Metric, Scored
-from closefar.noise import Noise
-from closefar.questions.label_model import LabelModel
-from closefar.questions.moves import MarginMoves
+from closefar.arrays import TINY, BoolArray, FloatArray
+from closefar.fitting import Fit, Learner, count_parameters
+from closefar.judgements import Judgements, Split, resolve_groups, split_judgements
+from closefar.model import Scored
+from closefar.questions.calibration import effective_number, wilson
+from closefar.questions.flip_evidence import FlipEvidence
+from closefar.questions.label_judge import Verdicts, judge_sides
+from closefar.questions.label_trust import doubt_about, explained
 
-__all__ = ["LabelErrors", "find_label_errors", "judge_labels"]
+__all__ = ["LabelErrors", "find_label_errors", "judge_labels", "with_care"]
 
-_METHODS = ("out-of-fold", "in-sample")
+_METHODS = ("auto", "out-of-fold", "in-sample")
 
-# Standard errors beyond which nothing changes, and squares do not overflow.
-_SURE = 1e6
+# The penalty for each parameter and pair, and at most: many parameters explain labels that they should call wrong.
+_PENALTY = 0.03
+_LARGEST_PENALTY = 1.6  # times 1 / sqrt(n)
+_PAIRS_WITHOUT_PENALTY = 40  # for each parameter
+
+# From so many uncertain labels per parameter on the noise near the threshold is known.
+_NOISE_IS_KNOWN = 10.0
+
+# Flips are evident where their rate is above this.
+_EVIDENT = 0.01
+
+# So much is left of the probabilities by a metric that explains nothing: their order.
+_LEAST_SAID = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +53,27 @@ class LabelErrors:
     Attributes
     ----------
     probability : array of shape (n,)
-        That the label is wrong.
+        That the label is wrong, as `meaning` says.
     order : array of shape (n,)
         Row numbers, the most suspicious first.
-    share, share_low, share_high : float
+    meaning : {"side", "flipped"}
+        "side": a label is wrong if it is not that of the side of the threshold on which its pair
+        truly lies, be it by noise or by a flip.  "flipped": it is wrong if it was turned over
+        whatever the distance; one that contradicts the learned distance may also be right, where the
+        distance is not.  That is the meaning where the noise near the threshold is not known well
+        enough, or not to be trusted.
+    share, share_low, share_high : float or None
         The share of labels that are wrong, and a 95 % interval for the rate at which labels are
-        wrong where these pairs come from.
+        wrong where these pairs come from.  Where labels are seen to be flipped, or the noise is
+        not known well, the interval reaches down to the flipped ones alone.  None where the
+        model can't be trusted with it.
+    reason : str or None
+        Why no share is claimed.
+    contradicts : array of shape (n,)
+        Whether the label contradicts the learned distance: that of `margin`.
+    unseen_share, unseen_low, unseen_high : float
+        The share of labels that contradict a distance learned without them, with its 95 %
+        interval; where no label could be left out, of those that do so all the same.
     margin, error : arrays of shape (n,)
         The margin of each pair, and its standard error apart from the scale of all margins,
         on which no side depends.
@@ -57,23 +83,23 @@ class LabelErrors:
 
     probability: FloatArray
     order: NDArray[np.intp]
-    share: float
-    share_low: float
-    share_high: float
+    meaning: str
+    share: float | None
+    share_low: float | None
+    share_high: float | None
+    reason: str | None
+    contradicts: BoolArray
+    unseen_share: float
+    unseen_low: float
+    unseen_high: float
     margin: FloatArray
     error: FloatArray
     labels: NDArray[Any]
 
-    @classmethod
-    def of(cls, judgements: Judgements, probability: FloatArray, margin: FloatArray, error: FloatArray) -> LabelErrors:
-        """Rank labels by the probability that each is wrong, and estimate the share of wrong ones."""
-        order = np.lexsort((judgements.signs * margin / np.maximum(error, TINY), -probability))
-        shares = judgements.shares
-        share = float(shares @ probability)
-        # Doubt about each label, and chance in which labels went wrong: P (1 - P) + (P - share)^2.
-        spread = 1.96 * float(np.sqrt(np.sum(shares**2 * (probability * (1.0 - 2.0 * share) + share**2))))
-        low, high = max(share - spread, 0.0), min(share + spread, 1.0)
-        return cls(probability, order, share, low, high, margin, error, judgements.labels)
+    @property
+    def n_contradicting(self) -> int:
+        """How many labels contradict the learned distance."""
+        return int(np.sum(self.contradicts))
 
     def table(self, k: int = 10) -> list[dict[str, Any]]:
         """Return the `k` most suspicious labels: index, label, probability, margin and its standard error."""
@@ -88,27 +114,43 @@ class LabelErrors:
             for row in self.order[:k]
         ]
 
+    def headline(self) -> str:
+        """Return what was found in a few sentences."""
+        n, doubtful = len(self.probability), int(np.sum(self.probability > 0.5))
+        if self.share is None:
+            likely = f"{doubtful:,} are more likely flipped than not." if doubtful else "None is clearly flipped."
+            return (
+                f"{self.n_contradicting:,} of {n:,} labels contradict the learned distance; of labels that it has not "
+                f"seen {self.unseen_share:.1%} do (95 % interval {self.unseen_low:.1%} to {self.unseen_high:.1%}).\n"
+                f"How many are wrong can't be told: {self.reason}. {likely}"
+            )
+        likely = "more likely wrong than right" if self.meaning == "side" else "more likely flipped than not"
+        return (
+            f"{self.share:.1%} of {n:,} labels are wrong (95 % interval {self.share_low:.1%} to "
+            f"{self.share_high:.1%}); {self.n_contradicting:,} contradict the learned distance.\n"
+            f"{doubtful:,} are {likely}."
+        )
+
     def summary(self) -> str:
         """Return what was found, and the ten most suspicious labels."""
-        doubtful = int(np.sum(self.probability > 0.5))
+        heading = "P(wrong)" if self.meaning == "side" else "P(flipped)"
         lines = [
-            f"{self.share:.1%} of {len(self.probability):,} labels are wrong "
-            f"(95 % interval {self.share_low:.1%} to {self.share_high:.1%}).",
-            f"{doubtful:,} are more likely wrong than right.",
-            f"{'row':>9}  {'label':>12}  {'P(wrong)':>9}  {'margin':>9}  {'error':>7}",
+            self.headline(),
+            f"{'row':>9}  {'label':>12}  {heading:>10}  {'margin':>9}  {'error':>7}",
         ]
-        for row in self.table(min(10, doubtful)):
+        for row in self.table(min(10, self.n_contradicting)):
             lines.append(
-                f"{row['index']:>9}  {row['label']!s:>12.12}  {row['probability']:>9.4f}  "
+                f"{row['index']:>9}  {row['label']!s:>12.12}  {row['probability']:>10.4f}  "
                 f"{row['margin']:>9.3g}  {row['error']:>7.2g}"
             )
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        return (
-            f"LabelErrors({len(self.probability)} labels, {self.share:.1%} wrong, "
-            f"95 % interval {self.share_low:.1%} to {self.share_high:.1%})"
-        )
+        if self.share is None:
+            known = f"{self.n_contradicting} contradict the learned distance"
+        else:
+            known = f"{self.share:.1%} wrong, 95 % interval {self.share_low:.1%} to {self.share_high:.1%}"
+        return f"LabelErrors({len(self.probability)} labels, {known})"
 
 
 def find_label_errors(
@@ -119,31 +161,40 @@ def find_label_errors(
     sample_weight: Any = None,
     cv: Any = 5,
     groups: Any = None,
-    method: str = "out-of-fold",
+    method: str = "auto",
     n_jobs: int | None = None,
     random_state: Any = None,
 ) -> LabelErrors:
     """Find labels that are probably wrong.
 
-    The margin of a pair is estimated with a standard error.  Without its label, the true margin
-    is taken to be normal around the estimate; the label then makes its own side likelier, as
-    the noise model says.  The probability left for the other side is that of a wrong label.
-    All of this trusts the noise model, which `check_noise_model` tests.
+    A label is wrong if it is not that of the side of the threshold on which its pair truly lies.
+    Where the noise model passes its checks, the probability of that follows from the margin and
+    its standard error, and a share of wrong labels is claimed.  Elsewhere a label that
+    contradicts the learned distance may be right, and the distance wrong.  Then a label is
+    called wrong if it was flipped, whatever the distance: the probability of that follows from
+    how contradictions thin out with the margin, since flips do not.  No share is claimed then, but
+    how many labels contradict the learned distance is always known.
 
     Parameters
     ----------
     learner : LinearMetricLearner
-        What to fit; itself left as it is.  Where labels may be flipped whatever the distance,
-        ``flip_rate="estimate"`` finds them better.
+        What to fit; itself left as it is.  Its flip rate is estimated here, unless it gives one
+        above zero.
     pairs, labels, sample_weight
         As for `learner.fit`.
     cv : int or splitter, default=5
-        The folds; each label is judged by a fit that has not seen it.
+        The folds, for labels to be judged by fits that have not seen them; fewer where the rarer
+        label is not in as many.
     groups : array of shape (n,) or (n, 2), optional
         Pairs of the same group share a fold.  Two groups per pair, the ids of its points, make the
-        folds of `PairGroupKFold`; a pair that none of them tests is judged as "in-sample" does.
-    method : {"out-of-fold", "in-sample"}, default="out-of-fold"
-        "in-sample" fits once, to all labels.
+        folds of `PairGroupKFold`, where those have both labels on either side; a pair that none of
+        them tests is judged as "in-sample" does.  By default the points that pairs share are found
+        in (n, 2, d) data.
+    method : {"auto", "out-of-fold", "in-sample"}, default="auto"
+        "in-sample" judges each label by one fit to all, "out-of-fold" by a fit that has not seen
+        it.  "auto" is in-sample, which ranks labels best, with a penalty where there are fewer than
+        40 pairs for each parameter, none is given and the noise is; fits to the folds say how many
+        labels contradict a distance learned without them.
     n_jobs : int, optional
         Folds fitted at the same time.
     random_state : int, RandomState or None
@@ -165,115 +216,154 @@ def find_label_errors(
             f"{learner.class_weight!r}. Leave it out here."
         )
     judgements = Judgements.read(clone(learner), pairs, labels, sample_weight, far_label=learner.far_label)
-    seed = check_random_state(random_state).randint(2**31)
-    splits = split_judgements(cv, judgements, groups=groups, seed=seed) if method == "out-of-fold" else []
-    return judge_labels(partial(_learn_aloud, learner), judgements, splits, n_jobs=n_jobs)
+    found_groups = resolve_groups(groups, judgements.data)
+    careful = clone(learner)
+    careful.set_params(**with_care(learner.get_params(), judgements, penalise=method == "auto"))
+    fit = _learn_aloud(careful, judgements)
+    splits = []
+    if method != "in-sample":
+        seed = check_random_state(random_state).randint(2**31)
+        splits = _splits(cv, judgements, found_groups, seed)
+    learn = partial(_learn, careful, fit, len(judgements))
+    verdicts = judge_sides(learn, judgements, splits, n_jobs=n_jobs)
+    tested = np.flatnonzero(verdicts.is_new) if np.any(verdicts.is_new) else np.arange(len(judgements))
+    unseen = Scored(judgements.take(tested), verdicts.margin[tested], fit.metric.noise, fit.flip_rate)
+    return judge_labels(fit, judgements, unseen, None if method == "auto" else verdicts, groups=found_groups)
+
+
+def with_care(parameters: dict[str, Any], judgements: Judgements, *, penalise: bool = True) -> dict[str, Any]:
+    """The parameters of a learner to change for one that finds wrong labels: flips, and a penalty for few pairs."""
+    changes: dict[str, Any] = {}
+    if isinstance(parameters["flip_rate"], numbers.Real) and parameters["flip_rate"] == 0.0:
+        changes["flip_rate"] = "estimate"
+    rank = parameters.get("rank")
+    n_parameters = count_parameters(
+        judgements.n_columns,
+        int(rank) if isinstance(rank, numbers.Integral) else None,
+        has_origin=parameters["fit_origin"],
+    )
+    n = effective_number(judgements.weights)
+    is_free = isinstance(parameters.get("alpha"), numbers.Real) and parameters["alpha"] == 0.0
+    chooses_noise = isinstance(parameters.get("noise"), str) and parameters["noise"] == "auto"
+    if penalise and is_free and not chooses_noise and n < _PAIRS_WITHOUT_PENALTY * n_parameters:
+        changes["alpha"] = min(_PENALTY * n_parameters / n, _LARGEST_PENALTY / math.sqrt(n))
+    return changes
+
+
+def judge_labels(
+    fit: Fit,
+    judgements: Judgements,
+    unseen: Scored,
+    verdicts: Verdicts | None = None,
+    *,
+    groups: NDArray[Any] | None = None,
+) -> LabelErrors:
+    """Say how probably each label is wrong.
+
+    Parameters
+    ----------
+    fit : Fit
+        To the judgements.
+    unseen : Scored
+        Those of them that were judged by fits that have not seen them.
+    verdicts : Verdicts, optional
+        By which to rank labels; by default those of the fit itself.
+    groups : array of shape (n,) or (n, 2), optional
+        Which pairs depend on each other.
+    """
+    scored = Scored.by(fit.metric, judgements)
+    seen = judge_sides(lambda _: fit, judgements, [])
+    verdicts = seen if verdicts is None else verdicts
+    flips = FlipEvidence.of(scored)
+    doubt = doubt_about(fit, judgements, unseen, groups)
+    is_known = fit.statistics.uncertain_per_parameter >= _NOISE_IS_KNOWN
+    are_flipped = flips.low > _EVIDENT
+    meaning = "side" if doubt is None and (not are_flipped or (is_known and groups is None)) else "flipped"
+    probability = verdicts.probability
+    if meaning == "flipped":
+        probability = _flipped(flips, verdicts, scored, unseen)
+    share = low = high = None
+    if doubt is None:
+        share, low, high = _share(judgements, (verdicts if is_known else seen).probability)
+        if are_flipped or not is_known:
+            low = min(low, flips.low)
+        if meaning == "flipped":
+            share = float(np.clip(judgements.mean(probability), low, high))
+    contradicting = 1.0 - unseen.accuracy
+    ends = wilson(contradicting, effective_number(unseen.judgements.weights))
+    agreement = judgements.signs * verdicts.margin
+    return LabelErrors(
+        probability=probability,
+        order=np.lexsort((agreement / np.maximum(verdicts.error, TINY), -probability)),
+        meaning=meaning,
+        share=share,
+        share_low=low,
+        share_high=high,
+        reason=doubt,
+        contradicts=(verdicts.margin >= 0) != judgements.is_far,
+        unseen_share=contradicting,
+        unseen_low=ends[0],
+        unseen_high=ends[1],
+        margin=verdicts.margin,
+        error=verdicts.error,
+        labels=judgements.labels,
+    )
+
+
+def _flipped(flips: FlipEvidence, verdicts: Verdicts, scored: Scored, unseen: Scored) -> FloatArray:
+    """P(flipped) of each label, by the margins of the verdicts; `flips` are those of `scored`, the fit itself.
+
+    Fits that have not seen the labels also miss what they could not learn, so flips are no more
+    frequent than by the fit itself.  The less a metric explains, the less a contradiction says.
+    """
+    probability = flips.probability
+    if np.any(verdicts.is_new):
+        by_folds = Scored(scored.judgements, verdicts.margin, scored.noise, scored.flip_rate)
+        probability = FlipEvidence.of(by_folds, largest_rate=flips.rate).probability
+    return probability * max(explained(unseen), _LEAST_SAID)
+
+
+def _share(judgements: Judgements, probability: FloatArray) -> tuple[float, float, float]:
+    """The share of wrong labels, and its 95 % interval.
+
+    Doubt about each label, and chance in which labels went wrong: P (1 - P) + (P - share)^2.
+    """
+    shares = judgements.shares
+    share = float(shares @ probability)
+    spread = 1.96 * float(np.sqrt(np.sum(shares**2 * (probability * (1.0 - 2.0 * share) + share**2))))
+    return share, max(share - spread, 0.0), min(share + spread, 1.0)
 
 
 def _learn_aloud(learner: Learner, judgements: Judgements) -> Fit:
     fit = learner.learn(judgements)
-    fit.warn(stacklevel=2)
-    return fit
+    fit.warn(stacklevel=3)
+    return fit.unless_interrupted()
 
 
-def judge_labels(
-    learn: Callable[[Judgements], Fit], judgements: Judgements, splits: list[Split], *, n_jobs: int | None = None
-) -> LabelErrors:
-    """Judge each label by a fit to the train side of the split that tests it; one that none tests, by a fit to all."""
-    n = len(judgements)
-    tested = np.zeros(n, dtype=bool)
-    for _, test in splits:
-        tested[test] = True
-    if not np.all(tested):
-        splits = [*splits, (np.arange(n), np.flatnonzero(~tested))]
-    judges = Parallel(n_jobs=n_jobs)(delayed(_judge)(learn, judgements, train, test) for train, test in splits)
-    margin, error, probability = np.empty((3, n))
-    for (_, test), judge in zip(splits, judges, strict=True):
-        margin[test], error[test] = judge.margin[test], judge.error
-    if tested.any():
-        folds = [judge.margin for judge in judges if judge.is_new]
-        train_share = sum(len(train) for train, _ in splits[: len(folds)]) / (len(folds) * n)
-        error *= _error_ratio(folds, error, train_share) if len(folds) > 1 else 1.0
-    signs = judgements.signs
-    for (_, test), judge in zip(splits, judges, strict=True):
-        probability[test] = judge.probability_wrong(signs[test] * margin[test], error[test])
-    return LabelErrors.of(judgements, probability, margin, error)
+def _learn(learner: Learner, fit: Fit, n: int, judgements: Judgements) -> Fit:
+    """Fit to some; the fit to all n is known already."""
+    return fit if len(judgements) == n else learner.learn(judgements)
 
 
-@dataclass(frozen=True)
-class Judge:
-    """A fit to one side of a split: the margins of all pairs, and the errors of those on the other side.
-
-    `is_new` says that the fit has not seen the labels that it judges.
-    """
-
-    margin: FloatArray
-    error: FloatArray
-    noise: Noise
-    flip_rate: float
-    is_new: bool
-
-    def probability_wrong(self, agreement: FloatArray, error: FloatArray) -> FloatArray:
-        """P(the true margin contradicts the label), where `agreement` is label times estimated margin.
-
-        A new label is evidence of its own: its likelihood is taken at the mean of the margin on
-        either side.
-        """
-        z = np.clip(agreement / np.maximum(error, TINY), -_SURE, _SURE)
-        log_wrong, log_right = norm.logcdf(-z), norm.logcdf(z)
-        probability: FloatArray
-        if not self.is_new:
-            probability = np.exp(log_wrong)
-            return probability
-        density = norm.logpdf(z)
-        mean_wrong = np.minimum(agreement - error * np.exp(density - log_wrong), 0.0)
-        mean_right = np.maximum(agreement + error * np.exp(density - log_right), 0.0)
-        wrong = np.exp(log_wrong) * LabelModel.at(mean_wrong, self.noise, self.flip_rate).far
-        right = np.exp(log_right) * LabelModel.at(mean_right, self.noise, self.flip_rate).far
-        probability = wrong / (wrong + right)
-        return probability
+def _splits(cv: Any, judgements: Judgements, groups: NDArray[Any] | None, seed: int) -> list[Split]:
+    """The folds; fewer, and then of single pairs, where a side of them has one label only."""
+    if not isinstance(cv, numbers.Integral):
+        return split_judgements(cv, judgements, groups=groups, seed=seed)
+    counts = judgements.weights > 0
+    most = min(int(cv), int(np.sum(counts & judgements.is_far)), int(np.sum(counts & ~judgements.is_far)))
+    for by in (groups, None) if groups is not None else (None,):
+        for n_folds in sorted({most, min(most, 3), min(most, 2)}, reverse=True):
+            if n_folds < 2:
+                continue
+            try:
+                splits = split_judgements(n_folds, judgements, groups=by, seed=seed)
+            except ValueError:
+                continue
+            if all(_can_train(judgements.take(train)) for train, _ in splits):
+                return splits
+    return []
 
 
-def _judge(learn: Callable[[Judgements], Fit], judgements: Judgements, train: IndexArray, test: IndexArray) -> Judge:
-    seen, asked = judgements.take(train), judgements.take(test)
-    fit = learn(seen).unless_interrupted()
-    return Judge(
-        margin=Scored.by(fit.metric, judgements).margin,
-        error=_errors_of_sides(fit.metric, seen.counted(), asked),
-        noise=fit.metric.noise,
-        flip_rate=fit.flip_rate,
-        is_new=len(np.intersect1d(train, test)) == 0,
-    )
-
-
-def _errors_of_sides(metric: Metric, seen: Judgements, asked: Judgements) -> FloatArray:
-    """The standard errors of margins, without what multiplies all margins by one number and changes no side.
-
-    Margins are linear in (M, tau), so that number has the information sum_i I_i m_i^2 and is
-    independent, to first order, of what is left.
-    """
-    margin = Scored.by(metric, seen).margin
-    model = LabelModel.at(margin, metric.noise, metric.flip_rate)
-    moves = MarginMoves(metric, seen)
-    variance = moves.variances(asked.data, moves.covariance(seen.data, model, seen.weights))
-    of_scale = 1.0 / max(float(np.sum(seen.weights * model.information * margin**2)), TINY)
-    return np.sqrt(np.maximum(variance - of_scale * Scored.by(metric, asked).margin ** 2, 0.0))
-
-
-def _error_ratio(margins: list[FloatArray], error: FloatArray, train_share: float) -> float:
-    """How much larger errors are by the differences of the folds' fits than by the likelihood's curvature.
-
-    A grouped jackknife, over the half of the pairs nearest to the threshold.  It matters where
-    the model is wrong, where pairs are dependent, and where labels are wrong by flips alone:
-    then a side is known better than the curvature says.
-    """
-    lengths = [float(np.sqrt(np.mean(margin**2))) or 1.0 for margin in margins]
-    scaled = np.array([margin / length for margin, length in zip(margins, lengths, strict=True)])
-    centre = np.mean(scaled, axis=0)
-    near = np.abs(centre) <= np.median(np.abs(centre))
-    by_folds = np.var(scaled[:, near], axis=0) / (1.0 - min(train_share, 1.0 - 1e-9))
-    by_model = (error[near] / np.mean(lengths)) ** 2
-    usual = by_model + np.median(by_model)
-    if not np.all(usual > 0):
-        return 1.0
-    return float(np.sqrt(np.sum(by_folds / usual) / np.sum(by_model / usual)))
+def _can_train(judgements: Judgements) -> bool:
+    weights = [judgements.weights[judgements.is_far == is_far] for is_far in (False, True)]
+    return all(bool(np.any(each > 0)) for each in weights)

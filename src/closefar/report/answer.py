@@ -103,7 +103,7 @@ def _wrong(facts: dict[str, Any]) -> str:
     wrong = facts["wrong_labels"]
     if facts["quality"]["is_chance"]:
         return "that is not clearly better than chance"
-    if wrong["reason"] is not None or facts["fit"]["parameters"]["alpha"] > 0:
+    if wrong["reason"] is not None or wrong["doubt"] is not None or facts["fit"]["parameters"]["alpha"] > 0:
         return "how many labels are wrong can't be told from this fit"
     if wrong["kind"] == "probability":
         return f"about {percent(wrong['share'])} of the labels are wrong"

@@ -65,10 +65,10 @@ def read_ids(ids: Any, n: int) -> NDArray[np.object_] | None:
 def wrong_labels(judged: Judged, fit: Fit, ids: NDArray[np.object_] | None, *, is_chance: bool) -> dict[str, Any]:
     """The share of wrong labels with its interval, and the most suspicious pairs.
 
-    Where the fits that judged say how probably each label is wrong, that is shown; elsewhere the
-    labels that contradict the metric, as if it were exact.
+    Where the model can be trusted with how probably each label is wrong, that is shown; elsewhere
+    the labels that contradict the metric.
     """
-    errors = judged.errors
+    errors, doubt = judged.errors, None
     if fit.metric.rank == 0:
         return _none("The metric is zero, so it can't tell right labels from wrong ones.")
     if is_chance:
@@ -77,9 +77,11 @@ def wrong_labels(judged: Judged, fit: Fit, ids: NDArray[np.object_] | None, *, i
         return _none("Class weights move the threshold on purpose, so a label on its other side need not be wrong.")
     if fit.is_separable or fit.alpha > 0:  # the scale of the margins is not that of the noise
         errors = None
-    part = _contradictions(judged) if errors is None else _probabilities(errors, judged.noun)
+    if errors is not None and errors.share is None:
+        doubt, errors = errors.reason, None
+    part = _contradictions(judged, doubt) if errors is None else _probabilities(errors, judged.noun)
     rows = [_row(judged, index, ids, errors) for index in part.pop("order").tolist()]
-    return {"reason": None, **part, "id_columns": 0 if ids is None else ids.shape[1], "rows": rows}
+    return {"reason": None, "doubt": doubt, **part, "id_columns": 0 if ids is None else ids.shape[1], "rows": rows}
 
 
 def noise_check(fit: Fit, judgements: Judgements, seed: int, groups: NDArray[Any] | None = None) -> dict[str, Any]:
@@ -127,28 +129,36 @@ def _probabilities(errors: LabelErrors, noun: str) -> dict[str, Any]:
     doubtful = int(np.sum(errors.probability > 0.5))
     listed = errors.order[:_MOST_SUSPICIOUS]
     are = "is" if doubtful == 1 else "are"
+    wrong, likely = f"they are not those of the side of the threshold on which their {noun}s lie", "wrong than right"
+    if errors.meaning == "flipped":
+        wrong, likely = "at the least they were turned over whatever the distance", "turned over than not"
+    share, low, high = errors.share or 0.0, errors.share_low or 0.0, errors.share_high or 0.0
     return {
         "kind": "probability",
-        "share": errors.share,
-        "share_low": errors.share_low,
-        "share_high": min(errors.share_high, 1.0),
+        "share": share,
+        "share_low": low,
+        "share_high": high,
         "n_doubtful": doubtful,
         "order": listed[errors.probability[listed] >= _SUSPICIOUS],
         "reading": (
-            f"About {percent(errors.share)} of the labels are wrong (95% interval {percent(errors.share_low)} to "
-            f"{percent(min(errors.share_high, 1.0))}): they are not those of the side of the threshold on which their "
-            f"{noun}s lie. {count(doubtful, 'label')} {are} more likely wrong than right."
+            f"About {percent(share)} of the labels are wrong (95% interval {percent(low)} to {percent(high)}): "
+            f"{wrong}. {count(doubtful, 'label')} {are} more likely {likely}."
         ),
     }
 
 
-def _contradictions(judged: Judged) -> dict[str, Any]:
+def _contradictions(judged: Judged, doubt: str | None) -> dict[str, Any]:
     scored, judgements = judged.scored, judged.judgements
     share = judgements.mean(~scored.is_right)
     low, high = judged.interval(~scored.is_right)
     order = np.argsort(judgements.signs * scored.margin, kind="stable")
     contradicting = order[~scored.is_right[order]]
     judge = "the fit that had not seen them" if judged.source == "out-of-fold" else "the metric"
+    reading = f"{percent(share)} of the labels contradict {judge} (95% interval {percent(low)} to {percent(high)})."
+    if doubt is not None:
+        reading += f" How many of them are wrong can't be told: {doubt}. The strongest contradictions come first."
+    elif share > 0:
+        reading += " If it were exact, these would be the wrong ones; the strongest come first."
     return {
         "kind": "contradiction",
         "share": share,
@@ -156,15 +166,12 @@ def _contradictions(judged: Judged) -> dict[str, Any]:
         "share_high": high,
         "n_doubtful": len(contradicting),
         "order": contradicting[:_MOST_SUSPICIOUS],
-        "reading": (
-            f"{percent(share)} of the labels contradict {judge} (95% interval {percent(low)} to {percent(high)})."
-            + (" If it were exact, these would be the wrong ones; the strongest come first." if share > 0 else "")
-        ),
+        "reading": reading,
     }
 
 
 def _none(reason: str) -> dict[str, Any]:
-    return {"reason": reason, "kind": None, "rows": []}
+    return {"reason": reason, "doubt": None, "kind": None, "rows": []}
 
 
 def _row(judged: Judged, index: int, ids: NDArray[np.object_] | None, errors: LabelErrors | None) -> dict[str, Any]:
@@ -177,6 +184,6 @@ def _row(judged: Judged, index: int, ids: NDArray[np.object_] | None, errors: La
         "is_far": is_far,
         "probability_wrong": None if errors is None else float(errors.probability[index]),
         "probability_of_label": far if is_far else 1.0 - far,
-        "margin": float(judged.scored.margin[index]),
+        "margin": float((judged.scored if errors is None else errors).margin[index]),
         "error": None if errors is None else float(errors.error[index]),
     }

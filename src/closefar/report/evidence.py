@@ -6,7 +6,6 @@ Where pairs share points, or belong to groups, by a fit that has not seen those 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from closefar.arrays import BoolArray, FloatArray
 from closefar.fitting import Fit, fit
 from closefar.judgements import Judgements, Split, most_folds, split_judgements, variance_of_sum
 from closefar.model import Scored
-from closefar.questions import LabelErrors, effective_number, judge_labels, wilson
+from closefar.questions import LabelErrors, effective_number, judge_labels, wilson, with_care
 from closefar.report.effort import Effort
 from closefar.report.wording import count
 
@@ -123,7 +122,7 @@ def judge(
     judged = judgements.sample(effort.pairs_to_judge(len(judgements), n_rounds), seed)
     n_folds, seed = effort.folds(len(judged), _FOLDS), check_random_state(seed).randint(2**31)
     own = None if groups is None else groups[judged.numbers]
-    by_pair = replace(_by_pair(fitted, judged, n_folds, seed), groups=own)
+    by_pair = replace(_by_pair(fitted, judged, n_folds, seed, own), groups=own)
     can_repeat = effort.pairs_to_judge(len(judged), 1 + _DIVISIONS) == len(judged)
     n_divisions = _DIVISIONS if can_repeat else 1
     found = by_pair if own is None else _by_group(fitted, by_pair, own, n_folds, n_divisions, seed)
@@ -141,7 +140,7 @@ def is_training(fitted: Fit, judgements: Judgements) -> bool:
     return abs(loss - fitted.certificate.loss) <= 1e-7 * (1.0 + fitted.certificate.loss)
 
 
-def _by_pair(fitted: Fit, judged: Judgements, n_folds: int, seed: int) -> Judged:
+def _by_pair(fitted: Fit, judged: Judgements, n_folds: int, seed: int, groups: NDArray[Any] | None) -> Judged:
     """Judge each by a fit that has not seen its label."""
     noun = noun_of(fitted)
     n_folds = min(n_folds, judged.n_rarer)
@@ -150,11 +149,12 @@ def _by_pair(fitted: Fit, judged: Judgements, n_folds: int, seed: int) -> Judged
         return _by_the_fit_itself(fitted, judged, reason)
     splits = split_judgements(n_folds, judged, seed=seed)
     try:
-        errors, margin = _out_of_fold(fitted, judged, splits)
+        scored = Scored(judged, _margins(fitted, judged, splits), fitted.metric.noise, fitted.flip_rate)
+        errors = _label_errors(fitted, scored, groups)
     except ValueError as error:  # a part of few or odd pairs can't be fitted
         return _by_the_fit_itself(fitted, judged, f"fits to parts of them failed ({error})")
     words = f"Every {noun} is judged by a fit that has not seen its label ({n_folds} fits, each without its own part)."
-    return Judged(Scored(judged, margin, fitted.metric.noise, fitted.flip_rate), "out-of-fold", words, noun, errors)
+    return Judged(scored, "out-of-fold", words, noun, errors)
 
 
 def _by_group(fitted: Fit, by_pair: Judged, groups: NDArray[Any], n_folds: int, n_divisions: int, seed: int) -> Judged:
@@ -207,12 +207,13 @@ def _group_splits(judged: Judgements, groups: NDArray[Any], n_folds: int, n_divi
     return found
 
 
-def _out_of_fold(fitted: Fit, judgements: Judgements, splits: list[Split]) -> tuple[LabelErrors | None, FloatArray]:
-    """How probably each label is wrong, and each margin; with class weights, which move the threshold, that alone."""
-    if fitted.settings.class_weight is None:
-        errors = judge_labels(partial(fit, settings=fitted.chosen), judgements, splits)
-        return errors, errors.margin
-    return None, _margins(fitted, judgements, splits)
+def _label_errors(fitted: Fit, unseen: Scored, groups: NDArray[Any] | None) -> LabelErrors | None:
+    """How probably each label is wrong; class weights move the threshold, and then it can't be told."""
+    if fitted.settings.class_weight is not None:
+        return None
+    judgements = unseen.judgements
+    careful = fitted.chosen.but(**with_care(vars(fitted.chosen), judgements))
+    return judge_labels(fit(judgements, careful), judgements, unseen, groups=groups)
 
 
 def _margins(fitted: Fit, judgements: Judgements, splits: list[Split]) -> FloatArray:

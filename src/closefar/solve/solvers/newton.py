@@ -86,7 +86,7 @@ class Newton(Solver):
 
     def renew(self, state: State) -> State:
         """Look at the same point again, where the risk has changed a little."""
-        if state.memory is None:
+        if not isinstance(state.memory, _Memory):  # begun, or left by another solver
             return self.resume(state)
         point = self.problem.at(state.matrix, state.thresholds)
         return _state(point, 0.0, replace(state.memory, point=point))

@@ -1,0 +1,114 @@
+"""How many labels are flipped whatever the distance, and which: told by how contradictions thin out with the margin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from closefar.arrays import TINY, BoolArray, FloatArray
+from closefar.model import Scored
+from closefar.questions.bins import weighted_bins
+from closefar.questions.calibration import effective_number
+
+__all__ = ["FlipEvidence"]
+
+_RATES = np.linspace(0.0, 0.45, 91)
+_SHAPES = np.array([0.5, 0.7, 1.0, 1.4, 2.0, 3.0])
+_SCALES = np.geomspace(0.02, 8.0, 30)  # of the median margin
+_BINS = 50
+
+
+@dataclass(frozen=True)
+class FlipEvidence:
+    """What the contradictions of a metric say of flipped labels, without trust in a noise model.
+
+    With margins of size a, a share r(a) = q + (1 - 2q) c(a) of the labels contradicts the metric: q
+    of them are flipped, and of the others the metric misses c(a), which falls from one half as a
+    grows.  Labels can be flipped no more often than the largest margins are contradicted.  Here
+    c(a) = exp(-(a / s)^b) / 2 with s and b of its own on either side of the threshold; b from 0.5 to
+    3 has tails far heavier and far lighter than any of the noises.  What is not known of (q, s, b)
+    is averaged over, all values alike beforehand.
+
+    Attributes
+    ----------
+    rate, low, high : float
+        The mean of q, and its 95 % interval.
+    probability : array of shape (n,)
+        That each label is flipped.
+    """
+
+    rate: float
+    low: float
+    high: float
+    probability: FloatArray
+
+    @classmethod
+    def of(cls, scored: Scored, largest_rate: float = 1.0) -> Self:
+        """Read the contradictions of these margins; no more than the `largest_rate` of labels are taken to be flipped.
+
+        Margins of fits that have seen the labels find too few flips rather than too many.
+        """
+        weights = scored.judgements.weights
+        repeats = weights * (effective_number(weights) / weights.sum())
+        is_beyond = scored.margin >= 0
+        sides = [_Side.of(scored, repeats, where) for where in (is_beyond, ~is_beyond) if np.any(repeats[where] > 0)]
+        rates = np.exp(sum(side.log_rates for side in sides))
+        rates /= rates.sum()
+        probability = np.zeros(len(scored))
+        for side in sides:
+            probability[side.where] = side.flipped(rates, largest_rate)
+        low, high = np.interp([0.025, 0.975], np.cumsum(rates), _RATES)
+        return cls(float(rates @ _RATES), float(low), float(high), probability)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The pairs on one side of the threshold; arrays of the grid are by rate, scale, shape and bin of the margin."""
+
+    where: BoolArray
+    size: FloatArray
+    contradicts: BoolArray
+    centres: FloatArray
+    missed: FloatArray
+    likelihood: FloatArray
+    log_rates: FloatArray
+
+    @classmethod
+    def of(cls, scored: Scored, repeats: FloatArray, where: BoolArray) -> Self:
+        size, contradicts, repeats = np.abs(scored.margin[where]), ~scored.is_right[where], repeats[where]
+        counts = repeats > 0
+        bins = weighted_bins(size[counts], repeats[counts], _BINS)
+        total = np.bincount(bins, weights=repeats[counts])
+        contradicting = np.bincount(bins, weights=(repeats * contradicts)[counts])
+        centres = np.bincount(bins, weights=(repeats * size)[counts]) / total
+        scales = _SCALES * max(float(centres[len(centres) // 2]), TINY)
+        missed = 0.5 * np.exp(-((centres / scales[:, None, None]) ** _SHAPES[:, None]))
+        rates = _contradicted(missed)
+        log_likelihood = np.log(rates) @ contradicting + np.log1p(-rates) @ (total - contradicting)
+        log_likelihood -= log_likelihood.max()
+        likelihood = np.exp(log_likelihood)
+        log_rates = np.log(np.maximum(likelihood.mean(axis=(1, 2)), TINY))
+        return cls(where, size, contradicts, centres, missed, likelihood, log_rates)
+
+    def flipped(self, rates: FloatArray, largest_rate: float) -> FloatArray:
+        """P(flipped) of each pair, where the rates are this probable."""
+        usual = np.maximum(self.likelihood.sum(axis=(1, 2), keepdims=True), TINY)
+        weights = self.likelihood / usual * rates[:, None, None]
+        contradicted = _contradicted(self.missed)
+        weights_of_rate = weights * np.minimum(_RATES, largest_rate)[:, None, None]
+        contradicting = np.einsum("qsb,qsbm->m", weights_of_rate, (1.0 - self.missed) / contradicted)
+        agreeing = np.einsum("qsb,qsbm->m", weights_of_rate, self.missed / (1.0 - contradicted))
+        found: FloatArray = np.where(
+            self.contradicts,
+            np.interp(self.size, self.centres, contradicting),
+            np.interp(self.size, self.centres, agreeing),
+        )
+        return np.minimum(found, 1.0)
+
+
+def _contradicted(missed: FloatArray) -> FloatArray:
+    rates = _RATES[:, None, None, None]
+    contradicted: FloatArray = np.clip(rates + (1.0 - 2.0 * rates) * missed, 1e-12, 1.0 - 1e-12)
+    return contradicted

@@ -1,0 +1,143 @@
+"""On which side of the threshold does each pair lie: margins, their standard errors, and the probability of a label."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+from scipy.stats import norm
+from sklearn.utils.parallel import Parallel, delayed
+
+from closefar.arrays import TINY, BoolArray, FloatArray, IndexArray
+from closefar.fitting import Fit
+from closefar.judgements import Judgements, Split
+from closefar.model import Metric, Scored
+from closefar.noise import Noise, label_losses
+from closefar.questions.label_model import LabelModel
+from closefar.questions.moves import MarginMoves
+
+__all__ = ["Judge", "Verdicts", "judge_sides"]
+
+# Standard errors beyond which nothing changes, and squares do not overflow.
+_SURE = 1e6
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """The margin of each pair and its standard error, and how probably its label is that of the other side.
+
+    `is_new` says of each label whether the fit that judged it had not seen it.
+    """
+
+    margin: FloatArray
+    error: FloatArray
+    probability: FloatArray
+    is_new: BoolArray
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A fit to one side of a split: the margins of all pairs, and the errors of those on the other side.
+
+    `is_new` says that the fit has not seen the labels that it judges; it saw this share of all.
+    """
+
+    margin: FloatArray
+    error: FloatArray
+    noise: Noise
+    flip_rate: float
+    is_new: bool
+    train_share: float
+
+    def probability_wrong(self, agreement: FloatArray, error: FloatArray) -> FloatArray:
+        """P(the true margin contradicts the label), where `agreement` is label times estimated margin.
+
+        A new label is evidence of its own: its likelihood is taken at the mean of the margin on
+        either side.
+        """
+        z = np.clip(agreement / np.maximum(error, TINY), -_SURE, _SURE)
+        log_wrong, log_right = norm.logcdf(-z), norm.logcdf(z)
+        probability: FloatArray
+        if not self.is_new:
+            probability = np.exp(log_wrong)
+            return probability
+        density = norm.logpdf(z)
+        mean_wrong = np.minimum(agreement - error * np.exp(density - log_wrong), 0.0)
+        mean_right = np.maximum(agreement + error * np.exp(density - log_right), 0.0)
+        log_wrong = log_wrong - label_losses(self.noise, mean_wrong, self.flip_rate)
+        log_right = log_right - label_losses(self.noise, mean_right, self.flip_rate)
+        probability = expit(log_wrong - log_right)
+        return probability
+
+
+def judge_sides(
+    learn: Callable[[Judgements], Fit], judgements: Judgements, splits: list[Split], *, n_jobs: int | None = None
+) -> Verdicts:
+    """Judge each label by a fit to the train side of the split that tests it; one that none tests, by a fit to all."""
+    n = len(judgements)
+    tested = np.zeros(n, dtype=bool)
+    for _, test in splits:
+        tested[test] = True
+    if not np.all(tested):
+        splits = [*splits, (np.arange(n), np.flatnonzero(~tested))]
+    judges = Parallel(n_jobs=n_jobs)(delayed(_judge)(learn, judgements, train, test) for train, test in splits)
+    margin, error, probability = np.empty((3, n))
+    is_new = np.empty(n, dtype=bool)
+    for (_, test), judge in zip(splits, judges, strict=True):
+        margin[test], error[test], is_new[test] = judge.margin[test], judge.error, judge.is_new
+    folds = [judge for judge in judges if judge.is_new]
+    if len(folds) > 1:
+        train_share = sum(judge.train_share for judge in folds) / len(folds)
+        error *= _error_ratio([judge.margin for judge in folds], error, train_share)
+    signs = judgements.signs
+    for (_, test), judge in zip(splits, judges, strict=True):
+        probability[test] = judge.probability_wrong(signs[test] * margin[test], error[test])
+    return Verdicts(margin, error, probability, is_new)
+
+
+def _judge(learn: Callable[[Judgements], Fit], judgements: Judgements, train: IndexArray, test: IndexArray) -> Judge:
+    seen, asked = judgements.take(train), judgements.take(test)
+    fit = learn(seen).unless_interrupted()
+    return Judge(
+        margin=Scored.by(fit.metric, judgements).margin,
+        error=_errors_of_sides(fit.metric, seen.counted(), asked),
+        noise=fit.metric.noise,
+        flip_rate=fit.flip_rate,
+        is_new=len(np.intersect1d(train, test)) == 0,
+        train_share=len(train) / len(judgements),
+    )
+
+
+def _errors_of_sides(metric: Metric, seen: Judgements, asked: Judgements) -> FloatArray:
+    """The standard errors of margins, without what multiplies all margins by one number and changes no side.
+
+    Margins are linear in (M, tau), so that number has the information sum_i I_i m_i^2 and is
+    independent, to first order, of what is left.
+    """
+    margin = Scored.by(metric, seen).margin
+    model = LabelModel.at(margin, metric.noise, metric.flip_rate)
+    moves = MarginMoves(metric, seen)
+    variance = moves.variances(asked.data, moves.covariance(seen.data, model, seen.weights))
+    of_scale = 1.0 / max(float(np.sum(seen.weights * model.information * margin**2)), TINY)
+    return np.sqrt(np.maximum(variance - of_scale * Scored.by(metric, asked).margin ** 2, 0.0))
+
+
+def _error_ratio(margins: list[FloatArray], error: FloatArray, train_share: float) -> float:
+    """How much larger errors are by the differences of the folds' fits than by the likelihood's curvature.
+
+    A grouped jackknife, over the half of the pairs nearest to the threshold.  It matters where
+    the model is wrong, where pairs are dependent, and where labels are wrong by flips alone:
+    then a side is known better than the curvature says.
+    """
+    lengths = [float(np.sqrt(np.mean(margin**2))) or 1.0 for margin in margins]
+    scaled = np.array([margin / length for margin, length in zip(margins, lengths, strict=True)])
+    centre = np.mean(scaled, axis=0)
+    near = np.abs(centre) <= np.median(np.abs(centre))
+    by_folds = np.var(scaled[:, near], axis=0) / (1.0 - min(train_share, 1.0 - 1e-9))
+    by_model = (error[near] / np.mean(lengths)) ** 2
+    usual = by_model + np.median(by_model)
+    if not np.all(usual > 0):
+        return 1.0
+    return float(np.sqrt(np.sum(by_folds / usual) / np.sum(by_model / usual)))

@@ -1,0 +1,98 @@
+"""May a share of wrong labels be claimed?  Only where nothing speaks against the model that tells them apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from closefar.arrays import FloatArray
+from closefar.fitting import Fit
+from closefar.judgements import Judgements
+from closefar.model import Scored
+from closefar.questions.calibration import effective_number
+from closefar.questions.label_model import LabelModel
+from closefar.questions.noise_check import check_noise_model
+
+__all__ = ["doubt_about", "explained"]
+
+# A metric that contradicts more than this share of the labels that a constant guess does explains too little.
+_MOST_LEFT = 0.6
+
+# Below this many labels of the rarer kind for each parameter the metric explains what it should call wrong.
+_LEAST_PER_PARAMETER = 3.0
+
+# One share in twenty would be withheld by chance if p-values below 0.05 were enough.
+_UNLIKELY = 0.01
+
+# One-sided, 2.3 % of normal numbers are larger.
+_DEPENDENT = 2.0
+
+
+def explained(unseen: Scored) -> float:
+    """How much of the labels a metric explains: 0 if it contradicts as many as a guess, 1 if 0.6 times as many."""
+    guessed = 1.0 - unseen.majority
+    if guessed == 0.0:
+        return 0.0
+    left = (1.0 - unseen.accuracy) / guessed
+    return min(max((1.0 - left) / (1.0 - _MOST_LEFT), 0.0), 1.0)
+
+
+def doubt_about(fit: Fit, judgements: Judgements, unseen: Scored, groups: NDArray[Any] | None) -> str | None:
+    """Say why the fit can't tell how many labels are wrong; None where nothing speaks against it.
+
+    `unseen` are labels with the margins of fits that have not seen them, where there are such fits.
+    """
+    if fit.metric.rank == 0:
+        return "the metric is zero"
+    if fit.is_separable:
+        return "the metric gets every label right that it was fitted to"
+    rarer = effective_number(judgements.weights) * (1.0 - Scored.by(fit.metric, judgements).majority)
+    needed = _LEAST_PER_PARAMETER * fit.statistics.n_parameters
+    if rarer < needed:
+        return (
+            f"{rarer:.0f} labels of the rarer kind are too few for the {fit.statistics.n_parameters} parameters: label "
+            f"more pairs, some {needed:.0f} of either kind, or use fewer columns"
+        )
+    if explained(unseen) < 1.0:
+        return (
+            f"the learned distance explains too little: it contradicts {1.0 - unseen.accuracy:.1%} of the labels, "
+            f"where always the likelier one contradicts {1.0 - unseen.majority:.1%}"
+        )
+    return _doubt_about_noise(fit) or _doubt_about_points(fit, judgements, groups)
+
+
+def _doubt_about_noise(fit: Fit) -> str | None:
+    try:
+        check = check_noise_model(fit)
+    except ValueError:  # too few labels are uncertain: nothing speaks against it
+        return None
+    if check.p_value >= _UNLIKELY:
+        return None
+    return f"labels are not as {fit.metric.noise.name} noise says (p = {check.p_value:.2g})"
+
+
+def _doubt_about_points(fit: Fit, judgements: Judgements, groups: NDArray[Any] | None) -> str | None:
+    """Errors of labels are independent; what the metric misses of a point shows in all pairs of that point."""
+    if groups is None:
+        return None
+    scored = Scored.by(fit.metric, judgements)
+    model = LabelModel.at(scored.margin, scored.noise, scored.flip_rate)
+    scores = judgements.weights * model.residual(judgements.is_far) * model.slope / model.variance
+    ids = np.unique(groups, return_inverse=True)[1].reshape(len(judgements), -1)
+    variance = _sum_of_products(judgements.weights**2 * model.information, ids)
+    if not variance > 0 or _sum_of_products(scores, ids) <= _DEPENDENT * np.sqrt(variance):
+        return None
+    kind = "point" if groups.ndim == 2 else "group"
+    return f"contradictions gather in pairs of the same {kind}, so the metric misses something about those {kind}s"
+
+
+def _sum_of_products(values: FloatArray, ids: NDArray[np.intp]) -> float:
+    """Over all pairs of rows that share an id."""
+    is_counted = np.ones(ids.shape, dtype=bool)
+    if ids.shape[1] == 2:
+        is_counted[:, 1] = ids[:, 0] != ids[:, 1]
+    each = values[:, None] * is_counted
+    sums = np.bincount(ids.ravel(), weights=each.ravel())
+    return 0.5 * float(np.sum(sums**2) - np.sum(each**2))
