@@ -104,7 +104,7 @@ def test_where_the_model_is_doubted_labels_contradict_and_are_not_wrong() -> Non
     rng = np.random.default_rng(0)
     z = rng.standard_normal((600, 3))
     labels = np.where(np.abs(z[:, 0] * z[:, 1]) + 0.3 * rng.logistic(size=600) > 0.5, 1, -1)
-    facts = summarize(cf.LinearMetricLearner().fit(z, labels), n_bootstrap=5)
+    facts = summarize(cf.LinearMetricLearner().fit(z, labels))
     wrong = facts["wrong_labels"]
     assert wrong["kind"] == "contradiction"
     assert "explains too little" in wrong["doubt"]
@@ -208,7 +208,7 @@ def test_spectrum_truncation_and_noise_are_the_learners(learner: cf.LinearMetric
 
 def test_intervals_are_those_of_confidence(learner: cf.LinearMetricLearner, facts: dict[str, Any]) -> None:
     seed = int(np.random.RandomState(0).randint(2**31))
-    sure = cf.confidence(learner, PAIRS, LABELS, n_bootstrap=40, random_state=seed)
+    sure = cf.confidence(learner, PAIRS, LABELS, random_state=seed)
     part = facts["intervals"]
     assert part["method"] == sure.method
     assert part["statement"].startswith(sure.statement)
@@ -410,7 +410,7 @@ def test_code_to_copy_runs(single: bool, tmp_path: Path, monkeypatch: pytest.Mon
 def test_labels_made_at_random_are_no_success(seed: int) -> None:
     rng = np.random.default_rng(seed)
     learner = cf.LinearMetricLearner().fit(rng.normal(size=(600, 4)), rng.integers(0, 2, 600))
-    facts = summarize(learner, n_bootstrap=5)
+    facts = summarize(learner)
     assert facts["quality"]["is_chance"]
     assert "not clearly better than chance" in facts["sentence"]
     assert "not clearly better than chance" in facts["problems"][0]
@@ -421,12 +421,12 @@ def test_labels_made_at_random_are_no_success(seed: int) -> None:
 def test_class_weights_and_penalties_say_nothing_of_wrong_labels() -> None:
     data = cf.datasets.make_pairs(600, 3, wrong_share=0.1, random_state=2)
     weighted = cf.LinearMetricLearner(class_weight={-1: 5.0, 1: 1.0}).fit(data.pairs, data.labels)
-    facts = summarize(weighted, n_bootstrap=5)
+    facts = summarize(weighted)
     assert "Class weights" in facts["wrong_labels"]["reason"]
     assert "can't be told" in facts["sentence"]
     assert facts["key_figures"][-1]["note"].endswith("weighted")
     penalised = cf.LinearMetricLearner(alpha=0.1).fit(data.pairs, data.labels)
-    facts = summarize(penalised, n_bootstrap=5)
+    facts = summarize(penalised)
     assert facts["wrong_labels"]["kind"] == "contradiction"
     assert "are wrong" not in facts["sentence"].replace("how many labels are wrong", "")
     assert "alpha" in facts["calibration"]["reading"]
@@ -436,8 +436,8 @@ def test_pairs_that_share_points_are_told() -> None:
     data = cf.datasets.make_pairs(300, 3, wrong_share=0.1, random_state=2)
     learner = cf.LinearMetricLearner().fit(data.pairs, data.labels)
     own = np.arange(600).reshape(300, 2)
-    assert "share points" not in summarize(learner, ids=own, n_bootstrap=5)["pairs"]["words"]
-    assert "share points" in summarize(learner, ids=own // 4, n_bootstrap=5)["pairs"]["words"]
+    assert "share points" not in summarize(learner, ids=own)["pairs"]["words"]
+    assert "share points" in summarize(learner, ids=own // 4)["pairs"]["words"]
 
 
 @pytest.fixture(scope="module")
@@ -453,8 +453,8 @@ def linked() -> tuple[Any, ...]:
 
 def test_figures_are_for_new_points_first(linked: tuple[Any, ...]) -> None:
     learner = linked[0]
-    facts = summarize(learner, n_bootstrap=5)
-    independent = summarize(learner, groups=range(700), n_bootstrap=5)
+    facts = summarize(learner)
+    independent = summarize(learner, groups=range(700))
     quality, known = facts["quality"], facts["quality"]["known"]
     assert (facts["pairs"]["unseen"], independent["pairs"]["unseen"]) == ("point", "pair")
     assert independent["quality"]["known"] is None
@@ -480,10 +480,10 @@ def test_figures_are_for_new_points_first(linked: tuple[Any, ...]) -> None:
 def test_points_are_known_by_ids_or_groups(linked: tuple[Any, ...]) -> None:
     learner, pairs, labels, ids = linked
     differences = cf.LinearMetricLearner().fit(pairs[:, 0] - pairs[:, 1], labels)
-    assert summarize(differences, n_bootstrap=5)["pairs"]["unseen"] == "pair"  # which do not show their points
-    by_ids = summarize(differences, ids=ids, n_bootstrap=5)
+    assert summarize(differences)["pairs"]["unseen"] == "pair"  # which do not show their points
+    by_ids = summarize(differences, ids=ids)
     assert by_ids["pairs"]["unseen"] == "point"
-    sessions = summarize(learner, groups=np.arange(700) // 20, n_bootstrap=5)
+    sessions = summarize(learner, groups=np.arange(700) // 20)
     assert sessions["pairs"]["unseen"] == "group"
     assert sessions["pairs"]["n_pairs"] == 700
     assert "new pairs of known groups" in sessions["sentence"]
@@ -514,7 +514,7 @@ def test_points_that_cannot_be_left_out_are_told() -> None:
     others = rng.standard_normal((200, 3))
     labels = np.where(others[:, 0] ** 2 + 0.3 * rng.logistic(size=200) > 1, 1, -1)
     star = np.stack([np.zeros((200, 3)), others], axis=1)
-    facts = summarize(cf.LinearMetricLearner().fit(star, labels), n_bootstrap=5)
+    facts = summarize(cf.LinearMetricLearner().fit(star, labels))
     assert facts["pairs"]["unseen"] == "pair"
     assert "too few of them can be left out together" in facts["pairs"]["words"]
     assert facts["pairs"]["n_pairs"] == 200
@@ -523,8 +523,8 @@ def test_points_that_cannot_be_left_out_are_told() -> None:
 def test_other_pairs_that_share_points_have_wider_intervals(linked: tuple[Any, ...]) -> None:
     pairs, labels = linked[1:3]
     other = cf.LinearMetricLearner().fit(PAIRS, LABELS)
-    facts = summarize(other, pairs, labels, n_bootstrap=5)
-    plain = summarize(other, pairs, labels, groups=range(700), n_bootstrap=5)
+    facts = summarize(other, pairs, labels)
+    plain = summarize(other, pairs, labels, groups=range(700))
     assert facts["pairs"]["source"] == plain["pairs"]["source"] == "given"
     assert "They share points" in facts["pairs"]["words"]
     assert facts["quality"]["accuracy"] == plain["quality"]["accuracy"]
@@ -534,12 +534,12 @@ def test_other_pairs_that_share_points_have_wider_intervals(linked: tuple[Any, .
 def test_what_is_proven_of_flips_and_of_a_free_origin() -> None:
     data = cf.datasets.make_pairs(600, 3, noise="flips", wrong_share=0.1, random_state=2)
     flipped = cf.LinearMetricLearner(flip_rate=0.1).fit(data.pairs, data.labels)
-    assert "flipped is held fixed" in summarize(flipped, n_bootstrap=5)["certificate"]["words"]
+    assert "flipped is held fixed" in summarize(flipped)["certificate"]["words"]
     rng = np.random.default_rng(0)
     points = rng.normal(2.0, 1.0, (400, 2))
     labels = np.sum((points - 2.0) ** 2, axis=1) + rng.logistic(0.0, 0.4, 400) > 1.4
     single = cf.LinearMetricLearner(fit_origin=True).fit(points, labels)
-    assert "thousand times the size" in summarize(single, n_bootstrap=5)["certificate"]["words"]
+    assert "thousand times the size" in summarize(single)["certificate"]["words"]
 
 
 @pytest.mark.parametrize(
@@ -560,7 +560,7 @@ def test_the_learning_curve_promises_what_it_can(losses: list[float], words: str
 def test_given_pairs_of_one_label_are_not_judged_by_it() -> None:
     data = cf.datasets.make_pairs(600, 3, wrong_share=0.1, random_state=2)
     learner = cf.LinearMetricLearner().fit(data.pairs, data.labels)
-    facts = summarize(learner, data.pairs[data.labels > 0], data.labels[data.labels > 0], n_bootstrap=5)
+    facts = summarize(learner, data.pairs[data.labels > 0], data.labels[data.labels > 0])
     for part in ("calibration", "truncation"):
         assert facts[part]["reading"].startswith("All of these pairs have the same label")
     assert facts["key_figures"][1] == {"name": "ROC area", "value": "none", "note": "nothing to tell apart"}

@@ -20,7 +20,6 @@ import closefar as cf
 from closefar.report import encode_report, render, summarize, write_report
 from closefar.report.svg import nice_ticks
 
-_FEW = 2  # refits: enough for what is not about intervals
 _VOID = {"meta", "link", "br"}
 _SELF_CLOSED = {"rect", "circle", "path"}
 _HOSTILE = "<script>alert('x')</script>&\"{{ 7 * 7 }}"
@@ -81,7 +80,7 @@ def learner() -> cf.LinearMetricLearner:
 
 @pytest.fixture(scope="module")
 def facts(learner: cf.LinearMetricLearner) -> dict[str, Any]:
-    return summarize(learner, n_bootstrap=_FEW)
+    return summarize(learner)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +90,7 @@ def hostile() -> dict[str, Any]:
     learner = cf.LinearMetricLearner(far_label=_HOSTILE)
     learner.fit(data.pairs, labels, feature_names=_NAMES)
     ids = np.array([[_HOSTILE, f"\x00\n```{row}"] for row in range(400)], dtype=object)
-    return summarize(learner, ids=ids, title="</title><script>", n_bootstrap=_FEW)
+    return summarize(learner, ids=ids, title="</title><script>")
 
 
 def test_page_shows_every_part_and_asks_for_nothing(facts: dict[str, Any]) -> None:
@@ -161,9 +160,9 @@ def test_text_has_the_numbers(facts: dict[str, Any]) -> None:
 def test_suffix_chooses_the_format(learner: cf.LinearMetricLearner, facts: dict[str, Any], tmp_path: Path) -> None:
     for suffix, format in ((".html", "html"), (".HTM", "html"), (".json", "json"), (".txt", "text"), (".md", "text")):
         path = tmp_path / f"report{suffix}"
-        learner.report(path, n_bootstrap=_FEW)
+        learner.report(path)
         assert path.read_text(encoding="utf-8") == render(facts, format)
-    assert encode_report(learner, "x.html", n_bootstrap=_FEW) == (tmp_path / "report.html").read_bytes()
+    assert encode_report(learner, "x.html") == (tmp_path / "report.html").read_bytes()
 
 
 @pytest.mark.parametrize("name", ["report", "report.pdf", "report.html.gz"])
@@ -198,14 +197,14 @@ def test_a_failed_write_leaves_the_old_file_only(
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(type(failure)):
-        write_report(learner, path, n_bootstrap=_FEW)
+        write_report(learner, path)
     assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("report.html", "old")]
 
 
 def test_replaces_an_existing_file_whole(learner: cf.LinearMetricLearner, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_text("old")
-    write_report(learner, path, n_bootstrap=_FEW)
+    write_report(learner, path)
     assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert [entry.name for entry in tmp_path.iterdir()] == ["report.html"]
 
@@ -222,8 +221,8 @@ def test_missing_jinja2_names_the_extra_and_only_the_page_needs_it(
     with pytest.raises(ImportError, match=r"a report as HTML needs jinja2: run pip install 'closefar\[report\]'"):
         learner.report(tmp_path / "report.html", watch=_fail)
     assert list(tmp_path.iterdir()) == []
-    learner.report(tmp_path / "report.txt", n_bootstrap=_FEW)
-    learner.report(tmp_path / "report.json", n_bootstrap=_FEW)
+    learner.report(tmp_path / "report.txt")
+    learner.report(tmp_path / "report.json")
     assert len(list(tmp_path.iterdir())) == 2
 
 

@@ -33,7 +33,7 @@ def intervals(
     training: Judgements | None,
     names: list[str],
     *,
-    n_bootstrap: int,
+    n_bootstrap: int | None,
     seed: int,
     groups: NDArray[Any] | None = None,
 ) -> dict[str, Any]:
@@ -43,16 +43,12 @@ def intervals(
     effort = Effort.of(fit)
     if not effort.can_sandwich(len(training)):
         return {"reason": _TOO_MUCH_WORK}
-    can_refit = effort.can_refit(len(training), JACKKNIFE_PARTS)
+    method = "auto" if effort.can_refit(len(training), JACKKNIFE_PARTS) else "sandwich"
+    asked: dict[str, Any] = {"method": method}
+    if n_bootstrap is not None:
+        asked = {"method": "bootstrap", "n_bootstrap": n_bootstrap}
     try:
-        sure = confidence(
-            fit,
-            training,
-            method="auto" if can_refit else "sandwich",
-            n_bootstrap=n_bootstrap,
-            groups=groups,
-            random_state=seed,
-        )
+        sure = confidence(fit, training, groups=groups, random_state=seed, **asked)
     except ValueError as error:  # says why there are none
         return {"reason": sentence(str(error))}
     if not sure.valid:

@@ -26,11 +26,10 @@ from closefar.report.growth import learning_curve
 from closefar.report.shape import directions, matrix, spectrum, truncation
 from closefar.report.usage import next_steps
 
-__all__ = ["DEFAULT_BOOTSTRAP", "DEFAULT_TITLE", "N_PARTS", "summarize"]
+__all__ = ["DEFAULT_TITLE", "N_PARTS", "summarize"]
 
 N_PARTS = 5  # of which `watch` is told
 DEFAULT_TITLE = "A distance learned from close/far labels"
-DEFAULT_BOOTSTRAP = 40  # about a second for 15,000 pairs of ten columns
 
 Watch = Callable[[str], None]
 
@@ -45,7 +44,7 @@ def summarize(
     ids: Any = None,
     groups: Any = None,
     random_state: Any = 0,
-    n_bootstrap: int = DEFAULT_BOOTSTRAP,
+    n_bootstrap: int | None = None,
     watch: Watch | None = None,
 ) -> dict[str, Any]:
     """Return what the report shows, as numbers, strings, lists, dicts and None, which JSON can hold.
@@ -73,8 +72,8 @@ def summarize(
         ``groups=range(n)`` says that pairs are independent.
     random_state : int, RandomState or None, default=0
         Chooses folds, samples and refits; an int gives the same report each time.
-    n_bootstrap : int
-        Refits behind the intervals, where those need any.
+    n_bootstrap : int, optional
+        Compute the intervals from so many bootstrap refits; by default as `confidence` chooses.
     watch : callable, optional
         Called with the name of each part before it is computed.
 
@@ -109,7 +108,7 @@ def _facts(
     groups: NDArray[Any] | None,
     title: str,
     seed: int,
-    n_bootstrap: int,
+    n_bootstrap: int | None,
     tell: Watch,
 ) -> dict[str, Any]:
     metric, is_of_fit = fit.metric, shown is training
