@@ -255,6 +255,39 @@ def test_the_gap_of_a_learned_origin(alpha, solver):
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize(
+    ("blend", "shrink_to", "alpha"), [(0.3, "zero", 0.02), (1.0, "identity", 0.02), (0.4, "identity", 0.2)]
+)
+def test_the_gap_of_a_blended_or_centred_penalty(solver, blend, shrink_to, alpha):
+    """The penalty is alpha tr(N S) of M = c S^-1 + N, S a blend of second moments; c is 0 or free."""
+    cp = pytest.importorskip("cvxpy", reason="cvxpy is not installed")
+    rng = np.random.default_rng(19)
+    n, d = 200, 4
+    z = rng.standard_normal((n, d)) @ rng.standard_normal((d, d))
+    labels = np.where(np.sum(z**2, axis=1) + 2.0 * z[:, 0] ** 2 - 8.0 + 2.0 * rng.logistic(size=n) > 0, 1, -1)
+    moment = z.T @ z / n
+    moment = (1.0 - blend) * moment + blend * np.diag(np.diag(moment))
+    root = np.linalg.inv(np.linalg.cholesky(moment))
+    w = z @ root.T
+    matrix, tau, centre = cp.Variable((d, d), PSD=True), cp.Variable(nonneg=True), cp.Variable(nonneg=True)
+    margin = np.einsum("ij,ik->ijk", w, w).reshape(n, -1) @ cp.vec(matrix, order="C") - tau
+    if shrink_to == "identity":
+        margin = margin + centre * np.sum(w**2, axis=1)
+    loss = cp.sum(cp.logistic(cp.multiply(-labels, margin))) / n + alpha * cp.trace(matrix)
+    optimum = cp.Problem(cp.Minimize(loss)).solve(solver=cp.CLARABEL)
+    units = np.array([1e-6, 1.0, 1e3, 1e6])
+    learner = cf.LinearMetricLearner(alpha=alpha, alpha_scale=blend, shrink_to=shrink_to, solver=solver)
+    certificate = learner.fit(z * units, labels).certificate_
+    assert certificate.gap <= 1e-6
+    assert certificate.gap >= certificate.objective - optimum - 1e-8
+    assert certificate.objective == pytest.approx(optimum, abs=1e-6)
+    inverse = np.linalg.inv(root)
+    found = inverse.T @ (units[:, None] * learner.get_mahalanobis_matrix() * units) @ inverse
+    least = np.linalg.eigvalsh(found)[0] if shrink_to == "identity" else 0.0
+    assert certificate.objective - certificate.loss == pytest.approx(alpha * (np.trace(found) - d * least), abs=1e-5)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
 def test_the_gap_of_a_penalty_in_columns(solver):
     """With alpha_scale="columns" the penalty is alpha times the sum of M_jj times column j's mean square."""
     cp = pytest.importorskip("cvxpy", reason="cvxpy is not installed")

@@ -140,7 +140,7 @@ def test_unit_free_rows_have_unit_second_moment(d):
         assert rows.shape == (N, size)
         assert_identity(rows.outer(weights), atol=1e-11)
     assert coordinates.has_constant
-    apart, _ = unit_free(Differences(z), weights, mix_columns=False)
+    apart, _ = unit_free(Differences(z), weights, blend=1.0)
     np.testing.assert_allclose(apart.projected(np.eye(d)), z / np.sqrt(weights @ z**2), rtol=1e-11)
 
 
@@ -231,11 +231,11 @@ def test_a_direction_that_varies_by_rounding_only_is_dropped(factor, is_kept):
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-@pytest.mark.parametrize("mix_columns", [False, True])
+@pytest.mark.parametrize("blend", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize(("spread", "is_kept"), [(1.5e-13, True), (0.7e-13, False), (0.0, False)])
-def test_a_column_that_differs_from_a_constant_by_rounding_is_constant(spread, is_kept, mix_columns, sign):
+def test_a_column_that_differs_from_a_constant_by_rounding_is_constant(spread, is_kept, blend, sign):
     rows = np.column_stack([axes(2)[:, 0], sign * (1.0 + spread * np.array([1.0, -1.0, 1.0, -1.0]))])
-    coordinates, _ = find(rows, with_constant=True, mix_columns=mix_columns)
+    coordinates, _ = find(rows, with_constant=True, blend=blend)
     assert coordinates.n_directions == (3 if is_kept else 2)
     np.testing.assert_allclose(coordinates.scales, [1.0, spread if is_kept else 0.0], rtol=0.01)
 
@@ -244,7 +244,7 @@ def test_a_column_that_differs_from_a_constant_by_rounding_is_constant(spread, i
 def test_columns_that_are_not_mixed_are_scaled_one_by_one(with_constant):
     rows = np.insert(badly_scaled(make_rows()), 2, 0.0, axis=1)
     coordinates, weights = find(
-        rows, np.random.default_rng(2).uniform(0.1, 4.0, N), with_constant=with_constant, mix_columns=False
+        rows, np.random.default_rng(2).uniform(0.1, 4.0, N), with_constant=with_constant, blend=1.0
     )
     centre = weights @ rows if with_constant else np.zeros(5)
     scales = np.sqrt(weights @ (rows - centre) ** 2)
@@ -259,8 +259,8 @@ def test_a_column_that_varies_only_in_rows_without_weight_does_not_count():
     rows, weights = axes(2, 3), np.ones(12)
     weights[0] = 0.0
     rows = np.column_stack([rows, np.eye(12)[0]])
-    for mix_columns in (False, True):
-        coordinates, _ = find(rows, weights, mix_columns=mix_columns)
+    for blend in (0.0, 0.3, 1.0):
+        coordinates, _ = find(rows, weights, blend=blend)
         assert coordinates.n_directions == 2
         np.testing.assert_array_equal(coordinates.transform[2], 0.0)
 
@@ -275,17 +275,17 @@ def with_two_outliers(d, square, repeats=100):
     return rows, n, (n - 2 + 2 * square) / n
 
 
-@pytest.mark.parametrize("mix_columns", [False, True])
+@pytest.mark.parametrize("blend", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("with_constant", [False, True])
 @pytest.mark.parametrize("d", [1, 2, 3])
-def test_a_row_of_fifty_times_the_usual_square_is_not_enormous(d, with_constant, mix_columns):
+def test_a_row_of_fifty_times_the_usual_square_is_not_enormous(d, with_constant, blend):
     n = 200 * d + 2
     limit = 50 * d * (n - 2) / (n - 100 * d)  # so that limit / moment = 50 d
     for square, is_plain in ((0.995 * limit, True), (1.005 * limit, False)):
         rows, n, moment = with_two_outliers(d, square)
         assert square / moment == pytest.approx(50 * d, rel=0.01)
         rows = np.column_stack([rows, np.zeros(n)])  # no direction: d stays as it is
-        coordinates, weights = find(rows, with_constant=with_constant, mix_columns=mix_columns)
+        coordinates, weights = find(rows, with_constant=with_constant, blend=blend)
         found = second_moment(coordinates, rows, weights)
         assert np.allclose(found, np.eye(len(found)), atol=1e-10) == is_plain
 

@@ -58,10 +58,11 @@ def test_what_settings_mean():
     estimated = Settings(flip_rate="estimate")
     assert estimated.estimates_flips
     assert estimated.known_flip_rate is None
-    assert plain.mixes_columns
-    assert Settings(alpha_scale="columns").mixes_columns
-    assert Settings(alpha=0.1).mixes_columns
-    assert not Settings(alpha=0.1, alpha_scale="columns").mixes_columns
+    assert plain.blend == Settings(alpha_scale="columns").blend == Settings(alpha=0.1).blend == 0.0
+    assert Settings(alpha=0.1, alpha_scale="columns").blend == 1.0
+    assert Settings(alpha=0.1, alpha_scale=0.3).blend == 0.3
+    assert Settings(alpha=0.1, shrink_to="identity").is_centred
+    assert not Settings(shrink_to="identity").is_centred
     options = Settings(alpha=0.1, rank=2, fit_origin=True, solver="fista", tol=1e-3, max_iter=7).options
     assert (options.alpha, options.rank, options.has_constant) == (0.1, 2, True)
     assert (options.solver, options.tol, options.max_iter) == ("fista", 1e-3, 7)
@@ -438,7 +439,7 @@ def test_columns_are_scaled_one_by_one_where_they_are_not_mixed():
     z = rng.standard_normal((300, 3)) @ rng.standard_normal((3, 3)) * [1e-3, 1.0, 1e5]
     weights = rng.uniform(0.5, 1.5, 300)
     weights /= weights.sum()
-    coordinates = find_coordinates(Differences(np.column_stack([z, np.zeros(300)])), weights, mix_columns=False)
+    coordinates = find_coordinates(Differences(np.column_stack([z, np.zeros(300)])), weights, blend=1.0)
     rms = np.sqrt(weights @ z**2)
     np.testing.assert_allclose(coordinates.transform[:3], np.diag(1.0 / rms), rtol=1e-12)
     np.testing.assert_array_equal(coordinates.transform[3], 0.0)
@@ -542,3 +543,69 @@ def test_a_penalty_in_columns_is_refitted_with_its_rank(found):
     expected = fit(JUDGEMENTS, settings.but(rank=1)).metric
     np.testing.assert_allclose(cut.matrix, expected.matrix, rtol=1e-9)
     assert refit_leading(JUDGEMENTS, settings, whole, Directions.of(whole), 0).rank == 0
+
+
+# The shape of the penalty, and its weight
+
+
+def few_labels(n, d, seed=0):
+    rng = np.random.default_rng(seed)
+    z = rng.standard_normal((n, d)) @ rng.standard_normal((d, d))
+    is_far = rng.logistic(size=n) + z[:, 0] ** 2 > np.median(z[:, 0] ** 2)
+    return Judgements.of_signs(z, np.where(is_far, 1.0, -1.0))
+
+
+@pytest.mark.parametrize(("number", "word"), [(0.0, "data"), (1.0, "columns"), (0, "data"), (1, "columns")])
+def test_the_ends_of_the_blend_have_names(number, word):
+    judgements = few_labels(120, 4)
+    by_number, by_word = (fit(judgements, Settings(alpha=0.05, alpha_scale=scale)) for scale in (number, word))
+    assert by_number.metric == by_word.metric
+    assert by_number.certificate == by_word.certificate
+
+
+@pytest.mark.parametrize("shrink_to", ["zero", "identity"])
+@pytest.mark.parametrize("blend", [0.0, 0.1, 0.7, 1.0])
+@pytest.mark.parametrize("flip_rate", [0.0, 0.1])
+def test_every_shape_follows_the_units_of_columns(shrink_to, blend, flip_rate):
+    judgements, units = few_labels(150, 3), np.array([1e-5, 1.0, 1e7])
+    settings = Settings(alpha=0.03, alpha_scale=blend, shrink_to=shrink_to, flip_rate=flip_rate, tol=1e-9)
+    plain = fit(judgements, settings)
+    scaled = fit(Judgements.of_signs(judgements.data * units, judgements.signs), settings)
+    assert plain.certificate.converged
+    np.testing.assert_allclose(
+        scaled.metric.margin(judgements.data * units), plain.metric.margin(judgements.data), atol=1e-4
+    )
+
+
+def test_a_large_penalty_leaves_the_identity_and_a_threshold():
+    judgements = few_labels(300, 4)
+    found = fit(judgements, Settings(alpha=10.0, alpha_scale="columns", shrink_to="identity"))
+    inner = found.metric.matrix * np.outer(found.statistics.column_scales, found.statistics.column_scales)
+    np.testing.assert_allclose(inner, inner[0, 0] * np.eye(4), atol=1e-9 * inner[0, 0])
+    assert fit(judgements, Settings(alpha=10.0, alpha_scale="columns")).metric.rank == 0
+
+
+def test_the_identity_has_no_limited_rank():
+    with pytest.raises(ValueError, match="no limited rank"):
+        fit(few_labels(50, 3), Settings(alpha=0.1, shrink_to="identity", rank=2))
+
+
+@pytest.mark.parametrize(("n", "d", "factor"), [(60, 6, 0.2), (120, 4, 0.1), (3000, 3, 0.0)])
+def test_alpha_is_chosen_by_uncertain_labels_per_parameter(n, d, factor):
+    judgements = few_labels(n, d)
+    found = fit(judgements, Settings(alpha="auto"))
+    assert found.alpha == found.chosen.alpha == pytest.approx(factor / np.sqrt(n))
+    assert found.settings.alpha == "auto"
+    weighted = judgements.with_weights(np.full(n, 0.01))
+    assert fit(weighted, Settings(alpha="auto")).alpha == pytest.approx(found.alpha)
+    same = fit(judgements, Settings(alpha=found.alpha))
+    np.testing.assert_allclose(same.metric.margin(judgements.data), found.metric.margin(judgements.data), atol=1e-3)
+
+
+def test_few_uncertain_labels_call_for_a_penalty():
+    few = {"uncertain_per_parameter": 0.9}
+    (problem,) = find_problems("abcd", np.zeros((4, 0)), MANY, 4, **few)
+    assert "only 0.9 uncertain labels" in problem
+    assert 'Set alpha="auto"' in problem
+    assert find_problems("abcd", np.zeros((4, 0)), MANY, 4, penalised=True, **few) == []
+    assert find_problems("abcd", np.zeros((4, 0)), MANY, 4, uncertain_per_parameter=1.0) == []

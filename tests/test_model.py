@@ -51,6 +51,16 @@ def test_round_trip(path: Path, learner: cf.LinearMetricLearner, table: PairTabl
     assert model.is_fitted_to(table)
 
 
+def test_a_chosen_penalty_is_remembered(table: PairTable, files: Source, tmp_path: Path) -> None:
+    learner = cf.LinearMetricLearner(alpha="auto", alpha_scale=0.3, shrink_to="identity", far_label="far")
+    learner.fit(table.data, table.labels, feature_names=table.encoding.feature_names)
+    path = tmp_path / "chosen.closefar"
+    path.write_bytes(Model.of(learner, table, files).to_bytes())
+    again = Model.load(path).learner()
+    assert (again.alpha, again.alpha_) == ("auto", learner.alpha_)
+    assert again.summary() == learner.summary()
+
+
 def test_columns_are_remembered_where_they_are_there(path: Path, files: Source, tmp_path: Path) -> None:
     model, other = Model.load(path), tmp_path / "other.csv"
     assert model.source(Source(points=files.points, pairs=files.pairs)).left == "patient"

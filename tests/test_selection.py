@@ -22,6 +22,11 @@ DATA = cf.datasets.make_pairs(N, D, rank=2, wrong_share=0.15, random_state=1)
 PAIRS, LABELS = DATA.pairs, DATA.labels
 X = PAIRS[:, 0] - PAIRS[:, 1]
 ALPHAS = [0.01, 0.05, 0.3]
+PLAIN = {
+    "alpha_scale": "data",
+    "shrink_to": "zero",
+    "flip_rate": 0.0,
+}  # only alpha, the noise and the rank are searched
 for _array in (PAIRS, LABELS, X):
     _array.setflags(write=False)
 
@@ -159,7 +164,7 @@ def test_n_splits_is_checked(n_splits):
 @pytest.mark.filterwarnings("ignore::closefar.IdentifiabilityWarning")
 @pytest.mark.filterwarnings("ignore:invalid value encountered in cast:RuntimeWarning")
 # To a small tolerance: one of the checks compares fits to 1e-7, whatever the rounding.
-@parametrize_with_checks([LinearMetricLearnerCV(alphas=[0.02, 0.6], cv=2, solver="newton", tol=1e-10)])
+@parametrize_with_checks([LinearMetricLearnerCV(alphas=[0.02, 0.6], cv=2, solver="newton", tol=1e-10, **PLAIN)])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -170,16 +175,19 @@ def test_parameters_of_the_learner_are_passed_on():
     plain = cf.LinearMetricLearner().get_params()
     ours = LinearMetricLearnerCV().get_params()
     assert set(ours) - own == set(plain) - chosen
-    assert all(ours[name] == plain[name] for name in set(plain) - chosen)
+    searched = {name for name, value in ours.items() if isinstance(value, str) and value == "auto"} - {"solver"}
+    assert searched == set(PLAIN)
+    assert all(ours[name] == plain[name] for name in set(plain) - chosen - searched)
 
 
 @pytest.mark.parametrize("scoring", ["neg_log_loss", "accuracy", "roc_auc"])
 def test_chooses_as_a_grid_search_does(scoring):
     alphas, noises, ranks = ALPHAS[1:], ["normal", "laplace"], [None, 1]
-    grid = {"alpha": alphas, "noise": noises, "rank": ranks}
+    grid = {"alpha": alphas, "noise": noises, "rank": ranks, **{name: [value] for name, value in PLAIN.items()}}
     search = GridSearchCV(cf.LinearMetricLearner(), grid, scoring=scoring, cv=3).fit(X, LABELS)
-    learner = LinearMetricLearnerCV(alphas, noises, ranks, scoring=scoring, cv=3).fit(X, LABELS)
-    assert {"alpha": learner.alpha_, "noise": learner.noise_, "rank": learner.rank_} == search.best_params_
+    learner = LinearMetricLearnerCV(alphas, noises, ranks, scoring=scoring, cv=3, **PLAIN).fit(X, LABELS)
+    chosen = {"alpha": learner.alpha_, "noise": learner.noise_, "rank": learner.rank_, **PLAIN}
+    assert chosen == search.best_params_
     assert learner.metric_ == search.best_estimator_.metric_
     # Fits along the path start from one another, and agree with fits from nothing within their tolerance.
     assert learner.best_score_ == pytest.approx(search.best_score_, abs=1e-6)
@@ -193,7 +201,8 @@ def test_chooses_as_a_grid_search_does(scoring):
 
 def test_is_the_learner_of_the_chosen_values():
     learner = LinearMetricLearnerCV(ALPHAS, noises="normal", ranks=2, cv=3).fit(X, LABELS)
-    plain = cf.LinearMetricLearner("normal", rank=2, alpha=learner.alpha_).fit(X, LABELS)
+    plain = cf.LinearMetricLearner("normal", rank=2, alpha=learner.alpha_, alpha_scale=learner.alpha_scale_)
+    plain.set_params(flip_rate=learner.flip_rate_, shrink_to=learner.shrink_to_).fit(X, LABELS)
     assert (learner.noise_, learner.rank_) == ("normal", 2)
     assert learner.metric_ == plain.metric_
     assert learner.certificate_ == plain.certificate_
@@ -205,19 +214,19 @@ def test_is_the_learner_of_the_chosen_values():
 
 
 def test_default_grid_is_free_of_units_and_of_the_scale_of_weights():
-    learner = LinearMetricLearnerCV(3, cv=2).fit(X, LABELS)
+    learner = LinearMetricLearnerCV(3, cv=2, **PLAIN).fit(X, LABELS)
     expected = [0.0, *(np.array([0.1, 0.8, 6.4]) / np.sqrt(N))]
     np.testing.assert_allclose(learner.cv_results_["param_alpha"].astype(float), expected)
-    weighted = LinearMetricLearnerCV(3, cv=2).fit(X * [1e-6, 1.0, 1e3, 1e9], LABELS, sample_weight=np.full(N, 0.1))
+    weighted = LinearMetricLearnerCV(3, cv=2, **PLAIN)
+    weighted.fit(X * [1e-6, 1.0, 1e3, 1e9], LABELS, sample_weight=np.full(N, 0.1))
     assert weighted.alpha_ == pytest.approx(learner.alpha_)
     np.testing.assert_allclose(
         weighted.cv_results_["mean_test_score"], learner.cv_results_["mean_test_score"], rtol=1e-3
     )
-    assert len(LinearMetricLearnerCV(cv=2).fit(X, LABELS).cv_results_["params"]) == 8
 
 
 def test_one_standard_error():
-    best = LinearMetricLearnerCV(np.geomspace(0.02, 0.1, 6), ["normal", "logistic"], cv=4).fit(X, LABELS)
+    best = LinearMetricLearnerCV(np.geomspace(0.02, 0.1, 6), ["normal", "logistic"], cv=4, **PLAIN).fit(X, LABELS)
     near = clone(best).set_params(rule="one_se").fit(X, LABELS)
     results = best.cv_results_
     scores = np.array([results[f"split{number}_test_score"] for number in range(4)])
@@ -232,14 +241,15 @@ def test_one_standard_error():
 
 def test_groups_mean_folds_of_points():
     pairs, labels, ids = shared_points()
-    by_groups = LinearMetricLearnerCV(ALPHAS, cv=3).fit(pairs, labels, groups=ids)
-    by_folds = LinearMetricLearnerCV(ALPHAS, cv=PairGroupKFold(3, random_state=0)).fit(pairs, labels, groups=ids)
+    learner = LinearMetricLearnerCV(ALPHAS, cv=3, **PLAIN)
+    by_groups = clone(learner).fit(pairs, labels, groups=ids)
+    by_folds = clone(learner).set_params(cv=PairGroupKFold(3, random_state=0)).fit(pairs, labels, groups=ids)
     by_list = list(PairGroupKFold(3, random_state=0).split(pairs, labels, ids))
-    by_hand = LinearMetricLearnerCV(ALPHAS, cv=by_list).fit(pairs, labels)
-    plain = LinearMetricLearnerCV(ALPHAS, cv=3).fit(pairs[:, 0] - pairs[:, 1], labels)
+    by_hand = clone(learner).set_params(cv=by_list).fit(pairs, labels)
+    plain = clone(learner).fit(pairs[:, 0] - pairs[:, 1], labels)
     scores = [learner.cv_results_["mean_test_score"].tolist() for learner in (by_groups, by_folds, by_hand, plain)]
     assert scores[0] == scores[1] == scores[2] != scores[3]
-    one_column = LinearMetricLearnerCV(ALPHAS, cv=GroupKFold(3)).fit(pairs, labels, groups=ids[:, 0])
+    one_column = clone(learner).set_params(cv=GroupKFold(3)).fit(pairs, labels, groups=ids[:, 0])
     assert one_column.best_score_ != by_groups.best_score_
 
 
@@ -257,7 +267,7 @@ def test_weights_count_in_scores():
     weights = np.random.default_rng(2).integers(0, 4, N).astype(float)
     half = N // 2
     splits = [(np.arange(half), np.arange(half, N)), (np.arange(half, N), np.arange(half))]
-    learner = LinearMetricLearnerCV(ALPHAS, cv=splits).fit(X, LABELS, sample_weight=weights)
+    learner = LinearMetricLearnerCV(ALPHAS, cv=splits, **PLAIN).fit(X, LABELS, sample_weight=weights)
     train, test = splits[0]
     plain = cf.LinearMetricLearner(alpha=ALPHAS[0]).fit(X[train], LABELS[train], sample_weight=weights[train])
     loss = log_loss(LABELS[test], plain.predict_proba(X[test]), sample_weight=weights[test])
@@ -319,3 +329,78 @@ def test_an_interruption_ends_the_search(monkeypatch):
 def test_settings_are_checked(settings, message):
     with pytest.raises(ValueError, match=message):
         LinearMetricLearnerCV(**{"alphas": [0.1], "cv": 2, **settings}).fit(X, LABELS)
+
+
+# The shape of the penalty, and flips
+
+
+def searched(data, **settings):
+    return LinearMetricLearnerCV(cv=3, **settings).fit(data.pairs, data.labels)
+
+
+def test_the_default_search_goes_from_one_thing_to_the_next():
+    learner = LinearMetricLearnerCV(cv=3).fit(X, LABELS)
+    tried = pd.DataFrame(learner.cv_results_["params"])
+    assert tried["alpha_scale"].iloc[0] == "columns"
+    assert {"columns", 0.3} <= set(tried["alpha_scale"])
+    assert set(tried["shrink_to"]) == {"zero", "identity"}
+    assert {0.0, 0.1} <= set(tried["flip_rate"])
+    shapes = tried[tried["flip_rate"] == 0.0].groupby(["alpha_scale", "shrink_to"])
+    assert shapes["alpha"].nunique().max() < 8 or tried["alpha"].min() == 0.0  # a path ends where it gets worse
+    flipped = tried[tried["flip_rate"] > 0.0]
+    assert len(flipped.groupby(["alpha_scale", "shrink_to"])) == 1
+    chosen = {
+        name: getattr(learner, f"{name}_") for name in ("alpha", "alpha_scale", "shrink_to", "flip_rate", "noise")
+    }
+    assert {**chosen, "rank": None} in learner.cv_results_["params"]
+
+
+def test_explicit_values_are_not_searched():
+    learner = LinearMetricLearnerCV(ALPHAS, cv=2, alpha_scale=0.5, shrink_to="identity", flip_rate=0.05).fit(X, LABELS)
+    assert len(learner.cv_results_["params"]) == len(ALPHAS)
+    assert (learner.alpha_scale_, learner.shrink_to_, learner.flip_rate_) == (0.5, "identity", 0.05)
+    limited = LinearMetricLearnerCV(ALPHAS, ranks=2, cv=2, flip_rate=0.0).fit(X, LABELS)
+    assert set(limited.cv_results_["param_shrink_to"]) == {"zero"}
+
+
+def test_flips_are_found_where_labels_are_flipped():
+    data = cf.datasets.make_pairs(1500, 4, rank=2, noise=None, random_state=3)
+    flipped = np.random.default_rng(0).random(1500) < 0.3
+    learner = LinearMetricLearnerCV(cv=3).fit(data.pairs[:1000], np.where(flipped, -data.labels, data.labels)[:1000])
+    assert 0.2 <= learner.flip_rate_ <= 0.4
+    plain = LinearMetricLearnerCV(cv=3, flip_rate=0.0)
+    plain.fit(data.pairs[:1000], np.where(flipped, -data.labels, data.labels)[:1000])
+    assert learner.best_score_ > plain.best_score_
+    assert learner.score(data.pairs[1000:], data.labels[1000:]) > plain.score(data.pairs[1000:], data.labels[1000:])
+
+
+def test_the_identity_is_found_where_it_is_the_truth():
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((1200, 15)) * np.geomspace(1e-3, 1e3, 15)
+    labels = np.where(np.sum((z / np.geomspace(1e-3, 1e3, 15)) ** 2, axis=1) > 14.0 + rng.logistic(size=1200), 1, -1)
+    learner = LinearMetricLearnerCV(cv=3).fit(z[:200], labels[:200])
+    plain = LinearMetricLearnerCV(cv=3, shrink_to="zero", flip_rate=0.0).fit(z[:200], labels[:200])
+    assert learner.shrink_to_ == "identity"
+    assert learner.score(z[200:], labels[200:]) > plain.score(z[200:], labels[200:]) + 0.03
+
+
+def test_the_default_search_does_not_depend_on_units():
+    data = cf.datasets.make_pairs(150, 3, wrong_share=0.1, random_state=4)
+    plain = searched(data)
+    scaled = LinearMetricLearnerCV(cv=3).fit(data.pairs * [1e-6, 1.0, 1e6], data.labels)
+    assert scaled.cv_results_["params"] == plain.cv_results_["params"]
+    np.testing.assert_allclose(
+        scaled.predict_proba(data.pairs * [1e-6, 1.0, 1e6]), plain.predict_proba(data.pairs), atol=1e-4
+    )
+
+
+def test_wide_data_is_searched_with_approximate_fits_and_progress(capsys):
+    data = cf.datasets.make_pairs(120, 18, rank=2, wrong_share=0.1, random_state=5)
+    learner = LinearMetricLearnerCV([0.05, 0.2], cv=2, verbose=1).fit(data.pairs, data.labels)
+    assert learner.certificate_.converged
+    assert "candidates" in capsys.readouterr().err
+    exact = LinearMetricLearnerCV([0.05, 0.2], cv=2, solver="fista", **PLAIN | {"alpha_scale": "columns"})
+    exact.fit(data.pairs, data.labels)
+    np.testing.assert_allclose(
+        learner.cv_results_["mean_test_score"][:2], exact.cv_results_["mean_test_score"], atol=5e-3
+    )

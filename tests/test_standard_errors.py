@@ -405,13 +405,18 @@ def test_labels_are_few_plenty_or_in_between():
     for method in ("sandwich", "bootstrap"):
         assert few.flaw(method) == few.flaw("jackknife")
         assert some.flaw(method) == (
-            f'The {method} needs 25 uncertain labels per parameter, and there are 3.0: use method="jackknife".'
+            f"The {method} needs 25 uncertain labels (and groups, or points, where there are any) per parameter, and "
+            'there are 3.0: use method="jackknife".'
         )
         assert many.flaw(method) is None
     assert [each.is_plenty for each in (few, some, many)] == [False, False, True]
     # The bias beside the standard error grows with the number of parameters.
     assert not Evidence(25.0 * 40, n_parameters=40, n_observations=2000.0).is_plenty
     assert Evidence(40.0 * 40, n_parameters=40, n_observations=4000.0).is_plenty
+    assert not Evidence(400.0, n_parameters=4, n_observations=400.0, n_units=99.0).is_plenty
+    assert Evidence(400.0, n_parameters=4, n_observations=400.0, n_units=100.0).is_plenty
+    assert not Evidence(49.0 * 4, n_parameters=4, n_observations=400.0, estimates_flips=True).is_plenty
+    assert Evidence(50.0 * 4, n_parameters=4, n_observations=400.0, estimates_flips=True).is_plenty
 
 
 def test_labels_that_repeat_each_other_count_once(learner):
@@ -769,13 +774,15 @@ def test_summary_of_a_threshold_of_zero_or_of_nothing(learner):
 
 def test_summary_names_flips_and_the_scale_of_a_penalty(learner):
     def cell(metric=learner.metric_, **settings):
-        changed = with_metric(learner, metric, settings=learner.fit_.settings.but(**settings))
+        alpha = settings.get("alpha", 0.0)
+        changed = with_metric(learner, metric, settings=learner.fit_.settings.but(**settings), alpha=alpha)
         return re.findall(r"^(?:Noise|Penalty alpha): +(.*?)  ", summarize(changed), re.M)
 
     assert cell() == ["logistic", "0"]
     assert cell(dataclasses.replace(learner.metric_, flip_rate=0.25)) == ["logistic, 0.250 flips", "0"]
     assert cell(alpha=0.5) == ["logistic", "0.5"]
     assert cell(alpha=0.5, alpha_scale="columns") == ["logistic", "0.5 (columns)"]
+    assert cell(alpha=0.5, alpha_scale=0.3, shrink_to="identity") == ["logistic", "0.5 (scale 0.3, identity)"]
 
 
 def test_pseudo_r2_is_the_share_of_the_null_loss_that_is_explained(learner):

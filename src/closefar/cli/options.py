@@ -191,13 +191,26 @@ class Learning:
     alpha: Annotated[
         str,
         typer.Option(
-            help="Weight of a penalty that favours low rank, or auto (cross-validation).", rich_help_panel=_LEARNING
+            help="Weight of a penalty that favours low rank, or auto (cross-validation, also of the next three).",
+            rich_help_panel=_LEARNING,
         ),
     ] = "0"
+    alpha_scale: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SCALE", help="What the penalty is measured in: data, columns or 0 to 1.", rich_help_panel=_LEARNING
+        ),
+    ] = None
+    shrink_to: Annotated[
+        str | None,
+        typer.Option(metavar="MATRIX", help="Where the penalty takes M: zero or identity.", rich_help_panel=_LEARNING),
+    ] = None
     flip_rate: Annotated[
-        str,
-        typer.Option(help="Share of labels wrong whatever the distance, or estimate.", rich_help_panel=_LEARNING),
-    ] = "0"
+        str | None,
+        typer.Option(
+            metavar="SHARE", help="Share of labels wrong whatever the distance, or estimate.", rich_help_panel=_LEARNING
+        ),
+    ] = None
     origin: Annotated[
         bool, typer.Option("--origin", help="Of single points: learn where to measure from.", rich_help_panel=_LEARNING)
     ] = False
@@ -221,7 +234,6 @@ class Learning:
 
         rank = _number(self.rank, int, "--rank", "auto")
         options: dict[str, Any] = {
-            "flip_rate": _number(self.flip_rate, float, "--flip-rate", "estimate"),
             "fit_origin": self.origin,
             "class_weight": "balanced" if self.balanced else None,
             "tol": self.tol,
@@ -229,6 +241,12 @@ class Learning:
             "far_label": far_label,
             "verbose": int(verbose),
         }
+        given = {
+            "alpha_scale": _number(self.alpha_scale, float, "--alpha-scale", "data", "columns"),
+            "shrink_to": self.shrink_to,
+            "flip_rate": _number(self.flip_rate, float, "--flip-rate", "estimate"),
+        }
+        options |= {name: value for name, value in given.items() if value is not None}
         if not self.chooses_alpha:
             alpha = _number(self.alpha, float, "--alpha", "auto")
             return LinearMetricLearner(noise=self.noise, rank=rank, alpha=alpha, **options)
@@ -253,11 +271,11 @@ def _ordered(text: str) -> tuple[str, list[str]]:
     return name.strip(), parts
 
 
-def _number(text: str | None, kind: type[int] | type[float], option: str, word: str) -> Any:
-    if text is None or text == word:
+def _number(text: str | None, kind: type[int] | type[float], option: str, *words: str) -> Any:
+    if text is None or text in words:
         return text
     try:
         return kind(text)
     except ValueError:
         expected = "a whole number" if kind is int else "a number"
-        raise ValueError(f"{option} takes {expected} or {word}; got {text!r}.") from None
+        raise ValueError(f"{option} takes {expected} or {' or '.join(words)}; got {text!r}.") from None

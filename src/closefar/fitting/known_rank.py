@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from closefar.arrays import FloatArray
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from closefar.arrays import Array, FloatArray
 from closefar.fitting.identifiability import find_enormous, find_problems
 from closefar.fitting.infinite import named_if_infinite
 from closefar.fitting.noise_choice import NoiseChoice, choose_noise
@@ -16,9 +22,24 @@ from closefar.judgements import Columns, Judgements
 from closefar.model import Metric, Scored
 from closefar.noise import Noise
 from closefar.rows import BlockRows, Coordinates, factor_in_rows, rows_of, unit_free
-from closefar.solve import CloseFar, Objective, Passes, Solution, State, solve, solve_with_flips
+from closefar.solve import (
+    CloseFar,
+    Objective,
+    Outcome,
+    Passes,
+    Solution,
+    State,
+    psd_factor,
+    solve,
+    solve_with_flips,
+)
 
 __all__ = ["fit_known_rank", "refit"]
+
+# alpha="auto", by simulation: 0.1 / sqrt(n), twice that where there are few uncertain labels per parameter, and
+# nothing where there are many.
+_LIGHT = 0.1
+_FEW, _MANY = 2.0, 10.0
 
 
 def refit(judgements: Judgements, settings: Settings, *, start: Metric | None = None) -> Fit:
@@ -34,38 +55,30 @@ def fit_known_rank(
 
     `start` is a metric near the solution; it is of no use where an origin is learned.
     """
+    if settings.chooses_alpha:
+        return _fit_choosing_alpha(judgements, settings, start, columns)
     columns = Columns(judgements.n_columns) if columns is None else columns
     source = rows_of(judgements.data)
     rows, coordinates = unit_free(
-        source,
-        judgements.shares,
-        with_constant=settings.fit_origin,
-        mix_columns=settings.mixes_columns,
-        close=~judgements.is_far,
+        source, judgements.shares, with_constant=settings.fit_origin, blend=settings.blend, close=~judgements.is_far
     )
-    state = None if start is None or settings.fit_origin else _state(start, rows, source, judgements.shares)
+    state = None if start is None or settings.fit_origin else _state(start, rows, source, judgements.shares, settings)
     solution, scored, choice = _solve_best(rows, judgements, settings, state)
     metric = _metric(solution, scored, rows, coordinates, settings, columns.names)
     certificate = solution.certificate
-    if settings.alpha == 0 and not settings.fit_origin:
+    if settings.known_alpha == 0 and not settings.fit_origin:
         certificate = named_if_infinite(certificate, scored, rows, coordinates, metric.column_names)
-    d = coordinates.transform.shape[1]
     n_parameters = count_parameters(
-        d, settings.known_rank, has_origin=settings.fit_origin, with_flips=settings.estimates_flips
+        coordinates.transform.shape[1],
+        settings.known_rank,
+        has_origin=settings.fit_origin,
+        with_flips=settings.estimates_flips,
     )
     statistics = FitStatistics.of(scored, coordinates.scales, n_parameters)
     problems = [
         *find_enormous(judgements, coordinates.enormous),
         *find_reversal(rows, judgements, scored.noise, settings, statistics, certificate.loss),
-        *find_problems(
-            metric.column_names,
-            coordinates.null_directions,
-            judgements.is_far,
-            d,
-            rank=settings.known_rank,
-            has_origin=settings.fit_origin,
-            penalised=settings.alpha > 0,
-        ),
+        *_find_problems(scored, coordinates, settings, metric.column_names, statistics, certificate.outcome),
     ]
     return Fit(
         settings=settings,
@@ -80,6 +93,28 @@ def fit_known_rank(
         columns=columns,
         judgements=judgements,
         noise_choice=choice,
+    )
+
+
+def _find_problems(
+    scored: Scored,
+    coordinates: Coordinates,
+    settings: Settings,
+    names: Sequence[str],
+    statistics: FitStatistics,
+    outcome: Outcome,
+) -> list[str]:
+    # Where labels are flipped, or the optimum is at infinity, those that are not may well be certain.
+    says_little = outcome in (Outcome.SEPARABLE, Outcome.QUASI_SEPARABLE) or scored.flip_rate > 0
+    return find_problems(
+        names,
+        coordinates.null_directions,
+        scored.judgements.is_far,
+        coordinates.transform.shape[1],
+        rank=settings.known_rank,
+        has_origin=settings.fit_origin,
+        penalised=settings.known_alpha > 0,
+        uncertain_per_parameter=math.inf if says_little else statistics.uncertain_per_parameter,
     )
 
 
@@ -100,23 +135,59 @@ def _solve_best(
     return solutions[name], scored[name], choice
 
 
-def _state(start: Metric, rows: BlockRows, source: BlockRows, shares: FloatArray) -> State:
+def _fit_choosing_alpha(
+    judgements: Judgements, settings: Settings, start: Metric | None, columns: Columns | None
+) -> Fit:
+    """Fit with a light penalty and then, if the labels ask for another one, with that."""
+    root_n = math.sqrt(judgements.weights.sum() ** 2 / np.sum(judgements.weights**2))
+    found = fit_known_rank(judgements, settings.but(alpha=_LIGHT / root_n), start=start, columns=columns)
+    per_parameter = found.statistics.uncertain_per_parameter
+    if not (found.was_interrupted or _FEW <= per_parameter < _MANY):
+        alpha = 2.0 * _LIGHT / root_n if per_parameter < _FEW else 0.0
+        found = fit_known_rank(judgements, settings.but(alpha=alpha), start=found.metric, columns=columns)
+    return replace(found, settings=settings, chosen_alpha=found.alpha)
+
+
+def _state(start: Metric, rows: BlockRows, source: BlockRows, shares: FloatArray, settings: Settings) -> State:
     """A metric in the coordinates of the rows, for a solver to start from."""
     factor = factor_in_rows(rows, source, shares, start.factor)
-    return State.at(factor @ factor.T, max(start.threshold, 0.0))
+    matrix, threshold = factor @ factor.T, max(start.threshold, 0.0)
+    if not settings.is_centred:
+        return State.at(matrix, threshold)
+    k = len(matrix)
+    centre = max(float(np.linalg.eigvalsh(matrix)[0]), 0.0)
+    return State.at(matrix - centre * np.eye(k), threshold, k * centre)
 
 
 def _solve(
     noise: Noise, rows: BlockRows, judgements: Judgements, settings: Settings, start: State | None
 ) -> tuple[Solution, float]:
-    """Return the solution and the flip rate."""
-    likelihood = CloseFar(noise, rows.row_array(judgements.signs), rows.row_array(judgements.shares))
+    """Return the solution and the flip rate; the centre that a penalty shrinks to is part of the metric there."""
+    lengths = None
+    if settings.is_centred:
+        # One on average, as are the squared coordinates.
+        k = rows.n_columns - int(settings.fit_origin)
+        lengths = rows.squared_distances(np.eye(rows.n_columns, k) / np.sqrt(k))
+    likelihood = CloseFar(noise, rows.row_array(judgements.signs), rows.row_array(judgements.shares), lengths)
     objective = Objective(rows, likelihood, Passes())
     rate, rng = settings.known_flip_rate, settings.rng()
     with Progress(settings.verbose, objective.passes) as watch:
         if rate == 0.0:
-            return solve(objective, settings.options, rng=rng, watch=watch, start=start), rate
-        return solve_with_flips(objective, likelihood, rate, settings.options, rng=rng, watch=watch, start=start)
+            found = solve(objective, settings.options, rng=rng, watch=watch, start=start)
+        else:
+            found, rate = solve_with_flips(
+                objective, likelihood, rate, settings.options, rng=rng, watch=watch, start=start
+            )
+    return (found if lengths is None else _with_centre(found, lengths, k)), rate
+
+
+def _with_centre(solution: Solution, lengths: Array, k: int) -> Solution:
+    """Add c times the identity of the first k coordinates to M."""
+    threshold, centre = solution.thresholds
+    matrix = solution.factor @ solution.factor.T
+    matrix[np.diag_indices(k)] += centre / k
+    squared = solution.squared + centre * lengths
+    return replace(solution, factor=psd_factor(matrix), thresholds=np.array([threshold]), squared=squared)
 
 
 def _metric(
@@ -134,7 +205,7 @@ def _metric(
         origin, slack = find_origin(rows_of(judgements.data), judgements.shares, coordinates.to_units(factor))
         factor, threshold = factor[:-1], threshold - slack
     moment = None
-    if not settings.mixes_columns:
+    if settings.blend > 0.0:
         moment = rows.outer(rows.row_array(judgements.shares))[: len(factor), : len(factor)]
     return Metric.from_data_scale(
         coordinates.transform,

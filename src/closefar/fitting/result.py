@@ -49,6 +49,8 @@ class Fit:
         or copied without it.
     noise_choice, rank_choice : optional
         How the noise and the rank were chosen, where they were.
+    chosen_alpha : float, optional
+        The weight of the penalty, where it was chosen.
     """
 
     settings: Settings
@@ -64,6 +66,7 @@ class Fit:
     judgements: Judgements | None
     noise_choice: NoiseChoice | None = None
     rank_choice: RankChoice | None = None
+    chosen_alpha: float | None = None
 
     @classmethod
     def of(cls, fitted: Any) -> Fit:
@@ -76,6 +79,11 @@ class Fit:
 
     def __repr__(self) -> str:
         return f"Fit({self.metric!r}, {self.certificate.outcome})"
+
+    @property
+    def alpha(self) -> float:
+        """The weight of the penalty that was given or chosen."""
+        return self.settings.known_alpha if self.chosen_alpha is None else self.chosen_alpha
 
     @property
     def flip_rate(self) -> float:
@@ -103,8 +111,10 @@ class Fit:
 
     @property
     def chosen(self) -> Settings:
-        """Settings that keep what was chosen: the noise, the rank and the flip rate."""
-        return self.settings.but(noise=self.metric.noise, rank=self.rank, flip_rate=self.flip_rate, verbose=0)
+        """Settings that keep what was chosen: the noise, the rank, the penalty and the flip rate."""
+        return self.settings.but(
+            noise=self.metric.noise, rank=self.rank, alpha=self.alpha, flip_rate=self.flip_rate, verbose=0
+        )
 
     def read(self, X: Any, y: Any = None, sample_weight: Any = None) -> Judgements:
         """Check judgements to ask about: of the columns of the fit, with its labels.

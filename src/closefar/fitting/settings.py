@@ -17,14 +17,25 @@ from closefar.solve import SOLVERS, Options
 __all__ = ["Settings"]
 
 
+# The tolerance of approximate fits: L-BFGS then ends about a hundredth of it from the optimum.
+_ROUGH = 1e-3
+
+_BLENDS = {"data": 0.0, "columns": 1.0}
+
+
 @dataclass(frozen=True)
 class Settings:
-    """How to fit; the parameters of `LinearMetricLearner` that say so, with the same meaning."""
+    """How to fit; the parameters of `LinearMetricLearner` that say so, with the same meaning.
+
+    `approximate` fits are for comparing held-out scores: nothing is proven of them, and flips are
+    climbed from where a fit starts.
+    """
 
     noise: str | Noise = "logistic"
     rank: int | str | None = None
-    alpha: float = 0.0
-    alpha_scale: str = "data"
+    alpha: float | str = 0.0
+    alpha_scale: float | str = "data"
+    shrink_to: str = "zero"
     flip_rate: float | str = 0.0
     fit_origin: bool = False
     solver: str = "auto"
@@ -33,11 +44,12 @@ class Settings:
     class_weight: Any = None
     random_state: Any = None
     verbose: int = 0
+    approximate: bool = False
 
     @classmethod
     def of(cls, estimator: Any) -> Self:
         """Take those of an estimator's parameters that say how to fit."""
-        parameters, names = estimator.get_params(deep=False), [field.name for field in fields(cls)]
+        parameters, names = estimator.get_params(deep=False), _parameters(cls)
         missing = [name for name in names if name not in parameters]
         if missing:
             raise TypeError(
@@ -49,6 +61,11 @@ class Settings:
     def but(self, **changes: Any) -> Self:
         """The same settings but for these."""
         return replace(self, **changes)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of a learner with these settings."""
+        return {name: getattr(self, name) for name in _parameters(type(self))}
 
     @property
     def candidates(self) -> list[Noise]:
@@ -74,20 +91,37 @@ class Settings:
         return None if self.estimates_flips else float(self.flip_rate)
 
     @property
-    def mixes_columns(self) -> bool:
-        """Whether the solver's coordinates may mix columns: not where the penalty is measured in columns."""
-        return self.alpha == 0 or self.alpha_scale == "data"
+    def chooses_alpha(self) -> bool:
+        return _is(self.alpha, "auto")
+
+    @property
+    def known_alpha(self) -> float:
+        """The weight of the penalty, where it is a number."""
+        return float(self.alpha)
+
+    @property
+    def blend(self) -> float:
+        """Where between the data's own scale (0) and that of the columns (1) the penalty is measured."""
+        if self.alpha == 0:
+            return 0.0
+        return _BLENDS[self.alpha_scale] if isinstance(self.alpha_scale, str) else float(self.alpha_scale)
+
+    @property
+    def is_centred(self) -> bool:
+        """Whether the penalty shrinks to a multiple of the identity."""
+        return self.alpha != 0 and self.shrink_to == "identity"
 
     @property
     def options(self) -> Options:
         """What the solver is asked for."""
         return Options(
-            alpha=float(self.alpha),
+            alpha=self.known_alpha,
             rank=self.known_rank,
             has_constant=self.fit_origin,
-            solver=self.solver,
-            tol=float(self.tol),
+            solver="factor" if self.approximate and self.solver == "auto" else self.solver,
+            tol=max(float(self.tol), _ROUGH) if self.approximate else float(self.tol),
             max_iter=int(self.max_iter),
+            proves=not self.approximate,
         )
 
     def rng(self) -> np.random.Generator:
@@ -103,22 +137,31 @@ class Settings:
             raise ValueError(
                 f'rank must be None, "auto" or a whole number from 1 to the {d} columns; got {self.rank!r}.'
             )
-        for name in ("alpha", "tol"):
-            value = getattr(self, name)
-            if not (isinstance(value, numbers.Real) and math.isfinite(value) and float(value) >= 0):
-                raise ValueError(f"{name} must be a finite number >= 0; got {value!r}.")
+        for name, value, word in (("alpha", self.alpha, ' or "auto"'), ("tol", self.tol, "")):
+            is_number = isinstance(value, numbers.Real) and math.isfinite(value) and float(value) >= 0
+            if not (is_number or (word and _is(value, "auto"))):
+                raise ValueError(f"{name} must be a finite number >= 0{word}; got {value!r}.")
         if not (_is_integer(self.max_iter) and self.max_iter >= 1):
             raise ValueError(f"max_iter must be a whole number >= 1; got {self.max_iter!r}.")
         rate = self.flip_rate
         if not self.estimates_flips and not (isinstance(rate, numbers.Real) and 0 <= float(rate) < 0.5):
             raise ValueError(f'flip_rate must be "estimate" or a number from 0 to below 0.5; got {rate!r}.')
-        if _is(self.noise, "auto") and self.alpha > 0:
+        if _is(self.noise, "auto") and self.alpha != 0:
             raise ValueError(
                 'noise="auto" compares likelihoods, which a penalty shrinks by different amounts; got '
                 f"alpha={self.alpha!r}. Choose the noise with alpha=0, or with LinearMetricLearnerCV(noises=...)."
             )
-        if not isinstance(self.alpha_scale, str) or self.alpha_scale not in ("data", "columns"):
-            raise ValueError(f'alpha_scale must be "data" or "columns"; got {self.alpha_scale!r}.')
+        scale = self.alpha_scale
+        is_share = isinstance(scale, numbers.Real) and not isinstance(scale, bool) and 0 <= float(scale) <= 1
+        if not (is_share or (isinstance(scale, str) and scale in _BLENDS)):
+            raise ValueError(f'alpha_scale must be "data", "columns" or a number from 0 to 1; got {scale!r}.')
+        if self.shrink_to not in ("zero", "identity"):
+            raise ValueError(f'shrink_to must be "zero" or "identity"; got {self.shrink_to!r}.')
+        if self.shrink_to == "identity" and self.rank is not None:
+            raise ValueError(
+                'shrink_to="identity" gives every direction a weight, which no limited rank does; got '
+                f"rank={self.rank!r}. Leave one of them out."
+            )
         if self.solver not in ("auto", *SOLVERS):
             raise ValueError(f"solver must be one of {['auto', *SOLVERS]}; got {self.solver!r}.")
         if self.fit_origin and judgements.are_pairs:
@@ -126,6 +169,11 @@ class Settings:
                 "fit_origin needs single points, an (n, d) array: the difference of a pair has no origin; got pairs "
                 f"of shape {tuple(judgements.data.shape)}. Leave fit_origin out, or give points."
             )
+
+
+def _parameters(kind: type[Settings]) -> list[str]:
+    """The names of the settings that are parameters of learners."""
+    return [field.name for field in fields(kind) if field.name != "approximate"]
 
 
 def _is(value: Any, word: str) -> bool:

@@ -32,13 +32,13 @@ def candidate_ranks(largest: int) -> list[int]:
 def refit_leading(judgements: Judgements, settings: Settings, metric: Metric, directions: Directions, k: int) -> Metric:
     """The best metric that weighs only the k leading directions; the whole one is taken as it is.
 
-    A penalty in the scale of the columns can't be expressed within a subspace: there a fit of
-    rank k stands in.
+    A penalty in the scale of the columns, or a blend, can't be expressed within a subspace: there
+    a fit of rank k, shrunk to zero, stands in.
     """
     if k >= metric.rank:
         return metric
-    if k > 0 and not settings.mixes_columns:
-        return refit(judgements, settings.but(rank=k)).metric
+    if k > 0 and settings.blend > 0.0:
+        return refit(judgements, settings.but(rank=k, shrink_to="zero")).metric
     lengths = np.sqrt(directions.values[:k])
     kept = directions.columns[:, :k][:, lengths > 0] / lengths[lengths > 0]
     if kept.shape[1] == 0:

@@ -88,7 +88,7 @@ def variance_of_sum(values: FloatArray, groups: NDArray[Any] | None) -> float:
     ids = np.unique(groups, return_inverse=True)[1].reshape(groups.shape)
     if ids.ndim == 1:
         sums = np.bincount(ids, values)
-        return float(sums @ sums)
+        return max(float(sums @ sums), independent)
     # Summed over points, two pairs that share both count twice; once is right (Aronow, Samii and Assenova 2015).
     low, high = np.sort(ids, axis=1).T
     others = np.where(low == high, 0.0, values)

@@ -83,6 +83,11 @@ class MetricLearner(
         return self._fitted().rank
 
     @property
+    def alpha_(self) -> float:
+        """The weight of the penalty that was given or chosen."""
+        return self._fitted().alpha
+
+    @property
     def flip_rate_(self) -> float:
         """The share of flipped labels that was given or estimated."""
         return self._fitted().flip_rate

@@ -30,16 +30,24 @@ class LinearMetricLearner(MetricLearner):
     rank : int or "auto", optional
         Largest rank of M.  The certificate then says what the restriction may cost.  "auto"
         chooses it by the loss of held-out labels (see `closefar.choose_rank`).
-    alpha : float, default=0.0
-        Weight of a trace penalty in unit-free coordinates.  Favours low rank; 0.01 is a first
-        try where there are few pairs; cross-validation finds a better one.
-    alpha_scale : {"data", "columns"}, default="data"
+    alpha : float or "auto", default=0.0
+        Weight of a trace penalty in unit-free coordinates.  0 is the maximum-likelihood estimator of
+        the paper, which overfits few pairs.  "auto" is 0 where there are at least ten uncertain labels
+        per parameter (see `FitStatistics`), and otherwise 0.1 / sqrt(n), or twice that where there are
+        fewer than two: at most two fits.  Cross-validation (`LinearMetricLearnerCV`) finds a better one.
+    alpha_scale : {"data", "columns"} or float, default="data"
         The coordinates that the penalty is measured in.  "data": those in which the second
         moment of the rows is the identity, so that the penalty is the mean of z'Mz and follows
         every linear change of units.  "columns": each column over its root mean square (its
         standard deviation with `fit_origin`), which follows the units of each column.  Choose
         it where columns are nearly collinear and rows few: it also shrinks the directions in
-        which the data hardly varies.
+        which the data hardly varies.  A number b from 0 ("data") to 1 ("columns") blends their second
+        moments: the penalty is alpha times the trace of M ((1 - b) Sigma + b diag(Sigma)).
+    shrink_to : {"zero", "identity"}, default="zero"
+        Where the penalty takes M as alpha grows.  "identity": to c times the identity in the coordinates
+        of the penalty, with the best c >= 0; the penalty is then on the trace of M - c I, which is
+        positive semidefinite.  Choose it where all directions may count; with alpha_scale="columns" a
+        large alpha gives the Euclidean distance of standardised columns.  It has no low rank.
     flip_rate : float or "estimate", default=0.0
         The share of labels that are wrong whatever the distance, beside those that the noise
         makes wrong near the threshold: P(far) = q + (1 - 2q) Phi(z'Mz - tau).  The likelihood is
@@ -89,6 +97,8 @@ class LinearMetricLearner(MetricLearner):
         The largest rank that was asked for or chosen; with "auto" `rank_choice_` has the table.
     noise_comparison_ : dict
         With noise="auto": for each noise its loss, the difference to the chosen one's, and z.
+    alpha_ : float
+        The weight of the penalty that was given or chosen.
     flip_rate_ : float
         The share of flipped labels that was given or estimated.
     fit_statistics_ : FitStatistics
@@ -112,8 +122,9 @@ class LinearMetricLearner(MetricLearner):
         noise: str | Noise = "logistic",
         *,
         rank: int | str | None = None,
-        alpha: float = 0.0,
-        alpha_scale: str = "data",
+        alpha: float | str = 0.0,
+        alpha_scale: float | str = "data",
+        shrink_to: str = "zero",
         flip_rate: float | str = 0.0,
         fit_origin: bool = False,
         solver: str = "auto",
@@ -129,6 +140,7 @@ class LinearMetricLearner(MetricLearner):
         self.rank = rank
         self.alpha = alpha
         self.alpha_scale = alpha_scale
+        self.shrink_to = shrink_to
         self.flip_rate = flip_rate
         self.fit_origin = fit_origin
         self.solver = solver
@@ -165,9 +177,16 @@ class LinearMetricLearner(MetricLearner):
         self.fit_.warn(stacklevel=2)
         return self
 
-    def fit_to(self, judgements: Judgements, *, start: Metric | None = None, columns: Columns | None = None) -> Self:
-        """Learn from judgements that are checked already; warn of nothing."""
-        self.fit_ = fit(judgements, Settings.of(self), start=start, columns=columns)
+    def fit_to(
+        self,
+        judgements: Judgements,
+        *,
+        start: Metric | None = None,
+        columns: Columns | None = None,
+        approximate: bool = False,
+    ) -> Self:
+        """Learn from judgements that are checked already; warn of nothing, and if `approximate` prove nothing."""
+        self.fit_ = fit(judgements, Settings.of(self).but(approximate=approximate), start=start, columns=columns)
         self.n_features_in_ = judgements.n_columns
         if columns is not None and columns.names_in_data is not None:
             self.feature_names_in_ = np.array(columns.names_in_data, dtype=object)

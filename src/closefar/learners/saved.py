@@ -58,10 +58,11 @@ class Model:
         """Put together what a fitted learner learned from a table."""
         fit = Fit.of(learner)
         facts = {
-            "parameters": {**vars(fit.settings), "far_label": fit.sides.far},
+            "parameters": {**fit.settings.parameters, "far_label": fit.sides.far},
             "certificate": {**vars(fit.certificate), "status": fit.certificate.status},
             "statistics": fit.statistics,
             "rank": fit.rank,
+            "chosen_alpha": fit.chosen_alpha,
             "n_iter": fit.n_iter,
             "problems": fit.problems,
             "fingerprint": _fingerprint(table),
@@ -142,7 +143,7 @@ class Model:
                 "make the model with `closefar fit`, where --rank gives a low rank."
             )
         fit = self._fit(self.fit, training)
-        learner = LinearMetricLearner(**vars(fit.settings), far_label=self.classes[1])
+        learner = LinearMetricLearner(**fit.settings.parameters, far_label=self.classes[1])
         learner.fit_, learner.n_features_in_ = fit, len(self.metric.factor)
         return learner
 
@@ -153,6 +154,8 @@ class Model:
         statistics = _restored(FitStatistics, {**_UNKNOWN, **facts["statistics"]})
         _check(len(statistics.column_scales) == len(metric.factor), "column_scales")
         _check(facts["rank"] is None or isinstance(facts["rank"], int), "rank")
+        chosen_alpha = facts.get("chosen_alpha")
+        _check(chosen_alpha is None or isinstance(chosen_alpha, int | float), "chosen_alpha")
         judgements = None
         if training is not None:
             judgements = Judgements.read_more(columns, training.data, training.labels, training.weights, sides=sides)
@@ -168,6 +171,7 @@ class Model:
             sides=sides,
             columns=columns,
             judgements=judgements,
+            chosen_alpha=chosen_alpha,
         )
 
 

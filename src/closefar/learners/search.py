@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 import numbers
-import warnings
 from typing import Any, Self
 
 import numpy as np
-from joblib import Parallel, delayed
-from scipy.stats import rankdata
 from sklearn.base import clone
 from sklearn.metrics import check_scoring, log_loss, make_scorer
 from sklearn.model_selection import ParameterGrid
 
-from closefar.arrays import FloatArray
 from closefar.fitting import Fit
 from closefar.judgements import Columns, Judgements, Sides, Split, resolve_folds, split_judgements
 from closefar.learners.base import MetricLearner
 from closefar.learners.linear import LinearMetricLearner
+from closefar.learners.trials import Trials, Tried
 from closefar.noise import Noise
 from closefar.questions import effective_number
 
@@ -27,18 +24,29 @@ __all__ = ["LinearMetricLearnerCV"]
 # As scikit-learn's, and also defined where the test side has one class only.
 _NEG_LOG_LOSS = make_scorer(log_loss, greater_is_better=False, response_method="predict_proba", labels=[0, 1])
 
+# What is tried by default, one after another.
+_SCALES = ("columns", 0.3, "data")
+_FLIP_RATES = (0.1, 0.2, 0.3, 0.4)
+
+# Values of alpha with which flip rates are tried, from the best one without flips downwards.
+_MOST_FLIPPED = 4
+
 
 class LinearMetricLearnerCV(MetricLearner):
-    """A `LinearMetricLearner` that chooses alpha, the noise and the rank by cross-validation.
+    """A `LinearMetricLearner` that chooses its penalty, the noise, the rank and the flip rate by cross-validation.
 
-    Each combination is fitted and scored on every split; all pairs are fitted with the chosen one.
+    Candidates are fitted and scored on every split; all pairs are fitted with the chosen one.  First
+    all combinations of `alphas`, `noises` and `ranks` are tried with one shape of the penalty.  At the
+    best of them follow, one after another, the other shapes, which must score better by more than
+    two standard errors of the difference, and then flip rates.
 
     Parameters
     ----------
     alphas : int or array of numbers >= 0, optional
         The values of alpha to try.  A whole number k: zero and k values from 0.1 / sqrt(n) to
         6.4 / sqrt(n) in equal ratios, where n is the number of pairs (with weights w,
-        sum(w)^2 / sum(w^2)).  None is 7, so that each is twice the one before.
+        sum(w)^2 / sum(w^2)).  None is 7, so that each is twice the one before; from the largest on,
+        two that score worse than the best then end the search, and the smaller ones are left out.
     noises : sequence of names or Noise, default=("logistic",)
     ranks : sequence of int or None, default=(None,)
     cv : int, splitter or iterable of (train, test), optional
@@ -49,22 +57,31 @@ class LinearMetricLearnerCV(MetricLearner):
         As in scikit-learn; larger is better.  Labels are 0 (close) and 1 (far) for it,
         whatever they are for `fit`.  It gets `sample_weight` if `fit` does.
     rule : {"best", "one_se"}, default="best"
-        "one_se" keeps the noise and the rank of the best score, and takes the largest alpha
-        whose mean score is within one standard error of it.
+        "one_se" keeps everything but alpha, of which it takes the largest whose mean score is within
+        one standard error of the best.
+    alpha_scale : {"auto", "data", "columns"} or float, default="auto"
+        As in `LinearMetricLearner`.  "auto" tries "columns", then 0.3 and, if that is better, "data".
+    shrink_to : {"auto", "zero", "identity"}, default="auto"
+        As in `LinearMetricLearner`.  "auto" tries both, where the rank is not limited.
+    flip_rate : {"auto", "estimate"} or float, default="auto"
+        As in `LinearMetricLearner`.  "auto" tries 0, and then 0.1 to 0.4 as long as each is better
+        than the one before, with the best alpha and smaller ones.
     n_jobs : int, optional
         Number of splits to work on at a time, as in joblib.
-    alpha_scale, flip_rate, fit_origin, solver, tol, max_iter, class_weight, far_label, random_state, verbose
-        As in `LinearMetricLearner`; `verbose` shows the last fit.
+    fit_origin, solver, tol, max_iter, class_weight, far_label, random_state, verbose
+        As in `LinearMetricLearner`; `verbose` also shows what was tried.  Of more than 16 columns
+        candidates are fitted approximately, unless `solver` is given; the last fit is proven.
 
     Attributes
     ----------
-    alpha_, noise_, rank_
+    alpha_, noise_, rank_, alpha_scale_, shrink_to_, flip_rate_
         The chosen values.
     best_score_ : float
         Their mean score.
     cv_results_ : dict of arrays
-        As in scikit-learn's GridSearchCV: "params", "param_alpha", "mean_test_score",
-        "std_test_score", "rank_test_score", "split0_test_score" and so on.
+        As in scikit-learn's GridSearchCV, with a row for each candidate that was tried: "params",
+        "param_alpha", "param_alpha_scale", "mean_test_score", "std_test_score", "rank_test_score",
+        "split0_test_score" and so on.
     best_estimator_ : LinearMetricLearner
         The last fit.  Its other attributes (`metric_`, `certificate_`...) are here too.
 
@@ -87,8 +104,9 @@ class LinearMetricLearnerCV(MetricLearner):
         scoring: Any = "neg_log_loss",
         rule: str = "best",
         n_jobs: int | None = None,
-        alpha_scale: str = "data",
-        flip_rate: float | str = 0.0,
+        alpha_scale: float | str = "auto",
+        shrink_to: str = "auto",
+        flip_rate: float | str = "auto",
         fit_origin: bool = False,
         solver: str = "auto",
         tol: float = 1e-6,
@@ -106,6 +124,7 @@ class LinearMetricLearnerCV(MetricLearner):
         self.rule = rule
         self.n_jobs = n_jobs
         self.alpha_scale = alpha_scale
+        self.shrink_to = shrink_to
         self.flip_rate = flip_rate
         self.fit_origin = fit_origin
         self.solver = solver
@@ -116,8 +135,9 @@ class LinearMetricLearnerCV(MetricLearner):
         self.random_state = random_state
         self.verbose = verbose
 
-    alpha_: float
     noise_: str | Noise
+    alpha_scale_: float | str
+    shrink_to_: str
     best_score_: float
     cv_results_: dict[str, Any]
     best_estimator_: LinearMetricLearner
@@ -161,7 +181,7 @@ class LinearMetricLearnerCV(MetricLearner):
         return 5 if self.cv is None else self.cv
 
     def _search(self, judgements: Judgements, cv: Any, groups: Any) -> dict[str, Any]:
-        """Score each candidate on every split, keep the table, and return the best one."""
+        """Score candidates on every split, keep the table, and return the best one."""
         weighted = judgements.weighted(self.class_weight)
         trial = self._learner().set_params(far_label=None, verbose=0)
         if isinstance(self.class_weight, dict):
@@ -171,26 +191,54 @@ class LinearMetricLearnerCV(MetricLearner):
             }
         coded = judgements.with_labels(judgements.is_far.astype(np.int64), Sides(np.array([0, 1])))
         scorer = _NEG_LOG_LOSS if self.scoring == "neg_log_loss" else check_scoring(trial, self.scoring)
-        candidates = self._candidates(effective_number(weighted.weights))
-        scores = np.array(
-            Parallel(n_jobs=self.n_jobs)(
-                delayed(_score_split)(trial, candidates, scorer, coded.take(train), coded.take(test))
-                for train, test in self._splits(weighted, cv, groups)
-            )
-        )
-        self.cv_results_ = _results(candidates, scores)
-        best = self._choose(scores)
+        sides = [(coded.take(train), coded.take(test)) for train, test in self._splits(weighted, cv, groups)]
+        trials = Trials(trial, scorer, sides, n_jobs=self.n_jobs, verbose=self.verbose > 0)
+        found = self._try_all(trials, effective_number(weighted.weights))
+        self.cv_results_ = trials.results()
+        best = self._choose(trials.tried, found)
         self.best_score_ = float(self.cv_results_["mean_test_score"][best])
-        self.alpha_, self.noise_ = (candidates[best][name] for name in ("alpha", "noise"))
-        return candidates[best]
+        chosen: dict[str, Any] = self.cv_results_["params"][best]
+        self.noise_, self.alpha_scale_, self.shrink_to_ = (
+            chosen[name] for name in ("noise", "alpha_scale", "shrink_to")
+        )
+        return chosen
 
-    def _candidates(self, n: float) -> list[dict[str, Any]]:
+    def _try_all(self, trials: Trials, n: float) -> Tried:
+        """Try alphas, noises and ranks, then one thing after another at the best of them; return the best.
+
+        Another scale of the penalty, or another matrix to shrink to, must be clearly better; flip rates
+        of ever more labels are tried as long as they are better at all.
+        """
+        grid = self._grid(n)
+        scales = _SCALES if _is_auto(self.alpha_scale) else (self.alpha_scale,)
+        centre = "zero" if _is_auto(self.shrink_to) else self.shrink_to
+        rate = 0.0 if _is_auto(self.flip_rate) else self.flip_rate
+        fixed = {"alpha_scale": [scales[0]], "shrink_to": [centre], "flip_rate": [rate]}
+        candidates = list(ParameterGrid({**grid, **fixed}))
+        stops = self.alphas is None and len(candidates) == len(grid["alpha"])
+        best = trials.follow(candidates, stops_early=stops)
+        stops = self.alphas is None
+
+        def path(**changes: Any) -> list[dict[str, Any]]:
+            return [{**best.candidate, **changes, "alpha": alpha} for alpha in grid["alpha"]]
+
+        for scale in scales[1:]:
+            found = trials.follow(path(alpha_scale=scale), stops_early=stops)
+            if not found.is_clearly_better(best):
+                break
+            best = found
+        if _is_auto(self.shrink_to) and best.candidate["rank"] is None:
+            found = trials.follow(path(shrink_to="identity"), stops_early=stops)
+            best = found if found.is_clearly_better(best) else best
+        return _try_flips(trials, best, grid["alpha"]) if _is_auto(self.flip_rate) else best
+
+    def _grid(self, n: float) -> dict[str, list[Any]]:
         if self.rule not in ("best", "one_se"):
             raise ValueError(f'rule must be "best" or "one_se"; got {self.rule!r}.')
         grid = {"alpha": _alpha_grid(self.alphas, n), "noise": _as_list(self.noises), "rank": _as_list(self.ranks)}
         if not all(grid.values()):
             raise ValueError(f"alphas, noises and ranks must each hold a value to try; got {grid}.")
-        return list(ParameterGrid(grid))
+        return grid
 
     def _splits(self, judgements: Judgements, cv: Any, groups: Any) -> list[Split]:
         """The train and test sides, less the pairs of weight zero."""
@@ -207,34 +255,41 @@ class LinearMetricLearnerCV(MetricLearner):
             splits.append((train, test))
         return splits
 
-    def _choose(self, scores: FloatArray) -> int:
-        """The candidate to take, from the scores of each split (row) and candidate."""
-        mean = scores.mean(axis=0)
-        best = int(np.argmax(mean))
+    def _choose(self, tried: list[Tried], best: Tried) -> int:
+        """The number of the candidate to take."""
         if self.rule == "best":
-            return best
-        alpha, noise, rank = (self.cv_results_[f"param_{name}"] for name in ("alpha", "noise", "rank"))
-        error = scores[:, best].std() / math.sqrt(max(len(scores) - 1, 1))
-        near = (mean >= mean[best] - error) & (noise == noise[best]) & (rank == rank[best])
-        return int(np.argmax(np.where(near, alpha.astype(float), -1.0)))
+            return tried.index(best)
+        error = best.scores.std() / math.sqrt(max(len(best.scores) - 1, 1))
+        near = [number for number, each in enumerate(tried) if each.mean >= best.mean - error and _is_alike(each, best)]
+        return max(near, key=lambda number: tried[number].candidate["alpha"])
 
 
-def _score_split(
-    learner: LinearMetricLearner, candidates: list[dict[str, Any]], scorer: Any, train: Judgements, test: Judgements
-) -> list[float]:
-    weights = {} if test.sample_weight is None else {"sample_weight": test.weights}
-    scores = [math.nan] * len(candidates)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a candidate is judged by its score; the last fit warns
-        fitted, start = clone(learner), None
-        # From the largest penalty on, each fit starts from the one before.
-        for number in sorted(range(len(candidates)), key=lambda each: -candidates[each]["alpha"]):
-            fitted.set_params(**candidates[number]).fit_to(train, start=start)
-            start = fitted.fit_.unless_interrupted().metric
-            scores[number] = float(scorer(fitted, test.data, test.labels, **weights))
-            if not math.isfinite(scores[number]):
-                raise ValueError(f"scoring must give finite numbers; got {scores[number]} for {candidates[number]}.")
-    return scores
+def _try_flips(trials: Trials, plain: Tried, alphas: list[float]) -> Tried:
+    """Try flip rates at the best alpha without flips and below: what flips explain needs no penalty."""
+    tried = {each.candidate["alpha"]: each for each in trials.tried if _is_alike(each, plain)}
+    last: list[Tried] = []
+    for alpha in sorted((alpha for alpha in alphas if 0 < alpha <= plain.candidate["alpha"]), reverse=True):
+        if alpha not in tried:
+            tried[alpha] = trials.follow([{**plain.candidate, "alpha": alpha}], start=last[-1])
+        last.append(tried[alpha])
+        if len(last) == _MOST_FLIPPED:
+            break
+    if not last:
+        last = [plain]
+    best = plain
+    for rate in _FLIP_RATES:
+        # Each fit starts from the one with fewer flips and the same alpha.
+        last = [trials.follow([{**tried.candidate, "flip_rate": rate}], start=tried) for tried in last]
+        found = max(last, key=lambda tried: tried.mean)
+        if found.mean <= best.mean:
+            break
+        best = found
+    return best
+
+
+def _is_alike(one: Tried, other: Tried) -> bool:
+    """Whether they differ in alpha at most."""
+    return {**one.candidate, "alpha": 0.0} == {**other.candidate, "alpha": 0.0}
 
 
 def _alpha_grid(alphas: Any, n: float) -> list[float]:
@@ -251,13 +306,5 @@ def _as_list(values: Any) -> list[Any]:
     return [values] if values is None or isinstance(values, (str, Noise, numbers.Integral)) else list(values)
 
 
-def _results(candidates: list[dict[str, Any]], scores: FloatArray) -> dict[str, Any]:
-    mean = scores.mean(axis=0)
-    return {
-        **{f"param_{name}": np.array([each[name] for each in candidates], dtype=object) for name in candidates[0]},
-        "params": candidates,
-        **{f"split{number}_test_score": row for number, row in enumerate(scores)},
-        "mean_test_score": mean,
-        "std_test_score": scores.std(axis=0),
-        "rank_test_score": rankdata(-mean, method="min").astype(np.int64),
-    }
+def _is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == "auto"

@@ -57,7 +57,7 @@ def diagnose(fit: Fit, groups: Any = None) -> Diagnosis:
     `groups` are as for `find_misfit`.
     """
     problems = list(fit.problems)
-    if fit.metric.rank == 0 and fit.settings.alpha > 0:
+    if fit.metric.rank == 0 and fit.alpha > 0:
         problems.append(f"{ZERO} Lower alpha.")
     elif fit.metric.rank == 0 and not problems:  # which may say that the labels are reversed
         problems.append(f"{ZERO} Check the labels, and which of them means far.")

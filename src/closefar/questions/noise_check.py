@@ -149,7 +149,7 @@ def check_noise_model(
     dependence = Dependence(ids if ids is None or counted is judgements else ids[judgements.weights > 0])
     check_units(dependence)
     # A penalty moves M off the optimum, and out of directions in which the labels would have it.
-    moves = MarginMoves(fit.metric, counted, keep_rank=fit.settings.alpha == 0)
+    moves = MarginMoves(fit.metric, counted, keep_rank=fit.alpha == 0)
     scored = Scored.by(fit.metric, counted)
     scores = LabelScores(moves, scored, fit.settings.estimates_flips).at_optimum()
     check_certain_enough(scores, "the noise model")

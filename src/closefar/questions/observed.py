@@ -44,7 +44,7 @@ class Observed:
         weighted = judgements.weighted(fit.settings.class_weight)
         kept = np.flatnonzero(weighted.weights > 0)
         counted = weighted.take(kept)
-        optimum = Optimum.of(fit.metric, counted, mix_columns=fit.settings.mixes_columns)
+        optimum = Optimum.of(fit.metric, counted, blend=fit.settings.blend)
         n_parameters = packed.packed_size(optimum.size) + 1
         if n_parameters > _MOST_PARAMETERS:
             raise ValueError(

@@ -12,6 +12,7 @@ from closefar.rows import Coordinates
 __all__ = ["least_informed_direction"]
 
 _ROUNDS = 30
+_MOST_STARTS = 5
 
 # A combination of columns is named only if labels say so much less of it than of any single column.
 _MUCH_LESS = 0.01
@@ -28,12 +29,12 @@ def least_informed_direction(
     curvature = np.maximum(likelihood.terms(parameters).curvature, 0.0)
     starts = np.linalg.pinv(coordinates.transform) / np.maximum(coordinates.scales, TINY)
     of_columns = [_mean_curvature(likelihood, vector, curvature) for vector in starts.T]
-    best = int(np.argmin(of_columns))
-    combined = [_descend(likelihood, vector, curvature) for vector in starts.T]
+    order = np.argsort(of_columns, kind="stable")
+    combined = [_descend(likelihood, starts[:, column], curvature) for column in order[:_MOST_STARTS]]
     of_combined = [_mean_curvature(likelihood, vector, curvature) for vector in combined]
-    if min(of_combined) < _MUCH_LESS * of_columns[best]:
+    if min(of_combined) < _MUCH_LESS * of_columns[order[0]]:
         return coordinates.scales * (coordinates.transform @ combined[int(np.argmin(of_combined))])
-    return np.asarray(np.eye(len(of_columns))[best])
+    return np.asarray(np.eye(len(order))[order[0]])
 
 
 def _mean_curvature(likelihood: LabelLikelihood, vector: FloatArray, curvature: FloatArray) -> float:

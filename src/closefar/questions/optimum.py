@@ -30,9 +30,9 @@ class Optimum:
     threshold: float
 
     @classmethod
-    def of(cls, metric: Metric, judgements: Judgements, *, mix_columns: bool = True) -> Optimum:
+    def of(cls, metric: Metric, judgements: Judgements, *, blend: float = 0.0) -> Optimum:
         source, shares = rows_of(judgements.data, metric.origin), judgements.shares
-        rows, coordinates = unit_free(source, shares, mix_columns=mix_columns, close=~judgements.is_far)
+        rows, coordinates = unit_free(source, shares, blend=blend, close=~judgements.is_far)
         likelihood = CloseFar(metric.noise, rows.row_array(judgements.signs), rows.row_array(shares))
         factor = factor_in_rows(rows, source, shares, metric.factor)
         return cls(rows, Objective(rows, likelihood, Passes()), coordinates, factor, metric.threshold)

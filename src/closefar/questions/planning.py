@@ -313,10 +313,10 @@ def _check_request(target_error: Any, measure: Any, delta: Any) -> None:
 
 def _check_fit(fit: Fit, measure: str) -> None:
     settings, metric = fit.settings, fit.metric
-    if settings.alpha != 0:
+    if fit.alpha != 0:
         raise ValueError(
             f"the pilot must be fitted with alpha = 0, as a penalty adds an error that no sample size removes; got "
-            f"alpha = {settings.alpha!r}. Fit with alpha=0, with more pairs if the labels are separable."
+            f"alpha = {fit.alpha!r}. Fit with alpha=0, with more pairs if the labels are separable."
         )
     if fit.flip_rate > 0:
         raise ValueError(

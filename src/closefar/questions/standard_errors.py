@@ -154,7 +154,7 @@ def _check_arguments(fit: Fit, level: Any, method: Any, n_bootstrap: Any) -> Non
 
 def _without_penalty(fit: Fit, judgements: Judgements) -> Fit:
     """The fit to the same judgements with alpha = 0; the fit itself where it has no penalty."""
-    if fit.settings.alpha == 0:
+    if fit.alpha == 0:
         return fit
     settings = fit.chosen.but(alpha=0.0, flip_rate=fit.settings.flip_rate)
     plain = fit_judgements(judgements, settings, start=fit.metric, columns=fit.columns).unless_interrupted()
@@ -250,10 +250,8 @@ def _by_bootstrap(
 def _remarks(fit: Fit, sample: Observed, *, is_determined: bool) -> str:
     """What to bear in mind whatever the method: penalty, noise, and directions without data."""
     remarks = ""
-    if fit.settings.alpha > 0:
-        remarks += (
-            f" The intervals are those of the fit without the penalty alpha={fit.settings.alpha:g}, which shrinks M."
-        )
+    if fit.alpha > 0:
+        remarks += f" The intervals are those of the fit without the penalty alpha={fit.alpha:g}, which shrinks M."
     if is_determined and _is_noise_in_doubt(sample):
         remarks += (
             " check_noise_model doubts the noise model, so the intervals are for the best approximation, not for the "

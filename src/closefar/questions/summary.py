@@ -45,7 +45,10 @@ def summarize(fit: Fit) -> str:
 
 
 def _penalty(fit: Fit) -> str:
-    return f"{fit.settings.alpha:g}" + ("" if fit.settings.mixes_columns else " (columns)")
+    settings = fit.chosen
+    scale = {0.0: "", 1.0: "columns"}.get(settings.blend, f"scale {settings.blend:g}")
+    said = ", ".join(part for part in (scale, "identity" if settings.is_centred else "") if part)
+    return f"{settings.alpha:g}" + (f" ({said})" if said else "")
 
 
 def _noise(metric: Metric) -> str:

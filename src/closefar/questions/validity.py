@@ -40,6 +40,7 @@ _FEWEST_UNITS = 30
 # 2 to 20 columns; from the second on, or the number of parameters, the bias is small beside a standard error.
 _FEWEST = 3.0
 _MANY = 25.0
+_WITH_FLIPS = 2.0  # times as many: labels that are flipped tell nothing
 
 
 NO_FREE_OPTIMUM = (
@@ -62,16 +63,24 @@ NOT_WITHOUT_PARTS = (
 
 @dataclass(frozen=True)
 class Evidence:
-    """How many uncertain labels there are for how many parameters; dependent ones count for less."""
+    """How many uncertain labels there are for how many parameters; dependent ones count for less.
+
+    `n_units` is the number of groups or points that pairs depend on each other through.
+    """
 
     uncertain: float
     n_parameters: int
     n_observations: float
+    estimates_flips: bool = False
+    n_units: float = math.inf
 
     @classmethod
     def of(cls, sample: Observed, facts: Sandwich, *, keeps_rank: bool) -> Evidence:
         uncertain = sample.count_uncertain() * facts.independence
-        return cls(uncertain, sample.count_parameters(keeps_rank=keeps_rank), float(sample.repeats.sum()))
+        n_parameters = sample.count_parameters(keeps_rank=keeps_rank)
+        n_units = math.inf if sample.dependence.n_units is None else float(sample.dependence.n_units)
+        n, flips = float(sample.repeats.sum()), sample.fit.settings.estimates_flips
+        return cls(uncertain, n_parameters, n, flips, n_units)
 
     @property
     def per_parameter(self) -> float:
@@ -80,11 +89,11 @@ class Evidence:
     @property
     def many(self) -> float:
         """From here on the sandwich alone is enough."""
-        return max(_MANY, float(self.n_parameters))
+        return max(_MANY, float(self.n_parameters)) * (_WITH_FLIPS if self.estimates_flips else 1.0)
 
     @property
     def is_plenty(self) -> bool:
-        return self.per_parameter >= self.many
+        return min(self.uncertain, self.n_units) >= self.many * self.n_parameters
 
     def flaw(self, method: str) -> str | None:
         """Why these labels are too few for the intervals of a method; None where they are enough."""
@@ -92,8 +101,9 @@ class Evidence:
             return None
         if self.per_parameter >= _FEWEST:
             return (
-                f"The {method} needs {self.many:.0f} uncertain labels per parameter, and there are "
-                f'{self.per_parameter:.1f}: use method="jackknife".'
+                f"The {method} needs {self.many:.0f} uncertain labels (and groups, or points, where there are any) per "
+                f"parameter, and there are {min(self.uncertain, self.n_units) / self.n_parameters:.1f}: use "
+                'method="jackknife".'
             )
         needed = self.n_observations * _FEWEST / max(self.per_parameter, 1e-3)
         return (
@@ -166,11 +176,13 @@ def state_flaws(flaws: tuple[str, ...], method: str, *, skipped: bool = False) -
 
 def state(sample: Observed, facts: Sandwich, evidence: Evidence, method: str, boundary: str | None) -> str:
     """What valid intervals of the sandwich or the jackknife rest on."""
+    grouped = math.isfinite(evidence.n_units)
     if method == "jackknife":
         statement = (
             f"Each interval holds that of the sandwich and that of a jackknife, {JACKKNIFE_PARTS} fits without a part "
             f"of the pairs each, which corrects the bias of {evidence.per_parameter:.1f} uncertain labels per "
-            f"parameter; from {evidence.many:.0f} on the sandwich is enough."
+            f"parameter; from {evidence.many:.0f} on {'(and as many groups, or points) ' if grouped else ''}the "
+            "sandwich is enough."
         )
     else:
         interior = (

@@ -67,7 +67,7 @@ def certificate_words(fit: Fit) -> dict[str, str]:
     """The outcome in a word, what to do, and what is proven."""
     certificate, settings = fit.certificate, fit.settings
     others = "metric of any rank"
-    if settings.fit_origin and settings.alpha == 0:
+    if settings.fit_origin and fit.alpha == 0:
         others = "metric up to a thousand times the size of this one"
     words = (
         f"The fit reached an objective of {certificate.objective:.8g}. It is proven that no {others} reaches "

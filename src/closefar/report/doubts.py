@@ -32,7 +32,7 @@ def caveat(fit: Fit) -> str:
         return " Along one direction no label contradicts the fit, so these probabilities are arbitrary there."
     if fit.settings.class_weight is not None:
         return " The fit had class weights, which shift these probabilities on purpose."
-    if fit.settings.alpha > 0:
+    if fit.alpha > 0:
         return " The penalty alpha draws them towards the middle."
     return ""
 
@@ -75,7 +75,7 @@ def wrong_labels(judged: Judged, fit: Fit, ids: NDArray[np.object_] | None, *, i
         return _none("The metric is not clearly better than chance, so it can't tell right labels from wrong ones.")
     if fit.settings.class_weight is not None:
         return _none("Class weights move the threshold on purpose, so a label on its other side need not be wrong.")
-    if fit.is_separable or fit.settings.alpha > 0:  # the scale of the margins is not that of the noise
+    if fit.is_separable or fit.alpha > 0:  # the scale of the margins is not that of the noise
         errors = None
     part = _contradictions(judged) if errors is None else _probabilities(errors, judged.noun)
     rows = [_row(judged, index, ids, errors) for index in part.pop("order").tolist()]

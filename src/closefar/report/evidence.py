@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import t as student
 from sklearn.utils import check_random_state
 
 from closefar.arrays import BoolArray, FloatArray
@@ -84,8 +85,9 @@ class Judged:
         if self.groups is None:
             return most
         share, shares = self.judgements.mean(holds), self.judgements.shares
-        n_units = self.n_units
-        variance = variance_of_sum((holds - share) * shares, self.groups) * n_units / max(n_units - 1, 1)
+        n_units, variance = self.n_units, variance_of_sum((holds - share) * shares, self.groups)
+        if n_units > 1:  # few groups know their spread badly
+            variance *= (student.ppf(0.975, n_units - 1) / 1.96) ** 2
         if variance <= 0:
             return min(most, n_units / np.ndim(self.groups))
         return min(most, share * (1.0 - share) / variance)
@@ -158,7 +160,7 @@ def _by_pair(fitted: Fit, judged: Judgements, n_folds: int, seed: int) -> Judged
 def _by_group(fitted: Fit, by_pair: Judged, groups: NDArray[Any], n_folds: int, n_divisions: int, seed: int) -> Judged:
     """Judge those that some split tests by fits that have not seen their points or groups; else by pair, and say so."""
     judged, noun = by_pair.judgements, by_pair.noun
-    unit = "point" if groups.ndim == 2 else "group"
+    unit, its = ("point", "points") if groups.ndim == 2 else ("group", "group")
     share = f"Pairs share {unit}s" if unit == "point" else f"{noun.capitalize()}s belong to groups"
     splits = _group_splits(judged, groups, n_folds, n_divisions, seed) if by_pair.source == "out-of-fold" else []
     if splits:
@@ -174,7 +176,7 @@ def _by_group(fitted: Fit, by_pair: Judged, groups: NDArray[Any], n_folds: int, 
         return replace(by_pair, words=by_pair.words + words)
     tested = np.flatnonzero(np.isfinite(margin))
     words = (
-        f"{share}, so each of these {noun}s is judged by a fit that has not seen its {unit}s: figures are for new "
+        f"{share}, so each of these {noun}s is judged by a fit that has not seen its {its}: figures are for new "
         f"{unit}s ({count(len(splits), 'fit')})."
     )
     if len(tested) < len(judged):
@@ -182,7 +184,7 @@ def _by_group(fitted: Fit, by_pair: Judged, groups: NDArray[Any], n_folds: int, 
             f" {len(judged) - len(tested):,} of {count(len(judged), noun)} have {unit}s that were never left out "
             "together, and are not among them."
         )
-    words += f" Labels that look wrong are judged by fits that have not seen that label, but others of its {unit}s."
+    words += f" Labels that look wrong are judged by fits that have not seen that label, but others of its {its}."
     scored = Scored(judged.take(tested), margin[tested], fitted.metric.noise, fitted.flip_rate)
     return Judged(scored, "out-of-fold", words, noun, groups=groups[tested], unseen=unit, known=by_pair)
 

@@ -167,7 +167,7 @@ def _certificate(fit: Fit) -> dict[str, Any]:
 
 
 def _fit(fit: Fit) -> dict[str, Any]:
-    metric, parameters = fit.metric, {**vars(fit.settings), "far_label": fit.sides.far}
+    metric, parameters = fit.metric, {**fit.settings.parameters, "far_label": fit.sides.far}
     return {
         **asdict(fit.statistics),
         "noise": metric.noise.name,

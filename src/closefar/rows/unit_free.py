@@ -33,11 +33,11 @@ def unit_free(
     weights: FloatArray,
     *,
     with_constant: bool = False,
-    mix_columns: bool = True,
+    blend: float = 0.0,
     close: BoolArray | None = None,
 ) -> tuple[BlockRows, Coordinates]:
     """Return the rows in unit-free coordinates, and the way back from those; see `find_coordinates`."""
-    coordinates = find_coordinates(source, weights, with_constant=with_constant, mix_columns=mix_columns, close=close)
+    coordinates = find_coordinates(source, weights, with_constant=with_constant, blend=blend, close=close)
     if coordinates.transform.shape[1] == 0:
         raise ValueError(
             "differences must not all be zero: no direction tells close from far; got only zero rows. "
@@ -67,31 +67,32 @@ def find_coordinates(
     weights: FloatArray,
     *,
     with_constant: bool = False,
-    mix_columns: bool = True,
+    blend: float = 0.0,
     close: BoolArray | None = None,
 ) -> Coordinates:
-    """Find coordinates whose weighted second moment is the identity or, without `mix_columns`, has a diagonal of one.
+    """Find coordinates in which the blend (1 - b) Sigma + b diag(Sigma) of second moments is the identity.
 
-    `weights` sum to one.  Directions that do not vary, to rounding, are dropped.  Without
-    `mix_columns` each coordinate is one column, scaled.  Rows that are enormous beside the
-    others (one in the wrong unit, say) count less, or their size would hide the rest: a
-    Huber-type estimate, which like the plain one follows every change of units.  Those of them
-    that are `close` count in full: along them M is all but zero, whatever the others say.
+    Sigma is the weighted second moment of the rows; `weights` sum to one.  With b = 0 directions
+    that do not vary, to rounding, are dropped; with b > 0 columns that do not.  With b = 1 each
+    coordinate is one column, scaled.  Rows that are enormous beside the others (one in the wrong
+    unit, say) count less, or their size would hide the rest: a Huber-type estimate, which like
+    the plain one follows every change of units.  Those of them that are `close` count in full:
+    along them M is all but zero, whatever the others say.
     """
-    counted_less = _find_robust(source, weights, with_constant, mix_columns, np.zeros(len(weights), dtype=bool))
+    counted_less = _find_robust(source, weights, with_constant, blend, np.zeros(len(weights), dtype=bool))
     in_full = np.zeros(len(weights), dtype=bool)
     in_full[counted_less.enormous] = close is not None and close[counted_less.enormous]
     if not np.any(in_full):
         return counted_less
-    found = _find_robust(source, weights, with_constant, mix_columns, in_full)
+    found = _find_robust(source, weights, with_constant, blend, in_full)
     return replace(found, enormous=counted_less.enormous)
 
 
 def _find_robust(
-    source: BlockRows, weights: FloatArray, with_constant: bool, mix_columns: bool, in_full: BoolArray
+    source: BlockRows, weights: FloatArray, with_constant: bool, blend: float, in_full: BoolArray
 ) -> Coordinates:
     """Let rows count less as long as some are enormous, but those that count `in_full`."""
-    coordinates = _normalise(source, weights, with_constant, mix_columns)
+    coordinates = _normalise(source, weights, with_constant, blend)
     usual = coordinates.transform.shape[1]
     largest = 0.0
     for _ in range(_MOST_ROUNDS):
@@ -100,7 +101,7 @@ def _find_robust(
         if largest <= max(_ENORMOUS * usual, 1.5 * before):
             break
         less = weights * np.minimum(1.0, _LARGE * usual / np.maximum(sizes, TINY))
-        coordinates = _normalise(source, less / less.sum(), with_constant, mix_columns)
+        coordinates = _normalise(source, less / less.sum(), with_constant, blend)
     return replace(coordinates, enormous=np.flatnonzero(sizes > ENORMOUS**2 * usual))
 
 
@@ -111,7 +112,7 @@ def _squared_lengths(source: BlockRows, coordinates: Coordinates) -> FloatArray:
     return np.concatenate([to_numpy(squared_columns(block)) for block in mapped])
 
 
-def _normalise(source: BlockRows, weights: FloatArray, with_constant: bool, mix_columns: bool) -> Coordinates:
+def _normalise(source: BlockRows, weights: FloatArray, with_constant: bool, blend: float) -> Coordinates:
     centre = np.zeros(source.n_columns)
     if with_constant:
         centre = np.sum([to_numpy(like(block, weights[where]) @ block.T) for where, block in source.blocks()], axis=0)
@@ -127,15 +128,25 @@ def _normalise(source: BlockRows, weights: FloatArray, with_constant: bool, mix_
     length = np.sqrt(np.diag(gram))
     length[length == 0] = 1.0
     usual = np.where(np.isfinite(scale), scale * length, 0.0)
-    if mix_columns:
+    if blend == 0.0:
         spread, directions = _directions(gram, length, scaled_blocks)
         keep = spread > 1e-12 * np.sqrt(len(scale)) * spread.max(initial=0.0)
         transform = directions[:, keep] / spread[keep] / (scale * length)[:, None]
         null = directions[:, ~keep]
     else:
         varies = np.isfinite(scale) & (np.diag(gram) > 0)
-        transform, null = np.diag(1.0 / (scale * length))[:, varies], np.eye(len(scale))[:, ~varies]
+        moments, turn = np.linalg.eigh(_blended(gram / np.outer(length, length), blend)[np.ix_(varies, varies)])
+        directions = np.zeros((len(scale), len(moments)))
+        directions[varies] = turn
+        transform = directions / np.sqrt(moments) / (scale * length)[:, None]
+        null = np.eye(len(scale))[:, ~varies]
     return Coordinates(transform, -(centre @ transform) if with_constant else None, null, usual)
+
+
+def _blended(moments: FloatArray, blend: float) -> FloatArray:
+    """The second moments of columns of length one, blended with those of columns that are not correlated."""
+    blended: FloatArray = (1.0 - blend) * moments + blend * np.eye(len(moments))
+    return blended
 
 
 def _directions(gram: FloatArray, length: FloatArray, scaled_blocks: ScaledBlocks) -> tuple[FloatArray, FloatArray]:

@@ -1,6 +1,7 @@
 """From rows to a proven solution: likelihoods, the problem, solvers in one loop, and the certificate."""
 
 from closefar.solve.certificate import Certificate, Outcome
+from closefar.solve.cone import psd_factor
 from closefar.solve.curvature import Curvature, MarginCurvature
 from closefar.solve.flipped import solve_with_flips
 from closefar.solve.history import FitStep
@@ -29,6 +30,7 @@ __all__ = [
     "State",
     "Watch",
     "find_recession",
+    "psd_factor",
     "solve",
     "solve_with_flips",
 ]

@@ -36,8 +36,13 @@ def solve_with_flips(
 
     `likelihood` is that of the objective, without flips.  Returns the solution and q.
     """
+    flipped = FlippedCloseFar(
+        likelihood.noise, likelihood.signs, likelihood.weights, flip_rate or 0.0, likelihood.lengths
+    )
+    if start is not None and flip_rate is not None and not options.proves:
+        climbing, by_factor = objective.with_likelihood(flipped), replace(options, solver="factor")
+        return solve(climbing, by_factor, rng=rng, watch=watch, start=start), flip_rate
     plain = solve(objective, options, rng=rng, watch=watch, start=start)
-    flipped = FlippedCloseFar(likelihood.noise, likelihood.signs, likelihood.weights, flip_rate or 0.0)
     if flip_rate is None:
         flipped = flipped.with_best_rate(objective.source, plain.squared, plain.thresholds)
     if flipped.flip_rate == 0.0 or plain.certificate.outcome is Outcome.INTERRUPTED:

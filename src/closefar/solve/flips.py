@@ -14,7 +14,7 @@ from array_api_compat import array_namespace
 from closefar.arrays import TINY, Array, FloatArray
 from closefar.noise import Noise, with_flips
 from closefar.rows import RowSource
-from closefar.solve.likelihood import CloseFar, Terms
+from closefar.solve.likelihood import CloseFar, Losses
 
 __all__ = ["FlippedCloseFar", "SoftCloseFar", "best_flip_rate"]
 
@@ -24,34 +24,30 @@ _LARGEST_RATE = 0.499
 class FlippedCloseFar(CloseFar):
     """The mean of -log(q + (1 - 2q) Phi(l m)); its curvature is Fisher's information, which is never negative."""
 
-    def __init__(self, noise: Noise, signs: Array, weights: Array, flip_rate: float) -> None:
-        super().__init__(noise, signs, weights)
+    def __init__(self, noise: Noise, signs: Array, weights: Array, flip_rate: float, lengths: Array = None) -> None:
+        super().__init__(noise, signs, weights, lengths)
         self.flip_rate = flip_rate
 
-    def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
-        signs, weights = arrays
-        xp = array_namespace(squared)
-        margin = signs * (squared - float(thresholds[0]))
+    def losses(self, margin: Array, signs: Array, weights: Array, *rest: Array, order: int) -> Losses:
+        xp = array_namespace(margin)
         loss, slope = self.noise.derivatives(margin, 1)
         right = xp.exp(-loss)
         probability = with_flips(right, self.flip_rate)
         density = -(1.0 - 2.0 * self.flip_rate) * slope * right
-        pull = -weights * signs * density / probability
         wrong = with_flips(xp.exp(-self.noise.neg_log_cdf(-margin)), self.flip_rate) if order == 2 else None
-        return Terms(
+        return Losses(
             loss=-float(xp.sum(weights * xp.log(probability))),
-            slopes=np.array([-float(xp.sum(pull))]),
             least_margin=-np.inf,  # a flipped label is on the wrong side, and rightly so
-            pull=pull,
+            pull=-weights * signs * density / probability,
             curvature=weights * density**2 / (probability * wrong) if order == 2 else None,
         )
 
     def with_rate(self, flip_rate: float) -> FlippedCloseFar:
-        return FlippedCloseFar(self.noise, self.signs, self.weights, flip_rate)
+        return FlippedCloseFar(self.noise, self.signs, self.weights, flip_rate, self.lengths)
 
     def with_best_rate(self, source: RowSource, squared: Array, thresholds: FloatArray) -> FlippedCloseFar:
         """The same with the likeliest flip rate at these squared distances."""
-        return self.with_rate(best_flip_rate(source, self._right(source, squared, thresholds), self.weights))
+        return self.with_rate(best_flip_rate(source, self.right(source, squared, thresholds), self.weights))
 
     def share_undecided(self, source: RowSource, squared: Array, thresholds: FloatArray) -> float:
         """The mean over labels of how near to the threshold each is: one at even odds, zero far away."""
@@ -59,7 +55,7 @@ class FlippedCloseFar(CloseFar):
         def undecided(right: Array, weights: Array) -> Array:
             return 4.0 * weights * right * (1.0 - right)
 
-        right = self._right(source, squared, thresholds)
+        right = self.right(source, squared, thresholds)
         return source.total(source.map(undecided, right, self.weights))
 
     def softened(self, source: RowSource, squared: Array, thresholds: FloatArray) -> SoftCloseFar:
@@ -68,37 +64,29 @@ class FlippedCloseFar(CloseFar):
         def flipped(right: Array) -> Array:
             return self.flip_rate * (1.0 - right) / with_flips(right, self.flip_rate)
 
-        held = source.map(flipped, self._right(source, squared, thresholds))
-        return SoftCloseFar(self.noise, self.signs, self.weights, held)
-
-    def _right(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Array:
-        """The probability of each label if it is not flipped."""
-        threshold = float(thresholds[0])
-        return source.map(lambda q, signs: self.noise.cdf(signs * (q - threshold)), squared, self.signs)
+        held = source.map(flipped, self.right(source, squared, thresholds))
+        return SoftCloseFar(self.noise, self.signs, self.weights, held, self.lengths)
 
     def _of(self, signs: Array, weights: Array, *rest: Array) -> FlippedCloseFar:
-        return FlippedCloseFar(self.noise, signs, weights, self.flip_rate)
+        return FlippedCloseFar(self.noise, signs, weights, self.flip_rate, *rest)
 
 
 class SoftCloseFar(CloseFar):
     """The risk of labels of which each is flipped with a known probability: convex."""
 
-    def __init__(self, noise: Noise, signs: Array, weights: Array, flipped: Array) -> None:
-        super().__init__(noise, signs, weights)
-        self.row_arrays = (signs, weights, flipped)
+    def __init__(self, noise: Noise, signs: Array, weights: Array, flipped: Array, lengths: Array = None) -> None:
+        super().__init__(noise, signs, weights, lengths)
+        self.row_arrays = self._row_arrays(flipped)
 
-    def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
-        signs, weights, flipped = arrays
-        xp = array_namespace(squared)
-        margin = signs * (squared - float(thresholds[0]))
+    def losses(self, margin: Array, signs: Array, weights: Array, *rest: Array, order: int) -> Losses:
+        xp = array_namespace(margin)
+        (flipped,) = rest
         kept = self.noise.derivatives(margin, order)
         turned = self.noise.derivatives(-margin, order)
-        pull = weights * signs * ((1.0 - flipped) * kept[1] - flipped * turned[1])
-        return Terms(
+        return Losses(
             loss=float(xp.sum(weights * ((1.0 - flipped) * kept[0] + flipped * turned[0]))),
-            slopes=np.array([-float(xp.sum(pull))]),
             least_margin=-np.inf,
-            pull=pull,
+            pull=weights * signs * ((1.0 - flipped) * kept[1] - flipped * turned[1]),
             curvature=weights * ((1.0 - flipped) * kept[2] + flipped * turned[2]) if order == 2 else None,
         )
 

@@ -7,7 +7,7 @@ holds them evaluates it.  Nothing here passes over the rows themselves.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -15,12 +15,12 @@ from typing import NamedTuple
 import numpy as np
 from array_api_compat import array_namespace
 
-from closefar.arrays import Array, FloatArray, IndexArray
+from closefar.arrays import TINY, Array, FloatArray, IndexArray
 from closefar.noise import Noise
 from closefar.rows import RowSource
 from closefar.solve.curvature import Curvature, FullCurvature, MarginCurvature
 
-__all__ = ["CloseFar", "Evaluation", "Likelihood", "Terms"]
+__all__ = ["CloseFar", "Evaluation", "Likelihood", "Losses", "Terms"]
 
 # The search for a threshold: its steps at the most, and how far beyond the squared distances it looks.
 _MOST_STEPS = 200
@@ -44,6 +44,15 @@ class Terms(NamedTuple):
     curvature: Array = None
     crosses: tuple[Array, ...] = ()
     bends: FloatArray | None = None
+
+
+class Losses(NamedTuple):
+    """What the margins of some of the rows give: see `Terms`."""
+
+    loss: float
+    least_margin: float
+    pull: Array
+    curvature: Array
 
 
 @dataclass(frozen=True)
@@ -141,38 +150,58 @@ class Likelihood(ABC):
 class CloseFar(Likelihood):
     """P(far) = Phi(q - tau) and P(close) = Phi(tau - q) of pairs with squared distance q; tau is at least 0.
 
-    `signs` are +1 for far and -1 for close; both arrays are handles of the source.
+    `signs` are +1 for far and -1 for close; all arrays are handles of the source.  With `lengths`
+    the squared distance is q + c times these, and c >= 0 is found like a second threshold.
     """
 
-    def __init__(self, noise: Noise, signs: Array, weights: Array) -> None:
+    def __init__(self, noise: Noise, signs: Array, weights: Array, lengths: Array = None) -> None:
         self.noise = noise
         self.signs = signs
         self.weights = weights
-        self.least = np.zeros(1)
-        self.row_arrays = (signs, weights)
+        self.lengths = lengths
+        self.least = np.zeros(1 if lengths is None else 2)
+        self.row_arrays = self._row_arrays()
 
-    def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
-        signs, weights = arrays
-        xp = array_namespace(squared)
-        margin = signs * (squared - float(thresholds[0]))
+    def losses(self, margin: Array, signs: Array, weights: Array, *rest: Array, order: int) -> Losses:
+        """Evaluate some of the rows at their margins l (q - tau)."""
+        xp = array_namespace(margin)
         derivatives = self.noise.derivatives(margin, order)
-        pull = weights * signs * derivatives[1]
-        return Terms(
+        return Losses(
             loss=float(xp.vecdot(weights, derivatives[0])),
-            slopes=np.array([-float(xp.sum(pull))]),
             least_margin=float(xp.min(margin)),
-            pull=pull,
+            pull=weights * signs * derivatives[1],
             curvature=weights * derivatives[2] if order == 2 else None,
         )
 
-    def curvature(self, source: RowSource, parts: Sequence[Terms]) -> MarginCurvature:
+    def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
+        lengths = None if self.lengths is None else arrays[-1]
+        arrays = arrays if self.lengths is None else arrays[:-1]
+        xp = array_namespace(squared)
+        margin = arrays[0] * _beyond(squared, lengths, thresholds)
+        loss, least_margin, pull, curvature = self.losses(margin, *arrays, order=order)
+        slope = -float(xp.sum(pull))
+        if lengths is None:
+            return Terms(loss, np.array([slope]), least_margin, pull, curvature)
+        slopes = np.array([slope, float(xp.vecdot(pull, lengths))])
+        if order < 2:
+            return Terms(loss, slopes, least_margin, pull)
+        across = curvature * lengths
+        mixed = -float(xp.sum(across))
+        bends = np.array([[float(xp.sum(curvature)), mixed], [mixed, float(xp.vecdot(across, lengths))]])
+        return Terms(loss, slopes, least_margin, pull, curvature, (-curvature, across), bends)
+
+    def curvature(self, source: RowSource, parts: Sequence[Terms]) -> Curvature:
+        if self.lengths is not None:
+            return super().curvature(source, parts)
         distance = source.join([part.curvature for part in parts])
         return MarginCurvature(distance, np.array([[source.total(distance)]]))
 
     def best_thresholds(
         self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float
     ) -> tuple[FloatArray, Evaluation]:
-        """Safeguarded Newton until dR/dtau is at most `tol`, or tau is least with dR/dtau >= 0."""
+        """Safeguarded Newton until the slopes are at most `tol`, or a threshold is least with a slope >= 0."""
+        if self.lengths is not None:
+            return _best_several(partial(self.evaluate, source, squared, order=2), start, least, tol)
         floor = float(least[0])
         smallest, largest = source.extremes(squared)
         low, high = max(smallest - _BEYOND, floor), max(largest + _BEYOND, floor)
@@ -203,6 +232,77 @@ class CloseFar(Likelihood):
         signs, weights, *rest = (source.pick(array, indices) for array in self.row_arrays)
         return self._of(signs, weights * (1.0 / part.total(weights)), *rest)
 
+    def right(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Array:
+        """The probability of each label at these squared distances, if it is not flipped."""
+
+        def probability(squared: Array, signs: Array, *lengths: Array) -> Array:
+            return self.noise.cdf(signs * _beyond(squared, lengths[0] if lengths else None, thresholds))
+
+        return source.map(probability, squared, self.signs, *(() if self.lengths is None else (self.lengths,)))
+
+    def _row_arrays(self, *rest: Array) -> tuple[Array, ...]:
+        arrays = (self.signs, self.weights, *rest)
+        return arrays if self.lengths is None else (*arrays, self.lengths)
+
     def _of(self, signs: Array, weights: Array, *rest: Array) -> CloseFar:
         """The same likelihood of other rows."""
-        return CloseFar(self.noise, signs, weights)
+        return CloseFar(self.noise, signs, weights, *rest)
+
+
+def _beyond(squared: Array, lengths: Array | None, thresholds: FloatArray) -> Array:
+    """The squared distances less tau, with c times the lengths where there are some."""
+    beyond = squared - float(thresholds[0])
+    return beyond if lengths is None else beyond + float(thresholds[1]) * lengths
+
+
+def _best_several(
+    evaluate: Callable[[FloatArray], Evaluation], start: FloatArray, least: FloatArray, tol: float
+) -> tuple[FloatArray, Evaluation]:
+    """Minimise a convex loss over thresholds >= `least` until no slope that counts is larger than `tol`.
+
+    Newton steps in the thresholds that are free; a step that does not lower the loss is halved, and
+    ends the search where only rounding is left.
+    """
+    thresholds = np.maximum(start, least)
+    here = evaluate(thresholds)
+    for _ in range(_MOST_STEPS):
+        free = ~((thresholds <= least) & (here.slopes >= 0.0))
+        if np.abs(here.slopes[free]).max(initial=0.0) <= tol:
+            break
+        second = here.curvature.thresholds[np.ix_(free, free)]
+        damped = second + (1e-12 * np.trace(second) + TINY) * np.eye(len(second))
+        step = np.zeros_like(thresholds)
+        step[free] = -np.linalg.solve(damped, here.slopes[free])
+        moved, there = _descend(evaluate, thresholds, here, step, least)
+        if moved is None or there is None:
+            break
+        thresholds, here = moved, there
+    return thresholds, here
+
+
+def _descend(
+    evaluate: Callable[[FloatArray], Evaluation],
+    thresholds: FloatArray,
+    here: Evaluation,
+    step: FloatArray,
+    least: FloatArray,
+) -> tuple[FloatArray | None, Evaluation | None]:
+    """The first of ever shorter steps that lowers the loss or, within its rounding, the slopes."""
+    # From a flat tail a step may be enormous.
+    length = min(1.0, 10.0 * (1.0 + float(np.abs(thresholds).max())) / max(float(np.abs(step).max()), TINY))
+    while length > 1e-9:
+        moved = np.maximum(thresholds + length * step, least)
+        there = evaluate(moved)
+        rounding = 1e-15 * (1.0 + abs(here.loss))
+        if there.loss < here.loss - rounding:
+            return moved, there
+        if there.loss <= here.loss + rounding and _size(there, moved, least) < 0.9 * _size(here, thresholds, least):
+            return moved, there
+        length *= 0.5
+    return None, None
+
+
+def _size(evaluation: Evaluation, thresholds: FloatArray, least: FloatArray) -> float:
+    """The largest slope that counts."""
+    held = (thresholds <= least) & (evaluation.slopes >= 0.0)
+    return float(np.abs(evaluation.slopes[~held]).max(initial=0.0))

@@ -29,7 +29,7 @@ class Options:
     """What is minimised, and how far.
 
     `has_constant` says that the last coordinate of each row is the constant 1 of a learned
-    origin.
+    origin.  `proves` says whether "factor" proves a gap in the end.
     """
 
     alpha: float
@@ -38,6 +38,7 @@ class Options:
     solver: str
     tol: float
     max_iter: int
+    proves: bool = True
 
     def problem(self, objective: Objective) -> Problem:
         """Minimise R + alpha tr M: over M positive semidefinite and thresholds >= 0."""
@@ -117,6 +118,8 @@ def _solve_convex(
     kind = SOLVERS[_choose(problem.objective) if options.solver == "auto" else options.solver]
     limits = options.limits(problem, recorder)
     solver = kind(problem, limits.tol, rng)
+    if isinstance(solver, Factor) and not options.proves:
+        solver.proves = False
     found = run(solver, solver.start if start is None else partial(solver.resume, start), limits)
     if found.ending is Ending.SEPARABLE:
         # Not recorded: its penalties are not of this objective.

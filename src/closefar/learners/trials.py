@@ -1,0 +1,150 @@
+"""Trying candidates on held-out judgements: one table of scores, filled path by path."""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from scipy.stats import rankdata
+from sklearn.base import clone
+
+from closefar.arrays import FloatArray
+from closefar.judgements import Judgements
+from closefar.learners.linear import LinearMetricLearner
+from closefar.model import Metric
+
+__all__ = ["Trials", "Tried"]
+
+# So many values of alpha in a row that score worse than the best end a path.
+_PATIENCE = 2
+
+# Up to so many columns a proven fit is as quick as an approximate one.
+_FEW_COLUMNS = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Tried:
+    """A candidate with its score and its metric on each split."""
+
+    candidate: dict[str, Any]
+    scores: FloatArray
+    metrics: tuple[Metric, ...]
+
+    @property
+    def mean(self) -> float:
+        return float(self.scores.mean())
+
+    def is_clearly_better(self, other: Tried) -> bool:
+        """Whether it scores better on the same splits by more than two standard errors of the difference."""
+        gain = self.scores - other.scores
+        return bool(gain.mean() > 2.0 * gain.std() / math.sqrt(max(len(gain) - 1, 1)))
+
+
+class Trials:
+    """Scores candidates, parameters of the learner, on the test side of every split.
+
+    Parameters
+    ----------
+    learner : LinearMetricLearner
+        Has the parameters that are not tried.
+    scorer : callable
+        As of scikit-learn.
+    sides : list of (Judgements, Judgements)
+        What to train and to test on.
+    n_jobs : int, optional
+        Number of splits to work on at a time.
+    verbose : bool
+        Whether to say how it goes.
+    """
+
+    def __init__(
+        self,
+        learner: LinearMetricLearner,
+        scorer: Any,
+        sides: Sequence[tuple[Judgements, Judgements]],
+        *,
+        n_jobs: int | None,
+        verbose: bool,
+    ) -> None:
+        self.learner = learner
+        self.scorer = scorer
+        self.sides = sides
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.tried: list[Tried] = []
+
+    def follow(
+        self, candidates: list[dict[str, Any]], *, stops_early: bool = False, start: Tried | None = None
+    ) -> Tried:
+        """Try candidates from the largest alpha on, each fit starting from the one before; return the best of them.
+
+        With `stops_early` not beyond the best alpha of the path, if the next two are worse.
+        """
+        path: dict[int, Tried] = {}
+        last, n_worse = start, 0
+        for number in sorted(range(len(candidates)), key=lambda each: -candidates[each]["alpha"]):
+            last = self._try(candidates[number], last)
+            n_worse = n_worse + 1 if path and last.mean <= max(each.mean for each in path.values()) else 0
+            path[number] = last
+            if stops_early and n_worse >= _PATIENCE and _predicts(path.values()):
+                break
+        self.tried += [path[number] for number in sorted(path)]
+        best = max(path.values(), key=lambda tried: tried.mean)
+        if self.verbose:
+            print(f"tried {len(self.tried)} candidates; {best.candidate} scores {best.mean:.4f}", file=sys.stderr)
+        return best
+
+    def results(self) -> dict[str, Any]:
+        """The table, as scikit-learn has it."""
+        candidates = [tried.candidate for tried in self.tried]
+        scores = np.array([tried.scores for tried in self.tried]).T
+        mean = scores.mean(axis=0)
+        return {
+            **{f"param_{name}": np.array([each[name] for each in candidates], dtype=object) for name in candidates[0]},
+            "params": candidates,
+            **{f"split{number}_test_score": row for number, row in enumerate(scores)},
+            "mean_test_score": mean,
+            "std_test_score": scores.std(axis=0),
+            "rank_test_score": rankdata(-mean, method="min").astype(np.int64),
+        }
+
+    def _try(self, candidate: dict[str, Any], start: Tried | None) -> Tried:
+        starts = [None] * len(self.sides) if start is None else start.metrics
+        found = Parallel(n_jobs=self.n_jobs)(
+            delayed(_score)(self.learner, candidate, self.scorer, train, test, begin)
+            for (train, test), begin in zip(self.sides, starts, strict=True)
+        )
+        scores, metrics = zip(*found, strict=True)
+        return Tried(candidate, np.array(scores), metrics)
+
+
+def _predicts(path: Any) -> bool:
+    """Whether some metric on the path is not zero: those before it all score alike."""
+    return any(metric.rank > 0 for tried in path for metric in tried.metrics)
+
+
+def _score(
+    learner: LinearMetricLearner,
+    candidate: dict[str, Any],
+    scorer: Any,
+    train: Judgements,
+    test: Judgements,
+    start: Metric | None,
+) -> tuple[float, Metric]:
+    weights = {} if test.sample_weight is None else {"sample_weight": test.weights}
+    is_climb = start is not None and candidate["flip_rate"] not in (0.0, "estimate")
+    is_rough = learner.solver == "auto" and (train.n_columns > _FEW_COLUMNS or is_climb)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a candidate is judged by its score; the last fit warns
+        fitted = clone(learner).set_params(**candidate).fit_to(train, start=start, approximate=is_rough)
+        metric = fitted.fit_.unless_interrupted().metric
+        score = float(scorer(fitted, test.data, test.labels, **weights))
+    if not math.isfinite(score):
+        raise ValueError(f"scoring must give finite numbers; got {score} for {candidate}.")
+    return score, metric
