@@ -21,7 +21,9 @@ def as_standard_normal(total: float, weights: FloatArray, model: LabelModel) -> 
     """Return the quantile of the normal distribution that corresponds to a sum of weighted residuals of labels.
 
     `total` is in standard deviations.  This is r* = r + log(u / r) / r of the saddlepoint
-    approximation (Barndorff-Nielsen), of the cumulants of independent labels.
+    approximation (Barndorff-Nielsen), of the cumulants of independent labels, where that is nearer
+    to zero: on the side where the distribution ends early, a small error of `total` would count
+    for much.
     """
     weights = weights / np.sqrt(np.sum(weights**2 * model.variance))
     tilt, lowest, highest = total, -np.inf, np.inf
@@ -37,7 +39,8 @@ def as_standard_normal(total: float, weights: FloatArray, model: LabelModel) -> 
     r = np.sign(tilt) * np.sqrt(max(2.0 * (tilt * total - log_moment), 0.0))
     if abs(r) < _NEAR_MEAN:
         return total
-    return float(r + np.log(max(tilt * np.sqrt(variance) / r, _ACCURACY)) / r)
+    quantile = r + np.log(max(tilt * np.sqrt(variance) / r, _ACCURACY)) / r
+    return float(np.sign(total) * min(abs(total), max(np.sign(total) * quantile, 0.0)))
 
 
 def _tilted(tilt: float, weights: FloatArray, model: LabelModel) -> tuple[float, float, float]:
