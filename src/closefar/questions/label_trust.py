@@ -60,12 +60,12 @@ def doubt_about(fit: Fit, judgements: Judgements, unseen: Scored, groups: NDArra
             f"the learned distance explains too little: it contradicts {1.0 - unseen.accuracy:.1%} of the labels, "
             f"where always the likelier one contradicts {1.0 - unseen.majority:.1%}"
         )
-    return _doubt_about_noise(fit) or _doubt_about_points(fit, judgements, groups)
+    return _doubt_about_noise(fit, judgements, groups) or _doubt_about_points(fit, judgements, groups)
 
 
-def _doubt_about_noise(fit: Fit) -> str | None:
+def _doubt_about_noise(fit: Fit, judgements: Judgements, groups: NDArray[Any] | None) -> str | None:
     try:
-        check = check_noise_model(fit)
+        check = check_noise_model(fit, judgements, groups=np.arange(len(judgements)) if groups is None else groups)
     except ValueError:  # too few labels are uncertain: nothing speaks against it
         return None
     if check.p_value >= _UNLIKELY:
