@@ -444,7 +444,7 @@ def test_labels_of_a_table_that_no_metric_fits_are_not_called_wrong():
 def test_flipped_labels_of_a_table_are_found_though_the_metric_fits_imperfectly():
     pairs, labels, flipped = table_pairs(load_wine, 1500, 1)
     errors = find_label_errors(cf.LinearMetricLearner(), pairs, labels, random_state=0)
-    sure = errors.probability > 0.95
+    sure = errors.probability > 0.85
     assert sure.sum() > 20
     assert flipped[sure].mean() > 0.9
     assert errors.meaning == "flipped"

@@ -42,6 +42,9 @@ _NOISE_IS_KNOWN = 10.0
 # Flips are evident where their rate is above this.
 _EVIDENT = 0.01
 
+# No label is called flipped more surely than this by a metric that is in doubt.
+_LARGEST_IF_DOUBTED = 0.95
+
 # So much is left of the probabilities by a metric that explains nothing: their order.
 _LEAST_SAID = 0.01
 
@@ -281,7 +284,7 @@ def judge_labels(
     meaning = "side" if doubt is None and (not are_flipped or (is_known and groups is None)) else "flipped"
     probability = verdicts.probability
     if meaning == "flipped":
-        probability = _flipped(flips, verdicts, scored, unseen)
+        probability = _flipped(flips, verdicts, scored, unseen) * (1.0 if doubt is None else _LARGEST_IF_DOUBTED)
     share = low = high = None
     if doubt is None:
         share, low, high = _share(judgements, (verdicts if is_known else seen).probability)
