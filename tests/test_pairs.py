@@ -355,6 +355,7 @@ def test_far_label_says_which_label_is_far(y, expected):
     np.testing.assert_array_equal(np.argmax(model.predict_proba(DIFFERENCES), axis=1), expected < 0)
 
 
+@pytest.mark.filterwarnings("ignore:the labels fit far better with close and far swapped")
 def test_far_label_turns_the_meaning_of_labels_over():
     turned = learner(far_label=-1).fit(DIFFERENCES, LABELS)
     assert turned.classes_.tolist() == [-1, 1]

@@ -470,6 +470,7 @@ def test_points_that_a_pilot_shares_are_told():
     assert not plan_sample_size(apart, target_error=0.01).shares_points
 
 
+@pytest.mark.filterwarnings("ignore:there are only 0.6 uncertain labels:closefar.IdentifiabilityWarning")
 def test_a_pilot_with_few_uncertain_labels_is_refused():
     rng = np.random.default_rng(0)
     z = rng.standard_normal((100, 5))

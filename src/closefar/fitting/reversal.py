@@ -26,7 +26,7 @@ _SURE = 1e-4  # the probability of such a gain by chance
 def find_reversal(
     rows: BlockRows, judgements: Judgements, noise: Noise, settings: Settings, statistics: FitStatistics, loss: float
 ) -> list[str]:
-    """A sentence, where the labels fit far better with close and far swapped."""
+    """Return a sentence, where the labels fit far better with close and far swapped."""
     if loss < (1.0 - _LITTLE) * statistics.null_loss:
         return []
     chosen = np.arange(len(judgements))[:: max(len(judgements) // _ENOUGH_ROWS, 1)]

@@ -36,7 +36,10 @@ def jackknife(
         sample.repeats, _ranks(sample, centre), JACKKNIFE_PARTS, np.random.default_rng(seed)
     )
     kept = sample.likelihood.shares[:, None] * (1.0 - left_out / sample.repeats[:, None])
-    kept /= kept.sum(axis=0)
+    left = kept.sum(axis=0)
+    if not np.all(left > 0.0):
+        return None  # a point of every pair was among a part
+    kept /= left
     if keeps_rank:
         found = _refits(sample, list(kept.T), n_jobs)
     else:
