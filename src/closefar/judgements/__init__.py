@@ -1,7 +1,14 @@
 """What people said of pairs, and every check that it passes: data, labels, weights, folds."""
 
 from closefar.judgements.columns import Columns
-from closefar.judgements.folds import PairGroupKFold, Split, most_folds, resolve_folds, split_judgements
+from closefar.judgements.folds import (
+    PairGroupKFold,
+    Split,
+    most_folds,
+    resolve_folds,
+    split_by_points,
+    split_judgements,
+)
 from closefar.judgements.judgements import Judgements
 from closefar.judgements.labels import Sides
 from closefar.judgements.pairs import check_pairs
@@ -26,6 +33,7 @@ __all__ = [
     "resolve_folds",
     "resolve_groups",
     "share_points",
+    "split_by_points",
     "split_judgements",
     "variance_of_sum",
 ]

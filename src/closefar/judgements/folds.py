@@ -19,7 +19,7 @@ from sklearn.utils.validation import _num_samples
 from closefar.judgements.judgements import Judgements
 from closefar.judgements.shared_points import find_points, warn_of_points
 
-__all__ = ["PairGroupKFold", "Split", "most_folds", "resolve_folds", "split_judgements"]
+__all__ = ["PairGroupKFold", "Split", "most_folds", "resolve_folds", "split_by_points", "split_judgements"]
 
 Split = tuple[NDArray[np.int64], NDArray[np.int64]]
 
@@ -87,6 +87,22 @@ def most_folds(n_folds: int, judgements: Judgements, groups: Any, *, seed: int |
         if all(np.any(far) and not np.all(far) and np.any(tested) for far, tested in sides):
             return number
     return 0
+
+
+def split_by_points(judgements: Judgements, points: NDArray[Any], seed: Any) -> list[Split]:
+    """Split so that no point is on both sides: five folds, or fewer where a side of them would lack a class.
+
+    Where all points are linked, five folds test a fifth of the pairs.  Two divisions into three
+    folds each test two thirds.
+    """
+    splits = split_judgements(most_folds(5, judgements, points, seed=seed) or 5, judgements, groups=points, seed=seed)
+    if 2 * sum(len(test) for _, test in splits) >= len(judgements):
+        return splits
+    found = []
+    for division in check_random_state(deepcopy(seed)).randint(2**31, size=2).tolist():
+        n_folds = most_folds(3, judgements, points, seed=division)
+        found += split_judgements(n_folds, judgements, groups=points, seed=division) if n_folds else []
+    return found or splits
 
 
 class PairGroupKFold(BaseCrossValidator):  # type: ignore[misc]

@@ -12,7 +12,7 @@ from sklearn.metrics import check_scoring, log_loss, make_scorer
 from sklearn.model_selection import ParameterGrid
 
 from closefar.fitting import Fit
-from closefar.judgements import Columns, Judgements, Sides, Split, resolve_folds, split_judgements
+from closefar.judgements import Columns, Judgements, Sides, Split, resolve_folds, split_by_points, split_judgements
 from closefar.learners.base import MetricLearner
 from closefar.learners.linear import LinearMetricLearner
 from closefar.learners.trials import Trials, Tried
@@ -52,7 +52,9 @@ class LinearMetricLearnerCV(MetricLearner):
     cv : int, splitter or iterable of (train, test), optional
         The splits; None is 5.  A number of folds means `PairGroupKFold` where pairs share points
         (`fit` gets the ids of both as groups, or finds them), and otherwise scikit-learn's
-        StratifiedKFold or, with one group for each pair, StratifiedGroupKFold.
+        StratifiedKFold or, with one group for each pair, StratifiedGroupKFold.  Where points are so
+        linked that 5 folds would test less than half of the pairs, None divides the points into
+        three twice.
     scoring : str or callable, default="neg_log_loss"
         As in scikit-learn; larger is better.  Labels are 0 (close) and 1 (far) for it,
         whatever they are for `fit`.  It gets `sample_weight` if `fit` does.
@@ -64,8 +66,8 @@ class LinearMetricLearnerCV(MetricLearner):
     shrink_to : {"auto", "zero", "identity"}, default="auto"
         As in `LinearMetricLearner`.  "auto" tries both, where the rank is not limited.
     flip_rate : {"auto", "estimate"} or float, default="auto"
-        As in `LinearMetricLearner`.  "auto" tries 0, and then 0.1 to 0.4 as long as each is better
-        than the one before, with the best alpha and smaller ones.
+        As in `LinearMetricLearner`.  "auto" tries 0, and then 0.1 to 0.4 until two in a row are no
+        better, with the best alpha and smaller ones.
     n_jobs : int, optional
         Number of splits to work on at a time, as in joblib.
     fit_origin, solver, tol, max_iter, class_weight, far_label, random_state, verbose
@@ -206,8 +208,9 @@ class LinearMetricLearnerCV(MetricLearner):
     def _try_all(self, trials: Trials, n: float) -> Tried:
         """Try alphas, noises and ranks, then one thing after another at the best of them; return the best.
 
-        Another scale of the penalty, or another matrix to shrink to, must be clearly better; flip rates
-        of ever more labels are tried as long as they are better at all.
+        Flips come first: where many labels are flipped, all that can be said of the others without
+        them is that nothing is clear.  Another scale of the penalty, or another matrix to shrink to, must
+        be clearly better.
         """
         grid = self._grid(n)
         scales = _SCALES if _is_auto(self.alpha_scale) else (self.alpha_scale,)
@@ -217,6 +220,8 @@ class LinearMetricLearnerCV(MetricLearner):
         candidates = list(ParameterGrid({**grid, **fixed}))
         stops = self.alphas is None and len(candidates) == len(grid["alpha"])
         best = trials.follow(candidates, stops_early=stops)
+        if _is_auto(self.flip_rate):
+            best = _try_flips(trials, best, grid["alpha"])
         stops = self.alphas is None
 
         def path(**changes: Any) -> list[dict[str, Any]]:
@@ -230,7 +235,7 @@ class LinearMetricLearnerCV(MetricLearner):
         if _is_auto(self.shrink_to) and best.candidate["rank"] is None:
             found = trials.follow(path(shrink_to="identity"), stops_early=stops)
             best = found if found.is_clearly_better(best) else best
-        return _try_flips(trials, best, grid["alpha"]) if _is_auto(self.flip_rate) else best
+        return best
 
     def _grid(self, n: float) -> dict[str, list[Any]]:
         if self.rule not in ("best", "one_se"):
@@ -243,8 +248,12 @@ class LinearMetricLearnerCV(MetricLearner):
     def _splits(self, judgements: Judgements, cv: Any, groups: Any) -> list[Split]:
         """The train and test sides, less the pairs of weight zero."""
         seed = None if groups is None else self.random_state or 0
+        if self.cv is None and np.ndim(groups) == 2:
+            divided = split_by_points(judgements, np.asarray(groups), seed)
+        else:
+            divided = split_judgements(cv, judgements, groups=groups, seed=seed)
         splits = []
-        for number, sides in enumerate(split_judgements(cv, judgements, groups=groups, seed=seed)):
+        for number, sides in enumerate(divided):
             train, test = (side[judgements.weights[side] > 0] for side in sides)
             n_close, n_far = np.bincount(judgements.is_far[train], minlength=2)
             if min(n_close, n_far, len(test)) == 0:
@@ -276,14 +285,15 @@ def _try_flips(trials: Trials, plain: Tried, alphas: list[float]) -> Tried:
             break
     if not last:
         last = [plain]
-    best = plain
+    best, n_worse = plain, 0
     for rate in _FLIP_RATES:
         # Each fit starts from the one with fewer flips and the same alpha.
         last = [trials.follow([{**tried.candidate, "flip_rate": rate}], start=tried) for tried in last]
         found = max(last, key=lambda tried: tried.mean)
-        if found.mean <= best.mean:
+        n_worse = 0 if found.mean > best.mean else n_worse + 1
+        best = found if found.mean > best.mean else best
+        if n_worse == 2:
             break
-        best = found
     return best
 
 
