@@ -774,8 +774,7 @@ def test_summary_of_a_threshold_of_zero_or_of_nothing(learner):
 
 def test_summary_names_flips_and_the_scale_of_a_penalty(learner):
     def cell(metric=learner.metric_, **settings):
-        alpha = settings.get("alpha", 0.0)
-        changed = with_metric(learner, metric, settings=learner.fit_.settings.but(**settings), alpha=alpha)
+        changed = with_metric(learner, metric, settings=learner.fit_.settings.but(**settings))
         return re.findall(r"^(?:Noise|Penalty alpha): +(.*?)  ", summarize(changed), re.M)
 
     assert cell() == ["logistic", "0"]

@@ -32,6 +32,8 @@ __all__ = [
     "with_ids",
 ]
 
+N_FOLDS = 5
+
 # Labels, in lower case, that say by themselves which one is far.
 _PLAIN = {("close", "far"), ("0", "1"), ("-1", "1"), ("false", "true")}
 
@@ -69,7 +71,8 @@ def fit_learner(session: Session, table: PairTable, learning: Learning) -> Metri
     groups = groups_of(session, table) if learning.makes_folds else None
     if learning.chooses_alpha:
         folds, options["groups"] = folds_of(session, table, far, groups)
-        learner.set_params(cv=folds)
+        if folds < N_FOLDS:
+            learner.set_params(cv=folds)
     with session.stage("fitting", shows_itself=True):
         learner.fit(table.data, table.labels, table.weights, **options)
     return learner
@@ -96,7 +99,7 @@ def groups_of(session: Session, table: PairTable) -> NDArray[Any] | None:
 
 
 def folds_of(
-    session: Session, table: PairTable, far: str, groups: NDArray[Any] | None, n_folds: int = 5
+    session: Session, table: PairTable, far: str, groups: NDArray[Any] | None, n_folds: int = N_FOLDS
 ) -> tuple[int, NDArray[Any] | None]:
     """The number of folds that the groups allow, and the groups; by pair where they allow none."""
     import numpy as np

@@ -21,6 +21,9 @@ from closefar.judgements.shared_points import find_points, warn_of_points
 
 __all__ = ["PairGroupKFold", "Split", "most_folds", "resolve_folds", "split_by_points", "split_judgements"]
 
+# So many pairs tell candidates apart.
+_ENOUGH_TESTED = 500
+
 Split = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
@@ -92,14 +95,16 @@ def most_folds(n_folds: int, judgements: Judgements, groups: Any, *, seed: int |
 def split_by_points(judgements: Judgements, points: NDArray[Any], seed: Any) -> list[Split]:
     """Split so that no point is on both sides: five folds, or fewer where a side of them would lack a class.
 
-    Where all points are linked, five folds test a fifth of the pairs.  Two divisions into three
-    folds each test two thirds.
+    Where all points are linked, five folds test a fifth of the pairs.  Three test a third; of few
+    pairs two divisions into three test twice as many.
     """
     splits = split_judgements(most_folds(5, judgements, points, seed=seed) or 5, judgements, groups=points, seed=seed)
     if 2 * sum(len(test) for _, test in splits) >= len(judgements):
         return splits
-    found = []
+    found: list[Split] = []
     for division in check_random_state(deepcopy(seed)).randint(2**31, size=2).tolist():
+        if sum(len(test) for _, test in found) >= _ENOUGH_TESTED:
+            break
         n_folds = most_folds(3, judgements, points, seed=division)
         found += split_judgements(n_folds, judgements, groups=points, seed=division) if n_folds else []
     return found or splits

@@ -54,7 +54,7 @@ class LinearMetricLearnerCV(MetricLearner):
         (`fit` gets the ids of both as groups, or finds them), and otherwise scikit-learn's
         StratifiedKFold or, with one group for each pair, StratifiedGroupKFold.  Where points are so
         linked that 5 folds would test less than half of the pairs, None divides the points into
-        three twice.
+        three, of few pairs twice.
     scoring : str or callable, default="neg_log_loss"
         As in scikit-learn; larger is better.  Labels are 0 (close) and 1 (far) for it,
         whatever they are for `fit`.  It gets `sample_weight` if `fit` does.
