@@ -11,6 +11,9 @@ from closefar.noise import Noise, with_flips
 
 __all__ = ["LabelModel"]
 
+# Of labels at enormous margins: their information and its squares stay numbers.
+_LEAST_VARIANCE = 1e-50
+
 
 @dataclass(frozen=True)
 class LabelModel:
@@ -37,7 +40,7 @@ class LabelModel:
     @property
     def variance(self) -> FloatArray:
         """That of the label, far 1 and close 0."""
-        return np.maximum(self.far * self.close, np.finfo(float).tiny)
+        return np.maximum(self.far * self.close, _LEAST_VARIANCE)
 
     @property
     def information(self) -> FloatArray:

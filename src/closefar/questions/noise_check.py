@@ -165,6 +165,11 @@ def _check(scores: LabelScores, dependence: Dependence, n_bins: int) -> NoiseChe
     found = AdjustedSums.of(questions, scores, dependence)
     test, tail_z = found.chi_square(np.arange(n + 1) < n), found.z(n)
     p_value = combine(test.p_value, 2.0 * float(norm.sf(abs(tail_z))))
+    if not np.isfinite(p_value):
+        raise ValueError(
+            "the noise model can't be checked where margins are so large that the test is no number; the largest is "
+            f"{np.abs(scored.margin).max():.2g}. Look for enormous differences."
+        )
     table = _table(scored, bins, found.sums[:n], np.sqrt(np.diag(found.covariance)[:n]))
     return NoiseCheck(p_value, test.statistic, test.dof, tail_z, table, advise(scored, p_value, tail_z))
 
