@@ -65,11 +65,20 @@ def _null_space(rows: BlockRows, chosen: BoolArray, features: Features) -> Float
         for start in range(0, len(part), _CHUNK):
             block = features(rows, part[start : start + _CHUNK])
             gram += block.T @ block
-        values, vectors = np.linalg.eigh(gram)
-        basis: FloatArray = vectors[:, values <= _NULL * max(values[-1], 1.0)]
-        if basis.shape[1] == 0:
-            break
+        if _has_full_rank(gram):
+            return np.zeros((size, 0))
+    values, vectors = np.linalg.eigh(gram)
+    basis: FloatArray = vectors[:, values <= _NULL * max(values[-1], 1.0)]
     return basis
+
+
+def _has_full_rank(gram: FloatArray) -> bool:
+    """Whether it clearly has, by a factorisation that takes a tenth of the time of the eigenvalues."""
+    try:
+        np.linalg.cholesky(gram - _NULL * max(float(np.trace(gram)), 1.0) * np.eye(len(gram)))
+    except np.linalg.LinAlgError:
+        return False
+    return True
 
 
 def _unit_rows(rows: BlockRows, indices: IndexArray) -> FloatArray:
