@@ -70,7 +70,7 @@ def test_the_direction_is_found_whatever_the_units(rng):
     differences, labels = only_far_where_different(rng, 300, rng.standard_normal((300, 2)))
     mixed = differences @ np.array([[1e6, 0.0, 0.0], [3.0, 1e-5, 0.0], [0.0, 0.0, 1.0]])
     for data in (differences, mixed):
-        with pytest.warns(ConvergenceWarning, match="quasi-separable: no label contradicts column 'x0'"):
+        with pytest.warns(ConvergenceWarning, match="quasi-separable: column 'x0' explains some labels"):
             cf.LinearMetricLearner().fit(data, labels)
 
 
@@ -107,9 +107,7 @@ def test_a_close_pair_in_the_wrong_unit_is_named_and_stops_nothing(d, size, rng)
     z = rng.standard_normal((400, d))
     labels = np.sum(z**2, axis=1) + 0.3 * rng.logistic(size=400) > d
     z[7], labels[7] = size, False
-    with pytest.warns(
-        cf.IdentifiabilityWarning, match="row 7, labelled close, has a difference more than 10,000 times"
-    ):
+    with pytest.warns(cf.IdentifiabilityWarning, match="row 7, labelled close, is more than 10,000 times"):
         learner = cf.LinearMetricLearner().fit(z, labels)
     assert learner.certificate_.outcome == "converged"
     # Along that row nothing is left; the other directions are learned as without it.
@@ -138,6 +136,6 @@ def test_laplace_fits_with_few_pairs_are_proven(seed):
     z = rng.standard_normal((300, 12))
     squared = np.sum((z @ rng.standard_normal((12, 12)) / 4) ** 2, axis=1)
     labels = squared + 0.2 * np.median(squared) * rng.laplace(size=300) > np.median(squared)
-    with pytest.warns(cf.IdentifiabilityWarning, match="uncertain labels per unknown"):
+    with pytest.warns(cf.IdentifiabilityWarning, match="uncertain labels per parameter"):
         certificate = cf.LinearMetricLearner(noise="laplace").fit(z, labels).certificate_
     assert certificate.gap <= 1e-6

@@ -1,6 +1,6 @@
 """Fitting is a function from judgements and settings to a fit; the choices that it makes on the way are here too."""
 
-from closefar.fitting.fitting import fit
+from closefar.fitting.fitting import fit, without_penalty
 from closefar.fitting.identifiability import IdentifiabilityWarning
 from closefar.fitting.known_rank import refit
 from closefar.fitting.noise_choice import NoiseChoice, choose_noise
@@ -30,4 +30,5 @@ __all__ = [
     "fit",
     "refit",
     "refit_leading",
+    "without_penalty",
 ]

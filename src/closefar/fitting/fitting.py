@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from closefar.fitting.known_rank import fit_known_rank
 from closefar.fitting.rank_choice import cross_validate_rank
@@ -11,7 +12,7 @@ from closefar.fitting.settings import Settings
 from closefar.judgements import Columns, Judgements
 from closefar.model import Metric
 
-__all__ = ["fit"]
+__all__ = ["fit", "without_penalty"]
 
 
 def fit(
@@ -38,3 +39,15 @@ def fit(
     known = settings if choice is None else settings.but(rank=choice.rank)
     found = fit_known_rank(weighted.counted(), known, start=start, columns=columns)
     return replace(found, settings=settings, judgements=judgements, rank_choice=choice)
+
+
+def without_penalty(fitted: Fit, judgements: Judgements, *, class_weight: Any) -> Fit:
+    """The same fit with alpha = 0 and these class weights; itself where it has those.
+
+    The noise and the rank that were chosen are kept, and a flip rate is estimated anew.
+    """
+    if fitted.alpha == 0 and fitted.settings.class_weight is class_weight:
+        return fitted
+    settings = fitted.chosen.but(alpha=0.0, flip_rate=fitted.settings.flip_rate, class_weight=class_weight)
+    plain = fit(judgements, settings, start=fitted.metric, columns=fitted.columns).unless_interrupted()
+    return replace(plain, rank_choice=fitted.rank_choice)

@@ -95,8 +95,8 @@ def find_problems(
         )
     elif uncertain_per_parameter < _FEW_UNCERTAIN and n_rarer >= n_directions and not penalised:
         problems.append(
-            f"there are only {uncertain_per_parameter:.1f} uncertain labels per unknown: without a penalty the fit is "
-            'probably overfitted, and its probabilities too extreme. Set alpha="auto", or label more pairs.'
+            f"there are only {uncertain_per_parameter:.1f} uncertain labels per parameter: without a penalty the fit "
+            'is probably overfitted, and its probabilities are too extreme. Set alpha="auto", or label more pairs.'
         )
     return problems
 
@@ -108,12 +108,11 @@ def find_enormous(judgements: Judgements, enormous: IndexArray) -> list[str]:
         return []
     named = ", ".join(map(str, row_numbers[:_MOST_NAMED].tolist()))
     more = f" and {len(row_numbers) - _MOST_NAMED} more" if len(row_numbers) > _MOST_NAMED else ""
-    rows, have, it = (
-        ("row", "has a difference", "it") if len(row_numbers) == 1 else ("rows", "have differences", "them")
-    )
+    rows, are, it = ("row", "is", "it") if len(row_numbers) == 1 else ("rows", "are", "they")
     return [
-        f"{rows} {named}{more}, labelled close, {have} more than {ENORMOUS:,.0f} times as long as usual, which alone "
-        f"decides along {it}: check the unit, or leave {it} out."
+        f"{rows} {named}{more}, labelled close, {are} more than {ENORMOUS:,.0f} times as long as a typical difference, "
+        f"so {it} alone decide{'s' if it == 'it' else ''} what is learned in that direction. Check the units, or leave "
+        f"{'it' if it == 'it' else 'them'} out."
     ]
 
 

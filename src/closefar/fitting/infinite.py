@@ -21,7 +21,7 @@ _MAY_BE_INFINITE = (Outcome.CONVERGED, Outcome.RESTRICTED, Outcome.STALLED, Outc
 def named_if_infinite(
     certificate: Certificate, scored: Scored, rows: BlockRows, coordinates: Coordinates, names: Sequence[str]
 ) -> Certificate:
-    """The certificate, which names the columns along which M would grow for ever if there are such."""
+    """The certificate, which names the columns along which M grows without bound, if there are such."""
     if certificate.outcome not in _MAY_BE_INFINITE:
         return certificate
     found = find_recession(rows, scored.judgements.signs, scored.in_doubt)
@@ -30,8 +30,8 @@ def named_if_infinite(
     factor = coordinates.to_units(root_of(found[0]).T)
     lengths = coordinates.scales * np.linalg.norm(factor, axis=1)
     advice = (
-        f"no label contradicts {name_columns(names, lengths)}, along which M would grow for ever: the likelihood has "
-        "no finite maximum, and the size of M there (hence the probabilities of pairs that differ in it) is arbitrary. "
-        "Set alpha > 0 (try 0.01), or label more pairs that differ in it."
+        f"{name_columns(names, lengths)} explains some labels without a single exception, so the likelihood has no "
+        "finite maximum: M grows along it without bound, and its size there (hence the probabilities of pairs that "
+        "differ in it) is arbitrary. Set alpha > 0 (try 0.01), or label more pairs that differ in it."
     )
     return replace(certificate, outcome=Outcome.QUASI_SEPARABLE, advice=advice)

@@ -139,7 +139,7 @@ def _fit_choosing_alpha(
     judgements: Judgements, settings: Settings, start: Metric | None, columns: Columns | None
 ) -> Fit:
     """Fit with a light penalty and then, if the labels ask for another one, with that."""
-    root_n = math.sqrt(judgements.weights.sum() ** 2 / np.sum(judgements.weights**2))
+    root_n = math.sqrt(judgements.effective_number)
     found = fit_known_rank(judgements, settings.but(alpha=_LIGHT / root_n), start=start, columns=columns)
     per_parameter = found.statistics.uncertain_per_parameter
     if not (found.was_interrupted or _FEW <= per_parameter < _MANY):

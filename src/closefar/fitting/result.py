@@ -96,7 +96,7 @@ class Fit:
 
     @property
     def is_quasi_separable(self) -> bool:
-        """Whether no label contradicts one direction, so that the size of M along it says nothing."""
+        """Whether one direction explains some labels without exception, so that the size of M along it says nothing."""
         return self.certificate.outcome is Outcome.QUASI_SEPARABLE
 
     @property

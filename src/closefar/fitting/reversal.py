@@ -12,7 +12,7 @@ from closefar.fitting.statistics import FitStatistics
 from closefar.judgements import Judgements
 from closefar.noise import Noise
 from closefar.rows import BlockRows
-from closefar.solve import CloseFar, Objective, Passes, solve
+from closefar.solve import CloseFar, Objective, Passes, solve, unwatched
 
 __all__ = ["find_reversal"]
 
@@ -34,7 +34,7 @@ def find_reversal(
     part = rows.take_rows(chosen)
     likelihood = CloseFar(noise, part.row_array(-some.signs), part.row_array(some.shares))
     options = replace(settings.options, rank=None, tol=1e-4, max_iter=100)
-    swapped = solve(Objective(part, likelihood, Passes()), options, rng=settings.rng(), watch=_unwatched)
+    swapped = solve(Objective(part, likelihood, Passes()), options, rng=settings.rng(), watch=unwatched)
     gain = loss - swapped.certificate.loss
     if gain < _LITTLE * statistics.null_loss or 2.0 * len(some) * gain < chi2.isf(_SURE, statistics.n_parameters):
         return []
@@ -43,7 +43,3 @@ def find_reversal(
         f"the labels fit far better with close and far swapped (a loss of {swapped.certificate.loss:.3g} instead of "
         f"{loss:.3g}). If {close!r} means far, set far_label={close!r} (on the command line --far {close})."
     ]
-
-
-def _unwatched(*_: object) -> None:
-    pass

@@ -25,9 +25,8 @@ def count_uncertain(scored: Scored, repeats: FloatArray | None = None) -> float:
     `repeats` says how many observations each stands for; by default the weights tell them apart
     and their scale says nothing, so that they count as (sum w)^2 / sum w^2 observations.
     """
-    weights = scored.judgements.weights
     if repeats is None:
-        repeats = weights * (weights.sum() / np.sum(weights**2))
+        repeats = scored.judgements.effective_number * scored.judgements.shares
     return float(repeats @ scored.in_doubt)
 
 

@@ -9,7 +9,7 @@ from closefar.judgements.folds import (
     split_by_points,
     split_judgements,
 )
-from closefar.judgements.judgements import Judgements
+from closefar.judgements.judgements import Judgements, effective_number
 from closefar.judgements.labels import Sides
 from closefar.judgements.pairs import check_pairs
 from closefar.judgements.shared_points import (
@@ -28,6 +28,7 @@ __all__ = [
     "Sides",
     "Split",
     "check_pairs",
+    "effective_number",
     "find_points",
     "most_folds",
     "resolve_folds",

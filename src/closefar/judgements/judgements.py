@@ -20,7 +20,12 @@ from closefar.judgements.labels import (
 )
 from closefar.judgements.pairs import check_pairs
 
-__all__ = ["Judgements"]
+__all__ = ["Judgements", "effective_number"]
+
+
+def effective_number(weights: FloatArray) -> float:
+    """The number of equally weighted pairs that say as much: (sum w)^2 / sum w^2."""
+    return float(weights.sum() ** 2 / np.sum(weights**2))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -111,6 +116,11 @@ class Judgements:
         """The weights, summing to one."""
         shares: FloatArray = self.weights / self.weights.sum()
         return shares
+
+    @property
+    def effective_number(self) -> float:
+        """The number of equally weighted judgements that say as much: (sum w)^2 / sum w^2."""
+        return effective_number(self.weights)
 
     @property
     def n_rarer(self) -> int:

@@ -17,7 +17,6 @@ from closefar.learners.base import MetricLearner
 from closefar.learners.linear import LinearMetricLearner
 from closefar.learners.trials import Trials, Tried
 from closefar.noise import Noise
-from closefar.questions import effective_number
 
 __all__ = ["LinearMetricLearnerCV"]
 
@@ -37,8 +36,8 @@ class LinearMetricLearnerCV(MetricLearner):
 
     Candidates are fitted and scored on every split; all pairs are fitted with the chosen one.  First
     all combinations of `alphas`, `noises` and `ranks` are tried with one shape of the penalty.  At the
-    best of them follow, one after another, the other shapes, which must score better by more than
-    two standard errors of the difference, and then flip rates.
+    best of them follow flip rates, and then, one after another, the other shapes, which must score
+    better by more than two standard errors of the difference.
 
     Parameters
     ----------
@@ -195,7 +194,7 @@ class LinearMetricLearnerCV(MetricLearner):
         scorer = _NEG_LOG_LOSS if self.scoring == "neg_log_loss" else check_scoring(trial, self.scoring)
         sides = [(coded.take(train), coded.take(test)) for train, test in self._splits(weighted, cv, groups)]
         trials = Trials(trial, scorer, sides, n_jobs=self.n_jobs, verbose=self.verbose > 0)
-        found = self._try_all(trials, effective_number(weighted.weights))
+        found = self._try_all(trials, weighted.effective_number)
         self.cv_results_ = trials.results()
         best = self._choose(trials.tried, found)
         self.best_score_ = float(self.cv_results_["mean_test_score"][best])

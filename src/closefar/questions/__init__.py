@@ -1,7 +1,7 @@
 """What one asks of a fit: which labels are wrong, is the noise right, how sure is it, which rank, how many pairs."""
 
 from closefar.questions.calibration import CalibrationBin, calibrate, effective_number, wilson
-from closefar.questions.diagnosis import Diagnosis, diagnose
+from closefar.questions.diagnosis import Diagnosis, describe_evidence, diagnose
 from closefar.questions.findings import Finding, find_misfit
 from closefar.questions.intervals import Confidence, Interval
 from closefar.questions.label_errors import LabelErrors, find_label_errors, judge_labels, with_care
@@ -36,6 +36,7 @@ __all__ = [
     "check_noise_model",
     "choose_rank",
     "confidence",
+    "describe_evidence",
     "diagnose",
     "effective_number",
     "find_label_errors",

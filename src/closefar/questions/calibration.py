@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from closefar.arrays import FloatArray
+from closefar.judgements import effective_number
 from closefar.model import Scored
 from closefar.questions.bins import weighted_bins
 
@@ -53,8 +53,3 @@ def wilson(share: float, n: float) -> tuple[float, float]:
     centre = (share + z2 / (2.0 * n)) / (1.0 + z2 / n)
     reach = 1.96 / (1.0 + z2 / n) * float(np.sqrt(share * (1.0 - share) / n + z2 / (4.0 * n * n)))
     return min(max(centre - reach, 0.0), share), max(min(centre + reach, 1.0), share)
-
-
-def effective_number(weights: FloatArray) -> float:
-    """The number of equally weighted pairs that say as much: (sum w)^2 / sum w^2."""
-    return float(weights.sum() ** 2 / np.sum(weights**2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from closefar.fitting import Fit
 from closefar.model import ZERO
 from closefar.questions.findings import Finding, find_misfit
 
-__all__ = ["Diagnosis", "diagnose"]
+__all__ = ["Diagnosis", "describe_evidence", "diagnose"]
 
 # Uncertain labels per parameter below which intervals and tests are rough, and below which they are not to be trusted.
 _ROUGH = 10.0
@@ -80,18 +81,21 @@ def _facts(fit: Fit) -> tuple[str, ...]:
         f"The metric has rank {metric.rank} and gets {statistics.accuracy:.1%} of the labels right, where always "
         f"the likelier one gets {likelier:.1%}.",
         f"By its own estimate {statistics.wrong_share:.1%} of the labels are wrong.",
-        _certainty(fit),
+        describe_evidence(fit),
     )
 
 
-def _certainty(fit: Fit) -> str:
+def describe_evidence(fit: Fit) -> str:
+    """How many labels are uncertain for each parameter, and what that is enough for."""
     found = fit.statistics.uncertain_per_parameter
+    if math.isnan(found):
+        return "The model file is of an earlier version: how many labels are uncertain is not known."
     if found >= _ROUGH:
         meaning = "enough for intervals and tests."
     elif found >= _TOO_FEW:
         meaning = "so intervals and tests are rough."
     else:
-        meaning = "too few for intervals and tests. Label more pairs, set alpha > 0, or limit the rank."
+        meaning = "too few for intervals and tests. Label more pairs, or limit the rank."
     return (
         f"{found:.1f} uncertain labels per parameter ({fit.statistics.uncertain_labels:.0f} for "
         f"{fit.statistics.n_parameters}), {meaning}"

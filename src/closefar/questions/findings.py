@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from closefar.arrays import FloatArray, as_float64, to_numpy
-from closefar.fitting import Fit, fit
+from closefar.fitting import Fit, fit, without_penalty
 from closefar.judgements import Judgements, find_points
 from closefar.model import Scored
-from closefar.questions.calibration import effective_number
 from closefar.questions.dependence import Dependence
 from closefar.questions.features import place_columns
 from closefar.questions.misfit import Misfit, MisfitTest, misfit_tests
@@ -70,7 +69,7 @@ def find_misfit(fitted: Fit, groups: Any = None) -> tuple[Finding, ...]:
     ValueError
         Where the labels can't tell.
     """
-    plain = _without_penalty(fitted)
+    plain = without_penalty(fitted, fitted.training(), class_weight=None)
     check_testable(plain)
     judgements = _sample(plain)
     dependence = _dependence(judgements, groups)
@@ -95,14 +94,6 @@ def find_misfit(fitted: Fit, groups: Any = None) -> tuple[Finding, ...]:
         else _finding(kind, tests[kind], plain, judgements)
         for kind in sorted(_rejected(p_values), key=_NOISE_LAST.__contains__)
     )
-
-
-def _without_penalty(fitted: Fit) -> Fit:
-    settings = fitted.settings
-    if fitted.alpha == 0 and settings.class_weight is None:
-        return fitted
-    plain = settings.but(noise=fitted.metric.noise, rank=fitted.rank, alpha=0.0, class_weight=None, verbose=0)
-    return fit(fitted.training(), plain, start=fitted.metric)
 
 
 def _sample(fitted: Fit) -> Judgements:
@@ -190,7 +181,7 @@ def _log_columns(fitted: Fit, judgements: Judgements) -> list[str]:
         return []
     logs = np.where(positive, np.log(np.where(positive, data, 1.0)), data)
     other = fit(judgements.in_coordinates(logs), fitted.settings)
-    gain = effective_number(judgements.weights) * (fitted.certificate.loss - other.certificate.loss)
+    gain = judgements.effective_number * (fitted.certificate.loss - other.certificate.loss)
     return [
         name
         for name, is_positive in zip(fitted.metric.column_names, positive, strict=True)

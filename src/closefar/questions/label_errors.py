@@ -22,7 +22,7 @@ from closefar.arrays import TINY, BoolArray, FloatArray
 from closefar.fitting import Fit, Learner, count_parameters
 from closefar.judgements import Judgements, Split, resolve_groups, split_judgements
 from closefar.model import Scored
-from closefar.questions.calibration import effective_number, wilson
+from closefar.questions.calibration import wilson
 from closefar.questions.flip_evidence import FlipEvidence
 from closefar.questions.label_judge import Verdicts, judge_sides
 from closefar.questions.label_trust import doubt_about, explained
@@ -245,7 +245,7 @@ def with_care(parameters: dict[str, Any], judgements: Judgements, *, penalise: b
         int(rank) if isinstance(rank, numbers.Integral) else None,
         has_origin=parameters["fit_origin"],
     )
-    n = effective_number(judgements.weights)
+    n = judgements.effective_number
     is_free = isinstance(parameters.get("alpha"), numbers.Real) and parameters["alpha"] == 0.0
     chooses_noise = isinstance(parameters.get("noise"), str) and parameters["noise"] == "auto"
     if penalise and is_free and not chooses_noise and n < _PAIRS_WITHOUT_PENALTY * n_parameters:
@@ -293,7 +293,7 @@ def judge_labels(
         if meaning == "flipped":
             share = float(np.clip(judgements.mean(probability), low, high))
     contradicting = 1.0 - unseen.accuracy
-    ends = wilson(contradicting, effective_number(unseen.judgements.weights))
+    ends = wilson(contradicting, unseen.judgements.effective_number)
     agreement = judgements.signs * verdicts.margin
     return LabelErrors(
         probability=probability,

@@ -11,7 +11,7 @@ from closefar.arrays import FloatArray
 from closefar.fitting import Fit
 from closefar.judgements import Judgements
 from closefar.model import Scored
-from closefar.questions.calibration import effective_number
+from closefar.questions.dependence import Dependence
 from closefar.questions.label_model import LabelModel
 from closefar.questions.noise_check import check_noise_model
 
@@ -48,7 +48,7 @@ def doubt_about(fit: Fit, judgements: Judgements, unseen: Scored, groups: NDArra
         return "the metric is zero"
     if fit.is_separable:
         return "the metric gets every label right that it was fitted to"
-    rarer = effective_number(judgements.weights) * (1.0 - Scored.by(fit.metric, judgements).majority)
+    rarer = judgements.effective_number * (1.0 - Scored.by(fit.metric, judgements).majority)
     needed = _LEAST_PER_PARAMETER * fit.statistics.n_parameters
     if rarer < needed:
         return (
@@ -80,19 +80,14 @@ def _doubt_about_points(fit: Fit, judgements: Judgements, groups: NDArray[Any] |
     scored = Scored.by(fit.metric, judgements)
     model = LabelModel.at(scored.margin, scored.noise, scored.flip_rate)
     scores = judgements.weights * model.residual(judgements.is_far) * model.slope / model.variance
-    ids = np.unique(groups, return_inverse=True)[1].reshape(len(judgements), -1)
-    variance = _sum_of_products(judgements.weights**2 * model.information, ids)
-    if not variance > 0 or _sum_of_products(scores, ids) <= _DEPENDENT * np.sqrt(variance):
+    dependence = Dependence(groups)
+    variance = _sum_of_products(judgements.weights**2 * model.information, dependence)
+    if not variance > 0 or _sum_of_products(scores, dependence) <= _DEPENDENT * np.sqrt(variance):
         return None
     kind = "point" if groups.ndim == 2 else "group"
     return f"contradictions gather in pairs of the same {kind}, so the metric misses something about those {kind}s"
 
 
-def _sum_of_products(values: FloatArray, ids: NDArray[np.intp]) -> float:
-    """Over all pairs of rows that share an id."""
-    is_counted = np.ones(ids.shape, dtype=bool)
-    if ids.shape[1] == 2:
-        is_counted[:, 1] = ids[:, 0] != ids[:, 1]
-    each = values[:, None] * is_counted
-    sums = np.bincount(ids.ravel(), weights=each.ravel())
-    return 0.5 * float(np.sum(sums**2) - np.sum(each**2))
+def _sum_of_products(values: FloatArray, dependence: Dependence) -> float:
+    """Over all pairs of rows that depend on each other."""
+    return 0.5 * sum(float(cross[0, 0]) for cross in dependence.cross_sums(values[:, None]))

@@ -10,9 +10,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from closefar.arrays import FloatArray
-from closefar.fitting import Fit, Fitted
-from closefar.fitting import fit as fit_judgements
-from closefar.judgements import Judgements
+from closefar.fitting import Fit, Fitted, without_penalty
 from closefar.questions.free_optimum import find_free_optimum
 from closefar.questions.intervals import Confidence, Reach, Spread
 from closefar.questions.noise_advice import DOUBT
@@ -112,7 +110,8 @@ def confidence(
     fit = Fit.of(learner)
     _check_arguments(fit, level, method, n_bootstrap)
     judgements = fit.read(pairs, labels, sample_weight)
-    sample = Observed.of(_without_penalty(fit, judgements), judgements, groups)
+    plain = without_penalty(fit, judgements, class_weight=fit.settings.class_weight)
+    sample = Observed.of(plain, judgements, groups)
     facts = sandwich(sample.likelihood, sample.parameters, sample.dependence, sample.repeats, sample.largest_rank)
     if facts.root is None or sample.fit.is_separable or sample.fit.is_quasi_separable:
         statement = undetermined_statement(sample)
@@ -150,15 +149,6 @@ def _check_arguments(fit: Fit, level: Any, method: Any, n_bootstrap: Any) -> Non
             "confidence intervals are for distances between pairs; got a learner with fit_origin=True. "
             "Fit differences of pairs without it."
         )
-
-
-def _without_penalty(fit: Fit, judgements: Judgements) -> Fit:
-    """The fit to the same judgements with alpha = 0; the fit itself where it has no penalty."""
-    if fit.alpha == 0:
-        return fit
-    settings = fit.chosen.but(alpha=0.0, flip_rate=fit.settings.flip_rate)
-    plain = fit_judgements(judgements, settings, start=fit.metric, columns=fit.columns).unless_interrupted()
-    return replace(plain, rank_choice=fit.rank_choice)
 
 
 @dataclass(frozen=True)

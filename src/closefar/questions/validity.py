@@ -155,6 +155,9 @@ def find_flaws(
 
 def undetermined_statement(sample: Observed) -> str:
     """What the labels leave open."""
+    if sample.fit.is_quasi_separable:
+        advice = sample.fit.certificate.advice
+        return f"Not valid, and every interval is unbounded: {advice} A penalty gives a metric, but no intervals."
     where, why, there = "", "all labels can be explained without error", ""
     if not sample.fit.is_separable:
         direction = least_informed_direction(sample.likelihood, sample.parameters, sample.optimum.coordinates)

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.metrics import roc_curve
 
 from closefar.model import Metric
-from closefar.questions import CalibrationBin, calibrate, effective_number
+from closefar.questions import CalibrationBin, calibrate
 from closefar.report.evidence import Judged
 from closefar.report.wording import listed, number, percent
 
@@ -127,7 +127,7 @@ def _is_chance(judged: Judged, metric: Metric) -> bool:
     auc = _auc(judged, metric)
     if auc is None:
         return False
-    used = judged.effective_number(judged.scored.is_right) / effective_number(judged.judgements.weights)
+    used = judged.effective_number(judged.scored.is_right) / judged.judgements.effective_number
     far = used * int(judged.judgements.is_far.sum())
     close = used * len(judged.judgements) - far
     return auc < 0.5 + 2.58 * float(np.sqrt((far + close + 1) / (12.0 * far * close)))

@@ -29,7 +29,7 @@ def caveat(fit: Fit) -> str:
     if fit.is_separable:
         return " The labels of the fit are separable, so the scale of these probabilities is arbitrary."
     if fit.is_quasi_separable:
-        return " Along one direction no label contradicts the fit, so these probabilities are arbitrary there."
+        return " One direction explains some labels without a single exception; probabilities along it are arbitrary."
     if fit.settings.class_weight is not None:
         return " The fit had class weights, which shift these probabilities on purpose."
     if fit.alpha > 0:

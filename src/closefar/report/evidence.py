@@ -17,7 +17,7 @@ from closefar.arrays import BoolArray, FloatArray
 from closefar.fitting import Fit, fit
 from closefar.judgements import Judgements, Split, most_folds, split_judgements, variance_of_sum
 from closefar.model import Scored
-from closefar.questions import LabelErrors, effective_number, judge_labels, wilson, with_care
+from closefar.questions import LabelErrors, judge_labels, wilson, with_care
 from closefar.report.effort import Effort
 from closefar.report.wording import count
 
@@ -80,7 +80,7 @@ class Judged:
 
     def effective_number(self, holds: BoolArray) -> float:
         """As many independent pairs would know this share as well."""
-        most = effective_number(self.judgements.weights)
+        most = self.judgements.effective_number
         if self.groups is None:
             return most
         share, shares = self.judgements.mean(holds), self.judgements.shares

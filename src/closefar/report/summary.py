@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 from closefar.fitting import Fit, Fitted
 from closefar.judgements import Judgements, SharedPointsWarning
 from closefar.plain import plain
+from closefar.questions import describe_evidence
 from closefar.questions import summarize as summary_of
 from closefar.report.agreement import calibration, distances, quality, roc
 from closefar.report.answer import answer, certificate_words, key_figures
@@ -138,6 +139,7 @@ def _facts(
     tell("intervals")
     own = groups[shown.numbers] if groups is not None and is_of_fit else None
     facts["intervals"] = intervals(fit, training, names, n_bootstrap=n_bootstrap, seed=seed, groups=own)
+    facts["evidence"] = describe_evidence(fit)
     facts["problems"] = problems(fit, facts["noise_check"], is_chance=is_chance, groups=groups if is_of_fit else None)
     facts["certificate"] = _certificate(fit)
     facts["fit"] = _fit(fit)

@@ -39,7 +39,7 @@ def _sections(facts: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
     yield "The metric as a matrix", [facts["matrix"]["reading"]]
     yield "How good the fit is, proven", [f"{certificate['outcome']}. {certificate['advice']}", certificate["words"]]
     yield "Is the noise model right?", [_said(facts["noise_check"])]
-    yield "Intervals", [_said(facts["intervals"]), *_intervals(facts["intervals"])]
+    yield "Intervals", [facts["evidence"], _said(facts["intervals"]), *_intervals(facts["intervals"])]
     yield "Suspicious labels", [_said(wrong), *_suspicious(wrong)]
     yield (
         f"Would more {facts['pairs']['noun']}s help?",

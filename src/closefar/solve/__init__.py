@@ -6,7 +6,7 @@ from closefar.solve.curvature import Curvature, MarginCurvature
 from closefar.solve.flipped import solve_with_flips
 from closefar.solve.history import FitStep
 from closefar.solve.likelihood import CloseFar, Evaluation, Likelihood
-from closefar.solve.loop import Solver, State, Watch
+from closefar.solve.loop import Solver, State, Watch, unwatched
 from closefar.solve.objective import Objective, Passes
 from closefar.solve.recession import find_recession
 from closefar.solve.solution import Options, Solution, solve
@@ -33,4 +33,5 @@ __all__ = [
     "psd_factor",
     "solve",
     "solve_with_flips",
+    "unwatched",
 ]

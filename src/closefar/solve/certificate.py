@@ -41,8 +41,8 @@ class Certificate:
     outcome : Outcome
         How the fit ended: "converged", "restricted" (no metric of the rank asked for is near and
         better, but one of a higher rank may be), "separable" (every label is right, so there is no
-        finite optimum), "quasi-separable" (there is none either, since no label speaks against
-        growing along one direction), "stalled", "unfinished" or "interrupted".
+        finite optimum), "quasi-separable" (there is none either, since one direction explains
+        some labels without a single exception), "stalled", "unfinished" or "interrupted".
     advice : str
         What that means, and what to do.
     n_passes : float
@@ -91,7 +91,9 @@ def advise(outcome: Outcome, *, gap: float, is_proven: bool, tol: float, rank: i
                 "Set alpha > 0 (try 0.01) or label more pairs."
             )
         case Outcome.QUASI_SEPARABLE:
-            return "no label speaks against growing along one direction, so the likelihood has no finite maximum."
+            return (
+                "one direction explains some labels without a single exception: the likelihood has no finite maximum."
+            )
         case Outcome.INTERRUPTED:
             return f"stopped by hand; {left}. The metric is usable."
         case Outcome.CONVERGED:

@@ -13,7 +13,7 @@ import numpy as np
 from closefar.arrays import FloatArray
 from closefar.solve.problem import Problem
 
-__all__ = ["Ending", "Limits", "Run", "Solver", "State", "Watch", "run"]
+__all__ = ["Ending", "Limits", "Run", "Solver", "State", "Watch", "run", "unwatched"]
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,10 @@ class Solver(ABC):
 
 
 Watch = Callable[[int, State], None]
+
+
+def unwatched(iteration: int, state: State) -> None:
+    """Watch nothing."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from closefar.solve.bound import proven_bound
-from closefar.solve.loop import Limits, Run, Solver, run
+from closefar.solve.loop import Limits, Run, Solver, run, unwatched
 from closefar.solve.problem import Problem
 
 __all__ = ["with_reward_proof"]
@@ -29,7 +29,7 @@ def with_reward_proof(kind: type[Solver], problem: Problem, found: Run, rng: np.
     reward = 0.3 * tol / max(problem.cone.trace(state.matrix), 1.0)
     for multiple in _MULTIPLES:
         solver = kind(replace(problem, alpha=-multiple * reward), tol, rng)
-        near = run(solver, partial(solver.resume, near), Limits(0.0, _MOST_STEPS, _unwatched)).state
+        near = run(solver, partial(solver.resume, near), Limits(0.0, _MOST_STEPS, unwatched)).state
         forms = problem.objective.quadratic_forms(near.matrix)
         point = problem.known(near.matrix, *problem.settle(forms, near.thresholds))
         if point.value < state.objective - 0.5 * tol:
@@ -38,7 +38,3 @@ def with_reward_proof(kind: type[Solver], problem: Problem, found: Run, rng: np.
         if state.gap <= tol:
             break
     return replace(found, state=state)
-
-
-def _unwatched(*_: object) -> None:
-    pass
