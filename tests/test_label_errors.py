@@ -17,6 +17,7 @@ from closefar.judgements import Judgements, SharedPointsWarning
 from closefar.model import Scored
 from closefar.noise import NOISES
 from closefar.questions import find_label_errors
+from closefar.questions.dependence import Dependence
 from closefar.questions.flip_evidence import FlipEvidence
 from closefar.questions.label_errors import LabelErrors, _share, with_care
 from closefar.questions.label_judge import Judge, _error_ratio, _errors_of_sides, judge_sides
@@ -407,9 +408,11 @@ def test_pairs_of_weight_zero_say_nothing_of_flips():
 
 def test_products_of_rows_that_share_an_id():
     values = np.array([2.0, 3.0, 5.0, 7.0])
-    assert _sum_of_products(values, np.array([[0], [1], [0], [1]])) == 2 * 5 + 3 * 7
+    assert _sum_of_products(values, Dependence(np.array([0, 1, 0, 1]))) == 2 * 5 + 3 * 7
     # Rows 0 and 1 share point 1, rows 1 and 2 point 2; row 3 is a point with itself.
-    assert _sum_of_products(values, np.array([[0, 1], [1, 2], [2, 3], [4, 4]])) == 2 * 3 + 3 * 5
+    assert _sum_of_products(values, Dependence(np.array([[0, 1], [1, 2], [2, 3], [4, 4]]))) == 2 * 3 + 3 * 5
+    # Two pairs of the same points count once.
+    assert _sum_of_products(values[:2], Dependence(np.array([[0, 1], [1, 0]]))) == 2 * 3
 
 
 def table_pairs(load, n, seed):
