@@ -382,7 +382,7 @@ def test_a_direction_that_labels_never_contradict_has_no_interval(kind, beside):
         "threshold": (three[:, None], (three != 0) & maybe, "column 'x0'"),
         "combination": (np.column_stack([a, a + b]), (b != 0) | maybe, "the columns 'x1', 'x0'"),
         "one-hot": (hot, (hot[:, 0] != 0) | maybe, "column 'x0'"),
-        "both columns": (np.column_stack([a, b]), (a + b != 0) | maybe, "column 'x"),
+        "both columns": (np.column_stack([a, b]), (a + b != 0) | maybe, "the columns 'x"),
     }[kind]
     z, labels = np.column_stack([columns, more]), np.where(far, 1, -1)
     with warnings.catch_warnings():

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from closefar.arrays import FloatArray
 from closefar.fitting.identifiability import name_columns
 from closefar.model import Scored
 from closefar.model.factors import root_of
@@ -15,6 +16,7 @@ from closefar.solve import Certificate, Outcome, find_recession
 
 __all__ = ["named_if_infinite"]
 
+_ROUNDING = 1e-6
 _MAY_BE_INFINITE = (Outcome.CONVERGED, Outcome.RESTRICTED, Outcome.STALLED, Outcome.UNFINISHED)
 
 
@@ -27,11 +29,22 @@ def named_if_infinite(
     found = find_recession(rows, scored.judgements.signs, scored.in_doubt)
     if found is None:
         return certificate
-    factor = coordinates.to_units(root_of(found[0]).T)
-    lengths = coordinates.scales * np.linalg.norm(factor, axis=1)
     advice = (
-        f"{name_columns(names, lengths)} explains some labels without a single exception, so the likelihood has no "
+        f"{name_columns(names, _involved(*found, coordinates))} explains some labels without a single exception, so the likelihood has no "
         "finite maximum: M grows along it without bound, and its size there (hence the probabilities of pairs that "
         "differ in it) is arbitrary. Set alpha > 0 (try 0.01), or label more pairs that differ in it."
     )
     return replace(certificate, outcome=Outcome.QUASI_SEPARABLE, advice=advice)
+
+
+def _involved(matrix: FloatArray, threshold: float, coordinates: Coordinates) -> FloatArray:
+    """How much each column has to do with M's growth: columns that alone can explain those labels, if there are any."""
+    if threshold == 0.0:  # the matrix is a projection, and whatever lies within it explains them
+        columns = np.linalg.pinv(coordinates.scales[:, None] * coordinates.transform)
+        lengths: FloatArray = np.linalg.norm(columns, axis=0)
+        is_within = np.linalg.norm(columns - matrix @ columns, axis=0) <= _ROUNDING * lengths
+        if np.any(is_within & (lengths > 0.0)):
+            return is_within * lengths
+    factor = coordinates.to_units(root_of(matrix).T)
+    involved: FloatArray = coordinates.scales * np.linalg.norm(factor, axis=1)
+    return involved
