@@ -97,11 +97,11 @@ def bench_gradient_descent(problem: tuple[np.ndarray, np.ndarray, cf.Metric]) ->
         product = Z @ factor
         margin = signs * (np.einsum("ij,ij->i", product, product) - threshold)
         tail = np.exp(-np.abs(margin))
-        pull = signs * np.where(margin > 0, tail, 1.0) / (1.0 + tail) / len(Z)
+        margin_gradient = signs * np.where(margin > 0, tail, 1.0) / (1.0 + tail) / len(Z)
         if step % 100 == 0 and np.mean(np.log1p(tail) + np.maximum(-margin, 0.0)) <= target:
             break
-        factor += Z.T @ (product * pull[:, None])
-        threshold = max(threshold - 0.5 * pull.sum(), 0.0)
+        factor += Z.T @ (product * margin_gradient[:, None])
+        threshold = max(threshold - 0.5 * margin_gradient.sum(), 0.0)
     spent = time.perf_counter() - start
     print(
         f"{'c1':<16} the paper's gradient descent: {step} passes, {spent:.1f} s to the same loss gap; "
@@ -157,9 +157,9 @@ def memory_process() -> None:
     rng = np.random.default_rng(0)
     n, d = 2_000_000, 50
     Z = rng.standard_normal((n, d))
-    forms = np.einsum("ij,ij->i", Z[:, :5], Z[:, :5])
-    labels = np.where(forms + rng.logistic(size=n) > 4.35, 1, -1)
-    del forms
+    squared = np.einsum("ij,ij->i", Z[:, :5], Z[:, :5])
+    labels = np.where(squared + rng.logistic(size=n) > 4.35, 1, -1)
+    del squared
     before = memory("VmRSS")
     # Linux: forget the peak of making the data.
     Path("/proc/self/clear_refs").write_text("5")

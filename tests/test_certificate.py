@@ -79,9 +79,9 @@ def descent_optimum(case):
         factor, tau = x[:-1].reshape(d, d), x[-1]
         product = case.w @ factor
         loss, slope = case.noise.derivatives(case.labels * (np.sum(product**2, axis=1) - tau), order=1)
-        pull = case.weights * case.labels * slope
-        gradient = 2.0 * case.w.T @ (product * pull[:, None]) + 2.0 * case.alpha * factor
-        return case.weights @ loss + case.alpha * np.sum(factor**2), np.append(gradient.ravel(), -pull.sum())
+        margin_gradient = case.weights * case.labels * slope
+        gradient = 2.0 * case.w.T @ (product * margin_gradient[:, None]) + 2.0 * case.alpha * factor
+        return case.weights @ loss + case.alpha * np.sum(factor**2), np.append(gradient.ravel(), -margin_gradient.sum())
 
     rng = np.random.default_rng(0)
     options = {"maxiter": 20_000, "maxfun": 50_000, "maxcor": 30, "ftol": 1e-16, "gtol": 1e-11}
@@ -200,7 +200,7 @@ def test_a_point_proves_no_more_than_the_optimum(case, optimum):
     for scale in np.repeat(np.logspace(-9, 0, 20), 5):
         noise = rng.standard_normal((d, d))
         matrix = best.factor @ best.factor.T + scale * (noise + noise.T + rng.choice([-3.0, 3.0]) * np.eye(d))
-        point = problem.known(matrix, *problem.settle(risk.quadratic_forms(matrix), best.thresholds))
+        point = problem.known(matrix, *problem.minimise_threshold(risk.quadratic_forms(matrix), best.thresholds))
         bounds.append(proven_bound(point, best.certificate.objective))
         outside = np.linalg.eigvalsh(point.gradient)[0] < -1e-9
         assert bounds[-1] <= (-np.inf if outside and case.alpha == 0.0 else optimum + SLACK)
@@ -316,9 +316,9 @@ def test_the_tangent_dual_value_is_the_entropy(case, optimum):
     wrong = expit(-case.labels * learner.decision_function(case.z))
     entropy = case.weights @ (entr(wrong) + entr(1.0 - wrong))
     matrix, tau = case.root.T @ learner.get_mahalanobis_matrix() @ case.root, learner.metric_.threshold
-    pull = -case.weights * case.labels * wrong
-    gradient = (case.w * pull[:, None]).T @ case.w + case.alpha * np.eye(len(matrix))
-    tangent = case.objective(matrix, tau) - np.sum(gradient * matrix) + tau * pull.sum()
+    margin_gradient = -case.weights * case.labels * wrong
+    gradient = (case.w * margin_gradient[:, None]).T @ case.w + case.alpha * np.eye(len(matrix))
+    tangent = case.objective(matrix, tau) - np.sum(gradient * matrix) + tau * margin_gradient.sum()
     assert tangent == pytest.approx(entropy, abs=1e-10)
     assert tangent == pytest.approx(optimum, abs=1e-6)
     assert np.linalg.eigvalsh(gradient)[0] >= -1e-5

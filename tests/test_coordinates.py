@@ -175,10 +175,10 @@ def test_a_factor_maps_back_with_its_quadratic_forms(spoil):
     rows = spoil(make_rows())
     coordinates, _ = find(rows)
     factor = np.random.default_rng(4).standard_normal((coordinates.n_directions, 2))
-    forms = np.sum((coordinates.apply(rows.T).T @ factor) ** 2, axis=1)
+    squared = np.sum((coordinates.apply(rows.T).T @ factor) ** 2, axis=1)
     back = coordinates.to_units(factor)
     assert back.shape == (rows.shape[1], 2)
-    np.testing.assert_allclose(np.sum((rows @ back) ** 2, axis=1), forms, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(np.sum((rows @ back) ** 2, axis=1), squared, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("spoil", [*FULL, *DEFICIENT])
@@ -186,11 +186,11 @@ def test_with_constant_a_factor_maps_back_for_rows_with_a_one(spoil):
     rows = spoil(make_rows())
     coordinates, _ = find(rows, with_constant=True)
     factor = np.random.default_rng(5).standard_normal((coordinates.n_directions, 2))
-    forms = np.sum((coordinates.apply(rows.T).T @ factor) ** 2, axis=1)
+    squared = np.sum((coordinates.apply(rows.T).T @ factor) ** 2, axis=1)
     back = coordinates.to_units(factor)
     assert back.shape == (rows.shape[1] + 1, 2)
     with_one = np.hstack([rows, np.ones((N, 1))])
-    np.testing.assert_allclose(np.sum((with_one @ back) ** 2, axis=1), forms, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(np.sum((with_one @ back) ** 2, axis=1), squared, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("with_constant", [False, True])

@@ -127,7 +127,7 @@ class Descent(Solver):
 
     def _at(self, matrix, thresholds):
         matrix, squared = self.problem.project(matrix)
-        thresholds, here = self.problem.settle(squared, thresholds)
+        thresholds, here = self.problem.minimise_threshold(squared, thresholds)
         return State(matrix, thresholds, self.problem.value(here, matrix), 0.0, here.least_margin, here)
 
 
@@ -236,7 +236,7 @@ class Ordered(Likelihood):
         loss, slope, curvature = self.noise.derivatives(squared, 2)
         return Terms(
             float(weights @ loss), np.empty(0), float(squared.min()), weights * slope, weights * curvature,
-            bends=np.empty((0, 0)),
+            curvatures=np.empty((0, 0)),
         )  # fmt: skip
 
     def best_thresholds(self, source, squared, start, least, tol):
@@ -266,20 +266,20 @@ class Levels(Likelihood):
             at_lower, at_upper = (np.bincount(levels, weights * each, n + 1) for each in (lower, upper))
             return at_lower[1:] + at_upper[:-1]
 
-        bends = np.diag(summed(
+        curvatures = np.diag(summed(
             (f / probability) ** 2 - f * (1.0 - 2.0 * above) / probability,
             (g / probability) ** 2 + g * (1.0 - 2.0 * below) / probability,
         ))  # fmt: skip
         between = -np.bincount(levels, weights * f * g / probability**2, n + 1)[1:-1]
-        bends[np.arange(n - 1), np.arange(1, n)] = bends[np.arange(1, n), np.arange(n - 1)] = between
+        curvatures[np.arange(n - 1), np.arange(1, n)] = curvatures[np.arange(1, n), np.arange(n - 1)] = between
         return Terms(
             loss=-float(weights @ np.log(probability)),
             slopes=summed(f / probability, -g / probability),
             least_margin=-np.inf,
-            pull=weights * (above + below - 1.0),
+            margin_gradient=weights * (above + below - 1.0),
             curvature=weights * (f + g),
             crosses=tuple(-weights * (f * (levels == k + 1) + g * (levels == k)) for k in range(n)),
-            bends=bends,
+            curvatures=curvatures,
         )
 
     def best_thresholds(self, source, squared, start, least, tol):

@@ -33,8 +33,8 @@ def loss_of(z, labels, noise):
     """The loss of each row as a function of (m11, m12, m22, tau), written without the package's packing."""
 
     def losses(p):
-        forms = p[0] * z[:, 0] ** 2 + 2 * p[1] * z[:, 0] * z[:, 1] + p[2] * z[:, 1] ** 2
-        return noise.neg_log_cdf(labels * (forms - p[3]))
+        squared = p[0] * z[:, 0] ** 2 + 2 * p[1] * z[:, 0] * z[:, 1] + p[2] * z[:, 1] ** 2
+        return noise.neg_log_cdf(labels * (squared - p[3]))
 
     return losses
 
@@ -407,8 +407,8 @@ def test_flips_by_finite_differences():
     noise = get_noise("logistic")
 
     def losses(p):
-        forms = p[0] * z[:, 0] ** 2 + 2 * p[1] * z[:, 0] * z[:, 1] + p[2] * z[:, 1] ** 2
-        return -np.log(p[4] + (1 - 2 * p[4]) * noise.cdf(labels * (forms - p[3])))
+        squared = p[0] * z[:, 0] ** 2 + 2 * p[1] * z[:, 0] * z[:, 1] + p[2] * z[:, 1] ** 2
+        return -np.log(p[4] + (1 - 2 * p[4]) * noise.cdf(labels * (squared - p[3])))
 
     p = np.append(parameters(learner.metric_), learner.metric_.flip_rate)
     scores = central(losses, p)

@@ -61,7 +61,7 @@ def test_the_loss_is_the_weighted_sum(likelihood):
 def test_first_derivatives_are_finite_differences(likelihood):
     here, h = evaluate(likelihood, order=1), 1e-6
     ahead, behind = (plain_losses(likelihood, SQUARED + step, 2.9) for step in (h, -h))
-    np.testing.assert_allclose(here.pull, WEIGHTS * (ahead - behind) / (2 * h), rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(here.margin_gradient, WEIGHTS * (ahead - behind) / (2 * h), rtol=1e-5, atol=1e-9)
     later, earlier = (WEIGHTS @ plain_losses(likelihood, SQUARED, 2.9 + step) for step in (h, -h))
     np.testing.assert_allclose(here.slopes, [(later - earlier) / (2 * h)], rtol=1e-5)
 
@@ -75,7 +75,7 @@ def test_second_derivatives(likelihood):
         expected = WEIGHTS * ((1 - 2 * q) * noise.pdf(SQUARED - 2.9)) ** 2 / (far * (1 - far))
     else:
         h = 1e-6
-        ahead, behind = (evaluate(likelihood, SQUARED + step, order=1).pull for step in (h, -h))
+        ahead, behind = (evaluate(likelihood, SQUARED + step, order=1).margin_gradient for step in (h, -h))
         expected = (ahead - behind) / (2 * h)
     np.testing.assert_allclose(curvature.distance, expected, rtol=1e-4, atol=1e-9)
     (cross,) = curvature.crosses
@@ -105,7 +105,7 @@ def test_parts_make_no_difference(likelihood, monkeypatch):
     assert parts.loss == pytest.approx(whole.loss, rel=1e-13)
     assert parts.least_margin == whole.least_margin
     np.testing.assert_allclose(parts.slopes, whole.slopes, rtol=1e-11)
-    np.testing.assert_array_equal(parts.pull, whole.pull)
+    np.testing.assert_array_equal(parts.margin_gradient, whole.margin_gradient)
     np.testing.assert_array_equal(parts.curvature.distance, whole.curvature.distance)
 
 
@@ -118,7 +118,9 @@ def test_second_derivatives_in_several_thresholds_are_put_together(rng):
     joined = Likelihood.curvature(CloseFar(NOISES["normal"], SIGNS, WEIGHTS), ROWS, parts)
     np.testing.assert_array_equal(joined.distance, np.concatenate([part.curvature for part in parts]))
     np.testing.assert_array_equal(joined.crosses, np.hstack([part.crosses for part in parts]))
-    np.testing.assert_allclose(joined.thresholds, parts[0].bends + parts[1].bends + parts[2].bends, rtol=1e-15)
+    np.testing.assert_allclose(
+        joined.thresholds, parts[0].curvatures + parts[1].curvatures + parts[2].curvatures, rtol=1e-15
+    )
     with pytest.raises(ValueError, match="zip"):
         Likelihood.curvature(CloseFar(NOISES["normal"], SIGNS, WEIGHTS), ROWS, [terms(3), terms(3, n_crosses=1)])
 
@@ -345,7 +347,7 @@ def test_softened_labels_touch_the_mixture_from_above(noise):
     """The bound of expectation-maximisation: the same slope here, and never below elsewhere."""
     mixture = FlippedCloseFar(noise, SIGNS, WEIGHTS, 0.12)
     soft = mixture.softened(ROWS, SQUARED, TAU)
-    np.testing.assert_allclose(evaluate(soft).pull, evaluate(mixture).pull, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(evaluate(soft).margin_gradient, evaluate(mixture).margin_gradient, rtol=1e-9, atol=1e-12)
     excess = evaluate(soft).loss - evaluate(mixture).loss
     for squared in (0.5 * SQUARED, SQUARED + 0.3, SQUARED[::-1]):
         assert evaluate(soft, squared).loss - evaluate(mixture, squared).loss >= excess - 1e-12

@@ -75,7 +75,7 @@ def test_the_pass_in_parts_is_the_pass_in_one(objective):
     here, gradient = objective.loss_and_gradient(MATRIX, TAU)
     parts = objective.evaluate(objective.quadratic_forms(MATRIX), TAU, order=2)
     assert parts.loss == pytest.approx(here.loss, rel=1e-13)
-    close(parts.pull, here.pull)
+    close(parts.margin_gradient, here.margin_gradient)
     close(parts.curvature.distance, here.curvature.distance)
     close(objective.gradient(parts), gradient)
     close(objective.squared_distances(FACTOR), objective.quadratic_forms(MATRIX))
@@ -133,12 +133,12 @@ def test_curvature_with_any_number_of_thresholds(n_thresholds, monkeypatch):
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)
     monkeypatch.setattr(source, "PART_ROWS", 60)
     distance, crosses = rng.uniform(0.1, 2.0, 150), rng.standard_normal((n_thresholds, 150))
-    bends = rng.standard_normal((n_thresholds, n_thresholds))
-    bends = bends + bends.T
-    curvature = FullCurvature(distance, tuple(crosses), bends)
+    curvatures = rng.standard_normal((n_thresholds, n_thresholds))
+    curvatures = curvatures + curvatures.T
+    curvature = FullCurvature(distance, tuple(crosses), curvatures)
     forms = np.array([packed.pack(np.outer(row, row)) for row in rows_of(objective)])
     border = crosses @ forms
-    expected = np.block([[forms.T @ (distance[:, None] * forms), border.T], [border, bends]])
+    expected = np.block([[forms.T @ (distance[:, None] * forms), border.T], [border, curvatures]])
     close(objective.hessian(curvature), expected)
     assert objective.passes.count == pytest.approx(15 * 15 / (4 * D * D) + 0.5 * n_thresholds)
     step, shifts = symmetric(8), rng.standard_normal(n_thresholds)

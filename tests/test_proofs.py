@@ -36,14 +36,14 @@ def solved(objective, alpha=0.0):
 
 
 def settled(problem, matrix, thresholds):
-    return problem.known(matrix, *problem.settle(problem.objective.quadratic_forms(matrix), thresholds))
+    return problem.known(matrix, *problem.minimise_threshold(problem.objective.quadratic_forms(matrix), thresholds))
 
 
 def point_at(matrix, tau, gradient, slope, *, alpha=0.0, loss=0.0, problem=None):
     """A point whose loss and derivatives are given, not computed."""
     matrix, gradient = np.atleast_2d(matrix).astype(float), np.atleast_2d(gradient).astype(float)
     problem = problem or Problem(None, alpha, Cone(len(matrix), np.zeros(1)))
-    here = Evaluation(loss, np.array([float(slope)]), least_margin=-1.0, pull=None, second=None)
+    here = Evaluation(loss, np.array([float(slope)]), least_margin=-1.0, margin_gradient=None, second=None)
     return Point(problem, matrix, np.array([float(tau)]), here, gradient)
 
 
@@ -155,9 +155,9 @@ def scripted(violations, matrix=0.0):
     """A point of one coordinate, at which each further look sees the next violation, and what was looked at."""
     ahead, seen = iter(violations), []
 
-    def settle(forms, thresholds, tol):
+    def minimise_threshold(squared, thresholds, tol):
         assert 0.0 < tol < 1e-13  # slopes must be feasible to rounding
-        seen.append((forms.item(), thresholds.item()))
+        seen.append((squared.item(), thresholds.item()))
         return thresholds, None
 
     problem = SimpleNamespace(
@@ -165,7 +165,7 @@ def scripted(violations, matrix=0.0):
         cone=Cone(1, np.zeros(1)),
         objective=SimpleNamespace(quadratic_forms=lambda matrix: matrix),
         value=lambda evaluation, matrix: evaluation.loss,
-        settle=settle,
+        minimise_threshold=minimise_threshold,
     )
     problem.known = lambda matrix, thresholds, _: point_at(
         matrix, thresholds.item(), -next(ahead), 0.0, loss=0.5, problem=problem

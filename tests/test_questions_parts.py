@@ -179,8 +179,8 @@ def test_gradients_of_margins_are_those_of_the_basis(rng):
     np.testing.assert_allclose(moves.gradients(w @ vectors), everything @ moves.basis(vectors), atol=1e-12)
 
 
-def test_the_bend_of_moves_is_the_curvature_of_the_set(rng):
-    """Along M(t) = A(t) A(t)' with A moving into the null space, <G, M> has the second derivative that `bend` says."""
+def test_the_curvature_of_moves_is_that_of_the_set(rng):
+    """Along M(t) = A(t) A(t)' with A moving into the null space, <G, M> has the second derivative of `curvature`."""
     d, rank = 4, 2
     vectors = np.linalg.qr(rng.standard_normal((d, d)))[0]
     values = np.array([2.0, 0.7, 0.0, 0.0])
@@ -189,7 +189,7 @@ def test_the_bend_of_moves_is_the_curvature_of_the_set(rng):
     gradient = null @ (null.T @ positive @ positive.T @ null) @ null.T
     moves = RankMoves.at(values, vectors, rank, gradient)
     root = vectors[:, :rank] * np.sqrt(values[:rank])
-    for move, bend in zip(moves.basis.T[:-1], moves.bend[:-1], strict=True):
+    for move, curvature in zip(moves.basis.T[:-1], moves.curvature[:-1], strict=True):
         step, _ = packed.split(move, d)
         # A factor whose square moves along `step` to first order.
         slope = step @ vectors[:, :rank] / np.sqrt(values[:rank])
@@ -199,8 +199,8 @@ def test_the_bend_of_moves_is_the_curvature_of_the_set(rng):
             return np.sum(gradient * ((root + t * slope) @ (root + t * slope).T))
 
         second = pairing(1.0) - 2 * pairing(0.0) + pairing(-1.0)  # of a parabola
-        assert second == pytest.approx(bend, rel=1e-9, abs=1e-9)
-    assert moves.bend[-1] == 0.0
+        assert second == pytest.approx(curvature, rel=1e-9, abs=1e-9)
+    assert moves.curvature[-1] == 0.0
 
 
 def test_information_along_moves(rng):
@@ -208,9 +208,9 @@ def test_information_along_moves(rng):
     gradient = np.diag([0.0, 0.0, 0.3])
     moves = RankMoves.at(values, vectors, 2, gradient)
     hessian = np.cov(rng.standard_normal((7, 30)))
-    expected = moves.basis.T @ hessian @ moves.basis + np.diag(moves.bend)
+    expected = moves.basis.T @ hessian @ moves.basis + np.diag(moves.curvature)
     np.testing.assert_allclose(moves.information(hessian), expected)
-    assert sorted(moves.bend) == pytest.approx([0.0] * 4 + [0.3, 0.6])
+    assert sorted(moves.curvature) == pytest.approx([0.0] * 4 + [0.3, 0.6])
 
 
 def test_pseudo_inverse(rng):
@@ -300,8 +300,8 @@ def test_the_optimum_is_the_fit_in_other_coordinates(fitted):
     np.testing.assert_allclose(
         optimum.objective.hessian(optimum.evaluation().curvature), hessian, rtol=1e-8, atol=1e-12
     )
-    pull = optimum.evaluation().pull
-    np.testing.assert_allclose(optimum.sum_of_squared_scores(pull), scores.T @ scores, rtol=1e-8, atol=1e-14)
+    margin_gradient = optimum.evaluation().margin_gradient
+    np.testing.assert_allclose(optimum.sum_of_squared_scores(margin_gradient), scores.T @ scores, rtol=1e-8, atol=1e-14)
 
 
 def test_the_sandwich_is_the_plain_formula(fitted):

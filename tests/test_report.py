@@ -208,14 +208,14 @@ def test_spectrum_truncation_and_noise_are_the_learners(learner: cf.LinearMetric
 
 def test_intervals_are_those_of_confidence(learner: cf.LinearMetricLearner, facts: dict[str, Any]) -> None:
     seed = int(np.random.RandomState(0).randint(2**31))
-    sure = cf.confidence(learner, PAIRS, LABELS, random_state=seed)
+    intervals = cf.confidence(learner, PAIRS, LABELS, random_state=seed)
     part = facts["intervals"]
-    assert part["method"] == sure.method
-    assert part["statement"].startswith(sure.statement)
-    assert (part["threshold"]["low"], part["threshold"]["high"]) == (sure.threshold.low, sure.threshold.high)
-    assert [row["high"] for row in part["eigenvalues"]] == sure.eigenvalues.high.tolist()
+    assert part["method"] == intervals.method
+    assert part["statement"].startswith(intervals.statement)
+    assert (part["threshold"]["low"], part["threshold"]["high"]) == (intervals.threshold.low, intervals.threshold.high)
+    assert [row["high"] for row in part["eigenvalues"]] == intervals.eigenvalues.high.tolist()
     corner = next(row for row in part["entries"] if (row["left"], row["right"]) == ("x0", "x3"))
-    assert corner["low"] == sure.matrix.low[0, 3]
+    assert corner["low"] == intervals.matrix.low[0, 3]
     assert len(part["entries"]) == 10
 
 

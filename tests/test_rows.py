@@ -191,7 +191,7 @@ def test_sum_of_squares(rows, n_borders):
 def test_a_sweep_evaluates_and_sums(rows):
     class Terms:
         def __init__(self, squared, coefficients):
-            self.pull, self.squared = coefficients * squared, squared
+            self.margin_gradient, self.squared = coefficients * squared, squared
 
     parts, gradient = rows.sweep(STEP, Terms, handle(rows, C))
     squared = np.sum((Z @ STEP) * Z, axis=1)

@@ -273,7 +273,7 @@ def test_the_outcome_follows_from_the_ending_and_the_gap(ending, gap, rank, is_s
 
 def certified(objective, bound, *, ending=Ending.CONVERGED, alpha=0.0, least_margin=-1.0, **changes):
     problem = SimpleNamespace(alpha=alpha, objective=SimpleNamespace(passes=SimpleNamespace(count=3.5)))
-    here = Evaluation(0.375, np.array([0.25, -1.0]), least_margin, pull=None, second=None)
+    here = Evaluation(0.375, np.array([0.25, -1.0]), least_margin, margin_gradient=None, second=None)
     found = Run(state(objective, bound), ending, n_iter=1)
     return _certify(problem, options(alpha=alpha, tol=0.25, **changes), found, here, objective)
 
@@ -323,7 +323,7 @@ def test_a_rank_that_limits_nothing_takes_no_further_step(share, rank):
 def test_a_limited_rank_begins_at_the_convex_solution_or_near_the_start():
     objective = objective_of()
     matrix = np.diag([0.0, 0.0, 1.0])
-    thresholds, here = problem_of(objective).settle(objective.quadratic_forms(matrix), np.ones(1))
+    thresholds, here = problem_of(objective).minimise_threshold(objective.quadratic_forms(matrix), np.ones(1))
     start = State.at(matrix, *thresholds)
     for way, begins in (({"stay_near": True}, 2), ({}, 1)):
         found = solution_of(objective, way={"start": start, **way}, rank=1)
@@ -381,7 +381,7 @@ def test_projection_and_value():
     values, vectors = np.linalg.eigh(matrix)
     np.testing.assert_allclose(projected, (vectors * np.maximum(values, 0.0)) @ vectors.T, atol=1e-9)
     np.testing.assert_allclose(squared, objective.quadratic_forms(projected), atol=1e-9)
-    thresholds, here = problem.settle(squared, np.array([1.0]))
+    thresholds, here = problem.minimise_threshold(squared, np.array([1.0]))
     assert abs(here.slopes[0]) < 1e-12
     assert problem.value(here, projected) == pytest.approx(here.loss + 0.2 * np.trace(projected))
     point = problem.at(projected, thresholds)
@@ -497,9 +497,11 @@ def scripted_start(gradients, mean=2.0, spread=0.5):
         mean_and_spread=lambda _: (mean, spread),
         along=lambda _, scale, thresholds: (seen.append((scale, *thresholds)), (next(ahead), np.eye(2)))[1],
     )
-    settle = lambda squared, thresholds, tol: (thresholds + squared, None)  # noqa: E731
+    minimise_threshold = lambda squared, thresholds, tol: (thresholds + squared, None)  # noqa: E731
     project = lambda moments: (moments, np.ones(1))  # noqa: E731
-    problem = SimpleNamespace(objective=objective, cone=Cone(1, np.zeros(1)), project=project, settle=settle)
+    problem = SimpleNamespace(
+        objective=objective, cone=Cone(1, np.zeros(1)), project=project, minimise_threshold=minimise_threshold
+    )
     return moment_start(problem), seen
 
 

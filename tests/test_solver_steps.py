@@ -60,8 +60,8 @@ class PlainRisk:
 
     def gradient(self, matrix, tau):
         margin = self.signs * (np.sum(self.z @ matrix * self.z, axis=1) - tau)
-        pull = -self.signs / (1.0 + np.exp(margin)) / len(margin)
-        return self.z.T @ (pull[:, None] * self.z) + self.alpha * np.eye(len(matrix)), -pull.sum()
+        margin_gradient = -self.signs / (1.0 + np.exp(margin)) / len(margin)
+        return self.z.T @ (margin_gradient[:, None] * self.z) + self.alpha * np.eye(len(matrix)), -margin_gradient.sum()
 
     def hessian(self, matrix, tau):
         margin = np.sum(self.z @ matrix * self.z, axis=1) - tau
@@ -449,13 +449,13 @@ def test_fista_restarts_where_a_step_turns_back():
 def test_fista_extrapolates_and_guesses_thresholds_without_a_pass(monkeypatch):
     solver, state = fista_at(smoothness=2.0)
     state = solver.step(solver.step(state))
-    settle, seen = Problem.settle, []
+    minimise_threshold, seen = Problem.minimise_threshold, []
 
     def spy(self, squared, thresholds, tol):
-        seen.append((np.array(squared), thresholds, *settle(self, squared, thresholds, tol)))
+        seen.append((np.array(squared), thresholds, *minimise_threshold(self, squared, thresholds, tol)))
         return seen[-1][2:]
 
-    monkeypatch.setattr(Problem, "settle", spy)
+    monkeypatch.setattr(Problem, "minimise_threshold", spy)
     last = state.memory
     moved = solver.step(state)
     weight = (last.momentum - 1.0) / moved.memory.momentum
@@ -474,11 +474,11 @@ def test_fista_extrapolates_and_guesses_thresholds_without_a_pass(monkeypatch):
 )
 def test_thresholds_are_settled_as_exactly_as_the_step_or_the_bound_needs(monkeypatch, alpha, residual, expected):
     solver, state = fista_at(alpha, smoothness=2.0, residual=residual, momentum=3.0)
-    settle, tols = Problem.settle, []
+    minimise_threshold, tols = Problem.minimise_threshold, []
     monkeypatch.setattr(
         Problem,
-        "settle",
-        lambda self, squared, thresholds, tol: (tols.append(tol), settle(self, squared, thresholds))[1],
+        "minimise_threshold",
+        lambda self, squared, thresholds, tol: (tols.append(tol), minimise_threshold(self, squared, thresholds))[1],
     )
     solver.step(state)
     assert tols == [pytest.approx(expected, rel=1e-9, abs=0.0)] * 2

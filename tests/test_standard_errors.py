@@ -226,8 +226,8 @@ def test_derivatives_of_the_likelihood_by_finite_differences(optimum, flip_rate)
     steps = 1e-5 * np.eye(len(start))
     losses = [[shares @ likelihood.terms(start + sign * step).loss for sign in (1, -1)] for step in steps]
     np.testing.assert_allclose(gradient(start), np.subtract(*np.transpose(losses)) / 2e-5, atol=1e-8)
-    bends = [(gradient(start + step) - gradient(start - step)) / 2e-5 for step in steps]
-    np.testing.assert_allclose(likelihood.information(start, shares), bends, rtol=1e-5, atol=1e-7)
+    curvatures = [(gradient(start + step) - gradient(start - step)) / 2e-5 for step in steps]
+    np.testing.assert_allclose(likelihood.information(start, shares), curvatures, rtol=1e-5, atol=1e-7)
     scores = np.vstack([scores for _, scores in likelihood.scores(likelihood.terms(start))])
     np.testing.assert_allclose(scores.sum(axis=0), gradient(start), atol=1e-12)
 
@@ -258,7 +258,7 @@ def by_moving(function):
 def test_standard_errors_are_the_lengths_of_moves(rng):
     spread, z = around(ROOT), rng.standard_normal((4, 3))
     form = np.einsum("ij,jk,ik->i", z, METRIC.matrix, z)
-    margin = spread.forms(z, form - 0.5, slope=-1.0)
+    margin = spread.squared_distances(z, form - 0.5, slope=-1.0)
     np.testing.assert_allclose(
         margin.standard_error, by_moving(lambda m, t: np.einsum("ij,jk,ik->i", z, m, z) - t), rtol=1e-10
     )
@@ -313,8 +313,8 @@ def certain(spread, metric=METRIC):
 
 
 def test_distances_and_probabilities_follow_from_forms():
-    sure, z = certain(around(ROOT, quantile=1.5)), np.array([[3.0, -1.0, 2.0], [0.0, 0.0, 0.0]])
-    squared, distance, far = sure.squared_distance(z), sure.distance(z), sure.probability_far(z)
+    intervals, z = certain(around(ROOT, quantile=1.5)), np.array([[3.0, -1.0, 2.0], [0.0, 0.0, 0.0]])
+    squared, distance, far = intervals.squared_distance(z), intervals.distance(z), intervals.probability_far(z)
     error = by_moving(lambda m, t: z[0] @ m @ z[0])[0]
     form = z[0] @ METRIC.matrix @ z[0]
     assert squared.standard_error == pytest.approx([error, 0.0])
@@ -337,14 +337,19 @@ def test_a_distance_of_zero_that_could_be_larger_has_no_error_of_its_own():
 
 
 def test_results_cannot_be_changed_and_are_compared_as_objects():
-    sure = certain(around(ROOT, quantile=1.5))
-    for result, name in [(sure, "level"), (sure.matrix, "low"), (sure._spread, "reaches"), (INTERIOR, "rank")]:
+    intervals = certain(around(ROOT, quantile=1.5))
+    for result, name in [
+        (intervals, "level"),
+        (intervals.matrix, "low"),
+        (intervals._spread, "reaches"),
+        (INTERIOR, "rank"),
+    ]:
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(result, name, 0)
-    for result in (sure, sure.matrix, sure._spread):
+    for result in (intervals, intervals.matrix, intervals._spread):
         assert result != dataclasses.replace(result)
         assert result in {result}
-    assert "_spread" not in repr(sure)
+    assert "_spread" not in repr(intervals)
 
 
 # The verdict
@@ -478,12 +483,14 @@ def test_requests_are_allowed_up_to_their_limits(learner, options, refused):
 
 @pytest.mark.parametrize("level", [0.5, 0.95])
 def test_intervals_reach_a_quantile_of_the_normal_distribution(learner, level):
-    sure = cf.confidence(learner, Z, LABELS, level=level)
-    assert (sure.method, sure.valid) == ("sandwich", True)
-    low, high = norm.interval(level, learner.metric_.threshold, sure.threshold.standard_error)
-    assert (sure.threshold.low, sure.threshold.high, sure.level) == pytest.approx((max(low, 0.0), high, level))
+    intervals = cf.confidence(learner, Z, LABELS, level=level)
+    assert (intervals.method, intervals.valid) == ("sandwich", True)
+    low, high = norm.interval(level, learner.metric_.threshold, intervals.threshold.standard_error)
+    assert (intervals.threshold.low, intervals.threshold.high, intervals.level) == pytest.approx(
+        (max(low, 0.0), high, level)
+    )
     if level == 0.95:
-        assert cf.confidence(learner, Z, LABELS).threshold.high == sure.threshold.high
+        assert cf.confidence(learner, Z, LABELS).threshold.high == intervals.threshold.high
 
 
 def test_statements_say_what_holds(learner):
@@ -524,10 +531,10 @@ def test_an_entry_that_no_pair_shows_has_no_interval():
         warnings.simplefilter("ignore")
         learner = cf.LinearMetricLearner().fit(z, labels)
     for method in ("auto", "sandwich", "jackknife", "bootstrap"):
-        sure = cf.confidence(learner, z, labels, method=method)
-        assert (sure.method, sure.valid) == ("none", False)
-        assert sure.statement.startswith("Not valid: the pairs do not determine the metric")
-        assert sure.threshold.high == np.inf
+        intervals = cf.confidence(learner, z, labels, method=method)
+        assert (intervals.method, intervals.valid) == ("none", False)
+        assert intervals.statement.startswith("Not valid: the pairs do not determine the metric")
+        assert intervals.threshold.high == np.inf
 
 
 # The bootstrap
@@ -549,21 +556,23 @@ def with_draws(monkeypatch):
 def test_bootstrap_errors_are_root_mean_squares_of_changes(learner, with_draws):
     steps = np.random.default_rng(0).normal(0.3, 0.1, (20, 4))
     with_draws(steps)
-    sure = cf.confidence(learner, Z, LABELS, method="bootstrap", n_bootstrap=20)
-    assert (sure.method, sure.valid) == ("bootstrap", True)
-    assert sure.threshold.standard_error == pytest.approx(np.sqrt(np.mean(steps[:, -1] ** 2)))
+    intervals = cf.confidence(learner, Z, LABELS, method="bootstrap", n_bootstrap=20)
+    assert (intervals.method, intervals.valid) == ("bootstrap", True)
+    assert intervals.threshold.standard_error == pytest.approx(np.sqrt(np.mean(steps[:, -1] ** 2)))
     assert "of the 200 resampled fits" in cf.confidence(learner, Z, LABELS, method="bootstrap").statement
 
 
 @pytest.mark.parametrize(("finite", "valid"), [(20, True), (19, True), (18, False), (0, False)])
 def test_nearly_all_refits_must_have_an_optimum(learner, with_draws, finite, valid):
     with_draws(np.full((finite, 4), 0.1))
-    sure = cf.confidence(learner, Z, LABELS, method="bootstrap", n_bootstrap=20)
-    assert (sure.method, sure.valid) == ("bootstrap", valid)
+    intervals = cf.confidence(learner, Z, LABELS, method="bootstrap", n_bootstrap=20)
+    assert (intervals.method, intervals.valid) == ("bootstrap", valid)
     flaw = f"Only {finite} of the 20 resampled fits have a finite optimum."
-    assert sure.flaws == (() if valid else (flaw,))
-    assert sure.statement.startswith("Bootstrap" if valid else f"Not valid. {flaw} The standard errors are the boot")
-    assert sure.threshold.standard_error == pytest.approx(0.1 if finite else np.inf)
+    assert intervals.flaws == (() if valid else (flaw,))
+    assert intervals.statement.startswith(
+        "Bootstrap" if valid else f"Not valid. {flaw} The standard errors are the boot"
+    )
+    assert intervals.threshold.standard_error == pytest.approx(0.1 if finite else np.inf)
 
 
 def test_on_the_boundary_the_larger_error_counts(with_draws):
@@ -573,9 +582,9 @@ def test_on_the_boundary_the_larger_error_counts(with_draws):
     alone = sandwich(sample.likelihood, sample.parameters, sample.dependence, sample.repeats, 2)
     for size, larger in [(1e-9, np.linalg.norm(alone.root[-1])), (1e3, 1e3)]:
         with_draws(np.full((20, 4), size))
-        sure = cf.confidence(flat, Z, LABELS, method="bootstrap", n_bootstrap=20)
-        assert sure.method == "bootstrap"
-        assert sure.threshold.standard_error == pytest.approx(larger)
+        intervals = cf.confidence(flat, Z, LABELS, method="bootstrap", n_bootstrap=20)
+        assert intervals.method == "bootstrap"
+        assert intervals.threshold.standard_error == pytest.approx(larger)
     with_draws([])
     nothing = cf.confidence(flat, Z, LABELS, method="bootstrap", n_bootstrap=20)
     assert nothing.threshold.standard_error == np.inf
@@ -675,18 +684,18 @@ def test_the_jackknife_is_the_formula_over_fits_without_a_part(rank):
 def test_few_labels_are_jackknifed_with_room_for_the_bias():
     z, labels = Z[:60], LABELS[:60]
     learner = cf.LinearMetricLearner(tol=1e-10).fit(z, labels)
-    sure = cf.confidence(learner, z, labels)
-    assert (sure.method, sure.valid) == ("jackknife", True)
+    intervals = cf.confidence(learner, z, labels)
+    assert (intervals.method, intervals.valid) == ("jackknife", True)
     alone = cf.confidence(learner, z, labels, method="sandwich")
     assert (alone.method, alone.valid) == ("sandwich", False)
     assert 'use method="jackknife"' in alone.statement
     for name in ("threshold", "matrix", "eigenvalues"):
-        wide, narrow = getattr(sure, name), getattr(alone, name)
+        wide, narrow = getattr(intervals, name), getattr(alone, name)
         assert np.all(wide.low <= narrow.low + 1e-9)
         assert np.all(wide.high >= narrow.high - 1e-9)
     again = cf.confidence(learner, z, labels)
-    assert again.threshold.high == sure.threshold.high
-    assert cf.confidence(learner, z, labels, random_state=3).threshold.high != sure.threshold.high
+    assert again.threshold.high == intervals.threshold.high
+    assert cf.confidence(learner, z, labels, random_state=3).threshold.high != intervals.threshold.high
     fewer = cf.LinearMetricLearner(tol=1e-10).fit(Z[:24], LABELS[:24])
     none = cf.confidence(fewer, Z[:24], LABELS[:24], method="bootstrap")
     assert (none.method, none.valid) == ("sandwich", False)
@@ -708,9 +717,9 @@ def test_the_jackknife_depends_on_neither_units_nor_order_nor_repeats():
         (z[repeated], labels[repeated], None),
     ]:
         learner = cf.LinearMetricLearner(tol=1e-12).fit(rows, given, sample_weight=weight)
-        sure = cf.confidence(learner, rows, given, sample_weight=weight, method="jackknife")
-        assert (sure.method, sure.valid) == ("jackknife", True)
-        ends.append([sure.threshold.low, sure.threshold.high])
+        intervals = cf.confidence(learner, rows, given, sample_weight=weight, method="jackknife")
+        assert (intervals.method, intervals.valid) == ("jackknife", True)
+        ends.append([intervals.threshold.low, intervals.threshold.high])
     np.testing.assert_allclose(ends, np.tile(ends[0], (len(ends), 1)), rtol=1e-4)
 
 

@@ -96,17 +96,17 @@ def make_pairs(
     spread = _random_rotation(n_features, rng) * np.sqrt(covariance)
     directions = _random_rotation(n_features, rng)[:, : len(spectrum)] * np.sqrt(spectrum)
     pairs = rng.standard_normal((n_pairs, 2, n_features)) @ spread.T
-    forms = np.sum(((pairs[:, 0] - pairs[:, 1]) @ directions) ** 2, axis=1)
-    threshold = float(np.median(forms)) if threshold is None else float(threshold)
-    truth = np.where(forms >= threshold, 1, -1)
+    squared = np.sum(((pairs[:, 0] - pairs[:, 1]) @ directions) ** 2, axis=1)
+    threshold = float(np.median(squared)) if threshold is None else float(threshold)
+    truth = np.where(squared >= threshold, 1, -1)
     share = 0.1 if wrong_share is None else float(wrong_share)
     if noise is None:
         labels = truth.copy()
     elif model is None:
         labels = np.where(rng.uniform(size=n_pairs) < share, -truth, truth)
     else:
-        scale = solve_noise_scale(forms - threshold, model, share) if noise_scale is None else float(noise_scale)
-        labels = np.where(forms + scale * model.sample(n_pairs, rng) >= threshold, 1, -1)
+        scale = solve_noise_scale(squared - threshold, model, share) if noise_scale is None else float(noise_scale)
+        labels = np.where(squared + scale * model.sample(n_pairs, rng) >= threshold, 1, -1)
     return LabelledPairs(pairs, labels, truth, Metric.from_factor(directions, threshold, model or "logistic"))
 
 

@@ -99,9 +99,9 @@ def engineered(source: str, place: str, columns: str, seed: int) -> dict[str, An
     """Learn the metric behind labels that A* makes, from differences in some columns."""
     flames = _Flames.read(source, place)
     train, test = _draw(flames, seed)
-    forms = [np.sum((part[:, :-1] / flames.ranges @ flames.transformation) ** 2, axis=1) for part in (train, test)]
-    threshold = float(np.median(forms[0]))
-    y_train, y_test = (np.where(each >= threshold, 1, -1) for each in forms)
+    squared = [np.sum((part[:, :-1] / flames.ranges @ flames.transformation) ** 2, axis=1) for part in (train, test)]
+    threshold = float(np.median(squared[0]))
+    y_train, y_test = (np.where(each >= threshold, 1, -1) for each in squared)
     Z_train, Z_test = (flames.to_columns(columns, part[:, :-1]) for part in (train, test))
     learner = fit(cf.LinearMetricLearner(), Z_train, y_train)
     learned = flames.to_covariance(columns, learner.metric_)

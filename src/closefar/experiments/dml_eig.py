@@ -61,23 +61,23 @@ def dml_eig(
     whitening = _inverse_root(close.T @ close)
     columns = whitening @ far.T
     matrix = np.eye(len(columns)) / len(columns)
-    forms = _forms(matrix, columns)
+    squared = _squared_distances(matrix, columns)
     bound = np.inf
     for t in range(n_iter):
-        weights = softmax(-forms / smoothing)
+        weights = softmax(-squared / smoothing)
         values, vectors = np.linalg.eigh((columns * weights) @ columns.T)
         # The least over pairs is at most any weighted mean, and that is largest at the top eigenvector.
         bound = min(bound, float(values[-1]))
         length = step / (t + step)
         matrix = (1.0 - length) * matrix + length * np.outer(vectors[:, -1], vectors[:, -1])
-        forms = _forms(matrix, columns)
+        squared = _squared_distances(matrix, columns)
     learned = whitening @ matrix @ whitening if mapped_back else matrix
-    return EigenMetric(learned, float(np.min(forms)), bound)
+    return EigenMetric(learned, float(np.min(squared)), bound)
 
 
 def squared_distances(matrix: FloatArray, differences: FloatArray) -> FloatArray:
     """Return z'Mz for each row z."""
-    return _forms(matrix, differences.T)
+    return _squared_distances(matrix, differences.T)
 
 
 def best_threshold(distances: FloatArray, labels: NDArray[np.int64]) -> float:
@@ -93,9 +93,9 @@ def best_threshold(distances: FloatArray, labels: NDArray[np.int64]) -> float:
     return float(thresholds[np.argmax(np.where(possible, n_right, -1))])
 
 
-def _forms(matrix: FloatArray, columns: FloatArray) -> FloatArray:
-    forms: FloatArray = np.einsum("ij,ij->j", matrix @ columns, columns)
-    return forms
+def _squared_distances(matrix: FloatArray, columns: FloatArray) -> FloatArray:
+    squared: FloatArray = np.einsum("ij,ij->j", matrix @ columns, columns)
+    return squared
 
 
 def _inverse_root(matrix: FloatArray) -> FloatArray:

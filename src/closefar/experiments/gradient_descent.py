@@ -80,5 +80,5 @@ def loss_and_gradient(
     mapped = factor.T @ rows
     margins = signs * (np.einsum("ij,ij->j", mapped, mapped) - threshold)
     losses, slopes = noise.derivatives(margins, order=1)
-    pull = signs * slopes / len(signs)
-    return float(np.mean(losses)), 2.0 * (rows @ (mapped * pull).T), -float(np.sum(pull))
+    margin_gradient = signs * slopes / len(signs)
+    return float(np.mean(losses)), 2.0 * (rows @ (mapped * margin_gradient).T), -float(np.sum(margin_gradient))

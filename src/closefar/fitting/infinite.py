@@ -29,10 +29,11 @@ def named_if_infinite(
     found = find_recession(rows, scored.judgements.signs, scored.in_doubt)
     if found is None:
         return certificate
+    named = name_columns(names, _involved(*found, coordinates))
     advice = (
-        f"{name_columns(names, _involved(*found, coordinates))} explains some labels without a single exception, so the likelihood has no "
-        "finite maximum: M grows along it without bound, and its size there (hence the probabilities of pairs that "
-        "differ in it) is arbitrary. Set alpha > 0 (try 0.01), or label more pairs that differ in it."
+        f"{named} explains some labels without a single exception, so the likelihood has no finite maximum: M grows "
+        "along it without bound, and its size there (hence the probabilities of pairs that differ in it) is arbitrary. "
+        "Set alpha > 0 (try 0.01), or label more pairs that differ in it."
     )
     return replace(certificate, outcome=Outcome.QUASI_SEPARABLE, advice=advice)
 
@@ -44,7 +45,7 @@ def _involved(matrix: FloatArray, threshold: float, coordinates: Coordinates) ->
         lengths: FloatArray = np.linalg.norm(columns, axis=0)
         is_within = np.linalg.norm(columns - matrix @ columns, axis=0) <= _ROUNDING * lengths
         if np.any(is_within & (lengths > 0.0)):
-            return is_within * lengths
+            return np.asarray(is_within * lengths)
     factor = coordinates.to_units(root_of(matrix).T)
     involved: FloatArray = coordinates.scales * np.linalg.norm(factor, axis=1)
     return involved

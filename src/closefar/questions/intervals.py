@@ -84,13 +84,13 @@ class Spread:
             error, low, high = np.full(shape, np.inf), np.full(shape, -np.inf), np.full(shape, np.inf)
         return Interval(estimate, error[()], low[()], high[()])
 
-    def forms(self, z: Any, estimate: Any, slope: float) -> Interval:
+    def squared_distances(self, z: Any, estimate: Any, slope: float) -> Interval:
         """For z'Mz + slope tau."""
         return self.interval(estimate, self._gradients(z, slope))
 
     def threshold(self, metric: Metric) -> Interval:
         nothing = np.zeros((1, len(self.transform)))
-        return self.forms(nothing, np.float64(metric.threshold), slope=1.0)._from_zero()
+        return self.squared_distances(nothing, np.float64(metric.threshold), slope=1.0)._from_zero()
 
     def matrix(self, metric: Metric) -> Interval:
         d = len(metric.factor)
@@ -121,7 +121,7 @@ class Spread:
 
     def probability_far(self, metric: Metric, z: Any) -> Interval:
         """From the margin where flips are known or absent, else from the log odds."""
-        margin = self.forms(z, metric.margin(z), slope=-1.0)
+        margin = self.squared_distances(z, metric.margin(z), slope=-1.0)
         model = LabelModel.at(_bounded(margin.estimate), metric.noise, metric.flip_rate)
 
         def probability(value: Any) -> Any:
@@ -228,7 +228,7 @@ class Confidence:
 
     def squared_distance(self, z: Any) -> Interval:
         """Return z'Mz for each difference z, with its interval."""
-        return self._spread.forms(z, self.metric.squared_distance(z), slope=0.0)._from_zero()
+        return self._spread.squared_distances(z, self.metric.squared_distance(z), slope=0.0)._from_zero()
 
     def distance(self, z: Any) -> Interval:
         """Return the length of each difference z in the metric, with its interval."""

@@ -32,9 +32,9 @@ class LabelTerms:
     """-log P(label) of each row and its derivatives in the margin and in q: one number per row each."""
 
     loss: FloatArray
-    pull: FloatArray
+    margin_gradient: FloatArray
     curvature: FloatArray
-    flip_pull: FloatArray
+    flip_gradient: FloatArray
     cross: FloatArray
     flip_curvature: FloatArray
 
@@ -88,29 +88,29 @@ class LabelLikelihood:
 
     def terms(self, parameters: FloatArray) -> LabelTerms:
         rate, margin = self.rate(parameters), self.margins(parameters)
-        loss, slope, bend = self.noise.derivatives(self.signs * margin, 2)
+        loss, slope, curvature = self.noise.derivatives(self.signs * margin, 2)
         nothing = np.zeros_like(loss)
         if rate == 0.0 and not self.has_flip_parameter:
-            return LabelTerms(loss, self.signs * slope, bend, nothing, nothing, nothing)
+            return LabelTerms(loss, self.signs * slope, curvature, nothing, nothing, nothing)
         # P = q + (1 - 2q) Phi and its derivatives over P, from those of -log Phi.
         right = np.exp(-loss)
         share = right / with_flips(right, rate)
         first = -(1.0 - 2.0 * rate) * slope * share
-        second = (1.0 - 2.0 * rate) * (slope**2 - bend) * share
+        second = (1.0 - 2.0 * rate) * (slope**2 - curvature) * share
         in_rate = (1.0 - 2.0 * right) / with_flips(right, rate)
         mixed = 2.0 * slope * share
         return LabelTerms(
             loss=-np.log(with_flips(right, rate)),
-            pull=-self.signs * first,
+            margin_gradient=-self.signs * first,
             curvature=first**2 - second,
-            flip_pull=-in_rate,
+            flip_gradient=-in_rate,
             cross=self.signs * (first * in_rate - mixed),
             flip_curvature=in_rate**2,
         )
 
     def gradient(self, terms: LabelTerms, weights: FloatArray) -> FloatArray:
-        on_margin = sum(slopes.T @ (weights * terms.pull)[where] for where, slopes in self.slopes())
-        return np.append(on_margin, weights @ terms.flip_pull) if self.has_flip_parameter else np.asarray(on_margin)
+        on_margin = sum(slopes.T @ (weights * terms.margin_gradient)[where] for where, slopes in self.slopes())
+        return np.append(on_margin, weights @ terms.flip_gradient) if self.has_flip_parameter else np.asarray(on_margin)
 
     def information(self, parameters: FloatArray, weights: FloatArray, terms: LabelTerms | None = None) -> FloatArray:
         """The second derivative, or Fisher's information where that is not positive definite, as flips can make it."""
@@ -137,10 +137,10 @@ class LabelLikelihood:
 
     def scores(self, terms: LabelTerms) -> Iterator[tuple[slice, FloatArray]]:
         """The derivative of each row's part of the mean loss in the parameters, block by block."""
-        pull, flip_pull = self.shares * terms.pull, self.shares * terms.flip_pull
+        margin_gradient, flip_gradient = self.shares * terms.margin_gradient, self.shares * terms.flip_gradient
         for where, slopes in self.slopes():
-            scores = slopes * pull[where, None]
-            yield where, np.column_stack([scores, flip_pull[where]]) if self.has_flip_parameter else scores
+            scores = slopes * margin_gradient[where, None]
+            yield where, np.column_stack([scores, flip_gradient[where]]) if self.has_flip_parameter else scores
 
 
 def _scaled(matrix: FloatArray) -> FloatArray:

@@ -19,7 +19,7 @@ _LEAST_VARIANCE = 1e-50
 class LabelModel:
     """P(far) = q + (1 - 2q) Phi(margin).
 
-    `slope` and `bend` are the first and the second derivative of P(far) in the margin and `flip_slope`
+    `slope` and `curvature` are the first and the second derivative of P(far) in the margin and `flip_slope`
     the derivative in q.
     """
 
@@ -27,15 +27,15 @@ class LabelModel:
     close: FloatArray
     slope: FloatArray
     flip_slope: FloatArray
-    bend: FloatArray
+    curvature: FloatArray
 
     @classmethod
     def at(cls, margin: FloatArray, noise: Noise, flip_rate: float) -> LabelModel:
         upper, lower = noise.cdf(margin), noise.cdf(-margin)
         slope = (1.0 - 2.0 * flip_rate) * noise.pdf(margin)
         loss, first, second = noise.derivatives(np.abs(margin))  # where nothing cancels
-        bend = (1.0 - 2.0 * flip_rate) * np.sign(margin) * (first**2 - second) * np.exp(-loss)
-        return cls(with_flips(upper, flip_rate), with_flips(lower, flip_rate), slope, lower - upper, bend)
+        curvature = (1.0 - 2.0 * flip_rate) * np.sign(margin) * (first**2 - second) * np.exp(-loss)
+        return cls(with_flips(upper, flip_rate), with_flips(lower, flip_rate), slope, lower - upper, curvature)
 
     @property
     def variance(self) -> FloatArray:

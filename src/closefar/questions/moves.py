@@ -72,7 +72,7 @@ class RankMoves:
     """
 
     basis: FloatArray
-    bend: FloatArray
+    curvature: FloatArray
 
     @classmethod
     def at(cls, values: FloatArray, vectors: FloatArray, rank: int, gradient: FloatArray) -> RankMoves:
@@ -82,12 +82,12 @@ class RankMoves:
         multipliers, rotation = np.linalg.eigh(null.T @ gradient @ null)
         costs = np.append(np.zeros(rank), multipliers)
         left, right = (index[moves.kept] for index in np.triu_indices(len(values)))
-        bend = np.append(costs[right] / values[left], 0.0)
-        return cls(moves.basis(np.hstack([vectors[:, :rank], null @ rotation])), bend)
+        curvature = np.append(costs[right] / values[left], 0.0)
+        return cls(moves.basis(np.hstack([vectors[:, :rank], null @ rotation])), curvature)
 
     def information(self, hessian: FloatArray) -> FloatArray:
         """The second derivative along the moves."""
-        return self.basis.T @ hessian @ self.basis + np.diag(self.bend)
+        return self.basis.T @ hessian @ self.basis + np.diag(self.curvature)
 
 
 class MarginMoves:

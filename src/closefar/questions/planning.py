@@ -255,9 +255,11 @@ def _local_model(optimum: Optimum, here: Evaluation) -> tuple[FloatArray, FloatA
     vectors, lengths, _ = np.linalg.svd(optimum.factor, full_matrices=True)
     eigenvalues = np.append(lengths**2, np.zeros(d - k))
     moves = RankMoves.at(eigenvalues, vectors, k, objective.gradient(here))
-    pull = objective.source.gather(here.pull)
+    margin_gradient = objective.source.gather(here.margin_gradient)
     hessian = moves.information(objective.hessian(here.curvature))
-    covariance = moves.basis.T @ optimum.sum_of_squared_scores(np.sqrt(len(pull)) * pull) @ moves.basis
+    covariance = (
+        moves.basis.T @ optimum.sum_of_squared_scores(np.sqrt(len(margin_gradient)) * margin_gradient) @ moves.basis
+    )
     # A threshold held at zero does not move.
     free = slice(None) if optimum.threshold > 0 else slice(-1)
     return moves.basis[:, free], hessian[free, free], covariance[free, free]

@@ -128,7 +128,7 @@ def _with_flip_rate(moves: RankMoves, likelihood: LabelLikelihood) -> RankMoves:
     if not likelihood.has_flip_parameter:
         return moves
     basis: FloatArray = block_diag(moves.basis, 1.0)
-    return RankMoves(basis, np.append(moves.bend, 0.0))
+    return RankMoves(basis, np.append(moves.curvature, 0.0))
 
 
 def _is_singular(information: FloatArray) -> bool:

@@ -93,11 +93,11 @@ class LabelScores:
         """For each pair the second derivatives of P(far) in the parameters, summed with their covariance."""
         n, parts = len(self.moves.moves), []
         for where, along in self.moves.blocks(self.scored.judgements.data):
-            bend = self.model.bend[where] * np.einsum("ij,ij->i", along @ covariance[:n, :n], along)
+            part = self.model.curvature[where] * np.einsum("ij,ij->i", along @ covariance[:n, :n], along)
             if self.with_flip_rate:
                 mixed = -2.0 * self.model.slope[where] / (1.0 - 2.0 * self.scored.flip_rate)
-                bend += 2.0 * mixed * (along @ covariance[:n, n])
-            parts.append(bend)
+                part += 2.0 * mixed * (along @ covariance[:n, n])
+            parts.append(part)
         curvature: FloatArray = np.concatenate(parts)
         return curvature
 
@@ -170,14 +170,14 @@ class AdjustedSums:
         inverse = pseudo_inverse(information)
         covariance = inverse @ spread @ inverse
         curvature = scores.curvature(covariance)
-        explained, left, pull = inverse @ cross, np.empty(questions.shape), np.zeros(n)
+        explained, left, margin_gradient = inverse @ cross, np.empty(questions.shape), np.zeros(n)
         for where, slopes in scores.blocks():
             left[where] = weights[where, None] * (questions[where] - slopes @ explained / variance[where, None])
-            pull += slopes.T @ (weights / variance * curvature)[where]
+            margin_gradient += slopes.T @ (weights / variance * curvature)[where]
         asked = np.sum((weights[:, None] * questions) ** 2 * variance[:, None], axis=0)
         left[:, np.sum(left**2 * variance[:, None], axis=0) <= _ANSWERED * asked] = 0.0
         sums = left.T @ (scores.residual + 0.5 * curvature)
-        unbiased = _unbiased_variance(scores, covariance, curvature, inverse @ pull)
+        unbiased = _unbiased_variance(scores, covariance, curvature, inverse @ margin_gradient)
         return cls(sums, _covariance(left * np.sqrt(unbiased)[:, None], scores, dependence), left, model)
 
     def beside(self, column: int, other: int) -> AdjustedSums:
@@ -225,12 +225,12 @@ def combine(*p_values: float) -> float:
 
 
 def _unbiased_variance(
-    scores: LabelScores, covariance: FloatArray, curvature: FloatArray, pull: FloatArray
+    scores: LabelScores, covariance: FloatArray, curvature: FloatArray, margin_gradient: FloatArray
 ) -> FloatArray:
     """That of each label, corrected for what a fit to these labels makes of it: it bends towards them."""
     far, spread = np.empty(len(curvature)), np.empty(len(curvature))
     for where, slopes in scores.blocks():
-        far[where] = scores.model.far[where] + 0.5 * (slopes @ pull - curvature[where])
+        far[where] = scores.model.far[where] + 0.5 * (slopes @ margin_gradient - curvature[where])
         spread[where] = np.einsum("ij,ij->i", slopes @ covariance, slopes)
     far = np.clip(far, 0.0, 1.0)
     variance: FloatArray = np.maximum(far * (1.0 - far) + spread, scores.model.variance)

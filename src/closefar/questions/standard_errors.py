@@ -101,10 +101,10 @@ def confidence(
     >>> import closefar as cf
     >>> data = cf.datasets.make_pairs(3000, 2, rank=2, random_state=0)
     >>> learner = cf.LinearMetricLearner().fit(data.pairs, data.labels)
-    >>> sure = cf.confidence(learner, data.pairs, data.labels)
-    >>> sure.method, sure.valid
+    >>> intervals = cf.confidence(learner, data.pairs, data.labels)
+    >>> intervals.method, intervals.valid
     ('sandwich', True)
-    >>> bool(sure.threshold.low < learner.metric_.threshold < sure.threshold.high)
+    >>> bool(intervals.threshold.low < learner.metric_.threshold < intervals.threshold.high)
     True
     """
     fit = Fit.of(learner)

@@ -48,25 +48,25 @@ def intervals(
     if n_bootstrap is not None:
         asked = {"method": "bootstrap", "n_bootstrap": n_bootstrap}
     try:
-        sure = confidence(fit, training, groups=groups, random_state=seed, **asked)
+        intervals = confidence(fit, training, groups=groups, random_state=seed, **asked)
     except ValueError as error:  # says why there are none
         return {"reason": sentence(str(error))}
-    if not sure.valid:
-        return {"reason": sure.statement}
-    return _part(sure, names)
+    if not intervals.valid:
+        return {"reason": intervals.statement}
+    return _part(intervals, names)
 
 
-def _part(sure: Confidence, names: list[str]) -> dict[str, Any]:
-    threshold, eigenvalues = _rows(sure.threshold), _rows(sure.eigenvalues)
-    entries = _rows(sure.matrix) if len(names) <= _MOST_ENTRY_FEATURES else []
+def _part(intervals: Confidence, names: list[str]) -> dict[str, Any]:
+    threshold, eigenvalues = _rows(intervals.threshold), _rows(intervals.eigenvalues)
+    entries = _rows(intervals.matrix) if len(names) <= _MOST_ENTRY_FEATURES else []
     shown = [index for index in range(len(entries)) if index // len(names) <= index % len(names)]
-    flip_rate = None if sure.flip_rate is None else _rows(sure.flip_rate)[0]
+    flip_rate = None if intervals.flip_rate is None else _rows(intervals.flip_rate)[0]
     return {
         "reason": None,
-        "method": sure.method,
-        "valid": sure.valid,
-        "level": sure.level,
-        "statement": sure.statement,
+        "method": intervals.method,
+        "valid": intervals.valid,
+        "level": intervals.level,
+        "statement": intervals.statement,
         "threshold": threshold[0],
         "flip_rate": flip_rate,
         "eigenvalues": eigenvalues[:_MOST_EIGENVALUES],
@@ -75,7 +75,7 @@ def _part(sure: Confidence, names: list[str]) -> dict[str, Any]:
             {"left": names[index // len(names)], "right": names[index % len(names)], **entries[index]}
             for index in shown
         ],
-        "reading": _reading(threshold[0], eigenvalues, flip_rate, sure.level),
+        "reading": _reading(threshold[0], eigenvalues, flip_rate, intervals.level),
     }
 
 

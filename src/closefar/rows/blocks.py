@@ -75,7 +75,7 @@ class BlockRows(RowSource):
 
         def outer(where: slice, block: Array) -> Array:
             parts.append(function(_quadratic(matrix, block), *(array[where] for array in arrays)))
-            return block @ (block * parts[-1].pull).T
+            return block @ (block * parts[-1].margin_gradient).T
 
         return parts, _symmetric(_sum(outer(where, block) for where, block in self.blocks()))
 

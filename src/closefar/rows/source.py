@@ -29,7 +29,7 @@ class HasPull(Protocol):
     """What is said of some rows: among it, a coefficient for each."""
 
     @property
-    def pull(self) -> Array: ...
+    def margin_gradient(self) -> Array: ...
 
 
 Pulling = TypeVar("Pulling", bound=HasPull)
@@ -147,10 +147,10 @@ class RowSource(ABC):
     ) -> tuple[list[Pulling], FloatArray]:
         """Call a function of <F_i, S> and of these arrays; return what it gives, in parts, and sum_i pull_i F_i.
 
-        What the function gives has a number `pull` for each row.
+        What the function gives has a number `margin_gradient` for each row.
         """
         parts = self.parts(function, self.quadratic_forms(matrix), *arrays)
-        return parts, self.outer(self.join([part.pull for part in parts]))
+        return parts, self.outer(self.join([part.margin_gradient for part in parts]))
 
     def rotated_moments(
         self, curvature: Array, crosses: tuple[Array, ...], basis: FloatArray

@@ -72,8 +72,10 @@ def lower_bound(point: Point, solve: HessianSolve, target: float) -> float:
         if not float(np.linalg.norm(step)) <= longest:
             break
         matrix = point.matrix + step
-        forms = problem.objective.quadratic_forms(matrix)
-        point = problem.known(matrix, *problem.settle(forms, point.thresholds + shift, tol=0.1 * _ROUNDING))
+        squared = problem.objective.quadratic_forms(matrix)
+        point = problem.known(
+            matrix, *problem.minimise_threshold(squared, point.thresholds + shift, tol=0.1 * _ROUNDING)
+        )
         bound = max(bound, proven_bound(point, ceiling))
         before, violation = violation, max(cone.violations(point.gradient, point.slopes))
         if not 0.0 < violation < 0.5 * before:

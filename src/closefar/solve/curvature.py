@@ -52,7 +52,7 @@ class Curvature(ABC):
 class _Change(NamedTuple):
     """How first derivatives change along a step: in the squared distance of some rows, and, summed, in thresholds."""
 
-    pull: Array
+    margin_gradient: Array
     slopes: FloatArray
 
 

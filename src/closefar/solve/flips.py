@@ -38,7 +38,7 @@ class FlippedCloseFar(CloseFar):
         return Losses(
             loss=-float(xp.sum(weights * xp.log(probability))),
             least_margin=-np.inf,  # a flipped label is on the wrong side, and rightly so
-            pull=-weights * signs * density / probability,
+            margin_gradient=-weights * signs * density / probability,
             curvature=weights * density**2 / (probability * wrong) if order == 2 else None,
         )
 
@@ -86,7 +86,7 @@ class SoftCloseFar(CloseFar):
         return Losses(
             loss=float(xp.sum(weights * ((1.0 - flipped) * kept[0] + flipped * turned[0]))),
             least_margin=-np.inf,
-            pull=weights * signs * ((1.0 - flipped) * kept[1] - flipped * turned[1]),
+            margin_gradient=weights * signs * ((1.0 - flipped) * kept[1] - flipped * turned[1]),
             curvature=weights * ((1.0 - flipped) * kept[2] + flipped * turned[2]) if order == 2 else None,
         )
 

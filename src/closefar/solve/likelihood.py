@@ -30,20 +30,20 @@ _BEYOND = 1e3
 class Terms(NamedTuple):
     """The likelihood of some of the rows: sums over them, and arrays of one number per row.
 
-    `slopes` are the derivatives of the loss in the thresholds.  `pull` is the derivative in the
+    `slopes` are the derivatives of the loss in the thresholds.  `margin_gradient` is the derivative in the
     squared distance of each row, so that dR/dM is the sum of pull_i F_i.  Where they were asked for
     there are second derivatives: `curvature` in the squared distance of each row, `crosses` in it and
-    each threshold, `bends` the sums of those in two thresholds; a loss that depends on q - tau alone
+    each threshold, `curvatures` the sums of those in two thresholds; a loss that depends on q - tau alone
     needs the first only.
     """
 
     loss: float
     slopes: FloatArray
     least_margin: float
-    pull: Array
+    margin_gradient: Array
     curvature: Array = None
     crosses: tuple[Array, ...] = ()
-    bends: FloatArray | None = None
+    curvatures: FloatArray | None = None
 
 
 class Losses(NamedTuple):
@@ -51,7 +51,7 @@ class Losses(NamedTuple):
 
     loss: float
     least_margin: float
-    pull: Array
+    margin_gradient: Array
     curvature: Array
 
 
@@ -65,7 +65,7 @@ class Evaluation:
     loss: float
     slopes: FloatArray
     least_margin: float
-    pull: Array
+    margin_gradient: Array
     second: Curvature | None
 
     @property
@@ -134,15 +134,15 @@ class Likelihood(ABC):
     def curvature(self, source: RowSource, parts: Sequence[Terms]) -> Curvature:
         """Put together the second derivatives of all rows."""
         crosses = tuple(source.join(list(arrays)) for arrays in zip(*(part.crosses for part in parts), strict=True))
-        bends = np.sum([part.bends for part in parts if part.bends is not None], axis=0)
-        return FullCurvature(source.join([part.curvature for part in parts]), crosses, bends)
+        curvatures = np.sum([part.curvatures for part in parts if part.curvatures is not None], axis=0)
+        return FullCurvature(source.join([part.curvature for part in parts]), crosses, curvatures)
 
     def _join(self, source: RowSource, parts: Sequence[Terms], order: int) -> Evaluation:
         return Evaluation(
             loss=sum(part.loss for part in parts),
             slopes=np.sum([part.slopes for part in parts], axis=0),
             least_margin=min(part.least_margin for part in parts),
-            pull=source.join([part.pull for part in parts]),
+            margin_gradient=source.join([part.margin_gradient for part in parts]),
             second=self.curvature(source, parts) if order == 2 else None,
         )
 
@@ -169,7 +169,7 @@ class CloseFar(Likelihood):
         return Losses(
             loss=float(xp.vecdot(weights, derivatives[0])),
             least_margin=float(xp.min(margin)),
-            pull=weights * signs * derivatives[1],
+            margin_gradient=weights * signs * derivatives[1],
             curvature=weights * derivatives[2] if order == 2 else None,
         )
 
@@ -178,17 +178,17 @@ class CloseFar(Likelihood):
         arrays = arrays if self.lengths is None else arrays[:-1]
         xp = array_namespace(squared)
         margin = arrays[0] * _beyond(squared, lengths, thresholds)
-        loss, least_margin, pull, curvature = self.losses(margin, *arrays, order=order)
-        slope = -float(xp.sum(pull))
+        loss, least_margin, margin_gradient, curvature = self.losses(margin, *arrays, order=order)
+        slope = -float(xp.sum(margin_gradient))
         if lengths is None:
-            return Terms(loss, np.array([slope]), least_margin, pull, curvature)
-        slopes = np.array([slope, float(xp.vecdot(pull, lengths))])
+            return Terms(loss, np.array([slope]), least_margin, margin_gradient, curvature)
+        slopes = np.array([slope, float(xp.vecdot(margin_gradient, lengths))])
         if order < 2:
-            return Terms(loss, slopes, least_margin, pull)
+            return Terms(loss, slopes, least_margin, margin_gradient)
         across = curvature * lengths
         mixed = -float(xp.sum(across))
-        bends = np.array([[float(xp.sum(curvature)), mixed], [mixed, float(xp.vecdot(across, lengths))]])
-        return Terms(loss, slopes, least_margin, pull, curvature, (-curvature, across), bends)
+        curvatures = np.array([[float(xp.sum(curvature)), mixed], [mixed, float(xp.vecdot(across, lengths))]])
+        return Terms(loss, slopes, least_margin, margin_gradient, curvature, (-curvature, across), curvatures)
 
     def curvature(self, source: RowSource, parts: Sequence[Terms]) -> Curvature:
         if self.lengths is not None:

@@ -98,7 +98,7 @@ class Objective:
         """Return the derivatives in (scale, thresholds), first and second, where distances are scaled: no pass."""
         here = self.evaluate(scale * squared, thresholds, order=2)
         curvature = here.curvature
-        gradient = np.append(self.source.dot(here.pull, squared), here.slopes)
+        gradient = np.append(self.source.dot(here.margin_gradient, squared), here.slopes)
         hessian = np.empty((len(gradient), len(gradient)))
         hessian[0, 0] = self.source.dot(curvature.distance, self.source.map(_square, squared))
         hessian[0, 1:] = hessian[1:, 0] = [self.source.dot(cross, squared) for cross in curvature.crosses]
@@ -118,7 +118,7 @@ class Objective:
 
     def gradient(self, evaluation: Evaluation) -> FloatArray:
         """Return dR/dM where the risk is known."""
-        return self.outer(evaluation.pull)
+        return self.outer(evaluation.margin_gradient)
 
     def outer(self, coefficients: Array) -> FloatArray:
         """Return sum_i c_i z_i z_i'."""
@@ -128,7 +128,7 @@ class Objective:
     def factor_gradient(self, factor: FloatArray, evaluation: Evaluation) -> FloatArray:
         """Return dR/dA of R(A A', tau) where the risk is known."""
         self.passes.add(factor.shape[1] / self.n_directions)
-        return 2.0 * self.source.factor_gradient(factor, evaluation.pull)
+        return 2.0 * self.source.factor_gradient(factor, evaluation.margin_gradient)
 
     def hessian(self, curvature: Curvature) -> FloatArray:
         """Return the second derivative in (packed M, thresholds) as a matrix of d(d+1)/2 rows and more."""

@@ -36,7 +36,9 @@ class Problem:
         projected[-1, -1] = 0.0
         return projected, self.objective.quadratic_forms(projected)
 
-    def settle(self, squared: Array, thresholds: FloatArray, tol: float = 1e-15) -> tuple[FloatArray, Evaluation]:
+    def minimise_threshold(
+        self, squared: Array, thresholds: FloatArray, tol: float = 1e-15
+    ) -> tuple[FloatArray, Evaluation]:
         """The best feasible thresholds for given squared distances, and the risk there."""
         return self.objective.best_thresholds(squared, thresholds, self.cone.least, tol)
 

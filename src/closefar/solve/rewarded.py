@@ -30,8 +30,8 @@ def with_reward_proof(kind: type[Solver], problem: Problem, found: Run, rng: np.
     for multiple in _MULTIPLES:
         solver = kind(replace(problem, alpha=-multiple * reward), tol, rng)
         near = run(solver, partial(solver.resume, near), Limits(0.0, _MOST_STEPS, unwatched)).state
-        forms = problem.objective.quadratic_forms(near.matrix)
-        point = problem.known(near.matrix, *problem.settle(forms, near.thresholds))
+        squared = problem.objective.quadratic_forms(near.matrix)
+        point = problem.known(near.matrix, *problem.minimise_threshold(squared, near.thresholds))
         if point.value < state.objective - 0.5 * tol:
             state = replace(state, matrix=point.matrix, thresholds=point.thresholds, objective=point.value)
         state = replace(state, bound=max(state.bound, proven_bound(point, state.objective)))

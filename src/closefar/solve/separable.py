@@ -46,6 +46,6 @@ def widest_margin(
 def _largest_penalty(problem: Problem) -> float:
     """The alpha from which on M = 0 is optimal."""
     nothing = problem.objective.squared_distances(np.zeros((problem.cone.size, 0)))
-    _, evaluation = problem.settle(nothing, np.zeros_like(problem.cone.least))
+    _, evaluation = problem.minimise_threshold(nothing, np.zeros_like(problem.cone.least))
     gradient = problem.objective.gradient(evaluation)[problem.cone.core, problem.cone.core]
     return max(-float(np.linalg.eigvalsh(gradient)[0]), 1e-8)

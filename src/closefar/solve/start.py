@@ -25,10 +25,10 @@ def moment_start(problem: Problem) -> tuple[FloatArray, FloatArray]:
     matrix, squared = problem.project(moments)
     mean, spread = objective.mean_and_spread(squared)
     if spread <= 1e-9 * abs(mean):
-        return np.zeros_like(matrix), problem.settle(0.0 * squared, np.zeros_like(least), tol=1e-6)[0]
+        return np.zeros_like(matrix), problem.minimise_threshold(0.0 * squared, np.zeros_like(least), tol=1e-6)[0]
     scale, thresholds = 1.0 / spread, np.full_like(least, mean / spread)
     if len(least) > 1:
-        return scale * matrix, problem.settle(scale * squared, thresholds, tol=1e-6)[0]
+        return scale * matrix, problem.minimise_threshold(scale * squared, thresholds, tol=1e-6)[0]
     for _ in range(8):
         gradient, hessian = objective.along(squared, scale, thresholds)
         damped = hessian + (1e-12 * np.trace(hessian) + TINY) * np.eye(len(hessian))

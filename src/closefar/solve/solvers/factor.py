@@ -84,7 +84,9 @@ class Factor(Solver):
 
     def _evaluate(self, factor: FloatArray, thresholds: FloatArray, steps: Steps) -> _Memory:
         objective, cone, alpha = self.problem.objective, self.problem.cone, self.problem.alpha
-        thresholds, evaluation = self.problem.settle(objective.squared_distances(factor), thresholds, tol=1e-12)
+        thresholds, evaluation = self.problem.minimise_threshold(
+            objective.squared_distances(factor), thresholds, tol=1e-12
+        )
         value = evaluation.loss + alpha * float(np.sum(factor[cone.core] ** 2))
         gradient = objective.factor_gradient(factor, evaluation) + 2.0 * alpha * (cone.identity @ factor)
         return _Memory(factor, thresholds, value, evaluation, gradient, steps)

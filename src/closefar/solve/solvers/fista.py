@@ -107,7 +107,7 @@ class Fista(Solver):
         return self._settle(matrix, squared, guess, accuracy)
 
     def _settle(self, matrix: FloatArray, squared: Array, guess: FloatArray, accuracy: float) -> _Iterate:
-        thresholds, evaluation = self.problem.settle(squared, guess, tol=accuracy)
+        thresholds, evaluation = self.problem.minimise_threshold(squared, guess, tol=accuracy)
         return _Iterate(matrix, squared, thresholds, evaluation, self.problem.value(evaluation, matrix))
 
     def _certify(self, state: State) -> State:
