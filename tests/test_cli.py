@@ -232,7 +232,7 @@ def test_export_in_each_format(tmp_path: Path, points: pd.DataFrame) -> None:
         _run("export", "model.closefar", "--out", tmp_path / name)
     matrix = pd.read_csv(tmp_path / "m.csv", index_col=0, dtype=str)
     np.testing.assert_array_equal(matrix.to_numpy(dtype=float), metric.matrix)
-    np.testing.assert_array_equal(np.load(tmp_path / "m.npz")["factor"], metric.factor)
+    np.testing.assert_array_equal(np.load(tmp_path / "m.npz")["components"], metric.components)
     assert json.loads((tmp_path / "m.json").read_text(encoding="utf-8"))["threshold"] == metric.threshold
     faiss = pytest.importorskip("faiss", reason="needs faiss-cpu")
     index = faiss.read_index(str(tmp_path / "m.faiss"))

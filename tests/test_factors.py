@@ -7,7 +7,7 @@ import pytest
 
 import closefar as cf
 from closefar.judgements import Judgements
-from closefar.model import Directions, Scored, in_data_scale
+from closefar.model import Scored, in_data_scale
 from closefar.model.factors import (
     canonical,
     data_scale_of,
@@ -133,22 +133,22 @@ def test_loadings_are_columns_of_length_one_in_usual_sizes():
 def test_directions_are_those_of_the_scale_asked_for():
     plain = cf.Metric.from_factor(FACTOR, 1.0)
     metric = in_data_scale(plain, ROWS)
-    for directions in (Directions.of(metric), Directions.of(metric, "data")):
+    for directions in (metric.directions(), metric.directions("data")):
         assert directions.is_data_scale
         np.testing.assert_array_equal(directions.columns, metric.data_factor)
         np.testing.assert_array_equal(directions.values, metric.data_eigenvalues)
-    for directions in (Directions.of(metric, "units"), Directions.of(plain), Directions.of(plain, "units")):
+    for directions in (metric.directions("units"), plain.directions(), plain.directions("units")):
         assert not directions.is_data_scale
         np.testing.assert_array_equal(directions.columns, metric.factor)
         np.testing.assert_allclose(directions.values, np.linalg.eigvalsh(metric.matrix)[:1:-1])
     with pytest.raises(ValueError, match='scale="data" needs the scale of the training data'):
-        Directions.of(plain, "data")
+        plain.directions("data")
 
 
 def test_shares_sum_to_one_or_are_none():
     metric = cf.Metric(1e-9 * np.diag([2.0, 1.0]), 1.0)
-    np.testing.assert_allclose(Directions.of(metric).shares, [0.8, 0.2])
-    np.testing.assert_array_equal(Directions.of(cf.Metric(np.zeros((2, 1)), 1.0)).shares, [0.0])
+    np.testing.assert_allclose(metric.directions().shares, [0.8, 0.2])
+    np.testing.assert_array_equal(cf.Metric(np.zeros((2, 1)), 1.0).directions().shares, [0.0])
 
 
 @pytest.mark.parametrize("origin", [None, np.ones(5)])

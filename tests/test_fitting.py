@@ -422,7 +422,7 @@ def test_the_metric_is_the_solution_in_the_units_of_the_data(around, fit_origin,
 def test_a_refit_within_directions_moves_the_origin_too(around):
     settings = Settings(fit_origin=True, tol=1e-9)
     whole = fit(around, settings).metric
-    directions = Directions.of(whole)
+    directions = whole.directions()
     best = refit_leading(around, settings, whole, directions, 1)
     assert best.rank == 1
     mapped = fit(around.in_coordinates(around.data @ directions.columns[:, :1]), settings).metric
@@ -480,7 +480,7 @@ def test_an_enormous_row_counts_as_ten_times_a_usual_one():
 
 @pytest.mark.parametrize("scale", ["data", "units"])
 def test_a_refit_within_directions_is_the_best_there(found, scale):
-    directions = Directions.of(found.metric, scale)
+    directions = found.metric.directions(scale)
     z = DATA.pairs[:, 0] - DATA.pairs[:, 1]
     for k in (1, 2):
         best = refit_leading(JUDGEMENTS, Settings(tol=1e-9), found.metric, directions, k)
@@ -498,7 +498,7 @@ def test_a_refit_within_directions_is_the_best_there(found, scale):
 
 
 def test_without_directions_every_pair_is_as_far(found):
-    nothing = refit_leading(JUDGEMENTS, Settings(), found.metric, Directions.of(found.metric), 0)
+    nothing = refit_leading(JUDGEMENTS, Settings(), found.metric, found.metric.directions(), 0)
     assert nothing.rank == 0
     share = np.mean(DATA.labels == 1)
     expected = share if share <= 0.5 else 0.5  # a threshold of pairs is at least 0
@@ -520,13 +520,13 @@ def test_a_metric_of_nothing_makes_the_labels_as_likely_as_they_are(found, share
     labels = np.where(np.arange(100) < 100 * share, 1.0, -1.0)
     judgements = Judgements.of_signs(DATA.pairs[:100, 0], labels)
     metric = replace(found.metric, flip_rate=flip_rate, origin=np.ones(4) if has_origin else None)
-    nothing = refit_leading(judgements, Settings(), metric, Directions.of(metric), 0)
+    nothing = refit_leading(judgements, Settings(), metric, metric.directions(), 0)
     assert nothing.threshold == pytest.approx(-logit(expected), abs=1e-3)
     assert nothing.threshold >= 0.0 or has_origin
 
 
 def test_a_direction_of_no_length_is_left_out_and_a_short_one_is_not(found):
-    whole = Directions.of(found.metric)
+    whole = found.metric.directions()
     one = np.array([1.0, 0.0])
     flat = Directions(1e-3 * whole.columns[:, :2] * one, 1e-6 * whole.values[:2] * one, True)
     cut = refit_leading(JUDGEMENTS, Settings(tol=1e-9), found.metric, flat, 2)
@@ -539,10 +539,10 @@ def test_a_direction_of_no_length_is_left_out_and_a_short_one_is_not(found):
 def test_a_penalty_in_columns_is_refitted_with_its_rank(found):
     settings = Settings(alpha=0.01, alpha_scale="columns", tol=1e-8)
     whole = fit(JUDGEMENTS, settings).metric
-    cut = refit_leading(JUDGEMENTS, settings, whole, Directions.of(whole), 1)
+    cut = refit_leading(JUDGEMENTS, settings, whole, whole.directions(), 1)
     expected = fit(JUDGEMENTS, settings.but(rank=1)).metric
     np.testing.assert_allclose(cut.matrix, expected.matrix, rtol=1e-9)
-    assert refit_leading(JUDGEMENTS, settings, whole, Directions.of(whole), 0).rank == 0
+    assert refit_leading(JUDGEMENTS, settings, whole, whole.directions(), 0).rank == 0
 
 
 # The shape of the penalty, and its weight

@@ -203,10 +203,10 @@ def test_embedding_keeps_the_learned_distances(learner):
     np.testing.assert_allclose(np.linalg.norm(drawn - drawn[0], axis=1), expected, rtol=1e-9, atol=1e-12)
     assert ax.get_aspect() == 1.0
     np.testing.assert_allclose(
-        points_of(cf.plot.embedding(learner, points)), points @ learner.metric_.data_factor[:, :2], rtol=1e-12
+        points_of(cf.plot.embedding(learner, points)), learner.transform(points)[:, :2], rtol=1e-12
     )
     np.testing.assert_allclose(
-        points_of(cf.plot.embedding(learner, points, scale="units")), learner.transform(points)[:, :2], rtol=1e-12
+        points_of(cf.plot.embedding(learner, points, scale="units")), points @ learner.metric_.factor[:, :2], rtol=1e-12
     )
 
 

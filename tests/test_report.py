@@ -213,7 +213,7 @@ def test_intervals_are_those_of_confidence(learner: cf.LinearMetricLearner, fact
     assert part["method"] == intervals.method
     assert part["statement"].startswith(intervals.statement)
     assert (part["threshold"]["low"], part["threshold"]["high"]) == (intervals.threshold.low, intervals.threshold.high)
-    assert [row["high"] for row in part["eigenvalues"]] == intervals.eigenvalues.high.tolist()
+    assert [row["high"] for row in part["directions"]] == intervals.directions.high.tolist()
     corner = next(row for row in part["entries"] if (row["left"], row["right"]) == ("x0", "x3"))
     assert corner["low"] == intervals.matrix.low[0, 3]
     assert len(part["entries"]) == 10

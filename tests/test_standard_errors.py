@@ -308,7 +308,8 @@ def test_a_metric_of_nothing_has_the_eigenvalues_of_the_columns():
 
 
 def certain(spread, metric=METRIC):
-    parts = spread.threshold(metric), spread.matrix(metric), spread.eigenvalues(metric)
+    directions = spread.directions(np.eye(spread.transform.shape[1]), np.eye(spread.transform.shape[1]))
+    parts = spread.threshold(metric), directions, spread.matrix(metric), spread.eigenvalues(metric)
     return Confidence("sandwich", True, (), "", 0.95, metric, *parts, spread.flip_rate(metric), spread)
 
 
@@ -747,16 +748,17 @@ def with_metric(learner, metric, **changes):
 
 
 @pytest.mark.parametrize(("d", "left"), [(9, None), (10, None), (11, 1), (13, 3)])
-def test_ten_eigenvalues_are_listed(learner, d, left):
+def test_ten_directions_are_listed(learner, d, left):
     values = np.arange(d, 0, -1.0)
     text = summarize(with_metric(learner, cf.Metric.from_matrix(np.diag(values), 4.0)))
-    rows = rows_of(text, "Eigenvalue of M")
+    rows = rows_of(text, "Eigenvalue in raw units")
     assert [int(row[0]) for row in rows] == list(range(1, min(d, 10) + 1))
-    found = np.array(rows, dtype=float)[:, 1:].T
+    found = np.array([[cell.rstrip("%") for cell in row] for row in rows], dtype=float)[:, 1:].T
     np.testing.assert_allclose(found[0], values[:10], rtol=1e-5)
     np.testing.assert_allclose(found[1], values[:10] / 4.0, rtol=1e-5)
-    np.testing.assert_allclose(found[2], (np.cumsum(values) / values.sum())[:10], atol=1e-4)
-    assert re.findall(r"and (\d+) smaller", text) == ([] if left is None else [str(left)])
+    np.testing.assert_allclose(found[2], (100.0 * values / values.sum())[:10], atol=0.051)
+    np.testing.assert_allclose(found[3], (100.0 * np.cumsum(values) / values.sum())[:10], atol=0.051)
+    assert re.findall(r"and (\d+) weaker", text) == ([] if left is None else [str(left)])
 
 
 def test_five_loadings_are_listed_largest_first(learner):
@@ -771,14 +773,14 @@ def test_five_loadings_are_listed_largest_first(learner):
 
 def test_summary_of_a_threshold_of_zero_or_of_nothing(learner):
     flat = summarize(with_metric(learner, cf.Metric(np.eye(2), 0.0)))
-    assert [row[2] for row in rows_of(flat, "Eigenvalue of M")] == ["-", "-"]
+    assert [row[2] for row in rows_of(flat, "Eigenvalue in raw units")] == ["-", "-"]
     nothing = summarize(with_metric(learner, cf.Metric.from_factor(np.zeros((2, 0)), 1.0)))
     assert "M is zero" in nothing
     assert "No direction to show." in nothing
     single = summarize(with_metric(learner, cf.Metric(np.eye(2)[:, :1], 1.0)))
-    assert "Strongest direction" in single
+    assert "Direction 1. Its largest loadings" in single
     assert "M is zero" not in single
-    assert rows_of(single, "Eigenvalue of M") == [["1", "1", "1", "1.0000"], ["2", "0", "0", "1.0000"]]
+    assert rows_of(single, "Eigenvalue in raw units") == [["1", "1", "1", "100.0%", "100.0%"]]
 
 
 def test_summary_names_flips_and_the_scale_of_a_penalty(learner):

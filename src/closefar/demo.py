@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from itertools import zip_longest
 
 import numpy as np
 
 import closefar as cf
+from closefar.model import in_data_scale
 
 __all__ = ["main"]
 
@@ -48,11 +50,10 @@ def _paper_pairs() -> cf.datasets.LabelledPairs:
 
 def _compare(learner: cf.LinearMetricLearner, data: cf.datasets.LabelledPairs, seconds: float) -> str:
     true, learned = data.metric, learner.metric_
+    along = [_along_directions(metric, data) for metric in (true, learned)]
     rows = [
-        (f"Eigenvalue {index} of M / tau", f"{left:.4f}", f"{right:.4f}")
-        for index, (left, right) in enumerate(
-            zip(true.eigenvalues / true.threshold, learned.eigenvalues / learned.threshold, strict=True), start=1
-        )
+        (f"Squared distance / tau, direction {index}", f"{left:.4f}", f"{right:.4f}")
+        for index, (left, right) in enumerate(zip_longest(*along, fillvalue=0.0), start=1)
     ]
     wrong = np.mean(data.labels[:_N_FIT] != data.true_labels[:_N_FIT])
     rows.append(("Share of wrong labels", f"{wrong:.4f}", f"{learner.fit_statistics_.wrong_share:.4f}"))
@@ -64,6 +65,12 @@ def _compare(learner: cf.LinearMetricLearner, data: cf.datasets.LabelledPairs, s
         rows.append((f"Held-out accuracy, {name} labels", "", f"{learner.score(held_out, labels[_N_FIT:]):.4f}"))
     rows.append(("Seconds to fit", "", f"{seconds:.3f}"))
     return "\n".join(f"{name:<38}{left:>12}{right:>12}" for name, left, right in [("", "true", "learned"), *rows])
+
+
+def _along_directions(metric: cf.Metric, data: cf.datasets.LabelledPairs) -> list[float]:
+    """The mean squared distance along each direction on the pairs of the fit, over the threshold."""
+    found = in_data_scale(metric, data.pairs[:_N_FIT]).directions()
+    return [float(value) for value in found.values / metric.threshold]
 
 
 if __name__ == "__main__":

@@ -44,6 +44,8 @@ def transform(
 ) -> None:
     """Map points to where the learned distance is the Euclidean one.
 
+    Directions are in order of the mean squared distance that each explains on the training pairs.
+
     closefar transform --model model.closefar --points points.csv --out mapped.csv
     """
     with Session("transform", output) as session:
@@ -56,7 +58,7 @@ def transform(
         with session.stage("reading"):
             table = read_points(loaded.source(files.source()), encoding=new_data.encoding_of(loaded))
         session.warn(*table.notes)
-        mapped = table.data @ loaded.metric.factor
+        mapped = table.data @ loaded.metric.components.T
         columns = {f"direction{index}": column for index, column in enumerate(mapped.T, start=1)}
         write_table(session, with_ids(table, columns), out)
 

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from closefar.arrays import FloatArray
     from closefar.judgements import Judgements
     from closefar.learners import MetricLearner, Model
+    from closefar.model import Metric
     from closefar.tables import PairTable, PointTable, Source
 
 __all__ = [
     "check_outputs",
+    "directions_of",
     "far_label",
     "fit_learner",
     "folds_of",
@@ -130,6 +132,17 @@ def squared_distances(table: PairTable, model: Model) -> FloatArray:
         first = ", ".join(np.atleast_1d(table.ids[beyond[0]]).tolist())
         raise ValueError(f"distances must be numbers; that of {first} is beyond them. Look for enormous values there.")
     return squared
+
+
+def directions_of(metric: Metric) -> list[dict[str, Any]]:
+    """Directions 1, 2, ... of a metric for programs: how much each weighs, and its weight for each column."""
+    found = metric.directions()
+    value = "mean_squared_distance" if found.is_data_scale else "eigenvalue"
+    rows = zip(found.values.tolist(), found.shares.tolist(), metric.components.tolist(), strict=True)
+    return [
+        {"direction": number, value: size, "share": share, "weights": weights}
+        for number, (size, share, weights) in enumerate(rows, start=1)
+    ]
 
 
 def with_ids(table: PairTable | PointTable, columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

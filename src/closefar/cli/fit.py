@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from closefar.cli.data import check_outputs, fit_learner, groups_of, read_labelled
+from closefar.cli.data import check_outputs, directions_of, fit_learner, groups_of, read_labelled
 from closefar.cli.options import Columns, Files, Learning
 from closefar.cli.session import Output, Session
 
@@ -60,7 +60,7 @@ def fit(
                 "classes": model.classes,
                 "threshold": model.metric.threshold,
                 "rank": model.metric.rank,
-                "eigenvalues": model.metric.eigenvalues,
+                "directions": directions_of(model.metric),
                 "noise": model.metric.noise.name,
                 "flip_rate": model.metric.flip_rate,
                 "certificate": {**plain(certificate), "status": certificate.status},

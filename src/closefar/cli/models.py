@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from closefar.cli.data import check_outputs
+from closefar.cli.data import check_outputs, directions_of
 from closefar.cli.session import Output, Session
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def truncate(
     output: Output,
     scale: Annotated[str | None, typer.Option(help="Compare directions in the scale of the data, or in units.")] = None,
 ) -> None:
-    """Keep the strongest directions of a metric.
+    """Keep directions 1 to k of a metric, those that explain most of the mean squared distance.
 
     closefar truncate model.closefar --rank 2 --out small.closefar
     """
@@ -120,7 +120,7 @@ def _npz(model: Model) -> bytes:
     metric = model.metric
     arrays = {
         "matrix": metric.matrix,
-        "factor": metric.factor,
+        "components": metric.components,
         "threshold": np.array(metric.threshold),
         "feature_names": np.array(model.encoding.feature_names),
     }
@@ -140,8 +140,7 @@ def _facts(model: Model) -> dict[str, Any]:
         "flip_rate": metric.flip_rate,
         "threshold": metric.threshold,
         "rank": metric.rank,
-        "eigenvalues": metric.eigenvalues,
-        "factor": metric.factor,
+        "directions": directions_of(metric),
         "matrix": metric.matrix,
         "origin": metric.origin,
         "encoding": model.encoding.to_json(),

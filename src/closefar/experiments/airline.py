@@ -48,13 +48,13 @@ def trial(path: str, noise: str, origin: str, seed: int) -> dict[str, Any]:
     learner = cf.LinearMetricLearner(noise, fit_origin=origin == "learned", alpha=_ALPHA)
     learner = fit(learner, X[train], y[train])
     # Loadings are comparable where each column counts in its own standard deviation.
-    metric = learner.metric_.change_units(np.diag(1.0 / X[train].std(axis=0)))
+    directions = learner.metric_.change_units(np.diag(1.0 / X[train].std(axis=0))).directions()
     return {
         "n_train": len(train),
         "train": learner.score(X[train], y[train]),
         "test": learner.score(X[test], y[test]),
-        "eigenvalues": metric.eigenvalues[:_N_DIRECTIONS].tolist(),
-        "directions": metric.factor[:, :_N_DIRECTIONS].T.tolist(),
+        "shares": directions.shares[:_N_DIRECTIONS].tolist(),
+        "directions": directions.columns[:, :_N_DIRECTIONS].T.tolist(),
         "feature_names": list(data.feature_names),
     }
 
@@ -104,14 +104,14 @@ def run(config: Config) -> Section:
 def _directions(found: dict[str, Any]) -> Grid:
     """The columns that weigh most in each of the leading directions, signed so that the largest is positive."""
     rows = []
-    for number, (value, loadings) in enumerate(zip(found["eigenvalues"], found["directions"], strict=True), start=1):
+    for number, (share, loadings) in enumerate(zip(found["shares"], found["directions"], strict=True), start=1):
         vector = np.array(loadings) / np.linalg.norm(loadings)
         heaviest = np.argsort(-np.abs(vector))[:_N_LOADINGS]
         vector *= np.sign(vector[heaviest[0]])
         words = ", ".join(f"{found['feature_names'][index]} {vector[index]:+.2f}" for index in heaviest)
-        rows.append([f"{number}", f"{value:.3g}", words])
+        rows.append([f"{number}", f"{share:.1%}", words])
     return grid(
         "Leading directions with a learned origin (logistic model; columns in standard deviations)",
-        ["direction", "eigenvalue", "heaviest columns"],
+        ["direction", "share of the mean squared distance", "heaviest columns"],
         rows,
     )

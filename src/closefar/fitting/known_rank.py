@@ -213,6 +213,7 @@ def _metric(
         threshold,
         scored.noise,
         second_moment=moment,
+        column_scales=coordinates.scales,
         feature_names=names,
         origin=origin,
         flip_rate=scored.flip_rate,

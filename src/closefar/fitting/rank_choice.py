@@ -13,7 +13,7 @@ from closefar.fitting.rank_scores import RULES, RankChoice, choose_from, compare
 from closefar.fitting.settings import Settings
 from closefar.fitting.subspace import candidate_ranks, refit_leading
 from closefar.judgements import Judgements, Split, resolve_folds, split_judgements
-from closefar.model import Directions, Metric, Scored
+from closefar.model import Metric, Scored
 
 __all__ = ["cross_validate_rank"]
 
@@ -68,7 +68,7 @@ def _path_of_metrics(
     whole = refit(judgements, settings).metric
     if not refits:
         return [whole.truncate(k, scale) for k in ranks]
-    return [refit_leading(judgements, settings, whole, Directions.of(whole, scale), k) for k in ranks]
+    return [refit_leading(judgements, settings, whole, whole.directions(scale), k) for k in ranks]
 
 
 def _splits(cv: Any, judgements: Judgements, groups: Any, random_state: int | None) -> list[Split]:

@@ -13,7 +13,7 @@ from closefar.fitting.origin import find_origin
 from closefar.fitting.settings import Settings
 from closefar.judgements import Judgements
 from closefar.model import Directions, Metric
-from closefar.rows import rows_of
+from closefar.rows import column_scales, rows_of
 
 __all__ = ["candidate_ranks", "refit_leading"]
 
@@ -46,11 +46,11 @@ def refit_leading(judgements: Judgements, settings: Settings, metric: Metric, di
     rows = metric.coordinates(judgements.data, kept)
     found = refit(judgements.in_coordinates(rows), settings.but(rank=None)).metric
     moment = None if directions.is_data_scale else (rows * judgements.shares[:, None]).T @ rows
-    origin, threshold = metric.origin, found.threshold
+    source, origin, threshold = rows_of(judgements.data), metric.origin, found.threshold
     if metric.origin is not None and found.origin is not None:
         on_points = kept @ found.factor
         on_constant = -(metric.origin @ kept + found.origin) @ found.factor
-        origin, slack = find_origin(rows_of(judgements.data), judgements.shares, np.vstack([on_points, on_constant]))
+        origin, slack = find_origin(source, judgements.shares, np.vstack([on_points, on_constant]))
         threshold -= slack
     return Metric.from_data_scale(
         kept,
@@ -58,6 +58,7 @@ def refit_leading(judgements: Judgements, settings: Settings, metric: Metric, di
         threshold,
         found.noise,
         second_moment=moment,
+        column_scales=column_scales(source, judgements.shares, centred=metric.origin is not None),
         feature_names=metric.feature_names,
         origin=origin,
         flip_rate=found.flip_rate,

@@ -69,8 +69,8 @@ class MetricLearner(
 
     @property
     def components_(self) -> FloatArray:
-        """The map of `transform`, of shape (rank, n_features)."""
-        return np.array(self.metric_.factor.T)
+        """The directions of M, (rank, n_features), in order of the mean squared distance that each explains."""
+        return np.array(self.metric_.components)
 
     @property
     def n_iter_(self) -> int:
@@ -144,12 +144,16 @@ class MetricLearner(
         return probabilities if self.fit_.sides.far_is_last else probabilities[:, ::-1]
 
     def transform(self, X: Any) -> FloatArray:
-        """Map points, or both sides of pairs, to where the metric is Euclidean: ``X @ components_.T``."""
-        factor = self.metric_.factor
+        """Map points, or both sides of pairs, to where the metric is Euclidean: ``X @ components_.T``.
+
+        Column k is the place along direction k, in order of the mean squared distance that each
+        explains on the training pairs.
+        """
+        directions = self.metric_.components.T
         data = check_pairs(self, X, fitting=False)
         if is_source(data):
-            return rows_of(data).projected(factor)
-        mapped: FloatArray = to_numpy(as_float64(data) @ like(data, factor))
+            return rows_of(data).projected(directions)
+        mapped: FloatArray = to_numpy(as_float64(data) @ like(data, directions))
         return mapped
 
     def pair_distance(self, X: Any) -> FloatArray:

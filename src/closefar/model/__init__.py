@@ -1,6 +1,7 @@
 """The learned thing itself: the metric, its directions, its file, and its exports to other programs."""
 
-from closefar.model.directions import Directions, in_data_scale
+from closefar.model.data_scale import in_data_scale
+from closefar.model.directions import Directions
 from closefar.model.factors import loadings
 from closefar.model.loading import load, load_with_header
 from closefar.model.metric import ZERO, Metric

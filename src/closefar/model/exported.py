@@ -18,6 +18,9 @@ class Exported(Protocol):
     def factor(self) -> FloatArray: ...
 
     @property
+    def components(self) -> FloatArray: ...
+
+    @property
     def threshold(self) -> float: ...
 
     @property

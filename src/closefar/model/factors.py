@@ -7,6 +7,7 @@ import numpy as np
 from closefar.arrays import FloatArray
 
 __all__ = [
+    "as_directions",
     "canonical",
     "data_scale_of",
     "has_ordered_orthogonal_columns",
@@ -16,6 +17,8 @@ __all__ = [
     "scaled_rows",
     "with_positive_loadings",
 ]
+
+_TIED = 1e-6  # loadings, and lengths of directions, that differ by a smaller share are as large as each other
 
 
 def canonical(factor: FloatArray) -> FloatArray:
@@ -38,13 +41,36 @@ def rotated(factor: FloatArray) -> FloatArray:
     return with_positive_loadings(turned[:, np.argsort(-np.sum((turned / scale) ** 2, axis=0), kind="stable")])
 
 
-def with_positive_loadings(factor: FloatArray) -> FloatArray:
-    """Turn each column so that its largest entry is positive."""
+def with_positive_loadings(factor: FloatArray, scales: FloatArray | None = None) -> FloatArray:
+    """Turn each column so that its largest loading is positive: entries times the usual size of their rows, if known.
+
+    Of loadings that are as large but for rounding the first counts.
+    """
     if factor.size == 0:
         return factor
-    largest = np.abs(factor).argmax(axis=0)
+    sizes = np.abs(factor if scales is None else factor * scales[:, None])
+    largest = np.argmax(sizes >= (1.0 - _TIED) * sizes.max(axis=0), axis=0)
     positive: FloatArray = factor * np.where(factor[largest, range(factor.shape[1])] < 0, -1.0, 1.0)
     return positive
+
+
+def as_directions(
+    columns: FloatArray, values: FloatArray, scales: FloatArray | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Return columns of these squared lengths, longest first, as the directions that everybody sees: by one rule.
+
+    Columns that are equally long could be any rotation of each other: they are turned so that their
+    loadings are orthogonal, largest first.  The largest loading of each is positive.
+    """
+    columns, values = columns.copy(), values.copy()
+    starts = np.flatnonzero(values[:-1] - values[1:] > _TIED * values[:-1]) + 1
+    for tied in np.split(np.arange(len(values)), starts):
+        if len(tied) > 1:
+            block = columns[:, tied] if scales is None else columns[:, tied] * scales[:, None]
+            largest = np.abs(block).max() or 1.0
+            columns[:, tied] = columns[:, tied] @ np.linalg.svd(block / largest, full_matrices=False)[2].T
+            values[tied] = values[tied].mean()
+    return with_positive_loadings(columns, scales), values
 
 
 def root_of(second_moment: FloatArray) -> FloatArray:
@@ -61,7 +87,7 @@ def data_scale_of(
     left, right = scaled_rows(factor, data_factor)
     turn, _, back = np.linalg.svd(np.linalg.lstsq(right, left, rcond=None)[0], full_matrices=False)
     _, lengths, rotation = np.linalg.svd(np.sqrt(data_eigenvalues)[:, None] * (turn @ back), full_matrices=False)
-    return with_positive_loadings(factor @ rotation.T), lengths**2
+    return as_directions(factor @ rotation.T, lengths**2)
 
 
 def scaled_rows(factor: FloatArray, other: FloatArray) -> tuple[FloatArray, FloatArray]:

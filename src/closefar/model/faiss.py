@@ -29,7 +29,7 @@ def to_faiss(metric: Exported, points: Any = None) -> Any:
     rows = None if points is None else _check_points(metric, points)
     centre = np.mean(rows, axis=0) if rows is not None and len(rows) else metric.origin
     linear = faiss.LinearTransform(d, k, False)
-    faiss.copy_array_to_vector(_single(metric.factor.T, "the metric's factor").ravel(), linear.A)
+    faiss.copy_array_to_vector(_single(metric.components, "the metric's components").ravel(), linear.A)
     linear.is_trained = True
     flat = faiss.IndexFlatL2(k)
     index = faiss.IndexPreTransform(linear, flat)
@@ -72,7 +72,7 @@ def _warn_of_rounding(metric: Exported, stored: Any, rows: FloatArray) -> None:
     if len(rows) < 2:
         return
     sample = np.arange(0, len(rows), max(1, len(rows) // _CHECKED_ROWS))
-    shift = stored.reconstruct_batch(sample) - (rows[sample] - np.mean(rows, axis=0)) @ metric.factor
+    shift = stored.reconstruct_batch(sample) - (rows[sample] - np.mean(rows, axis=0)) @ metric.components.T
     shift -= np.mean(shift, axis=0)  # what all points share changes no distance
     largest = float(np.sqrt(np.max(np.sum(shift * shift, axis=1))))
     reach = math.sqrt(metric.threshold) if metric.threshold > 0 else 1.0

@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 
 from closefar.arrays import FloatArray
+from closefar.model.directions import Directions
 from closefar.model.factors import (
+    as_directions,
     canonical,
     data_scale_of,
     has_ordered_orthogonal_columns,
     root_of,
     rotated,
     scaled_rows,
-    with_positive_loadings,
 )
 from closefar.model.faiss import to_faiss
 from closefar.model.modelfile import write
@@ -42,8 +43,7 @@ class Metric:
     Parameters
     ----------
     factor : array of shape (d, k)
-        A, with orthogonal columns, longest first; ``x @ factor`` maps points to a space
-        where the metric is Euclidean.
+        A, with orthogonal columns, longest first, in the units of the data.
     threshold : float
         tau: a pair whose squared distance is at least tau is called far.
     noise : str or Noise
@@ -147,24 +147,28 @@ class Metric:
         noise: str | Noise = "logistic",
         *,
         second_moment: Any = None,
+        column_scales: Any = None,
         **kwargs: Any,
     ) -> Metric:
         """Build from a factor W for the coordinates w = T'z, in which the data's scale is known.
 
         M = T W W' T'.  `second_moment` is that of w over the training differences, by default
-        the identity.
+        the identity.  `column_scales` are the root mean squares of the columns of z: the largest
+        loading of a direction, with columns measured in those, is positive.
         """
         transform, factor = np.asarray(transform, dtype=np.float64), np.asarray(factor, dtype=np.float64)
         root = np.eye(len(factor)) if second_moment is None else root_of(np.asarray(second_moment, dtype=np.float64))
         _, lengths, turn = np.linalg.svd(root @ factor, full_matrices=False)
         keep = lengths > 1e-13 * lengths.max(initial=0.0)
         turned = transform @ (factor @ turn[keep].T)
+        scales = None if column_scales is None else np.asarray(column_scales, dtype=np.float64)
+        columns, values = as_directions(turned, lengths[keep] ** 2, scales)
         return cls(
             rotated(turned),
             threshold,
             get_noise(noise),
-            data_factor=with_positive_loadings(turned),
-            data_eigenvalues=lengths[keep] ** 2,
+            data_factor=columns,
+            data_eigenvalues=values,
             **kwargs,
         )
 
@@ -189,6 +193,27 @@ class Metric:
         values = np.zeros(len(self.factor))
         values[: self.rank] = np.sum(self.factor**2, axis=0)
         return values
+
+    @property
+    def components(self) -> FloatArray:
+        """The directions of M as rows, k x d, numbered as `directions` has them.
+
+        ``x @ components.T`` maps points to a space where the metric is Euclidean.
+        """
+        return self.directions().columns.T
+
+    def directions(self, scale: str | None = None) -> Directions:
+        """Return directions 1, 2, ..., k: the order that everything shows, maps to, cuts and exports.
+
+        A learned metric has them in order of the mean squared distance that each explains on the
+        training pairs: the columns of `data_factor` with `data_eigenvalues`.  One that does not
+        know these pairs has the columns of `factor`, in the units that M is in; so has any with
+        scale="units".
+        """
+        self.check_scale(scale)
+        if scale != "units" and self.data_factor is not None and self.data_eigenvalues is not None:
+            return Directions(self.data_factor, self.data_eigenvalues, True)
+        return Directions(self.factor, self.eigenvalues[: self.rank], False)
 
     def distance(self, x: Any, y: Any) -> Any:
         """Return the distance between two points, or between each row of two tables."""
@@ -216,7 +241,7 @@ class Metric:
         return with_flips(self.noise.cdf(margin), self.flip_rate)
 
     def truncate(self, k: int, scale: str | None = None) -> Metric:
-        """Keep the k largest eigenvalues of M; the threshold stays as it is.
+        """Keep directions 1 to k, those of the largest eigenvalues of M; the threshold stays as it is.
 
         `scale` says in which scale they are the largest.  "data": that of the training data,
         where the result does not depend on units.  "units": the units that M is in, as the
@@ -300,7 +325,8 @@ class Metric:
             (one row of either is compared with all of the other), and gives `squared_distance`,
             `distance`, `probability_far` and `is_far`, n each.  "points": the same of single
             points or differences `x`, measured from the origin, or from zero where there is
-            none.  "transform": maps points `x` to `transformed`, where the metric is Euclidean.
+            none.  "transform": maps points `x` to `transformed`, their place along each
+            direction, where the metric is Euclidean.
             By default "points" where the metric has an origin and "pairs" where not.
 
         Returns
@@ -319,8 +345,8 @@ class Metric:
     def to_faiss(self, points: Any = None) -> Any:
         """Return a FAISS index over raw points whose squared L2 distances are the learned ones (extra `faiss`).
 
-        FAISS knows float32 only, in points and queries too.  The index maps them by the
-        metric's factor, after it has subtracted the mean of `points` (or the origin).
+        FAISS knows float32 only, in points and queries too.  The index maps them by
+        `components`, after it has subtracted the mean of `points` (or the origin).
 
         Parameters
         ----------

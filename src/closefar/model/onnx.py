@@ -107,8 +107,9 @@ def _values(metric: Exported) -> dict[str, Any]:
 
 
 def _map_of(metric: Exported) -> FloatArray:
-    """The factor; of rank 0 a column of zeros, because a tensor without columns is refused by some runtimes."""
-    return metric.factor if metric.factor.shape[1] else np.zeros((len(metric.factor), 1))
+    """The directions; of rank 0 a column of zeros, because a tensor without columns is refused by some runtimes."""
+    directions = metric.components.T
+    return np.ascontiguousarray(directions) if directions.shape[1] else np.zeros((len(metric.factor), 1))
 
 
 def _properties(metric: Exported, kind: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from closefar import model
 from closefar.arrays import FloatArray
 from closefar.canvas import PLAIN_TEXT, axes_or_new, shorten, write_instead
 from closefar.fitting import Fit, Fitted
-from closefar.model import ZERO, Directions, Metric
+from closefar.model import ZERO, Metric
 from closefar.plot.subjects import check_count, fit_of, metric_of
 
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ def loadings(
     learner_or_metric : LinearMetricLearner or Metric
         Fitted.
     n_directions : int, default=5
-        At most so many directions, the largest eigenvalues first.
+        At most so many directions, the first ones, numbered as the columns of `transform`.
     n_features : int, default=20
         At most so many features, those of the largest loadings.
     scale : {"data", "units"}, optional
-        In which eigenvalues are the largest, as for `Metric.truncate`.
+        In which directions are ordered, as for `Metric.truncate`.
     spread : array of d numbers >= 0, optional
         The usual size of a difference in each feature.  By default, for a learner the root mean
         square of its training differences (with a learned origin, their standard deviation); for
@@ -67,7 +67,7 @@ def loadings(
     metric = metric_of(learner_or_metric)
     check_count("n_directions", n_directions)
     check_count("n_features", n_features)
-    found = Directions.of(metric, scale)
+    found = metric.directions(scale)
     spread = _spread(learner_or_metric, metric) if spread is None else np.asarray(spread, dtype=np.float64)
     if spread.shape != (len(metric.factor),) or not np.all(np.isfinite(spread) & (spread >= 0)):
         raise ValueError(f"spread must be {len(metric.factor)} finite numbers >= 0; got shape {spread.shape}.")
@@ -76,9 +76,9 @@ def loadings(
     weights = model.loadings(found.columns[:, :n_directions], spread)
     order = np.argsort(-np.abs(weights).max(axis=1), kind="stable")[:n_features]
     rows = np.sort(order)
-    shares = found.shares[: weights.shape[1]]
+    shares, measure = found.shares[: weights.shape[1]], found.measure
     ax = axes_or_new(ax, figsize=(3.4 + 0.75 * max(weights.shape[1], 3), 1.6 + 0.28 * max(len(rows), 4)))
-    _draw_heatmap(ax, weights[rows], [shorten(metric.column_names[row]) for row in rows], shares)
+    _draw_heatmap(ax, weights[rows], [shorten(metric.column_names[row]) for row in rows], shares, measure)
     hidden = len(weights) - len(rows)
     ax.set_title("Loadings" + (f", the {len(rows)} largest of {len(weights)} features" if hidden else ""))
     return ax
@@ -90,12 +90,12 @@ def _spread(learner_or_metric: Metric | Fit | Fitted, metric: Metric) -> FloatAr
     return np.array(fit_of(learner_or_metric).statistics.column_scales)
 
 
-def _draw_heatmap(ax: Axes, weights: FloatArray, names: list[str], shares: FloatArray) -> None:
+def _draw_heatmap(ax: Axes, weights: FloatArray, names: list[str], shares: FloatArray, measure: str) -> None:
     image = ax.imshow(weights, aspect="auto", cmap="RdBu_r", vmin=-1.0, vmax=1.0)
     ax.figure.colorbar(image, ax=ax, label="loading")
     ax.set_yticks(range(len(names)), names, **PLAIN_TEXT)
     ax.set_xticks(range(weights.shape[1]), [f"{number}\n{share:.0%}" for number, share in enumerate(shares, start=1)])
-    ax.set_xlabel("direction, and its share of the eigenvalues")
+    ax.set_xlabel(f"direction, and its share of the {measure}")
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     if weights.size <= _MOST_NUMBERED:

@@ -33,7 +33,7 @@ def embedding(
     max_points: int = 5000,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw points along the two leading directions, where distances are (those parts of) the learned ones.
+    """Draw points along directions 1 and 2 of `transform`, where distances are (those parts of) the learned ones.
 
     A bar shows the distance at the threshold: pairs farther apart are far.  A metric with an
     origin shows that instead.  Where M has rank 1 the height of a point means nothing.
@@ -47,7 +47,7 @@ def embedding(
         Colours.  More than ten different numbers are a scale; of other values the ten most frequent
         get a colour and a marker each.
     scale : {"data", "units"}, optional
-        In which directions are the leading ones, as for `Metric.truncate`.
+        In which directions are ordered, as for `Metric.truncate`.
     max_points : int, default=5000
         Of more points so many are drawn, evenly spaced among the rows.
     ax : Axes, optional
@@ -72,7 +72,7 @@ def embedding(
         values = values.astype(str)
     if values is not None and values.shape != (len(table),):
         raise ValueError(f"there must be one label per point; got shape {values.shape} for {len(table)} points.")
-    found = Directions.of(metric, scale)
+    found = metric.directions(scale)
     ax = axes_or_new(ax)
     if metric.rank == 0:
         return write_instead(ax, ZERO)
@@ -82,7 +82,7 @@ def embedding(
     if metric.rank == 1:
         across = np.column_stack([across[:, 0], _heights(len(rows))])
     _scatter(ax, across, None if values is None else values[rows])
-    _frame(ax, metric, found.shares)
+    _frame(ax, metric, found)
     if len(rows) < len(table):
         ax.set_title(f"{len(rows):,} of {len(table):,} points", loc="right")
     return ax
@@ -128,9 +128,10 @@ def _scatter(ax: Axes, across: FloatArray, labels: Any) -> None:
     add_legend(ax, loc="upper left", bbox_to_anchor=(1.0, 1.0), markerscale=2.0 if many else 1.2)
 
 
-def _frame(ax: Axes, metric: Metric, shares: FloatArray) -> None:
+def _frame(ax: Axes, metric: Metric, found: Directions) -> None:
     """Name the directions, give both the same scale, and show how long the threshold is."""
-    ax.set_xlabel(f"direction 1 ({shares[0]:.0%} of the eigenvalues)")
+    shares = found.shares
+    ax.set_xlabel(f"direction 1 ({shares[0]:.0%} of the {found.measure})")
     if metric.rank == 1:
         ax.set(ylabel="(rank 1: the height means nothing)", yticks=[], ylim=(-2.0, 2.0))
     else:

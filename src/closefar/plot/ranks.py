@@ -8,7 +8,7 @@ import numpy as np
 
 from closefar.canvas import COLOURS, add_legend, axes_or_new, in_percent, write_instead
 from closefar.fitting import Fit, Fitted
-from closefar.model import ZERO, Directions, Metric
+from closefar.model import ZERO, Metric
 from closefar.plot.subjects import fit_of, metric_of
 from closefar.questions import TruncationPath, truncation_of
 
@@ -29,15 +29,15 @@ _LOSSES = {
 
 
 def spectrum(learner_or_metric: Metric | Fit | Fitted, *, scale: str | None = None, ax: Axes | None = None) -> Axes:
-    """Draw the eigenvalues of M as bars, and their cumulative sum, which the right axis reads as a share.
+    """Draw the mean squared distance along each direction, and the cumulative sum, as a share on the right axis.
 
     Parameters
     ----------
     learner_or_metric : LinearMetricLearner or Metric
         Fitted.
     scale : {"data", "units"}, optional
-        As for `Metric.truncate`.  In the data's scale an eigenvalue is the mean of z'Mz along its
-        direction.
+        As for `Metric.truncate`.  In the units of the data, or where the metric does not know the
+        training pairs, the bars are the eigenvalues of M.
     ax : Axes, optional
 
     Returns
@@ -53,13 +53,13 @@ def spectrum(learner_or_metric: Metric | Fit | Fitted, *, scale: str | None = No
     [4.0, 1.0]
     """
     metric = metric_of(learner_or_metric)
-    found = Directions.of(metric, scale)
+    found = metric.directions(scale)
     ax = axes_or_new(ax)
     total = float(found.values.sum())
     if total == 0.0:
         return write_instead(ax, ZERO)
     numbers = np.arange(1, metric.rank + 1)
-    ax.bar(numbers, found.values, color=COLOURS[0], label="eigenvalue")
+    ax.bar(numbers, found.values, color=COLOURS[0], label="each direction")
     marker = "o" if metric.rank <= _MOST_MARKED else None
     ax.plot(numbers, np.cumsum(found.values), color=COLOURS[1], marker=marker, label="cumulative")
 
@@ -73,10 +73,9 @@ def spectrum(learner_or_metric: Metric | Fit | Fitted, *, scale: str | None = No
     shares.set_ylabel("cumulative share")
     in_percent(shares.yaxis)
     _count_along(ax, int(numbers[0]), int(numbers[-1]))
-    where = "in the data's scale" if found.is_data_scale else "in the units of the data"
     ax.set(
         xlabel="direction",
-        ylabel=f"eigenvalue of M, {where}",
+        ylabel=found.measure if found.is_data_scale else f"{found.measure}, in the units of the data",
         title=f"Rank {metric.rank} of {len(metric.factor)} features",
     )
     add_legend(ax, loc="center right")

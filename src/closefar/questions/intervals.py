@@ -102,15 +102,32 @@ class Spread:
         return Interval(entries.estimate, entries.standard_error, low, entries.high)
 
     def eigenvalues(self, metric: Metric) -> Interval:
-        """Largest first; those that can't be told apart share the interval that holds all of theirs."""
+        """Of M in the units of the data, largest first."""
         values, vectors = self._centre(metric)
-        gradients = self._gradients(vectors.T, 0.0)
+        return self._of_eigenvalues(metric.eigenvalues, values, self._gradients(vectors.T, 0.0))
+
+    def directions(self, matrix: FloatArray, root: FloatArray) -> Interval:
+        """The mean squared distance along each direction: the eigenvalues of R W R', largest first.
+
+        `matrix` is W, M in unit-free coordinates, and `root` R with R'R the second moment of the
+        training pairs there, which counts as known.  d lambda = v' R dW R' v for an eigenvector v.
+        """
+        centre = matrix
+        if self.reaches:
+            centre = matrix + packed.unpack(self.reaches[0].shift[: self._n_on_matrix], len(matrix))
+        values, vectors = np.linalg.eigh(root @ centre @ root.T)
+        gradients = self._extended(packed.form_gradients(vectors[:, ::-1].T @ root), 0.0)
+        estimate = np.maximum(np.linalg.eigvalsh(root @ matrix @ root.T)[::-1], 0.0)
+        return self._of_eigenvalues(estimate, values[::-1], gradients)
+
+    def _of_eigenvalues(self, estimate: FloatArray, values: FloatArray, gradients: FloatArray) -> Interval:
+        """Of eigenvalues with these derivatives; those that can't be told apart share the interval that holds all."""
         each = self._from_centre().interval(values, gradients)
-        low, high = np.minimum(each.low, metric.eigenvalues), np.maximum(each.high, metric.eigenvalues)
+        low, high = np.minimum(each.low, estimate), np.maximum(each.high, estimate)
         error = self.interval(values[1:], gradients[:-1] - gradients[1:]).standard_error
         for those in np.split(np.arange(len(values)), np.flatnonzero(values[:-1] - values[1:] > _APART * error) + 1):
             low[those], high[those] = low[those].min(), high[those].max()
-        return Interval(metric.eigenvalues, each.standard_error, low, high)._from_zero()
+        return Interval(estimate, each.standard_error, low, high)._from_zero()
 
     def flip_rate(self, metric: Metric) -> Interval | None:
         if not self.has_flip_parameter:
@@ -207,9 +224,16 @@ class Confidence:
         The share of samples whose interval should hold the true value.
     metric : Metric
         The fitted metric; of a learner with a penalty, the one without it.
-    threshold, matrix, eigenvalues : Interval
-        For tau, for each entry of M and for its eigenvalues, largest first, in the units of
-        the data.  Eigenvalues that can't be told apart share one interval.
+    threshold : Interval
+        For tau.
+    directions : Interval
+        For the mean squared distance along each direction, in the order of `metric.directions()`
+        and, beyond its rank, zeros: one for every direction in which the pairs vary.  They do not
+        depend on units; the second moment of the pairs counts as known.  Those that can't be told
+        apart share one interval.
+    matrix, eigenvalues : Interval
+        For each entry of M and for its eigenvalues, largest first, in the units of the data, with
+        which they change.
     flip_rate : Interval or None
         For the share of labels that are flipped, where it was estimated.
     """
@@ -221,6 +245,7 @@ class Confidence:
     level: float
     metric: Metric
     threshold: Interval
+    directions: Interval
     matrix: Interval
     eigenvalues: Interval
     flip_rate: Interval | None

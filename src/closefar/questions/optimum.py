@@ -10,6 +10,7 @@ from closefar import packed
 from closefar.arrays import FloatArray
 from closefar.judgements import Judgements
 from closefar.model import Metric
+from closefar.model.factors import root_of
 from closefar.rows import BlockRows, Coordinates, factor_in_rows, rows_of, unit_free
 from closefar.solve import CloseFar, Evaluation, MarginCurvature, Objective, Passes
 
@@ -20,7 +21,8 @@ __all__ = ["Optimum"]
 class Optimum:
     """z'Mz = |factor' w|^2 for `rows` w = transform' z, and the objective of the judgements that it was fitted to.
 
-    A metric with an origin is about w = transform' (x - origin).
+    A metric with an origin is about w = transform' (x - origin).  `moment_root` is R with R'R the
+    second moment of w, the identity but for a penalty in another scale.
     """
 
     rows: BlockRows
@@ -28,6 +30,7 @@ class Optimum:
     coordinates: Coordinates
     factor: FloatArray
     threshold: float
+    moment_root: FloatArray
 
     @classmethod
     def of(cls, metric: Metric, judgements: Judgements, *, blend: float = 0.0) -> Optimum:
@@ -35,7 +38,8 @@ class Optimum:
         rows, coordinates = unit_free(source, shares, blend=blend, close=~judgements.is_far)
         likelihood = CloseFar(metric.noise, rows.row_array(judgements.signs), rows.row_array(shares))
         factor = factor_in_rows(rows, source, shares, metric.factor)
-        return cls(rows, Objective(rows, likelihood, Passes()), coordinates, factor, metric.threshold)
+        root = np.eye(len(factor)) if blend == 0.0 else root_of(rows.outer(rows.row_array(shares)))
+        return cls(rows, Objective(rows, likelihood, Passes()), coordinates, factor, metric.threshold, root)
 
     @property
     def size(self) -> int:

@@ -130,6 +130,7 @@ def confidence(
         level=float(level),
         metric=metric,
         threshold=spread.threshold(metric),
+        directions=spread.directions(sample.optimum.matrix, sample.optimum.moment_root),
         matrix=spread.matrix(metric),
         eigenvalues=spread.eigenvalues(metric),
         flip_rate=spread.flip_rate(metric),

@@ -8,12 +8,12 @@ import numpy as np
 
 from closefar.arrays import FloatArray
 from closefar.fitting import Fit
-from closefar.model import ZERO, Directions, Metric, loadings
+from closefar.model import ZERO, Metric, loadings
 
-__all__ = ["summarize"]
+__all__ = ["describe_directions", "summarize"]
 
 _WIDTH = 78
-_MOST_EIGENVALUES = 10
+_MOST_DIRECTIONS = 10
 _MOST_LOADINGS = 5
 
 
@@ -40,7 +40,8 @@ def summarize(fit: Fit) -> str:
     for left, left_value, right, right_value in cells:
         lines.append(f"{left + ':':<18}{left_value:>18}    {right + ':':<19}{right_value:>19}")
     lines += ["-" * _WIDTH, *textwrap.wrap(certificate.status, _WIDTH), "-" * _WIDTH]
-    lines += [*_spectrum(metric), "-" * _WIDTH, *_loadings(metric, np.array(statistics.column_scales)), "=" * _WIDTH]
+    lines += [*describe_directions(metric), "-" * _WIDTH]
+    lines += [*_loadings(metric, np.array(statistics.column_scales)), "=" * _WIDTH]
     return "\n".join(lines)
 
 
@@ -55,25 +56,35 @@ def _noise(metric: Metric) -> str:
     return f"{metric.noise.name}, {metric.flip_rate:.3f} flips" if metric.flip_rate > 0 else metric.noise.name
 
 
-def _spectrum(metric: Metric) -> list[str]:
-    values = metric.eigenvalues
-    total = values.sum()
-    if total == 0.0:
+def describe_directions(metric: Metric) -> list[str]:
+    """A line for each direction: the mean squared distance along it, and what share of the whole that is."""
+    found = metric.directions()
+    if not np.any(found.values > 0.0):
         return [ZERO]
-    lines = [f"{'Eigenvalue of M':<18}{'value':>18}{'/ tau':>20}{'cumulative share':>22}"]
-    for index, value in enumerate(values[:_MOST_EIGENVALUES], start=1):
+    cumulative = np.minimum(np.cumsum(found.shares), 1.0)
+    lines = [f"{'Direction':<10}{_measure(metric).capitalize():>25}{'/ tau':>13}{'explains':>14}{'cumulative':>16}"]
+    for index, value in enumerate(found.values[:_MOST_DIRECTIONS]):
         ratio = f"{value / metric.threshold:.6g}" if metric.threshold > 0 else "-"
-        share = values[:index].sum() / total
-        lines.append(f"{index:<18}{value:>18.6g}{ratio:>20}{share:>22.4f}")
-    left = len(values) - _MOST_EIGENVALUES
-    return [*lines, f"... and {left} smaller"] if left > 0 else lines
+        share, sum_of_shares = f"{found.shares[index]:.1%}", f"{cumulative[index]:.1%}"
+        lines.append(f"{index + 1:<10}{value:>25.6g}{ratio:>13}{share:>14}{sum_of_shares:>16}")
+    left = metric.rank - _MOST_DIRECTIONS
+    return [*lines, f"... and {left} weaker"] if left > 0 else lines
+
+
+def _measure(metric: Metric) -> str:
+    """What the directions are ordered by: of points around an origin it is about their mean, not about zero."""
+    if metric.data_factor is None:
+        return "eigenvalue in raw units"
+    return "mean squared distance" if metric.origin is None else "variance"
 
 
 def _loadings(metric: Metric, scales: FloatArray) -> list[str]:
-    """The direction of which the mean of z'Mz has most, its columns over their root mean squares."""
+    """What direction 1 is made of, its columns over their root mean squares."""
     if metric.rank == 0:
         return ["No direction to show."]
-    direction = loadings(Directions.of(metric).columns[:, :1], scales)[:, 0]
+    found = metric.directions()
+    direction = loadings(found.columns[:, :1], scales)[:, 0]
     order = np.argsort(-np.abs(direction), kind="stable")[:_MOST_LOADINGS]
-    lines = ["Strongest direction, its largest loadings (on typical differences):"]
+    explains = f" explains {found.shares[0]:.1%} of the {_measure(metric)}" if found.is_data_scale else ""
+    lines = [f"Direction 1{explains}. Its largest loadings:"]
     return lines + [f"  {metric.column_names[index]:<50.50}{direction[index]:>+12.4f}" for index in order]

@@ -173,7 +173,7 @@ def _path(
 ) -> TruncationPath:
     if scale == "data" and metric.data_factor is None:
         metric = in_data_scale(metric, judgements.data, judgements.weights)
-    directions = Directions.of(metric, scale)
+    directions = metric.directions(scale)
     seen = _Cut.of(metric, directions, judgements)
     unseen = None if held_out is None else _Cut.of(metric, directions, held_out)
     zeta = _steepest_slope(metric, seen.squared[:, -1])

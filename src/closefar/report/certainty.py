@@ -15,7 +15,7 @@ from closefar.report.wording import number, percent, sentence
 
 __all__ = ["intervals"]
 
-_MOST_EIGENVALUES = 20
+_MOST_DIRECTIONS = 20
 _MOST_ENTRY_FEATURES = 6
 
 _NO_PAIRS = (
@@ -37,7 +37,7 @@ def intervals(
     seed: int,
     groups: NDArray[Any] | None = None,
 ) -> dict[str, Any]:
-    """Intervals for the threshold, the flip rate, the eigenvalues and, of few columns, each entry of M."""
+    """Intervals for the threshold, the flip rate, each direction and, of few columns, each entry of M."""
     if training is None:
         return {"reason": _NO_PAIRS}
     effort = Effort.of(fit)
@@ -57,7 +57,7 @@ def intervals(
 
 
 def _part(intervals: Confidence, names: list[str]) -> dict[str, Any]:
-    threshold, eigenvalues = _rows(intervals.threshold), _rows(intervals.eigenvalues)
+    threshold, directions = _rows(intervals.threshold), _rows(intervals.directions)
     entries = _rows(intervals.matrix) if len(names) <= _MOST_ENTRY_FEATURES else []
     shown = [index for index in range(len(entries)) if index // len(names) <= index % len(names)]
     flip_rate = None if intervals.flip_rate is None else _rows(intervals.flip_rate)[0]
@@ -69,13 +69,13 @@ def _part(intervals: Confidence, names: list[str]) -> dict[str, Any]:
         "statement": intervals.statement,
         "threshold": threshold[0],
         "flip_rate": flip_rate,
-        "eigenvalues": eigenvalues[:_MOST_EIGENVALUES],
-        "n_eigenvalues": len(eigenvalues),
+        "directions": directions[:_MOST_DIRECTIONS],
+        "n_directions": len(directions),
         "entries": [
             {"left": names[index // len(names)], "right": names[index % len(names)], **entries[index]}
             for index in shown
         ],
-        "reading": _reading(threshold[0], eigenvalues, flip_rate, intervals.level),
+        "reading": _reading(threshold[0], directions, flip_rate, intervals.level),
     }
 
 
@@ -86,14 +86,14 @@ def _rows(interval: Interval) -> list[dict[str, float]]:
 
 
 def _reading(
-    threshold: dict[str, float], eigenvalues: list[dict[str, float]], flip_rate: dict[str, float] | None, level: float
+    threshold: dict[str, float], directions: list[dict[str, float]], flip_rate: dict[str, float] | None, level: float
 ) -> str:
-    clear = sum(row["low"] > 0 for row in eigenvalues)
+    clear = sum(row["low"] > 0 for row in directions)
     flips = ""
     if flip_rate is not None:
         flips = f", {percent(flip_rate['low'])} to {percent(flip_rate['high'])} of the labels are flipped"
     return (
         f"With {level:.0%} confidence the threshold lies between {number(threshold['low'])} and "
-        f"{number(threshold['high'])}{flips}; {clear} of {len(eigenvalues)} eigenvalues "
-        f"{'is' if clear == 1 else 'are'} clearly above zero."
+        f"{number(threshold['high'])}{flips}; along {clear} of {len(directions)} directions the mean squared "
+        "distance is clearly above zero."
     )

@@ -34,11 +34,11 @@ _MUCH = 4.0  # a range of losses for a log scale
 
 
 def spectrum_chart(part: dict[str, Any]) -> str:
-    """Eigenvalues, largest first: one bar each with its value and the cumulative share."""
+    """The mean squared distance along each direction: one bar each with its value and the cumulative share."""
     rows = part["rows"][:MOST_BARS]
     largest = max((row["value"] for row in rows), default=0.0) or 1.0
     parts = [
-        label(_BARS_LEFT, 15, "eigenvalue", "muted"),
+        label(_BARS_LEFT, 15, "mean squared distance", "muted"),
         label(_VALUE_RIGHT, 15, "value", "muted end"),
         label(_SHARE_RIGHT, 15, "cumulative", "muted end"),
     ]
@@ -51,18 +51,18 @@ def spectrum_chart(part: dict[str, Any]) -> str:
             label(_VALUE_RIGHT, base + 16, f"{row['value']:.3g}", "end"),
             label(_SHARE_RIGHT, base + 16, f"{row['cumulative']:.1%}", "end"),
         ]
-    return drawing("Bar chart of the eigenvalues of M, largest first", (len(rows) + 1) * _ROW + 4, parts)
+    return drawing("Bar chart of the mean squared distance along each direction", (len(rows) + 1) * _ROW + 4, parts)
 
 
 def interval_chart(rows: list[dict[str, Any]]) -> str:
-    """Eigenvalues with their intervals, one line each."""
+    """The mean squared distance along each direction with its interval, one line each."""
     rows = rows[:MOST_BARS]
     largest = max((row["high"] for row in rows), default=0.0) or 1.0
 
     def place(value: float) -> float:
         return _BARS_LEFT + (_RANGE_RIGHT - _BARS_LEFT) * value / largest
 
-    parts = [label(_BARS_LEFT, 15, "eigenvalue", "muted"), label(_SHARE_RIGHT, 15, "from, to", "muted end")]
+    parts = [label(_BARS_LEFT, 15, "mean squared distance", "muted"), label(_SHARE_RIGHT, 15, "from, to", "muted end")]
     for index, row in enumerate(rows, start=1):
         middle = index * _ROW + 12
         parts += [
@@ -71,7 +71,7 @@ def interval_chart(rows: list[dict[str, Any]]) -> str:
             f'<circle class="dot" cx="{place(row["estimate"]):.1f}" cy="{middle}" r="4"/>',
             label(_SHARE_RIGHT, middle + 4, f"{row['low']:.3g} to {row['high']:.3g}", "end"),
         ]
-    return drawing("Intervals of the eigenvalues of M", (len(rows) + 1) * _ROW + 4, parts)
+    return drawing("Intervals of the mean squared distance along each direction", (len(rows) + 1) * _ROW + 4, parts)
 
 
 def distance_chart(part: dict[str, Any]) -> str:

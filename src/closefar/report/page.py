@@ -53,7 +53,7 @@ def _charts(facts: dict[str, Any]) -> dict[str, str]:
             drawn[name] = chart
     found = {name: chart(facts[name]) for name, chart in drawn.items()}
     if facts["intervals"]["reason"] is None:
-        found["intervals"] = charts.interval_chart(facts["intervals"]["eigenvalues"])
+        found["intervals"] = charts.interval_chart(facts["intervals"]["directions"])
     return found
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from closefar.arrays import FloatArray
 from closefar.fitting import Fit
 from closefar.judgements import Judgements
-from closefar.model import ZERO, Directions, Metric, in_data_scale, loadings
+from closefar.model import ZERO, Metric, loadings
 from closefar.questions import TruncationPath, truncation_of
 from closefar.report.effort import Effort
 from closefar.report.evidence import noun_of
@@ -30,9 +30,9 @@ _NEGLIGIBLE_LOSS = 0.1  # of the loss
 _NAMED = 0.35  # a loading at least this large is named in the reading
 
 
-def spectrum(metric: Metric, judgements: Judgements) -> dict[str, Any]:
-    """The eigenvalues in the scale of the data, which no unit changes, and those of M in its own units."""
-    found = _in_data_scale(metric, judgements)
+def spectrum(metric: Metric) -> dict[str, Any]:
+    """The mean squared distance along each direction, which no unit changes, and the eigenvalues of M in its units."""
+    found = metric.directions()
     columns = (found.values, found.shares, np.minimum(np.cumsum(found.shares), 1.0))
     rows = [
         {"value": value, "share": share, "cumulative": cumulative}
@@ -42,7 +42,7 @@ def spectrum(metric: Metric, judgements: Judgements) -> dict[str, Any]:
 
 
 def truncation(fit: Fit, judgements: Judgements, *, is_training: bool, seed: int) -> dict[str, Any]:
-    """What keeping the k largest eigenvalues costs on these pairs; refitted where they are those of the fit."""
+    """What keeping directions 1 to k costs on these pairs; refitted where they are those of the fit."""
     effort = Effort.of(fit)
     used = judgements.sample(effort.pairs_to_truncate(len(judgements)), seed)
     refits = is_training and len(used) == len(judgements) and effort.can_refit_truncated(len(judgements))
@@ -69,9 +69,9 @@ def truncation(fit: Fit, judgements: Judgements, *, is_training: bool, seed: int
     return {"rows": rows, "n_pairs": len(used), "refitted": refits, "reading": reading}
 
 
-def directions(metric: Metric, judgements: Judgements, names: list[str], scales: FloatArray) -> dict[str, Any]:
+def directions(metric: Metric, names: list[str], scales: FloatArray) -> dict[str, Any]:
     """The directions of M, each a score that weighs the columns, in their own standard deviations."""
-    found = _in_data_scale(metric, judgements)
+    found = metric.directions()
     weights, shares = found.columns[:, :_MOST_DIRECTIONS], found.shares
     unit = loadings(weights, scales)
     importance = unit**2 @ shares[: unit.shape[1]]
@@ -113,12 +113,6 @@ def matrix(metric: Metric, names: list[str], scales: FloatArray) -> dict[str, An
     }
 
 
-def _in_data_scale(metric: Metric, judgements: Judgements) -> Directions:
-    """In the scale of the pairs of the fit where the metric knows it, else of these pairs."""
-    known = metric if metric.data_factor is not None else in_data_scale(metric, judgements.data, judgements.weights)
-    return Directions.of(known, "data")
-
-
 def _shown_ranks(rank: int) -> list[int]:
     if rank <= 2 * _FIRST_RANKS:
         return list(range(rank + 1))
@@ -130,13 +124,13 @@ def _spectrum_reading(rows: list[dict[str, Any]]) -> str:
     if not rows:
         return ZERO
     if len(rows) == 1:
-        return "One direction makes all of the distance."
+        return "One direction explains all of the distance."
     enough = next(k for k, row in enumerate(rows, start=1) if row["cumulative"] >= _MOST)
     if enough == len(rows):
         all_of_them = "Both" if enough == 2 else f"All {enough}"
         return f"{all_of_them} directions are needed for {_MOST:.0%} of the mean squared distance."
-    makes = f"{enough} of the {len(rows)} directions {'makes' if enough == 1 else 'make'}"
-    return f"{makes} {percent(rows[enough - 1]['cumulative'])} of the mean squared distance."
+    first = "Direction 1 explains" if enough == 1 else f"Directions 1 to {enough} of {len(rows)} explain"
+    return f"{first} {percent(rows[enough - 1]['cumulative'])} of the mean squared distance."
 
 
 def _truncation_reading(path: TruncationPath, refitted: bool) -> str:
@@ -172,7 +166,8 @@ def _direction_reading(names: list[str], unit: FloatArray, shares: FloatArray) -
     order = np.argsort(-np.abs(first), kind="stable")
     named = [index for index in order[:3] if abs(first[index]) >= _NAMED] or order[:1].tolist()
     words = listed([f"{short(names[index])} ({loading(float(first[index]))})" for index in named])
-    return f"The first direction makes {percent(float(shares[0]))} of the mean squared distance; mostly it is {words}."
+    explains = f"Direction 1 explains {percent(float(shares[0]))} of the mean squared distance"
+    return f"{explains}; its largest {'loading is' if len(named) == 1 else 'loadings are'} {words}."
 
 
 def _matrix_reading(names: list[str], scaled: FloatArray, metric: Metric) -> str:

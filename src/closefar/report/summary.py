@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from closefar.fitting import Fit, Fitted
 from closefar.judgements import Judgements, SharedPointsWarning
+from closefar.model import in_data_scale
 from closefar.plain import plain
 from closefar.questions import describe_evidence
 from closefar.questions import summarize as summary_of
@@ -31,6 +32,11 @@ __all__ = ["DEFAULT_TITLE", "N_PARTS", "summarize"]
 
 N_PARTS = 5  # of which `watch` is told
 DEFAULT_TITLE = "A distance learned from close/far labels"
+
+_ORDERED_HERE = (
+    "The model file does not say how its training pairs vary, so directions are numbered by the mean squared distance "
+    "that they explain on the pairs given; transform has them in another order. Fit again to have one order."
+)
 
 Watch = Callable[[str], None]
 
@@ -97,6 +103,7 @@ def summarize(
     # Most matrices here are small: more threads then wait for each other, and ten times as long where others run.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", SharedPointsWarning)  # the report says it
+        fit = _with_ordered_directions(fit, shown)
         facts = _facts(fit, shown, training, texts, dependent, title, seed, n_bootstrap, tell)
     return cast("dict[str, Any]", plain(facts, finite=True))
 
@@ -126,9 +133,9 @@ def _facts(
     facts["roc"] = roc(judged, metric)
     facts["wrong_labels"] = wrong_labels(judged.label_by_label, fit, ids, is_chance=is_chance)
     tell("truncating")
-    facts["spectrum"] = spectrum(metric, shown)
+    facts["spectrum"] = spectrum(metric)
     facts["truncation"] = truncation(fit, shown, is_training=is_of_fit, seed=seed)
-    facts["directions"] = directions(metric, shown, names, scales)
+    facts["directions"] = directions(metric, names, scales)
     facts["matrix"] = matrix(metric, names, scales)
     tell("checking the noise")
     facts["noise_check"] = noise_check(fit, shown, seed, groups)
@@ -187,6 +194,14 @@ def _with_training(fit: Fit, shown: Judgements, *, is_of_fit: bool) -> tuple[Jud
     if is_of_fit or is_training(fit, shown):
         return shown, shown
     return shown, None if fit.judgements is None else fit.judgements.counted()
+
+
+def _with_ordered_directions(fit: Fit, shown: Judgements) -> Fit:
+    """The fit, its directions ordered by these pairs where its metric does not know those that it was learned from."""
+    if fit.metric.data_factor is not None or fit.metric.rank == 0:
+        return fit
+    metric = in_data_scale(fit.metric, shown.data, shown.weights)
+    return replace(fit, metric=metric, problems=(*fit.problems, _ORDERED_HERE))
 
 
 def _text(value: Any) -> Any:

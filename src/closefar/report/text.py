@@ -102,7 +102,7 @@ def _directions(part: dict[str, Any]) -> list[str]:
     for number, row in enumerate(part["rows"][:_MOST_DIRECTIONS], start=1):
         order = sorted(range(len(row["loadings"])), key=lambda index: -abs(row["loadings"][index]))[:_MOST_LOADINGS]
         words = ", ".join(f"{short(part['features'][index])} {loading(row['loadings'][index])}" for index in order)
-        lines.append(f"Direction {number} ({percent(row['share'])} of the mean squared distance): {words}.")
+        lines.append(f"Direction {number} explains {percent(row['share'])} of the mean squared distance: {words}.")
     return lines
 
 
@@ -113,7 +113,7 @@ def _intervals(part: dict[str, Any]) -> list[str]:
     rows = [["threshold", *_ends(part["threshold"])]]
     if part["flip_rate"]:
         rows += [["flip rate", *_ends(part["flip_rate"])]]
-    rows += [[f"eigenvalue {number}", *_ends(row)] for number, row in enumerate(part["eigenvalues"], start=1)]
+    rows += [[f"direction {number}", *_ends(row)] for number, row in enumerate(part["directions"], start=1)]
     return [part["statement"], _table(columns, rows)]
 
 

@@ -12,7 +12,7 @@ metric = cf.load("model.closefar")
 
 metric.distance(x, y)           # of two points, or of each row of two tables
 metric.probability_far(x - y)   # that such a pair is labelled far
-x @ metric.factor               # mapped: here Euclidean distance is the learned one\
+x @ metric.components.T         # mapped: here Euclidean distance is the learned one\
 """
 
 _OF_POINTS = """\
@@ -23,14 +23,14 @@ metric = cf.load("model.closefar")
 
 metric.squared_distance(x)   # of each point from the learned origin
 metric.probability_far(x)    # that such a point is labelled far
-x @ metric.factor            # mapped: here Euclidean distance is the learned one\
+x @ metric.components.T      # mapped: here Euclidean distance is the learned one\
 """
 
 _NEIGHBOURS = """\
 from sklearn.neighbors import NearestNeighbors
 
-neighbours = NearestNeighbors().fit(points @ metric.factor)
-distances, indices = neighbours.kneighbors(new_points @ metric.factor)\
+neighbours = NearestNeighbors().fit(points @ metric.components.T)
+distances, indices = neighbours.kneighbors(new_points @ metric.components.T)\
 """
 
 

@@ -4,7 +4,7 @@ from closefar.rows.blocks import BlockRows
 from closefar.rows.coordinates import ENORMOUS, Coordinates
 from closefar.rows.differences import Differences, rows_of
 from closefar.rows.source import RowSource
-from closefar.rows.unit_free import factor_in_rows, find_coordinates, unit_free
+from closefar.rows.unit_free import column_scales, factor_in_rows, find_coordinates, unit_free
 
 __all__ = [
     "ENORMOUS",
@@ -12,6 +12,7 @@ __all__ = [
     "Coordinates",
     "Differences",
     "RowSource",
+    "column_scales",
     "factor_in_rows",
     "find_coordinates",
     "rows_of",

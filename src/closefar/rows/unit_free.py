@@ -16,7 +16,7 @@ from closefar.arrays import TINY, Array, BoolArray, FloatArray, like, to_numpy
 from closefar.rows.blocks import BlockRows, squared_columns
 from closefar.rows.coordinates import ENORMOUS, Coordinates
 
-__all__ = ["factor_in_rows", "find_coordinates", "unit_free"]
+__all__ = ["column_scales", "factor_in_rows", "find_coordinates", "unit_free"]
 
 # The Gram matrix squares the condition number: below this smallest eigenvalue (of scaled columns) use QR.
 _GRAM_IS_SAFE = 1e-7
@@ -113,9 +113,7 @@ def _squared_lengths(source: BlockRows, coordinates: Coordinates) -> FloatArray:
 
 
 def _normalise(source: BlockRows, weights: FloatArray, with_constant: bool, blend: float) -> Coordinates:
-    centre = np.zeros(source.n_columns)
-    if with_constant:
-        centre = np.sum([to_numpy(like(block, weights[where]) @ block.T) for where, block in source.blocks()], axis=0)
+    centre = _centre(source, weights, with_constant)
     scale = _scales(source, centre)
 
     def scaled_blocks() -> Iterator[Array]:
@@ -141,6 +139,29 @@ def _normalise(source: BlockRows, weights: FloatArray, with_constant: bool, blen
         transform = directions / np.sqrt(moments) / (scale * length)[:, None]
         null = np.eye(len(scale))[:, ~varies]
     return Coordinates(transform, -(centre @ transform) if with_constant else None, null, usual)
+
+
+def column_scales(source: BlockRows, weights: FloatArray, *, centred: bool = False) -> FloatArray:
+    """Return the root mean square of each column of the rows or, `centred`, its standard deviation.
+
+    All rows count, enormous ones too; `weights` sum to one.
+    """
+    centre = _centre(source, weights, centred)
+    largest = _scales(source, centre)
+    squares = np.zeros(source.n_columns)
+    for where, block in source.blocks():
+        scaled = (block.T - like(block, centre)) / like(block, largest)
+        squares += to_numpy(like(block, weights[where]) @ (scaled * scaled))
+    return np.where(np.isfinite(largest), largest, 0.0) * np.sqrt(squares)
+
+
+def _centre(source: BlockRows, weights: FloatArray, centred: bool) -> FloatArray:
+    if not centred:
+        return np.zeros(source.n_columns)
+    centre: FloatArray = np.sum(
+        [to_numpy(like(block, weights[where]) @ block.T) for where, block in source.blocks()], axis=0
+    )
+    return centre
 
 
 def _blended(moments: FloatArray, blend: float) -> FloatArray:
