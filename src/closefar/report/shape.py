@@ -15,10 +15,11 @@ from closefar.report.effort import Effort
 from closefar.report.evidence import noun_of
 from closefar.report.wording import count, listed, loading, number, percent, points, short
 
-__all__ = ["directions", "matrix", "spectrum", "truncation"]
+__all__ = ["directions", "matrix", "spectrum", "strongest_directions", "truncation"]
 
 _MOST_DIRECTIONS = 8
 _MOST_FEATURES = 30
+_MOST_MATRIX_FEATURES = 10  # so that every entry has room for its number
 _MOST_RAW_FEATURES = 500  # a larger matrix is not written out
 
 # Ranks in the table: all up to here, and as many again in equal ratios up to the whole.
@@ -30,9 +31,15 @@ _NEGLIGIBLE_LOSS = 0.1  # of the loss
 _NAMED = 0.35  # a loading at least this large is named in the reading
 
 
+def strongest_directions(metric: Metric, judgements: Judgements) -> Directions:
+    """By mean squared distance: on the pairs of the fit where the metric knows it, else on these pairs."""
+    known = metric if metric.data_factor is not None else in_data_scale(metric, judgements.data, judgements.weights)
+    return Directions.of(known, "data")
+
+
 def spectrum(metric: Metric, judgements: Judgements) -> dict[str, Any]:
     """The eigenvalues in the scale of the data, which no unit changes, and those of M in its own units."""
-    found = _in_data_scale(metric, judgements)
+    found = strongest_directions(metric, judgements)
     columns = (found.values, found.shares, np.minimum(np.cumsum(found.shares), 1.0))
     rows = [
         {"value": value, "share": share, "cumulative": cumulative}
@@ -71,7 +78,7 @@ def truncation(fit: Fit, judgements: Judgements, *, is_training: bool, seed: int
 
 def directions(metric: Metric, judgements: Judgements, names: list[str], scales: FloatArray) -> dict[str, Any]:
     """The directions of M, each a score that weighs the columns, in their own standard deviations."""
-    found = _in_data_scale(metric, judgements)
+    found = strongest_directions(metric, judgements)
     weights, shares = found.columns[:, :_MOST_DIRECTIONS], found.shares
     unit = loadings(weights, scales)
     importance = unit**2 @ shares[: unit.shape[1]]
@@ -96,27 +103,22 @@ def directions(metric: Metric, judgements: Judgements, names: list[str], scales:
 
 
 def matrix(metric: Metric, names: list[str], scales: FloatArray) -> dict[str, Any]:
-    """M with each column measured in its own root mean square difference; and M itself."""
+    """M with each column measured in its own root mean square difference, largest diagonal first; and M itself."""
     whole = metric.matrix
     scaled = whole * np.outer(scales, scales)
     diagonal = np.diag(scaled)
-    shown = np.sort(np.argsort(-diagonal, kind="stable")[:_MOST_FEATURES])
+    shown = np.argsort(-diagonal, kind="stable")[:_MOST_MATRIX_FEATURES]
     return {
         "features": [names[index] for index in shown],
         "columns": shown.tolist(),
         "n_features": len(names),
+        "largest": float(np.max(np.abs(scaled[np.ix_(shown, shown)]), initial=0.0)) or 1.0,
         "scaled": scaled[np.ix_(shown, shown)].tolist(),
         "scales": scales.tolist(),
         "all_features": names,
         "raw": whole.tolist() if len(names) <= _MOST_RAW_FEATURES else None,
         "reading": _matrix_reading(names, scaled, metric),
     }
-
-
-def _in_data_scale(metric: Metric, judgements: Judgements) -> Directions:
-    """In the scale of the pairs of the fit where the metric knows it, else of these pairs."""
-    known = metric if metric.data_factor is not None else in_data_scale(metric, judgements.data, judgements.weights)
-    return Directions.of(known, "data")
 
 
 def _shown_ranks(rank: int) -> list[int]:
@@ -130,13 +132,13 @@ def _spectrum_reading(rows: list[dict[str, Any]]) -> str:
     if not rows:
         return ZERO
     if len(rows) == 1:
-        return "One direction makes all of the distance."
+        return "One direction explains all of the distance."
     enough = next(k for k, row in enumerate(rows, start=1) if row["cumulative"] >= _MOST)
     if enough == len(rows):
         all_of_them = "Both" if enough == 2 else f"All {enough}"
         return f"{all_of_them} directions are needed for {_MOST:.0%} of the mean squared distance."
-    makes = f"{enough} of the {len(rows)} directions {'makes' if enough == 1 else 'make'}"
-    return f"{makes} {percent(rows[enough - 1]['cumulative'])} of the mean squared distance."
+    explain = f"{enough} of the {len(rows)} directions {'explains' if enough == 1 else 'explain'}"
+    return f"{explain} {percent(rows[enough - 1]['cumulative'])} of the mean squared distance."
 
 
 def _truncation_reading(path: TruncationPath, refitted: bool) -> str:
@@ -154,14 +156,14 @@ def _truncation_reading(path: TruncationPath, refitted: bool) -> str:
     )
     if least == rank:
         return (
-            f"All {count(rank, 'direction')} matter: with one fewer, fewer labels are agreed with."
+            f"All {count(rank, 'direction')} matter: with one fewer, accuracy or loss is worse."
             if rank > 1
-            else ("Without its one direction nothing is told apart.")
+            else "The metric has one direction only, so it can't be truncated."
         )
     how = " and refitted" if refitted else ""
     return (
-        f"Cut to rank {least}{how}, the metric agrees with {percent(accuracies[least] or 0.0)} of the labels "
-        f"({points((accuracies[least] or 0.0) - whole)} beside all {rank})."
+        f"Truncated to rank {least}{how}, the metric has an accuracy of {percent(accuracies[least] or 0.0)} "
+        f"({points((accuracies[least] or 0.0) - whole)} compared with rank {rank})."
     )
 
 
@@ -172,7 +174,9 @@ def _direction_reading(names: list[str], unit: FloatArray, shares: FloatArray) -
     order = np.argsort(-np.abs(first), kind="stable")
     named = [index for index in order[:3] if abs(first[index]) >= _NAMED] or order[:1].tolist()
     words = listed([f"{short(names[index])} ({loading(float(first[index]))})" for index in named])
-    return f"The first direction makes {percent(float(shares[0]))} of the mean squared distance; mostly it is {words}."
+    share = percent(float(shares[0]))
+    largest = "largest loading is" if len(named) == 1 else "largest loadings are"
+    return f"Direction 1 explains {share} of the mean squared distance; its {largest} {words}."
 
 
 def _matrix_reading(names: list[str], scaled: FloatArray, metric: Metric) -> str:
@@ -183,13 +187,16 @@ def _matrix_reading(names: list[str], scaled: FloatArray, metric: Metric) -> str
     words = f"A typical difference in {short(names[first])} alone adds {number(most)} to the squared distance"
     if metric.threshold > 0:
         words += f", {number(most / metric.threshold)} times the threshold"
-    return f"{words}.{_strongest_couple(names, scaled)}"
+    return f"{words}.{_strongest_interaction(names, scaled)}"
 
 
-def _strongest_couple(names: list[str], scaled: FloatArray) -> str:
+def _strongest_interaction(names: list[str], scaled: FloatArray) -> str:
     off = np.triu(scaled, 1)
     if len(names) < 2 or not np.any(off):
         return ""
     i, j = (int(index) for index in np.unravel_index(np.argmax(np.abs(off)), off.shape))
-    how = "adds to the distance if both differ the same way" if off[i, j] > 0 else "cancels if both differ the same way"
-    return f" The strongest couple is {short(names[i])} with {short(names[j])}: what they share {how}."
+    how = "adds to" if off[i, j] > 0 else "takes from"
+    return (
+        f" The strongest interaction is that of {short(names[i])} and {short(names[j])}: a difference in both with the "
+        f"same sign {how} the distance."
+    )
