@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from closefar.judgements import Judgements
     from closefar.learners import MetricLearner, Model
     from closefar.model import Metric
+    from closefar.report import Provenance
     from closefar.tables import PairTable, PointTable, Source
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "folds_of",
     "groups_of",
     "judgements_of",
+    "provenance_of",
     "read_for_model",
     "read_labelled",
     "squared_distances",
@@ -173,6 +175,14 @@ def check_outputs(*outputs: Path | None, read: Iterable[Path | None]) -> None:
         for other in [*wanted[:index], *read]:
             if other is not None and os.path.realpath(path) == os.path.realpath(other):
                 raise ValueError(f"each file must have its own name; {path} is named twice.")
+
+
+def provenance_of(files: Files, model: Path, table: PairTable) -> Provenance:
+    """What a report says of the files behind it."""
+    from closefar.report import Provenance
+
+    points, pairs = (None if path is None else str(path) for path in files.paths)
+    return Provenance(points, pairs, str(model), table.encoding.categories)
 
 
 def far_label(labels: Any, far: str | None) -> str:

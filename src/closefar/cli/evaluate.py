@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from closefar.cli.data import check_outputs, groups_of, judgements_of, read_for_model, squared_distances
-from closefar.cli.options import Files, ModelFile, NewData
+from closefar.cli.data import (
+    check_outputs,
+    groups_of,
+    judgements_of,
+    provenance_of,
+    read_for_model,
+    squared_distances,
+)
+from closefar.cli.options import Files, ModelFile, NewData, ReportTitle
 from closefar.cli.session import Output, Session
 
 if TYPE_CHECKING:
@@ -42,6 +49,7 @@ def report(
     new_data: NewData,
     output: Output,
     out: Annotated[Path, typer.Option("--out", "-o", help="The report: .html, .json or .txt.")] = Path("report.html"),
+    title: ReportTitle = None,
 ) -> None:
     """Show a model and how it does on labelled pairs as one page.
 
@@ -65,7 +73,16 @@ def report(
         groups = groups_of(session, table)
         with session.stage("report", n_parts=N_PARTS) as tell:
             learner = loaded.learner(table if seen else None)
-            content = encode_report(learner, out, *pairs, ids=table.ids, groups=groups, watch=tell)
+            content = encode_report(
+                learner,
+                out,
+                *pairs,
+                title=title,
+                provenance=provenance_of(files, model, table),
+                ids=table.ids,
+                groups=groups,
+                watch=tell,
+            )
         replace_file(out, content)
         session.show(f"Wrote {out}.", {"written": [str(out)], "n_pairs": len(table.data)})
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from closefar.cli.data import check_outputs, directions_of, fit_learner, groups_of, read_labelled
-from closefar.cli.options import Columns, Files, Learning
+from closefar.cli.data import check_outputs, directions_of, fit_learner, groups_of, provenance_of, read_labelled
+from closefar.cli.options import Columns, Files, Learning, ReportTitle
 from closefar.cli.session import Output, Session
 
 __all__ = ["fit"]
@@ -21,6 +21,7 @@ def fit(
     output: Output,
     out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.")] = Path("model.closefar"),
     report: Annotated[Path | None, typer.Option(help="Also write a report: .html, .json or .txt by its name.")] = None,
+    title: ReportTitle = None,
 ) -> None:
     """Learn a metric from files, and save it.
 
@@ -28,6 +29,8 @@ def fit(
     """
     with Session("fit", output) as session:
         check_outputs(out, report, read=files.paths)
+        if report is None and title is not None:
+            raise ValueError("--title is the headline of a report. Add --report, or leave --title out.")
         if report is not None:
             from closefar.report import check_report
 
@@ -46,7 +49,15 @@ def fit(
 
             groups = groups_of(session, table)
             with session.stage("report", n_parts=N_PARTS) as tell:
-                contents[report] = encode_report(learner, report, ids=table.ids, groups=groups, watch=tell)
+                contents[report] = encode_report(
+                    learner,
+                    report,
+                    title=title,
+                    provenance=provenance_of(files, out, table),
+                    ids=table.ids,
+                    groups=groups,
+                    watch=tell,
+                )
         replace_files(contents)
         certificate = learner.certificate_
         session.unfinished = not certificate.converged

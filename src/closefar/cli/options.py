@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from closefar.learners import MetricLearner, Model
     from closefar.tables import Encoding, Source
 
-__all__ = ["Columns", "Files", "Learning", "ModelFile", "NewData", "OutFile"]
+__all__ = ["Columns", "Files", "Learning", "ModelFile", "NewData", "OutFile", "ReportTitle"]
 
 _FILES = "Files: --points and --pairs, or one of them"
 _COLUMNS = "Columns"
@@ -36,6 +36,11 @@ class Unseen(StrEnum):
 
 ModelFile = Annotated[Path, typer.Option("--model", "-m", help="A model that `closefar fit` wrote.")]
 OutFile = Annotated[Path | None, typer.Option("--out", "-o", help="Where to write; the screen by default.")]
+
+ReportTitle = Annotated[
+    str | None,
+    typer.Option("--title", metavar="TEXT", help="The headline of the report; the data files by default."),
+]
 
 
 @dataclass(frozen=True)

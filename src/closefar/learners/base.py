@@ -235,6 +235,7 @@ class MetricLearner(
         sample_weight: Any = None,
         *,
         title: str | None = None,
+        model: str | Path | None = None,
         ids: Any = None,
         groups: Any = None,
         random_state: Any = 0,
@@ -248,10 +249,12 @@ class MetricLearner(
         path : str or Path
             Its suffix says what to write: .html (extra `report`), .json, .txt or .md.
         X, y, sample_weight : optional
-            Pairs, labels and weights as for `fit`.  By default those of the fit, each judged by
-            a fit that has not seen it; others are judged by this one.
+            Pairs, labels and weights as for `fit`.  By default those of the fit, each evaluated
+            by a fit that has not seen it; others are evaluated by this one.
         title : str, optional
             The headline.
+        model : str or Path, optional
+            The file that the metric is saved in, for the report to name.
         ids : array of shape (n,) or (n, 2), optional
             Names of the pairs, or of their points, to show suspicious pairs by.
         groups : array of shape (n,) or (n, 2), optional
@@ -260,12 +263,22 @@ class MetricLearner(
         random_state, n_bootstrap, watch
             As for `closefar.report.summarize`.
         """
-        from closefar.report import write_report  # few need it, and it takes a while to import
+        from closefar.report import Provenance, write_report  # few need it, and it takes a while to import
 
-        chosen: dict[str, Any] = {"title": title, "n_bootstrap": n_bootstrap}
-        given = {name: value for name, value in chosen.items() if value is not None}
-        given |= {"ids": ids, "groups": groups, "random_state": random_state, "watch": watch}
-        write_report(self._fitted(), path, X, y, sample_weight, **given)
+        write_report(
+            self._fitted(),
+            path,
+            X,
+            y,
+            sample_weight,
+            title=title,
+            provenance=Provenance(model=None if model is None else str(model)),
+            ids=ids,
+            groups=groups,
+            random_state=random_state,
+            n_bootstrap=n_bootstrap,
+            watch=watch,
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

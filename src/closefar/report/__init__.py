@@ -1,6 +1,7 @@
 """The report: a fitted learner and its labelled pairs in one dict, and that dict as a page, as JSON and as text."""
 
+from closefar.report.provenance import Provenance
 from closefar.report.rendering import check_report, encode_report, render, write_report
 from closefar.report.summary import N_PARTS, summarize
 
-__all__ = ["N_PARTS", "check_report", "encode_report", "render", "summarize", "write_report"]
+__all__ = ["N_PARTS", "Provenance", "check_report", "encode_report", "render", "summarize", "write_report"]

@@ -27,12 +27,12 @@ _NOTABLE = 0.03
 
 
 def quality(judged: Judged, metric: Metric, labels: list[str]) -> dict[str, Any]:
-    """How many labels are agreed with, beside always saying the likelier one."""
+    """Accuracy beside the majority baseline, the ROC area, the loss and the confusion matrix."""
     scored = judged.scored
     return {
         **_accuracy(judged),
         "likelier": "far" if scored.share_far >= 0.5 else "close",
-        "always_likelier": scored.majority,
+        "baseline": scored.majority,
         "share_far": scored.share_far,
         "auc": _auc(judged, metric),
         "is_chance": _is_chance(judged, metric),
@@ -46,9 +46,9 @@ def quality(judged: Judged, metric: Metric, labels: list[str]) -> dict[str, Any]
 def distances(judged: Judged, metric: Metric) -> dict[str, Any]:
     """A histogram of squared distances, close and far, with all that are too long for it in its last bin.
 
-    A margin by a fit of its own is shown at its distance from the threshold of the fit to all.
+    Cross-validated distances are scaled so that the threshold of each fit is that of the fit to all.
     """
-    squared = np.maximum(judged.scored.margin + metric.threshold, 0.0)
+    squared = judged.squared_distances(metric.threshold)
     is_far, weights, tau = judged.judgements.is_far, judged.judgements.weights, metric.threshold
     end = float(np.quantile(squared, _SHOWN_SHARE))
     if tau > 0:
@@ -60,7 +60,14 @@ def distances(judged: Judged, metric: Metric) -> dict[str, Any]:
         for name, chosen in (("close", ~is_far), ("far", is_far))
     }
     beyond = float(np.average(squared > end, weights=weights))
-    return {"edges": edges.tolist(), **counts, "threshold": tau, "beyond": beyond, "reading": _sides(judged, beyond)}
+    return {
+        "edges": edges.tolist(),
+        **counts,
+        "counted": f"{judged.noun}s" if judged.judgements.sample_weight is None else "weight",
+        "threshold": tau,
+        "beyond": beyond,
+        "reading": _sides(judged, beyond),
+    }
 
 
 def calibration(judged: Judged, *, caveat: str) -> dict[str, Any]:
@@ -69,17 +76,15 @@ def calibration(judged: Judged, *, caveat: str) -> dict[str, Any]:
     error = float(np.average([abs(row.predicted - row.observed) for row in bins], weights=[row.weight for row in bins]))
     reading = f"{_calibration_reading(bins, error)}{caveat}"
     if judged.judgements.n_rarer == 0:
-        reading = (
-            f"All of these {judged.noun}s have the same label, so it can't be told whether probabilities are right."
-        )
+        reading = f"All of these {judged.noun}s have the same label, so calibration can't be checked."
     return {"bins": [vars(row) for row in bins], "error": error, "reading": reading}
 
 
 def roc(judged: Judged, metric: Metric) -> dict[str, Any]:
-    """The share of far pairs that is found against the share of close pairs that is called far, for each threshold."""
+    """The true positive rate against the false positive rate for each threshold; far is positive."""
     auc = _auc(judged, metric)
     if metric.rank == 0:
-        return {"reason": "The metric is zero, so every distance is."}
+        return {"reason": "The metric is zero, and so is every distance."}
     if auc is None:
         return {"reason": f"All of these {judged.noun}s have the same label, so there is nothing to tell apart."}
     judgements, margin = judged.judgements, judged.scored.margin
@@ -96,9 +101,9 @@ def roc(judged: Judged, metric: Metric) -> dict[str, Any]:
         "true_far": true[kept].tolist(),
         "at_threshold": {"false_far": wrongly, "true_far": found},
         "reading": (
-            f"Of a close and a far {judged.noun}, drawn at random, the far one has the larger distance with "
-            f"probability {number(auc)}. At the learned threshold {percent(found)} of those labelled far are called "
-            f"far, and {percent(wrongly)} of those labelled close."
+            f"A random far {judged.noun} has a larger distance than a random close {judged.noun} with probability "
+            f"{number(auc)}. At the learned threshold, {percent(found)} of the {judged.noun}s labelled far are "
+            f"predicted far (true positives), and {percent(wrongly)} of those labelled close (false positives)."
         ),
     }
 
@@ -136,28 +141,28 @@ def _is_chance(judged: Judged, metric: Metric) -> bool:
 def _sides(judged: Judged, beyond: float) -> str:
     far, weights = judged.judgements.is_far, judged.judgements.weights
     said = []
-    for name, chosen, where in (("close", ~far, "below"), ("far", far, "beyond")):
+    for name, chosen, where in (("close", ~far, "below"), ("far", far, "above")):
         if np.any(chosen):
             share = percent(float(np.average(judged.scored.is_right[chosen], weights=weights[chosen])))
             said.append(f"{share} of the {name} {judged.noun}s lie {where} the threshold")
-    rest = f" The last bar also counts the {percent(beyond)} that are longer." if beyond > 0 else ""
+    rest = f" The last bar also counts the {percent(beyond)} beyond the axis." if beyond > 0 else ""
     return f"{listed(said)}.{rest}"
 
 
 def _calibration_reading(bins: list[CalibrationBin], error: float) -> str:
     if len(bins) == 1:
         return (
-            f"Each is given the probability {percent(bins[0].predicted)} of being far; {percent(bins[0].observed)} "
-            "are labelled far."
+            f"Every predicted probability of far is {percent(bins[0].predicted)}; the observed share is "
+            f"{percent(bins[0].observed)}."
         )
     outside = [row for row in bins if not row.is_within_chance]
-    words = f"Predicted probabilities and observed shares differ by {100.0 * error:.1f} points on average"
+    words = f"Predicted probabilities and observed shares differ by {100.0 * error:.1f} percentage points on average"
     if not outside:
-        return f"{words}, within chance in all {len(bins)} groups."
+        return f"{words}; no bin differs by more than chance."
     worst = max(outside, key=lambda row: abs(row.predicted - row.observed))
     most = (
-        f"most where {percent(worst.predicted)} is predicted and {percent(worst.observed)} is observed"
+        f"most where {percent(worst.predicted)} is predicted and {percent(worst.observed)} observed"
         if abs(worst.predicted - worst.observed) >= _NOTABLE
-        else "nowhere by much"
+        else "though nowhere by much"
     )
-    return f"{words}, beyond chance in {len(outside)} of {len(bins)} groups, {most}."
+    return f"{words}; {len(outside)} of {len(bins)} bins differ by more than chance, {most}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from closefar.report.svg import Plane, drawing, label, nice_ticks, tick_text
+from closefar.report.svg import Plane, drawing, label, log_ticks, nice_ticks, tick_text
 
 __all__ = [
     "MOST_BARS",
@@ -38,8 +38,8 @@ def spectrum_chart(part: dict[str, Any]) -> str:
     rows = part["rows"][:MOST_BARS]
     largest = max((row["value"] for row in rows), default=0.0) or 1.0
     parts = [
-        label(_BARS_LEFT, 15, "mean squared distance", "muted"),
-        label(_VALUE_RIGHT, 15, "value", "muted end"),
+        label(_BARS_LEFT, 15, "direction", "muted"),
+        label(_VALUE_RIGHT, 15, "mean squared distance", "muted end"),
         label(_SHARE_RIGHT, 15, "cumulative", "muted end"),
     ]
     for index, row in enumerate(rows, start=1):
@@ -62,7 +62,7 @@ def interval_chart(rows: list[dict[str, Any]]) -> str:
     def place(value: float) -> float:
         return _BARS_LEFT + (_RANGE_RIGHT - _BARS_LEFT) * value / largest
 
-    parts = [label(_BARS_LEFT, 15, "mean squared distance", "muted"), label(_SHARE_RIGHT, 15, "from, to", "muted end")]
+    parts = [label(_BARS_LEFT, 15, "mean squared distance", "muted"), label(_SHARE_RIGHT, 15, "interval", "muted end")]
     for index, row in enumerate(rows, start=1):
         middle = index * _ROW + 12
         parts += [
@@ -75,11 +75,14 @@ def interval_chart(rows: list[dict[str, Any]]) -> str:
 
 
 def distance_chart(part: dict[str, Any]) -> str:
-    """Far pairs upwards, close pairs downwards, and the threshold between the sides."""
+    """Far pairs upwards, close pairs downwards, how many on the axis, and the threshold between the sides."""
     edges, close, far = part["edges"], part["close"], part["far"]
     most = max([*close, *far]) or 1.0
-    plane = Plane(12, 30, 318, 220, (0.0, edges[-1]), (-1.06 * most, 1.06 * most))
+    plane = Plane(46, 42, 284, 220, (0.0, edges[-1]), (-1.06 * most, 1.06 * most))
     parts = plane.x_axis([(tick, tick_text(tick)) for tick in nice_ticks(0.0, edges[-1])], "squared distance")
+    counts = [tick for tick in nice_ticks(0.0, most, 3) if tick > 0]
+    ticks = [(0.0, "0"), *((sign * tick, tick_text(tick)) for tick in counts for sign in (1.0, -1.0))]
+    parts += plane.y_axis(ticks, f"{part['counted']} per bar")
     for left, right, n_close, n_far in zip(edges, edges[1:], close, far, strict=False):
         span = f"{left:.3g} to {right:.3g}"
         parts += [
@@ -93,8 +96,11 @@ def distance_chart(part: dict[str, Any]) -> str:
     ]
     tau = part["threshold"]
     if 0.0 < tau < edges[-1]:
-        place = min(max(plane.x(tau), plane.left + 50), plane.right - 50)
-        parts += [plane.upright(tau, -1.06 * most, 1.06 * most, "threshold"), label(place, 20, "threshold τ", "middle")]
+        place = min(max(plane.x(tau), plane.left + 90), plane.right - 34)
+        parts += [
+            plane.upright(tau, -1.06 * most, 1.06 * most, "threshold"),
+            label(place, plane.top - 12, "threshold τ", "middle"),
+        ]
     return drawing("Histogram of squared distances, close and far", plane.bottom + 44, parts)
 
 
@@ -104,7 +110,7 @@ def calibration_chart(part: dict[str, Any]) -> str:
     parts = plane.x_axis(_QUARTERS, "predicted P(far)") + plane.y_axis(_QUARTERS, "observed share far")
     parts.append(plane.line([(0.0, 0.0), (1.0, 1.0)], "diagonal"))
     for row in part["bins"]:
-        note = f"{row['count']:,} with predicted {row['predicted']:.1%}, observed {row['observed']:.1%}"
+        note = f"{row['count']:,} predicted {row['predicted']:.1%}, observed {row['observed']:.1%}"
         parts += [
             plane.upright(row["predicted"], row["low"], row["high"], "whisker"),
             plane.dot(row["predicted"], row["observed"], note),
@@ -117,14 +123,15 @@ def roc_chart(part: dict[str, Any]) -> str:
     plane = Plane(48, 28, 272, 272, _UNIT, _UNIT)
     curve = list(zip(part["false_far"], part["true_far"], strict=True))
     here = part["at_threshold"]
-    note = f"at the threshold: {here['true_far']:.1%} of far found, {here['false_far']:.1%} of close called far"
-    parts = plane.x_axis(_QUARTERS, "labelled close, called far") + plane.y_axis(_QUARTERS, "labelled far, called far")
+    note = f"at the threshold: true positives {here['true_far']:.1%}, false positives {here['false_far']:.1%}"
+    parts = plane.x_axis(_QUARTERS, "false positive rate (close predicted far)")
+    parts += plane.y_axis(_QUARTERS, "true positive rate (far predicted far)")
     parts += [
         plane.area([(0.0, 0.0), (1.0, 0.0)], curve, "under"),
         plane.line([(0.0, 0.0), (1.0, 1.0)], "diagonal"),
         plane.line(curve, "curve"),
         plane.dot(here["false_far"], here["true_far"], note),
-        label(plane.right - 10, plane.bottom - 14, f"area {part['auc']:.3f}", "end"),
+        label(plane.right - 10, plane.bottom - 14, f"AUC {part['auc']:.3f}", "end"),
     ]
     return drawing("ROC curve", plane.bottom + 44, parts)
 
@@ -135,16 +142,16 @@ def noise_chart(part: dict[str, Any]) -> str:
     margins = [row["margin"] for row in rows]
     reach = 1.1 * max(max(abs(row["observed"] - row["expected"]), 1.96 * row["error"]) for row in rows) or 0.01
     pad = 0.04 * (margins[-1] - margins[0])
-    plane = Plane(52, 28, 276, 170, (margins[0] - pad, margins[-1] + pad), (-reach, reach))
-    y_ticks = [(tick, f"{tick:+.1%}" if tick else "0") for tick in nice_ticks(-reach, reach, 4)]
+    plane = Plane(62, 28, 266, 170, (margins[0] - pad, margins[-1] + pad), (-reach, reach))
+    y_ticks = [(tick, f"{100.0 * tick:+.3g}%" if tick else "0") for tick in nice_ticks(-reach, reach, 4)]
     x_ticks = [(tick, tick_text(tick)) for tick in nice_ticks(*plane.x_range)]
-    parts = plane.x_axis(x_ticks, "margin: squared distance less τ")
-    parts += plane.y_axis(y_ticks, "share far: observed less expected")
+    parts = plane.x_axis(x_ticks, "margin: squared distance minus τ")
+    parts += plane.y_axis(y_ticks, "share far: observed minus expected")
     lower, upper = ([(row["margin"], sign * 1.96 * row["error"]) for row in rows] for sign in (-1.0, 1.0))
     parts += [plane.area(lower, upper, "band"), plane.line([(plane.x_range[0], 0.0), (plane.x_range[1], 0.0)], "axis")]
     parts.append(plane.line([(row["margin"], row["observed"] - row["expected"]) for row in rows], "curve"))
     for row in rows:
-        note = f"{row['count']:,.6g} with observed {row['observed']:.1%}, expected {row['expected']:.1%}"
+        note = f"{row['count']:,.6g}: observed {row['observed']:.1%}, expected {row['expected']:.1%}"
         parts.append(plane.dot(row["margin"], row["observed"] - row["expected"], note))
     return drawing("Observed minus expected share far by margin", plane.bottom + 44, parts)
 
@@ -156,18 +163,19 @@ def learning_chart(part: dict[str, Any]) -> str:
     upper, lower = _growth_plane(rows, "accuracy", 28, (0.0, 1.0)), _growth_plane(rows, "loss", 204, None)
     low, high = upper.y_range
     percents = [(tick / 100.0, f"{tick:.4g}%") for tick in nice_ticks(100.0 * low, 100.0 * high, 4)]
-    parts = upper.y_axis(percents, "unseen labels agreed with")
-    parts += lower.y_axis(loss_ticks or _ticks(*lower.y_range), "loss of unseen labels")
-    parts += lower.x_axis([(step, _size_text(row["n_pairs"])) for step, row in enumerate(rows)], "number fitted to")
+    parts = upper.y_axis(percents, "accuracy on unseen labels")
+    parts += lower.y_axis(loss_ticks or _ticks(*lower.y_range), "loss on unseen labels (nats per label)")
+    sizes = [(step, _size_text(row["n_pairs"])) for step, row in enumerate(rows)]
+    parts += lower.x_axis(sizes, f"training {part['noun']}s")
     for plane, name in ((upper, "accuracy"), (lower, "loss")):
         parts.append(plane.line([(step, row[name]) for step, row in enumerate(rows)], "curve"))
         for step, row in enumerate(rows):
-            note = f"fitted to {row['n_pairs']:,}: {name} {part['rows'][step][name]:.4g}"
+            note = f"{row['n_pairs']:,} for training: {name} {part['rows'][step][name]:.4g}"
             parts += [
                 plane.upright(step, row[f"{name}_low"], row[f"{name}_high"], "whisker"),
                 plane.dot(step, row[name], note),
             ]
-    return drawing("Learning curve: accuracy and loss of unseen labels", lower.bottom + 44, parts)
+    return drawing("Learning curve: accuracy and loss on unseen labels", lower.bottom + 44, parts)
 
 
 def _growth_plane(rows: list[dict[str, Any]], name: str, top: float, limits: tuple[float, float] | None) -> Plane:
@@ -183,10 +191,7 @@ def _with_readable_loss(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]
     if not 0.0 < _MUCH * low < high:
         return rows, []
     names = ("loss", "loss_low", "loss_high")
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    marks = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
-    shown = [mark for mark in marks if low <= mark <= high]
-    ticks = [(math.log10(mark), tick_text(mark)) for mark in shown[:: math.ceil(len(shown) / _MOST_TICKS)]]
+    ticks = [(math.log10(mark), tick_text(mark)) for mark in log_ticks(low, high, _MOST_TICKS)]
     return [{**row, **{name: math.log10(row[name]) for name in names}} for row in rows], ticks
 
 

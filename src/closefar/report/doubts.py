@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from closefar.arrays import IndexArray
 from closefar.fitting import Fit
 from closefar.judgements import Judgements, find_points, resolve_groups, share_points
 from closefar.questions import DOUBT, Diagnosis, Finding, LabelErrors, check_noise_model, find_misfit
@@ -19,21 +20,21 @@ __all__ = ["caveat", "noise_check", "problems", "read_ids", "shared_points", "wr
 _MOST_SUSPICIOUS = 25
 _SUSPICIOUS = 0.1  # a label less probably wrong than this is not listed
 _CHANCE = (
-    "On these labels the metric is not clearly better than chance. Check the labels, which of them means far, and "
-    "whether the columns can tell; or label more pairs."
+    "On these labels, the metric is not clearly better than chance. Check the labels, which of them means far, and "
+    "whether the columns are informative, or label more pairs."
 )
 
 
 def caveat(fit: Fit) -> str:
-    """What to bear in mind of its probabilities, if anything."""
+    """What to bear in mind about its probabilities, if anything."""
     if fit.is_separable:
         return " The labels of the fit are separable, so the scale of these probabilities is arbitrary."
     if fit.is_quasi_separable:
-        return " One direction explains some labels without a single exception; probabilities along it are arbitrary."
+        return " One direction explains some labels without exception, so probabilities along it are arbitrary."
     if fit.settings.class_weight is not None:
-        return " The fit had class weights, which shift these probabilities on purpose."
+        return " The class weights of the fit shift these probabilities on purpose."
     if fit.alpha > 0:
-        return " The penalty alpha draws them towards the middle."
+        return " The penalty alpha pulls the probabilities towards one half."
     return ""
 
 
@@ -56,23 +57,25 @@ def read_ids(ids: Any, n: int) -> NDArray[np.object_] | None:
     found = np.asarray(ids, dtype=object)
     if found.shape not in ((n,), (n, 1), (n, 2)):
         raise ValueError(
-            f"ids must name each pair by one id or by those of its two points: shape ({n},) or ({n}, 2); "
-            f"got {found.shape}."
+            f"ids must hold one id per pair or the ids of its two points, in shape ({n},) or ({n}, 2); "
+            f"got shape {found.shape}."
         )
     return np.vectorize(str, otypes=[object])(found.reshape(n, -1)) if n else found.reshape(n, -1)
 
 
-def wrong_labels(judged: Judged, fit: Fit, ids: NDArray[np.object_] | None, *, is_chance: bool) -> dict[str, Any]:
-    """The share of wrong labels with its interval, and the most suspicious pairs.
+def wrong_labels(
+    judged: Judged, fit: Fit, ids: NDArray[np.object_] | None, *, is_chance: bool
+) -> tuple[dict[str, Any], IndexArray]:
+    """The share of wrong labels with its interval and the most suspicious pairs; and the row numbers of all suspects.
 
     Where the model can be trusted with how probably each label is wrong, that is shown; elsewhere
     the labels that contradict the metric.
     """
     errors, doubt = judged.errors, None
     if fit.metric.rank == 0:
-        return _none("The metric is zero, so it can't tell right labels from wrong ones.")
+        return _none("The metric is zero, so it can't tell wrong labels from right ones.")
     if is_chance:
-        return _none("The metric is not clearly better than chance, so it can't tell right labels from wrong ones.")
+        return _none("The metric is not clearly better than chance, so it can't tell wrong labels from right ones.")
     if fit.settings.class_weight is not None:
         return _none("Class weights move the threshold on purpose, so a label on its other side need not be wrong.")
     if fit.is_separable or fit.alpha > 0:  # the scale of the margins is not that of the noise
@@ -80,8 +83,10 @@ def wrong_labels(judged: Judged, fit: Fit, ids: NDArray[np.object_] | None, *, i
     if errors is not None and errors.share is None:
         doubt, errors = errors.reason, None
     part = _contradictions(judged, doubt) if errors is None else _probabilities(errors, judged.noun)
+    suspects = judged.judgements.numbers[part.pop("suspects")]
     rows = [_row(judged, index, ids, errors) for index in part.pop("order").tolist()]
-    return {"reason": None, "doubt": doubt, **part, "id_columns": 0 if ids is None else ids.shape[1], "rows": rows}
+    found = {"reason": None, "doubt": doubt, **part, "id_columns": 0 if ids is None else ids.shape[1], "rows": rows}
+    return found, suspects
 
 
 def noise_check(fit: Fit, judgements: Judgements, seed: int, groups: NDArray[Any] | None = None) -> dict[str, Any]:
@@ -95,8 +100,8 @@ def noise_check(fit: Fit, judgements: Judgements, seed: int, groups: NDArray[Any
     except ValueError as error:  # says why it can't be checked
         return {"reason": sentence(str(error))}
     outside = sum(abs(row.z) > 1.96 for row in check.bins)
-    bins = f"{outside} of {count(len(check.bins), 'group')} {'lies' if outside == 1 else 'lie'} outside the 95% band."
-    sampled = f" Checked with {len(used):,} of them, chosen at random." if len(used) < len(judgements) else ""
+    bins = f"{outside} of {count(len(check.bins), 'bin')} {'lies' if outside == 1 else 'lie'} outside the 95% band."
+    sampled = f" Checked on a random sample of {len(used):,} {noun_of(fit)}s." if len(used) < len(judgements) else ""
     return {
         "reason": None,
         "p_value": check.p_value,
@@ -126,23 +131,24 @@ def _findings(fit: Fit, groups: NDArray[Any] | None) -> tuple[Finding, ...]:
 
 
 def _probabilities(errors: LabelErrors, noun: str) -> dict[str, Any]:
-    doubtful = int(np.sum(errors.probability > 0.5))
+    suspects = np.flatnonzero(errors.probability > 0.5)
     listed = errors.order[:_MOST_SUSPICIOUS]
-    are = "is" if doubtful == 1 else "are"
+    are = "is" if len(suspects) == 1 else "are"
     wrong, likely = f"they are not those of the side of the threshold on which their {noun}s lie", "wrong than right"
     if errors.meaning == "flipped":
-        wrong, likely = "at the least they were turned over whatever the distance", "turned over than not"
+        wrong, likely = "at least so many were flipped, whatever the distance", "flipped than not"
     share, low, high = errors.share or 0.0, errors.share_low or 0.0, errors.share_high or 0.0
     return {
         "kind": "probability",
         "share": share,
         "share_low": low,
         "share_high": high,
-        "n_doubtful": doubtful,
+        "n_doubtful": len(suspects),
+        "suspects": suspects,
         "order": listed[errors.probability[listed] >= _SUSPICIOUS],
         "reading": (
             f"About {percent(share)} of the labels are wrong (95% interval {percent(low)} to {percent(high)}): "
-            f"{wrong}. {count(doubtful, 'label')} {are} more likely {likely}."
+            f"{wrong}. {count(len(suspects), 'label')} {are} more likely {likely}."
         ),
     }
 
@@ -153,25 +159,26 @@ def _contradictions(judged: Judged, doubt: str | None) -> dict[str, Any]:
     low, high = judged.interval(~scored.is_right)
     order = np.argsort(judgements.signs * scored.margin, kind="stable")
     contradicting = order[~scored.is_right[order]]
-    judge = "the fit that had not seen them" if judged.source == "out-of-fold" else "the metric"
+    judge = "a fit that has not seen them" if judged.source == "out-of-fold" else "the metric"
     reading = f"{percent(share)} of the labels contradict {judge} (95% interval {percent(low)} to {percent(high)})."
     if doubt is not None:
         reading += f" How many of them are wrong can't be told: {doubt}. The strongest contradictions come first."
     elif share > 0:
-        reading += " If it were exact, these would be the wrong ones; the strongest come first."
+        reading += " They are wrong if the metric is right; the strongest contradictions come first."
     return {
         "kind": "contradiction",
         "share": share,
         "share_low": low,
         "share_high": high,
         "n_doubtful": len(contradicting),
+        "suspects": contradicting,
         "order": contradicting[:_MOST_SUSPICIOUS],
         "reading": reading,
     }
 
 
-def _none(reason: str) -> dict[str, Any]:
-    return {"reason": reason, "doubt": None, "kind": None, "rows": []}
+def _none(reason: str) -> tuple[dict[str, Any], IndexArray]:
+    return {"reason": reason, "doubt": None, "kind": None, "rows": []}, np.array([], dtype=np.intp)
 
 
 def _row(judged: Judged, index: int, ids: NDArray[np.object_] | None, errors: LabelErrors | None) -> dict[str, Any]:

@@ -40,6 +40,8 @@ class Judged:
         The same in a sentence.
     noun : str
         What one of them is called.
+    thresholds : array of shape (n,)
+        Of the fit that judged each.
     errors : LabelErrors or None
         Where the fits that judged also say how probably each label is wrong.
     groups : array of shape (n,) or (n, 2), or None
@@ -54,6 +56,7 @@ class Judged:
     source: str
     words: str
     noun: str
+    thresholds: FloatArray
     errors: LabelErrors | None = None
     groups: NDArray[Any] | None = None
     unseen: str = "pair"
@@ -62,6 +65,17 @@ class Judged:
     @property
     def judgements(self) -> Judgements:
         return self.scored.judgements
+
+    def squared_distances(self, threshold: float) -> FloatArray:
+        """The squared distance of each on a scale on which every fit that judged has this threshold.
+
+        A threshold of zero is on no other scale; distances are then shifted instead.
+        """
+        margin, own = self.scored.margin, self.thresholds
+        has_scale = (own > 0) & (threshold > 0)
+        scale = np.divide(threshold, own, out=np.ones(len(own)), where=has_scale)
+        squared: FloatArray = np.where(has_scale, scale * (margin + own), np.maximum(margin + threshold, 0.0))
+        return squared
 
     @property
     def label_by_label(self) -> Judged:
@@ -107,16 +121,14 @@ def judge(
     noun = noun_of(fitted)
     if not has_seen:
         words = (
-            f"Judged by the model as it is on the {count(len(judgements), noun)} given: "
-            "optimistic if it was fitted to some of them."
+            f"The model is evaluated as it is on the {count(len(judgements), noun)} given. The figures are optimistic "
+            "if it was fitted to some of them."
         )
         own = None if groups is None else groups[judgements.numbers]
         if own is not None:
             unit = "points" if own.ndim == 2 else "groups"
-            words += (
-                f" They share {unit}, for which the intervals allow; it may also have been fitted to some of those."
-            )
-        return Judged(Scored.by(fitted.metric, judgements), "given", words, noun, groups=own)
+            words += f" They share {unit}, which the intervals account for."
+        return _by_metric(fitted, judgements, "given", words, groups=own)
     effort = Effort.of(fitted)
     n_rounds = 1 if groups is None else 2
     judged = judgements.sample(effort.pairs_to_judge(len(judgements), n_rounds), seed)
@@ -128,7 +140,7 @@ def judge(
     found = by_pair if own is None else _by_group(fitted, by_pair, own, n_folds, n_divisions, seed)
     if len(judged) == len(judgements) or found.source == "in-sample":
         return found
-    sampled = f" To save time this is done for {len(judged):,} of the {len(judgements):,} {noun}s, chosen at random."
+    sampled = f" To save time, this is done for a random sample of {len(judged):,} of the {len(judgements):,} {noun}s."
     return replace(found, words=found.words + sampled)
 
 
@@ -149,12 +161,13 @@ def _by_pair(fitted: Fit, judged: Judgements, n_folds: int, seed: int, groups: N
         return _by_the_fit_itself(fitted, judged, reason)
     splits = split_judgements(n_folds, judged, seed=seed)
     try:
-        scored = Scored(judged, _margins(fitted, judged, splits), fitted.metric.noise, fitted.flip_rate)
+        margin, thresholds = _margins(fitted, judged, splits)
+        scored = Scored(judged, margin, fitted.metric.noise, fitted.flip_rate)
         errors = _label_errors(fitted, scored, groups)
     except ValueError as error:  # a part of few or odd pairs can't be fitted
         return _by_the_fit_itself(fitted, judged, f"fits to parts of them failed ({error})")
-    words = f"Every {noun} is judged by a fit that has not seen its label ({n_folds} fits, each without its own part)."
-    return Judged(scored, "out-of-fold", words, noun, errors)
+    words = f"Cross-validated: each {noun} is evaluated by a fit that has not seen its label ({n_folds} folds)."
+    return Judged(scored, "out-of-fold", words, noun, thresholds, errors)
 
 
 def _by_group(fitted: Fit, by_pair: Judged, groups: NDArray[Any], n_folds: int, n_divisions: int, seed: int) -> Judged:
@@ -165,28 +178,29 @@ def _by_group(fitted: Fit, by_pair: Judged, groups: NDArray[Any], n_folds: int, 
     splits = _group_splits(judged, groups, n_folds, n_divisions, seed) if by_pair.source == "out-of-fold" else []
     if splits:
         try:
-            margin = _margins(fitted, judged, splits)
+            margin, thresholds = _margins(fitted, judged, splits)
         except ValueError:  # a part of few or odd pairs can't be fitted
             splits = []
     if not splits:
         words = (
-            f" {share}, and too few of them can be left out together to test on new {unit}s: what is said here holds "
-            f"for new {noun}s of these {unit}s, and with new {unit}s it may do worse."
+            f" {share}, and too few {unit}s can be left out together to test on new {unit}s: the figures are for new "
+            f"{noun}s of these {unit}s and may be worse for new {unit}s."
         )
         return replace(by_pair, words=by_pair.words + words)
     tested = np.flatnonzero(np.isfinite(margin))
     words = (
-        f"{share}, so each of these {noun}s is judged by a fit that has not seen its {its}: figures are for new "
-        f"{unit}s ({count(len(splits), 'fit')})."
+        f"Cross-validated: {share[0].lower()}{share[1:]}, so each {noun} is evaluated by a fit that has not seen its "
+        f"{its}. The figures are for new {unit}s ({count(len(splits), 'fold')})."
     )
     if len(tested) < len(judged):
         words += (
-            f" {len(judged) - len(tested):,} of {count(len(judged), noun)} have {unit}s that were never left out "
-            "together, and are not among them."
+            f" {len(judged) - len(tested):,} of {count(len(judged), noun)} are not counted, because their {unit}s were "
+            "never left out together."
         )
-    words += f" Labels that look wrong are judged by fits that have not seen that label, but others of its {its}."
+    words += f" Suspicious labels are judged by fits that have not seen that label but may have seen its {its}."
     scored = Scored(judged.take(tested), margin[tested], fitted.metric.noise, fitted.flip_rate)
-    return Judged(scored, "out-of-fold", words, noun, groups=groups[tested], unseen=unit, known=by_pair)
+    own = groups[tested]
+    return Judged(scored, "out-of-fold", words, noun, thresholds[tested], groups=own, unseen=unit, known=by_pair)
 
 
 def _group_splits(judged: Judgements, groups: NDArray[Any], n_folds: int, n_divisions: int, seed: int) -> list[Split]:
@@ -216,16 +230,25 @@ def _label_errors(fitted: Fit, unseen: Scored, groups: NDArray[Any] | None) -> L
     return judge_labels(fit(judgements, careful), judgements, unseen, groups=groups)
 
 
-def _margins(fitted: Fit, judgements: Judgements, splits: list[Split]) -> FloatArray:
-    """The margin of each by a fit to the train side of the split that tests it; NaN where none does."""
-    margin = np.full(len(judgements), np.nan)
+def _margins(fitted: Fit, judgements: Judgements, splits: list[Split]) -> tuple[FloatArray, FloatArray]:
+    """The margin of each and the threshold, by a fit to the train side of the split that tests it; NaN without any."""
+    margin, thresholds = np.full((2, len(judgements)), np.nan)
     for train, test in splits:
         part = fit(judgements.take(train), fitted.chosen).unless_interrupted()
         margin[test] = Scored.by(part.metric, judgements.take(test)).margin
-    return margin
+        thresholds[test] = part.metric.threshold
+    return margin, thresholds
 
 
 def _by_the_fit_itself(fitted: Fit, judgements: Judgements, reason: str) -> Judged:
     noun = noun_of(fitted)
-    words = f"Judged by the fit itself, which has seen these labels, since {reason}: new {noun}s will do worse."
-    return Judged(Scored.by(fitted.metric, judgements), "in-sample", words, noun)
+    words = f"Not cross-validated, because {reason}: the fit has seen these labels, and new {noun}s will do worse."
+    return _by_metric(fitted, judgements, "in-sample", words)
+
+
+def _by_metric(
+    fitted: Fit, judgements: Judgements, source: str, words: str, groups: NDArray[Any] | None = None
+) -> Judged:
+    """Judge by the fit as it is."""
+    scored, thresholds = Scored.by(fitted.metric, judgements), np.full(len(judgements), fitted.metric.threshold)
+    return Judged(scored, source, words, noun_of(fitted), thresholds, groups=groups)

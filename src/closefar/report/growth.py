@@ -35,13 +35,13 @@ def learning_curve(fitted: Fit, judgements: Judgements, seed: int) -> dict[str, 
     splits = [_split(pool.is_far, seed + repeat) for repeat in range(effort.repeats(len(pool), _REPEATS))]
     sizes = _sizes(pool.is_far, [train for _, train in splits], effort.fewest_to_learn_from)
     if len(sizes) < 2:
-        return {"reason": f"Too few to learn from parts of them: {count(len(judgements), noun)}."}
+        return {"reason": f"There are too few {noun}s for a learning curve: {len(judgements):,}."}
     try:
         scores = np.array(
             [[_score(fitted.chosen, pool, train[:size], test) for size in sizes] for test, train in splits]
         )
     except ValueError as error:  # a part of few or odd pairs can't be fitted
-        return {"reason": f"A fit to a part of them failed: {error}"}
+        return {"reason": f"There is no learning curve, because a fit to some of the {noun}s failed: {error}"}
     rows = [
         {
             "n_pairs": size,
@@ -53,6 +53,7 @@ def learning_curve(fitted: Fit, judgements: Judgements, seed: int) -> dict[str, 
     return {
         "reason": None,
         "rows": rows,
+        "noun": noun,
         "n_repeats": len(splits),
         "n_pool": len(pool),
         "reading": _reading(sizes, scores, noun),
@@ -97,16 +98,14 @@ def _reading(sizes: list[int], scores: FloatArray, noun: str) -> str:
     before, last = sizes[-2:]
     gain = float(np.mean(scores[:, -2, 0] - scores[:, -1, 0]))
     change = points(float(np.mean(scores[:, -1, 1] - scores[:, -2, 1])))
-    said = f"From {before:,} to {count(last, noun)} the loss of unseen labels"
+    said = f"From {before:,} to {count(last, noun)}, the loss on unseen labels"
     loss = float(np.mean(scores[:, -1, 0]))
     if gain < -_NEGLIGIBLE * loss:
-        return (
-            f"{said} rises by {number(-gain)} (labels agreed with {change}): so few can't tell what more would bring."
-        )
+        return f"{said} rises by {number(-gain)} (accuracy {change}): too few {noun}s to say what more would bring."
     if gain < _NEGLIGIBLE * loss:
-        return f"{said} hardly changes (labels agreed with {change}): more {noun}s are likely to gain little."
-    falls = f"{said} falls by {number(gain)} (labels agreed with {change})."
+        return f"{said} hardly changes (accuracy {change}): more {noun}s are likely to gain little."
+    falls = f"{said} falls by {number(gain)} (accuracy {change})."
     steady = np.all(scores[:, -2, 0] > scores[:, -1, 0]) and np.all(np.diff(np.mean(scores[:, :, 0], axis=0)) < 0)
     if not steady or gain > _FORESEEABLE * loss:
-        return f"{falls} More {noun}s should help; how much can't be told from so few."
-    return f"{falls} Twice as many {noun}s should gain about half as much again, {number(0.5 * gain)}."
+        return f"{falls} More {noun}s should help; these are too few to say how much."
+    return f"{falls} Twice as many {noun}s should lower it by about half as much again, {number(0.5 * gain)}."

@@ -7,12 +7,11 @@ import hashlib
 from typing import Any
 
 from closefar.report import charts
+from closefar.report.map_charts import map_chart
 from closefar.report.wording import loading, percent
 from closefar.templating import load_asset, load_template
 
 __all__ = ["page", "page_template"]
-
-_MOST_CELLS_WITH_NUMBERS = 12  # features
 
 
 def page_template() -> Any:
@@ -31,10 +30,10 @@ def page(facts: dict[str, Any]) -> str:
         script_digest=digest,
         charts=_charts(facts),
         most_bars=charts.MOST_BARS,
-        matrix_cells=_matrix_cells(facts["matrix"]),
         percent=percent,
         figure=_figure,
         loading=loading,
+        label_errors="closefar label-errors" if facts["is_command_line"] else "closefar.find_label_errors",
     )
     return html
 
@@ -45,6 +44,8 @@ def _charts(facts: dict[str, Any]) -> dict[str, str]:
     if facts["spectrum"]["rows"]:
         drawn["spectrum"] = charts.spectrum_chart
     for name, chart in (
+        ("pair_map", map_chart),
+        ("point_map", map_chart),
         ("roc", charts.roc_chart),
         ("noise_check", charts.noise_chart),
         ("learning_curve", charts.learning_chart),
@@ -55,12 +56,6 @@ def _charts(facts: dict[str, Any]) -> dict[str, str]:
     if facts["intervals"]["reason"] is None:
         found["intervals"] = charts.interval_chart(facts["intervals"]["directions"])
     return found
-
-
-def _matrix_cells(part: dict[str, Any]) -> dict[str, Any]:
-    """What the table of M needs beside its numbers: the largest, and whether there is room to print them."""
-    largest = max((abs(value) for row in part["scaled"] for value in row), default=0.0)
-    return {"largest": largest or 1.0, "with_numbers": len(part["features"]) <= _MOST_CELLS_WITH_NUMBERS}
 
 
 def _figure(value: float | None, form: str = ".3g") -> str:

@@ -19,6 +19,7 @@ __all__ = ["directions", "matrix", "spectrum", "truncation"]
 
 _MOST_DIRECTIONS = 8
 _MOST_FEATURES = 30
+_MOST_MATRIX_FEATURES = 10  # so that every entry has room for its number
 _MOST_RAW_FEATURES = 500  # a larger matrix is not written out
 
 # Ranks in the table: all up to here, and as many again in equal ratios up to the whole.
@@ -96,15 +97,16 @@ def directions(metric: Metric, names: list[str], scales: FloatArray) -> dict[str
 
 
 def matrix(metric: Metric, names: list[str], scales: FloatArray) -> dict[str, Any]:
-    """M with each column measured in its own root mean square difference; and M itself."""
+    """M with each column measured in its own root mean square difference, largest diagonal first; and M itself."""
     whole = metric.matrix
     scaled = whole * np.outer(scales, scales)
     diagonal = np.diag(scaled)
-    shown = np.sort(np.argsort(-diagonal, kind="stable")[:_MOST_FEATURES])
+    shown = np.argsort(-diagonal, kind="stable")[:_MOST_MATRIX_FEATURES]
     return {
         "features": [names[index] for index in shown],
         "columns": shown.tolist(),
         "n_features": len(names),
+        "largest": float(np.max(np.abs(scaled[np.ix_(shown, shown)]), initial=0.0)) or 1.0,
         "scaled": scaled[np.ix_(shown, shown)].tolist(),
         "scales": scales.tolist(),
         "all_features": names,
@@ -148,14 +150,14 @@ def _truncation_reading(path: TruncationPath, refitted: bool) -> str:
     )
     if least == rank:
         return (
-            f"All {count(rank, 'direction')} matter: with one fewer, fewer labels are agreed with."
+            f"All {count(rank, 'direction')} matter: with one fewer, accuracy or loss is worse."
             if rank > 1
-            else ("Without its one direction nothing is told apart.")
+            else "The metric has one direction only, so it can't be truncated."
         )
     how = " and refitted" if refitted else ""
     return (
-        f"Cut to rank {least}{how}, the metric agrees with {percent(accuracies[least] or 0.0)} of the labels "
-        f"({points((accuracies[least] or 0.0) - whole)} beside all {rank})."
+        f"Truncated to rank {least}{how}, the metric has an accuracy of {percent(accuracies[least] or 0.0)} "
+        f"({points((accuracies[least] or 0.0) - whole)} compared with rank {rank})."
     )
 
 
@@ -166,8 +168,9 @@ def _direction_reading(names: list[str], unit: FloatArray, shares: FloatArray) -
     order = np.argsort(-np.abs(first), kind="stable")
     named = [index for index in order[:3] if abs(first[index]) >= _NAMED] or order[:1].tolist()
     words = listed([f"{short(names[index])} ({loading(float(first[index]))})" for index in named])
-    explains = f"Direction 1 explains {percent(float(shares[0]))} of the mean squared distance"
-    return f"{explains}; its largest {'loading is' if len(named) == 1 else 'loadings are'} {words}."
+    share = percent(float(shares[0]))
+    largest = "largest loading is" if len(named) == 1 else "largest loadings are"
+    return f"Direction 1 explains {share} of the mean squared distance; its {largest} {words}."
 
 
 def _matrix_reading(names: list[str], scaled: FloatArray, metric: Metric) -> str:
@@ -178,13 +181,16 @@ def _matrix_reading(names: list[str], scaled: FloatArray, metric: Metric) -> str
     words = f"A typical difference in {short(names[first])} alone adds {number(most)} to the squared distance"
     if metric.threshold > 0:
         words += f", {number(most / metric.threshold)} times the threshold"
-    return f"{words}.{_strongest_couple(names, scaled)}"
+    return f"{words}.{_strongest_interaction(names, scaled)}"
 
 
-def _strongest_couple(names: list[str], scaled: FloatArray) -> str:
+def _strongest_interaction(names: list[str], scaled: FloatArray) -> str:
     off = np.triu(scaled, 1)
     if len(names) < 2 or not np.any(off):
         return ""
     i, j = (int(index) for index in np.unravel_index(np.argmax(np.abs(off)), off.shape))
-    how = "adds to the distance if both differ the same way" if off[i, j] > 0 else "cancels if both differ the same way"
-    return f" The strongest couple is {short(names[i])} with {short(names[j])}: what they share {how}."
+    how = "adds to" if off[i, j] > 0 else "takes from"
+    return (
+        f" The strongest interaction is that of {short(names[i])} and {short(names[j])}: a difference in both with the "
+        f"same sign {how} the distance."
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from datetime import date
 from importlib.metadata import version
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from threadpoolctl import threadpool_limits
 
+from closefar.arrays import IndexArray
 from closefar.fitting import Fit, Fitted
 from closefar.judgements import Judgements, SharedPointsWarning
 from closefar.model import in_data_scale
@@ -25,13 +27,16 @@ from closefar.report.certainty import intervals
 from closefar.report.doubts import caveat, noise_check, problems, read_ids, shared_points, wrong_labels
 from closefar.report.evidence import Judged, is_training, judge
 from closefar.report.growth import learning_curve
+from closefar.report.maps import distinct_points, pair_map, point_map
+from closefar.report.provenance import Provenance
 from closefar.report.shape import directions, matrix, spectrum, truncation
 from closefar.report.usage import next_steps
+from closefar.report.wording import count, listed, percent
 
 __all__ = ["DEFAULT_TITLE", "N_PARTS", "summarize"]
 
 N_PARTS = 5  # of which `watch` is told
-DEFAULT_TITLE = "A distance learned from close/far labels"
+DEFAULT_TITLE = "Learned distance metric"
 
 _ORDERED_HERE = (
     "The model file does not say how its training pairs vary, so directions are numbered by the mean squared distance "
@@ -47,7 +52,8 @@ def summarize(
     y: Any = None,
     sample_weight: Any = None,
     *,
-    title: str = DEFAULT_TITLE,
+    title: str | None = None,
+    provenance: Provenance | None = None,
     ids: Any = None,
     groups: Any = None,
     random_state: Any = 0,
@@ -64,11 +70,13 @@ def summarize(
     learner : LinearMetricLearner or LinearMetricLearnerCV
         Fitted.
     X, y, sample_weight : optional
-        Pairs, labels and weights as for `learner.fit`.  By default those of the fit, each judged
+        Pairs, labels and weights as for `learner.fit`.  By default those of the fit, each evaluated
         by a fit that has not seen it; so are these if they turn out to be those of the fit.
-        Others are judged by the learner itself.
-    title : str
-        The headline.
+        Others are evaluated by the learner itself.
+    title : str, optional
+        The headline; by default a general one with the names of the data files.
+    provenance : Provenance, optional
+        The files behind it, which it names.
     ids : array of shape (n,) or (n, 2), optional
         A name for each pair, or for each of its points, to show suspicious pairs by; else they
         are shown by their row numbers, from 0.
@@ -94,7 +102,7 @@ def summarize(
     ('out-of-fold', 0.9)
     """
     fit = Fit.of(learner)
-    tell = watch or _say_nothing
+    tell, provenance = watch or _say_nothing, provenance or Provenance()
     seed = int(check_random_state(random_state).randint(2**31))
     given = fit.read_or_training(X, y, sample_weight)
     texts = read_ids(ids, len(given))
@@ -104,8 +112,9 @@ def summarize(
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", SharedPointsWarning)  # the report says it
         fit = _with_ordered_directions(fit, shown)
-        facts = _facts(fit, shown, training, texts, dependent, title, seed, n_bootstrap, tell)
-    return cast("dict[str, Any]", plain(facts, finite=True))
+        facts = _facts(fit, shown, training, texts, dependent, provenance, seed, n_bootstrap, tell)
+    facts = {**_headline(title, facts, provenance), **facts}
+    return cast("dict[str, Any]", plain(_in_words_of(provenance, facts), finite=True))
 
 
 def _facts(
@@ -114,16 +123,16 @@ def _facts(
     training: Judgements | None,
     ids: Any,
     groups: NDArray[Any] | None,
-    title: str,
+    provenance: Provenance,
     seed: int,
     n_bootstrap: int | None,
     tell: Watch,
 ) -> dict[str, Any]:
     metric, is_of_fit = fit.metric, shown is training
     names, scales = list(metric.column_names), np.array(fit.statistics.column_scales)
-    facts: dict[str, Any] = {"title": title, "version": version("closefar")}
+    facts: dict[str, Any] = {"version": version("closefar")}
 
-    tell("judging pairs")
+    tell("cross-validation")
     judged = judge(fit, shown, has_seen=is_of_fit, seed=seed, groups=groups)
     facts["pairs"] = _pairs(fit, judged, shown)
     facts["quality"] = quality(judged, metric, facts["pairs"]["labels"])
@@ -131,18 +140,19 @@ def _facts(
     is_chance = facts["quality"]["is_chance"]
     facts["calibration"] = calibration(judged, caveat=caveat(fit))
     facts["roc"] = roc(judged, metric)
-    facts["wrong_labels"] = wrong_labels(judged.label_by_label, fit, ids, is_chance=is_chance)
-    tell("truncating")
+    facts["wrong_labels"], suspects = wrong_labels(judged.label_by_label, fit, ids, is_chance=is_chance)
+    tell("truncation")
     facts["spectrum"] = spectrum(metric)
     facts["truncation"] = truncation(fit, shown, is_training=is_of_fit, seed=seed)
     facts["directions"] = directions(metric, names, scales)
     facts["matrix"] = matrix(metric, names, scales)
-    tell("checking the noise")
+    facts["pair_map"], facts["point_map"] = _maps(fit, shown, suspects, groups, provenance, seed)
+    tell("noise check")
     facts["noise_check"] = noise_check(fit, shown, seed, groups)
-    tell("learning from fewer pairs")
+    tell("learning curve")
     facts["learning_curve"] = learning_curve(fit, shown if training is None else training, seed)
     if judged.unseen != "pair" and facts["learning_curve"]["reason"] is None:
-        facts["learning_curve"]["reading"] += f" This is about new {judged.noun}s of known {judged.unseen}s."
+        facts["learning_curve"]["reading"] += f" This holds for new {judged.noun}s of known {judged.unseen}s."
     tell("intervals")
     own = groups[shown.numbers] if groups is not None and is_of_fit else None
     facts["intervals"] = intervals(fit, training, names, n_bootstrap=n_bootstrap, seed=seed, groups=own)
@@ -150,10 +160,58 @@ def _facts(
     facts["problems"] = problems(fit, facts["noise_check"], is_chance=is_chance, groups=groups if is_of_fit else None)
     facts["certificate"] = _certificate(fit)
     facts["fit"] = _fit(fit)
-    facts["next_steps"] = next_steps(of_points=metric.origin is not None)
+    facts["next_steps"] = next_steps(metric, provenance)
     facts["sentence"] = answer(facts)
     facts["key_figures"] = key_figures(facts)
     return facts
+
+
+def _headline(title: str | None, facts: dict[str, Any], provenance: Provenance) -> dict[str, Any]:
+    """The title, and what the report is of: data, model, date and counts."""
+    files, pairs = provenance.files, facts["pairs"]
+    columns = count(facts["fit"]["n_features"], "column")
+    counts = f"{count(pairs['n_given'], pairs['noun'])}, {columns}, {percent(pairs['share_far'])} labelled far"
+    named = [("Data", listed(files)), ("Model", provenance.model), ("Date", date.today().isoformat())]
+    return {
+        "title": title or (f"{DEFAULT_TITLE}: {listed(files)}" if files else DEFAULT_TITLE),
+        "is_command_line": provenance.is_command_line,
+        "about": [{"name": name, "value": value} for name, value in [*named, ("Size", counts)] if value],
+    }
+
+
+def _in_words_of(provenance: Provenance, facts: dict[str, Any]) -> dict[str, Any]:
+    """Advice as the reader's tool has it; nothing that may hold a name of the user's without quotes."""
+    found = {**facts, "problems": [provenance.say(problem) for problem in facts["problems"]]}
+    for part, names in {
+        "calibration": ("reading",),
+        "certificate": ("advice", "status"),
+        "intervals": ("reason", "statement"),
+        "learning_curve": ("reason",),
+        "noise_check": ("reason", "reading", "advice"),
+        "wrong_labels": ("reason", "doubt", "reading"),
+    }.items():
+        said = {name: provenance.say(facts[part][name]) for name in names if facts[part].get(name)}
+        found[part] = {**facts[part], **said}
+    return found
+
+
+def _maps(
+    fit: Fit,
+    shown: Judgements,
+    suspects: IndexArray,
+    groups: NDArray[Any] | None,
+    provenance: Provenance,
+    seed: int,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The map of the pairs, and that of their points where they are known."""
+    metric, strongest = fit.metric, fit.metric.directions()
+    of_pairs = pair_map(metric, strongest, shown, suspects, seed)
+    known = distinct_points(shown, groups, seed)
+    if known is None:
+        return of_pairs, {"reason": "The points themselves are not known, only their differences."}
+    importance = np.sum(metric.factor**2, axis=1) * np.array(fit.statistics.column_scales) ** 2
+    categories = provenance.categories
+    return of_pairs, point_map(metric, strongest, *known, importance=importance, categories=categories, seed=seed)
 
 
 def _pairs(fit: Fit, judged: Judged, shown: Judgements) -> dict[str, Any]:
@@ -163,6 +221,7 @@ def _pairs(fit: Fit, judged: Judged, shown: Judgements) -> dict[str, Any]:
         "words": judged.words,
         "n_pairs": len(judged.judgements),
         "n_given": len(shown),
+        "share_far": shown.mean(shown.is_far),
         "n_fitted": fit.statistics.n_pairs,
         "labels": [str(fit.sides.close), str(fit.sides.far)],
         "noun": judged.noun,

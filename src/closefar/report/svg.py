@@ -9,11 +9,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["WIDTH", "Plane", "drawing", "label", "nice_ticks", "tick_text"]
+__all__ = ["WIDTH", "Plane", "drawing", "label", "log_ticks", "nice_ticks", "tick_text"]
 
 WIDTH = 340
 
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+_DIGITS = ((1, 2, 5), (1, 3), (1,))  # of log scales, from narrow to wide
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,11 @@ class Plane:
         places = "L".join(f"{self.x(x):.1f} {self.y(y):.1f}" for x, y in [*lower, *reversed(upper)])
         return f'<path class="{kind}" d="M{places}Z"/>'
 
+    def marks(self, points: Iterable[tuple[float, float]], kind: str) -> str:
+        """Round marks, in one path that takes few letters for each."""
+        places = "".join(f"M{self.x(x):.1f} {self.y(y):.1f}h0" for x, y in points)
+        return f'<path class="marks {kind}" d="{places}"/>'
+
     def dot(self, x: float, y: float, note: str) -> str:
         return f'<circle class="dot" cx="{self.x(x):.1f}" cy="{self.y(y):.1f}" r="4.5"><title>{note}</title></circle>'
 
@@ -105,6 +111,16 @@ def nice_ticks(low: float, high: float, most: int = 5) -> list[float]:
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
     return [index * step for index in range(first, last + 1)][: most + 1]
+
+
+def log_ticks(low: float, high: float, most: int = 5) -> list[float]:
+    """At most so many round numbers from low to high that lie about equally far apart on a log scale."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for digits in _DIGITS:
+        found = [digit * 10.0**power for power in powers for digit in digits if low <= digit * 10.0**power <= high]
+        if len(found) <= most:
+            return found
+    return found[:: math.ceil(len(found) / most)]
 
 
 def tick_text(value: float) -> str:

@@ -1,50 +1,86 @@
-"""What to do with the model next, as code to copy."""
+"""What to do with the model next, as code that runs as it stands."""
 
 from __future__ import annotations
 
+import shlex
+
+from closefar.model import Metric
+from closefar.report.provenance import Provenance
+
 __all__ = ["next_steps"]
 
+_MODEL = "model.closefar"  # where no file is known
+
 _OF_PAIRS = """\
-import closefar as cf
-
-learner.metric_.save("model.closefar")   # unless it is saved already
-metric = cf.load("model.closefar")
-
-metric.distance(x, y)           # of two points, or of each row of two tables
-metric.probability_far(x - y)   # that such a pair is labelled far
-x @ metric.components.T         # mapped: here Euclidean distance is the learned one\
+metric.distance({x}, {y})           # of two points, or of each row of two tables
+metric.probability_far({x} - {y})   # that such a pair is labelled far
+{points} @ metric.components.T      # mapped: Euclidean distance is now the learned one\
 """
 
 _OF_POINTS = """\
-import closefar as cf
-
-learner.metric_.save("model.closefar")   # unless it is saved already
-metric = cf.load("model.closefar")
-
-metric.squared_distance(x)   # of each point from the learned origin
-metric.probability_far(x)    # that such a point is labelled far
-x @ metric.components.T      # mapped: here Euclidean distance is the learned one\
+metric.squared_distance({points})   # of each point from the learned origin
+metric.probability_far({points})    # that such a point is labelled far
+{points} @ metric.components.T      # mapped: Euclidean distance is now the learned one\
 """
 
 _NEIGHBOURS = """\
 from sklearn.neighbors import NearestNeighbors
 
-neighbours = NearestNeighbors().fit(points @ metric.components.T)
-distances, indices = neighbours.kneighbors(new_points @ metric.components.T)\
+mapped = points @ metric.components.T
+neighbours = NearestNeighbors(n_neighbors=2).fit(mapped)
+distances, indices = neighbours.kneighbors(mapped)   # the first neighbour of each point is itself\
 """
 
 
-def next_steps(*, of_points: bool) -> list[dict[str, str]]:
-    """Return a title, a language and code for each."""
-    inputs = "--points new_points.csv" + ("" if of_points else " --pairs new_pairs.csv")
-    labelled = "--points points.csv" + ("" if of_points else " --pairs pairs.csv")
-    commands = [
-        f"closefar predict --model model.closefar {inputs} --out predicted.csv",
-        "closefar transform --model model.closefar --points points.csv --out mapped.csv",
-        f"closefar evaluate --model model.closefar {labelled}",
+def next_steps(metric: Metric, provenance: Provenance) -> list[dict[str, str]]:
+    """Return a title, a language and code for each; code in Python builds on what comes before it."""
+    steps = [
+        {"title": "In Python", "language": "python", "code": _python(metric, provenance)},
+        {"title": "Nearest neighbours", "language": "python", "code": _NEIGHBOURS},
     ]
-    return [
-        {"title": "In Python", "language": "python", "code": _OF_POINTS if of_points else _OF_PAIRS},
-        {"title": "Nearest neighbours, clustering, plots", "language": "python", "code": _NEIGHBOURS},
-        {"title": "On the command line", "language": "shell", "code": "\n".join(commands)},
-    ]
+    if not provenance.is_command_line:
+        return steps
+    return [{"title": "On the command line", "language": "shell", "code": _commands(provenance)}, *steps]
+
+
+def _python(metric: Metric, provenance: Provenance) -> str:
+    use = (_OF_PAIRS if metric.origin is None else _OF_POINTS).format(x="points[0]", y="points[1]", points="points")
+    return f"{_reading(metric, provenance)}\n\n{use}"
+
+
+def _reading(metric: Metric, provenance: Provenance) -> str:
+    """Get the metric, and points with the columns that it takes."""
+    model = provenance.model or _MODEL
+    if not provenance.is_command_line:
+        save = "" if provenance.model else f'learner.metric_.save("{_MODEL}")   # the learner of this report\n'
+        return (
+            f"import numpy as np\nimport closefar as cf\n\n{save}metric = cf.load({model!r})\n"
+            f"points = np.zeros((2, {len(metric.factor)}))   # put yours here: columns as in metric.column_names"
+        )
+    load = f"model = Model.load({model!r})\nmetric = model.metric"
+    encoded = "   # categories are encoded as in the fit" if provenance.categories else ""
+    if provenance.points is None:
+        source, read, points = (
+            f"pairs={provenance.pairs!r}",
+            "read_pairs",
+            "table.data[:, 0]",
+        )
+        options = "encoding=model.encoding, labelled=False"
+    else:
+        source, read, points = f"points={provenance.points!r}", "read_points", "table.data"
+        options = "encoding=model.encoding"
+    return (
+        f"from closefar.learners import Model\nfrom closefar.tables import Source, {read}\n\n{load}\n"
+        f"table = {read}(model.source(Source({source})), {options}){encoded}\npoints = {points}"
+    )
+
+
+def _commands(provenance: Provenance) -> str:
+    model = f"--model {shlex.quote(provenance.model or _MODEL)}"
+    options = zip(("--points", "--pairs"), (provenance.points, provenance.pairs), strict=True)
+    data = " ".join(f"{option} {shlex.quote(name)}" for option, name in options if name is not None)
+    commands = [f"closefar predict {model} {data} --out predicted.csv"]
+    if provenance.points is not None:
+        points = shlex.quote(provenance.points)
+        commands.append(f"closefar transform {model} --points {points} --out mapped.csv")
+    return "\n".join([*commands, f"closefar evaluate {model} {data}"])

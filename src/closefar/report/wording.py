@@ -34,7 +34,7 @@ def percent(share: float) -> str:
 
 def points(difference: float) -> str:
     """A difference of two percentages."""
-    return f"{100.0 * difference:+.1f} points".replace("-0.0 ", "0.0 ").replace("+0.0 ", "0.0 ")
+    return f"{100.0 * difference:+.1f} percentage points".replace("-0.0 ", "±0.0 ").replace("+0.0 ", "±0.0 ")
 
 
 def count(n: float, noun: str) -> str:

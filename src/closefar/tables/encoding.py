@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
-from closefar.tables.columns import COLUMN_KINDS, Column, Number
+from closefar.tables.columns import COLUMN_KINDS, Category, Column, Number
 from closefar.tables.errors import Place, TableError, listed, refuse_unknown
 from closefar.tables.kinds import learn_column
 from closefar.tables.values import is_missing, standard_column
@@ -85,6 +85,11 @@ class Encoding:
     def feature_names(self) -> tuple[str, ...]:
         """The names of the numbers that come out."""
         return tuple(name for column in self.columns for name in column.feature_names)
+
+    @property
+    def categories(self) -> dict[str, tuple[str, ...]]:
+        """The values of each column that becomes 0/1 columns, the reference first."""
+        return {column.name: column.values for column in self.columns if isinstance(column, Category)}
 
     @classmethod
     def of_numbers(cls, names: Sequence[str]) -> Encoding:

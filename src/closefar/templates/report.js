@@ -1,6 +1,6 @@
 "use strict";
 
-// Sorting and copying are added here, so that without scripts nothing on the page is a dead button.
+// Sorting, copying and hints are added here, so that without scripts nothing on the page is a dead button.
 
 function sortable(table) {
   const body = table.tBodies[0];
@@ -62,8 +62,25 @@ function copyBySelection(text) {
   return done;
 }
 
+// A table that is wider than its frame fades out where it goes on, and says so.
+function hinted(frame) {
+  const hint = document.createElement("p");
+  hint.className = "hint";
+  hint.textContent = "Scroll sideways to see all columns →";
+  hint.hidden = true;
+  frame.after(hint);
+  const look = () => {
+    hint.hidden = frame.scrollWidth <= frame.clientWidth + 1;
+    frame.classList.toggle("cut", frame.scrollLeft + frame.clientWidth < frame.scrollWidth - 1);
+  };
+  frame.addEventListener("scroll", look, { passive: true });
+  new ResizeObserver(look).observe(frame);
+  look();
+}
+
 document.querySelectorAll("table.sortable").forEach(sortable);
 document.querySelectorAll(".code").forEach(copyable);
+document.querySelectorAll(".scroll").forEach(hinted);
 
 // What is folded on the screen is open on paper.
 const folded = () => document.querySelectorAll("details:not([open])");

@@ -1,0 +1,43 @@
+"""Where a report comes from: its files, which it names, and the tool in whose words it speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from closefar.advice import for_command_line
+
+__all__ = ["Provenance"]
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The files behind a report; with data files it is one of the command line, else of Python.
+
+    Attributes
+    ----------
+    points, pairs : str or None
+        The files that the data were read from.
+    model : str or None
+        The model file.
+    categories : mapping of str to sequence of str
+        The values of each column that was encoded as 0/1 columns, the one without a column first.
+    """
+
+    points: str | None = None
+    pairs: str | None = None
+    model: str | None = None
+    categories: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def files(self) -> list[str]:
+        """The data files."""
+        return [name for name in (self.points, self.pairs) if name is not None]
+
+    @property
+    def is_command_line(self) -> bool:
+        return bool(self.files)
+
+    def say(self, words: str) -> str:
+        """Advice in the words of the reader's tool."""
+        return for_command_line(words) if self.is_command_line else words
