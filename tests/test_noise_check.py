@@ -390,7 +390,7 @@ def test_a_bin_without_error_has_no_deviation():
         (("normal", 0.0), -0.5, "fewer are wrong at large margins. Try noise='normal'."),
         (None, 2.1, "more are wrong at large margins, and no other noise does clearly better. The metric itself"),
         (None, -2.1, "fewer are wrong at large margins, and no other noise does clearly better. The metric itself"),
-        (None, 2.0, "see the bins. The metric itself may not fit: diagnose() says"),
+        (None, 2.0, "at some margins too many or too few are far. The metric itself may not fit: diagnose() says"),
     ],
 )
 def test_advice_names_what_is_better(monkeypatch, better, tail_z, advice):

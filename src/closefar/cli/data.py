@@ -32,6 +32,7 @@ __all__ = [
     "provenance_of",
     "read_for_model",
     "read_labelled",
+    "sampled_groups",
     "squared_distances",
     "with_ids",
 ]
@@ -100,6 +101,21 @@ def groups_of(session: Session, table: PairTable) -> NDArray[Any] | None:
             "which with --group."
         )
     return points
+
+
+def sampled_groups(table: PairTable, used: Judgements) -> NDArray[Any]:
+    """Which of some pairs of the table depend on each other, as `groups_of` has it, without a note."""
+    import numpy as np
+
+    from closefar.judgements import find_points, share_points
+
+    if table.groups is not None:
+        return table.groups[used.numbers].astype(str)
+    points = table.ids[used.numbers].astype(str) if table.ids.ndim == 2 else None
+    if points is not None and share_points(points):
+        return points
+    found = find_points(used.data)
+    return np.arange(len(used)) if found is None else found
 
 
 def folds_of(

@@ -65,16 +65,14 @@ def report(
 
         check_report(out)
         loaded = Model.load(model)
-        loaded.learner()  # says now if there is no fit to show
         table = read_for_model(session, loaded, files, new_data, labelled=True)
         judgements_of(table, loaded)
-        seen = loaded.is_fitted_to(table)
-        pairs = () if seen else (table.data, table.labels, table.weights)
+        fit = loaded.fit_on(table)
+        pairs = (table.data, table.labels, table.weights) if fit.judgements is None else ()
         groups = groups_of(session, table)
         with session.stage("report", n_parts=N_PARTS) as tell:
-            learner = loaded.learner(table if seen else None)
             content = encode_report(
-                learner,
+                fit,
                 out,
                 *pairs,
                 title=title,

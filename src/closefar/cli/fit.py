@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from closefar.cli.data import check_outputs, directions_of, fit_learner, groups_of, provenance_of, read_labelled
+from closefar.cli.data import (
+    check_outputs,
+    directions_of,
+    fit_learner,
+    groups_of,
+    provenance_of,
+    read_labelled,
+    sampled_groups,
+)
 from closefar.cli.options import Columns, Files, Learning, ReportTitle
 from closefar.cli.session import Output, Session
 
+if TYPE_CHECKING:
+    from closefar.learners import MetricLearner
+    from closefar.tables import PairTable
+
 __all__ = ["fit"]
+
+# The noise is checked on a sample where that saves time (work is about pairs times squared parameters), and not at
+# all where that leaves too few uncertain labels per parameter.
+_MOST_CHECKED = 10_000
+_LITTLE_WORK = 1e9
+_SHARE_OF_FIT = 0.3
+_FEWEST_UNCERTAIN = 5.0
+
+_SURELY_WRONG = 0.01  # a p-value below this is warned of, so that few right models are
 
 
 def fit(
@@ -37,6 +58,7 @@ def fit(
             check_report(report)
         table, source = read_labelled(session, files, columns)
         learner = fit_learner(session, table, learning)
+        _warn_of_noise(session, learner, table)
 
         from closefar.files import replace_files
         from closefar.learners import Model
@@ -78,3 +100,23 @@ def fit(
                 "statistics": learner.fit_statistics_,
             },
         )
+
+
+def _warn_of_noise(session: Session, learner: MetricLearner, table: PairTable) -> None:
+    """Warn, with the remedy, where the labels are clearly not as the noise model says."""
+    from closefar.advice import for_command_line
+    from closefar.questions import check_noise_model
+
+    fit = learner.fit_
+    statistics, judgements = fit.statistics, fit.training().counted()
+    work = max(_LITTLE_WORK, _SHARE_OF_FIT * fit.certificate.n_passes * len(judgements) * judgements.n_columns**2)
+    used = judgements.sample(int(min(work / statistics.n_parameters**2, _MOST_CHECKED)), seed=0)
+    if statistics.uncertain_per_parameter * len(used) < _FEWEST_UNCERTAIN * len(judgements):
+        return
+    with session.stage("checking the noise model"):
+        try:
+            check = check_noise_model(fit, used, groups=sampled_groups(table, used))
+        except ValueError:  # the labels can't tell
+            return
+    if check.p_value < _SURELY_WRONG:
+        session.warn(for_command_line(check.advice))

@@ -145,13 +145,18 @@ def _facts(model: Model) -> dict[str, Any]:
         "origin": metric.origin,
         "encoding": model.encoding.to_json(),
         "fit": model.fit,
+        "truncated": model.truncated,
     }
 
 
 def _text(model: Model) -> str:
+    from closefar.questions import describe_directions
+
     metric = model.metric
     close, far = model.classes
-    lines = [repr(metric)] if model.fit is None else [model.learner().summary()]
+    lines = [repr(metric), *describe_directions(metric)] if model.fit is None else [model.learner().summary()]
+    if model.truncated is not None:
+        lines.append(f"Truncated from rank {model.truncated['rank']}")
     lines += [
         f"Labels    {close!r} is close, {far!r} is far",
         f"Columns   {', '.join(model.encoding.column_names)}",

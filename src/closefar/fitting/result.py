@@ -103,6 +103,11 @@ class Fit:
     def was_interrupted(self) -> bool:
         return self.certificate.outcome is Outcome.INTERRUPTED
 
+    @property
+    def is_metric_alone(self) -> bool:
+        """Whether only the metric is known, truncated or kept without its fit; figures are then of the pairs given."""
+        return self.certificate.outcome in (Outcome.TRUNCATED, Outcome.UNKNOWN)
+
     def unless_interrupted(self) -> Fit:
         """Return the fit, or interrupt the computation that it is part of if it was interrupted."""
         if self.was_interrupted:

@@ -9,20 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from closefar.fitting import Fit, FitStatistics, Settings
+from closefar.fitting import Fit, FitStatistics, Settings, count_parameters
 from closefar.judgements import Columns, Judgements, Sides
 from closefar.learners.base import MetricLearner
 from closefar.learners.linear import LinearMetricLearner
-from closefar.model import Metric, ModelFileError, load_with_header
+from closefar.model import Metric, ModelFileError, Scored, load_with_header
 from closefar.model.modelfile import encode
 from closefar.plain import plain
 from closefar.questions import summarize
+from closefar.rows import column_scales, rows_of
 from closefar.solve import Certificate, Outcome
 from closefar.tables import Encoding, PairTable, Source, open_table
 
 __all__ = ["Model"]
 
 _WORDS = ("close", "far")
+_SEEN_BEFORE = (
+    "These are the pairs that the metric was fitted to before it was truncated: figures are worse for new pairs."
+)
 _REMEMBERED = ("id", "left", "right", "label", "weight", "group")
 
 
@@ -44,6 +48,8 @@ class Model:
     fit : dict, optional
         Parameters, certificate and figures of the fit; none for a metric that was truncated or
         saved by itself.
+    truncated : dict, optional
+        Of a truncated metric the rank that it had before, and its fit.
     """
 
     metric: Metric
@@ -52,6 +58,7 @@ class Model:
     names: dict[str, Any]
     is_single: bool
     fit: dict[str, Any] | None
+    truncated: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, learner: MetricLearner, table: PairTable, source: Source) -> Model:
@@ -83,6 +90,7 @@ class Model:
                 "names": self.names,
                 "is_single": self.is_single,
                 "fit": self.fit,
+                **({} if self.truncated is None else {"truncated": self.truncated}),
             },
         )
 
@@ -103,17 +111,23 @@ class Model:
             _check(all(names.get(name) is None or isinstance(names[name], str) for name in _REMEMBERED), "names")
             sides = names.get("sides")
             _check(sides is None or (len(sides) == 2 and all(isinstance(side, str) for side in sides)), "sides")
-            model = cls(metric, (close, far), encoding, names, bool(header["is_single"]), header["fit"])
-            if model.fit is not None:
-                _check(isinstance(model.fit["fingerprint"], str), "fingerprint")
-                summarize(model._fit(model.fit, None))
+            truncated = header.get("truncated")
+            _check(truncated is None or isinstance(truncated["rank"], int), "rank")
+            model = cls(metric, (close, far), encoding, names, bool(header["is_single"]), header["fit"], truncated)
+            if model._facts is not None:
+                _check(isinstance(model._facts["fingerprint"], str), "fingerprint")
+                summarize(model._fit(model._facts, None))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ModelFileError(f"{path} does not describe a model ({error}). Fit it again.") from error
         return model
 
     def truncate(self, k: int, scale: str | None = None) -> Model:
-        """Keep the k largest eigenvalues; the figures of the fit are no longer those of the metric."""
-        return replace(self, metric=self.metric.truncate(k, scale), fit=None)
+        """Keep directions 1 to k; the figures of the fit are no longer those of the metric."""
+        metric = self.metric.truncate(k, scale)
+        if metric is self.metric:
+            return self
+        rank = self.metric.rank if self.truncated is None else self.truncated["rank"]
+        return replace(self, metric=metric, fit=None, truncated={"rank": rank, "fit": self._facts})
 
     def source(self, given: Source) -> Source:
         """The columns that mean something: as at the fit, where nothing else is said and they are there."""
@@ -132,8 +146,8 @@ class Model:
         )
 
     def is_fitted_to(self, table: PairTable) -> bool:
-        """Whether these are the very pairs and labels of the fit."""
-        return self.fit is not None and self.fit["fingerprint"] == _fingerprint(table)
+        """Whether these are the very pairs and labels of the fit, or of that before truncation."""
+        return self._facts is not None and self._facts["fingerprint"] == _fingerprint(table)
 
     def learner(self, training: PairTable | None = None) -> LinearMetricLearner:
         """Return the fitted learner, with the pairs that it was fitted to if they are given."""
@@ -146,6 +160,43 @@ class Model:
         learner = LinearMetricLearner(**fit.settings.parameters, far_label=self.classes[1])
         learner.fit_, learner.n_features_in_ = fit, len(self.metric.factor)
         return learner
+
+    def fit_on(self, table: PairTable) -> Fit:
+        """Return the fit, with these pairs if it was fitted to them; of a metric alone, what they say of it."""
+        if self.fit is not None:
+            return self._fit(self.fit, table if self.is_fitted_to(table) else None)
+        sides, columns = Sides.of(*self.classes), Columns(len(self.metric.factor), self.metric.feature_names)
+        given = Judgements.read_more(columns, table.data, table.labels, table.weights, sides=sides).counted()
+        scored, before = Scored.by(self.metric, given), self._facts
+        if before is None:
+            is_around = self.metric.origin is not None
+            settings = Settings.of(
+                LinearMetricLearner(self.metric.noise, fit_origin=is_around, flip_rate=self.metric.flip_rate)
+            )
+            scales = column_scales(rows_of(given.data), given.shares, centred=is_around)
+        else:
+            settings = Settings.of(LinearMetricLearner(**before["parameters"]))
+            scales = np.array(before["statistics"]["column_scales"])
+        outcome = Outcome.UNKNOWN if self.truncated is None else Outcome.TRUNCATED
+        n_parameters = count_parameters(len(self.metric.factor), self.metric.rank or None)
+        return Fit(
+            settings=settings,
+            metric=self.metric,
+            certificate=Certificate.without_fit(outcome, scored.loss, self.metric.rank),
+            history=(),
+            n_iter=0,
+            statistics=FitStatistics.of(scored, scales, n_parameters),
+            problems=(_SEEN_BEFORE,) if self.is_fitted_to(table) else (),
+            rank=self.metric.rank,
+            sides=sides,
+            columns=columns,
+            judgements=None,
+        )
+
+    @property
+    def _facts(self) -> dict[str, Any] | None:
+        """Of the fit, or of that before truncation."""
+        return self.truncated["fit"] if self.fit is None and self.truncated is not None else self.fit
 
     def _fit(self, facts: dict[str, Any], training: PairTable | None) -> Fit:
         """Build the fit from what the file says of it."""

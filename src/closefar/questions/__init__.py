@@ -13,7 +13,7 @@ from closefar.questions.planning import SampleSizePlan, plan_sample_size
 from closefar.questions.rank import choose_rank
 from closefar.questions.refits import JACKKNIFE_PARTS
 from closefar.questions.standard_errors import confidence
-from closefar.questions.summary import summarize
+from closefar.questions.summary import describe_directions, summarize
 from closefar.questions.truncation import TruncationPath, TruncationStep, truncation_of, truncation_path
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "check_noise_model",
     "choose_rank",
     "confidence",
+    "describe_directions",
     "describe_evidence",
     "diagnose",
     "effective_number",

@@ -87,6 +87,8 @@ def _facts(fit: Fit) -> tuple[str, ...]:
 
 def describe_evidence(fit: Fit) -> str:
     """How many labels are uncertain for each parameter, and what that is enough for."""
+    if fit.is_metric_alone:
+        return "Intervals and tests are for fits, not for a metric that was truncated or kept without its fit."
     found = fit.statistics.uncertain_per_parameter
     if math.isnan(found):
         return "The model file is of an earlier version: how many labels are uncertain is not known."

@@ -41,7 +41,7 @@ def advise(scored: Scored, p_value: float, tail_z: float) -> str:
         return found + f"{many} are wrong at large margins. Try noise='{better.noise.name}'."
     if abs(tail_z) > _TAILS_DIFFER:
         return found + f"{many} are wrong at large margins, and no other noise does clearly better. {_ELSEWHERE}"
-    return found + f"see the bins. {_ELSEWHERE}"
+    return found + f"at some margins too many or too few are far. {_ELSEWHERE}"
 
 
 def better_noise(scored: Scored) -> Scored | None:

@@ -20,14 +20,15 @@ _MOST_LOADINGS = 5
 def summarize(fit: Fit) -> str:
     """The text of `LinearMetricLearner.summary`."""
     metric, certificate, statistics = fit.metric, fit.certificate, fit.statistics
-    pseudo_r2 = 1.0 - certificate.loss / statistics.null_loss
+    pseudo_r2 = 1.0 - certificate.loss / statistics.null_loss if statistics.null_loss > 0 else float("nan")
+    accuracy = "Accuracy" if fit.is_metric_alone else "Training accuracy"
     cells = [
         ("Features (d)", f"{len(metric.factor)}", "Loss", f"{certificate.loss:.6f}"),
         ("Pairs (N)", f"{statistics.n_pairs}", "Null loss", f"{statistics.null_loss:.6f}"),
         ("Share far", f"{statistics.share_far:.4f}", "Pseudo-R2", f"{pseudo_r2:.4f}"),
-        ("Noise", _noise(metric), "Proven gap", f"{certificate.gap:.1e}"),
+        ("Noise", _noise(metric), "Proven gap", "none" if fit.is_metric_alone else f"{certificate.gap:.1e}"),
         ("Penalty alpha", _penalty(fit), "Threshold (tau)", f"{metric.threshold:.6g}"),
-        ("Rank of M", f"{metric.rank}", "Training accuracy", f"{statistics.accuracy:.4f}"),
+        ("Rank of M", f"{metric.rank}", accuracy, f"{statistics.accuracy:.4f}"),
         ("Wrong labels", f"{statistics.wrong_share:.4f}", "Passes over data", f"{certificate.n_passes:.1f}"),
         (
             "Free parameters",

@@ -16,6 +16,11 @@ FEWEST_UNITS = 20
 
 def check_testable(fit: Fit) -> None:
     """Refuse fits whose probabilities are not meant to be those of the labels."""
+    if fit.is_metric_alone:
+        raise ValueError(
+            "the noise model can be checked for a fit only, which has the margins that the labels ask for; got a "
+            "metric that was truncated or kept without its fit."
+        )
     if fit.settings.class_weight is not None:
         raise ValueError(
             "class_weight must be None to check the noise model, since it changes the probabilities; got "

@@ -9,6 +9,7 @@ from closefar.report.wording import count, percent, sentence
 
 __all__ = ["answer", "certificate_words", "key_figures"]
 
+_ALONE = ("truncated", "unknown")  # outcomes of a metric without its fit
 _ACCURACY = {"out-of-fold": "Cross-validated accuracy", "given": "Accuracy", "in-sample": "Training accuracy"}
 
 
@@ -48,7 +49,7 @@ def key_figures(facts: dict[str, Any]) -> list[dict[str, str]]:
         {"name": "Threshold τ", "value": f"{fit['threshold']:.4g}", "note": "of the squared distance"},
         {"name": "Rank of M", "value": f"{fit['rank']} of {fit['n_features']}", "note": "directions used"},
         {
-            "name": f"Training {noun}s",
+            "name": f"{'Given' if facts['certificate']['outcome'] in _ALONE else 'Training'} {noun}s",
             "value": f"{fit['n_pairs']:,}",
             "note": f"{percent(fit['share_far'])} far" + (", weighted" if fit["parameters"]["class_weight"] else ""),
         },
@@ -58,6 +59,9 @@ def key_figures(facts: dict[str, Any]) -> list[dict[str, str]]:
 def certificate_words(fit: Fit) -> dict[str, str]:
     """The outcome in a word, what to do, and what is proven."""
     certificate, settings = fit.certificate, fit.settings
+    if fit.is_metric_alone:
+        words = f"On the {count(fit.statistics.n_pairs, 'label')} given, its loss is {certificate.loss:.6g} per label."
+        return {"outcome": str(certificate.outcome), "advice": sentence(certificate.advice), "words": words}
     others = "metric of any rank"
     if settings.fit_origin and fit.alpha == 0:
         others = "metric up to a thousand times the size of this one"
@@ -95,6 +99,8 @@ def _wrong(facts: dict[str, Any]) -> str:
     wrong = facts["wrong_labels"]
     if facts["quality"]["is_chance"]:
         return "this is not clearly better than chance"
+    if facts["certificate"]["outcome"] in _ALONE:
+        return "how many labels are wrong can't be estimated without a fit"
     if wrong["reason"] is not None or wrong["doubt"] is not None or facts["fit"]["parameters"]["alpha"] > 0:
         return "how many labels are wrong can't be estimated from this fit"
     if wrong["kind"] == "probability":

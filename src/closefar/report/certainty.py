@@ -22,6 +22,10 @@ _NO_PAIRS = (
     "Intervals need the pairs of the fit, which a model file does not hold and which were not given. "
     "Give those pairs and labels."
 )
+_NO_FIT = (
+    "Intervals are for the optimum of a fit; a metric that was truncated or kept without its fit has none. Fit "
+    "with the rank that you want."
+)
 _TOO_MUCH_WORK = (
     "Intervals for so many pairs and columns take long, so they are left out here: compute them with "
     "closefar.confidence."
@@ -38,6 +42,8 @@ def intervals(
     groups: NDArray[Any] | None = None,
 ) -> dict[str, Any]:
     """Intervals for the threshold, the flip rate, each direction and, of few columns, each entry of M."""
+    if fit.is_metric_alone:
+        return {"reason": _NO_FIT}
     if training is None:
         return {"reason": _NO_PAIRS}
     effort = Effort.of(fit)

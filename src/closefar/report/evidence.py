@@ -146,7 +146,7 @@ def judge(
 
 def is_training(fitted: Fit, judgements: Judgements) -> bool:
     """Whether these are the pairs of the fit: as many, with the very loss that it ended with."""
-    if len(judgements) != fitted.statistics.n_pairs or judgements.n_rarer == 0:
+    if fitted.is_metric_alone or len(judgements) != fitted.statistics.n_pairs or judgements.n_rarer == 0:
         return False
     loss = Scored.by(fitted.metric, judgements.weighted(fitted.settings.class_weight)).loss
     return abs(loss - fitted.certificate.loss) <= 1e-7 * (1.0 + fitted.certificate.loss)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -18,6 +19,8 @@ class Outcome(StrEnum):
     STALLED = "stalled"
     UNFINISHED = "unfinished"
     INTERRUPTED = "interrupted"
+    TRUNCATED = "truncated"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,8 @@ class Certificate:
         How the fit ended: "converged", "restricted" (no metric of the rank asked for is near and
         better, but one of a higher rank may be), "separable" (every label is right, so there is no
         finite optimum), "quasi-separable" (there is none either, since one direction explains
-        some labels without a single exception), "stalled", "unfinished" or "interrupted".
+        some labels without a single exception), "stalled", "unfinished" or "interrupted".  Of a
+        metric without its fit: "truncated" or "unknown".
     advice : str
         What that means, and what to do.
     n_passes : float
@@ -73,6 +77,12 @@ class Certificate:
     lower_bound: float
     threshold_multiplier: float
     globally_optimal: bool
+
+    @classmethod
+    def without_fit(cls, outcome: Outcome, loss: float, rank: int) -> Certificate:
+        """Of a metric of that rank without its fit: it has a loss on some pairs, and nothing is proven."""
+        advice = advise(outcome, gap=math.inf, is_proven=False, tol=0.0, rank=rank, max_iter=0)
+        return cls(loss, math.inf, False, outcome, advice, 0.0, loss, -math.inf, 0.0, False)
 
     @property
     def status(self) -> str:
@@ -108,6 +118,16 @@ def advise(outcome: Outcome, *, gap: float, is_proven: bool, tol: float, rank: i
             return (
                 f"max_iter={max_iter} steps did not reach tol={tol:.1e}; {left}. "
                 "The metric is usable; raise max_iter, tol or alpha."
+            )
+        case Outcome.TRUNCATED:
+            return (
+                f"directions were cut from this metric after its fit, so it is not the best of rank {rank} and nothing "
+                f"is proven of it. Fit with rank={rank} for the best one."
+            )
+        case Outcome.UNKNOWN:
+            return (
+                "this is a metric without its fit, so what it was learned from is not known and nothing is proven of "
+                "it. Fit to learn more."
             )
         case Outcome.STALLED:
             return (
