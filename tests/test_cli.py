@@ -219,11 +219,45 @@ def test_truncate_keeps_the_strongest_directions(tmp_path: Path) -> None:
     out = tmp_path / "small.closefar"
     _run("truncate", "model.closefar", "--rank", 2, "--out", out)
     assert cf.load(out) == cf.load("model.closefar").truncate(2)
-    assert "rank 2" in _run("inspect", out).stdout
+    shown = _run("inspect", out).stdout
+    assert "rank 2" in shown
+    assert f"Truncated from rank {cf.load('model.closefar').rank}" in shown
     assert len(_rows(_run("predict", "--model", out, *_NEW[2:]).stdout)) == 300
-    done = CliRunner().invoke(app, ["report", "--model", str(out), *_NEW[2:], "--out", str(tmp_path / "r.html")])
-    assert done.exit_code == 2
-    assert "truncated" in done.stderr
+
+
+def test_a_truncated_or_bare_metric_has_a_report_that_says_so(tmp_path: Path, points: pd.DataFrame) -> None:
+    small, bare, report = tmp_path / "small.closefar", tmp_path / "bare.closefar", tmp_path / "report.json"
+    points.to_csv(tmp_path / "numbers.csv")
+    _run("truncate", "model.closefar", "--rank", 2, "--out", small)
+    cf.load("model.closefar").save(bare)
+    for model, files, outcome, word in (
+        (small, _NEW[2:], "truncated", "--rank 2"),
+        (small, _FILES, "truncated", "before it was truncated"),
+        (bare, ["--points", tmp_path / "numbers.csv", "--pairs", "new.csv"], "unknown", "without its fit"),
+    ):
+        _run("report", "--model", model, *files, "--out", report)
+        facts = json.loads(report.read_text(encoding="utf-8"))
+        assert facts["certificate"]["outcome"] == outcome
+        assert any(word in problem for problem in facts["problems"])
+        assert facts["pairs"]["source"] == "given"
+        assert all(facts[part]["reason"] for part in ("intervals", "noise_check", "learning_curve"))
+        metric = cf.load(model)
+        assert len(facts["spectrum"]["rows"]) == metric.rank
+        evaluated = _json("evaluate", "--model", model, *files)
+        assert facts["quality"]["accuracy"] == pytest.approx(evaluated["accuracy"])
+    _run("report", "--model", small, *_NEW[2:], "--out", tmp_path / "report.html")
+
+
+@pytest.mark.parametrize(("noise", "remedy"), [("flips", "--flip-rate estimate"), ("logistic", None)])
+def test_fit_warns_of_noise_of_another_kind(tmp_path: Path, noise: str, remedy: str | None) -> None:
+    data = cf.datasets.make_pairs(2000, 3, noise=noise, wrong_share=0.15, random_state=0)
+    names = [f"{side}_{column}" for side in ("left", "right") for column in "abc"]
+    table = pd.DataFrame(data.pairs.reshape(2000, 6), columns=names).assign(label=data.labels)
+    table.to_csv(tmp_path / "pairs.csv", index=False)
+    notes = _json("fit", "--pairs", tmp_path / "pairs.csv", "--out", tmp_path / "m.closefar")["notes"]
+    found = [note for note in notes if "noise says" in note]
+    assert len(found) == (remedy is not None)
+    assert remedy is None or found[0].endswith(f"Try {remedy}.")
 
 
 def test_export_in_each_format(tmp_path: Path, points: pd.DataFrame) -> None:

@@ -289,6 +289,19 @@ def test_ends_that_cannot_be_negative_stop_at_zero():
     assert narrow.threshold(METRIC).high == pytest.approx(0.5, rel=0.01)
 
 
+def test_errors_of_directions_are_those_of_finite_differences():
+    rng = np.random.default_rng(5)
+    half, root = rng.standard_normal((3, 3)), rng.standard_normal((3, 3))
+    matrix, step = half @ half.T, 1e-6
+    for entry in range(6):
+        along = np.eye(7)[:, [entry]]
+        moved = packed.unpack(packed.pack(matrix) + step * along[:6, 0], 3)
+        values = [np.linalg.eigvalsh(root @ each @ root.T)[::-1] for each in (matrix, moved)]
+        found = Spread((Reach(np.zeros(7), along, 1.0),), np.eye(3)).directions(matrix, root)
+        np.testing.assert_allclose(found.estimate, values[0], rtol=1e-10)
+        np.testing.assert_allclose(found.standard_error, np.abs(values[1] - values[0]) / step, rtol=1e-4, atol=1e-6)
+
+
 def test_the_largest_of_several_errors_counts_for_each_number():
     matrix = np.diag([1.0, 0.0, 0.0, 0.0]), np.diag([0.0, 0.0, 0.0, 1.0])
     both = around(*matrix, quantile=1.0, transform=np.eye(2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,7 +20,7 @@ from closefar.cli.options import Columns, Files, Learning, ReportTitle
 from closefar.cli.session import Output, Session
 
 if TYPE_CHECKING:
-    from closefar.learners import MetricLearner
+    from closefar.learners import MetricLearner, Model
     from closefar.tables import PairTable
 
 __all__ = ["fit"]
@@ -62,7 +62,6 @@ def fit(
 
         from closefar.files import replace_files
         from closefar.learners import Model
-        from closefar.plain import plain
 
         model = Model.of(learner, table, source)
         contents = {out: model.to_bytes()}
@@ -81,25 +80,29 @@ def fit(
                     watch=tell,
                 )
         replace_files(contents)
-        certificate = learner.certificate_
-        session.unfinished = not certificate.converged
+        session.unfinished = not learner.certificate_.converged
         written = [str(path) for path in contents]
         session.show(
             f"{learner.summary()}\nWrote {' and '.join(written)}.",
-            {
-                "written": written,
-                "n_pairs": len(table.data),
-                "feature_names": model.encoding.feature_names,
-                "classes": model.classes,
-                "threshold": model.metric.threshold,
-                "rank": model.metric.rank,
-                "directions": directions_of(model.metric),
-                "noise": model.metric.noise.name,
-                "flip_rate": model.metric.flip_rate,
-                "certificate": {**plain(certificate), "status": certificate.status},
-                "statistics": learner.fit_statistics_,
-            },
+            {"written": written, "n_pairs": len(table.data), **_facts(model, learner)},
         )
+
+
+def _facts(model: Model, learner: MetricLearner) -> dict[str, Any]:
+    from closefar.plain import plain
+
+    metric, certificate = model.metric, learner.certificate_
+    return {
+        "feature_names": model.encoding.feature_names,
+        "classes": model.classes,
+        "threshold": metric.threshold,
+        "rank": metric.rank,
+        "directions": directions_of(metric),
+        "noise": metric.noise.name,
+        "flip_rate": metric.flip_rate,
+        "certificate": {**plain(certificate), "status": certificate.status},
+        "statistics": learner.fit_statistics_,
+    }
 
 
 def _warn_of_noise(session: Session, learner: MetricLearner, table: PairTable) -> None:
