@@ -2,7 +2,7 @@
 Choosing the penalty
 ====================
 
-With few pairs, a metric with one parameter for each pair of columns overfits.
+With few pairs, a metric with a free entry for every two columns overfits.
 The penalty ``alpha`` shrinks it, and cross-validation chooses how much.
 """
 
