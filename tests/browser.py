@@ -49,6 +49,24 @@ _OVERLAPS = """
 })()
 """
 
+# Every text of a drawing that reaches out of it, and every text that its box hides without a way to scroll to it.
+_CUT = """
+(() => {
+  const found = [];
+  for (const text of document.querySelectorAll("svg text")) {
+    const [inner, outer] = [text.getBoundingClientRect(), text.ownerSVGElement.getBoundingClientRect()];
+    const over = Math.max(outer.left - inner.left, inner.right - outer.right, outer.top - inner.top,
+      inner.bottom - outer.bottom);
+    if (over > 1) found.push(`${text.textContent} (by ${over})`);
+  }
+  for (const box of document.querySelectorAll("body *")) {
+    const hides = ["hidden", "clip"].includes(getComputedStyle(box).overflowX);
+    if (hides && !box.closest(".name, svg") && box.scrollWidth > box.clientWidth + 1) found.push(box.className);
+  }
+  return found;
+})()
+"""
+
 # Of a page these are told on the way; the rest is asked for.
 _DOMAINS = ("Page", "Runtime", "Log", "Network")
 
@@ -211,6 +229,11 @@ class Page:
     def overlaps(self) -> list[str]:
         """Every two texts that lie on top of each other."""
         found: list[str] = self.evaluate(_OVERLAPS)
+        return found
+
+    def cut(self) -> list[str]:
+        """Every text that is not wholly seen."""
+        found: list[str] = self.evaluate(_CUT)
         return found
 
     def overflow(self) -> int:

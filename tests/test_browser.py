@@ -18,7 +18,7 @@ from test_paper_page import _results
 from test_report_page import _HOSTILE, _NAMES
 
 _NEEDED = "CLOSEFAR_NEEDS_BROWSER"  # set by `make test-browser`: a missing browser is then a failure
-_DESKTOP, _PHONE = 1280, 390
+_DESKTOP, _TABLET, _PHONE = 1280, 800, 390
 _CASES = ["normal", "hostile", "tiny", "many columns", "rank 0", "held-out", "points", "paper"]
 
 DATA = cf.datasets.make_pairs(900, 4, wrong_share=0.1, random_state=7)
@@ -77,7 +77,7 @@ def _report(name: str) -> tuple[cf.LinearMetricLearner, dict[str, Any]]:
     return plain.fit(DATA.pairs[:600], DATA.labels[:600]), {"X": DATA.pairs[600:], "y": DATA.labels[600:]}
 
 
-@pytest.mark.parametrize("width", [_DESKTOP, _PHONE])
+@pytest.mark.parametrize("width", [_DESKTOP, _TABLET, _PHONE])
 @pytest.mark.parametrize("name", _CASES)
 def test_page_is_quiet_fits_and_overlaps_nowhere(
     browser: Browser, pages: dict[str, Path], name: str, width: int
@@ -94,6 +94,7 @@ def _check(page: Page, path: Path) -> None:
     assert set(page.requests()) <= {path.resolve().as_uri(), "data:,"}
     assert page.overflow() <= 0
     assert page.overlaps() == []
+    assert page.cut() == []
 
 
 def test_the_checks_see_what_they_are_for(browser: Browser, tmp_path: Path) -> None:
@@ -101,13 +102,16 @@ def test_the_checks_see_what_they_are_for(browser: Browser, tmp_path: Path) -> N
     path.write_text(
         "<!DOCTYPE html><p style='width: 3000px'>wide</p><img src='missing.png'>"
         "<p style='position: absolute; top: 5px; left: 5px'>above</p>"
-        "<p style='position: absolute; top: 9px; left: 5px'>below</p><script>console.error(1); missing()</script>"
+        "<p style='position: absolute; top: 9px; left: 5px'>below</p>"
+        "<svg width='50' height='20'><text x='40' y='15'>clipped</text></svg>"
+        "<script>console.error(1); missing()</script>"
     )
     page = browser.open(path)
     assert page.overflow() > 1000
     assert any("above | below" in found for found in page.overlaps())
     assert any(address.endswith("missing.png") for address in page.requests())
     assert len(page.complaints()) >= 3
+    assert any("clipped" in found for found in page.cut())
     page.close()
 
 
@@ -124,7 +128,35 @@ def test_dark_is_dark_and_paper_is_white(browser: Browser, pages: dict[str, Path
     assert page.evaluate(brightness) == 255
     assert page.evaluate("getComputedStyle(document.querySelector('.contents')).display") == "none"
     assert page.overlaps() == []
+    assert page.cut() == []
     page.close()
+
+
+def test_tables_that_are_cut_say_so(browser: Browser, pages: dict[str, Path]) -> None:
+    hints = "[...document.querySelectorAll('.hint')].filter((hint) => hint.checkVisibility()).length"
+    frames = "[...document.querySelectorAll('.scroll')].filter((each) => each.scrollWidth > each.clientWidth + 1)"
+    for width in (_DESKTOP, _PHONE):
+        page = browser.open(pages["many columns"], width=width)
+        assert page.evaluate(hints) == page.evaluate(f"{frames}.length")
+        assert page.evaluate(f"{frames}.every((each) => each.classList.contains('cut'))")
+        assert (page.evaluate(hints) > 0) is (width == _PHONE)
+        page.evaluate(f"{frames}.forEach((each) => {{ each.scrollLeft = 1e6; }})")
+        page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        assert page.evaluate("document.querySelectorAll('.cut').length") == 0  # at the end nothing more is hidden
+        page.close()
+
+
+def test_marks_are_seen_in_light_and_dark(browser: Browser, pages: dict[str, Path]) -> None:
+    colours = (
+        "[...document.querySelectorAll('svg .marks:not(.ring)')].map((mark) => getComputedStyle(mark).stroke)"
+        ".concat(getComputedStyle(document.querySelector('.card')).backgroundColor)"
+    )
+    for dark in (False, True):
+        page = browser.open(pages["normal"], dark=dark)
+        *marks, card = page.evaluate(colours)
+        assert len(set(marks)) == 7  # five shades, close and far
+        assert card not in marks
+        page.close()
 
 
 def test_page_prints_with_what_is_folded(browser: Browser, pages: dict[str, Path]) -> None:
@@ -144,7 +176,7 @@ def test_page_prints_with_what_is_folded(browser: Browser, pages: dict[str, Path
 def test_headings_sort_the_suspicious_pairs(browser: Browser, pages: dict[str, Path]) -> None:
     page = browser.open(pages["normal"])
     heads = page.evaluate("[...document.querySelectorAll('.sortable th')].map((each) => each.textContent)")
-    assert heads == ["first", "second", "label", "P(wrong)", "margin", "±"]
+    assert heads == ["first", "second", "label", "margin", "std. error", "P(wrong)"]
     column = heads.index("margin")
     for direction in ("ascending", "descending"):
         page.evaluate(f"document.querySelectorAll('.sortable th button')[{column}].click()")

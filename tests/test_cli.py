@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -529,3 +530,35 @@ def test_weights_of_the_fit_are_used_again(tmp_path: Path) -> None:
     _run("report", "--model", tmp_path / "m.closefar", *files, "--out", tmp_path / "r.json")
     pairs_facts = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))["pairs"]
     assert (pairs_facts["source"], pairs_facts["weighted"]) == ("out-of-fold", True)
+
+
+def test_a_report_names_its_files_and_what_it_advises_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make_patients(120, 600, random_state=3)
+    monkeypatch.chdir(tmp_path)
+    pd.DataFrame(made.points).rename(columns={"id": "patient"}).to_csv("the points.csv", index=False)
+    pd.DataFrame(made.pairs).to_csv("pairs.csv", index=False)
+    files = ["--points", "the points.csv", "--pairs", "pairs.csv", "--id", "patient"]
+    _run("fit", *files, "--out", "my model.closefar", "--report", "r.json", "--title", "Patients")
+    facts = json.loads(Path("r.json").read_text(encoding="utf-8"))
+    assert facts["title"] == "Patients"
+    about = {item["name"]: item["value"] for item in facts["about"]}
+    assert (about["Data"], about["Model"]) == ("the points.csv and pairs.csv", "my model.closefar")
+    shell, *steps = facts["next_steps"]
+    for line in shell["code"].splitlines():
+        program, *command = shlex.split(line)
+        assert program == "closefar"
+        _run(*command)
+    assert Path("predicted.csv").exists()
+    names: dict[str, Any] = {}
+    for step in steps:
+        exec(step["code"], names)
+    assert "Categories are encoded as in the fit" in steps[0]["code"]
+    assert names["points"].shape == (120, len(names["metric"].column_names))
+    assert any("=" in name for name in names["metric"].column_names)
+    _run("report", "--model", "my model.closefar", *files, "--out", "again.json")
+    again = json.loads(Path("again.json").read_text(encoding="utf-8"))
+    assert again["title"] == "Learned distance metric: the points.csv and pairs.csv"
+    assert again["next_steps"] == facts["next_steps"]
+    done = CliRunner().invoke(app, ["fit", *files, "--title", "Patients"])
+    assert done.exit_code == 2
+    assert "Add --report" in done.stderr

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import accuracy_score, auc, confusion_matrix, log_loss, roc_auc_score
 
 import closefar as cf
-from closefar.report import N_PARTS, effort, evidence, growth, render, summarize
+from closefar.report import N_PARTS, Provenance, effort, evidence, growth, render, summarize
 
 DATA = cf.datasets.make_pairs(3000, 4, wrong_share=0.1, random_state=7)
 PAIRS, LABELS = DATA.pairs[:2000], DATA.labels[:2000]
@@ -109,7 +109,7 @@ def test_where_the_model_is_doubted_labels_contradict_and_are_not_wrong() -> Non
     assert wrong["kind"] == "contradiction"
     assert "explains too little" in wrong["doubt"]
     assert f"can't be told: {wrong['doubt']}." in wrong["reading"]
-    assert "how many labels are wrong can't be told" in facts["sentence"]
+    assert "How many labels are wrong can't be estimated" in facts["sentence"]
     assert all(row["probability_wrong"] is None for row in wrong["rows"])
 
 
@@ -161,7 +161,7 @@ def test_the_same_seed_gives_the_same_report(learner: cf.LinearMetricLearner, fa
 def test_watch_hears_of_each_part() -> None:
     heard: list[str] = []
     summarize(_small(), watch=heard.append)
-    assert heard == ["judging pairs", "truncating", "checking the noise", "learning from fewer pairs", "intervals"]
+    assert heard == ["cross-validation", "truncation", "noise check", "learning curve", "intervals"]
     assert len(heard) == N_PARTS
 
 
@@ -266,7 +266,7 @@ def test_learning_curve_falls_and_says_what_more_pairs_bring(facts: dict[str, An
     assert sizes == [100, 200, 400, 800, 1600]
     assert part["rows"][0]["loss"] > part["rows"][-1]["loss"]
     assert all(row["loss_low"] <= row["loss"] <= row["loss_high"] for row in part["rows"])
-    assert part["reading"].startswith("From 800 to 1,600 pairs the loss of unseen labels")
+    assert part["reading"].startswith("From 800 to 1,600 pairs, the loss on unseen labels")
 
 
 _POINTS = np.random.default_rng(0).normal(5.0, 1.0, size=(400, 2))
@@ -301,7 +301,7 @@ def test_separable_labels_give_no_estimate_of_wrong_ones() -> None:
     with pytest.warns(ConvergenceWarning, match="separable"):
         learner = cf.LinearMetricLearner().fit(clean.pairs, clean.labels)
     facts = summarize(learner)
-    assert "can't be told" in facts["sentence"]
+    assert "can't be estimated" in facts["sentence"]
     assert facts["wrong_labels"]["kind"] == "contradiction"
     assert facts["problems"][0].startswith("Separable")
     assert "gets every label right" in facts["noise_check"]["reason"]
@@ -320,9 +320,9 @@ def test_one_pair_of_a_label_is_judged_by_the_fit_itself() -> None:
 def test_one_pair_of_one_label_will_do(learner: cf.LinearMetricLearner) -> None:
     facts = summarize(pickle.loads(pickle.dumps(learner)), OTHERS[:1], OTHER_LABELS[:1])
     assert "same label" in facts["roc"]["reason"]
-    assert facts["learning_curve"]["reason"] == "Too few to learn from parts of them: 1 pair."
+    assert facts["learning_curve"]["reason"] == "There are too few pairs for a learning curve: 1."
     assert facts["calibration"]["bins"][0]["count"] == 1
-    assert "the 1 pair given" in facts["sentence"]
+    assert "on the 1 pair given" in facts["pairs"]["words"]
 
 
 def test_many_pairs_are_sampled_and_the_report_says_so(
@@ -333,7 +333,7 @@ def test_many_pairs_are_sampled_and_the_report_says_so(
     monkeypatch.setattr(effort, "_FEWEST_PAIRS", 500)
     facts = summarize(learner)
     assert facts["pairs"]["n_pairs"] == 500
-    assert "500 of the 2,000 pairs, chosen at random" in facts["pairs"]["words"]
+    assert "a random sample of 500 of the 2,000 pairs" in facts["pairs"]["words"]
     assert facts["truncation"]["n_pairs"] == facts["noise_check"]["n_pairs"] == 500
     assert not facts["truncation"]["refitted"]
     assert facts["learning_curve"]["n_pool"] == 500
@@ -354,14 +354,16 @@ def test_many_columns_and_directions_are_cut() -> None:
     assert len(facts["directions"]["features"]) == 30
     assert len(facts["directions"]["rows"]) == 8
     weights = np.arange(40.0, 0.0, -1.0) * np.square(learner.fit_statistics_.column_scales)
-    assert facts["matrix"]["columns"] == sorted(np.argsort(-weights)[:30].tolist())
+    assert facts["matrix"]["columns"] == np.argsort(-weights)[:10].tolist()
+    np.testing.assert_allclose(np.diag(facts["matrix"]["scaled"]), np.sort(weights)[:-11:-1])
     assert len(facts["matrix"]["raw"]) == 40
     assert [row["k"] for row in facts["truncation"]["rows"]][:11] == list(range(11))
     assert len(facts["truncation"]["rows"]) <= 21
     html = render(facts, "html")
     assert "The 20 largest are shown" in html
     assert "The first 8 of 40 directions are shown" in html
-    assert "The 30 columns that weigh most of 40 are shown" in html
+    assert "The 30 of 40 columns with the largest weights are shown" in html
+    assert "The 10 of 40 columns with the largest diagonal entries are shown" in html
 
 
 @pytest.mark.parametrize(
@@ -378,7 +380,7 @@ def test_labels_must_be_the_learners(learner: cf.LinearMetricLearner, labels: An
 
 
 def test_ids_must_be_one_or_two_a_pair(learner: cf.LinearMetricLearner) -> None:
-    with pytest.raises(ValueError, match=r"shape \(2000,\) or \(2000, 2\); got \(7,\)"):
+    with pytest.raises(ValueError, match=r"shape \(2000,\) or \(2000, 2\); got shape \(7,\)"):
         summarize(learner, ids=range(7))
 
 
@@ -393,14 +395,15 @@ def test_a_learner_must_be_fitted_and_a_format_known(facts: dict[str, Any]) -> N
 def test_code_to_copy_runs(single: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     learner = cf.LinearMetricLearner(fit_origin=True).fit(_POINTS, _INSIDE) if single else _small()
-    points = _POINTS if single else OTHERS[:, 0]
-    names = {"learner": learner, "x": points, "y": OTHERS[:, 1], "points": points, "new_points": points[:5]}
-    steps = summarize(learner)["next_steps"]
-    for step in steps:
-        if step["language"] == "python":
-            exec(step["code"], names)
-    assert names["indices"].shape == (5, 5)
-    assert ("--pairs" in steps[-1]["code"]) is not single
+    names: dict[str, Any] = {"learner": learner}
+    for step in summarize(learner)["next_steps"]:
+        assert step["language"] == "python"
+        exec(step["code"], names)
+    assert names["indices"].shape == (2, 2)
+    assert names["metric"] == learner.metric_
+    learner.metric_.save("saved.closefar")
+    steps = summarize(learner, provenance=Provenance(model="saved.closefar"))["next_steps"]
+    exec(steps[0]["code"], {})  # needs no learner where the model has a file
 
 
 # What is said stays true where a fit is bad
@@ -423,12 +426,12 @@ def test_class_weights_and_penalties_say_nothing_of_wrong_labels() -> None:
     weighted = cf.LinearMetricLearner(class_weight={-1: 5.0, 1: 1.0}).fit(data.pairs, data.labels)
     facts = summarize(weighted)
     assert "Class weights" in facts["wrong_labels"]["reason"]
-    assert "can't be told" in facts["sentence"]
+    assert "can't be estimated" in facts["sentence"]
     assert facts["key_figures"][-1]["note"].endswith("weighted")
     penalised = cf.LinearMetricLearner(alpha=0.1).fit(data.pairs, data.labels)
     facts = summarize(penalised)
     assert facts["wrong_labels"]["kind"] == "contradiction"
-    assert "are wrong" not in facts["sentence"].replace("how many labels are wrong", "")
+    assert "are wrong" not in facts["sentence"].replace("How many labels are wrong", "")
     assert "alpha" in facts["calibration"]["reading"]
 
 
@@ -466,14 +469,14 @@ def test_figures_are_for_new_points_first(linked: tuple[Any, ...]) -> None:
     assert known["accuracy_high"] - known["accuracy_low"] > 1.1 * (
         independent["quality"]["accuracy_high"] - independent["quality"]["accuracy_low"]
     )
-    assert "new pairs of known points), where" in facts["sentence"]
+    assert "for new pairs of known points (baseline" in facts["sentence"]
     assert "new pairs of known points" in facts["learning_curve"]["reading"]
     names = [item["name"] for item in facts["key_figures"][:2]]
-    assert names == ["Agreed with, new points", "Agreed with, known points"]
+    assert names == ["Accuracy, new points", "Accuracy, known points"]
     for form in ("text", "html", "json"):
         assert "has not seen its points" in render(facts, form)
     for form in ("text", "html"):
-        assert "Agreed with, known points" in render(facts, form)
+        assert "Accuracy, known points" in render(facts, form)
     assert quality["accuracy_low"] < quality["accuracy"] < quality["accuracy_high"]
 
 
@@ -516,7 +519,7 @@ def test_points_that_cannot_be_left_out_are_told() -> None:
     star = np.stack([np.zeros((200, 3)), others], axis=1)
     facts = summarize(cf.LinearMetricLearner().fit(star, labels))
     assert facts["pairs"]["unseen"] == "pair"
-    assert "too few of them can be left out together" in facts["pairs"]["words"]
+    assert "too few points can be left out together" in facts["pairs"]["words"]
     assert facts["pairs"]["n_pairs"] == 200
 
 
@@ -547,9 +550,9 @@ def test_what_is_proven_of_flips_and_of_a_free_origin() -> None:
     [
         ([0.40, 0.50], "rises"),
         ([0.500, 0.498], "likely to gain little"),
-        ([0.9, 0.5], "how much can't be told"),
-        ([0.60, 0.54, 0.50], "Twice as many pairs should gain about half as much again, 0.02"),
-        ([0.50, 0.54, 0.50], "how much can't be told"),
+        ([0.9, 0.5], "too few to say how much"),
+        ([0.60, 0.54, 0.50], "Twice as many pairs should lower it by about half as much again, 0.02"),
+        ([0.50, 0.54, 0.50], "too few to say how much"),
     ],
 )
 def test_the_learning_curve_promises_what_it_can(losses: list[float], words: str) -> None:
@@ -563,4 +566,41 @@ def test_given_pairs_of_one_label_are_not_judged_by_it() -> None:
     facts = summarize(learner, data.pairs[data.labels > 0], data.labels[data.labels > 0])
     for part in ("calibration", "truncation"):
         assert facts[part]["reading"].startswith("All of these pairs have the same label")
-    assert facts["key_figures"][1] == {"name": "ROC area", "value": "none", "note": "nothing to tell apart"}
+    assert facts["key_figures"][2] == {"name": "ROC AUC", "value": "none", "note": "nothing to separate"}
+
+
+def test_distances_by_fits_of_other_scales_are_on_one_scale() -> None:
+    """A fit that has M and tau five times as large judges the same; a fit with flips often has."""
+    fitted = _small().fit_
+    judged = evidence.judge(fitted, fitted.judgements, has_seen=True, seed=0)
+    tau = fitted.metric.threshold
+    squared = judged.squared_distances(tau)
+    assert np.array_equal(squared >= tau, judged.scored.margin >= 0)
+    assert squared.min() >= 0.0
+    scales = np.where(np.arange(300) % 2 == 0, 1.0, 5.0)
+    scored = dataclasses.replace(judged.scored, margin=scales * judged.scored.margin)
+    other = dataclasses.replace(judged, scored=scored, thresholds=scales * judged.thresholds)
+    np.testing.assert_allclose(other.squared_distances(tau), squared, rtol=1e-12)
+    by_one = evidence.judge(fitted, fitted.judgements, has_seen=False, seed=0)
+    np.testing.assert_allclose(by_one.squared_distances(tau), fitted.metric.measure(PAIRS[:300]), atol=1e-12)
+    without = dataclasses.replace(judged, thresholds=np.zeros(300))
+    assert np.array_equal(without.squared_distances(tau), np.maximum(judged.scored.margin + tau, 0.0))
+
+
+def test_the_histogram_shows_the_sides_that_the_reading_counts() -> None:
+    data = cf.datasets.make_pairs(1500, 3, noise="flips", wrong_share=0.1, random_state=4)
+    learner = cf.LinearMetricLearner(flip_rate="estimate").fit(data.pairs, data.labels)
+    facts = summarize(learner)
+    part = facts["distances"]
+    edges, tau = np.array(part["edges"]), part["threshold"]
+    for name, where in (("close", edges[1:] <= tau), ("far", edges[:-1] >= tau)):
+        share = facts["quality"]["confusion"]["counts"][name == "far"]
+        right = share[name == "far"] / sum(share)
+        bars = np.array(part[name])
+        at_the_threshold = bars[(edges[:-1] < tau) & (tau < edges[1:])].sum()
+        assert bars[where].sum() <= right * sum(share) + 1e-9 <= bars[where].sum() + at_the_threshold + 1e-9
+    # Close pairs of a true distance near zero are drawn near zero, however the scale of a fold is.
+    squared = learner.pair_distance(data.pairs) ** 2
+    expected = np.histogram(np.minimum(squared, edges[-1]), edges)[0]
+    shown = np.array(part["close"]) + np.array(part["far"])
+    assert np.abs(np.cumsum(shown) - np.cumsum(expected)).max() < 0.05 * 1500

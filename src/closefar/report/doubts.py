@@ -171,7 +171,7 @@ def _contradictions(judged: Judged, doubt: str | None) -> dict[str, Any]:
         "share_low": low,
         "share_high": high,
         "n_doubtful": len(contradicting),
-        "suspects": contradicting,
+        "suspects": contradicting[:_MOST_SUSPICIOUS],
         "order": contradicting[:_MOST_SUSPICIOUS],
         "reading": reading,
     }

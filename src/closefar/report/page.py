@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from functools import partial
 from typing import Any
 
 from closefar.report import charts
 from closefar.report.map_charts import map_chart
-from closefar.report.wording import loading, percent
+from closefar.report.wording import abridged, loading, percent
 from closefar.templating import load_asset, load_template
 
 __all__ = ["page", "page_template"]
+
+_LONGEST_NAME = 60  # which has room in two lines of a table
 
 
 def page_template() -> Any:
@@ -30,6 +33,7 @@ def page(facts: dict[str, Any]) -> str:
         script_digest=digest,
         charts=_charts(facts),
         most_bars=charts.MOST_BARS,
+        abridged=partial(abridged, longest=_LONGEST_NAME),
         percent=percent,
         figure=_figure,
         loading=loading,

@@ -18,11 +18,16 @@ _MOST_DIRECTIONS = 3
 
 def text(facts: dict[str, Any]) -> str:
     """Return the text of the dict of `summarize`."""
-    lines = [f"# {short(facts['title'])}", "", *_paragraph(facts["sentence"]), *_paragraph(facts["pairs"]["words"])]
+    lines = [
+        f"# {short(facts['title'])}",
+        "",
+        *(f"* {item['name']}: {short(item['value'])}" for item in facts["about"]),
+    ]
+    lines += ["", *_paragraph(facts["sentence"]), *_paragraph(facts["pairs"]["words"])]
     lines += [f"* {item['name']}: {item['value']} ({item['note']})" for item in facts["key_figures"]]
     lines.append("")
     if facts["problems"]:
-        lines += _section("Mind this", *(f"* {problem}" for problem in facts["problems"]))
+        lines += _section("Warnings", *(f"* {problem}" for problem in facts["problems"]))
     for heading, paragraphs in _sections(facts):
         lines += _section(heading, *paragraphs)
     return "\n".join(lines).rstrip() + "\n"
@@ -30,19 +35,20 @@ def text(facts: dict[str, Any]) -> str:
 
 def _sections(facts: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
     certificate, wrong = facts["certificate"], facts["wrong_labels"]
-    yield "Distances, close and far", [facts["distances"]["reading"]]
-    yield "ROC", [_said(facts["roc"])]
+    yield "Map", [_said(facts["pair_map"])]
+    yield f"Squared distances of close and far {facts['pairs']['noun']}s", [facts["distances"]["reading"]]
+    yield "ROC curve", [_said(facts["roc"])]
     yield "Calibration", [facts["calibration"]["reading"], _calibration(facts["calibration"])]
-    yield "Labels given and predicted", [_confusion(facts["quality"]["confusion"])]
+    yield "Confusion matrix", [_confusion(facts["quality"]["confusion"])]
     yield "Spectrum and truncation", [facts["spectrum"]["reading"], facts["truncation"]["reading"], _ranks(facts)]
-    yield "Directions", [facts["directions"]["reading"], *_directions(facts["directions"])]
+    yield "Directions and their loadings", [facts["directions"]["reading"], *_directions(facts["directions"])]
     yield "The metric as a matrix", [facts["matrix"]["reading"]]
-    yield "How good the fit is, proven", [f"{certificate['outcome']}. {certificate['advice']}", certificate["words"]]
-    yield "Is the noise model right?", [_said(facts["noise_check"])]
-    yield "Intervals", [facts["evidence"], _said(facts["intervals"]), *_intervals(facts["intervals"])]
+    yield "Optimality of the fit", [f"{certificate['outcome']}. {certificate['advice']}", certificate["words"]]
+    yield "Noise model", [_said(facts["noise_check"])]
+    yield "Confidence intervals", [facts["evidence"], _said(facts["intervals"]), *_intervals(facts["intervals"])]
     yield "Suspicious labels", [_said(wrong), *_suspicious(wrong)]
     yield (
-        f"Would more {facts['pairs']['noun']}s help?",
+        f"Learning curve: would more {facts['pairs']['noun']}s help?",
         [_said(facts["learning_curve"]), *_curve(facts["learning_curve"])],
     )
     for step in facts["next_steps"]:
@@ -74,24 +80,24 @@ def _table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]) ->
 
 
 def _calibration(part: dict[str, Any]) -> str:
-    columns = [("number", ",d"), ("predicted far", ".1%"), ("observed far", ".1%"), ("from", ".1%"), ("to", ".1%")]
+    columns = [("number", ",d"), ("predicted far", ".1%"), ("observed far", ".1%"), ("lower", ".1%"), ("upper", ".1%")]
     names = ("count", "predicted", "observed", "low", "high")
     return _table(columns, [[row[name] for name in names] for row in part["bins"]])
 
 
 def _confusion(part: dict[str, Any]) -> str:
     labels = [short(label) for label in part["labels"]]
-    columns = [("labelled", ""), *((f"predicted {label}", ",.6g") for label in labels)]
+    columns = [("label", ""), *((f"predicted {label}", ",.6g") for label in labels)]
     return _table(columns, [[label, *row] for label, row in zip(labels, part["counts"], strict=True)])
 
 
 def _ranks(facts: dict[str, Any]) -> str:
     columns = {
         "k": ("rank", "d"),
-        "cut_off": ("cut off", ".3g"),
+        "cut_off": ("cut-off", ".3g"),
         "loss": ("loss", ".4f"),
-        "bound": ("at most +", ".2g"),
-        "accuracy": ("agrees", ".1%"),
+        "bound": ("bound +", ".2g"),
+        "accuracy": ("accuracy", ".1%"),
         "refit_accuracy": ("refitted", ".1%"),
     }
     return _table(list(columns.values()), [[row[name] for name in columns] for row in facts["truncation"]["rows"]])
@@ -109,7 +115,7 @@ def _directions(part: dict[str, Any]) -> list[str]:
 def _intervals(part: dict[str, Any]) -> list[str]:
     if part["reason"]:
         return []
-    columns = [("", ""), ("estimate", ".4g"), ("from", ".4g"), ("to", ".4g")]
+    columns = [("", ""), ("estimate", ".4g"), ("lower", ".4g"), ("upper", ".4g")]
     rows = [["threshold", *_ends(part["threshold"])]]
     if part["flip_rate"]:
         rows += [["flip rate", *_ends(part["flip_rate"])]]
@@ -136,5 +142,5 @@ def _suspicious(part: dict[str, Any]) -> list[str]:
 def _curve(part: dict[str, Any]) -> list[str]:
     if part["reason"]:
         return []
-    columns = [("fitted to", ",d"), ("loss", ".4f"), ("agrees", ".1%")]
+    columns = [(f"training {part['noun']}s", ",d"), ("loss", ".4f"), ("accuracy", ".1%")]
     return [_table(columns, [[row["n_pairs"], row["loss"], row["accuracy"]] for row in part["rows"]])]

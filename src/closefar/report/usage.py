@@ -12,15 +12,15 @@ __all__ = ["next_steps"]
 _MODEL = "model.closefar"  # where no file is known
 
 _OF_PAIRS = """\
-metric.distance({x}, {y})           # of two points, or of each row of two tables
-metric.probability_far({x} - {y})   # that such a pair is labelled far
-{points} @ metric.components.T      # mapped: Euclidean distance is now the learned one\
+metric.distance(points[0], points[1])          # also of each row of two tables
+metric.probability_far(points[0] - points[1])  # that such a pair is labelled far
+points @ metric.components.T                   # mapped: Euclidean distance is now the learned one\
 """
 
 _OF_POINTS = """\
-metric.squared_distance({points})   # of each point from the learned origin
-metric.probability_far({points})    # that such a point is labelled far
-{points} @ metric.components.T      # mapped: Euclidean distance is now the learned one\
+metric.squared_distance(points)  # of each point from the learned origin
+metric.probability_far(points)   # that such a point is labelled far
+points @ metric.components.T     # mapped: Euclidean distance is now the learned one\
 """
 
 _NEIGHBOURS = """\
@@ -28,7 +28,7 @@ from sklearn.neighbors import NearestNeighbors
 
 mapped = points @ metric.components.T
 neighbours = NearestNeighbors(n_neighbors=2).fit(mapped)
-distances, indices = neighbours.kneighbors(mapped)   # the first neighbour of each point is itself\
+distances, indices = neighbours.kneighbors(mapped)  # the first neighbour of each point is itself\
 """
 
 
@@ -44,21 +44,20 @@ def next_steps(metric: Metric, provenance: Provenance) -> list[dict[str, str]]:
 
 
 def _python(metric: Metric, provenance: Provenance) -> str:
-    use = (_OF_PAIRS if metric.origin is None else _OF_POINTS).format(x="points[0]", y="points[1]", points="points")
-    return f"{_reading(metric, provenance)}\n\n{use}"
+    return f"{_reading(metric, provenance)}\n\n{_OF_PAIRS if metric.origin is None else _OF_POINTS}"
 
 
 def _reading(metric: Metric, provenance: Provenance) -> str:
     """Get the metric, and points with the columns that it takes."""
     model = provenance.model or _MODEL
     if not provenance.is_command_line:
-        save = "" if provenance.model else f'learner.metric_.save("{_MODEL}")   # the learner of this report\n'
+        save = "" if provenance.model else f'learner.metric_.save("{_MODEL}")  # the learner of this report\n'
         return (
             f"import numpy as np\nimport closefar as cf\n\n{save}metric = cf.load({model!r})\n"
-            f"points = np.zeros((2, {len(metric.factor)}))   # put yours here: columns as in metric.column_names"
+            f"points = np.zeros((2, {len(metric.factor)}))  # put yours here, with the columns of metric.column_names"
         )
     load = f"model = Model.load({model!r})\nmetric = model.metric"
-    encoded = "   # categories are encoded as in the fit" if provenance.categories else ""
+    encoded = "# Categories are encoded as in the fit.\n" if provenance.categories else ""
     if provenance.points is None:
         source, read, points = (
             f"pairs={provenance.pairs!r}",
@@ -71,7 +70,7 @@ def _reading(metric: Metric, provenance: Provenance) -> str:
         options = "encoding=model.encoding"
     return (
         f"from closefar.learners import Model\nfrom closefar.tables import Source, {read}\n\n{load}\n"
-        f"table = {read}(model.source(Source({source})), {options}){encoded}\npoints = {points}"
+        f"{encoded}table = {read}(model.source(Source({source})), {options})\npoints = {points}"
     )
 
 

@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Sequence
 
 __all__ = [
+    "abridged",
     "count",
     "listed",
     "loading",
@@ -63,12 +64,18 @@ def sentence(words: str) -> str:
     return words if "_" in words.partition(" ")[0] else words[:1].upper() + words[1:]
 
 
+def abridged(words: str, longest: int) -> str:
+    """A long name without its middle, as names often differ at the end."""
+    if len(words) <= longest:
+        return words
+    end = longest * 2 // 5
+    return f"{words[: longest - end - 1].rstrip()}…{words[-end:].lstrip()}"
+
+
 def short(name: str) -> str:
     """A name fit for a sentence: one line, not too long, and without power over the direction of what follows."""
     printable = "".join(letter if letter.isprintable() else " " for letter in name)
-    words = " ".join(printable.split()) or "(no name)"
-    if len(words) > _LONGEST_NAME:
-        words = words[: _LONGEST_NAME - 1] + "…"
+    words = abridged(" ".join(printable.split()), _LONGEST_NAME) or "(no name)"
     if any(unicodedata.bidirectional(letter) in _RIGHT_TO_LEFT for letter in words):
         return f"{_FIRST_STRONG_ISOLATE}{words}{_POP_ISOLATE}"
     return words

@@ -1,0 +1,191 @@
+"""The maps of a report, and what they are coloured by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import closefar as cf
+from closefar.model import Directions
+from closefar.report import Provenance, maps, render, summarize
+from closefar.report.colouring import Colouring
+from closefar.report.svg import log_ticks
+
+DATA = cf.datasets.make_pairs(600, 4, wrong_share=0.1, random_state=7)
+
+
+@pytest.fixture(scope="module")
+def learner() -> cf.LinearMetricLearner:
+    return cf.LinearMetricLearner().fit(DATA.pairs, DATA.labels)
+
+
+@pytest.fixture(scope="module")
+def facts(learner: cf.LinearMetricLearner) -> dict[str, Any]:
+    return summarize(learner)
+
+
+def test_pairs_lie_where_their_differences_are(learner: cf.LinearMetricLearner, facts: dict[str, Any]) -> None:
+    part, strongest = facts["pair_map"], Directions.of(learner.metric_)
+    places = np.abs((DATA.pairs[:, 0] - DATA.pairs[:, 1]) @ strongest.columns[:, :2])
+    np.testing.assert_allclose(np.column_stack([part["x"], part["y"]]), places, atol=1e-3)
+    assert part["group"] == (DATA.labels > 0).astype(int).tolist()
+    assert [(group["name"], group["style"]) for group in part["groups"]] == [("-1", "close"), ("1", "far")]
+    assert part["radius"] == pytest.approx(np.sqrt(learner.metric_.threshold))
+    assert part["shares"] == strongest.shares[:2].tolist()
+    assert f"explain {strongest.shares[:2].sum():.1%} of the mean squared distance" in part["reading"]
+
+
+def test_suspected_labels_are_ringed(facts: dict[str, Any]) -> None:
+    suspects, listed = facts["pair_map"]["suspects"], facts["wrong_labels"]["rows"]
+    assert len(suspects) == facts["wrong_labels"]["n_doubtful"] > 0
+    assert {row["row"] for row in listed if row["probability_wrong"] > 0.5} <= set(suspects)
+    assert "suspected wrong label" in render(facts, "html")
+
+
+def test_swapped_pairs_and_other_units_give_the_same_map(facts: dict[str, Any]) -> None:
+    swapped = np.where(np.arange(600)[:, None, None] % 2 == 0, DATA.pairs, DATA.pairs[:, ::-1])
+    other = summarize(cf.LinearMetricLearner().fit(swapped * [1e-3, 1.0, 7.0, 1e4], DATA.labels))
+    np.testing.assert_allclose(other["pair_map"]["x"], facts["pair_map"]["x"], atol=0.02)
+    np.testing.assert_allclose(other["pair_map"]["y"], facts["pair_map"]["y"], atol=0.02)
+
+
+def test_points_are_distinct_and_their_map_keeps_distances() -> None:
+    rng = np.random.default_rng(0)
+    points, ids = rng.standard_normal((50, 2)), rng.integers(50, size=(400, 2))
+    z = points[ids[:, 0]] - points[ids[:, 1]]
+    labels = np.where(z[:, 0] ** 2 + z[:, 1] ** 2 + 0.3 * rng.logistic(size=400) > 2, 1, -1)
+    learner = cf.LinearMetricLearner().fit(points[ids], labels)
+    part = summarize(learner)["point_map"]
+    assert len(part["x"]) == len(np.unique(ids)) == 50
+    assert "All 50 points are shown" in part["reading"]
+    metric = learner.metric_
+    given = maps.point_map(
+        metric, Directions.of(metric), points, ids, importance=np.array([1.0, 0.0]), categories={}, seed=0
+    )
+    placed = np.column_stack([given["x"], given["y"]])
+    learned = metric.distance(points[ids[:, 0]], points[ids[:, 1]])
+    np.testing.assert_allclose(np.linalg.norm(placed[ids[:, 0]] - placed[ids[:, 1]], axis=1), learned, atol=1e-3)
+    assert sorted(given["x"]) == pytest.approx(sorted(part["x"]), abs=1e-3)
+
+
+def test_differences_have_no_map_of_points(learner: cf.LinearMetricLearner) -> None:
+    other = cf.LinearMetricLearner().fit(DATA.pairs[:, 0] - DATA.pairs[:, 1], DATA.labels)
+    facts = summarize(other)
+    assert "only their differences" in facts["point_map"]["reason"]
+    assert len(facts["pair_map"]["x"]) == 600
+    assert render(facts, "html").count("<svg") == 8
+
+
+def test_single_points_lie_around_their_origin() -> None:
+    rng = np.random.default_rng(0)
+    points = rng.normal(5.0, 1.0, size=(300, 2))
+    labels = np.where(np.sum((points - 5.0) ** 2, axis=1) > rng.uniform(0.5, 3.0, 300), "out", "in")
+    learner = cf.LinearMetricLearner(fit_origin=True, far_label="out").fit(points, labels)
+    facts = summarize(learner)
+    part = facts["pair_map"]
+    squared = np.square(part["x"]) + np.square(part["y"])
+    np.testing.assert_allclose(squared, learner.metric_.squared_distance(points), rtol=1e-2, atol=1e-2)
+    assert part["signed"]
+    assert "Points around the learned origin" in render(facts, "html")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_maps_of_few_directions(rank: int) -> None:
+    options: dict[str, Any] = {"alpha": 10.0} if rank == 0 else {"rank": 1}
+    facts = summarize(cf.LinearMetricLearner(**options).fit(DATA.pairs[:200], DATA.labels[:200]))
+    for name in ("pair_map", "point_map"):
+        if rank == 0:
+            assert "zero" in facts[name]["reason"]
+        else:
+            assert facts[name]["y"] is None
+            assert "one direction" in facts[name]["reading"]
+    assert render(facts, "html").count("<svg") == (4 if rank == 0 else 9)
+
+
+def test_many_are_sampled_and_the_map_says_so(
+    learner: cf.LinearMetricLearner, facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maps, "_MOST_MARKS", 100)
+    few = summarize(learner)
+    assert "A random sample of 100 of 600 pairs is shown" in few["pair_map"]["reading"]
+    assert "A random sample of 100 of 1,200 points is shown" in few["point_map"]["reading"]
+    assert len(few["pair_map"]["x"]) == len(few["point_map"]["x"]) == 100
+    assert set(few["pair_map"]["x"]) <= set(facts["pair_map"]["x"])
+
+
+def _colouring(values: Any, importance: Any, **categories: Any) -> Colouring:
+    names = ["size", "ward=south", "ward=west"]
+    return Colouring.of(np.array(values, dtype=float), names, np.array(importance, dtype=float), categories)
+
+
+def test_points_are_coloured_by_the_column_that_says_most() -> None:
+    values = [[0.1 * row, row % 3 == 1, row % 3 == 2] for row in range(30)]
+    ward = _colouring(values, [0.5, 0.3, 0.2], ward=("north", "south", "west"))
+    assert (ward.column, [group["name"] for group in ward.groups]) == ("ward", ["north", "south", "west"])
+    assert ward.codes.tolist() == [row % 3 for row in range(30)]
+    alone = _colouring(values, [0.5, 0.3, 0.2])
+    assert (alone.column, [group["name"] for group in alone.groups]) == ("ward=south", ["0", "1"])
+    size = _colouring(values, [1.0, 0.001, 0.001], ward=("north", "south", "west"))
+    assert size.column == "size"
+    assert [group["style"] for group in size.groups] == [f"shade{place}" for place in range(5)]
+    assert np.bincount(size.codes).tolist() == [6] * 5
+
+
+def test_rare_categories_share_a_colour() -> None:
+    names = [f"kind={place}" for place in range(1, 9)]
+    codes = np.repeat(np.arange(9), np.arange(9, 0, -1))
+    values = (codes[:, None] == np.arange(1, 9)).astype(float)
+    found = Colouring.of(values, names, np.ones(8), {"kind": [str(place) for place in range(9)]})
+    assert [group["name"] for group in found.groups] == ["0", "1", "2", "3", "4", "5", "3 others"]
+    assert found.codes.max() == 6
+    assert np.sum(found.codes == 6) == 3 + 2 + 1
+
+
+def test_constant_points_have_one_shade() -> None:
+    found = Colouring.of(np.ones((5, 1)), ["x0"], np.ones(1), {})
+    assert found.codes.tolist() == [0] * 5
+    assert len(found.groups) == 1
+
+
+def test_legends_hold_names_and_drawings_none(facts: dict[str, Any]) -> None:
+    hostile = "</svg><script>"
+    part = {**facts["point_map"], "coloured_by": hostile, "groups": [{**facts["point_map"]["groups"][0]}] * 5}
+    html = render({**facts, "point_map": part}, "html")
+    assert hostile not in html
+    assert html.count("&lt;/svg&gt;&lt;script&gt;") == 2  # the text and its title
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.3, 20.0, [0.3, 1.0, 3.0, 10.0]),
+        (0.9, 4.2, [1.0, 2.0]),
+        (0.01, 1e4, [0.01, 1.0, 100.0, 10000.0]),
+        (1.0, 20.0, [1.0, 3.0, 10.0]),
+    ],
+)
+def test_ticks_of_a_log_scale_are_about_equally_far_apart(low: float, high: float, expected: list[float]) -> None:
+    assert log_ticks(low, high, 4) == pytest.approx(expected)
+
+
+def test_files_are_named_and_advice_is_in_the_words_of_their_tool() -> None:
+    data = cf.datasets.make_pairs(1200, 2, noise="flips", wrong_share=0.1, random_state=1)
+    learner = cf.LinearMetricLearner().fit(data.pairs, data.labels)
+    python = summarize(learner)
+    shell = summarize(learner, provenance=Provenance("a.csv", "b.csv", "m.closefar"))
+    assert "Try flip_rate='estimate'" in python["noise_check"]["reading"]
+    assert "Try --flip-rate estimate" in shell["noise_check"]["reading"]
+    for facts, word, other in ((python, "flip_rate=", "--flip-rate"), (shell, "--flip-rate", "flip_rate=")):
+        assert any(word in problem for problem in facts["problems"])
+        assert other not in render(facts, "html")
+        assert other not in render(facts, "text")
+    assert shell["title"] == "Learned distance metric: a.csv and b.csv"
+    about = {item["name"]: item["value"] for item in shell["about"]}
+    assert (about["Data"], about["Model"]) == ("a.csv and b.csv", "m.closefar")
+    assert about["Size"].startswith("1,200 pairs, 2 columns, ")
+    assert {item["name"] for item in python["about"]} == {"Date", "Size"}
+    assert "closefar label-errors" in render(shell, "html")
+    assert "closefar.find_label_errors" in render(python, "html")
+    assert summarize(learner, title="Own", provenance=Provenance("a.csv"))["title"] == "Own"
