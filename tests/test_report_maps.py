@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import closefar as cf
-from closefar.model import Directions
 from closefar.report import Provenance, maps, render, summarize
 from closefar.report.colouring import Colouring
 from closefar.report.svg import log_ticks
@@ -27,7 +26,7 @@ def facts(learner: cf.LinearMetricLearner) -> dict[str, Any]:
 
 
 def test_pairs_lie_where_their_differences_are(learner: cf.LinearMetricLearner, facts: dict[str, Any]) -> None:
-    part, strongest = facts["pair_map"], Directions.of(learner.metric_)
+    part, strongest = facts["pair_map"], learner.metric_.directions()
     places = np.abs((DATA.pairs[:, 0] - DATA.pairs[:, 1]) @ strongest.columns[:, :2])
     np.testing.assert_allclose(np.column_stack([part["x"], part["y"]]), places, atol=1e-3)
     assert part["group"] == (DATA.labels > 0).astype(int).tolist()
@@ -62,7 +61,7 @@ def test_points_are_distinct_and_their_map_keeps_distances() -> None:
     assert "All 50 points are shown" in part["reading"]
     metric = learner.metric_
     given = maps.point_map(
-        metric, Directions.of(metric), points, ids, importance=np.array([1.0, 0.0]), categories={}, seed=0
+        metric, metric.directions(), points, ids, importance=np.array([1.0, 0.0]), categories={}, seed=0
     )
     placed = np.column_stack([given["x"], given["y"]])
     learned = metric.distance(points[ids[:, 0]], points[ids[:, 1]])
