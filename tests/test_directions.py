@@ -212,4 +212,12 @@ def test_estimates_of_directions_are_those_of_the_fit_without_a_penalty(alpha_sc
     found = cf.confidence(learner, rows, data.labels)
     values = found.metric.data_eigenvalues
     np.testing.assert_allclose(found.directions.estimate[: len(values)], values, rtol=1e-6)
-    assert np.all(found.directions.estimate[len(values) :] < 1e-9)
+    assert np.all(found.directions.estimate[len(values) :] == 0.0)
+
+
+def test_no_more_directions_are_above_zero_than_a_told_rank():
+    data = cf.datasets.make_pairs(2000, 5, wrong_share=0.1, random_state=6)
+    rows = (data.pairs[:, 0] - data.pairs[:, 1]) * [1e-5, 1.0, 3.0, 1e3, 1e6]
+    learner = cf.LinearMetricLearner(rank=2).fit(rows, data.labels)
+    found = cf.confidence(learner, rows, data.labels).directions
+    assert np.count_nonzero(found.low) == np.count_nonzero(found.estimate) == 2

@@ -20,6 +20,8 @@ __all__ = ["Confidence", "Interval", "Reach", "Spread"]
 _LARGEST_MARGIN = 1e4  # where the labels of every noise are certain
 _LEAST_RATE = 1e-6  # of flips: log odds stay finite
 
+_ROUNDING = 1e-12  # beside the largest, an eigenvalue up to here is zero
+
 # Eigenvalues are told apart where they differ by more than this many standard errors of the difference.
 _APART = 2.0
 
@@ -117,7 +119,8 @@ class Spread:
             centre = matrix + packed.unpack(self.reaches[0].shift[: self._n_on_matrix], len(matrix))
         values, vectors = np.linalg.eigh(root @ centre @ root.T)
         gradients = self._extended(packed.form_gradients(vectors[:, ::-1].T @ root), 0.0)
-        estimate = np.maximum(np.linalg.eigvalsh(root @ matrix @ root.T)[::-1], 0.0)
+        found = np.linalg.eigvalsh(root @ matrix @ root.T)[::-1]
+        estimate = np.where(found > _ROUNDING * found[0], found, 0.0)
         return self._of_eigenvalues(estimate, values[::-1], gradients)
 
     def _of_eigenvalues(self, estimate: FloatArray, values: FloatArray, gradients: FloatArray) -> Interval:
