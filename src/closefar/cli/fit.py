@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from closefar.cli.data import check_outputs, fit_learner, groups_of, provenance_of, read_labelled
+from closefar.cli.data import check_outputs, fit_learner, read_labelled, report_of
 from closefar.cli.options import Columns, Files, Learning, ReportTitle
 from closefar.cli.session import Output, Session
 
@@ -45,19 +45,7 @@ def fit(
         model = Model.of(learner, table, source)
         contents = {out: model.to_bytes()}
         if report is not None:
-            from closefar.report import N_PARTS, encode_report
-
-            groups = groups_of(session, table)
-            with session.stage("report", n_parts=N_PARTS) as tell:
-                contents[report] = encode_report(
-                    learner,
-                    report,
-                    title=title,
-                    provenance=provenance_of(files, out, table),
-                    ids=table.ids,
-                    groups=groups,
-                    watch=tell,
-                )
+            contents[report] = report_of(session, learner, report, table, files=files, model=out, title=title)
         replace_files(contents)
         certificate = learner.certificate_
         session.unfinished = not certificate.converged
