@@ -19,9 +19,9 @@ _MOST_DIRECTIONS = 3
 def text(facts: dict[str, Any]) -> str:
     """Return the text of the dict of `summarize`."""
     lines = [
-        f"# {short(facts['title'])}",
+        f"# {short(facts['title'], _WIDTH)}",
         "",
-        *(f"* {item['name']}: {short(item['value'])}" for item in facts["about"]),
+        *(f"* {item['name']}: {short(item['value'], _WIDTH)}" for item in facts["about"]),
     ]
     lines += ["", *_paragraph(facts["sentence"]), *_paragraph(facts["pairs"]["words"])]
     lines += [f"* {item['name']}: {item['value']} ({item['note']})" for item in facts["key_figures"]]
