@@ -340,7 +340,7 @@ def test_groups_are_those_of_a_column(points: pd.DataFrame, grouped: list[Any], 
     assert cf.load(out).threshold == pytest.approx(expected.metric_.threshold, rel=1e-9)
     shown = json.loads(report.read_text(encoding="utf-8"))
     assert shown["pairs"]["unseen"] == "group"
-    assert "that has not seen its group:" in shown["pairs"]["words"]
+    assert "that has not seen its group" in shown["pairs"]["words"]
     assert "new pairs of known groups" in shown["sentence"]
     errors = cf.find_label_errors(cf.LinearMetricLearner(), pairs, labels, groups=sessions, random_state=0)
     assert _json("label-errors", *grouped)["share"] == pytest.approx(errors.share)

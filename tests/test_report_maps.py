@@ -180,6 +180,7 @@ def test_files_are_named_and_advice_is_in_the_words_of_their_tool() -> None:
         assert any(word in problem for problem in facts["problems"])
         assert other not in render(facts, "html")
         assert other not in render(facts, "text")
+    assert f"* Size: {shell['about'][-1]['value']}\n" in render(shell, "text")
     assert shell["title"] == "Learned distance metric: a.csv and b.csv"
     about = {item["name"]: item["value"] for item in shell["about"]}
     assert (about["Data"], about["Model"]) == ("a.csv and b.csv", "m.closefar")

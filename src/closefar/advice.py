@@ -34,6 +34,7 @@ _PHRASES = {
     "alpha > 0 (try 0.01)": "--alpha 0.01",
     "alpha (try 0.001)": "--alpha (try 0.001)",
     "find_label_errors": "closefar label-errors",
+    "check_noise_model doubts": "The noise check doubts",
 }
 
 # Not a part of another word or option, nor inside the quotes around a name of the user's.

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from closefar.arrays import FloatArray
+    from closefar.fitting import Fit
     from closefar.judgements import Judgements
     from closefar.learners import MetricLearner, Model
     from closefar.model import Metric
-    from closefar.report import Provenance
     from closefar.tables import PairTable, PointTable, Source
 
 __all__ = [
@@ -29,9 +29,9 @@ __all__ = [
     "folds_of",
     "groups_of",
     "judgements_of",
-    "provenance_of",
     "read_for_model",
     "read_labelled",
+    "report_of",
     "sampled_groups",
     "squared_distances",
     "with_ids",
@@ -193,12 +193,24 @@ def check_outputs(*outputs: Path | None, read: Iterable[Path | None]) -> None:
                 raise ValueError(f"each file must have its own name; {path} is named twice.")
 
 
-def provenance_of(files: Files, model: Path, table: PairTable) -> Provenance:
-    """What a report says of the files behind it."""
-    from closefar.report import Provenance
+def report_of(
+    session: Session,
+    learner: Fit | MetricLearner,
+    path: Path,
+    table: PairTable,
+    *judged: Any,
+    files: Files,
+    model: Path,
+    title: str | None,
+) -> bytes:
+    """The content of a report, which names the files behind it; `judged` as for `encode_report`."""
+    from closefar.report import N_PARTS, Provenance, encode_report
 
     points, pairs = (None if path is None else str(path) for path in files.paths)
-    return Provenance(points, pairs, str(model), table.encoding.categories)
+    provenance = Provenance(points, pairs, str(model), table.encoding.categories)
+    options = {"title": title, "provenance": provenance, "ids": table.ids, "groups": groups_of(session, table)}
+    with session.stage("report", n_parts=N_PARTS) as tell:
+        return encode_report(learner, path, *judged, **options, watch=tell)
 
 
 def far_label(labels: Any, far: str | None) -> str:

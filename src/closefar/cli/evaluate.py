@@ -9,10 +9,9 @@ import typer
 
 from closefar.cli.data import (
     check_outputs,
-    groups_of,
     judgements_of,
-    provenance_of,
     read_for_model,
+    report_of,
     squared_distances,
 )
 from closefar.cli.options import Files, ModelFile, NewData, ReportTitle
@@ -61,7 +60,7 @@ def report(
         check_outputs(out, read=[*files.paths, model])
         from closefar.files import replace_file
         from closefar.learners import Model
-        from closefar.report import N_PARTS, check_report, encode_report
+        from closefar.report import check_report
 
         check_report(out)
         loaded = Model.load(model)
@@ -69,18 +68,7 @@ def report(
         judgements_of(table, loaded)
         fit = loaded.fit_on(table)
         pairs = (table.data, table.labels, table.weights) if fit.judgements is None else ()
-        groups = groups_of(session, table)
-        with session.stage("report", n_parts=N_PARTS) as tell:
-            content = encode_report(
-                fit,
-                out,
-                *pairs,
-                title=title,
-                provenance=provenance_of(files, model, table),
-                ids=table.ids,
-                groups=groups,
-                watch=tell,
-            )
+        content = report_of(session, fit, out, table, *pairs, files=files, model=model, title=title)
         replace_file(out, content)
         session.show(f"Wrote {out}.", {"written": [str(out)], "n_pairs": len(table.data)})
 

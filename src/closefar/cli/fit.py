@@ -11,9 +11,8 @@ from closefar.cli.data import (
     check_outputs,
     directions_of,
     fit_learner,
-    groups_of,
-    provenance_of,
     read_labelled,
+    report_of,
     sampled_groups,
 )
 from closefar.cli.options import Columns, Files, Learning, ReportTitle
@@ -66,19 +65,7 @@ def fit(
         model = Model.of(learner, table, source)
         contents = {out: model.to_bytes()}
         if report is not None:
-            from closefar.report import N_PARTS, encode_report
-
-            groups = groups_of(session, table)
-            with session.stage("report", n_parts=N_PARTS) as tell:
-                contents[report] = encode_report(
-                    learner,
-                    report,
-                    title=title,
-                    provenance=provenance_of(files, out, table),
-                    ids=table.ids,
-                    groups=groups,
-                    watch=tell,
-                )
+            contents[report] = report_of(session, learner, report, table, files=files, model=out, title=title)
         replace_files(contents)
         session.unfinished = not learner.certificate_.converged
         written = [str(path) for path in contents]

@@ -1,4 +1,4 @@
-"""How far the learned distance agrees with the labels: accuracy, distances, probabilities and the ROC curve."""
+"""How well the learned distance predicts the labels: accuracy, distances, probabilities and the ROC curve."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NOTABLE = 0.03
 
 
 def quality(judged: Judged, metric: Metric, labels: list[str]) -> dict[str, Any]:
-    """Accuracy beside the majority baseline, the ROC area, the loss and the confusion matrix."""
+    """Accuracy beside the majority baseline, the area under the ROC curve, the loss and the confusion matrix."""
     scored = judged.scored
     return {
         **_accuracy(judged),
@@ -128,7 +128,7 @@ def _auc(judged: Judged, metric: Metric) -> float | None:
 
 
 def _is_chance(judged: Judged, metric: Metric) -> bool:
-    """Whether the ROC area is one that labels made at random would reach with a probability of half a percent."""
+    """Whether random labels would reach this area under the ROC curve with a probability of half a percent."""
     auc = _auc(judged, metric)
     if auc is None:
         return False

@@ -130,7 +130,7 @@ def _rounded(values: FloatArray) -> list[float]:
 
 def _explained(directions: Directions) -> str:
     if len(directions.shares) == 1:
-        return "The metric has one direction, which is all of the distance."
+        return "The metric has one direction, which explains all of the distance."
     both = percent(min(float(directions.shares[:2].sum()), 1.0))
     return f"Directions 1 and 2 explain {both} of the mean squared distance."
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from closefar.plain import format_table
-from closefar.report.wording import loading, percent, short
+from closefar.report.wording import loading, percent, sentence, short
 
 __all__ = ["text"]
 
@@ -19,9 +19,9 @@ _MOST_DIRECTIONS = 3
 def text(facts: dict[str, Any]) -> str:
     """Return the text of the dict of `summarize`."""
     lines = [
-        f"# {short(facts['title'])}",
+        f"# {short(facts['title'], _WIDTH)}",
         "",
-        *(f"* {item['name']}: {short(item['value'])}" for item in facts["about"]),
+        *(f"* {item['name']}: {short(item['value'], _WIDTH)}" for item in facts["about"]),
     ]
     lines += ["", *_paragraph(facts["sentence"]), *_paragraph(facts["pairs"]["words"])]
     lines += [f"* {item['name']}: {item['value']} ({item['note']})" for item in facts["key_figures"]]
@@ -35,7 +35,6 @@ def text(facts: dict[str, Any]) -> str:
 
 def _sections(facts: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
     certificate, wrong = facts["certificate"], facts["wrong_labels"]
-    yield "Map", [_said(facts["pair_map"])]
     yield f"Squared distances of close and far {facts['pairs']['noun']}s", [facts["distances"]["reading"]]
     yield "ROC curve", [_said(facts["roc"])]
     yield "Calibration", [facts["calibration"]["reading"], _calibration(facts["calibration"])]
@@ -43,7 +42,10 @@ def _sections(facts: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
     yield "Spectrum and truncation", [facts["spectrum"]["reading"], facts["truncation"]["reading"], _ranks(facts)]
     yield "Directions and their loadings", [facts["directions"]["reading"], *_directions(facts["directions"])]
     yield "The metric as a matrix", [facts["matrix"]["reading"]]
-    yield "Optimality of the fit", [f"{certificate['outcome']}. {certificate['advice']}", certificate["words"]]
+    yield (
+        "Optimality of the fit",
+        [f"{sentence(certificate['outcome'])}. {certificate['advice']}", certificate["words"]],
+    )
     yield "Noise model", [_said(facts["noise_check"])]
     yield "Confidence intervals", [facts["evidence"], _said(facts["intervals"]), *_intervals(facts["intervals"])]
     yield "Suspicious labels", [_said(wrong), *_suspicious(wrong)]

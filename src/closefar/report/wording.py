@@ -72,10 +72,10 @@ def abridged(words: str, longest: int) -> str:
     return f"{words[: longest - end - 1].rstrip()}…{words[-end:].lstrip()}"
 
 
-def short(name: str) -> str:
+def short(name: str, longest: int = _LONGEST_NAME) -> str:
     """A name fit for a sentence: one line, not too long, and without power over the direction of what follows."""
     printable = "".join(letter if letter.isprintable() else " " for letter in name)
-    words = abridged(" ".join(printable.split()), _LONGEST_NAME) or "(no name)"
+    words = abridged(" ".join(printable.split()), longest) or "(no name)"
     if any(unicodedata.bidirectional(letter) in _RIGHT_TO_LEFT for letter in words):
         return f"{_FIRST_STRONG_ISOLATE}{words}{_POP_ISOLATE}"
     return words
