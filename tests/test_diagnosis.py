@@ -91,7 +91,7 @@ def test_a_copy_has_no_training_pairs(learner):
         copy.check_noise_model()
 
 
-@pytest.mark.filterwarnings("ignore:.*told apart:closefar.IdentifiabilityWarning")
+@pytest.mark.filterwarnings("ignore:.*tell it apart:closefar.IdentifiabilityWarning")
 def test_noise_is_chosen_by_likelihood():
     data = cf.datasets.make_pairs(20_000, 3, noise="laplace", wrong_share=0.2, random_state=2)
     learner = cf.LinearMetricLearner("auto").fit(data.pairs, data.labels)
@@ -103,7 +103,7 @@ def test_noise_is_chosen_by_likelihood():
 
 
 def test_noises_that_look_alike_are_told():
-    with pytest.warns(cf.IdentifiabilityWarning, match="told apart"):
+    with pytest.warns(cf.IdentifiabilityWarning, match="tell it apart"):
         cf.LinearMetricLearner("auto").fit(Z[:500], LABELS[:500])
 
 
@@ -128,7 +128,7 @@ def test_noise_is_not_chosen_under_a_penalty():
         cf.LinearMetricLearner("auto", alpha=0.1).fit(Z, LABELS)
 
 
-@pytest.mark.filterwarnings("ignore:.*told apart:closefar.IdentifiabilityWarning")
+@pytest.mark.filterwarnings("ignore:.*tell it apart:closefar.IdentifiabilityWarning")
 def test_nothing_is_left_of_an_earlier_fit():
     learner = cf.LinearMetricLearner("auto", rank="auto").fit(Z, LABELS)
     assert learner.noise_comparison_

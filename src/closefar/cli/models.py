@@ -121,6 +121,7 @@ def _npz(model: Model) -> bytes:
     arrays = {
         "matrix": metric.matrix,
         "components": metric.components,
+        "factor": metric.factor,
         "threshold": np.array(metric.threshold),
         "feature_names": np.array(model.encoding.feature_names),
     }
@@ -141,6 +142,8 @@ def _facts(model: Model) -> dict[str, Any]:
         "threshold": metric.threshold,
         "rank": metric.rank,
         "directions": directions_of(metric),
+        "eigenvalues": metric.eigenvalues,
+        "factor": metric.factor,
         "matrix": metric.matrix,
         "origin": metric.origin,
         "encoding": model.encoding.to_json(),
