@@ -26,8 +26,11 @@ _SURE = 1e-4  # the probability of such a gain by chance
 def find_reversal(
     rows: BlockRows, judgements: Judgements, noise: Noise, settings: Settings, statistics: FitStatistics, loss: float
 ) -> list[str]:
-    """Return a sentence, where the labels fit far better with close and far swapped."""
-    if loss < (1.0 - _LITTLE) * statistics.null_loss:
+    """Return a sentence, where the labels fit far better with close and far swapped.
+
+    Not after an approximate fit, whose problems are never shown.
+    """
+    if settings.approximate or loss < (1.0 - _LITTLE) * statistics.null_loss:
         return []
     chosen = np.arange(len(judgements))[:: max(len(judgements) // _ENOUGH_ROWS, 1)]
     some = judgements.take(chosen)
