@@ -40,8 +40,12 @@ def solve_with_flips(
         likelihood.noise, likelihood.signs, likelihood.weights, flip_rate or 0.0, likelihood.lengths
     )
     if start is not None and flip_rate is not None and not options.proves:
-        climbing, by_factor = objective.with_likelihood(flipped), replace(options, solver="factor")
-        return solve(climbing, by_factor, rng=rng, watch=watch, start=start), flip_rate
+        climbing, brief = objective.with_likelihood(flipped), replace(options, solver="factor")
+        if options.solver == "newton":
+            climber = Alternating(options.problem(objective), rng, flipped, estimate=False, rank=options.rank)
+            top_state = run(climber, partial(climber.resume, start), Limits(0.0, _MOST_ROUNDS, watch)).state
+            start, brief = State.at(top_state.matrix, *top_state.thresholds), replace(options, max_iter=0)
+        return solve(climbing, brief, rng=rng, watch=watch, start=start), flip_rate
     plain = solve(objective, options, rng=rng, watch=watch, start=start)
     if flip_rate is None:
         flipped = flipped.with_best_rate(objective.source, plain.squared, plain.thresholds)
