@@ -66,7 +66,12 @@ def fit_known_rank(
     columns = Columns(judgements.n_columns) if columns is None else columns
     source = rows_of(judgements.data)
     rows, coordinates = unit_free(
-        source, judgements.shares, with_constant=settings.fit_origin, blend=settings.blend, close=~judgements.is_far
+        source,
+        judgements.shares,
+        with_constant=settings.fit_origin,
+        blend=settings.blend,
+        close=~judgements.is_far,
+        finds_null=explains,
     )
     state = None if start is None or settings.fit_origin else _state(start, rows, source, judgements.shares, settings)
     solution, scored, choice = _solve_best(rows, judgements, settings, state)

@@ -203,7 +203,7 @@ class PairGroupKFold(BaseCrossValidator):  # type: ignore[misc]
         # Heavy units first, for balance; those of nearly one weight in any order, so that shuffling mixes them.
         order = order[np.argsort(-np.floor(np.log2(loads[order])), kind="stable")]
         part_of_unit = np.empty(len(loads), dtype=np.int64)
-        part_of_unit[order] = _balanced(loads[order], self.n_splits)
+        part_of_unit[order] = _balanced(loads[order].astype(np.float64), self.n_splits)
         return part_of_unit[unit]
 
 
