@@ -208,19 +208,14 @@ class PairGroupKFold(BaseCrossValidator):  # type: ignore[misc]
 
 
 def _balanced(loads: FloatArray, n_parts: int) -> NDArray[np.int64]:
-    """The part of each load, in this order to the lightest one; of very many, the last fill the parts up in turn."""
+    """The part of each load, in this order to the lightest one; of very many, the last go to each part in turn."""
     heap = [(0.0, part) for part in range(n_parts)]
     parts = np.empty(len(loads), dtype=np.int64)
     for number, load in enumerate(loads[:_MOST_DEALT].tolist()):
         lightest, part = heap[0]
         parts[number] = part
         heapq.heapreplace(heap, (lightest + load, part))
-    rest = loads[_MOST_DEALT:]
-    if len(rest):
-        held = np.array([load for load, _ in sorted(heap, key=lambda each: each[1])])
-        room = np.maximum(loads.sum() / n_parts - held, 0.0)
-        ends = np.cumsum(room) * (rest.sum() / room.sum())
-        parts[_MOST_DEALT:] = np.minimum(np.searchsorted(ends, np.cumsum(rest) - 0.5 * rest), n_parts - 1)
+    parts[_MOST_DEALT:] = np.arange(max(len(loads) - _MOST_DEALT, 0)) % n_parts
     return parts
 
 

@@ -130,16 +130,21 @@ def _sum_of_squares(likelihood: LabelLikelihood, terms: LabelTerms, repeats: Flo
 
 def _outer_sums(likelihood: LabelLikelihood, terms: LabelTerms, members: NDArray[np.intp]) -> FloatArray:
     """The sum of u u' over the units, u the summed scores of the rows with that unit in `members` (-1: none)."""
-    scale, members = _some_units(members)
-    is_in, parts = np.any(members >= 0, axis=1), []
+    n_units, (scale, some) = np.sum(members >= 0, axis=1), _some_units(members)
+    is_in, parts, alone = np.any(some >= 0, axis=1), [], 0.0
     for where, scores in likelihood.scores(terms):
         parts.append(scores[is_in[where]])
-    sums = _by_unit(np.concatenate(parts), members[is_in], int(members.max(initial=0)) + 1)
-    return np.asarray(scale * (sums.T @ sums))
+        alone = alone + (scores.T @ (scores * n_units[where, None]) if scale > 1.0 else 0.0)
+    of_some, some = np.concatenate(parts), some[is_in]
+    sums = _by_unit(of_some, some, int(some.max(initial=0)) + 1)
+    total = sums.T @ sums
+    if scale > 1.0:  # of products of two rows; what each row adds by itself is known from all
+        total = alone + scale * (total - of_some.T @ (of_some * np.sum(some >= 0, axis=1)[:, None]))
+    return np.asarray(total)
 
 
 def _some_units(members: NDArray[np.intp]) -> tuple[float, NDArray[np.intp]]:
-    """Of many units, a random 100,000 with how many units each of them stands for; -1 for the others."""
+    """How many units each of a random 100,000 of them stands for, and those of each row; -1 for the others."""
     n_units = int(members.max(initial=0)) + 1
     if n_units <= _MOST_UNITS:
         return 1.0, members
