@@ -34,11 +34,13 @@ def is_near_parts(fitted: Fit) -> bool:
 
 
 def fit_from(fitted: Fit, judgements: Judgements) -> Fit:
-    """Fit to most of the judgements of a fit that is near, from there: with its rank, noise, penalty and flip rate.
+    """Fit to most of the judgements of a fit that is near, from there: with its rank, noise and penalty.
 
     A few steps lead to the optimum, of which nothing is proven.
     """
     solver = "newton" if judgements.n_columns <= _FEW_FOR_NEWTON else "auto"
     settings = fitted.chosen.but(approximate=True, solver=solver)
+    if fitted.settings.estimates_flips and fitted.flip_rate > 0 and solver == "newton":
+        settings = settings.but(flip_rate="estimate")
     weighted = judgements.weighted(settings.class_weight).counted()
     return refit(weighted, settings, start=fitted.metric)

@@ -198,7 +198,7 @@ def find_label_errors(
         it.  "auto" is in-sample, which ranks labels best, with a penalty where there are fewer than
         40 pairs for each parameter, none is given and the noise is; fits to the folds say how many
         labels contradict a distance learned without them.  From 50,000 pairs on those fits start from
-        the one to all, with its flip rate.
+        the one to all.
     n_jobs : int, optional
         Folds fitted at the same time.
     random_state : int, RandomState or None
