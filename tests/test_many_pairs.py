@@ -75,6 +75,6 @@ def test_tests_are_made_with_at_most_so_many_pairs(monkeypatch):
 
 def test_folds_of_very_many_points_are_balanced():
     rng = np.random.default_rng(0)
-    ids = rng.integers(200_000, size=(150_000, 2))
+    ids = rng.integers(500_000, size=(400_000, 2))
     sizes = [len(test) for _, test in PairGroupKFold(5, random_state=0).split(ids, groups=ids)]
     assert max(sizes) < 1.1 * min(sizes)

@@ -26,7 +26,7 @@ __all__ = ["PairGroupKFold", "Split", "most_folds", "resolve_folds", "split_by_p
 _ENOUGH_TESTED = 500
 
 # So many groups of points, the largest, are dealt one by one to the lightest fold.
-_MOST_DEALT = 50_000
+_MOST_DEALT = 200_000
 
 Split = tuple[NDArray[np.int64], NDArray[np.int64]]
 
