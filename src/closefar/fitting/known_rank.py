@@ -23,6 +23,7 @@ from closefar.model import Metric, Scored
 from closefar.noise import Noise
 from closefar.rows import BlockRows, Coordinates, factor_in_rows, rows_of, unit_free
 from closefar.solve import (
+    Certificate,
     CloseFar,
     Objective,
     Outcome,
@@ -86,13 +87,7 @@ def fit_known_rank(
         with_flips=settings.estimates_flips,
     )
     statistics = FitStatistics.of(scored, coordinates.scales, n_parameters)
-    problems = []
-    if explains:
-        problems = [
-            *find_enormous(judgements, coordinates.enormous),
-            *find_reversal(rows, judgements, scored.noise, settings, statistics, certificate.loss),
-            *_find_problems(scored, coordinates, settings, metric.column_names, statistics, certificate.outcome),
-        ]
+    problems = _explain(rows, scored, coordinates, settings, metric, statistics, certificate) if explains else []
     return Fit(
         settings=settings,
         metric=metric,
@@ -107,6 +102,22 @@ def fit_known_rank(
         judgements=judgements,
         noise_choice=choice,
     )
+
+
+def _explain(
+    rows: BlockRows,
+    scored: Scored,
+    coordinates: Coordinates,
+    settings: Settings,
+    metric: Metric,
+    statistics: FitStatistics,
+    certificate: Certificate,
+) -> list[str]:
+    return [
+        *find_enormous(scored.judgements, coordinates.enormous),
+        *find_reversal(rows, scored.judgements, scored.noise, settings, statistics, certificate.loss),
+        *_find_problems(scored, coordinates, settings, metric.column_names, statistics, certificate.outcome),
+    ]
 
 
 def _find_problems(
