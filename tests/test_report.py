@@ -498,12 +498,12 @@ def test_no_fit_that_judges_has_seen_the_points(linked: tuple[Any, ...], monkeyp
     learner, _, _, ids = linked
     seen = []
 
-    def watched(judgements: Any, settings: Any, **options: Any) -> Any:
+    def watched(fitted: Any, judgements: Any) -> Any:
         seen.append({*ids[judgements.numbers].ravel().tolist()})
-        return closefar_fit(judgements, settings, **options)
+        return fit_part(fitted, judgements)
 
-    closefar_fit = evidence.fit
-    monkeypatch.setattr(evidence, "fit", watched)
+    fit_part = evidence.fit_part
+    monkeypatch.setattr(evidence, "fit_part", watched)
     judged = evidence.judge(learner.fit_, learner.fit_.judgements, has_seen=True, seed=0, groups=ids)
     tested = ids[judged.judgements.numbers]
     assert np.all(np.isfinite(judged.scored.margin))

@@ -18,6 +18,7 @@ __all__ = [
     "fill_products",
     "form_gradients",
     "joined",
+    "margin_gradients",
     "pack",
     "pack_plain",
     "packed_rotation",
@@ -84,10 +85,27 @@ def packed_rotation(rotation: FloatArray) -> FloatArray:
 
 def form_gradients(left: FloatArray, right: FloatArray | None = None) -> FloatArray:
     """The derivative of x'My in packed M, for each row x of `left` and y of `right` (the same, if left out)."""
-    right = left if right is None else right
     d = left.shape[1]
+    if right is None:
+        return _form_gradients(left.T, n_more=0)
     i, j = _indices(d)
     return 0.5 * weights(d) * (left[:, i] * right[:, j] + left[:, j] * right[:, i])
+
+
+def margin_gradients(columns: FloatArray) -> FloatArray:
+    """The derivative of z'Mz - tau in (packed M, tau), a row for each column z."""
+    gradients = _form_gradients(columns, n_more=1)
+    gradients[:, -1] = -1.0
+    return gradients
+
+
+def _form_gradients(columns: FloatArray, n_more: int) -> FloatArray:
+    """The derivative of z'Mz in packed M for each column z, and room for more; each parameter's are side by side."""
+    d, n = columns.shape
+    gradients = np.empty((packed_size(d) + n_more, n))
+    fill_products(columns, 1.0, out=gradients)
+    gradients[: packed_size(d)] *= weights(d)[:, None]
+    return gradients.T
 
 
 def fill_products(columns: Array, scale: Array, out: Array) -> None:

@@ -4,6 +4,7 @@ from closefar.fitting.fitting import fit, without_penalty
 from closefar.fitting.identifiability import IdentifiabilityWarning
 from closefar.fitting.known_rank import refit
 from closefar.fitting.noise_choice import NoiseChoice, choose_noise
+from closefar.fitting.parts import fit_from, fit_part, is_near_parts
 from closefar.fitting.protocols import Fitted, Learner
 from closefar.fitting.rank_choice import cross_validate_rank
 from closefar.fitting.rank_scores import RankChoice, RankScore
@@ -28,6 +29,9 @@ __all__ = [
     "count_uncertain",
     "cross_validate_rank",
     "fit",
+    "fit_from",
+    "fit_part",
+    "is_near_parts",
     "refit",
     "refit_leading",
     "without_penalty",

@@ -23,6 +23,7 @@ from closefar.model import Metric, Scored
 from closefar.noise import Noise
 from closefar.rows import BlockRows, Coordinates, factor_in_rows, rows_of, unit_free
 from closefar.solve import (
+    Certificate,
     CloseFar,
     Objective,
     Outcome,
@@ -43,30 +44,41 @@ _FEW, _MANY = 2.0, 10.0
 
 
 def refit(judgements: Judgements, settings: Settings, *, start: Metric | None = None) -> Fit:
-    """Fit as part of a longer computation, which an interrupt ends as a whole."""
+    """Fit as part of a longer computation, which an interrupt ends as a whole; identifiability is not checked."""
     judgements.check_both_count()
-    return fit_known_rank(judgements, settings, start=start).unless_interrupted()
+    return fit_known_rank(judgements, settings, start=start, explains=False).unless_interrupted()
 
 
 def fit_known_rank(
-    judgements: Judgements, settings: Settings, *, start: Metric | None = None, columns: Columns | None = None
+    judgements: Judgements,
+    settings: Settings,
+    *,
+    start: Metric | None = None,
+    columns: Columns | None = None,
+    explains: bool = True,
 ) -> Fit:
     """Fit to judgements of positive weight, in which class weights are already included.
 
-    `start` is a metric near the solution; it is ignored where an origin is learned.
+    `start` is a metric near the solution; it is ignored where an origin is learned.  `explains`
+    says whether to look for what the data leave undetermined, which can take longer than the fit.
     """
     if settings.chooses_alpha:
-        return _fit_choosing_alpha(judgements, settings, start, columns)
+        return _fit_choosing_alpha(judgements, settings, start, columns, explains=explains)
     columns = Columns(judgements.n_columns) if columns is None else columns
     source = rows_of(judgements.data)
     rows, coordinates = unit_free(
-        source, judgements.shares, with_constant=settings.fit_origin, blend=settings.blend, close=~judgements.is_far
+        source,
+        judgements.shares,
+        with_constant=settings.fit_origin,
+        blend=settings.blend,
+        close=~judgements.is_far,
+        finds_null=explains,
     )
     state = None if start is None or settings.fit_origin else _state(start, rows, source, judgements.shares, settings)
     solution, scored, choice = _solve_best(rows, judgements, settings, state)
     metric = _metric(solution, scored, rows, coordinates, settings, columns.names)
     certificate = solution.certificate
-    if settings.known_alpha == 0 and not settings.fit_origin:
+    if explains and settings.known_alpha == 0 and not settings.fit_origin:
         certificate = named_if_infinite(certificate, scored, rows, coordinates, metric.column_names)
     n_parameters = count_parameters(
         coordinates.transform.shape[1],
@@ -75,11 +87,7 @@ def fit_known_rank(
         with_flips=settings.estimates_flips,
     )
     statistics = FitStatistics.of(scored, coordinates.scales, n_parameters)
-    problems = [
-        *find_enormous(judgements, coordinates.enormous),
-        *find_reversal(rows, judgements, scored.noise, settings, statistics, certificate.loss),
-        *_find_problems(scored, coordinates, settings, metric.column_names, statistics, certificate.outcome),
-    ]
+    problems = _explain(rows, scored, coordinates, settings, metric, statistics, certificate) if explains else []
     return Fit(
         settings=settings,
         metric=metric,
@@ -94,6 +102,22 @@ def fit_known_rank(
         judgements=judgements,
         noise_choice=choice,
     )
+
+
+def _explain(
+    rows: BlockRows,
+    scored: Scored,
+    coordinates: Coordinates,
+    settings: Settings,
+    metric: Metric,
+    statistics: FitStatistics,
+    certificate: Certificate,
+) -> list[str]:
+    return [
+        *find_enormous(scored.judgements, coordinates.enormous),
+        *find_reversal(rows, scored.judgements, scored.noise, settings, statistics, certificate.loss),
+        *_find_problems(scored, coordinates, settings, metric.column_names, statistics, certificate.outcome),
+    ]
 
 
 def _find_problems(
@@ -136,15 +160,17 @@ def _solve_best(
 
 
 def _fit_choosing_alpha(
-    judgements: Judgements, settings: Settings, start: Metric | None, columns: Columns | None
+    judgements: Judgements, settings: Settings, start: Metric | None, columns: Columns | None, *, explains: bool
 ) -> Fit:
     """Fit with a light penalty and then, if the labels call for another one, with that."""
     root_n = math.sqrt(judgements.effective_number)
-    found = fit_known_rank(judgements, settings.but(alpha=_LIGHT / root_n), start=start, columns=columns)
+    light = settings.but(alpha=_LIGHT / root_n)
+    found = fit_known_rank(judgements, light, start=start, columns=columns, explains=explains)
     per_parameter = found.statistics.uncertain_per_parameter
     if not (found.was_interrupted or _FEW <= per_parameter < _MANY):
         alpha = 2.0 * _LIGHT / root_n if per_parameter < _FEW else 0.0
-        found = fit_known_rank(judgements, settings.but(alpha=alpha), start=found.metric, columns=columns)
+        other = settings.but(alpha=alpha)
+        found = fit_known_rank(judgements, other, start=found.metric, columns=columns, explains=explains)
     return replace(found, settings=settings, chosen_alpha=found.alpha)
 
 

@@ -16,6 +16,7 @@ from sklearn.model_selection import BaseCrossValidator, StratifiedGroupKFold, St
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _num_samples
 
+from closefar.arrays import FloatArray
 from closefar.judgements.judgements import Judgements
 from closefar.judgements.shared_points import find_points, warn_of_points
 
@@ -23,6 +24,9 @@ __all__ = ["PairGroupKFold", "Split", "most_folds", "resolve_folds", "split_by_p
 
 # So many pairs tell candidates apart.
 _ENOUGH_TESTED = 500
+
+# So many groups of points, the largest, are dealt one by one to the lightest fold.
+_MOST_DEALT = 200_000
 
 Split = tuple[NDArray[np.int64], NDArray[np.int64]]
 
@@ -199,12 +203,20 @@ class PairGroupKFold(BaseCrossValidator):  # type: ignore[misc]
         # Heavy units first, for balance; those of nearly one weight in any order, so that shuffling mixes them.
         order = order[np.argsort(-np.floor(np.log2(loads[order])), kind="stable")]
         part_of_unit = np.empty(len(loads), dtype=np.int64)
-        lightest = [(0.0, part) for part in range(self.n_splits)]
-        for number in order.tolist():
-            load, part = lightest[0]
-            part_of_unit[number] = part
-            heapq.heapreplace(lightest, (load + loads[number], part))
+        part_of_unit[order] = _balanced(loads[order].astype(np.float64), self.n_splits)
         return part_of_unit[unit]
+
+
+def _balanced(loads: FloatArray, n_parts: int) -> NDArray[np.int64]:
+    """The part of each load, in this order to the lightest one; of very many, the last go to each part in turn."""
+    heap = [(0.0, part) for part in range(n_parts)]
+    parts = np.empty(len(loads), dtype=np.int64)
+    for number, load in enumerate(loads[:_MOST_DEALT].tolist()):
+        lightest, part = heap[0]
+        parts[number] = part
+        heapq.heapreplace(heap, (lightest + load, part))
+    parts[_MOST_DEALT:] = np.arange(max(len(loads) - _MOST_DEALT, 0)) % n_parts
+    return parts
 
 
 def _number_points(groups: Any, n: int) -> NDArray[np.int64]:

@@ -31,6 +31,7 @@ __all__ = ["ZERO", "Metric"]
 ZERO = "M is zero: no direction tells close from far."
 
 _DATA_SCALE = ("data_factor", "data_eigenvalues")
+_ROWS_AT_ONCE = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -434,8 +435,11 @@ def _check_data_scale(
             f"data_eigenvalues must be {factor.shape[1]} finite numbers >= 0, largest first; got {values}."
         )
     left, right = scaled_rows(factor, data_factor)
-    if not np.allclose(left @ left.T, right @ right.T, rtol=0.0, atol=1e-8):
-        raise ValueError("data_factor must give the same M as factor: B B' = A A'; use Metric.from_data_scale.")
+    for start in range(0, len(left), _ROWS_AT_ONCE):  # of many columns M is large
+        some = slice(start, start + _ROWS_AT_ONCE)
+        difference = left[some] @ left[start:].T - right[some] @ right[start:].T
+        if np.abs(difference).max(initial=0.0) > 1e-8:
+            raise ValueError("data_factor must give the same M as factor: B B' = A A'; use Metric.from_data_scale.")
     return data_factor, values
 
 

@@ -13,6 +13,9 @@ from closefar.questions.label_likelihood import LabelLikelihood, LabelTerms
 
 __all__ = ["Dependence"]
 
+# Sums over units are over at most so many of them, and known to less than a percent.
+_MOST_UNITS = 100_000
+
 
 class Dependence:
     """Which pairs depend on each other: none, those of a group, or those that share a point.
@@ -127,11 +130,27 @@ def _sum_of_squares(likelihood: LabelLikelihood, terms: LabelTerms, repeats: Flo
 
 def _outer_sums(likelihood: LabelLikelihood, terms: LabelTerms, members: NDArray[np.intp]) -> FloatArray:
     """The sum of u u' over the units, u the summed scores of the rows with that unit in `members` (-1: none)."""
-    n_units = int(members.max(initial=0)) + 1
-    sums: Any = 0.0
+    n_units, (scale, some) = np.sum(members >= 0, axis=1), _some_units(members)
+    is_in, parts, alone = np.any(some >= 0, axis=1), [], 0.0
     for where, scores in likelihood.scores(terms):
-        sums = sums + _by_unit(scores, members[where], n_units)
-    return np.asarray(sums.T @ sums)
+        parts.append(scores[is_in[where]])
+        alone = alone + (scores.T @ (scores * n_units[where, None]) if scale > 1.0 else 0.0)
+    of_some, some = np.concatenate(parts), some[is_in]
+    sums = _by_unit(of_some, some, int(some.max(initial=0)) + 1)
+    total = sums.T @ sums
+    if scale > 1.0:  # of products of two rows; what each row adds by itself is known from all
+        total = alone + scale * (total - of_some.T @ (of_some * np.sum(some >= 0, axis=1)[:, None]))
+    return np.asarray(total)
+
+
+def _some_units(members: NDArray[np.intp]) -> tuple[float, NDArray[np.intp]]:
+    """How many units each of a random 100,000 of them stands for, and those of each row; -1 for the others."""
+    n_units = int(members.max(initial=0)) + 1
+    if n_units <= _MOST_UNITS:
+        return 1.0, members
+    number = np.full(n_units + 1, -1)
+    number[np.random.default_rng(0).choice(n_units, _MOST_UNITS, replace=False)] = np.arange(_MOST_UNITS)
+    return n_units / _MOST_UNITS, number[members]  # the last is that of -1
 
 
 def _cross(terms: FloatArray, members: NDArray[np.intp]) -> FloatArray:

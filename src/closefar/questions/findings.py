@@ -16,8 +16,8 @@ from closefar.questions.dependence import Dependence
 from closefar.questions.features import place_columns
 from closefar.questions.misfit import Misfit, MisfitTest, misfit_tests
 from closefar.questions.noise_advice import DOUBT, better_noise, show_p_value
-from closefar.questions.noise_check import NoiseCheck, check_noise_model
-from closefar.questions.testable import check_testable, check_units
+from closefar.questions.noise_check import check_noise_if_possible
+from closefar.questions.testable import MOST_TESTED, check_testable, check_units, rows_to_test
 
 __all__ = ["Finding", "find_misfit"]
 
@@ -74,7 +74,7 @@ def find_misfit(fitted: Fit, groups: Any = None) -> tuple[Finding, ...]:
     judgements = _sample(plain)
     dependence = _dependence(judgements, groups)
     check_units(dependence)
-    check = _noise_check(plain, judgements, dependence)
+    check = check_noise_if_possible(plain, judgements, dependence.ids)
     # Noise of another kind looks like a metric of another shape: the metric is tested beside noise that fits.
     scored = Scored.by(plain.metric, judgements)
     better = None if check is None or check.p_value >= DOUBT else better_noise(scored)
@@ -97,22 +97,15 @@ def find_misfit(fitted: Fit, groups: Any = None) -> tuple[Finding, ...]:
 
 
 def _sample(fitted: Fit) -> Judgements:
-    most = int(max(_MOST_WORK / fitted.statistics.n_parameters**2, _FEWEST_PAIRS))
-    return fitted.training().counted().sample(most, seed=0)
+    most = int(np.clip(_MOST_WORK / fitted.statistics.n_parameters**2, _FEWEST_PAIRS, MOST_TESTED))
+    counted = fitted.training().counted()
+    return counted.take(rows_to_test(len(counted), most))
 
 
 def _dependence(judgements: Judgements, groups: Any) -> Dependence:
     if groups is None:
         return Dependence(find_points(judgements.data))
     return Dependence(np.asarray(groups)[judgements.numbers])
-
-
-def _noise_check(fitted: Fit, judgements: Judgements, dependence: Dependence) -> NoiseCheck | None:
-    try:
-        groups = np.arange(len(judgements)) if dependence.ids is None else dependence.ids
-        return check_noise_model(fitted, judgements, groups=groups)
-    except ValueError:  # margins are too alike to tell
-        return None
 
 
 def _rejected(p_values: Mapping[Misfit, float]) -> list[Misfit]:

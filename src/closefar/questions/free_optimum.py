@@ -30,7 +30,9 @@ class FreeOptimum:
 def find_free_optimum(sample: Observed, facts: Sandwich) -> FreeOptimum | None:
     """Return the optimum over all symmetric M and any tau; None where the labels do not determine one."""
     n, likelihood = float(sample.repeats.sum()), sample.likelihood
-    centre = fit_freely(likelihood, sample.parameters, likelihood.shares, n)
+    few, _ = likelihood.thinned(sample.repeats)
+    near = None if few is likelihood else few.information(sample.parameters, few.shares)
+    centre = fit_freely(likelihood, sample.parameters, likelihood.shares, n, near)
     if centre is None:
         return None
     root = free_root(likelihood, centre, sample.dependence, sample.repeats)

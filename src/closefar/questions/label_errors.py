@@ -19,12 +19,12 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from closefar.arrays import TINY, BoolArray, FloatArray
-from closefar.fitting import Fit, Learner, count_parameters
+from closefar.fitting import Fit, Learner, count_parameters, fit_from, is_near_parts
 from closefar.judgements import Judgements, Split, resolve_groups, split_judgements
 from closefar.model import Scored
 from closefar.questions.calibration import wilson
 from closefar.questions.flip_evidence import FlipEvidence
-from closefar.questions.label_judge import Verdicts, judge_sides
+from closefar.questions.label_judge import Verdicts, judge_sides, unseen_margins
 from closefar.questions.label_trust import doubt_about, explained
 
 __all__ = ["LabelErrors", "find_label_errors", "judge_labels", "with_care"]
@@ -197,7 +197,8 @@ def find_label_errors(
         "in-sample" judges each label by one fit to all, "out-of-fold" by a fit that has not seen
         it.  "auto" is in-sample, which ranks labels best, with a penalty where there are fewer than
         40 pairs for each parameter, none is given and the noise is; fits to the folds say how many
-        labels contradict a distance learned without them.
+        labels contradict a distance learned without them.  From 50,000 pairs on those fits start from
+        the one to all.
     n_jobs : int, optional
         Folds fitted at the same time.
     random_state : int, RandomState or None
@@ -228,10 +229,16 @@ def find_label_errors(
         seed = check_random_state(random_state).randint(2**31)
         splits = _splits(cv, judgements, found_groups, seed)
     learn = partial(_learn, careful, fit, len(judgements))
-    verdicts = judge_sides(learn, judgements, splits, n_jobs=n_jobs)
-    tested = np.flatnonzero(verdicts.is_new) if np.any(verdicts.is_new) else np.arange(len(judgements))
-    unseen = Scored(judgements.take(tested), verdicts.margin[tested], fit.metric.noise, fit.flip_rate)
-    return judge_labels(fit, judgements, unseen, None if method == "auto" else verdicts, groups=found_groups)
+    if method == "auto":
+        verdicts, margin = None, unseen_margins(learn, judgements, splits, n_jobs=n_jobs)
+    else:
+        verdicts = judge_sides(learn, judgements, splits, n_jobs=n_jobs)
+        margin = np.where(verdicts.is_new, verdicts.margin, np.nan)
+    tested = np.flatnonzero(~np.isnan(margin))
+    unseen = Scored(judgements.take(tested), margin[tested], fit.metric.noise, fit.flip_rate)
+    if len(tested) == 0:
+        unseen = Scored.by(fit.metric, judgements)
+    return judge_labels(fit, judgements, unseen, verdicts, groups=found_groups)
 
 
 def with_care(parameters: dict[str, Any], judgements: Judgements, *, penalise: bool = True) -> dict[str, Any]:
@@ -344,8 +351,10 @@ def _learn_aloud(learner: Learner, judgements: Judgements) -> Fit:
 
 
 def _learn(learner: Learner, fit: Fit, n: int, judgements: Judgements) -> Fit:
-    """Fit to some; the fit to all n is known already."""
-    return fit if len(judgements) == n else learner.learn(judgements)
+    """Fit to some; the fit to all n is known already, and of many a good start."""
+    if len(judgements) == n:
+        return fit
+    return fit_from(fit, judgements) if is_near_parts(fit) else learner.learn(judgements)
 
 
 def _splits(cv: Any, judgements: Judgements, groups: NDArray[Any] | None, seed: int) -> list[Split]:

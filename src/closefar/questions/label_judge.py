@@ -18,10 +18,12 @@ from closefar.noise import Noise, label_losses
 from closefar.questions.label_model import LabelModel
 from closefar.questions.moves import MarginMoves
 
-__all__ = ["Judge", "Verdicts", "judge_sides"]
+__all__ = ["Judge", "Verdicts", "judge_sides", "unseen_margins"]
 
 # Standard errors beyond which nothing changes, and squares do not overflow.
 _SURE = 1e6
+
+_MOST_SEEN = 100_000
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,28 @@ def judge_sides(
     return Verdicts(margin, error, probability, is_new)
 
 
+def unseen_margins(
+    learn: Callable[[Judgements], Fit], judgements: Judgements, splits: list[Split], *, n_jobs: int | None = None
+) -> FloatArray:
+    """The margin of each pair by a fit to the train side of a split that tests it; NaN where none does.
+
+    Splits with a pair on both sides do not count.
+    """
+    apart = [(train, test) for train, test in splits if not _overlap(train, test)]
+    found = Parallel(n_jobs=n_jobs)(delayed(_margins)(learn, judgements, train, test) for train, test in apart)
+    margin = np.full(len(judgements), np.nan)
+    for (_, test), margins in zip(apart, found, strict=True):
+        margin[test] = margins
+    return margin
+
+
+def _margins(
+    learn: Callable[[Judgements], Fit], judgements: Judgements, train: IndexArray, test: IndexArray
+) -> FloatArray:
+    fit = learn(judgements.take(train)).unless_interrupted()
+    return Scored.by(fit.metric, judgements.take(test)).margin
+
+
 def _judge(learn: Callable[[Judgements], Fit], judgements: Judgements, train: IndexArray, test: IndexArray) -> Judge:
     seen, asked = judgements.take(train), judgements.take(test)
     fit = learn(seen).unless_interrupted()
@@ -105,9 +129,15 @@ def _judge(learn: Callable[[Judgements], Fit], judgements: Judgements, train: In
         error=_errors_of_sides(fit.metric, seen.counted(), asked),
         noise=fit.metric.noise,
         flip_rate=fit.flip_rate,
-        is_new=len(np.intersect1d(train, test)) == 0,
+        is_new=not _overlap(train, test),
         train_share=len(train) / len(judgements),
     )
+
+
+def _overlap(train: IndexArray, test: IndexArray) -> bool:
+    is_train = np.zeros(max(train.max(initial=0), test.max(initial=0)) + 1, dtype=bool)
+    is_train[train] = True
+    return bool(np.any(is_train[test]))
 
 
 def _errors_of_sides(metric: Metric, seen: Judgements, asked: Judgements) -> FloatArray:
@@ -116,12 +146,21 @@ def _errors_of_sides(metric: Metric, seen: Judgements, asked: Judgements) -> Flo
     Margins are linear in (M, tau), so that number has the information sum_i I_i m_i^2 and is
     independent, to first order, of what is left.
     """
+    seen = _thinned(seen)
     margin = Scored.by(metric, seen).margin
     model = LabelModel.at(margin, metric.noise, metric.flip_rate)
     moves = MarginMoves(metric, seen)
     variance = moves.variances(asked.data, moves.covariance(seen.data, model, seen.weights))
     of_scale = 1.0 / max(float(np.sum(seen.weights * model.information * margin**2)), TINY)
     return np.sqrt(np.maximum(variance - of_scale * Scored.by(metric, asked).margin ** 2, 0.0))
+
+
+def _thinned(judgements: Judgements) -> Judgements:
+    """Of many judgements a random part, weighted to stand for all: it knows a standard error to less than a percent."""
+    if len(judgements) <= _MOST_SEEN:
+        return judgements
+    some = judgements.sample(_MOST_SEEN, seed=0)
+    return some.with_weights(some.weights * (judgements.weights.sum() / some.weights.sum()))
 
 
 def _error_ratio(margins: list[FloatArray], error: FloatArray, train_share: float) -> float:

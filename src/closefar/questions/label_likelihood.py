@@ -8,7 +8,7 @@ likelihood has an interior optimum, even where that of the fit lies on the bound
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -25,6 +25,9 @@ __all__ = ["LabelLikelihood", "LabelTerms"]
 
 # Products of columns are kept up to this many numbers, and beyond it computed anew in each pass.
 _MOST_KEPT = 10_000_000
+
+_MOST_ROWS = 100_000
+_ROWS_PER_PARAMETER = 200
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,19 @@ class LabelLikelihood:
         """Of the judgements that the optimum is for."""
         return cls(optimum.rows, judgements.signs, judgements.shares, noise, flip_rate)
 
+    def thinned(self, repeats: FloatArray) -> tuple[LabelLikelihood, FloatArray]:
+        """The same of at most 100,000 random rows that stand for all, and how many observations each stands for.
+
+        Second derivatives, and sums of squared scores, are known from those to less than a percent.
+        """
+        n, most = self.rows.n_rows, max(_MOST_ROWS, _ROWS_PER_PARAMETER * self.n_on_matrix)
+        if n <= most:
+            return self, repeats
+        chosen = np.sort(np.random.default_rng(0).choice(n, most, replace=False))
+        shares, few = self.shares[chosen], repeats[chosen]
+        part = replace(self, rows=self.rows.take_rows(chosen), signs=self.signs[chosen], shares=shares / shares.sum())
+        return part, few * (repeats.sum() / few.sum())
+
     @property
     def n_on_matrix(self) -> int:
         """The number of parameters of M."""
@@ -81,7 +97,7 @@ class LabelLikelihood:
 
     def _computed(self) -> Iterator[tuple[slice, FloatArray]]:
         for where, block in self.rows.blocks():
-            yield where, np.column_stack([packed.form_gradients(to_numpy(block).T), -np.ones(block.shape[1])])
+            yield where, packed.margin_gradients(to_numpy(block))
 
     def rate(self, parameters: FloatArray) -> float:
         return float(parameters[-1]) if self.flip_rate is None else self.flip_rate

@@ -13,7 +13,7 @@ from closefar.judgements import Judgements
 from closefar.model import Scored
 from closefar.questions.dependence import Dependence
 from closefar.questions.label_model import LabelModel
-from closefar.questions.noise_check import check_noise_model
+from closefar.questions.noise_check import check_noise_if_possible
 
 __all__ = ["doubt_about", "explained"]
 
@@ -64,11 +64,8 @@ def doubt_about(fit: Fit, judgements: Judgements, unseen: Scored, groups: NDArra
 
 
 def _doubt_about_noise(fit: Fit, judgements: Judgements, groups: NDArray[Any] | None) -> str | None:
-    try:
-        check = check_noise_model(fit, judgements, groups=np.arange(len(judgements)) if groups is None else groups)
-    except ValueError:  # too few labels are uncertain: nothing speaks against it
-        return None
-    if check.p_value >= _UNLIKELY:
+    check = check_noise_if_possible(fit, judgements, groups)
+    if check is None or check.p_value >= _UNLIKELY:  # where too few labels are uncertain, nothing speaks against it
         return None
     return f"labels are not as {fit.metric.noise.name} noise says (p = {check.p_value:.2g})"
 

@@ -48,12 +48,16 @@ class Moves:
 
     def gradients(self, coordinates: FloatArray) -> FloatArray:
         """The derivative of each margin along each move, of length one, for rows y in those coordinates."""
-        left, right = (index[self.kept] for index in np.triu_indices(self.size))
-        along = np.empty((len(coordinates), len(self)))
-        np.multiply(coordinates[:, left], coordinates[:, right], out=along[:, :-1])
-        along[:, :-1] *= packed.weights(self.size)[self.kept]
-        along[:, -1] = -1.0
-        return along
+        columns, left = np.ascontiguousarray(coordinates.T), np.triu_indices(self.size)[0]
+        along = np.empty((len(self), len(coordinates)))  # the numbers of each move are side by side
+        line = 0
+        for index in range(self.size):
+            others = index + np.flatnonzero(self.kept[left == index])
+            np.multiply(columns[others], columns[index], out=along[line : line + len(others)])
+            line += len(others)
+        along[:-1] *= packed.weights(self.size)[self.kept][:, None]
+        along[-1] = -1.0
+        return along.T
 
     def basis(self, vectors: FloatArray) -> FloatArray:
         """The moves as orthonormal columns of (packed M, tau), for the eigenvectors of M."""

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import norm
 
 from closefar.arrays import FloatArray, IndexArray
 from closefar.canvas import COLOURS, REFERENCE, add_legend, axes_or_new
 from closefar.fitting import Fit, Fitted
-from closefar.judgements import resolve_groups
+from closefar.judgements import Judgements, resolve_groups
 from closefar.model import Scored
 from closefar.questions.bins import weighted_bins
 from closefar.questions.calibration import effective_number
@@ -20,12 +21,12 @@ from closefar.questions.label_model import LabelModel
 from closefar.questions.moves import MarginMoves
 from closefar.questions.noise_advice import advise, show_p_value
 from closefar.questions.score_tests import FLOOR, AdjustedSums, LabelScores, combine
-from closefar.questions.testable import check_certain_enough, check_testable, check_units
+from closefar.questions.testable import check_certain_enough, check_testable, check_units, rows_to_test
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["NoiseBin", "NoiseCheck", "check_noise_model"]
+__all__ = ["NoiseBin", "NoiseCheck", "check_noise_if_possible", "check_noise_model"]
 
 _BINS = 10
 
@@ -154,6 +155,19 @@ def check_noise_model(
     scores = LabelScores(moves, scored, fit.settings.estimates_flips).at_optimum()
     check_certain_enough(scores, "the noise model")
     return _check(scores, dependence, n_bins)
+
+
+def check_noise_if_possible(fit: Fit, judgements: Judgements, groups: NDArray[Any] | None) -> NoiseCheck | None:
+    """Check the noise model with at most 50,000 of these pairs; None where the labels can't tell.
+
+    Pairs are independent where there are no groups.
+    """
+    rows = rows_to_test(len(judgements))
+    ids = np.arange(len(rows)) if groups is None else groups[rows]
+    try:
+        return check_noise_model(fit, judgements.take(rows), groups=ids)
+    except ValueError:  # says why
+        return None
 
 
 def _check(scores: LabelScores, dependence: Dependence, n_bins: int) -> NoiseCheck:

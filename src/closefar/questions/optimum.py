@@ -35,7 +35,7 @@ class Optimum:
     @classmethod
     def of(cls, metric: Metric, judgements: Judgements, *, blend: float = 0.0) -> Optimum:
         source, shares = rows_of(judgements.data, metric.origin), judgements.shares
-        rows, coordinates = unit_free(source, shares, blend=blend, close=~judgements.is_far)
+        rows, coordinates = unit_free(source, shares, blend=blend, close=~judgements.is_far, finds_null=False)
         likelihood = CloseFar(metric.noise, rows.row_array(judgements.signs), rows.row_array(shares))
         factor = factor_in_rows(rows, source, shares, metric.factor)
         root = np.eye(len(factor)) if blend == 0.0 else root_of(rows.outer(rows.row_array(shares)))

@@ -82,7 +82,9 @@ def sandwich(
     rank = int(np.sum(values > _ZERO * max(values[0], 0.0)))
     terms = likelihood.terms(parameters)
     slope = likelihood.gradient(terms, likelihood.shares)
-    hessian = likelihood.information(parameters, likelihood.shares, terms)
+    few, few_repeats = likelihood.thinned(repeats)
+    few_terms = terms if few is likelihood else few.terms(parameters)
+    hessian = few.information(parameters, few.shares, few_terms)
     moves = _with_flip_rate(RankMoves.at(values, vectors, rank, packed.split(slope, len(matrix))[0]), likelihood)
     information = moves.information(hessian)
     if rank < largest_rank:
@@ -90,7 +92,7 @@ def sandwich(
     else:
         basis, covering = moves.basis, information
     n = float(repeats.sum())
-    plain = basis.T @ Dependence(None).spread(likelihood, terms, repeats) @ basis
+    plain = basis.T @ Dependence(None).spread(few, few_terms, few_repeats) @ basis
     if _is_singular(information) or _is_singular(covering) or _vanishes(basis.T @ hessian @ basis, n * plain):
         return Sandwich(None, rank)
     spread = plain if dependence.ids is None else basis.T @ dependence.spread(likelihood, terms, repeats) @ basis
@@ -115,12 +117,15 @@ def free_root(
     likelihood: LabelLikelihood, parameters: FloatArray, dependence: Dependence, repeats: FloatArray
 ) -> FloatArray | None:
     """A root of the covariance at an optimum over all symmetric M; None where the labels leave a move undetermined."""
-    terms = likelihood.terms(parameters)
-    information = likelihood.information(parameters, likelihood.shares, terms)
-    plain = Dependence(None).spread(likelihood, terms, repeats)
+    few, few_repeats = likelihood.thinned(repeats)
+    terms = few.terms(parameters)
+    information = few.information(parameters, few.shares, terms)
+    plain = Dependence(None).spread(few, terms, few_repeats)
     if _is_singular(information) or _vanishes(information, float(repeats.sum()) * plain):
         return None
-    spread = plain if dependence.ids is None else dependence.spread(likelihood, terms, repeats)
+    spread = plain
+    if dependence.ids is not None:
+        spread = dependence.spread(likelihood, likelihood.terms(parameters), repeats)
     return np.asarray(np.linalg.solve(information, root_of(spread).T))
 
 

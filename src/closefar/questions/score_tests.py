@@ -101,6 +101,10 @@ class LabelScores:
         curvature: FloatArray = np.concatenate(parts)
         return curvature
 
+    @cached_property
+    def fitted(self) -> FittedScores:
+        return FittedScores.of(self)
+
     def at_optimum(self) -> LabelScores:
         """The same at the likeliest parameters for these labels: where a fit without a penalty already is."""
         here = self
@@ -133,6 +137,34 @@ class LabelScores:
 
 
 @dataclass(frozen=True, eq=False)
+class FittedScores:
+    """What every question needs of the scores: the inverse of their information and, for each pair, two numbers.
+
+    `curvature` is tr(P'' S) with S the covariance of the parameters, and `variance` that of the label.
+    """
+
+    inverse: FloatArray
+    curvature: FloatArray
+    variance: FloatArray
+
+    @classmethod
+    def of(cls, scores: LabelScores) -> FittedScores:
+        weights, variance, n = scores.weights, scores.model.variance, scores.n_parameters
+        information, spread = np.zeros((n, n)), np.zeros((n, n))
+        for where, slopes in scores.blocks():
+            scaled = slopes * (weights / variance)[where, None]
+            information += slopes.T @ scaled
+            spread += scaled.T @ (scaled * variance[where, None])
+        inverse = pseudo_inverse(information)
+        covariance = inverse @ spread @ inverse
+        curvature, margin_gradient = scores.curvature(covariance), np.zeros(n)
+        for where, slopes in scores.blocks():
+            margin_gradient += slopes.T @ (weights / variance * curvature)[where]
+        unbiased = _unbiased_variance(scores, covariance, curvature, inverse @ margin_gradient)
+        return cls(inverse, curvature, unbiased)
+
+
+@dataclass(frozen=True, eq=False)
 class AdjustedSums:
     """Sums of residuals, one for each question, less what the parameters explain.
 
@@ -160,25 +192,17 @@ class AdjustedSums:
         second order it has the expectation of -1/2 (c - ...) tr(P'' S), S their covariance.
         """
         model, weights, variance = scores.model, scores.weights, scores.model.variance
-        n, k = scores.n_parameters, questions.shape[1]
-        information, spread, cross = np.zeros((n, n)), np.zeros((n, n)), np.zeros((n, k))
+        cross = np.zeros((scores.n_parameters, questions.shape[1]))
         for where, slopes in scores.blocks():
-            scaled = slopes * (weights / variance)[where, None]
-            information += slopes.T @ scaled
-            spread += scaled.T @ (scaled * variance[where, None])
             cross += slopes.T @ (weights[where, None] * questions[where])
-        inverse = pseudo_inverse(information)
-        covariance = inverse @ spread @ inverse
-        curvature = scores.curvature(covariance)
-        explained, left, margin_gradient = inverse @ cross, np.empty(questions.shape), np.zeros(n)
+        fitted, left = scores.fitted, np.empty(questions.shape)
+        explained = fitted.inverse @ cross
         for where, slopes in scores.blocks():
             left[where] = weights[where, None] * (questions[where] - slopes @ explained / variance[where, None])
-            margin_gradient += slopes.T @ (weights / variance * curvature)[where]
-        asked = np.sum((weights[:, None] * questions) ** 2 * variance[:, None], axis=0)
-        left[:, np.sum(left**2 * variance[:, None], axis=0) <= _ANSWERED * asked] = 0.0
-        sums = left.T @ (scores.residual + 0.5 * curvature)
-        unbiased = _unbiased_variance(scores, covariance, curvature, inverse @ margin_gradient)
-        return cls(sums, _covariance(left * np.sqrt(unbiased)[:, None], scores, dependence), left, model)
+        asked = (weights**2 * variance) @ questions**2
+        left[:, variance @ left**2 <= _ANSWERED * asked] = 0.0
+        sums = left.T @ (scores.residual + 0.5 * fitted.curvature)
+        return cls(sums, _covariance(left * np.sqrt(fitted.variance)[:, None], scores, dependence), left, model)
 
     def beside(self, column: int, other: int) -> AdjustedSums:
         """One question, less what another one explains of it."""

@@ -14,7 +14,7 @@ from closefar.fitting import Fit, Fitted, without_penalty
 from closefar.questions.free_optimum import find_free_optimum
 from closefar.questions.intervals import Confidence, Reach, Spread
 from closefar.questions.noise_advice import DOUBT
-from closefar.questions.noise_check import check_noise_model
+from closefar.questions.noise_check import check_noise_if_possible
 from closefar.questions.observed import Observed
 from closefar.questions.refits import bootstrap, jackknife
 from closefar.questions.sandwich import Sandwich, sandwich
@@ -253,9 +253,5 @@ def _remarks(fit: Fit, sample: Observed, *, is_determined: bool) -> str:
 
 
 def _is_noise_in_doubt(sample: Observed) -> bool:
-    judgements, ids = sample.judgements.with_weights(sample.repeats), sample.dependence.ids
-    try:
-        groups = np.arange(len(judgements)) if ids is None else ids
-        return check_noise_model(sample.fit, judgements, groups=groups).p_value < DOUBT
-    except ValueError:  # says why it can't be checked
-        return False
+    check = check_noise_if_possible(sample.fit, sample.judgements.with_weights(sample.repeats), sample.dependence.ids)
+    return check is not None and check.p_value < DOUBT

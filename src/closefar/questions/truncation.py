@@ -160,12 +160,17 @@ def truncation_of(
     scale: str | None = None,
     held_out: Judgements | None = None,
     refits: bool = True,
+    is_rough: bool = False,
 ) -> TruncationPath:
-    """The path of a fit on judgements, weighted as in the fit; `refits` says whether to refit as well."""
+    """The path of a fit on judgements, weighted as in the fit.
+
+    `refits` says whether to refit as well, and `is_rough` that nothing need be proven of those refits.
+    """
     weighted = judgements.weighted(fit.settings.class_weight)
     if refits:
         weighted.check_both_count()
-    return _path(fit.metric, weighted.counted(), scale, held_out, fit.settings if refits else None)
+    settings = fit.settings.but(approximate=is_rough and fit.settings.solver == "auto")
+    return _path(fit.metric, weighted.counted(), scale, held_out, settings if refits else None)
 
 
 def _path(

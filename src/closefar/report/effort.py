@@ -17,6 +17,7 @@ __all__ = ["Effort"]
 
 _LIMIT = 2e10  # of one part
 _FEWEST_PAIRS = 2000
+_MOST_PAIRS = 50_000  # which know an accuracy to 0.4 percentage points
 _FEWEST_PASSES = 20.0  # where a fit began near its end
 _FEW_FEATURES = 16
 _MOST_NUMBERS = 4e6  # in memory at once
@@ -39,6 +40,11 @@ class Effort:
         n_moves = d * k - k * (k - 1) // 2 + 1
         return cls(d, n_moves, k, passes * d * d, float(min(n_moves, MOST_MOVES) ** 2))
 
+    @property
+    def has_many_features(self) -> bool:
+        """Whether a proven fit takes several times as long as an approximate one."""
+        return self.n_features > _FEW_FEATURES
+
     def pairs_to_judge(self, n: int, n_rounds: int = 1) -> int:
         """How many of n pairs to judge out of fold, so many times."""
         return self._affordable(n, 2.0 * _LIMIT, 5.0 * n_rounds * (self.fit + self.moves))
@@ -59,7 +65,7 @@ class Effort:
 
     def repeats(self, n: int, usual: int) -> int:
         """Of a learning curve of fits that double in size up to n; small fits of many columns are slow."""
-        return usual if self.n_features <= _FEW_FEATURES and 2.0 * usual * n * self.fit <= _LIMIT else 1
+        return usual if not self.has_many_features and 2.0 * usual * n * self.fit <= _LIMIT else 1
 
     def pairs_to_learn_from(self, n: int) -> int:
         return self._affordable(n, _LIMIT, 2.0 * self.fit)
@@ -76,4 +82,4 @@ class Effort:
         return float(n) * packed_size(self.n_features) ** 2 <= 5.0 * _LIMIT
 
     def _affordable(self, n: int, limit: float, work_per_pair: float) -> int:
-        return int(np.clip(limit / max(work_per_pair, 1.0), min(n, _FEWEST_PAIRS), n))
+        return int(np.clip(limit / max(work_per_pair, 1.0), min(n, _FEWEST_PAIRS), min(n, _MOST_PAIRS)))

@@ -14,7 +14,7 @@ from scipy.stats import t as student
 from sklearn.utils import check_random_state
 
 from closefar.arrays import BoolArray, FloatArray
-from closefar.fitting import Fit, fit
+from closefar.fitting import Fit, fit, fit_part
 from closefar.judgements import Judgements, Split, most_folds, split_judgements, variance_of_sum
 from closefar.model import Scored
 from closefar.questions import LabelErrors, judge_labels, wilson, with_care
@@ -234,9 +234,9 @@ def _margins(fitted: Fit, judgements: Judgements, splits: list[Split]) -> tuple[
     """The margin of each and the threshold, by a fit to the train side of the split that tests it; NaN without any."""
     margin, thresholds = np.full((2, len(judgements)), np.nan)
     for train, test in splits:
-        part = fit(judgements.take(train), fitted.chosen).unless_interrupted()
-        margin[test] = Scored.by(part.metric, judgements.take(test)).margin
-        thresholds[test] = part.metric.threshold
+        metric = fit_part(fitted, judgements.take(train))
+        margin[test] = Scored.by(metric, judgements.take(test)).margin
+        thresholds[test] = metric.threshold
     return margin, thresholds
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from closefar.arrays import BoolArray, FloatArray, IndexArray
-from closefar.fitting import Fit, Settings, fit
+from closefar.fitting import Fit, fit_part
 from closefar.judgements import Judgements
 from closefar.model import Scored
 from closefar.report.effort import Effort
@@ -39,9 +39,7 @@ def learning_curve(fitted: Fit, judgements: Judgements, seed: int) -> dict[str, 
     if len(sizes) < 2:
         return {"reason": f"There are too few {noun}s for a learning curve: {len(judgements):,}."}
     try:
-        scores = np.array(
-            [[_score(fitted.chosen, pool, train[:size], test) for size in sizes] for test, train in splits]
-        )
+        scores = np.array([[_score(fitted, pool, train[:size], test) for size in sizes] for test, train in splits])
     except ValueError as error:  # a part of few or odd pairs can't be fitted
         return {"reason": f"There is no learning curve, because a fit to some of the {noun}s failed: {error}"}
     rows = [
@@ -85,9 +83,9 @@ def _sizes(is_far: BoolArray, trains: list[IndexArray], fewest: int) -> list[int
     ]
 
 
-def _score(settings: Settings, judgements: Judgements, train: IndexArray, test: IndexArray) -> tuple[float, float]:
-    part = fit(judgements.take(np.sort(train)), settings).unless_interrupted()
-    unseen = Scored.by(part.metric, judgements.take(np.sort(test)))
+def _score(fitted: Fit, judgements: Judgements, train: IndexArray, test: IndexArray) -> tuple[float, float]:
+    metric = fit_part(fitted, judgements.take(np.sort(train)))
+    unseen = Scored.by(metric, judgements.take(np.sort(test)))
     return unseen.loss, unseen.accuracy
 
 

@@ -46,8 +46,8 @@ def truncation(fit: Fit, judgements: Judgements, *, is_training: bool, seed: int
     """What keeping directions 1 to k costs on these pairs; refitted where they are those of the fit."""
     effort = Effort.of(fit)
     used = judgements.sample(effort.pairs_to_truncate(len(judgements)), seed)
-    refits = is_training and len(used) == len(judgements) and effort.can_refit_truncated(len(judgements))
-    path = truncation_of(fit, used, scale="data", refits=refits)
+    refits = is_training and effort.can_refit_truncated(len(used))
+    path = truncation_of(fit, used, scale="data", refits=refits, is_rough=effort.has_many_features)
     rows = [
         {
             "k": step.k,

@@ -7,7 +7,7 @@ can hurt.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_namespace
@@ -35,9 +35,12 @@ def unit_free(
     with_constant: bool = False,
     blend: float = 0.0,
     close: BoolArray | None = None,
+    finds_null: bool = True,
 ) -> tuple[BlockRows, Coordinates]:
     """Return the rows in unit-free coordinates, and the way back from those; see `find_coordinates`."""
-    coordinates = find_coordinates(source, weights, with_constant=with_constant, blend=blend, close=close)
+    coordinates = find_coordinates(
+        source, weights, with_constant=with_constant, blend=blend, close=close, finds_null=finds_null
+    )
     if coordinates.transform.shape[1] == 0:
         raise ValueError(
             "differences must not all be zero: no direction tells close from far; got only zero rows. "
@@ -69,6 +72,7 @@ def find_coordinates(
     with_constant: bool = False,
     blend: float = 0.0,
     close: BoolArray | None = None,
+    finds_null: bool = True,
 ) -> Coordinates:
     """Find coordinates in which the blend (1 - b) Sigma + b diag(Sigma) of second moments is the identity.
 
@@ -77,22 +81,31 @@ def find_coordinates(
     coordinate is one column, scaled.  Rows that are enormous beside the others (one in the wrong
     unit, say) count less, or their size would hide the rest: a Huber-type estimate, which like
     the plain one follows every change of units.  Those of them that are `close` count in full:
-    along them M is all but zero, whatever the others say.
+    along them M is all but zero, whatever the others say.  `finds_null` says whether directions
+    that do not vary are asked for: of many columns they can be most of the work.
     """
-    counted_less = _find_robust(source, weights, with_constant, blend, np.zeros(len(weights), dtype=bool))
+    asked = _Asked(with_constant, blend, finds_null)
+    counted_less = _find_robust(source, weights, asked, np.zeros(len(weights), dtype=bool))
     in_full = np.zeros(len(weights), dtype=bool)
     in_full[counted_less.enormous] = close is not None and close[counted_less.enormous]
     if not np.any(in_full):
         return counted_less
-    found = _find_robust(source, weights, with_constant, blend, in_full)
+    found = _find_robust(source, weights, asked, in_full)
     return replace(found, enormous=counted_less.enormous)
 
 
-def _find_robust(
-    source: BlockRows, weights: FloatArray, with_constant: bool, blend: float, in_full: BoolArray
-) -> Coordinates:
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked of coordinates, as in `find_coordinates`."""
+
+    with_constant: bool
+    blend: float
+    finds_null: bool
+
+
+def _find_robust(source: BlockRows, weights: FloatArray, asked: _Asked, in_full: BoolArray) -> Coordinates:
     """Let rows count less as long as some are enormous, but those that count `in_full`."""
-    coordinates = _normalise(source, weights, with_constant, blend)
+    coordinates = _normalise(source, weights, asked)
     usual = coordinates.transform.shape[1]
     largest = 0.0
     for _ in range(_MOST_ROUNDS):
@@ -101,7 +114,7 @@ def _find_robust(
         if largest <= max(_ENORMOUS * usual, 1.5 * before):
             break
         less = weights * np.minimum(1.0, _LARGE * usual / np.maximum(sizes, TINY))
-        coordinates = _normalise(source, less / less.sum(), with_constant, blend)
+        coordinates = _normalise(source, less / less.sum(), asked)
     return replace(coordinates, enormous=np.flatnonzero(sizes > ENORMOUS**2 * usual))
 
 
@@ -112,33 +125,36 @@ def _squared_lengths(source: BlockRows, coordinates: Coordinates) -> FloatArray:
     return np.concatenate([to_numpy(squared_columns(block)) for block in mapped])
 
 
-def _normalise(source: BlockRows, weights: FloatArray, with_constant: bool, blend: float) -> Coordinates:
-    centre = _centre(source, weights, with_constant)
+def _normalise(source: BlockRows, weights: FloatArray, asked: _Asked) -> Coordinates:
+    centre = _centre(source, weights, asked.with_constant)
     scale = _scales(source, centre)
 
     def scaled_blocks() -> Iterator[Array]:
         for where, block in source.blocks():
-            rows = (block.T - like(block, centre) if with_constant else block.T) / like(block, scale)
+            rows = (block.T - like(block, centre) if asked.with_constant else block.T) / like(block, scale)
             rows *= like(block, np.sqrt(weights[where]))[:, None]
             yield rows
 
-    gram = to_numpy(sum(rows.T @ rows for rows in scaled_blocks()))
-    length = np.sqrt(np.diag(gram))
+    # Of fewer rows than columns the Gram matrix is singular, and may be too large to look at.
+    has_gram = asked.blend > 0.0 or source.n_rows >= source.n_columns
+    gram = to_numpy(sum(rows.T @ rows for rows in scaled_blocks())) if has_gram else None
+    squares = np.diag(gram) if gram is not None else to_numpy(sum(squared_columns(rows) for rows in scaled_blocks()))
+    length = np.sqrt(squares)
     length[length == 0] = 1.0
     usual = np.where(np.isfinite(scale), scale * length, 0.0)
-    if blend == 0.0:
-        spread, directions = _directions(gram, length, scaled_blocks)
+    if gram is None or asked.blend == 0.0:
+        spread, directions = _directions(gram, length, scaled_blocks, finds_null=asked.finds_null)
         keep = spread > 1e-12 * np.sqrt(len(scale)) * spread.max(initial=0.0)
         transform = directions[:, keep] / spread[keep] / (scale * length)[:, None]
         null = directions[:, ~keep]
     else:
-        varies = np.isfinite(scale) & (np.diag(gram) > 0)
-        moments, turn = np.linalg.eigh(_blended(gram / np.outer(length, length), blend)[np.ix_(varies, varies)])
+        varies = np.isfinite(scale) & (squares > 0)
+        moments, turn = np.linalg.eigh(_blended(gram / np.outer(length, length), asked.blend)[np.ix_(varies, varies)])
         directions = np.zeros((len(scale), len(moments)))
         directions[varies] = turn
         transform = directions / np.sqrt(moments) / (scale * length)[:, None]
         null = np.eye(len(scale))[:, ~varies]
-    return Coordinates(transform, -(centre @ transform) if with_constant else None, null, usual)
+    return Coordinates(transform, -(centre @ transform) if asked.with_constant else None, null, usual)
 
 
 def column_scales(source: BlockRows, weights: FloatArray, *, centred: bool = False) -> FloatArray:
@@ -170,15 +186,18 @@ def _blended(moments: FloatArray, blend: float) -> FloatArray:
     return blended
 
 
-def _directions(gram: FloatArray, length: FloatArray, scaled_blocks: ScaledBlocks) -> tuple[FloatArray, FloatArray]:
+def _directions(
+    gram: FloatArray | None, length: FloatArray, scaled_blocks: ScaledBlocks, *, finds_null: bool
+) -> tuple[FloatArray, FloatArray]:
     """The root mean square along each principal direction of the columns, scaled to length one, and the directions."""
-    moments, directions = np.linalg.eigh(gram / np.outer(length, length))
-    if moments[0] > _GRAM_IS_SAFE * moments[-1]:
-        return np.sqrt(moments), directions
+    if gram is not None:
+        moments, directions = np.linalg.eigh(gram / np.outer(length, length))
+        if moments[0] > _GRAM_IS_SAFE * moments[-1]:
+            return np.sqrt(moments), directions
     triangle: Array = None
     for rows in scaled_blocks():
         triangle = _triangle(rows if triangle is None else array_namespace(rows).concat([triangle, rows]))
-    _, spread, directions = np.linalg.svd(to_numpy(triangle) / length, full_matrices=True)
+    _, spread, directions = np.linalg.svd(to_numpy(triangle) / length, full_matrices=finds_null)
     missing = directions.shape[0] - len(spread)
     return np.append(spread, np.zeros(missing)), directions.T
 

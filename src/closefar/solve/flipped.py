@@ -39,7 +39,9 @@ def solve_with_flips(
     flipped = FlippedCloseFar(
         likelihood.noise, likelihood.signs, likelihood.weights, flip_rate or 0.0, likelihood.lengths
     )
-    if start is not None and flip_rate is not None and not options.proves:
+    if start is not None and not options.proves and options.solver == "newton":
+        return _climb_from(start, objective, flipped, flip_rate, options, rng, watch)
+    if start is not None and not options.proves and flip_rate is not None:
         climbing, by_factor = objective.with_likelihood(flipped), replace(options, solver="factor")
         return solve(climbing, by_factor, rng=rng, watch=watch, start=start), flip_rate
     plain = solve(objective, options, rng=rng, watch=watch, start=start)
@@ -69,6 +71,28 @@ def solve_with_flips(
     end = FitStep(certificate.n_passes, loss + penalty, certificate.gap)
     n_iter = plain.n_iter + climb.n_iter + last.n_iter
     return replace(last, certificate=certificate, n_iter=n_iter, history=(*steps, end)), flipped.flip_rate
+
+
+def _climb_from(
+    start: State,
+    objective: Objective,
+    flipped: FlippedCloseFar,
+    flip_rate: float | None,
+    options: Options,
+    rng: np.random.Generator,
+    watch: Watch,
+) -> tuple[Solution, float]:
+    """Climb from a place near the top, and prove nothing."""
+    if flip_rate is None:
+        squared = objective.quadratic_forms(start.matrix)
+        flipped = flipped.with_best_rate(objective.source, squared, start.thresholds)
+    climber = Alternating(options.problem(objective), rng, flipped, estimate=flip_rate is None, rank=options.rank)
+    climb = run(climber, partial(climber.resume, start), Limits(0.0, _MOST_ROUNDS, watch)).state
+    top: Climb = climb.memory
+    near = State.at(climb.matrix, *climb.thresholds)
+    there = replace(options, max_iter=0)
+    found = solve(objective.with_likelihood(top.likelihood), there, rng=rng, watch=watch, start=near)
+    return found, top.likelihood.flip_rate
 
 
 def _interrupted(certificate: Certificate, options: Options) -> Certificate:

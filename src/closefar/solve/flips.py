@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 from array_api_compat import array_namespace
+from scipy.optimize import brentq
 
 from closefar.arrays import TINY, Array, FloatArray
 from closefar.noise import Noise, with_flips
@@ -107,10 +108,6 @@ def best_flip_rate(source: RowSource, right: Array, weights: Array) -> float:
 
     if slope(0.0) <= 0.0:
         return 0.0
-    low, high = 0.0, _LARGEST_RATE
-    if slope(high) >= 0.0:
-        return high
-    while high - low > 1e-12:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if slope(middle) > 0.0 else (low, middle)
-    return 0.5 * (low + high)
+    if slope(_LARGEST_RATE) >= 0.0:
+        return _LARGEST_RATE
+    return float(brentq(slope, 0.0, _LARGEST_RATE, xtol=1e-13))

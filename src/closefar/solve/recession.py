@@ -91,8 +91,7 @@ def _unit_rows(rows: BlockRows, indices: IndexArray) -> FloatArray:
 
 def _form_features(rows: BlockRows, indices: IndexArray) -> FloatArray:
     """The derivative of each margin in (packed M, tau), of length one."""
-    points = to_numpy(rows.take_rows(indices).read(slice(0, len(indices)))).T
-    features = np.column_stack([packed.form_gradients(points), -np.ones(len(points))])
+    features = packed.margin_gradients(to_numpy(rows.take_rows(indices).read(slice(0, len(indices)))))
     unit: FloatArray = features / np.linalg.norm(features, axis=1, keepdims=True)
     return unit
 

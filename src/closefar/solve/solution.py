@@ -29,7 +29,7 @@ class Options:
     """What is minimised, and how far.
 
     `has_constant` says that the last coordinate of each row is the constant 1 of a learned
-    origin.  `proves` says whether "factor" proves a gap in the end.
+    origin.  `proves` says whether a gap is to be proven where that is work of its own.
     """
 
     alpha: float
@@ -124,7 +124,7 @@ def _solve_convex(
     if found.ending is Ending.SEPARABLE:
         # Not recorded: its penalties are not of this objective.
         found = widest_margin(kind, problem, found, rng, replace(limits, watch=recorder.watch))
-    if found.ending is Ending.STUCK and problem.alpha == 0.0 and not problem.cone.has_constant:
+    if options.proves and found.ending is Ending.STUCK and problem.alpha == 0.0 and not problem.cone.has_constant:
         found = with_reward_proof(kind, problem, found, rng, limits.tol)
     if problem.cone.has_constant and found.state.matrix[-1, -1] == 0.0:
         found = replace(found, state=with_finite_origin(problem.cone, found.state, 0.25 * options.tol))

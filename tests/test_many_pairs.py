@@ -1,0 +1,80 @@
+"""Questions about many pairs are answered with a part of them, and so well that nobody sees it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import closefar as cf
+from closefar.fitting import Settings, fit, fit_from, is_near_parts, refit
+from closefar.judgements import Judgements, PairGroupKFold, split_judgements
+from closefar.model import Scored
+from closefar.questions import dependence, label_judge, label_likelihood, testable
+
+
+def _judgements(n: int, *, flipped: float = 0.0) -> Judgements:
+    data = cf.datasets.make_pairs(n, 3, wrong_share=0.15, random_state=0)
+    signs = np.where(data.labels == data.labels.max(), 1.0, -1.0)
+    return Judgements.of_signs(data.pairs, np.where(np.random.default_rng(0).random(n) < flipped, -signs, signs))
+
+
+@pytest.mark.parametrize("flip_rate", [0.0, "estimate"])
+def test_folds_that_start_from_the_fit_to_all_end_where_others_do(flip_rate):
+    judgements = _judgements(50_000, flipped=0.05)
+    settings = Settings(flip_rate=flip_rate)
+    whole = fit(judgements, settings)
+    assert is_near_parts(whole)
+    train, test = split_judgements(5, judgements, seed=0)[0]
+    seen, unseen = judgements.take(train), judgements.take(test)
+    exact, near = refit(seen, settings).metric, fit_from(whole, seen).metric
+    probabilities = [Scored.by(metric, unseen).probability_far for metric in (exact, near)]
+    np.testing.assert_allclose(*probabilities, atol=1e-3)
+    # The fit to all is not it: what is left out is not seen.
+    assert np.abs(Scored.by(whole.metric, unseen).probability_far - probabilities[0]).max() > 1e-3
+
+
+def test_few_pairs_are_not_near_their_parts():
+    assert not is_near_parts(fit(_judgements(2000), Settings()))
+
+
+def test_intervals_of_a_part_of_the_rows_are_those_of_all(monkeypatch):
+    rng = np.random.default_rng(1)
+    points = rng.standard_normal((6000, 2))
+    ends = rng.integers(6000, size=(12_000, 2))
+    pairs = points[ends]
+    labels = np.sum((pairs[:, 0] - pairs[:, 1]) ** 2, axis=1) + rng.logistic(size=len(pairs)) > 3.0
+    learner = cf.LinearMetricLearner().fit(pairs, labels)
+    whole = cf.confidence(learner, pairs, labels, groups=ends)
+    monkeypatch.setattr(label_likelihood, "_MOST_ROWS", 4000)
+    monkeypatch.setattr(label_likelihood, "_ROWS_PER_PARAMETER", 1)
+    monkeypatch.setattr(dependence, "_MOST_UNITS", 3000)
+    part = cf.confidence(learner, pairs, labels, groups=ends)
+    assert part.method == whole.method == "sandwich"
+    for name in ("threshold", "matrix", "eigenvalues"):
+        ratio = np.asarray(getattr(part, name).standard_error) / getattr(whole, name).standard_error
+        assert 0.9 < ratio.min() <= ratio.max() < 1.1
+        assert np.any(ratio != 1.0)
+
+
+def test_errors_of_margins_from_a_part_of_the_pairs_are_those_from_all(monkeypatch):
+    data = cf.datasets.make_pairs(8000, 3, wrong_share=0.15, random_state=2)
+    find = lambda: cf.find_label_errors(cf.LinearMetricLearner(), data.pairs, data.labels, random_state=0)  # noqa: E731
+    whole = find()
+    monkeypatch.setattr(label_judge, "_MOST_SEEN", 4000)
+    part = find()
+    np.testing.assert_allclose(part.probability, whole.probability, atol=0.03)
+    assert np.any(part.error != whole.error)
+    np.testing.assert_array_equal(part.margin, whole.margin)
+
+
+def test_tests_are_made_with_at_most_so_many_pairs(monkeypatch):
+    monkeypatch.setattr(testable, "MOST_TESTED", 1000)
+    assert len(testable.rows_to_test(5000, testable.MOST_TESTED)) == 1000
+    np.testing.assert_array_equal(testable.rows_to_test(5, 1000), np.arange(5))
+
+
+def test_folds_of_very_many_points_are_balanced():
+    rng = np.random.default_rng(0)
+    ids = rng.integers(500_000, size=(400_000, 2))
+    sizes = [len(test) for _, test in PairGroupKFold(5, random_state=0).split(ids, groups=ids)]
+    assert max(sizes) < 1.1 * min(sizes)
