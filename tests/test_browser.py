@@ -18,7 +18,7 @@ from test_paper_page import _results
 from test_report_page import _HOSTILE, _NAMES
 
 _NEEDED = "CLOSEFAR_NEEDS_BROWSER"  # set by `make test-browser`: a missing browser is then a failure
-_DESKTOP, _PHONE = 1280, 390
+_DESKTOP, _TABLET, _PHONE = 1280, 800, 390
 _CASES = ["normal", "hostile", "tiny", "many columns", "rank 0", "held-out", "points", "paper"]
 
 DATA = cf.datasets.make_pairs(900, 4, wrong_share=0.1, random_state=7)
@@ -108,6 +108,20 @@ def test_the_checks_see_what_they_are_for(browser: Browser, tmp_path: Path) -> N
     assert any("above | below" in found for found in page.overlaps())
     assert any(address.endswith("missing.png") for address in page.requests())
     assert len(page.complaints()) >= 3
+    page.close()
+
+
+@pytest.mark.parametrize("width", [_DESKTOP, _TABLET, _PHONE])
+@pytest.mark.parametrize("media", ["light", "dark", "print"])
+def test_papers_figures_and_tables_fit(browser: Browser, pages: dict[str, Path], width: int, media: str) -> None:
+    page = browser.open(pages["paper"], width=width, dark=media == "dark", print_view=media == "print")
+    _check(page, pages["paper"])
+    parts = "[...document.querySelectorAll('table, .drawn svg')].filter((each) => each.checkVisibility())"
+    cut = "(each) => { const { left, right } = each.getBoundingClientRect(); return left < 0 || right > innerWidth; }"
+    assert page.evaluate(f"{parts}.length") == 5 + 6
+    assert page.evaluate(f"{parts}.filter({cut}).length") == 0
+    background = page.evaluate("getComputedStyle(document.querySelector('.wide svg path')).fill")
+    assert background == ("rgb(23, 28, 35)" if media == "dark" else "rgb(255, 255, 255)")
     page.close()
 
 

@@ -120,7 +120,7 @@ def test_missing_data_is_told_and_fails_nothing(tmp_path: Path) -> None:
     told = done.stderr.splitlines()
     assert len(told) == 2  # a line an experiment
     assert told[1].startswith("not run")
-    assert told[1].endswith("folder above it with --data.")
+    assert told[1].endswith("parent folder with --data.")
     assert _statuses(tmp_path) == {"noises": "done", "airline": "not run"}
     assert "folder above it with --data" in (tmp_path / "paper.html").read_text(encoding="utf-8")
 
@@ -182,7 +182,7 @@ def test_a_wrong_name_is_answered_with_the_right_ones(arguments: list[str], tmp_
     done = _paper(*arguments, "--out", tmp_path / "out")
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
-    assert f"there is no experiment {arguments[-1]!r}" in done.stderr
+    assert f"unknown experiment {arguments[-1]!r}" in done.stderr
     assert all(name in done.stderr for name in EXPERIMENTS)
     assert not (tmp_path / "out").exists()
 
