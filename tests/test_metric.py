@@ -195,6 +195,12 @@ def test_distance_between_points_has_no_origin(measured_from_origin, rng):
     np.testing.assert_array_equal(measured_from_origin.distance(x, y), without.distance(x, y))
 
 
+def test_pairs_are_measured_without_the_origin(measured_from_origin, rng):
+    pairs = rng.standard_normal((7, 2, 4))
+    expected = measured_from_origin.distance(pairs[:, 0], pairs[:, 1]) ** 2
+    np.testing.assert_allclose(measured_from_origin.measure(pairs), expected, rtol=1e-12)
+
+
 def test_truncation_keeps_names_origin_threshold_and_noise(measured_from_origin):
     short = measured_from_origin.truncate(1)
     np.testing.assert_array_equal(short.origin, measured_from_origin.origin)

@@ -137,6 +137,16 @@ def test_right_tail_is_exact(noise, size):
     assert noise.pdf(size) == 0.0
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_no_margin_overflows_but_in_its_own_size(noise, dtype):
+    """Warnings are errors here."""
+    enormous = np.array([-np.inf, -0.1 * np.finfo(dtype).max, 0.1 * np.finfo(dtype).max, np.inf], dtype=dtype)
+    _, slope, curvature = noise.derivatives(enormous, 2)
+    assert not np.any(np.isnan(slope) | np.isnan(curvature))
+    assert np.all((curvature >= 0.0) & (curvature <= 1.0))
+    np.testing.assert_array_equal(noise.pdf(enormous), 0.0)
+
+
 def test_nan_is_not_hidden(noise):
     values = np.array([np.nan])
     for result in (*noise.derivatives(values), noise.cdf(values), noise.pdf(values)):

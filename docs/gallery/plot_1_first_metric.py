@@ -3,12 +3,12 @@ A metric from noisy pairs
 =========================
 
 Fifteen thousand pairs are labelled close or far, and one label in ten is wrong.
-The learner is told neither which, nor how many.
+The learner knows neither which labels are wrong nor how many.
 """
 
 # %%
-# The pairs are those of the paper's first experiment: points with ten columns, of which a metric of rank five
-# decides what is close.  Five thousand more are held out.
+# The setting is that of the paper's first experiment: points with ten columns, and a true metric of rank five.  Five
+# thousand more pairs are held out.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -28,27 +28,27 @@ learner = cf.LinearMetricLearner().fit(data.pairs[train], data.labels[train])
 print(learner.metric_)
 
 # %%
-# Squared distances against the threshold, for pairs that the fit has not seen.  The labels that lie on the wrong side
-# are mostly the wrong ones.
+# The first plot shows the squared distances of held-out pairs and the threshold.  Labels on the wrong side of the
+# threshold are mostly wrong labels.
 
 cf.plot.margins(learner, data.pairs[test], data.labels[test])
 
 noisy = learner.score(data.pairs[test], data.labels[test])
 true = learner.score(data.pairs[test], data.true_labels[test])
-print(f"Agrees with {noisy:.1%} of the noisy labels, {true:.1%} of the true ones.")
+print(f"Accuracy: {noisy:.1%} on the noisy labels, {true:.1%} on the true labels.")
 
 wrong = np.mean(data.labels[train] != data.true_labels[train])
 estimate = learner.fit_statistics_.wrong_share
 print(f"Share of wrong labels {wrong:.3f}, estimated {estimate:.3f}.")
 
 # %%
-# The probabilities are right as well: of the pairs that are far with a probability of 70 %, about 70 % are labelled
+# The probabilities are calibrated as well: of the pairs with a predicted probability of 70 %, about 70 % are labelled
 # far.
 
 cf.plot.calibration(learner, data.pairs[test], data.labels[test])
 
 # %%
-# Five directions carry nearly all of the metric.
+# Five directions account for nearly all of the metric.
 
 cf.plot.spectrum(learner)
 plt.show()

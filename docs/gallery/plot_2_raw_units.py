@@ -3,12 +3,13 @@ Neighbours and clusters in raw units
 ====================================
 
 A learned metric is a linear map: after ``transform`` the Euclidean distance is the learned one, so every tool that
-works with Euclidean distances works with the learned metric, at full speed.
-Columns may have any units.
+uses Euclidean distances works with the learned metric, at full speed.
+Columns may be in any units.
 """
 
 # %%
-# The wine data have thirteen columns.  Proline is around 750, hue around 1, and Euclidean distance sees only proline.
+# The wine data have thirteen columns.  Proline is around 750 and hue around 1, so proline dominates Euclidean
+# distances.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -25,9 +26,9 @@ wine = load_wine()
 X, y = wine.data, wine.target
 
 # %%
-# For each of ten splits, make pairs from one half of the wines (close: the same cultivar), learn a metric, and map
+# For each of ten splits, make pairs from one half of the wines (the same cultivar is close), learn a metric, and map
 # both halves.  The other half is classified by its five nearest neighbours and, in a second test, clustered without
-# any labels.  There are few wines, so a small penalty helps; it was not tuned.
+# labels.  There are few wines, so a small penalty helps; it was not tuned.
 
 spaces = {
     "as measured": FunctionTransformer(),
@@ -50,20 +51,20 @@ for seed in range(10):
         found = KMeans(3, n_init=3, random_state=0).fit_predict(new)
         clusters[name].append(adjusted_rand_score(y_new, found))
 
-print(f"{'':<26}neighbours right    Rand index of clusters")
+print(f"{'':<26}k-NN accuracy    adjusted Rand index of clusters")
 for name in spaces:
-    right, index = np.mean(neighbours[name]), np.mean(clusters[name])
-    print(f"{name:<26}{right:>16.1%}{index:>26.2f}")
+    accuracy, index = np.mean(neighbours[name]), np.mean(clusters[name])
+    print(f"{name:<26}{accuracy:>13.1%}{index:>35.2f}")
 
 # %%
-# The last split, in the two leading directions of its metric.  The bar is as long as the threshold: wines farther
-# apart than that are called far.
+# The plot shows the last split in the two leading directions of its metric.  The bar is as long as the threshold: wines
+# farther apart than that are called far.
 
 learner = spaces["learned metric"]
 cf.plot.embedding(learner, X_new, wine.target_names[y_new])
 
 # %%
-# Units change nothing.  Here each column gets another one, and they are up to a factor of 1e9 apart.
+# Units do not matter.  Here each column is converted to another unit, with factors that differ by up to 1e9.
 
 units = np.geomspace(1e-4, 1e5, X.shape[1])
 other = cf.LinearMetricLearner(alpha=0.03, alpha_scale="columns")

@@ -2,14 +2,14 @@
 Single points and a learned origin
 ==================================
 
-Sometimes there are no pairs: each row is one object, and its label says whether it is within some norm or not.
-With ``fit_origin`` the learner also finds the point that distances are measured from.
+Sometimes there are no pairs: each row is one object, and its label says whether it is close to normal or far from it.
+With ``fit_origin`` the learner also finds the point from which distances are measured.
 """
 
 # %%
-# The breast-cancer data have 569 tumours with thirty columns.  Benign is close to the origin, malignant is far from
-# it.  Thirty columns have 465 products, nearly as many as there are tumours to fit to, so a penalty is needed; rank 2
-# makes the result a picture.
+# The breast cancer data have 569 tumours and thirty columns.  Benign tumours are close to the origin, malignant ones
+# are far from it.  With thirty columns M has 465 free entries, nearly as many as there are tumours in the training set,
+# so a penalty is needed; rank 2 allows the result to be plotted.
 
 import matplotlib.pyplot as plt
 from sklearn.datasets import load_breast_cancer
@@ -33,18 +33,18 @@ learner = cf.LinearMetricLearner(
     far_label="malignant",
 )
 learner.fit(X_fit, y_fit)
-right = learner.score(X_new, y_new)
-print(f"Right on {right:.1%} of {len(y_new)} tumours that the fit has not seen.")
+accuracy = learner.score(X_new, y_new)
+print(f"Accuracy on {len(y_new)} held-out tumours: {accuracy:.1%}.")
 
 # %%
-# The circle is the threshold around the learned origin.  Its radius is a distance, so where a tumour lies says how
-# clear its case is.
+# The circle is the threshold around the learned origin.  The farther a tumour is from the circle, the clearer its
+# classification.
 
 cf.plot.embedding(learner, X_new, y_new)
 
 # %%
-# What the two directions are made of.  A loading is the weight of a column times its standard deviation, so that
-# columns of different units compare.
+# The loadings show how much each column contributes to the two directions.  A loading is the weight of a column times
+# its standard deviation, so columns in different units can be compared.
 
 cf.plot.loadings(learner, n_features=15)
 plt.show()

@@ -1,14 +1,14 @@
 """
-Which noise made the labels wrong?
-==================================
+Checking the noise model
+========================
 
-A noise model says how often labels are wrong at each distance from the threshold.
-``check_noise_model`` tests whether the labels agree with it, and says what to try where they do not.
+A noise model describes how often labels are wrong at each distance from the threshold.
+``check_noise_model`` tests whether the labels agree with it, and suggests what to try if they do not.
 """
 
 # %%
-# The noise of these labels is of two kinds: logistic, which confuses pairs near the threshold, and one label in twenty
-# that is turned over whatever the distance.
+# These labels have two kinds of noise: logistic noise, which affects pairs near the threshold, and one label in twenty
+# that is flipped whatever the distance.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -20,20 +20,20 @@ flipped = np.random.default_rng(0).uniform(size=len(data.labels)) < 0.05
 labels = np.where(flipped, -data.labels, data.labels)
 
 # %%
-# The default model knows nothing of such flips, and the test notices.
+# The default model does not include such flips, and the test detects them.
 
 plain = cf.LinearMetricLearner().fit(data.pairs, labels)
 print(plain.check_noise_model().advice)
 
 # %%
-# With the advice taken, no doubt is left, and the share of flips is found.
+# With the suggested setting the test finds no problem, and the flip rate is estimated.
 
 better = cf.LinearMetricLearner(flip_rate="estimate").fit(data.pairs, labels)
 print(better.check_noise_model().advice)
 print(f"Flipped labels: {flipped.mean():.3f}, estimated {better.flip_rate_:.3f}.")
 
 # %%
-# Side by side.  The band holds 95 % of such differences if the model is right.
+# The plots show both models.  The band contains 95 % of the differences if the model is correct.
 
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.8), sharey=True, layout="constrained")
 models = {"without flips": plain, "with flips": better}
@@ -43,10 +43,10 @@ for ax, (name, learner) in zip(axes, models.items(), strict=True):
 axes[1].set_ylabel("")
 
 # %%
-# It matters for the metric too: flips that are taken for noise make the probabilities less sharp, and the
-# true labels are predicted a little worse.
+# Flips matter for the metric too: if they are taken for noise, the probabilities are less certain, and the accuracy on
+# the true labels is a little lower.
 
 for name, learner in models.items():
-    agreement = learner.score(data.pairs, data.true_labels)
-    print(f"{name:<13} agrees with {agreement:.1%} of the true labels")
+    accuracy = learner.score(data.pairs, data.true_labels)
+    print(f"{name:<13} accuracy on true labels {accuracy:.1%}")
 plt.show()

@@ -1,13 +1,13 @@
 """
-How many directions are real?
-=============================
+Choosing the rank
+=================
 
-A metric of low rank maps points to few dimensions, which is faster, and easier to understand.
-Cutting off the smallest eigenvalues is one way there; refitting what is left is a better one.
+A metric of low rank maps points to few dimensions, which is faster and easier to interpret.
+Dropping the smallest eigenvalues is one way to get there; refitting the remaining directions is better.
 """
 
 # %%
-# Twelve columns, of which three combinations matter.
+# There are twelve columns, of which three linear combinations matter.
 
 import matplotlib.pyplot as plt
 
@@ -25,25 +25,25 @@ pairs, labels = data.pairs[train], data.labels[train]
 learner = cf.LinearMetricLearner().fit(pairs, labels)
 
 # %%
-# The spectrum is in the data's scale: an eigenvalue is the mean of the squared distance along its direction, whatever
-# the units of the columns are.  Beyond the third there is little but noise.
+# The spectrum is in the scale of the data: an eigenvalue is the mean squared distance along its direction, whatever
+# the units of the columns.  Beyond the third there is little but noise.
 
 cf.plot.spectrum(learner)
 
 # %%
-# What each rank costs, on the labels of the fit and on labels that it has not seen.  A metric that is cut off keeps
-# a threshold that was made for the whole one; refitting mends that.
+# The truncation path shows the loss at each rank, on the training labels and on held-out labels.  A truncated metric
+# keeps the threshold of the full one; refitting corrects that.
 
 path = learner.truncation_path(held_out=(data.pairs[test], data.labels[test]))
 cf.plot.truncation_path(path)
 
 # %%
-# ``rank="auto"`` asks held-out labels, by cross-validation.
+# ``rank="auto"`` chooses the rank by cross-validation.
 
 chosen = cf.LinearMetricLearner(rank="auto").fit(pairs, labels)
 print(chosen.rank_choice_)
 print(chosen.metric_)
-for name, each in (("whole", learner), ("rank chosen", chosen)):
+for name, each in (("full", learner), ("chosen rank", chosen)):
     score = each.score(data.pairs[test], data.true_labels[test])
-    print(f"{name:<11} agrees with {score:.1%} of the held-out true labels")
+    print(f"{name:<11} accuracy on held-out true labels {score:.1%}")
 plt.show()

@@ -2,12 +2,13 @@
 Choosing the penalty
 ====================
 
-Where there are few pairs, a metric with a free number for each two columns learns the noise as well.
-The penalty ``alpha`` shrinks it, and cross-validation says how much.
+With few pairs, a metric with a free entry for every two columns overfits.
+The penalty ``alpha`` shrinks it, and cross-validation chooses how much.
 """
 
 # %%
-# Two hundred pairs of ten columns, so 55 free numbers.  Twenty thousand more pairs show what would have been best.
+# There are two hundred pairs and ten columns, so M has 55 free entries.  Twenty thousand more pairs show which alpha
+# would have been best.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -23,7 +24,8 @@ search = cf.LinearMetricLearnerCV(7, alpha_scale="data", shrink_to="zero", flip_
 print(f"Chosen: alpha = {search.alpha_:.3g}")
 
 # %%
-# The loss of held-out labels by alpha, as five folds of the two hundred pairs estimate it, and as it is.
+# The plot shows the log loss against alpha, as estimated by five-fold cross-validation on the two hundred pairs, and as
+# measured on the new pairs.
 
 results = search.cv_results_
 alphas = results["param_alpha"].astype(float)
@@ -37,17 +39,17 @@ look = {"fmt": "o-", "color": "#0072B2", "capsize": 3}
 ax.errorbar(alphas[1:], loss[1:], error[1:], **look, label="cross-validation")
 ax.plot(alphas[1:], real, "s--", color="#D55E00", label="20,000 new pairs")
 ax.axvline(search.alpha_, color="#4a4f57", linestyle=":", label="chosen")
-ax.set(xscale="log", xlabel="alpha", ylabel="loss of labels not seen")
+ax.set(xscale="log", xlabel="alpha", ylabel="held-out log loss")
 ax.spines[["top", "right"]].set_visible(False)
 ax.legend(frameon=False)
-print(f"Loss of the folds without a penalty: {loss[0]:.2f}, least: {loss.min():.2f}")
+print(f"Cross-validated loss without a penalty: {loss[0]:.2f}, smallest: {loss.min():.2f}")
 
 # %%
-# A penalty also makes the metric simpler: its rank falls.
+# A penalty also makes the metric simpler by lowering its rank.
 
 for learner in learners:
     accuracy = learner.score(new_pairs, data.true_labels[200:])
     print(
-        f"alpha {learner.alpha:.4f}: rank {learner.metric_.rank}, agrees with {accuracy:.1%} of the true labels",
+        f"alpha {learner.alpha:.4f}: rank {learner.metric_.rank}, accuracy on true labels {accuracy:.1%}",
     )
 plt.show()

@@ -2,12 +2,12 @@
 Convergence, with a proof
 =========================
 
-The problem is convex, so there is one minimum, and a gradient can prove how far away it is.
-Every fit ends with such a proof, and keeps the way there in ``history_``.
+The problem is convex, so every local minimum is global, and a gradient can prove how far away the minimum is.
+Every fit ends with such a proof, and records its steps in ``history_``.
 """
 
 # %%
-# Three solvers minimise the same loss.  Newton is for few columns, FISTA for many, and L-BFGS on a factor of the
+# Three solvers minimise the same loss.  Newton is used for few columns, FISTA for many, and L-BFGS on a factor of the
 # metric for a fixed rank.
 
 import textwrap
@@ -27,9 +27,9 @@ for solver, learner in learners.items():
     print(f"{solver:<7} loss {loss:.5f}, proven gap {gap:.0e}, passes {passes:.0f}")
 
 # %%
-# A pass is one look at all pairs, for a loss with its gradient.  The line on the right axis is the objective less the
-# lower bound that was proven in the end.  A marker is a gap that was already proven by then: the proof is only sought
-# where it is likely to succeed, because it costs passes too.
+# A pass reads all pairs once, for the loss and its gradient.  The line on the right axis is the objective minus the
+# final proven lower bound.  A marker is a gap that was proven at that step: a proof is attempted only when it is likely
+# to succeed, because it costs passes too.
 
 fig, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
 for ax, solver in zip(axes, ("newton", "fista"), strict=True):
@@ -37,8 +37,8 @@ for ax, solver in zip(axes, ("newton", "fista"), strict=True):
     ax.set_title(f"{solver}: {ax.get_title()}", fontsize="medium")
 
 # %%
-# The proof is one of optimality among metrics of every rank.  A fit with a fixed rank starts from the optimum and says
-# what the restriction costs at most.
+# The proof covers metrics of every rank.  A fit with a fixed rank starts from the convex optimum, and its gap bounds
+# what the restriction costs.
 
 learner = cf.LinearMetricLearner(rank=4).fit(data.pairs, data.labels)
 print(textwrap.fill(learner.certificate_.status))

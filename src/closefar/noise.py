@@ -182,16 +182,19 @@ class Normal(Noise):
         if order == 0:
             return (loss,)
         # pdf / cdf by the scaled erfc: exact where both underflow.
-        hazard = math.sqrt(2.0 / math.pi) / _special("erfcx", xp)(margin * -math.sqrt(0.5))
+        largest = float(xp.finfo(loss.dtype).max)
+        hazard = math.sqrt(2.0 / math.pi) / _special("erfcx", xp)(xp.clip(margin, min=-0.5 * largest) * -math.sqrt(0.5))
         if order == 1:
             return loss, -hazard
         in_tail = margin < self._SERIES_BELOW
-        curvature = hazard * (hazard + xp.clip(margin, min=self._SERIES_BELOW, max=1e6))
-        inverse_square = 1.0 / xp.clip(margin, max=self._SERIES_BELOW) ** 2
+        hazard_above = xp.clip(hazard, max=1.0 - self._SERIES_BELOW)
+        curvature = hazard_above * (hazard_above + xp.clip(margin, min=self._SERIES_BELOW, max=1e6))
+        inverse_square = 1.0 / xp.clip(margin, min=-0.5 * math.sqrt(largest), max=self._SERIES_BELOW) ** 2
         series = _polynomial(self._SERIES, inverse_square)
         return loss, -hazard, xp.where(in_tail, 1.0 - inverse_square * series, curvature)
 
     def _density(self, value: Array, xp: Any) -> Array:
+        value = xp.clip(value, min=-1e3, max=1e3)  # the density is zero there, and the square does not overflow
         return xp.exp(-0.5 * value * value) / math.sqrt(2.0 * math.pi)
 
     def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> FloatArray:

@@ -20,7 +20,7 @@ def fit(
 ) -> Fit:
     """Learn a metric.
 
-    Nothing is warned of: the result says what to warn of (`Fit.warn`).
+    Emits no warnings itself: `Fit.warn` does, from the result.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def fit(
     start : Metric, optional
         One near the solution.
     columns : Columns, optional
-        What the columns are called, and how new data is compared with them.
+        The columns' names, which new data must match.
     """
     settings.check(judgements)
     weighted = judgements.weighted(settings.class_weight)

@@ -1,4 +1,4 @@
-"""What the data leave open, however well a fit converged."""
+"""Identifiability: what the data leave undetermined, however well a fit converged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FEW_UNCERTAIN = 1.0
 
 
 class IdentifiabilityWarning(ConvergenceWarning):  # type: ignore[misc]
-    """The data leave part of the metric open, however well the fit converged.
+    """The data leave part of the metric undetermined, however well the fit converged.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def find_problems(
     penalised: bool = False,
     uncertain_per_parameter: float = math.inf,
 ) -> list[str]:
-    """Return a sentence, with advice, for each reason why the data do not settle the metric.
+    """Return a sentence, with advice, for each reason why the data do not determine the metric.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def find_problems(
     has_origin, penalised : bool
         Whether an origin is learned, and whether there is a penalty.
     uncertain_per_parameter : float
-        As in `FitStatistics`; infinite where it says nothing, as it does of separable labels.
+        As in `FitStatistics`; infinite where it is meaningless, as for separable labels.
     """
     problems = [
         f"{name_columns(names, direction)} does not vary in these pairs, so nothing is learned along it: M is zero "
@@ -117,7 +117,7 @@ def find_enormous(judgements: Judgements, enormous: IndexArray) -> list[str]:
 
 
 def name_columns(names: Sequence[str], direction: FloatArray) -> str:
-    """The columns that a direction, in their standard deviations, is of."""
+    """Name the columns with a large loading on a direction, which is in their standard deviations."""
     direction = direction / np.linalg.norm(direction)
     involved = [index for index in np.argsort(-np.abs(direction), kind="stable") if abs(direction[index]) >= _INVOLVED]
     if len(involved) == 1:

@@ -1,4 +1,4 @@
-"""Fits whose optimum lies at infinity though not every label is right: they are called that, and the columns named."""
+"""Quasi-separable fits: the optimum lies at infinity though not every label is right."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAY_BE_INFINITE = (Outcome.CONVERGED, Outcome.RESTRICTED, Outcome.STALLED, Outc
 def named_if_infinite(
     certificate: Certificate, scored: Scored, rows: BlockRows, coordinates: Coordinates, names: Sequence[str]
 ) -> Certificate:
-    """The certificate, which names the columns along which M grows without bound, if there are such."""
+    """Return the certificate, naming the columns along which M grows without bound if there are any."""
     if certificate.outcome not in _MAY_BE_INFINITE:
         return certificate
     found = find_recession(rows, scored.judgements.signs, scored.in_doubt)
@@ -39,7 +39,7 @@ def named_if_infinite(
 
 
 def _involved(matrix: FloatArray, threshold: float, coordinates: Coordinates) -> FloatArray:
-    """How much each column has to do with M's growth: columns that alone can explain those labels, if there are any."""
+    """How much each column contributes to the growth of M; only columns that explain those labels alone, if any do."""
     if threshold == 0.0:  # the matrix is a projection, and whatever lies within it explains them
         columns = np.linalg.pinv(coordinates.scales[:, None] * coordinates.transform)
         lengths: FloatArray = np.linalg.norm(columns, axis=0)

@@ -43,7 +43,7 @@ _FEW, _MANY = 2.0, 10.0
 
 
 def refit(judgements: Judgements, settings: Settings, *, start: Metric | None = None) -> Fit:
-    """Fit as a part of something larger, which an interrupt ends as a whole."""
+    """Fit as part of a longer computation, which an interrupt ends as a whole."""
     judgements.check_both_count()
     return fit_known_rank(judgements, settings, start=start).unless_interrupted()
 
@@ -51,9 +51,9 @@ def refit(judgements: Judgements, settings: Settings, *, start: Metric | None = 
 def fit_known_rank(
     judgements: Judgements, settings: Settings, *, start: Metric | None = None, columns: Columns | None = None
 ) -> Fit:
-    """Fit to judgements that all count, with the weights that they have: class weights are in those already.
+    """Fit to judgements of positive weight, in which class weights are already included.
 
-    `start` is a metric near the solution; it is of no use where an origin is learned.
+    `start` is a metric near the solution; it is ignored where an origin is learned.
     """
     if settings.chooses_alpha:
         return _fit_choosing_alpha(judgements, settings, start, columns)
@@ -138,7 +138,7 @@ def _solve_best(
 def _fit_choosing_alpha(
     judgements: Judgements, settings: Settings, start: Metric | None, columns: Columns | None
 ) -> Fit:
-    """Fit with a light penalty and then, if the labels ask for another one, with that."""
+    """Fit with a light penalty and then, if the labels call for another one, with that."""
     root_n = math.sqrt(judgements.effective_number)
     found = fit_known_rank(judgements, settings.but(alpha=_LIGHT / root_n), start=start, columns=columns)
     per_parameter = found.statistics.uncertain_per_parameter

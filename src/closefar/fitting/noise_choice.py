@@ -16,12 +16,12 @@ _SURE = 1.96
 
 @dataclass(frozen=True)
 class NoiseChoice:
-    """The likeliest noise model, and how surely it is ahead of the others.
+    """The most likely noise model, and how clearly it beats the others.
 
     Attributes
     ----------
     name : str
-        The model of the least mean loss.
+        The model with the lowest mean loss.
     comparison : dict
         For each model its mean ``loss``, the ``difference`` to that of the chosen one, and ``z``,
         that difference over its standard error.
@@ -35,7 +35,7 @@ class NoiseChoice:
 
 
 def choose_noise(row_losses: Mapping[str, FloatArray], weights: FloatArray) -> NoiseChoice:
-    """Choose by likelihood: the models have equally many parameters, so nothing needs correcting.
+    """Choose by likelihood: the models have the same number of parameters, so no correction is needed.
 
     Whether two can be told apart is Vuong's test for models of which neither contains the
     other: the mean difference of their row losses against its standard error.
@@ -83,6 +83,4 @@ def _warning(best: str, alike: list[str], comparison: dict[str, dict[str, float]
     if not alike:
         return None
     names = " or ".join(f"{name} (z = {comparison[name]['z']:.1f})" for name in alike)
-    return (
-        f"{best} noise describes the labels best, but can't be told apart from {names}: these pairs do not settle it."
-    )
+    return f"{best} noise describes the labels best, but these pairs can't tell it apart from {names}."

@@ -1,4 +1,4 @@
-"""How many dimensions are real: the rank that held-out labels ask for."""
+"""The choice of a rank by the loss of held-out labels."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def cross_validate_rank(
 ) -> RankChoice:
     """Choose the rank by the loss of held-out labels; see `closefar.questions.choose_rank`.
 
-    `judgements` have their class weights.  Nothing is warned of.
+    `judgements` have their class weights.  Emits no warnings.
     """
     if rule not in RULES:
         raise ValueError(f"rule must be one of {list(RULES)}; got {rule!r}.")

@@ -52,7 +52,7 @@ def compare_ranks(
     shares: FloatArray,
     groups: NDArray[Any] | None = None,
 ) -> tuple[RankScore, ...]:
-    """Compare each rank with the best one, pair by pair: what is hard for both does not count.
+    """Compare each rank with the best one, pair by pair, so that what is hard for both cancels.
 
     `losses` has a row for each rank and a column for each held-out pair, whose `shares` sum to one
     and whose `groups` say which depend on each other.
@@ -69,7 +69,7 @@ def compare_ranks(
 
 
 def choose_from(table: Sequence[RankScore], rule: str) -> int:
-    """Return the rank that a rule chooses; a learner's is at least 1, and rank 0 is there for comparison."""
+    """Return the rank that a rule chooses: at least 1, since rank 0 is there for comparison only."""
     best = min(table[1:], key=lambda score: score.loss)
     near = [score.k for score in table[1:] if score.excess <= score.standard_error]
     return min([*near, best.k]) if rule == "one_se" else best.k

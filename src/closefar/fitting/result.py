@@ -25,7 +25,7 @@ _WARNED_OF = (Outcome.UNFINISHED, Outcome.STALLED, Outcome.SEPARABLE, Outcome.QU
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fit:
-    """What fitting returns, and what every question about a fit is asked of.
+    """The result of fitting, on which every question about a fit is answered.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Fit:
     statistics : FitStatistics
         Figures of the training pairs.
     problems : tuple of str
-        What the data leave open, a sentence with advice each.
+        What the data leave undetermined: one sentence with advice for each.
     rank : int or None
         The largest rank that was asked for or chosen.
     sides : Sides
@@ -91,12 +91,12 @@ class Fit:
 
     @property
     def is_separable(self) -> bool:
-        """Whether every label is right, so that the scale of the margins says nothing."""
+        """Whether every label is right, so that the scale of the margins is arbitrary."""
         return self.certificate.outcome is Outcome.SEPARABLE
 
     @property
     def is_quasi_separable(self) -> bool:
-        """Whether one direction explains some labels without exception, so that the size of M along it says nothing."""
+        """Whether one direction explains some labels without exception, so that M is arbitrarily large along it."""
         return self.certificate.outcome is Outcome.QUASI_SEPARABLE
 
     @property
@@ -104,7 +104,7 @@ class Fit:
         return self.certificate.outcome is Outcome.INTERRUPTED
 
     def unless_interrupted(self) -> Fit:
-        """Return the fit, as a part of something larger; an interrupt of it ends that as a whole."""
+        """Return the fit, or interrupt the computation that it is part of if it was interrupted."""
         if self.was_interrupted:
             raise KeyboardInterrupt
         return self
@@ -117,9 +117,9 @@ class Fit:
         )
 
     def read(self, X: Any, y: Any = None, sample_weight: Any = None) -> Judgements:
-        """Check judgements to ask about: of the columns of the fit, with its labels.
+        """Validate judgements to answer a question on: they must have the fit's columns and labels.
 
-        `X` may also be judgements that were read already.
+        `X` may also be judgements that were validated already.
         """
         if isinstance(X, Judgements):
             return X
@@ -136,11 +136,11 @@ class Fit:
         return self.judgements
 
     def without_judgements(self) -> Fit:
-        """The fit without what it was fitted to, which may be large, and secret."""
+        """The fit without its training pairs, which may be large, or confidential."""
         return replace(self, judgements=None)
 
     def warn(self, stacklevel: int) -> None:
-        """Warn of what to bear in mind: what the noise leaves open, how the fit ended, what the data leave open."""
+        """Emit the warnings of this fit: its noise model, how it ended, and what the data leave undetermined."""
         if self.noise_choice is not None and self.noise_choice.warning is not None:
             warnings.warn(self.noise_choice.warning, IdentifiabilityWarning, stacklevel=stacklevel + 1)
         if self.certificate.outcome in _WARNED_OF:

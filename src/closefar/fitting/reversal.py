@@ -1,4 +1,4 @@
-"""Labels that mean the opposite: a fit that finds next to nothing, where swapped labels would tell a lot."""
+"""Reversed labels: a fit that explains next to nothing, where swapped labels would explain a lot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fit is asked for: the parameters of the learners, checked in one place."""
+"""The settings of a fit: the parameters of the learners, validated in one place."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Settings:
         return cls(**{name: parameters[name] for name in names})
 
     def but(self, **changes: Any) -> Self:
-        """The same settings but for these."""
+        """The same settings with these replaced."""
         return replace(self, **changes)
 
     @property
@@ -113,7 +113,7 @@ class Settings:
 
     @property
     def options(self) -> Options:
-        """What the solver is asked for."""
+        """The solver's options."""
         return Options(
             alpha=self.known_alpha,
             rank=self.known_rank,
@@ -129,7 +129,7 @@ class Settings:
         return np.random.default_rng(check_random_state(self.random_state or 0).randint(2**31))
 
     def check(self, judgements: Judgements) -> None:
-        """Refuse settings that make no sense, or not for these judgements."""
+        """Refuse settings that make no sense, in general or for these judgements."""
         if not _is(self.noise, "auto"):
             get_noise(self.noise)
         d = judgements.n_columns

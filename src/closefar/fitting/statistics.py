@@ -1,4 +1,4 @@
-"""What a fit says of its training pairs."""
+"""Statistics of a fit on its training pairs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def count_parameters(n_directions: int, rank: int | None, *, has_origin: bool = 
 def count_uncertain(scored: Scored, repeats: FloatArray | None = None) -> float:
     """The sum of 4 p (1 - p), p the probability of a label that is not flipped: one at even odds counts as one.
 
-    `repeats` says how many observations each stands for; by default the weights tell them apart
-    and their scale says nothing, so that they count as (sum w)^2 / sum w^2 observations.
+    `repeats` says how many observations each stands for; by default only the ratios of
+    the weights matter, so that they count as (sum w)^2 / sum w^2 observations.
     """
     if repeats is None:
         repeats = scored.judgements.effective_number * scored.judgements.shares
@@ -38,7 +38,7 @@ class FitStatistics:
     share of labels on the wrong side of the threshold, under the fitted noise; `column_scales`
     the root mean square of each column of the differences (with a learned origin, its standard
     deviation).  `n_parameters` are free, and `uncertain_labels` is the sum of 4 p (1 - p) over the
-    labels, p the probability of each: labels that are sure teach next to nothing.
+    labels, p the probability of each: labels that are all but certain carry next to no information.
     """
 
     n_pairs: int
@@ -52,7 +52,7 @@ class FitStatistics:
 
     @property
     def uncertain_per_parameter(self) -> float:
-        """U: below about ten, what holds for many labels need not hold for these."""
+        """U: below about ten, large-sample approximations may fail."""
         return self.uncertain_labels / self.n_parameters
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Fits within the leading directions of a metric, and the metric that no direction leads."""
+"""Fits within the leading directions of a metric, and the fit of rank 0."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ALL_UP_TO, _GROWTH = 16, 1.2
 
 
 def candidate_ranks(largest: int) -> list[int]:
-    """The ranks to try: 0, every small one, then ever fewer, and the largest."""
+    """The ranks to try: 0, every small one, then increasingly few, and the largest."""
     ranks = list(range(min(largest, _ALL_UP_TO) + 1))
     while ranks[-1] < largest:
         ranks.append(min(math.ceil(ranks[-1] * _GROWTH), largest))
@@ -30,7 +30,7 @@ def candidate_ranks(largest: int) -> list[int]:
 
 
 def refit_leading(judgements: Judgements, settings: Settings, metric: Metric, directions: Directions, k: int) -> Metric:
-    """The best metric that weighs only the k leading directions; the whole one is taken as it is.
+    """The best metric within the span of the k leading directions; of full rank it is returned unchanged.
 
     A penalty in the scale of the columns, or a blend, can't be expressed within a subspace: there
     a fit of rank k, shrunk to zero, stands in.

@@ -1,4 +1,4 @@
-"""What people said of pairs, and every check that it passes: data, labels, weights, folds."""
+"""Labelled pairs and the checks that they pass: data, labels, weights, folds."""
 
 from closefar.judgements.columns import Columns
 from closefar.judgements.folds import (

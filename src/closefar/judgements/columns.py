@@ -1,4 +1,4 @@
-"""The columns that a fit knows: how many, and their names."""
+"""The columns that a fit was made with: how many, and their names."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ __all__ = ["Columns"]
 
 @dataclass(frozen=True)
 class Columns:
-    """What data must have to be that of a fit.
+    """The columns that new data must have to match those of a fit.
 
     Attributes
     ----------
     n_features_in_ : int
         The number of columns.
     names : tuple of str, optional
-        Those that what is learned is shown with.
+        The names used to present what is learned.
     names_in_data : tuple of str, optional
-        Those that the columns of the training data had themselves.
+        The names in the training data itself.
     """
 
     n_features_in_: int

@@ -56,7 +56,7 @@ def split_judgements(cv: Any, judgements: Judgements, *, groups: Any = None, see
 def resolve_folds(
     cv: Any, judgements: Judgements, groups: Any, *, seed: int | None = None, stacklevel: int = 2, warns: bool = True
 ) -> tuple[Any, Any]:
-    """Return the folds and the groups to split by: as they were given or, where nothing is said, as the data ask for.
+    """Return the folds and the groups to split by: as given or, by default, as the data require.
 
     A number of folds without groups is by point where pairs share points: with fewer folds, or by
     pair after all, where the points do not allow so many.  A warning says so.
@@ -76,7 +76,7 @@ def resolve_folds(
 
 
 def most_folds(n_folds: int, judgements: Judgements, groups: Any, *, seed: int | None = None) -> int:
-    """How many folds, of at most `n_folds`, keep groups or points apart; 0 if not even two do.
+    """Return how many folds, at most `n_folds`, keep groups or points apart; 0 if not even two do.
 
     All train on both classes, and test on something.
     """

@@ -1,4 +1,4 @@
-"""What people said of pairs: one type, checked once, for all who fit to it or ask about it."""
+"""Labelled pairs: one type, validated once, for every fit and every question."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Judgements", "effective_number"]
 
 
 def effective_number(weights: FloatArray) -> float:
-    """The number of equally weighted pairs that say as much: (sum w)^2 / sum w^2."""
+    """The number of equally weighted pairs with the same information: (sum w)^2 / sum w^2."""
     return float(weights.sum() ** 2 / np.sum(weights**2))
 
 
@@ -58,14 +58,14 @@ class Judgements:
     def read(
         cls, estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, far_label: Any = None, stacklevel: int = 3
     ) -> Judgements:
-        """Check what an estimator is to be fitted to."""
+        """Validate the training data of an estimator."""
         data = check_pairs(estimator, X, fitting=True)
         labels = column_of_labels(y, int(data.shape[0]), warn=True)
         return cls._of(data, labels, find_sides(labels, far_label, stacklevel=stacklevel + 1), sample_weight)
 
     @classmethod
     def read_more(cls, estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, sides: Sides) -> Judgements:
-        """Check judgements for a fitted estimator: of the same columns, with labels that it knows."""
+        """Validate judgements for a fitted estimator: they must have its columns and its labels."""
         data = check_pairs(estimator, X, fitting=False)
         return cls._of(data, column_of_labels(y, int(data.shape[0])), sides, sample_weight)
 
@@ -119,7 +119,7 @@ class Judgements:
 
     @property
     def effective_number(self) -> float:
-        """The number of equally weighted judgements that say as much: (sum w)^2 / sum w^2."""
+        """The number of equally weighted judgements with the same information: (sum w)^2 / sum w^2."""
         return effective_number(self.weights)
 
     @property
@@ -170,7 +170,7 @@ class Judgements:
         return replace(self, weights=weights)
 
     def check_both_count(self) -> None:
-        """Refuse judgements of which only close ones, or only far ones, count: nothing can be learned from those."""
+        """Refuse judgements in which only one class has positive weight: nothing can be learned from those."""
         for is_far, label in ((False, self.sides.close), (True, self.sides.far)):
             weights = self.weights[self.is_far == is_far]
             if len(weights) == 0:
@@ -184,7 +184,7 @@ class Judgements:
                 )
 
     def with_labels(self, labels: NDArray[Any], sides: Sides) -> Judgements:
-        """The same in other words: close and far stay what they are."""
+        """The same judgements with other labels for close and far."""
         return replace(self, labels=labels, sides=sides)
 
     def in_coordinates(self, data: FloatArray) -> Judgements:

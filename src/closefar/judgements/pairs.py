@@ -1,4 +1,4 @@
-"""Checks that pairs pass before anything is computed of them."""
+"""Validation of pairs, before anything is computed from them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def check_pairs(estimator: Any, pairs: Any, *, fitting: bool) -> Array:
 
 
 def _name(estimator: Any) -> str:
-    """What messages call it."""
+    """Its name in messages."""
     return "the learner" if isinstance(estimator, Columns) else type(estimator).__name__
 
 

@@ -1,4 +1,4 @@
-"""Which pairs have a point in common: (n, 2, d) data shows it, whether or not somebody says so."""
+"""Which pairs have a point in common: (n, 2, d) data shows it, whether or not groups are given."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BINS = 20
 
 
 class SharedPointsWarning(UserWarning):
-    """Pairs share points, so they are not independent; what is asked of them is answered by point.
+    """Pairs share points, so they are not independent; folds and standard errors are by point.
 
     Examples
     --------
@@ -56,10 +56,10 @@ class SharedPointsWarning(UserWarning):
 
 
 def resolve_groups(groups: Any, data: Array, *, stacklevel: int = 2) -> NDArray[Any] | None:
-    """Check which pairs depend on each other: one group id per pair, or the ids of its two points, or None.
+    """Validate the groups of dependent pairs: one group id per pair, the ids of its two points, or None.
 
-    Where nothing is said, the data may show that pairs share points: those are then the groups,
-    with a warning.
+    Without groups, the data may show that pairs share points: those are then the groups, with a
+    warning.
     """
     if groups is not None:
         return _checked(groups, int(data.shape[0]))
@@ -70,7 +70,7 @@ def resolve_groups(groups: Any, data: Array, *, stacklevel: int = 2) -> NDArray[
 
 
 def warn_of_points(points: NDArray[np.intp], consequence: str, *, stacklevel: int) -> None:
-    """Warn that pairs share points, and of what follows from it."""
+    """Warn that pairs share points, and what follows from that."""
     warnings.warn(
         f"these {len(points):,} pairs have only {int(points.max()) + 1:,} different points, so they are not "
         f"independent: {consequence}. Give groups to say which pairs depend on each other; groups=range(n) says that "
@@ -99,7 +99,7 @@ def variance_of_sum(values: FloatArray, groups: NDArray[Any] | None) -> float:
 
 
 def share_points(groups: NDArray[Any] | None) -> bool:
-    """Whether these groups have more than a negligible part of the pairs depend on another."""
+    """Whether a non-negligible part of the pairs depends on another pair by these groups."""
     if groups is None:
         return False
     ids = np.unique(groups, return_inverse=True)[1].reshape(len(groups), -1)
@@ -164,7 +164,7 @@ def _digests(data: Array) -> NDArray[np.uint64]:
 
 
 def _mixed(values: FloatArray) -> NDArray[np.uint64]:
-    """The bits of each number, stirred (as the finalizer of MurmurHash3 does); minus zero is zero."""
+    """The bits of each number, mixed (as the finalizer of MurmurHash3 does); minus zero is zero."""
     bits: NDArray[np.uint64] = np.ascontiguousarray(values + 0.0).view(np.uint64)
     for constant in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
         bits = (bits ^ (bits >> np.uint64(33))) * np.uint64(constant)
@@ -182,7 +182,7 @@ def _rate_of_equals(counts: NDArray[np.intp]) -> float:
 
 
 def _have_own_values(data: Array, found: NDArray[np.intp]) -> bool:
-    """Whether rows that are there again have a value that no other row has, in a column of any values.
+    """Whether repeated rows have a value that no other row has, in a column without a grid.
 
     Nothing is equal to that by chance.
     """

@@ -42,11 +42,15 @@ class FromOrigin(BlockRows):
 
 
 def rows_of(data: Any, origin: FloatArray | None = None) -> BlockRows:
-    """Return differences, pairs or a source as rows, measured from an origin where one is given."""
+    """Return differences, pairs or a source as rows.
+
+    Single points are measured from an origin where one is given; in the difference of a pair it cancels.
+    """
     if isinstance(data, RowSource) and not isinstance(data, BlockRows):
         raise TypeError(
             f"rows must be readable in blocks, to find their coordinates; got {type(data).__name__}. "
             "Derive it from closefar.rows.BlockRows."
         )
     source = data if isinstance(data, BlockRows) else Differences(data)
-    return source if origin is None else FromOrigin(source, origin)
+    has_two_sides = not isinstance(data, BlockRows) and data.ndim == 3
+    return source if origin is None or has_two_sides else FromOrigin(source, origin)

@@ -31,7 +31,7 @@ class Terms(NamedTuple):
     """The likelihood of some of the rows: sums over them, and arrays of one number per row.
 
     `slopes` are the derivatives of the loss in the thresholds.  `margin_gradient` is the derivative in the
-    squared distance of each row, so that dR/dM is the sum of pull_i F_i.  Where they were asked for
+    squared distance of each row, so that dR/dM is the sum of these times F_i.  Where they were asked for
     there are second derivatives: `curvature` in the squared distance of each row, `crosses` in it and
     each threshold, `curvatures` the sums of those in two thresholds; a loss that depends on q - tau alone
     needs the first only.

@@ -1,6 +1,6 @@
-"""Whether the optimum lies at infinity: a direction in which M and tau may grow for ever, and no label objects.
+"""Whether the optimum lies at infinity: a direction in which M and tau can grow without bound at no label's cost.
 
-Along (D, t), with D positive semidefinite and t >= 0, the risk falls without end where
+Along (D, t), with D positive semidefinite and t >= 0, the risk falls without bound where
 l (z'Dz - t) >= 0 for every label l, and > 0 for some.  Labels that are still in doubt at the
 solution are those with z'Dz = t, which leaves few directions to look at: none, mostly.  With
 t = 0 they are those in which no close pair differs.
@@ -56,7 +56,7 @@ def find_recession(rows: BlockRows, signs: FloatArray, in_doubt: FloatArray) -> 
 
 
 def _null_space(rows: BlockRows, chosen: BoolArray, features: Features) -> FloatArray:
-    """What is orthogonal to the features of the chosen rows: a few of them are enough to say that nothing is."""
+    """The orthogonal complement of the features of the chosen rows; a few of them often prove that it is empty."""
     size = features(rows, np.arange(1)).shape[1]
     indices = np.flatnonzero(chosen)
     few = indices[:: max(len(indices) // (4 * size), 1)]
@@ -73,7 +73,7 @@ def _null_space(rows: BlockRows, chosen: BoolArray, features: Features) -> Float
 
 
 def _has_full_rank(gram: FloatArray) -> bool:
-    """Whether it clearly has, by a factorisation that takes a tenth of the time of the eigenvalues."""
+    """Whether it clearly has full rank, by a Cholesky factorisation: a tenth of the time of the eigenvalues."""
     try:
         np.linalg.cholesky(gram - _NULL * max(float(np.trace(gram)), 1.0) * np.eye(len(gram)))
     except np.linalg.LinAlgError:
@@ -98,7 +98,7 @@ def _form_features(rows: BlockRows, indices: IndexArray) -> FloatArray:
 
 
 def _around_threshold(rows: BlockRows, signs: FloatArray, basis: FloatArray) -> tuple[FloatArray, float] | None:
-    """(D, t) by a linear program over the basis, to which what objects is added: labels, and eigenvectors of D."""
+    """(D, t) by a linear program over the basis, with violated constraints added: labels, and eigenvectors of D."""
     n, d = rows.n_rows, rows.n_columns
     chunks = (np.arange(start, min(start + _CHUNK, n)) for start in range(0, n, _CHUNK))
     changes = np.concatenate([_form_features(rows, chunk) @ basis for chunk in chunks]) * signs[:, None]
@@ -121,7 +121,7 @@ def _around_threshold(rows: BlockRows, signs: FloatArray, basis: FloatArray) -> 
 
 
 def _is_recession(changes: FloatArray, basis: FloatArray, direction: FloatArray) -> bool:
-    """Whether no label objects to a direction that is, to rounding, within the basis."""
+    """Whether a direction contradicts no label and is, up to rounding, within the basis."""
     coefficients, size = basis.T @ direction, float(np.linalg.norm(direction))
     agreed = changes @ coefficients
     largest = float(agreed.max(initial=0.0))

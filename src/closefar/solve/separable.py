@@ -1,4 +1,4 @@
-"""Labels that some metric gets right without exception: the likelihood has no finite maximum, but a best direction."""
+"""Separable labels: some metric gets all of them right, so the likelihood has no finite maximum."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Alternating(Solver):
     def _is_settled(self, likelihood: FlippedCloseFar, squared: Array, state: State) -> bool:
         """Whether the labels determine the scale of M and tau.
 
-        Where all labels but the flipped ones are right, the scale grows without end.  It is
+        Where all labels but the flipped ones are right, the scale grows without bound.  It is
         determined by the pairs near the threshold; as soon as there are hardly more of them than
         unknowns they are being overfitted.  A penalty determines it in any case.
         """

@@ -85,7 +85,7 @@ class Newton(Solver):
         return self._advance(state)[0]
 
     def renew(self, state: State) -> State:
-        """Look at the same point again, where the risk has changed a little."""
+        """Evaluate the same point again after the risk has changed a little."""
         if not isinstance(state.memory, _Memory):  # begun, or left by another solver
             return self.resume(state)
         point = self.problem.at(state.matrix, state.thresholds)
