@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 
 .PHONY: demo test test-browser lint bench docs clean
 
-demo: $(VENV)/.report
+# With the command line and the plots, which the README turns to next.
+demo: $(VENV)/.cli,plot,report
 	$(BIN)/python -m closefar.demo
 
 test: lint
@@ -34,7 +35,7 @@ docs: $(VENV)/.docs
 clean:
 	rm -rf $(VENV) docs/_build docs/auto_gallery report.html
 
-# $(VENV)/.EXTRA stands for the package installed with that extra.
+# $(VENV)/.EXTRAS stands for the package installed with those extras.
 $(VENV)/.%: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[$*]'
 	touch $@

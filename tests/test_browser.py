@@ -115,6 +115,20 @@ def test_the_checks_see_what_they_are_for(browser: Browser, tmp_path: Path) -> N
     page.close()
 
 
+@pytest.mark.parametrize("width", [_DESKTOP, _TABLET, _PHONE])
+@pytest.mark.parametrize("media", ["light", "dark", "print"])
+def test_papers_figures_and_tables_fit(browser: Browser, pages: dict[str, Path], width: int, media: str) -> None:
+    page = browser.open(pages["paper"], width=width, dark=media == "dark", print_view=media == "print")
+    _check(page, pages["paper"])
+    parts = "[...document.querySelectorAll('table, .drawn svg')].filter((each) => each.checkVisibility())"
+    cut = "(each) => { const { left, right } = each.getBoundingClientRect(); return left < 0 || right > innerWidth; }"
+    assert page.evaluate(f"{parts}.length") == 5 + 6
+    assert page.evaluate(f"{parts}.filter({cut}).length") == 0
+    background = page.evaluate("getComputedStyle(document.querySelector('.wide svg path')).fill")
+    assert background == ("rgb(23, 28, 35)" if media == "dark" else "rgb(255, 255, 255)")
+    page.close()
+
+
 def test_dark_is_dark_and_paper_is_white(browser: Browser, pages: dict[str, Path]) -> None:
     brightness = (
         "(() => { const [r, g, b, a] = getComputedStyle(document.body).backgroundColor.match(/[\\d.]+/g).map(Number);"

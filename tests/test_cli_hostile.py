@@ -390,11 +390,12 @@ def test_a_missing_package_has_its_own_exit_code(folder: Path, monkeypatch: pyte
     assert not Path("model.onnx").exists()
 
 
-def test_the_command_line_without_its_extra_says_so() -> None:
-    code = "import sys; sys.modules['typer'] = None; from closefar.cli import main; main()"
+@pytest.mark.parametrize("library", ["typer", "rich"])
+def test_the_command_line_without_its_extra_says_so(library: str) -> None:
+    code = f"import sys; sys.modules['{library}'] = None; from closefar.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode != 0
-    assert done.stderr.strip() == "closefar: the command line needs typer: run pip install 'closefar[cli]'."
+    assert done.returncode == 4
+    assert done.stderr.strip() == f"closefar: the command line needs {library}: run pip install 'closefar[cli]'."
 
 
 def test_the_demo_overwrites_no_table(folder: Path) -> None:

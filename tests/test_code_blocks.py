@@ -105,4 +105,9 @@ def _is_installable(arguments: list[str]) -> bool:
     return arguments[0] == "install" and found is not None and set((found[1] or "").split(",")) - {""} <= extras.keys()
 
 
-_SET_UP = {"make": _is_target, "pip": _is_installable}
+def _is_environment(arguments: list[str]) -> bool:
+    """Whether this activates the environment that the Makefile sets up."""
+    return arguments == [".venv/bin/activate"] and _is_target(["demo"])
+
+
+_SET_UP = {"make": _is_target, "pip": _is_installable, ".": _is_environment}

@@ -30,7 +30,7 @@ from closefar.experiments.result import (
 pytest.importorskip("matplotlib", reason="the figures are drawn with matplotlib")
 pytest.importorskip("jinja2", reason="the page is a jinja2 template")
 
-from closefar.experiments.charts import draw
+from closefar.experiments.charts import draw, with_variables
 from closefar.experiments.page import write_page
 
 _HOSTILE = '<script>alert(\'x\')</script>&"{{ 7 * 7 }} id="a" $x_1$ \\$'
@@ -89,7 +89,7 @@ def _panel(index: int, *, own_line: bool = False) -> Panel:
         [
             series("logistic", x, y, low=y * 0.7, high=y * 1.3, style="both"),
             series("Gaussian", x, gap, low=gap - 3 * y, high=gap + y),
-            series("Laplace", x, 3 * y, style="dashed"),
+            series("Laplace", x, 3 * y),
             series("hyperbolic secant", x, 4 * y, low=3.5 * y, high=4.5 * y, style="points"),
         ],
         [line(f"paper, {index} %" if own_line else "paper", 0.01 + index / 100), line("d²", 2500, axis="x")],
@@ -221,7 +221,8 @@ def test_a_label_keeps_its_colour_in_all_panels() -> None:
         return panel("", "x", "y", [series(label, [0, 1], [0, 1]) for label in labels])
 
     svg = draw(figure("colours", "", [curves("a", "b"), curves("b"), curves("c", "b")]))
-    strokes = re.findall(r'clip-path="url\(#[^)]*\)" style="fill: none; stroke: (#\w+); stroke-width: 1.7', svg)
+    curves_drawn = r'clip-path="url\(#[^)]*\)" style="fill: none;(?: stroke-dasharray: [^;]*; [^;]*;)? stroke: (#\w+)'
+    strokes = [stroke for stroke in re.findall(curves_drawn, svg) if stroke != "#e3e6ea"]  # without the grid
     first, second, alone, third, again = strokes
     assert second == alone == again
     assert len({first, second, third}) == 3
@@ -274,8 +275,8 @@ def test_hostile_text_stays_text(page: _Page, folder: Path) -> None:
     assert "<script" not in page.html
     drawn = " ".join(_texts((folder / "figures" / "hostile.svg").read_text(encoding="utf-8")))
     assert drawn.count(_HOSTILE) == 5  # title, axes, series, line
-    # Contents and reason, section, comparison, grid, caption, note, drawing.
-    assert " ".join(page.text.split()).count(_HOSTILE) == 2 + 3 + 3 + 5 + 1 + 1 + 5
+    # Contents and reason, section, comparison, grid, caption, note, drawings for wide and for narrow windows.
+    assert " ".join(page.text.split()).count(_HOSTILE) == 2 + 3 + 3 + 5 + 1 + 1 + 2 * 5
 
 
 def test_page_names_each_experiment_with_its_status(page: _Page) -> None:
@@ -299,19 +300,38 @@ def test_comparison_rows(page: _Page) -> None:
     assert noisy[0] == "90.13 %"
     assert re.fullmatch(r"90\.\d\d % ± 0\.\d\d \(20 trials\)", noisy[1])
     assert re.fullmatch(rf"[+{_MINUS}]0\.\d\d points", noisy[2])
-    assert noisy[3] == "within our spread"
+    assert noisy[3] == "within spread"
     assert re.fullmatch(r"\+1\.0\d points", after("training, true labels", 3)[2])
+    assert after("training, true labels", 4)[3] == "note 1"
+    assert after("condition number", 4)[3] == "note 2"
     assert after("test, true labels", 3)[::2] == [_ABSENT, _ABSENT]
     assert re.fullmatch(r"12,34\d ± \d\.\d \(20 trials\)", after("condition number", 2)[1])
-    assert after("no such number", 4) == ["0.500", f"{_ABSENT} ± {_ABSENT} (2 trials)", _ABSENT, _WHY]
-    assert after("seconds", 4) == ["60.0", "12.3 (1 trial)", f"{_MINUS}48", "Another machine."]
-    assert after("trials differ", 4) == ["1.00", "1.00 ± 0 (2 trials)", "0", "within our spread"]
-    assert "Of the 8 comparisons with a number that the paper states" in page.text
+    assert after("no such number", 4) == ["0.500", f"{_ABSENT} ± {_ABSENT} (2 trials)", _ABSENT, "note 1"]
+    assert after("seconds", 4) == ["60.0", "12.3 (1 trial)", f"{_MINUS}48", "note 1"]
+    assert after("trials differ", 4) == ["1.00", "1.00 ± 0 (2 trials)", "0", "equal"]
+    assert "Of 8 numbers stated in the paper" in page.text
 
 
-def test_neighbouring_rows_share_a_reason(page: _Page) -> None:
-    assert page.html.count('rowspan="2"') == 1
-    assert page.text.count("neither its seed nor its stopping rule") == 2
+def test_rows_share_a_note(page: _Page) -> None:
+    assert page.text.count(_WHY) == 1
+    assert page.links.count("#table1.1.1") == 3
+    assert page.links.count("#table1.1.2") == 1
+
+
+def test_a_difference_of_rounding_is_zero() -> None:
+    row = compare("ζ", 0.1 + 0.2, 0.3, "because")
+    assert (row["difference"], row["why"]) == (0.0, None)
+
+
+def test_curves_that_coincide_all_stay_visible() -> None:
+    curves = [series(f"curve {index}", [0, 1, 2], [1, 3, 2]) for index in range(5)]
+    svg = draw(figure("same", "", [panel("", "x", "y", curves)]))
+    dashes = re.findall(r"stroke-dasharray: ([\d.]+),([\d.]+); stroke-dashoffset: 0", svg)[:4]
+    drawn, gaps = np.array(dashes, dtype=float).T
+    np.testing.assert_allclose(
+        drawn + gaps, 16.0
+    )  # in step, so that the shorter dashes above leave the longer in sight
+    np.testing.assert_allclose(drawn, 16.0 * np.array([0.8, 0.6, 0.4, 0.2]))
 
 
 def test_svg_files_are_the_inlined_drawings(page: _Page, folder: Path) -> None:
@@ -321,7 +341,18 @@ def test_svg_files_are_the_inlined_drawings(page: _Page, folder: Path) -> None:
         assert ET.parse(file).getroot().tag == "{http://www.w3.org/2000/svg}svg"
         prolog, drawing = file.read_text(encoding="utf-8").split("\n", 1)
         assert prolog == '<?xml version="1.0" encoding="utf-8"?>'
-        assert drawing in page.html
+        assert "var(--" not in drawing  # a file by itself has no page that defines colours
+        assert with_variables(drawing) in page.html
+
+
+def test_each_colour_of_a_drawing_is_one_of_the_page(page: _Page) -> None:
+    drawings = re.findall(r"<svg.*?</svg>", page.html, re.DOTALL)
+    assert len(drawings) == 2 * 6
+    used = set(re.findall(r"var\(--([\w-]+)\)", "".join(drawings)))
+    defined = re.findall(r"--([\w-]+): #", page.html)
+    assert {"ink", "card", "grid", "curve-1"} <= used
+    assert all(defined.count(name) == 2 for name in used)  # in the light and in the dark scheme
+    assert not re.findall(r' style="[^"]*#[0-9a-fA-F]{6}', "".join(drawings))
 
 
 def test_json_holds_the_results_with_null_for_nan(folder: Path) -> None:

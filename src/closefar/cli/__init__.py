@@ -7,6 +7,8 @@ import sys
 
 __all__ = ["main"]
 
+_NO_PACKAGE = 4  # as in session.EXIT_CODES, which can't be imported without the package
+
 
 def main() -> None:
     """Run the command line."""
@@ -22,7 +24,8 @@ def main() -> None:
     except ImportError as error:
         if error.name not in ("typer", "rich"):
             raise
-        sys.exit(f"closefar: the command line needs {error.name}: run pip install 'closefar[cli]'.")
+        print(f"closefar: the command line needs {error.name}: run pip install 'closefar[cli]'.", file=sys.stderr)
+        sys.exit(_NO_PACKAGE)
     except KeyboardInterrupt:
         print("closefar: interrupted; nothing was written.", file=sys.stderr)
         sys.exit(130)

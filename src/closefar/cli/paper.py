@@ -11,29 +11,35 @@ import typer
 
 __all__ = ["paper"]
 
-_INTERRUPTED = 130
+_WRONG_INPUT, _NO_PACKAGE, _INTERRUPTED = 2, 4, 130
 
 
 def paper(
-    more: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="More names for --only.")] = None,
+    more: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Further names for --only.")] = None,
     only: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Run these experiments only; a wrong name lists them.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Run only these experiments; an unknown name lists them all."),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick/--full", help="Minutes, or the paper's sizes and trials.")] = True,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick/--full", help="Small samples in minutes, or the sample sizes and trials of the paper."),
+    ] = True,
     data: Annotated[
-        Path | None, typer.Option(help="Folder with the data that can't be shipped: combustion/ and airline/.")
+        Path | None, typer.Option(help="Folder with data that is not included: combustion/ and airline/.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder to write paper.html, results.json and figures/ to.")] = Path(
         "paper"
     ),
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with what an earlier run kept in --out.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Every random number follows from it.")] = 0,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores by default.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an earlier run in --out.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")] = 0,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Number of processes; by default, the number of cores.")
+    ] = None,
 ) -> None:
-    """Regenerate every table and figure of the paper, its numbers beside ours."""
+    """Reproduce every table and figure of the paper, and compare its numbers with ours."""
     names = [*(only or []), *(more or [])]
     if more and not only:
-        raise typer.BadParameter(f"names of experiments follow --only; got {more[0]!r} without it.")
+        raise typer.BadParameter(f"names of experiments need --only; got {more[0]!r} without it.")
     from closefar.experiments import Terminal, run_paper
 
     signal.signal(signal.SIGTERM, _interrupt)
@@ -41,11 +47,14 @@ def paper(
         with Terminal() as watch:
             run_paper(names, quick=quick, seed=seed, data=data, out=out, resume=resume, n_jobs=jobs, watch=watch)
     except KeyboardInterrupt:
-        print(f"Interrupted. What is finished is in {out}; the same command with --resume goes on.", file=sys.stderr)
+        print(
+            f"Interrupted. Finished trials are in {out}; run the same command with --resume to continue.",
+            file=sys.stderr,
+        )
         raise typer.Exit(_INTERRUPTED) from None
     except (ImportError, ValueError, OSError) as error:
         print(f"closefar paper: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
+        raise typer.Exit(_NO_PACKAGE if isinstance(error, ImportError) else _WRONG_INPUT) from None
     print(f"Wrote {out / 'paper.html'}.")
     if watch.any_failed:
         raise typer.Exit(1)

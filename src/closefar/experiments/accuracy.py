@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from closefar.experiments.config import Config
-from closefar.experiments.result import Grid, Row, Section, compare, comparison, grid, section
+from closefar.experiments.result import Grid, Row, Section, compare, comparison, grid, percentage, section
 from closefar.experiments.synthetic import ACCURACIES, MODELS, NOISES, recovery
 
-TITLE = "Accuracy: four models, five noises"
+TITLE = "Accuracy of four models under five kinds of noise"
 
 _PAPER = {
     "train_noisy": {"logistic": 0.9007, "normal": 0.8950, "laplace": 0.8745, "hypsecant": 0.8548, "flips": 0.8573},
@@ -23,10 +23,10 @@ _PAPER = {
 # What the paper's accuracies on noisy labels say of the share of wrong labels behind them.
 _IMPLIED_SHARE = {"normal": 0.105, "laplace": 0.126, "hypsecant": 0.146}
 
-_ORIENTATION = "The paper draws one orientation of M* and of the covariance; each of our trials draws its own."
+_ORIENTATION = "The paper uses a single orientation of M* and the covariance; each of our trials draws a new one."
 _SHARE = (
-    "The paper's own accuracy on noisy labels shows that more than 10 % of its labels were wrong; the next table has "
-    "as many wrong labels as it implies."
+    "The paper's own accuracy on noisy labels shows that more than 10 % of its labels were wrong. The next table uses "
+    "the share of wrong labels that this accuracy implies."
 )
 
 
@@ -52,19 +52,19 @@ def run(config: Config) -> Section:
     best = np.mean([trial["test_true"] for trial in found["logistic", "logistic"]])
     worst = np.mean([trial["test_true"] for trial in found["flips", "logistic"]])
     return section(
-        f"Fitted to labels of which 10 % are wrong, the logistic model gets {best:.2%} of the true test labels right "
-        f"under logistic noise (the paper: 98.83 %) and {worst:.2%} under noisy labelling (94.51 %).",
+        f"With 10 % wrong training labels, the logistic model predicts {percentage(best)} of the true test labels "
+        f"correctly under logistic noise (paper: 98.83 %) and {percentage(worst)} under noisy labelling (94.51 %).",
         "d = 10, rank 5, τ* = 1.3, 15,000 training and 5,000 test pairs, 10 % wrong labels, no penalty, a new "
-        f"orientation in each trial; every fit is proven to lie within {gap:.0e} of the global optimum.",
+        f"orientation in each trial. Every fit is proven to be within {gap:.0e} of the global optimum.",
         tables=[
             comparison("Logistic model, 10 % wrong labels", list(_rows(found, list(NOISES)))),
             comparison(
                 "Logistic model, with the share of wrong labels that the paper's figures imply: "
-                + ", ".join(f"{NOISES[noise]} {share:.1%}" for noise, share in _IMPLIED_SHARE.items()),
+                + ", ".join(f"{NOISES[noise]} {percentage(share, 1)}" for noise, share in _IMPLIED_SHARE.items()),
                 list(_rows(implied, list(_IMPLIED_SHARE))),
             ),
             *(
-                model_grid(found, measure, f"Accuracy of each model, {ACCURACIES[measure]}", ".2%")
+                model_grid(found, measure, f"Accuracy of each model in per cent: {ACCURACIES[measure]}", ".2f", 100.0)
                 for measure in ("test_true", "test_noisy")
             ),
         ],
@@ -79,24 +79,26 @@ def _rows(found: dict[tuple[str, str], list[dict[str, Any]]], noises: list[str])
         yield compare(f"{ACCURACIES[measure]}: {NOISES[noise]}", values, _PAPER[measure].get(noise), why, percent=True)
 
 
-def model_grid(found: dict[tuple[str, str], list[dict[str, Any]]], measure: str, caption: str, digits: str) -> Grid:
+def model_grid(
+    found: dict[tuple[str, str], list[dict[str, Any]]], measure: str, caption: str, digits: str, unit: float = 1.0
+) -> Grid:
     """Tabulate mean and standard deviation of a measure, models against noises."""
     rows = []
     for model, word in MODELS.items():
-        values = [[trial[measure] for trial in found[noise, model]] for noise in NOISES]
+        values = [[unit * trial[measure] for trial in found[noise, model]] for noise in NOISES]
         rows.append([f"{word} model", *(f"{np.mean(each):{digits}} ± {np.std(each):{digits}}" for each in values)])
     return grid(caption, ["", *NOISES.values()], rows)
 
 
 def _note(found: dict[tuple[str, str], list[dict[str, Any]]]) -> str:
-    """Say what matching the model to the noise brings, in the figures of this run."""
+    """Say how much is gained by matching the model to the noise, in the figures of this run."""
     mean = {key: float(np.mean([trial["test_true"] for trial in trials])) for key, trials in found.items()}
     widest = max(max(mean[noise, m] for m in MODELS) - min(mean[noise, m] for m in MODELS) for noise in MODELS)
     flips = {model: mean["flips", model] for model in MODELS}
     best, worst = max(flips, key=flips.__getitem__), min(flips, key=flips.__getitem__)
     return (
-        f"Under each of the four noises, whatever the model, test accuracies on true labels lie within "
-        f"{100 * widest:.2f} points of each other. "
-        f"Under noisy labelling, which none of the models describes, the {MODELS[best]} model does best "
-        f"({flips[best]:.2%}) and the {MODELS[worst]} model worst ({flips[worst]:.2%})."
+        "Under each of the four noise distributions, the models' test accuracies on true labels are within "
+        f"{100 * widest:.2f} percentage points of each other. "
+        f"Noisy labelling matches none of the models; there, the {MODELS[best]} model is the most accurate "
+        f"({percentage(flips[best])}) and the {MODELS[worst]} model the least ({percentage(flips[worst])})."
     )

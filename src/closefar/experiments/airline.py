@@ -11,25 +11,25 @@ from sklearn.preprocessing import MinMaxScaler
 import closefar as cf
 from closefar.experiments.config import Config, MissingDataError
 from closefar.experiments.fitting import fit
-from closefar.experiments.result import Grid, Section, compare, comparison, grid, section
+from closefar.experiments.result import Grid, Section, compare, comparison, grid, percentage, section
 from closefar.experiments.synthetic import MODELS
 
 TITLE = "Airline passenger satisfaction"
 
 _ADVICE = (
     "needs the public airline passenger satisfaction CSV (Kaggle, “Airline Passenger Satisfaction”): put one of its "
-    "files in a folder airline/ and give the folder above it with --data."
+    "files in a folder airline/ and pass its parent folder with --data."
 )
 _ORIGINS = {
     "learned": "learned origin, raw columns",
-    "least": "least value of each column",
-    "zero": "zero, raw columns",
+    "least": "origin at the minimum of each column",
+    "zero": "origin at zero, raw columns",
 }
 _PAPER = 0.93
 _PAPER_MODELS = ("logistic", "laplace", "hypsecant")
 _WHY = (
-    "The paper states “93 %” for three models, in whole per cents, on another split of the data, from the origin of "
-    "normalised columns; here the origin is as the table says."
+    "The paper reports “93 %” for three models, rounded to whole per cents, on another split of the data, with the "
+    "origin of normalised columns; here, the origin is the one that the table names."
 )
 # Columns of 0 and 1 satisfy x² = x, so without a penalty an origin can run to infinity along them.
 _ALPHA = 1e-4
@@ -90,14 +90,15 @@ def run(config: Config) -> Section:
     best = {origin: np.mean([each["test"] for each in found[origin, "logistic"]]) for origin in _ORIGINS}
     first = found["learned", "logistic"][0]
     return section(
-        f"With a learned origin the logistic model gets {best['learned']:.2%} of the test rows right on raw columns; "
-        f"from the least value of each column it is {best['least']:.2%}, from zero {best['zero']:.2%} "
-        "(the paper: 93 % on normalised columns).",
-        f"{first['n_train']:,} training rows, the others to test on, {n_splits} split(s); "
-        f"{len(first['feature_names'])} columns, categories as 0, 1, 2 as in the paper. Satisfied is far. "
+        f"On raw columns with a learned origin, the logistic model has a test accuracy of "
+        f"{percentage(best['learned'])}; with the origin at the minimum of each column it is "
+        f"{percentage(best['least'])}, and at zero {percentage(best['zero'])} (paper: 93 % on normalised columns).",
+        f"{first['n_train']:,} training rows, the remaining rows for testing, "
+        f"{n_splits} {'split' if n_splits == 1 else 'splits'}; "
+        f"{len(first['feature_names'])} columns, with categories coded as 0, 1, 2 as in the paper. “Satisfied” is far. "
         "A small penalty (α = 1e-4) keeps the origin finite along columns of zeros and ones.",
         tables=[*tables, _directions(first)],
-        notes=["The paper counts 24 features; without row number, id and label the data has those used here."],
+        notes=["The paper counts 24 features. Without row number, id and label, the data has the columns used here."],
     )
 
 
@@ -112,6 +113,6 @@ def _directions(found: dict[str, Any]) -> Grid:
         rows.append([f"{number}", f"{share:.1%}", words])
     return grid(
         "Leading directions with a learned origin (logistic model; columns in standard deviations)",
-        ["direction", "share of the mean squared distance", "heaviest columns"],
+        ["direction", "share of the mean squared distance", "largest loadings"],
         rows,
     )

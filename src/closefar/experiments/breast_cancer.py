@@ -13,7 +13,7 @@ from sklearn.preprocessing import MinMaxScaler
 import closefar as cf
 from closefar.experiments.config import Config
 from closefar.experiments.fitting import fit, fit_penalised
-from closefar.experiments.result import Section, compare, comparison, grid, section
+from closefar.experiments.result import Section, compare, comparison, grid, percentage, section
 
 TITLE = "Breast cancer"
 
@@ -31,8 +31,8 @@ _PAPER = {
     ("test", "malignant"): 0.9588,
 }
 _WHY = (
-    "The paper's descent may have been stopped before the optimum, which would act as a penalty; ours is fitted to the "
-    "optimum of a penalty that cross-validation on the training part chose."
+    "The paper's descent may have stopped before the optimum, which would act as a penalty; ours is fitted to the "
+    "optimum with a cross-validated penalty."
 )
 
 
@@ -62,9 +62,9 @@ def trial(scale: str | None, seed: int) -> dict[str, Any]:
 def run(config: Config) -> Section:
     """Split ten times; fit without a penalty and with one chosen on the training part."""
     n_splits = config.choose(3, 10)
-    labels = {"columns": "penalty chosen, in columns", None: "no penalty"}
+    labels = {"columns": "cross-validated penalty, in columns", None: "no penalty"}
     if not config.quick:
-        labels["data"] = "penalty chosen, in the data's own scale"
+        labels["data"] = "cross-validated penalty, in the data's own scale"
     found = dict(zip(labels, config.repeat(trial, [{"scale": scale} for scale in labels], n_splits), strict=True))
     chosen, plain = found["columns"], found[None]
     rows = [
@@ -79,21 +79,24 @@ def run(config: Config) -> Section:
     ]
     columns = list(product(_PARTS, _CLASSES))
     return section(
-        f"With a penalty chosen on the training part {rows[3]['ours']:.2%} of the test samples are classified rightly "
-        f"(the paper: 97.47 %); without one it is {np.mean([each['test_all'] for each in plain]):.2%}.",
+        f"With a cross-validated penalty, test accuracy is {percentage(rows[3]['ours'])} (paper: 97.47 %); without a "
+        f"penalty, it is {percentage(np.mean([each['test_all'] for each in plain]))}.",
         "Breast Cancer Wisconsin (Diagnostic): 569 samples, 30 columns; malignant is far, benign is close. "
-        f"{n_splits} splits of 450 training and 119 test samples. Distances are measured from the least value of "
-        "each column in the training part; the penalty is measured in columns (alpha_scale=“columns”), because the "
-        "columns are nearly collinear, and chosen by five-fold cross-validated log-loss.",
+        f"{n_splits} splits of 450 training and 119 test samples. Distances are measured from the minimum of "
+        'each column in the training part. The penalty is measured in columns (alpha_scale="columns"), because the '
+        "columns are nearly collinear, and is chosen by five-fold cross-validated log-loss on the training part.",
         tables=[
-            comparison("Accuracy with the penalty chosen on the training part", rows),
+            comparison("Accuracy with a cross-validated penalty", rows),
             grid(
-                "Accuracy with and without a penalty",
+                "Accuracy in per cent, with and without a penalty",
                 ["", *(f"{_PARTS[part]}, {name}" for part, name in columns), "rank"],
                 [
                     [
                         label,
-                        *(f"{np.mean([each[f'{part}_{name}'] for each in trials]):.2%}" for part, name in columns),
+                        *(
+                            f"{100 * np.mean([each[f'{part}_{name}'] for each in trials]):.2f}"
+                            for part, name in columns
+                        ),
                         f"{np.mean([each['rank'] for each in trials]):.1f}",
                     ]
                     for label, trials in ((labels[scale], trials) for scale, trials in found.items())
@@ -101,9 +104,9 @@ def run(config: Config) -> Section:
             ),
         ],
         notes=[
-            "The paper's text gives 669 samples, 458 benign and 241 malignant; those belong to another data set. Its "
-            "split of 450 and 119 is of the 569 used here.",
-            "That the penalty is best measured in columns was found on this data set, on other splits; its strength is "
+            "The paper's text mentions 669 samples, 458 benign and 241 malignant, which belong to another data set. "
+            "Its split into 450 and 119 samples matches the 569 samples used here.",
+            "That the penalty is best measured in columns was found on other splits of this data set; its strength is "
             "chosen on each training part.",
         ],
     )

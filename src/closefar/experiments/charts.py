@@ -25,38 +25,55 @@ if TYPE_CHECKING:
     Handles = dict[str, Artist]
     Entries = list[tuple[str, Artist]]
 
-__all__ = ["draw", "import_style"]
+__all__ = ["draw", "import_style", "with_variables"]
 
 _DASHES = ((0, (6, 3)), (0, (1.5, 2)), (0, (7, 2, 1.5, 2)), (0, (12, 3)))
 
-# In inches, 96 px each on a page: the widest figure is as wide as a page of text.
-_WIDTHS = {1: 6.4, 2: 9.2, 3: 9.8}
-_PANEL_HEIGHTS = {1: 3.9, 2: 3.4, 3: 2.9}
+# Curves that coincide stay visible: each of n leaves one n-th of every period to those below it, and is thinner.
+_PERIOD, _WIDEST, _THINNEST = 16.0, 2.6, 1.4  # in points
+_LARGEST, _SMALLEST = 8.0, 3.5
+
+# In inches, 96 px each on a page: two panels side by side fit a tablet and a sheet of paper, one fits a phone.
+_WIDTHS = {1: 5.6, 2: 7.5}
+_NARROW = 3.3
+_PANEL_HEIGHT = 3.1
 _LEGEND_ROW = 0.21
 _LETTER = 0.08
+
+_INK, _AXIS, _GRID, _BACKGROUND = "#1b1f24", "#8b939e", "#e3e6ea", "#ffffff"
+# On a page these colours are variables, which a dark scheme gives other values.
+_VARIABLES = {
+    _INK: "ink",
+    _AXIS: "axis",
+    _GRID: "grid",
+    _BACKGROUND: "card",
+    REFERENCE: "muted",
+    **{colour.lower(): f"curve-{index}" for index, colour in enumerate(COLOURS, start=1)},
+}
 
 _STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
     "font.size": 9.0,
+    "text.color": _INK,
+    "axes.labelcolor": _INK,
     "axes.titlesize": 9.5,
-    "axes.edgecolor": "#8b939e",
+    "axes.edgecolor": _AXIS,
     "axes.grid": True,
     "axes.axisbelow": True,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.formatter.useoffset": False,
     "axes.formatter.limits": (-4, 6),
-    "grid.color": "#e3e6ea",
+    "grid.color": _GRID,
     "grid.linewidth": 0.7,
-    "xtick.color": "#8b939e",
-    "ytick.color": "#8b939e",
-    "xtick.labelcolor": "#1b1f24",
-    "ytick.labelcolor": "#1b1f24",
-    "lines.linewidth": 1.7,
-    "lines.markersize": 4.5,
+    "xtick.color": _AXIS,
+    "ytick.color": _AXIS,
+    "xtick.labelcolor": _INK,
+    "ytick.labelcolor": _INK,
+    "lines.scale_dashes": False,
     "legend.frameon": False,
-    "legend.handlelength": 2.4,
+    "legend.handlelength": 3.6,
     "text.parse_math": False,  # a dollar sign in a label is a dollar sign
 }
 # What to label within each power of ten, for axes of up to so many powers.
@@ -64,8 +81,8 @@ _LOG_MARKS = {0.6: tuple(range(1, 10)), 1.3: (1, 2, 5), 2.5: (1, 3), math.inf: (
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def draw(figure: Figure) -> str:
-    """Draw a figure as one ``<svg>`` element, fit to be inlined.
+def draw(figure: Figure, narrow: bool = False) -> str:
+    """Draw a figure as one ``<svg>`` element, which can be inlined.
 
     Every id in it starts with the figure's name, so that figures of different names share a page
     without mixing up their clip paths and markers.
@@ -73,7 +90,9 @@ def draw(figure: Figure) -> str:
     Parameters
     ----------
     figure : Figure
-        Its name must be made of letters, digits, ``-`` and ``_``, and start with a letter.
+        Its name must consist of letters, digits, ``-`` and ``_``, and start with a letter.
+    narrow : bool
+        Put the panels below each other, each as wide as a phone; otherwise two stand side by side.
 
     Returns
     -------
@@ -83,14 +102,28 @@ def draw(figure: Figure) -> str:
     name = figure["name"]
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
         raise ValueError(
-            f"a figure's name must start with a letter and hold letters, digits, - and _ only; got {name!r}."
+            f"a figure's name must start with a letter and contain letters, digits, - and _ only; got {name!r}."
         )
     if not figure["panels"]:
         raise ValueError(f"a figure must have at least one panel; {name!r} has none.")
     style = import_style()
     # After a reset, so that the user's own matplotlibrc changes nothing.
     with style.context({**_STYLE, "svg.hashsalt": name}, after_reset=True):
-        return _inlined(_drawing(figure), name, figure["caption"])
+        return _inlined(_drawing(figure, narrow), f"{name}-narrow" if narrow else name, figure["caption"])
+
+
+def with_variables(svg: str) -> str:
+    """Return a drawing whose colours are those of the page that it is inlined in."""
+
+    def recoloured(style: re.Match[str]) -> str:
+        return re.sub(r"#[0-9a-f]{6}\b", lambda found: _variable(found[0]), style[0], flags=re.IGNORECASE)
+
+    return re.sub(r' style="[^"]*"', recoloured, svg)
+
+
+def _variable(colour: str) -> str:
+    name = _VARIABLES.get(colour.lower())
+    return colour if name is None else f"var(--{name})"
 
 
 def import_style() -> Any:
@@ -102,31 +135,27 @@ def import_style() -> Any:
     return style
 
 
-def _drawing(figure: Figure) -> str:
+def _drawing(figure: Figure, narrow: bool) -> str:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure as Canvas
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     panels = figure["panels"]
-    n_columns = _n_columns(len(panels))
+    n_columns = 1 if narrow else min(len(panels), 2)
     n_rows = math.ceil(len(panels) / n_columns)
+    width = _NARROW if narrow else _WIDTHS[n_columns]
     canvas = Canvas(layout=ConstrainedLayoutEngine(h_pad=0.07, w_pad=0.05, hspace=0.06))
     FigureCanvasSVG(canvas)
     colours = _numbered(series["label"] for panel in panels for series in panel["series"])
     dashes = _numbered(line["label"] for panel in panels for line in panel["lines"])
     all_axes = [canvas.add_subplot(n_rows, n_columns, index + 1) for index in range(len(panels))]
-    groups = [_draw_panel(*each, colours, dashes, n_columns) for each in zip(all_axes, panels, strict=True)]
-    width = _WIDTHS[n_columns]
-    legends = _place_legends(canvas, all_axes, groups, width)
-    canvas.set_size_inches(width, n_rows * _PANEL_HEIGHTS[n_columns] + legends)
+    groups = [_draw_panel(*each, colours, dashes, width / n_columns) for each in zip(all_axes, panels, strict=True)]
+    legends = _place_legends(canvas, all_axes, groups, width, n_columns)
+    canvas.set_size_inches(width, n_rows * _PANEL_HEIGHT + legends)
     file = io.StringIO()
     # Each None leaves a field out: the date would differ each time, the others name outside addresses.
     canvas.savefig(file, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     return file.getvalue()
-
-
-def _n_columns(n_panels: int) -> int:
-    return n_panels if n_panels <= 3 else 2 if n_panels == 4 else 3
 
 
 def _numbered(labels: Iterable[str]) -> dict[str, int]:
@@ -135,18 +164,18 @@ def _numbered(labels: Iterable[str]) -> dict[str, int]:
 
 
 def _draw_panel(
-    axes: Axes, panel: Panel, colours: dict[str, int], dashes: dict[str, int], n_columns: int
+    axes: Axes, panel: Panel, colours: dict[str, int], dashes: dict[str, int], width: float
 ) -> tuple[Handles, Handles]:
     """Draw one panel; return what its legend shows: the series, and the reference lines."""
-    letters = int(_WIDTHS[n_columns] / n_columns / _LETTER)
+    letters = int(width / _LETTER)
     axes.set_title(textwrap.fill(panel["title"], letters))
     axes.set_xlabel(textwrap.fill(panel["x_label"], letters))
-    axes.set_ylabel(textwrap.fill(panel["y_label"], int(_PANEL_HEIGHTS[n_columns] / _LETTER)))
+    axes.set_ylabel(textwrap.fill(panel["y_label"], int(_PANEL_HEIGHT / _LETTER)))
     axes.set_xscale("log" if panel["log_x"] else "linear")
     axes.set_yscale("log" if panel["log_y"] else "linear")
     series, lines = {}, {}
     for curve in panel["series"]:
-        series[curve["label"]] = _draw_series(axes, curve, panel, colours[curve["label"]])
+        series[curve["label"]] = _draw_series(axes, curve, panel, colours[curve["label"]], len(colours))
     for reference in panel["lines"]:
         lines[reference["label"]] = _draw_line(axes, reference, panel, dashes[reference["label"]])
     _mark(axes.xaxis, axes.get_xlim(), panel["log_x"])
@@ -154,7 +183,7 @@ def _draw_panel(
     return series, lines
 
 
-def _draw_series(axes: Axes, series: Series, panel: Panel, index: int) -> Artist:
+def _draw_series(axes: Axes, series: Series, panel: Panel, index: int, n_curves: int) -> Artist:
     colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
     x, y = _drawable(series["x"], panel["log_x"]), _drawable(series["y"], panel["log_y"])
     if series["low"] is not None and series["high"] is not None:
@@ -164,14 +193,23 @@ def _draw_series(axes: Axes, series: Series, panel: Panel, index: int) -> Artist
             axes.vlines(x, low, high, color=colour, alpha=0.5, linewidth=1.2)
         else:
             axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+    above = index / n_curves
     (drawn,) = axes.plot(
         x,
         y,
         color=colour,
-        linestyle={"points": "none", "dashed": "--"}.get(series["style"], "-"),
-        marker=marker if series["style"] in ("points", "both") else None,
+        linestyle="none" if series["style"] == "points" else _dashes(above),
+        linewidth=_WIDEST - (_WIDEST - _THINNEST) * above,
+        marker=None if series["style"] == "line" else marker,
+        markersize=_LARGEST - (_LARGEST - _SMALLEST) * above,
+        markerfacecolor="none",
+        markeredgewidth=1.2,
     )
     return drawn
+
+
+def _dashes(above: float) -> Any:
+    return "-" if above == 0 else (0, (_PERIOD * (1 - above), _PERIOD * above))
 
 
 def _drawable(values: Sequence[float], log: bool) -> FloatArray:
@@ -211,8 +249,10 @@ def _log_tick(value: float) -> str:
     return power if digit == "1" else f"{digit}\N{MULTIPLICATION SIGN}{power}"
 
 
-def _place_legends(canvas: Canvas, all_axes: list[Axes], groups: list[tuple[Handles, Handles]], width: float) -> float:
-    """Put what all panels share in one legend below them, the rest below each panel; return the height that takes.
+def _place_legends(
+    canvas: Canvas, all_axes: list[Axes], groups: list[tuple[Handles, Handles]], width: float, n_columns: int
+) -> float:
+    """Put what all panels share in one legend below them, the rest below each panel; return the height needed.
 
     Below, because a legend inside a panel may hide data.
     """
@@ -224,7 +264,6 @@ def _place_legends(canvas: Canvas, all_axes: list[Axes], groups: list[tuple[Hand
         else:
             for entries, each in zip(own, handles, strict=True):
                 entries += each.items()
-    n_columns = _n_columns(len(all_axes))
     heights = [_legend_below_panel(*each, width / n_columns) for each in zip(all_axes, own, strict=True)]
     return _legend_below_figure(canvas, shared, width) + math.ceil(len(all_axes) / n_columns) * max(heights)
 

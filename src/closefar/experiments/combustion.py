@@ -11,14 +11,14 @@ import closefar as cf
 from closefar.arrays import FloatArray
 from closefar.experiments.config import Config, MissingDataError
 from closefar.experiments.fitting import fit
-from closefar.experiments.result import Comparison, Row, Section, compare, comparison, section
+from closefar.experiments.result import Comparison, Row, Section, compare, comparison, percentage, section
 from closefar.experiments.synthetic import relative_errors
 
 TITLE = "Combustion: a low-rank metric for hydrogen/air flames"
 
 _ADVICE = (
-    "needs flame states: run pip install 'closefar[combustion]' to simulate them with Cantera, or put state-space, "
-    "names, mixture-fraction and basis files in a folder combustion/ and give the folder above it with --data."
+    "needs flame states: run pip install 'closefar[combustion]' to simulate them with Cantera, or put the state-space, "
+    "names, mixture-fraction and basis files in a folder combustion/ and pass its parent folder with --data."
 )
 _SOURCES = {"published": "published flamelets", "simulated": "flamelets simulated with Cantera"}
 _COLUMNS = {"raw": "raw columns", "normalised": "normalised columns", "covariance": "covariance-normalised columns"}
@@ -42,12 +42,12 @@ _PAPER_TRUNCATED = {
 }
 _PAPER_MIXTURE = {"raw": {"train": 0.7134, "test": 0.7074}, "normalised": {"train": 0.9983, "test": 0.9978}}
 _WHY = (
-    "Another sample of states (the paper had 30,000 of the same kind), and a fit that goes to the end: labels without "
-    "noise can be fitted without error, and columns need no normalising."
+    "The sample of states differs (the paper used 30,000 of the same kind), and our fit is run to convergence: "
+    "noise-free labels can be fitted without error, and columns need no normalisation."
 )
 _WHY_TRUNCATED = (
-    "Another sample of states, in which the second and third direction carry another share of the variation; and a fit "
-    "that goes to the end."
+    "The sample of states differs, and with it the share of variance in the second and third directions; and our fit "
+    "is run to convergence."
 )
 
 
@@ -160,24 +160,26 @@ def run(config: Config) -> Section:
     first = next(iter(sources))
     raw = {name: np.mean([each[name] for each in found[first, "raw"]]) for name in ("test", "spectral_error")}
     return section(
-        f"From raw columns, where the paper's descent does not converge, {raw['test']:.2%} of the test labels are got "
-        f"right, and the metric lies within {raw['spectral_error']:.3f} of the true one in covariance-normalised "
-        f"columns ({_SOURCES[first]}; the paper, normalised by hand: 99.73 % and 0.041).",
+        f"On raw columns, where the paper's descent does not converge, test accuracy is {percentage(raw['test'])}, and "
+        f"the relative error of the metric in covariance-normalised columns is {raw['spectral_error']:.3f} "
+        f"({_SOURCES[first]}; paper, with columns normalised by hand: 99.73 % and 0.041).",
         f"{_N_TRAIN:,} training and {_N_TEST:,} test pairs, drawn from two thirds and one third of the "
-        f"states, {n_trials} trials. Engineered labels: far if the squared distance under A*A*′, A* applied to "
-        "columns scaled to [0, 1], is at least its median. Mixture-fraction labels: far if the mixture fractions "
-        "differ by at least their median difference. No label is wrong, so a fit that gets every training label right "
-        f"is a widest-margin metric: {separated} of the {len(fits)} fits to engineered labels do.",
+        f"states, {n_trials} trials. Engineered labels: a pair is far if its squared distance under A*A*′, with A* "
+        "applied to columns scaled to [0, 1], is at least the median. Mixture-fraction labels: a pair is far if its "
+        "mixture fractions differ by at least the median difference. No label is wrong; a fit that classifies every "
+        f"training pair correctly is a maximum-margin metric, as in {separated} of the {len(fits)} fits to engineered "
+        "labels.",
         tables=tables,
         notes=[
-            "The paper's pairs are disjoint; these share points, so that as many pairs can be drawn from fewer states. "
-            "No state is on both sides of the split, but neighbours in the same flame are.",
-            "Ranges and covariance are of all states; the fit to raw columns uses neither.",
-            "A* comes with the published states where they have a basis file; otherwise, and for simulated states, it "
-            "is the leading three principal directions of the columns scaled to [0, 1].",
-            "The paper's text gives 99.68 % for mixture-fraction labels, its table 99.78 %; the table's is used here.",
-            "Errors are in the columns that the row names; for raw columns they are in covariance-normalised ones, "
-            "because directions without variance leave M undetermined in the others.",
+            "The paper's pairs are disjoint. Here, pairs share points, so that as many pairs can be drawn from fewer "
+            "states. No state is on both sides of the split, but neighbouring states of the same flame are.",
+            "Ranges and covariance are computed from all states; the fit to raw columns uses neither.",
+            "A* is read from the basis file of the published states. Without that file, and for simulated states, A* "
+            "consists of the three leading principal directions of the columns scaled to [0, 1].",
+            "For mixture-fraction labels, the paper states 99.68 % in its text and 99.78 % in its table; the table is "
+            "used here.",
+            "Errors are measured in the columns that the row names. For raw columns they are measured in "
+            "covariance-normalised columns, because directions without variance leave M undetermined in the others.",
         ],
     )
 
@@ -239,7 +241,7 @@ def _truncation_table(source: str, found: dict[tuple[str, str], list[dict[str, A
              _PAPER_TRUNCATED[measure][k - 1] if _is_the_papers(found[source, "raw"]) else None, _WHY_TRUNCATED)
         for k, measure in product(_RANKS, _MEASURES)
     ]  # fmt: skip
-    caption = "Engineered labels, learned from raw columns, cut to rank k in covariance-normalised ones"
+    caption = "Engineered labels, learned from raw columns, truncated to rank k in covariance-normalised columns"
     return comparison(f"{caption}, {_SOURCES[source]}", rows)
 
 

@@ -36,8 +36,8 @@ _PAPER_PLATEAUS = [
 ]
 _PAPER_LOSSES = {
     "logistic": [
-        result.line("paper, at the truth: around 0.23", _PAPER_TRUTH_LOSS),
-        result.line("paper, descent gets there: around 700", _PAPER_ITERATIONS, "x"),
+        result.line("paper, loss at the true metric: around 0.23", _PAPER_TRUTH_LOSS),
+        result.line("paper, iterations to reach it: around 700", _PAPER_ITERATIONS, "x"),
     ],
     "flips": [result.line("paper, noisy labelling: around 0.5", _PAPER_FLIPS_LOSS)],
 }
@@ -53,8 +53,8 @@ def run(config: Config) -> result.Section:
     (logistic,) = config.repeat(trial, [short], config.choose(2, 5))
     return result.section(
         _headline(by_noise["logistic"]),
-        f"{N_TRAIN:,} pairs to fit to and {N_TEST:,} to test on, {WRONG_SHARE:.0%} wrong labels, the logistic model; "
-        f"descent with learning rate 0.5 and decay 0.95 for {n_iter:,} iterations.",
+        f"Logistic model, {N_TRAIN:,} training and {N_TEST:,} test pairs, {result.percentage(WRONG_SHARE, 0)} wrong "
+        f"labels. Gradient descent with learning rate 0.5 and decay 0.95, {n_iter:,} iterations.",
         tables=[_comparison(by_noise, logistic), _ends(by_noise)],
         figures=[_accuracy_figure(by_noise), _loss_figure(by_noise)],
         notes=_NOTES,
@@ -124,12 +124,13 @@ def _excess(found: dict[str, Any]) -> float:
 
 def _headline(found: dict[str, Any]) -> str:
     ours, reached, passes = found["ours"], found["reached"], _passes_to_truth(found)
-    descent = "never" if reached is None else f"after {reached:,} passes over the data"
-    solver = "never" if passes is None else f"after {passes:.0f}"
+    descent = "never reaches" if reached is None else f"needs {reached:,} passes over the data to reach"
+    solver = "never does" if passes is None else f"needs {passes:.0f}"
     return (
-        f"With logistic noise descent reaches the loss of the true metric {descent}, our solver {solver}; "
-        f"{ours['passes'][-1]:.0f} passes prove its minimum to {ours['gap']:.0e}, and after "
-        f"{found['iteration'][-1]:,} passes descent is {_excess(found):.0e} above it."
+        f"Under logistic noise, gradient descent {descent} the loss of the true metric; our solver {solver}. "
+        f"After {ours['passes'][-1]:.0f} passes our solver has proven a gap to the minimum of at most "
+        f"{ours['gap']:.0e}; after {found['iteration'][-1]:,} passes, gradient descent is {_excess(found):.0e} above "
+        "it."
     )
 
 
@@ -139,28 +140,31 @@ def _comparison(by_noise: dict[str, dict[str, Any]], logistic: Sequence[dict[str
     rows = [
         result.compare(
             "loss at (M*/s, τ*/s), logistic noise", [each["truth_loss"] for each in logistic], _PAPER_TRUTH_LOSS,
-            "The paper says “around”, to two digits, of a figure.",
+            "The paper gives an approximate value (“around”), read from a figure.",
         ),
         result.compare(
-            "loss with noisy labelling, at its minimum", by_noise["flips"]["ours"]["loss"][-1], _PAPER_FLIPS_LOSS,
-            "The paper says “around”, to one digit, of a figure; ours is the proven minimum on this sample.",
+            "minimum loss under noisy labelling", by_noise["flips"]["ours"]["loss"][-1], _PAPER_FLIPS_LOSS,
+            "The paper gives an approximate value (“around”), read from a figure; ours is the proven minimum on this "
+            "sample.",
         ),
     ]  # fmt: skip
     if reached:
         rows.append(
             result.compare(
-                "iterations of descent to the loss at (M*/s, τ*/s)", reached, _PAPER_ITERATIONS,
-                "The paper says “around”, and states neither the start of A nor how often the rate decays; "
-                "a smaller start takes longer and a larger one is faster.",
+                "descent: iterations to the loss at (M*/s, τ*/s)", reached, _PAPER_ITERATIONS,
+                "The paper gives an approximate value (“around”) and specifies neither the initial A nor how often the "
+                "learning rate decays; a smaller initial A needs more iterations, a larger one fewer.",
             )
         )  # fmt: skip
     if passes:
-        rows.append(result.compare("passes of our solver to the same loss", passes, None, ""))
+        rows.append(result.compare("our solver: passes to the same loss", passes, None, ""))
     rows.append(
-        result.compare("passes of our solver to the proof", [each["ours"]["passes"][-1] for each in logistic], None, "")
+        result.compare(
+            "our solver: passes until the gap is proven", [each["ours"]["passes"][-1] for each in logistic], None, ""
+        )
     )
-    rows.append(result.compare("gap that it proves", [each["ours"]["gap"] for each in logistic], None, ""))
-    return result.comparison("What the paper says of its loss history.", rows)
+    rows.append(result.compare("our solver: proven gap", [each["ours"]["gap"] for each in logistic], None, ""))
+    return result.comparison("Loss history as described in the paper", rows)
 
 
 def _ends(by_noise: dict[str, dict[str, Any]]) -> result.Grid:
@@ -176,14 +180,17 @@ def _ends(by_noise: dict[str, dict[str, Any]]) -> result.Grid:
         "noise", "ours: passes", "ours: seconds", "ours: loss", "ours: proven gap",
         "descent: passes", "descent: seconds", "descent: loss above ours",
     ]  # fmt: skip
-    return result.grid("Where our solver and descent end.", columns, rows)
+    return result.grid("Final state of our solver and of gradient descent", columns, rows)
 
 
 def _accuracy_figure(by_noise: dict[str, dict[str, Any]]) -> result.Figure:
     panels = []
     for noise, each in by_noise.items():
         ours = each["ours"]
-        curves = [result.series(f"descent, {text}", each["iteration"], each[name]) for name, text in ACCURACIES.items()]
+        curves = [
+            result.series(f"gradient descent, {text}", each["iteration"], each[name])
+            for name, text in ACCURACIES.items()
+        ]
         curves += [
             result.series(f"ours, {ACCURACIES[name]}", ours["passes"], ours[name], style="both") for name in _OURS
         ]
@@ -192,7 +199,7 @@ def _accuracy_figure(by_noise: dict[str, dict[str, Any]]) -> result.Figure:
             result.panel(NOISES[noise], "passes over the data", "accuracy (share)", curves, lines, log_x=True)
         )
     return result.figure(
-        "accuracy-against-iterations", "Accuracy against passes over the data, logistic model.", panels
+        "accuracy-against-iterations", "Accuracy of the logistic model against passes over the data.", panels
     )
 
 
@@ -201,30 +208,31 @@ def _loss_figure(by_noise: dict[str, dict[str, Any]]) -> result.Figure:
     panels = []
     for noise, each in by_noise.items():
         curves = [
-            result.series("descent", each["iteration"], each["loss"]),
+            result.series("gradient descent", each["iteration"], each["loss"]),
             result.series("ours", each["ours"]["passes"], each["ours"]["loss"], style="both"),
         ]
         lines = [truth, *_PAPER_LOSSES.get(noise, [])]
         panels.append(
             result.panel(NOISES[noise], "passes over the data", "loss (nats per pair)", curves, lines, log_x=True)
         )
-    return result.figure("loss-against-iterations", "Loss against passes over the data, logistic model.", panels)
+    return result.figure("loss-against-iterations", "Loss of the logistic model against passes over the data.", panels)
 
 
 _NOTES = [
-    "A pass is a loss with its gradient: two matrix products of the size of the data. An iteration of descent is one. "
-    "Ours are counted by the work: a dense Hessian of the 55 + 1 unknowns is 7.6 passes, a step on an eighth of the "
-    "pairs an eighth, and the passes of the proof are included. Reading the data to choose unit-free coordinates is "
-    "not counted.",
-    "The points of our solver are fits that were stopped after 1, 2, ... steps; its first step starts from a metric "
-    "that was fitted to an eighth of the pairs.",
-    "The rate of descent decays by 0.95 every 500 iterations and A starts with normal entries of standard deviation "
-    "0.1: the paper states neither. A decay at every iteration would let the rates sum to 10 and stop descent early. "
-    "The start was chosen knowing the paper's 700 iterations: on one sample, standard deviations of 0.01, 0.1, 0.3 and "
-    "1 take 883, 727, 650 and 564. That row shows that 700 is plausible, and confirms nothing.",
-    "The minimum lies below the loss at (M*/s, τ*/s), since it fits the sample; the paper expects the line not to be "
-    "surpassed.",
-    "Here each noise makes 10 % of the labels wrong. The paper's accuracies with Laplace and hyperbolic secant noise, "
-    "87.5 % and 85.5 % where 98.6 % and 98.5 % of the true labels are met, need more wrong labels than that, "
-    "which raises its losses with those noises.",
+    "A pass evaluates the loss and its gradient once: two matrix products of the size of the data. One iteration of "
+    "gradient descent is one pass. For our solver, passes measure work: the dense Hessian of the 55 + 1 unknowns "
+    "counts as 7.6 passes, a step on an eighth of the pairs as an eighth, and the passes for the proof are included. "
+    "Reading the data once to choose unit-free coordinates is not counted.",
+    "The points of our solver are fits stopped after 1, 2, … steps. Its first step starts from a metric fitted to an "
+    "eighth of the pairs.",
+    "The paper specifies neither how often the learning rate decays nor the initial A. Here, the rate decays by 0.95 "
+    "every 500 iterations, and A starts with normal entries of standard deviation 0.1. With a decay at every "
+    "iteration, the rates would sum to 10 and descent would stop early. The initial A was chosen knowing the paper's "
+    "700 iterations: on one sample, standard deviations of 0.01, 0.1, 0.3 and 1 need 883, 727, 650 and 564 iterations. "
+    "The row therefore shows that 700 is plausible, but does not confirm it.",
+    "The minimum is below the loss at (M*/s, τ*/s) because the fit adapts to the sample; the paper expects that the "
+    "line is not crossed.",
+    "Here, each kind of noise makes 10 % of the labels wrong. Under Laplace and hyperbolic secant noise the paper "
+    "reports accuracies of 87.5 % and 85.5 % on noisy labels and 98.6 % and 98.5 % on true labels, which requires more "
+    "than 10 % wrong labels and raises its losses.",
 ]

@@ -22,6 +22,7 @@ from closefar.experiments.result import (
     grid,
     line,
     panel,
+    percentage,
     section,
     series,
 )
@@ -37,7 +38,7 @@ _PAPER = {"train_true": 0.9759, "test_true": 0.9756}
 # Larger than in ten dimensions: the largest eigenvalue of sampling noise grows with d.
 _FACTORS = (0.0, 1.0, 2.0, 4.0, 8.0)
 _WHY = (
-    "The paper's eigenvalues and orientation are not published; ours are drawn anew. Its descent may have been stopped "
+    "The paper does not publish its eigenvalues and orientation; ours are newly drawn. Its descent may have stopped "
     "before the optimum, which would act as a penalty."
 )
 
@@ -68,15 +69,16 @@ def run(config: Config) -> Section:
     rows = _accuracies(found, largest)
     gap = max(each["gap"] for each in found[largest, False])
     return section(
-        f"At {largest:,} pairs {rows[1]['ours']:.2%} of the true test labels are got right at the optimum (proven gap "
-        f"{gap:.0e}), and {rows[3]['ours']:.2%} with a penalty chosen on the training part.",
+        f"With {largest:,} training pairs, accuracy on true test labels is {percentage(rows[1]['ours'])} at the "
+        f"optimum (proven gap {gap:.0e}), and {percentage(rows[3]['ours'])} with a penalty chosen on the training "
+        "part.",
         "d = 100, M* of rank 30 with uniform eigenvalues, τ* at the median, logistic noise and model, 20 % wrong "
-        f"labels, 5,000 test pairs, {n_trials} orientation(s). The penalty is chosen by held-out log-loss on at most "
-        "60,000 training pairs.",
+        f"labels, 5,000 test pairs, {n_trials} {'orientation' if n_trials == 1 else 'orientations'}. The penalty is "
+        "chosen by held-out log-loss on at most 60,000 training pairs.",
         tables=[
-            comparison(f"Accuracy on true labels at {largest:,} pairs", rows),
+            comparison(f"Accuracy on true labels with {largest:,} training pairs", rows),
             grid(
-                "The fits",
+                "Fits",
                 ["pairs", "penalty α", "test accuracy", "spectral error of M / τ", "rank", "proven gap"],
                 [_fit_row(size, found[size, penalised]) for size, penalised in product(sizes, (False, True))],
             ),
@@ -84,7 +86,7 @@ def run(config: Config) -> Section:
         figures=[
             figure(
                 "larger-dimension",
-                "Accuracy on true labels against the number of training pairs, d = 100, 20 % wrong labels.",
+                "Accuracy on true labels against the number of training pairs; d = 100, 20 % wrong labels.",
                 [_accuracy_panel(found, sizes)],
             )
         ],
@@ -96,7 +98,7 @@ def _accuracies(found: Found, size: int) -> list[Row]:
     paper = _PAPER if size == 600_000 else {}
     return [
         compare(
-            f"{word}, {'penalty chosen on the training part' if penalised else 'no penalty'}",
+            f"{word}, {'held-out penalty' if penalised else 'no penalty'}",
             [each[measure] for each in found[size, penalised]],
             paper.get(measure),
             _WHY,
@@ -109,7 +111,7 @@ def _accuracies(found: Found, size: int) -> list[Row]:
 def _accuracy_panel(found: Found, sizes: Sequence[int]) -> Panel:
     curves = [
         series(
-            f"{word}, penalty chosen" if penalised else word,
+            f"{word}, held-out penalty" if penalised else word,
             sizes,
             [np.mean([each[measure] for each in found[size, penalised]]) for size in sizes],
             style="both" if penalised else "line",
@@ -127,7 +129,7 @@ def _fit_row(size: int, trials: list[dict[str, Any]]) -> list[str]:
     return [
         f"{size:,}",
         f"{mean('alpha'):.2g}",
-        f"{mean('test_true'):.2%}",
+        percentage(mean("test_true")),
         f"{mean('spectral_error'):.3f}",
         f"{mean('rank'):.0f}",
         f"{max(each['gap'] for each in trials):.0e}",

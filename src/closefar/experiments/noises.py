@@ -17,7 +17,7 @@ _RADII = (1.0, 2.0, 5.0, 10.0)
 _PAPER_STD = {"logistic": math.pi / math.sqrt(3.0), "normal": 1.0, "laplace": math.sqrt(2.0), "hypsecant": 1.0}
 _PAPER_ZETA = {"logistic": 1.0, "laplace": 1.0, "hypsecant": math.pi / 2.0}
 _ROUNDING = "Rounding in the last digit."
-_FINITE_RADIUS = "The paper states the limit for a large radius; this is the value at radius 10."
+_FINITE_RADIUS = "The paper states the limit for a large radius; ours is the value at radius 10."
 _ERRATUM = (
     "The paper prints the product βF log 2 (appendix, Laplace noise); the maximum of −log Φ is the sum βF + log 2."
 )
@@ -37,24 +37,25 @@ def run(config: Config) -> Section:
             constants.append([word, f"{radius:g}", f"{found.zeta:.4f}", f"{found.omega:.3e}", f"{found.T:.4f}"])
     rows.append(compare("T at βF = 5, Laplace", get_noise("laplace").constants(5.0).T, 5.0 * math.log(2.0), _ERRATUM))
     return section(
-        "At equal variance the four densities differ most at the centre and in the tails; ζ grows without bound for "
-        f"normal noise only, to {get_noise('normal').constants(10.0).zeta:.1f} at βF = 10.",
-        "The paper's table “Simple noise models” and its figure. β and F bound the noise's scale and the squared "
-        "distances; only their product, the radius βF, enters. ζ: slope of −log Φ; ω: least density; T: largest loss.",
+        "At equal variance, the four densities differ most at the centre and in the tails. Only for Gaussian noise "
+        f"does ζ grow without bound; at βF = 10 it is {get_noise('normal').constants(10.0).zeta:.1f}.",
+        "This reproduces the paper's table “Simple noise models” and the figure that goes with it. β bounds the scale "
+        "of the noise and F the squared distances; only their product, the radius βF, matters. ζ is the largest slope "
+        "of −log Φ, ω the smallest density and T the largest loss.",
         tables=[
-            comparison("Constants that the paper states", rows),
+            comparison("Constants stated in the paper", rows),
             grid("Constants for margins up to the radius βF", ["noise", "βF", "ζ", "ω", "T"], constants),
         ],
         figures=[
             figure(
                 "densities",
-                "Densities of the four noises at mean 0 and variance 1.",
+                "Densities of the four noise models with mean 0 and variance 1.",
                 [panel("", "noise (standard deviations)", "density", curves)],
             )
         ],
         notes=[
-            "Errata of the paper: the hyperbolic-secant risk is printed with exp(π/2 · (−ℓ(…))), and its sign must be "
-            "+ℓ(…); T of Laplace noise is βF + log 2, printed as a product; the sample size holds ζ squared, printed "
-            "to the first power."
+            "Errata in the paper: the hyperbolic-secant risk is printed with exp(π/2 · (−ℓ(…))), where the sign should "
+            "be +ℓ(…); T for Laplace noise is the sum βF + log 2, printed as a product; and the sample size depends on "
+            "ζ squared, printed to the first power."
         ],
     )

@@ -7,11 +7,11 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from closefar.experiments.charts import draw, import_style
+from closefar.experiments.charts import draw, import_style, with_variables
 from closefar.files import replace_file
 from closefar.plain import plain
 from closefar.templating import load_asset, load_template
@@ -41,15 +41,16 @@ def write_page(results: dict[str, Any], folder: Path) -> None:
     import_style()  # before hours of trials, where there is no figure yet
     facts = plain(results, finite=True)
     template = load_template("paper.html.jinja", "the paper's page", "paper")
-    drawings = _draw_all(facts)
+    figures = _figures(facts)
     html = template.render(
-        facts, palette=load_asset("palette.css"), drawings=drawings, tally=_tally(facts),
-        when=_when(facts["created"]), duration=_duration, comparison_cells=_comparison_cells, trials=_trials,
+        facts, palette=load_asset("palette.css"), wide=partial(_inlined, figures, narrow=False),
+        narrow=partial(_inlined, figures, narrow=True), tally=_tally(facts), when=_when(facts["created"]),
+        duration=_duration, compared=_compared, trials=_trials,
     )  # fmt: skip
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     replace_file(folder / "results.json", (json.dumps(facts, indent=1, allow_nan=False) + "\n").encode())
-    for name, drawing in drawings.items():
-        replace_file(folder / "figures" / f"{name}.svg", _encoded(_PROLOG + drawing))
+    for name, figure in figures.items():
+        replace_file(folder / "figures" / f"{name}.svg", _encoded(_PROLOG + _drawn(figure, False)))
     replace_file(folder / "paper.html", _encoded(html))
 
 
@@ -57,19 +58,24 @@ def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "xmlcharrefreplace")  # the message of a failure may hold what UTF-8 can't
 
 
-def _draw_all(results: dict[str, Any]) -> dict[str, str]:
-    drawings: dict[str, str] = {}
+def _figures(results: dict[str, Any]) -> dict[str, str]:
+    """Return each figure as JSON, by its name."""
+    figures: dict[str, str] = {}
     for section in _sections(results):
         for figure in section["figures"]:
-            if figure["name"] in drawings:
+            if figure["name"] in figures:
                 raise ValueError(f"each figure must have a name of its own; got {figure['name']!r} twice.")
-            drawings[figure["name"]] = _drawn(json.dumps(figure))
-    return drawings
+            figures[figure["name"]] = json.dumps(figure)
+    return figures
+
+
+def _inlined(figures: dict[str, str], name: str, *, narrow: bool) -> str:
+    return with_variables(_drawn(figures[name], narrow))
 
 
 @cache  # the page is written anew after each experiment
-def _drawn(figure: str) -> str:
-    return draw(json.loads(figure))
+def _drawn(figure: str, narrow: bool) -> str:
+    return draw(json.loads(figure), narrow)
 
 
 def _sections(results: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -105,34 +111,31 @@ def _counted_trials(count: int) -> str:
     return "1 trial" if count == 1 else f"{count:,} trials"
 
 
-def _comparison_cells(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows as text; a reason that holds for several rows in turn spans them."""
-    cells = [_row_cells(row) for row in rows]
-    first = 0
-    for index, each in enumerate(cells):
-        if index and each["why"] == cells[first]["why"]:
-            cells[first]["span"] += 1
-            each["span"] = 0
-        else:
-            first = index
-    return cells
+def _compared(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the rows as text, and the reasons for differences, which rows refer to by number."""
+    notes = list(dict.fromkeys(row["why"] for row in rows if row["why"] is not None))
+    return {"rows": [_row_cells(row, notes) for row in rows], "notes": notes}
 
 
-def _row_cells(row: dict[str, Any]) -> dict[str, Any]:
+def _row_cells(row: dict[str, Any], notes: list[str]) -> dict[str, Any]:
     percent = row["percent"]
-    spread = None if row["n_trials"] == 1 else _spread(row["spread"], percent)
     return {
         "label": row["label"],
         "paper": _value(row["paper"], percent),
         "ours": _value(row["ours"], percent),
-        "spread": spread,
+        "spread": None if row["n_trials"] == 1 else _spread(row["spread"], percent),
         "trials": _counted_trials(row["n_trials"]),
         "difference": _difference(row["difference"], percent),
         "unit": "points" if percent and row["difference"] is not None else "",
-        "why": row["why"] or ("within our spread" if _is_within(row) else ""),
-        "explained": row["why"] is not None,
-        "span": 1,
+        "verdict": _verdict(row),
+        "note": None if row["why"] is None else notes.index(row["why"]) + 1,
     }
+
+
+def _verdict(row: dict[str, Any]) -> str:
+    if not _is_within(row):
+        return ""
+    return "equal" if row["difference"] == 0 else "within spread"
 
 
 def _value(value: float | None, percent: bool) -> str:

@@ -12,7 +12,7 @@ from closefar.experiments.config import Config
 from closefar.experiments.result import Panel, Section, compare, comparison, figure, panel, section, series
 from closefar.experiments.synthetic import MODELS, NOISES
 
-TITLE = "Precision: relative error of M / τ, and its eigenvalues"
+TITLE = "Precision: relative error and eigenvalues of M / τ"
 
 _ERRORS = {"spectral_error": "spectral", "frobenius_error": "Frobenius"}
 _PAPER = {
@@ -20,8 +20,9 @@ _PAPER = {
     "frobenius_error": {"logistic": 0.070, "normal": 0.068, "laplace": 0.080, "hypsecant": 0.088, "flips": 0.214},
 }
 _WHY = (
-    "The error depends on the orientation of M* to the covariance: the paper has one, each of our trials its own. "
-    "The paper's Laplace and hyperbolic-secant labels were also wronger than 10 % (see the accuracy table)."
+    "The error depends on the orientation of M* relative to the covariance. The paper uses a single orientation; each "
+    "of our trials draws a new one. More than 10 % of the paper's labels were wrong under Laplace and "
+    "hyperbolic secant noise (see the accuracy tables)."
 )
 
 
@@ -39,9 +40,10 @@ def run(config: Config) -> Section:
     ]
     ours = {error: np.mean([trial[error] for trial in found["logistic", "logistic"]]) for error in _ERRORS}
     return section(
-        f"Under logistic noise M / τ is recovered within {ours['spectral_error']:.3f} in spectral and "
-        f"{ours['frobenius_error']:.3f} in Frobenius norm, relative to M*/τ* (the paper: 0.068 and 0.070).",
-        "The fits of the accuracy table. The error of M / τ is divided by the norm of M*/τ*.",
+        f"Under logistic noise, M / τ is recovered with a relative error of {ours['spectral_error']:.3f} in the "
+        f"spectral norm and {ours['frobenius_error']:.3f} in the Frobenius norm (paper: 0.068 and 0.070).",
+        "The fits are those of the accuracy tables. Relative error is the norm of M / τ − M* / τ*, divided by the norm "
+        "of M* / τ*.",
         tables=[
             comparison("Logistic model, 10 % wrong labels", rows),
             *(
@@ -52,14 +54,14 @@ def run(config: Config) -> Section:
         figures=[
             figure(
                 "eigenvalues",
-                "Eigenvalues of M / τ, averaged over the trials, for every model and noise, and the true ones.",
+                "True eigenvalues of M / τ, and those learned by each model under each noise (means over trials).",
                 [_spectrum(found, noise) for noise in NOISES],
             )
         ],
         notes=[
-            "Under noisy labelling the largest eigenvalue comes out at this share of the true one: "
-            + ", ".join(f"{word} {_largest(found['flips', model]):.2f}" for model, word in MODELS.items())
-            + " (the paper: “much smaller than the true value”)."
+            "Under noisy labelling, the largest learned eigenvalue, as a fraction of the true one, is "
+            + ", ".join(f"{_largest(found['flips', model]):.2f} ({word} model)" for model, word in MODELS.items())
+            + ". The paper calls it “much smaller than the true value”."
         ],
     )
 
@@ -77,7 +79,7 @@ def _spectrum(found: dict[tuple[str, str], list[dict[str, Any]]], noise: str) ->
     truth = found[noise, "logistic"][0]["true_eigenvalues"]
     return panel(
         f"{NOISES[noise]} noise" if noise != "flips" else NOISES[noise],
-        "number of the eigenvalue",
+        "eigenvalue number",
         "eigenvalue of M / τ",
         [series("true", index, truth, style="points"), *curves],
     )

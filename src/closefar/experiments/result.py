@@ -9,7 +9,7 @@ import numpy as np
 
 __all__ = [
     "Comparison", "Figure", "Grid", "Line", "Panel", "Row", "Section", "Series",
-    "compare", "comparison", "figure", "grid", "line", "panel", "section", "series",
+    "compare", "comparison", "figure", "grid", "line", "panel", "percentage", "section", "series",
 ]  # fmt: skip
 
 
@@ -54,7 +54,7 @@ class Series(TypedDict):
     y: list[float]
     low: list[float] | None
     high: list[float] | None
-    style: Literal["line", "dashed", "points", "both"]
+    style: Literal["line", "points", "both"]
 
 
 class Line(TypedDict):
@@ -96,23 +96,34 @@ class Section(TypedDict):
 
 
 def compare(label: str, values: Any, paper: float | None, why: str, *, percent: bool = False) -> Row:
-    """Compare the mean of one value a trial with the paper's.
+    """Compare the mean over trials with the paper's value.
 
     `why` explains a difference that exceeds the spread of the trials, and is left out otherwise.
     """
     trials = np.atleast_1d(np.asarray(values, dtype=float))
     ours, spread = float(np.mean(trials)), float(np.std(trials, ddof=1)) if len(trials) > 1 else 0.0
-    difference = None if paper is None else ours - paper
-    agrees = paper is None or abs(ours - paper) <= max(spread, _ROUNDING * abs(paper))
+    difference = None if paper is None else _difference(ours, paper)
+    agrees = difference is None or abs(difference) <= spread
     return Row(
         label=label, percent=percent, paper=paper, ours=ours, spread=spread, n_trials=len(trials),
         difference=difference, why=None if agrees else why,
     )  # fmt: skip
 
 
+def _difference(ours: float, paper: float) -> float:
+    """Subtract, and return 0 for what is only rounding."""
+    difference = ours - paper
+    return 0.0 if abs(difference) <= _ROUNDING * abs(paper) else difference
+
+
 def comparison(caption: str, rows: Sequence[Row]) -> Comparison:
     """Collect rows in a table."""
     return Comparison(kind="comparison", caption=caption, rows=list(rows))
+
+
+def percentage(share: float | np.floating[Any], digits: int = 2) -> str:
+    """Format a share as the page writes percentages."""
+    return f"{100 * share:.{digits}f} %"
 
 
 def grid(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Grid:
@@ -127,7 +138,7 @@ def series(
     *,
     low: Any = None,
     high: Any = None,
-    style: Literal["line", "dashed", "points", "both"] = "line",
+    style: Literal["line", "points", "both"] = "line",
 ) -> Series:
     """Collect points for a panel."""
     return Series(
@@ -171,7 +182,7 @@ def section(
     figures: Sequence[Figure] = (),
     notes: Sequence[str] = (),
 ) -> Section:
-    """Collect what an experiment found: the answer in a sentence, then the settings, tables, figures and notes."""
+    """Collect the results of an experiment: the answer in a sentence, then settings, tables, figures and notes."""
     return Section(
         headline=headline, settings=settings,
         tables=list(tables), figures=list(figures), notes=list(notes),

@@ -23,19 +23,19 @@ __all__ = ["Watch", "run_paper"]
 
 
 class Watch:
-    """What a run tells the person who started it; by default nothing."""
+    """Receives the progress of a run; the default ignores it."""
 
     def begun(self, title: str) -> None:
-        """Say that an experiment begins."""
+        """Report that an experiment begins."""
 
     def trials(self, done: int, total: int) -> None:
         """Show how many of its trials are done."""
 
     def ended(self, entry: dict[str, Any]) -> None:
-        """Say how an experiment ended."""
+        """Report how an experiment ended."""
 
     def warn(self, sentence: str) -> None:
-        """Say what a person should know now."""
+        """Report something that the user should know now."""
 
 
 def run_paper(
@@ -60,12 +60,12 @@ def run_paper(
     out : Path
         The folder to write to; made where it is missing.
     resume : bool
-        Take up the trials that an earlier run kept in `out`, and keep its other experiments on
+        Continue with the trials that an earlier run kept in `out`, and keep its other experiments on
         the page.  Otherwise they are replaced.
     n_jobs : int, optional
         Number of processes; as many as there are cores by default.
     watch : Watch, optional
-        Is told of progress.
+        Receives progress.
 
     Returns
     -------
@@ -76,14 +76,14 @@ def run_paper(
     watch = watch or Watch()
     chosen = _check_names(names)
     if data is not None and not data.is_dir():
-        raise FileNotFoundError(f"data must be a folder; there is none at {data}.")
+        raise FileNotFoundError(f"--data must name a folder; {data} is not one.")
     out.mkdir(parents=True, exist_ok=True)
     results = _begin(chosen, quick, seed, out if resume else None)
     write_page(results, out)
     kept = out / "trials.jsonl"
     if not resume and kept.exists():
         kept.replace(kept.with_suffix(".old"))  # hours of work, perhaps, that a forgotten --resume must not cost
-        watch.warn(f"Starting anew; the trials of an earlier run are in {kept.with_suffix('.old')}.")
+        watch.warn(f"Starting over; the trials of the earlier run are kept in {kept.with_suffix('.old')}.")
     with Trials(kept, n_jobs or cpu_count(), watch.trials, watch.warn) as trials:
         config = Config(quick, seed, data, trials.run)
         for name in chosen:
@@ -100,7 +100,7 @@ def _check_names(names: Sequence[str]) -> list[str]:
     wanted = [name.strip().replace("-", "_") for name in names]
     for name, given in zip(wanted, names, strict=True):
         if name not in EXPERIMENTS:
-            raise ValueError(f"there is no experiment {given!r}; they are {', '.join(EXPERIMENTS)}.")
+            raise ValueError(f"unknown experiment {given!r}; choose from {', '.join(EXPERIMENTS)}.")
     return [name for name in EXPERIMENTS if not wanted or name in wanted]
 
 
@@ -116,7 +116,7 @@ def _begin(chosen: Sequence[str], quick: bool, seed: int, earlier: Path | None) 
             damaged = earlier / "results.json"
             raise ValueError(f"{damaged} is damaged ({error}): remove it, or run without --resume.") from error
     entries = {entry["name"]: entry for entry in before}
-    entries |= {name: _entry(name, "unfinished", "Run again with --resume to go on.") for name in chosen}
+    entries |= {name: _entry(name, "unfinished", "Run again with --resume to continue.") for name in chosen}
     return {
         "version": cf.__version__,
         "quick": quick,

@@ -8,15 +8,26 @@ from typing import Any
 import numpy as np
 
 from closefar.experiments.config import Config
-from closefar.experiments.result import Panel, Section, compare, comparison, figure, line, panel, section, series
+from closefar.experiments.result import (
+    Panel,
+    Section,
+    compare,
+    comparison,
+    figure,
+    line,
+    panel,
+    percentage,
+    section,
+    series,
+)
 from closefar.experiments.synthetic import ACCURACIES, NOISES, recovery
 
 TITLE = "Accuracy against sample size"
 
 _SIZES = (50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 20_000)
 _FEW, _MANY = 100, 10_000
-_WHY_FEW = "With 100 pairs the labels of most samples can be fitted without an error, but not of every one."
-_WHY_MANY = "The paper reads its plot: “indistinguishable”. A difference remains, and falls roughly as 1/N."
+_WHY_FEW = "With 100 pairs, most samples, but not all, can be fitted without an error."
+_WHY_MANY = "The paper describes its plot as “indistinguishable”. A difference remains; it decreases roughly as 1/N."
 
 
 def run(config: Config) -> Section:
@@ -29,13 +40,13 @@ def run(config: Config) -> Section:
     few, many = found["logistic", _FEW], found["logistic", _MANY]
     overfit = [trial["train_true"] - trial["test_true"] for trial in many]
     return section(
-        f"With 100 pairs the model fits {np.mean([trial['train_noisy'] for trial in few]):.1%} of the noisy training "
-        f"labels and gets {np.mean([trial['test_true'] for trial in few]):.1%} of the true test labels right; with "
-        f"10,000 pairs it gets {np.mean([trial['test_true'] for trial in many]):.1%} of them right.",
-        f"The paper's setting, logistic model, 10 % wrong labels, {n_trials} trials a size, 5,000 test pairs.",
+        f"With 100 training pairs, accuracy is {_mean(few, 'train_noisy')} on the noisy training labels and "
+        f"{_mean(few, 'test_true')} on the true test labels; with 10,000 pairs, it is {_mean(many, 'test_true')} on "
+        "the true test labels.",
+        f"The paper's synthetic data, logistic model, 10 % wrong labels, {n_trials} trials per size, 5,000 test pairs.",
         tables=[
             comparison(
-                "What the paper says of its figure (logistic noise)",
+                "What the paper states about its figure (logistic noise)",
                 [
                     compare(
                         "training accuracy, noisy labels, at 100 pairs",
@@ -45,7 +56,7 @@ def run(config: Config) -> Section:
                         percent=True,
                     ),
                     compare(
-                        "training less test accuracy, true labels, at 10,000 pairs",
+                        "training minus test accuracy, true labels, at 10,000 pairs",
                         overfit,
                         0.0,
                         _WHY_MANY,
@@ -57,11 +68,15 @@ def run(config: Config) -> Section:
         figures=[
             figure(
                 "sample-size",
-                "Accuracy of the logistic model against the number of training pairs, for five noises.",
+                "Accuracy of the logistic model against the number of training pairs, under five kinds of noise.",
                 [_panel(found, noise, sizes) for noise in NOISES],
             )
         ],
     )
+
+
+def _mean(trials: list[dict[str, Any]], measure: str) -> str:
+    return percentage(np.mean([trial[measure] for trial in trials]), 1)
 
 
 def _panel(found: dict[tuple[str, int], list[dict[str, Any]]], noise: str, sizes: tuple[int, ...]) -> Panel:
@@ -70,5 +85,5 @@ def _panel(found: dict[tuple[str, int], list[dict[str, Any]]], noise: str, sizes
         values = np.array([[trial[measure] for trial in found[noise, size]] for size in sizes])
         mean, spread = values.mean(axis=1), values.std(axis=1)
         curves.append(series(word, sizes, mean, low=mean - spread, high=mean + spread, style="both"))
-    lines = [line("paper, training up to 100 pairs: 1", 1.0)] if noise == "logistic" else []
+    lines = [line("paper, training, up to 100 pairs: 1", 1.0)] if noise == "logistic" else []
     return panel(NOISES[noise], "training pairs", "accuracy (share)", curves, lines, log_x=True)

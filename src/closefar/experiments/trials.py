@@ -79,8 +79,8 @@ class Trials:
         except BrokenProcessPool as error:
             self._executor = None  # the next trials get new processes
             raise RuntimeError(
-                "the process of a trial was ended from outside, for lack of memory perhaps. Finished trials are kept: "
-                "run again with --resume, and fewer --jobs."
+                "the process of a trial was killed, possibly for lack of memory. Finished trials are kept: run again "
+                "with --resume and fewer --jobs."
             ) from error
         except Exception:
             self._keep_all(running)
@@ -105,7 +105,9 @@ class Trials:
 
     def _wind_up(self, running: dict[Future[Result], str]) -> None:
         try:
-            self.warn(f"Finishing the {len(running)} trials under way, to keep them; Ctrl-C again gives them up.")
+            self.warn(
+                f"Waiting for {len(running)} running trials, to keep their results; press Ctrl-C again to discard them."
+            )
             self._keep_all(running)
         except KeyboardInterrupt:
             for process in multiprocessing.active_children():

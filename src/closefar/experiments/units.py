@@ -9,7 +9,7 @@ import numpy as np
 import closefar as cf
 from closefar.arrays import FloatArray
 from closefar.experiments.config import Config
-from closefar.experiments.result import Section, grid, section
+from closefar.experiments.result import Section, grid, percentage, section
 from closefar.experiments.synthetic import paper_pairs
 
 TITLE = "Invariance to units"
@@ -52,20 +52,20 @@ def run(config: Config) -> Section:
             change,
             f"{alpha:g}",
             *(largest((change, alpha), key) for key in ("probability", "matrix", "threshold")),
-            f"{min(each['agree'] for each in found[change, alpha]):.2%}",
+            percentage(min(each["agree"] for each in found[change, alpha])),
         ]
         for change, alpha in cases
     ]
     worst = max(each["probability"] for trials in found.values() for each in trials)
     return section(
-        "The fit in other units is the one that the change of units predicts: no probability of a test pair differs by "
-        f"more than {worst:.0e}.",
+        "Fitting in other units gives the metric that the change of units predicts: the probabilities of test pairs "
+        f"differ by at most {worst:.0e}.",
         "The paper's section “Invariance to Changes in Unit of Input”: the optimum for z′ = Uz is U⁻ᵀMU⁻¹ with the "
-        "same τ. The metric fitted in the first units is mapped with change_units(U); then the model is fitted again "
-        f"to Uz. {n_trials} trials each, 15,000 pairs, 10 % wrong labels; the largest difference is shown.",
+        "same τ. The metric fitted in the original units is converted with change_units(U), and the model is refitted "
+        f"to Uz. {n_trials} trials per row, 15,000 pairs, 10 % wrong labels; the table shows the largest difference.",
         tables=[
             grid(
-                "Refitted against predicted",
+                "Largest difference between the refitted and the predicted metric",
                 ["change of units", "penalty α", "P(far)", "M, relative", "τ, relative", "same predictions"],
                 rows,
             )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-from sklearn.metrics import roc_auc_score
 
 from closefar.arrays import BoolArray, FloatArray, IndexArray
-from closefar.judgements import Judgements
 from closefar.model.metric import Metric
 from closefar.noise import Noise, label_losses, with_flips
+
+if TYPE_CHECKING:  # a metric is read, measured with and saved without scikit-learn, which takes a second to load
+    from closefar.judgements import Judgements
 
 __all__ = ["Scored"]
 
@@ -89,6 +91,8 @@ class Scored:
         """The area under the ROC curve; None where all labels are the same."""
         if self.judgements.n_rarer == 0:
             return None
+        from sklearn.metrics import roc_auc_score
+
         return float(roc_auc_score(self.judgements.is_far, self.margin, sample_weight=self.judgements.weights))
 
     def confusion(self, weights: FloatArray | None = None) -> FloatArray:
