@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
 from closefar.tables.errors import Place, TableError, listed, quoted
-from closefar.tables.values import BOOLEAN_WORDS, codes_of, is_missing, is_number, numbers_from, to_text
+from closefar.tables.values import BOOLEAN_WORDS, MissingValues, codes_of, is_missing, is_number, to_text
 
 __all__ = ["COLUMN_KINDS", "Boolean", "Category", "Column", "Number", "Ordinal"]
 
@@ -89,7 +89,7 @@ def _numbers(name: str, values: NDArray[Any], place: Place) -> FloatArray:
 
 
 def _numbers_in_text(name: str, values: NDArray[np.object_], place: Place) -> FloatArray:
-    numbers = numbers_from(["" if value is None else value for value in values])
+    numbers = MissingValues.of((), in_text_file=True).numbers_from(values.tolist())
     if numbers is not None:
         return numbers
     wrong = [index for index, value in enumerate(values) if value is not None and not is_number(value)]
