@@ -50,13 +50,15 @@ class Files:
     points: Annotated[
         Path | None,
         typer.Option(
-            help="A row for each point, with an id. Alone: single points with a label.", rich_help_panel=_FILES
+            help="A row for each point, with an id; - is standard input. Alone: single points with a label.",
+            rich_help_panel=_FILES,
         ),
     ] = None
     pairs: Annotated[
         Path | None,
         typer.Option(
-            help="A row for each pair: id, id, label. Alone: both sides' columns side by side.", rich_help_panel=_FILES
+            help="A row for each pair: id, id, label; - is standard input. Alone: both sides' columns side by side.",
+            rich_help_panel=_FILES,
         ),
     ] = None
     id: Annotated[
@@ -95,6 +97,15 @@ class Files:
         ),
     ] = None
 
+    na_values: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="A,B,...",
+            help="What else stands for a missing value, such as ?,-999. May be repeated.",
+            rich_help_panel=_FILES,
+        ),
+    ] = None
+
     @property
     def paths(self) -> list[Path | None]:
         return [self.points, self.pairs]
@@ -117,6 +128,7 @@ class Files:
             weight=self.weight,
             group=self.group,
             sides=sides,
+            na_values=tuple(word for words in self.na_values or () for word in _names(words)),
         )
 
 
