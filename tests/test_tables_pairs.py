@@ -193,7 +193,7 @@ def test_missing_labels(by_id):
 
 def test_constant_categories_are_noted(by_id):
     table = by_id("id,x,c\na,1,u\nb,2,u\nc,3,u\n")
-    assert any("one category only" in note and "'c'" in note for note in table.notes)
+    assert any("a single category" in note and "'c'" in note for note in table.notes)
 
 
 HOSTILE = {

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from closefar.learners import MetricLearner, Model
     from closefar.tables import Encoding, Source
 
-__all__ = ["Columns", "Files", "Learning", "ModelFile", "NewData", "OutFile", "ReportTitle"]
+__all__ = ["Columns", "Files", "Learning", "ModelFile", "NaValues", "NewData", "OutFile", "ReportTitle"]
 
 _FILES = "Files: --points and --pairs, or one of them"
 _COLUMNS = "Columns"
@@ -35,6 +35,14 @@ class Unseen(StrEnum):
 
 
 ModelFile = Annotated[Path, typer.Option("--model", "-m", help="A model that `closefar fit` wrote.")]
+NaValues = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="A,B,...",
+        help="What else stands for a missing value, such as ?,-999. May be repeated.",
+        rich_help_panel=_FILES,
+    ),
+]
 OutFile = Annotated[Path | None, typer.Option("--out", "-o", help="Where to write; the screen by default.")]
 
 ReportTitle = Annotated[
@@ -97,14 +105,7 @@ class Files:
         ),
     ] = None
 
-    na_values: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="A,B,...",
-            help="What else stands for a missing value, such as ?,-999. May be repeated.",
-            rich_help_panel=_FILES,
-        ),
-    ] = None
+    na_values: NaValues = None
 
     @property
     def paths(self) -> list[Path | None]:

@@ -76,7 +76,7 @@ class Model:
             "fingerprint": _fingerprint(table),
         }
         classes = (str(fit.sides.close), str(fit.sides.far))
-        names = {name: getattr(source, name) for name in (*_REMEMBERED, "sides", "na_values")}
+        names = {name: getattr(source, name) for name in (*_REMEMBERED, "sides")} | {"na_values": [*source.na_values]}
         return cls(fit.metric, classes, table.encoding, names, table.is_single, plain(facts))
 
     def to_bytes(self) -> bytes:

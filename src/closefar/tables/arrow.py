@@ -19,6 +19,7 @@ __all__ = [
     "has_nan",
     "load_arrow",
     "numbers_of",
+    "parts_of",
     "shared_texts",
     "string_array",
     "texts_of",
@@ -61,9 +62,9 @@ def string_array(texts: Sequence[str]) -> Any:
     return pa.StringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
 
 
-def fixed_width(column: Any, dtype: Any, fill: Any) -> NDArray[Any]:
-    """The numbers of a column, copied from its buffers for the same reason, and something to fill in for null."""
-    parts = [np.empty(0, dtype=dtype)]
+def parts_of(column: Any, dtype: Any, fill: Any) -> list[NDArray[Any]]:
+    """The numbers of each chunk of a column, read-only and without a copy, but with something filled in for null."""
+    parts = []
     for chunk in column.chunks if hasattr(column, "chunks") else [column]:
         validity, content = chunk.buffers()
         numbers = np.frombuffer(content, dtype, len(chunk), chunk.offset * np.dtype(dtype).itemsize)
@@ -71,7 +72,13 @@ def fixed_width(column: Any, dtype: Any, fill: Any) -> NDArray[Any]:
             bits = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little", count=chunk.offset + len(chunk))
             numbers = np.where(bits[chunk.offset :], numbers, fill)
         parts.append(numbers)
-    return np.concatenate(parts)
+    return parts
+
+
+def fixed_width(column: Any, dtype: Any, fill: Any) -> NDArray[Any]:
+    """The numbers of a column as one array, read-only where it has one chunk."""
+    parts = parts_of(column, dtype, fill)
+    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype=dtype), *parts])
 
 
 def chained(columns: Sequence[Any]) -> Any:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
 from closefar.tables.errors import Place, TableError, listed, quoted
-from closefar.tables.values import BOOLEAN_WORDS, MissingValues, codes_of, is_missing, is_number, to_text
+from closefar.tables.values import BOOLEAN_WORDS, MissingValues, are_finite, codes_of, is_missing, is_number, to_text
 
 __all__ = ["COLUMN_KINDS", "Boolean", "Category", "Column", "Number", "Ordinal"]
 
@@ -64,7 +64,7 @@ class Number:
     @classmethod
     def learn(cls, name: str, values: NDArray[Any], place: Place) -> Number:
         numbers = _numbers(name, values, place)
-        return cls(name, float(np.nanmedian(numbers)))
+        return cls(name, float(np.median(numbers) if are_finite(numbers) else np.nanmedian(numbers)))
 
     def encode(self, values: NDArray[Any], place: Place, unseen: str) -> FloatArray:
         return _numbers(self.name, values, place)[:, None]
@@ -78,7 +78,8 @@ def _numbers(name: str, values: NDArray[Any], place: Place) -> FloatArray:
             f"{place.path}: {place.column(name)} must hold numbers, as in the training data; it holds dates now. "
             "Turn them into those numbers."
         )
-    infinite = np.flatnonzero(np.isinf(values)) if values.dtype.kind == "f" else np.empty(0, dtype=int)
+    is_checked = values.dtype.kind != "f" or are_finite(values)
+    infinite = np.empty(0, dtype=np.intp) if is_checked else np.flatnonzero(np.isinf(values))
     if len(infinite):
         first = int(infinite[0])
         raise TableError(

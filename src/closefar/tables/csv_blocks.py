@@ -28,7 +28,7 @@ _PARSED_BYTES = 1 << 20  # by one thread at a time
 _MANY_COLUMNS = 1000
 _SLOW_ROWS = 20_000
 _QUOTE, _LINE_ENDS = ord('"'), b"\r\n"
-_BLANK_LINES = (b"\n\n", b"\r\r", b"\n\r")
+_BLANK_LINE = re.compile(rb"\n\n|\r\r|\n\r")
 
 Types = Mapping[int, Any]  # of pyarrow, by the position of the column
 
@@ -103,11 +103,10 @@ def _check_plain(block: bytes, quotes: NDArray[np.intp], separator: str) -> None
             block.decode("utf-8")
         except UnicodeDecodeError as error:
             raise _NotPlainError from error
-    if any(ends in block for ends in _BLANK_LINES):
-        blank = [found.start() for found in re.finditer(b"|".join(_BLANK_LINES), block)]
+    if len(quotes):
+        blank = [found.start() for found in _BLANK_LINE.finditer(block)]
         if np.any(np.searchsorted(quotes, blank) % 2 == 0):
             raise _NotPlainError
-    if len(quotes):
         letters = np.frombuffer(block, dtype=np.uint8)
         around = np.frombuffer(separator.encode() + _LINE_ENDS + b'"', dtype=np.uint8)
         opening, closing = quotes[::2], quotes[1::2]
@@ -141,9 +140,18 @@ def _parsed(block: bytes, layout: Layout, types: Types, missing: list[str]) -> A
             )
         except pa.ArrowInvalid:
             continue
+        if b'"' not in block and len(table) != _n_lines(block):  # pyarrow skips blank lines
+            raise _NotPlainError
         if not any(has_nan(column) for column in table.columns if str(column.type) == "double"):
             return table
     raise _NotPlainError
+
+
+def _n_lines(block: bytes) -> int:
+    feeds, returns = block.count(b"\n"), block.count(b"\r")
+    if returns not in (0, feeds) and feeds:  # ends of several kinds
+        return len(block.splitlines())
+    return max(feeds, returns) + (block[-1] not in _LINE_ENDS)
 
 
 def _read_slowly(

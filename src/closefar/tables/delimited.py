@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
-from closefar.tables.arrow import as_numbers, chained, fixed_width, load_arrow, shared_texts, trimmed
+from closefar.tables.arrow import as_numbers, chained, load_arrow, parts_of, shared_texts, trimmed
 from closefar.tables.csv_blocks import Types, read_blocks
 from closefar.tables.errors import Place, TableError
 from closefar.tables.inputs import Input
@@ -90,7 +90,7 @@ class _Column:
     def add(self, values: Any) -> None:
         """Add the values of a block: numbers or strings of pyarrow."""
         if str(values.type) == "double":
-            self._numbers.append(self._missing.in_numbers(fixed_width(values, np.float64, np.nan)))
+            self._numbers += map(self._missing.in_numbers, parts_of(values, np.float64, np.nan))
             return
         if not self._is_text:
             numbers = self._numbers_in(values)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from closefar.tables.arrow import texts_of
 from closefar.tables.errors import TableError, listed, quoted
 from closefar.tables.features import Features
-from closefar.tables.ids import Ids, as_id_column, check_ids, codes_of_ids, names_as_ids
+from closefar.tables.ids import Ids, are_among, as_id_column, check_ids, codes_of_ids
 from closefar.tables.pair_table import PairTable, TableRows, note_ignored
 from closefar.tables.points import IdentifiedPoints, read_identified
 from closefar.tables.sources import (
@@ -45,11 +45,13 @@ def read_id_pairs(source: Source, features: Features, *, labelled: bool) -> Pair
     used[positions] = True
     data, where, encoding = points.encode_rows(used, features)
     found = where[positions]
-    complete = np.all(found >= 0, axis=1)
-    rows.leave_out(~complete, "a value")
-    identity = Ids(points.identity.values, points.identity.index[positions[complete]])
+    if found.min() < 0:
+        complete = np.all(found >= 0, axis=1)
+        rows.leave_out(~complete, "a value")
+        found, positions = found[complete], positions[complete]
+    identity = Ids(points.identity.values, positions)
     notes = [*points.notes, *note_ignored(file, [left, right, label, weight, source.weight, source.group])]
-    return rows.table(data, found[complete], identity, (left, right), encoding, notes)
+    return rows.table(data, found, identity, (left, right), encoding, notes)
 
 
 def _roles(file: TableFile, source: Source, *, labelled: bool) -> tuple[str, str, str | None, str | None]:
@@ -74,15 +76,15 @@ def _positions(
     """The rows among the points of both ids of each kept pair."""
     own = points.identity.values
     own = as_id_column(own) if isinstance(own, np.ndarray) else own
-    headers = [names_as_ids(names)] if str(ids[0].type) == "string" else []  # only text files may lack names
-    (codes, left, right, *headers), different = codes_of_ids(own, *ids, *headers)
+    (codes, left, right), different = codes_of_ids(own, *ids)
     points.refuse_repeated(codes)
-    if headers and np.all(headers[0] < len(codes)):
+    if str(ids[0].type) == "string" and are_among(names, own):  # only text files may lack names
         raise TableError(
             f"{rows.path}: row {rows.place.first - 1} must name the columns; it has the ids {quoted(names[0])} and "
             f"{quoted(names[1])}. Add a row of column names at the top."
         )
-    found = np.stack([left, right], axis=1)[rows.kept]
+    found = np.stack([left, right], axis=1)
+    found = found if len(rows.kept) == rows.n_read else found[rows.kept]
     unknown = np.flatnonzero(found.ravel() >= len(codes))
     if len(unknown):
         pair, side = divmod(int(unknown[0]), 2)

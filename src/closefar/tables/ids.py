@@ -14,7 +14,9 @@ from closefar.tables.arrow import chained, decoded, fixed_width, string_array, t
 from closefar.tables.errors import Place, TableError, counted, quoted
 from closefar.tables.values import to_text
 
-__all__ = ["Ids", "as_id_column", "check_ids", "codes_of_ids", "names_as_ids", "row_numbers"]
+__all__ = ["Ids", "are_among", "as_id_column", "check_ids", "codes_of_ids", "row_numbers"]
+
+_MOST_GAPS = 4  # integers with more of them than so many times their number are hashed
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +39,18 @@ class Ids:
         """The ids as text, in the shape of the index."""
         values = self.values
         return (to_text(values) if isinstance(values, np.ndarray) else texts_of(values))[self.index]
+
+    @cached_property
+    def codes(self) -> NDArray[np.int64]:
+        """A number for each id, in the shape of the index: in the order of the texts, whatever that of the file is."""
+        import pyarrow.compute as pc
+
+        order = fixed_width(pc.array_sort_indices(_strings(self.values).combine_chunks()), np.uint64, 0).astype(
+            np.int64
+        )
+        ranks = np.empty(len(order), dtype=np.int64)
+        ranks[order] = np.arange(len(order))
+        return ranks[self.index]
 
     def take(self, where: NDArray[Any]) -> Ids:
         """The ids of these rows."""
@@ -69,13 +83,6 @@ def as_id_column(column: Any, missing: Collection[str] = ("",)) -> Any:
     return column if types.is_decimal(kind) or types.is_uint64(kind) else _strings(column)
 
 
-def names_as_ids(names: Sequence[str]) -> Any:
-    """These texts as a column of ids."""
-    import pyarrow as pa
-
-    return pa.chunked_array([string_array(names)])
-
-
 def codes_of_ids(*columns: Any) -> tuple[list[NDArray[np.int64]], Any]:
     """The ids of several columns by number, in the order in which they first appear, and the different ids.
 
@@ -83,10 +90,53 @@ def codes_of_ids(*columns: Any) -> tuple[list[NDArray[np.int64]], Any]:
     """
     if len({str(column.type) for column in columns}) > 1:
         columns = tuple(map(_strings, columns))
+    quick = _codes_of_integers([_integers(column) for column in columns])
+    if quick is not None:
+        return quick, columns[0]
     chunks = chained(columns).dictionary_encode().chunks
     codes = np.concatenate([fixed_width(chunk.indices, np.int32, -1) for chunk in chunks]).astype(np.int64)
     ends = np.cumsum([len(column) for column in columns])[:-1]
     return np.split(codes, ends), chunks[0].dictionary
+
+
+def are_among(names: Sequence[str], ids: Any) -> bool:
+    """Whether all of these texts are ids."""
+    import pyarrow.compute as pc
+
+    if not names or str(ids.type) != "string":
+        return False
+    return bool(pc.sum(pc.is_in(ids, value_set=string_array(names))).as_py() >= len(names))
+
+
+def _integers(column: Any) -> NDArray[np.int64] | None:
+    """The ids as integers; None where one is not, or is not written as one is."""
+    import pyarrow as pa
+
+    if pa.types.is_string(column.type):
+        try:
+            integers = column.cast(pa.int64())
+        except pa.ArrowInvalid:
+            return None
+        if not integers.cast(pa.string()).equals(column):  # 007 is another id than 7
+            return None
+        column = integers
+    return fixed_width(column, np.int64, 0) if column.type == pa.int64() and not column.null_count else None
+
+
+def _codes_of_integers(columns: list[NDArray[np.int64] | None]) -> list[NDArray[np.int64]] | None:
+    """The places among the first column, by a table of them; None where it has an id twice, or lacks one."""
+    found = [column for column in columns if column is not None]
+    if len(found) < len(columns):
+        return None
+    first, lowest, highest = found[0], int(found[0].min()), int(found[0].max())
+    is_sparse = highest - lowest > _MOST_GAPS * len(first)
+    if is_sparse or any(column.min() < lowest or column.max() > highest for column in found):
+        return None
+    places = np.full(highest - lowest + 1, -1, dtype=np.int64)
+    places[first - lowest] = np.arange(len(first))
+    codes = [places[column - lowest] for column in found]
+    is_complete = np.array_equal(codes[0], np.arange(len(first))) and all(code.min() >= 0 for code in codes)
+    return codes if is_complete else None
 
 
 def check_ids(ids: Any, name: str, place: Place, option: str, *, role: str = "id") -> None:
@@ -100,8 +150,14 @@ def check_ids(ids: Any, name: str, place: Place, option: str, *, role: str = "id
 
 
 def _strings(column: Any) -> Any:
+    """Ids as a column of strings."""
     import pyarrow as pa
 
+    if isinstance(column, np.ndarray):
+        return pa.chunked_array([string_array(to_text(column).tolist())])
+    if pa.types.is_string(column.type) or pa.types.is_integer(column.type):
+        strings = column.cast(pa.string())
+        return strings if isinstance(strings, pa.ChunkedArray) else pa.chunked_array([strings])
     if not column.null_count:
         return pa.chunked_array([string_array(texts_of(column).tolist())])
     return pa.chunked_array([pa.array(texts_of(column), pa.string())])

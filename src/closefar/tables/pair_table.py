@@ -149,9 +149,10 @@ class TableRows:
 
     def kept_of(self, columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """The kept rows of these columns."""
-        if len(self.kept) == self.n_read:
-            return dict(columns)
-        return {name: column[self.kept] for name, column in columns.items()}
+        return {name: self._kept_of(column) for name, column in columns.items()}
+
+    def _kept_of(self, column: Any) -> Any:
+        return column if column is None or len(self.kept) == self.n_read else column[self.kept]
 
     def table(
         self,
@@ -169,13 +170,13 @@ class TableRows:
         return PairTable(
             points=points,
             index=index,
-            labels=None if self._labels is None else self._labels[self.kept],
+            labels=self._kept_of(self._labels),
             identity=identity,
-            weights=None if self._weights is None else self._weights[self.kept],
+            weights=self._kept_of(self._weights),
             encoding=encoding,
             notes=(*self._notes, *notes, *_about_large_integers(points, encoding)),
             id_names=id_names,
-            groups=None if self._groups is None else self._groups[self.kept],
+            groups=self._kept_of(self._groups),
         )
 
 

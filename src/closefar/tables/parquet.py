@@ -44,12 +44,15 @@ class ParquetFile:
 
     def read(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str] = ()) -> dict[str, Any]:
         """Read these columns; those `as_text` become text, 17 as "17", and those `as_ids` stay pyarrow's."""
-        with self._opened() as file:
-            return {
-                name: self._read_column(file, name, as_text=name in as_text, is_id=name in as_ids)
-                for name in self.names
-                if name in only
-            }
+        wanted = [name for name in self.names if name in only]
+        with self._opened() as file, self._readable("its data is damaged"):
+            table = file.read(columns=wanted)
+        columns = {name: table.column(name) for name in wanted}
+        del table
+        return {
+            name: self._read_column(columns.pop(name), name, as_text=name in as_text, is_id=name in as_ids)
+            for name in wanted
+        }
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
@@ -67,9 +70,7 @@ class ParquetFile:
                 raise
             raise TableError(f"{self.path} can't be read: {trouble}. Write it again.") from error
 
-    def _read_column(self, file: Any, name: str, *, as_text: bool, is_id: bool) -> Any:
-        with self._readable(f"the data of column {quoted(name)} is damaged"):
-            column = file.read(columns=[name]).column(name)
+    def _read_column(self, column: Any, name: str, *, as_text: bool, is_id: bool) -> Any:
         try:
             return as_id_column(column, self._missing.words) if is_id else self._converted(column, as_text=as_text)
         except TypeError as error:

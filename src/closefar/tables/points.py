@@ -115,8 +115,9 @@ class IdentifiedPoints:
         """The numbers of the used points, and for each point its row among these: -1 where it lacks a value."""
         columns, place = self.columns, self.place
         if not used.all():
-            columns = {name: column[used] for name, column in columns.items()}
-            place = place.at(used)
+            kept = np.flatnonzero(used)
+            columns = {name: column[kept] for name, column in columns.items()}
+            place = place.at(kept)
         data, dropped, encoding = features.encode(columns, place)
         where = np.full(len(used), -1)
         where[np.flatnonzero(used)[~dropped]] = np.arange(len(data))

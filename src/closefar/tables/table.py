@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from closefar.tables.delimited import DelimitedFile
@@ -123,4 +124,5 @@ def read_table(path: str | os.PathLike[str], *, as_text: Collection[str] = (), n
     """
     file = open_table(path, na_values)
     refuse_unknown(file.path, as_text, file.names, "which was to be read as text")
-    return Table(file.path, file.read(file.names, as_text))
+    columns = file.read(file.names, as_text)
+    return Table(file.path, {name: np.require(column, requirements="W") for name, column in columns.items()})

@@ -21,6 +21,7 @@ __all__ = [
     "BOOLEAN_WORDS",
     "MISSING_WORDS",
     "MissingValues",
+    "are_finite",
     "codes_of",
     "distinct",
     "is_missing",
@@ -92,6 +93,12 @@ def text_column(texts: Iterable[str | None]) -> NDArray[np.object_]:
     column = np.empty(len(stripped), dtype=object)
     column[:] = list(map(shared.setdefault, stripped, stripped))
     return column
+
+
+def are_finite(column: NDArray[Any]) -> bool:
+    """Whether a column holds finite numbers only, as far as their sum tells."""
+    with np.errstate(all="ignore"):
+        return column.dtype.kind == "f" and bool(np.isfinite(column.sum()))
 
 
 def is_missing(column: NDArray[Any]) -> NDArray[np.bool_]:
