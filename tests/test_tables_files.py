@@ -458,8 +458,8 @@ def test_npz_arrays(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"a": np.arange(3), "b": np.arange(4)}, "one length"),
-        ({"X": np.zeros((3, 2)), "y": np.arange(4)}, "one length"),
+        ({"a": np.arange(3), "b": np.arange(4)}, "the same length"),
+        ({"X": np.zeros((3, 2)), "y": np.arange(4)}, "the same length"),
         ({"X": np.zeros((3, 2)), "Z": np.zeros((3, 2))}, "several arrays.*'X', 'Z'"),
         ({"X": np.zeros((3, 3, 2))}, r"shape \(3, 3, 2\)"),
         ({"X": np.zeros((2, 2, 2, 2))}, "shape"),

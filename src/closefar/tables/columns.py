@@ -75,8 +75,8 @@ def _numbers(name: str, values: NDArray[Any], place: Place) -> FloatArray:
         values = _numbers_in_text(name, values, place)
     if values.dtype.kind == "M":
         raise TableError(
-            f"{place.path}: {place.column(name)} must hold numbers, as in the training data; it holds dates now. "
-            "Turn them into those numbers."
+            f"{place.path}: {place.column(name)} must hold numbers, as in the training data; it holds dates here. "
+            "Convert them to those numbers."
         )
     is_checked = values.dtype.kind != "f" or are_finite(values)
     infinite = np.empty(0, dtype=np.intp) if is_checked else np.flatnonzero(np.isinf(values))
@@ -96,7 +96,7 @@ def _numbers_in_text(name: str, values: NDArray[np.object_], place: Place) -> Fl
     wrong = [index for index, value in enumerate(values) if value is not None and not is_number(value)]
     raise TableError(
         f"{place.path}: {place.column(name, wrong[0])} must hold numbers, as in the training data; {len(wrong):,} of "
-        f"its values are not, the first is {quoted(values[wrong[0]])} in {place.row(wrong[0])}. Correct them."
+        f"its values are not, the first of them {quoted(values[wrong[0]])} in {place.row(wrong[0])}. Correct them."
     )
 
 
@@ -249,7 +249,9 @@ class Ordinal:
         codes = _codes(name, values, order, place, unseen)
         known = codes[codes >= 0]
         if len(known) == 0:
-            raise TableError(f"{place.path}: {place.column(name)} has none of the values {listed(order)} of its order.")
+            raise TableError(
+                f"{place.path}: {place.column(name)} has none of the values {listed(order)} that --ordinal lists."
+            )
         usual = int(np.argmax(np.bincount(known)))
         return cls(name, tuple(order), order[usual], float(np.mean(known)))
 
@@ -269,8 +271,8 @@ def _codes(name: str, values: NDArray[Any], known: Sequence[str], place: Place, 
         first = int(unknown[0])
         raise TableError(
             f"{place.path}: {place.column(name, first)} has the value {quoted(texts[first])} in {place.row(first)}, "
-            f"which is not among the known ones: {listed(known)} ({len(unknown):,} such values in all). Correct them, "
-            "or use --unseen average to give them the training mean."
+            f"which is none of the known categories {listed(known)} ({len(unknown):,} such values in total). Correct "
+            "them, or use --unseen average to encode them as the mean of the training data."
         )
     return codes
 

@@ -68,11 +68,11 @@ class Encoding:
         for names, what in ((self.column_names, "columns"), (self.feature_names, "features")):
             repeated = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
             if repeated:
-                raise TableError(f"each of the {what} must have a name of its own; got {listed(repeated)} twice.")
+                raise TableError(f"every one of the {what} must have a unique name; {listed(repeated)} is there twice.")
         if self.missing == "median" and any(np.isnan(column.fill).any() for column in self.columns):
             raise ValueError("missing must not be 'median': the medians of the training data are not known.")
         if not self.feature_names:
-            raise TableError("at least one column must give a feature; every column has one category only.")
+            raise TableError("at least one column must vary; every column has a single category. Add other columns.")
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -163,7 +163,7 @@ class Encoding:
             The rows that were left out because they lack a value.
         """
         place = Place.of(name)
-        refuse_unknown(place.path, self.column_names, list(columns), "which the model was learned from")
+        refuse_unknown(place.path, self.column_names, list(columns), "which the model was trained on")
         table = _Rows(columns, self.column_names, self.missing, place)
         data = np.empty((int(np.sum(~table.dropped)), len(self.feature_names)))
         start = 0
@@ -210,13 +210,13 @@ def chosen_names(
     described: Iterable[str],
 ) -> list[str]:
     """The columns to use, in the order of the table; those that are named must be there."""
-    refuse_unknown(place.path, columns or (), found, "which was to be used")
-    refuse_unknown(place.path, drop, found, "which was to be left out")
+    refuse_unknown(place.path, columns or (), found, "which --columns names")
+    refuse_unknown(place.path, drop, found, "which --drop names")
     used, unused = set(found if columns is None else columns), set(drop)
     names = [name for name in found if name in used and name not in unused]
     if not names:
-        raise TableError(f"{place.path} has no column left to use as a feature. Name some with --columns.")
-    refuse_unknown(place.path, described, names, "which was described as categorical or ordinal, among those to use")
+        raise TableError(f"{place.path} has no column left to use as a feature. Add columns, or drop fewer.")
+    refuse_unknown(place.path, described, names, "which --categorical or --ordinal names, among those that are used")
     return names
 
 
@@ -240,13 +240,13 @@ class _Rows:
         lacking, counts = self._find_missing(names)
         if counts and missing == "refuse":
             raise TableError(
-                f"{place.path} has missing values in {self._listed(counts)}. Fill them in, leave their rows out with "
-                "--missing drop, or take the training median (of categories, the most frequent) with --missing median."
+                f"{place.path} has missing values in {self._listed(counts)}. Fill them in, leave those rows out with "
+                "--missing drop, or fill in the median (of categories, the most frequent one) with --missing median."
             )
         if missing == "drop" and np.all(lacking):
             raise TableError(
-                f"{place.path}: every row lacks a value, in {self._listed(counts)}. Leave a column out with --drop, or "
-                "use --missing median."
+                f"{place.path}: every row has a missing value, in {self._listed(counts)}. Leave a column out with "
+                "--drop, or use --missing median."
             )
         self.dropped = lacking if missing == "drop" else np.zeros(len(lacking), dtype=bool)
         self._kept = ~lacking if missing == "drop" and counts else None

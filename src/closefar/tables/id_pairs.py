@@ -64,7 +64,7 @@ def _roles(file: TableFile, source: Source, *, labelled: bool) -> tuple[str, str
     used = [name for name in (left, right, label if labelled else None, weight) if name is not None]
     if len(set(used)) < len(used):
         raise TableError(
-            f"{file.path}: the two ids, the label and the weight must be in different columns; got {listed(used)}. "
+            f"{file.path}: ids, label and weight must be in different columns; got {listed(used)}. "
             "Choose them with --left, --right, --label and --weight."
         )
     return left, right, label, weight

@@ -8,6 +8,7 @@ import stat
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -78,11 +79,11 @@ class Input(os.PathLike[str]):
     @cached_property
     def _copy(self) -> BinaryIO:
         copy = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - closed with this object
+        weakref.finalize(self, copy.close)
         try:
             for content in _read_once(self._path, self.name):
                 copy.write(content)
         except OSError as error:
-            copy.close()
             if isinstance(error, UnreadableError):
                 raise
             raise UnreadableError(f"{self.name} can't be read: {error.strerror or error}.") from error

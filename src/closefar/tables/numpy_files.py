@@ -63,8 +63,8 @@ class NumpyFile:
         wide = [name for name, array in arrays.items() if array.ndim >= 2]
         if len(wide) > 1:
             raise TableError(
-                f"{self.path} has several arrays of more than one axis: {listed(wide)}. Keep one, of shape (n, d) for "
-                "points or (n, 2, d) for pairs; numpy.stack([left, right], axis=1) makes pairs."
+                f"{self.path} has several arrays with more than one axis: {listed(wide)}. Keep one, of shape (n, d) "
+                "for points or (n, 2, d) for pairs; numpy.stack([left, right], axis=1) makes pairs."
             )
         width = arrays[wide[0]].shape[-1] if wide else -1
         names = None
@@ -98,14 +98,14 @@ class NumpyFile:
 
     def _add(self, name: str, column: NDArray[Any]) -> None:
         if not name or name in self._columns:
-            raise TableError(f"{self.path} has the column {quoted(name)} more than once, or without a name. Rename it.")
+            raise TableError(f"{self.path} has column {quoted(name)} more than once, or without a name. Rename it.")
         self._columns[name] = column
 
     def _check_lengths(self) -> None:
         lengths = {name: len(column) if column.ndim == 1 else -1 for name, column in self._columns.items()}
         if len(set(lengths.values())) > 1 or -1 in lengths.values():
             found = ", ".join(f"{quoted(name)} {self._columns[name].shape}" for name in list(lengths)[:10])
-            raise TableError(f"{self.path}: its arrays must have one length, one value a row; got {found}.")
+            raise TableError(f"{self.path}: all arrays must have the same length, one value per row; got {found}.")
         if not lengths or 0 in lengths.values():
             raise TableError(f"{self.path} has {len(lengths)} columns and no rows. Add at least one row of values.")
 

@@ -142,7 +142,7 @@ class TableRows:
         """Leave out those of the kept rows that lack something."""
         count, total = int(lacking.sum()), len(lacking)
         if count == total:
-            raise TableError(f"{self.path} has no {self._noun} left: each lacks {what}. Fill some in.")
+            raise TableError(f"{self.path} has no {self._noun} left: each one lacks {what}. Fill some in.")
         if count:
             self._notes.append(note_left_out(lacking, self._noun, what))
             self.kept = self.kept[~lacking]

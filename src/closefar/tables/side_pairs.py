@@ -66,7 +66,7 @@ def read_side_pairs(source: Source, features: Features, *, labelled: bool) -> Pa
 def _id_names(file: TableFile, source: Source, sides: Sides, needed: Sequence[str] | None) -> tuple[str, ...]:
     """The columns of ids: of both sides, or of the pairs as such, or none."""
     if source.left is not None and source.right is not None:
-        refuse_unknown(file.path, [source.left, source.right], file.names, "which was given as the ids of one side")
+        refuse_unknown(file.path, [source.left, source.right], file.names, "which was given as an id column")
         return source.left, source.right
     stem = next((stem for stem in sides.shared if stem.lower() == "id" and stem not in (needed or ())), None)
     if source.id is None and stem is not None:
@@ -79,19 +79,19 @@ def _side_features(
     file: TableFile, sides: Sides, features: Features, id_names: tuple[str, ...]
 ) -> tuple[Features, list[str]]:
     """What both sides have in common and is a feature; columns may be called by that, or by their own names."""
-    refuse_unknown(file.path, features.drop, [*file.names, *sides.shared], "which was to be left out")
+    refuse_unknown(file.path, features.drop, [*file.names, *sides.shared], "which --drop names")
     stems = sides.stems
     features = features.renamed(lambda name: stems.get(name, name))
     unused = {*features.drop, *(stems.get(name, name) for name in id_names)}
     found = [stem for stem in sides.shared if stem not in unused]
     if features.needed is not None:
-        refuse_unknown(file.path, features.needed, found, "which the model was learned from, on both sides")
+        refuse_unknown(file.path, features.needed, found, "which the model was trained on, on both sides")
         return features, list(features.needed)
     alone = [name for name in sides.unmatched if stems[name] not in features.drop]
     if alone:
         raise TableError(
             f"{file.path}: both sides, {sides.marks[0]!r} and {sides.marks[1]!r}, must have the same columns; only one "
-            f"side has {listed(alone)}. Leave them out with --drop, or say how the names of both sides begin or end "
+            f"side has {listed(alone)}. Leave them out with --drop, or give the prefixes or suffixes of the two sides "
             "with --sides."
         )
     return features, chosen_names(found, file.place, features.columns, (), features.text_names)

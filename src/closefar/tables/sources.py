@@ -112,7 +112,7 @@ def require_label(file: TableFile, label: str | None) -> str:
     if label is None:
         raise TableError(
             f"{file.path} has no column called 'label'. Its columns are {listed(file.names)}. "
-            "Say which one holds the labels with --label."
+            "Name the column of labels with --label."
         )
     return label
 
@@ -133,8 +133,8 @@ def find_group(file: TableFile, source: Source, *, labelled: bool) -> str | None
     group = find_named(file, source.group, (), "group") if labelled else None
     if group is not None and group in (find_label(file, source, labelled=True), source.weight):
         raise TableError(
-            f"{file.path}: the groups must be in another column than the labels and the weights; got {quoted(group)}. "
-            "Choose another with --group."
+            f"{file.path}: the group column must be another than those of labels and weights; got {quoted(group)}. "
+            "Choose another column with --group."
         )
     return group
 
@@ -155,7 +155,7 @@ def find_id(file: TableFile, given: str | None, needed: Sequence[str] | None) ->
 def find_pair_of_ids(file: TableFile, source: Source, label: str | None) -> tuple[str, str]:
     """The two id columns of a table of pairs."""
     if source.left is not None and source.right is not None:
-        refuse_unknown(file.path, [source.left, source.right], file.names, "which was given as the ids of one side")
+        refuse_unknown(file.path, [source.left, source.right], file.names, "which was given as an id column")
         return source.left, source.right
     candidates = [name for name in file.names if name not in (label, source.weight, source.group)]
     by_name = {name.lower(): name for name in candidates}
@@ -166,8 +166,8 @@ def find_pair_of_ids(file: TableFile, source: Source, label: str | None) -> tupl
     left, right, *_ = *candidates, "", ""
     if not right:
         raise TableError(
-            f"{file.path} must have two columns of ids beside the label; its columns are {listed(file.names)}. "
-            "Without a table of points, name the two sides' columns with --sides."
+            f"{file.path} must have two id columns beside the label; its columns are {listed(file.names)}. "
+            "Name them with --left and --right."
         )
     return left, right
 

@@ -53,7 +53,7 @@ def open_bytes(source: Input) -> Iterator[BinaryIO]:
             magic = file.read(len(_GZIP)) if source.is_stream else b""
             file.seek(0)
             is_gzipped = magic == _GZIP or source.name.lower().endswith(".gz")
-            opened = cast(BinaryIO, gzip.GzipFile(fileobj=file)) if is_gzipped else file
+            opened = cast(BinaryIO, gzip.GzipFile(fileobj=file, mode="rb")) if is_gzipped else file
             if opened.read(len(_UTF_8_MARK)) != _UTF_8_MARK:
                 opened.seek(0)
             yield opened
