@@ -41,7 +41,7 @@ class UnreadableError(TableError, OSError):
 
 def too_large(path: str) -> UnreadableError:
     """The error of a file that memory has no room for."""
-    return UnreadableError(f"{path} is too large for the available memory. Read fewer rows or columns of it.")
+    return UnreadableError(f"{path} is too large for the available memory. Use a file with fewer rows or columns.")
 
 
 def first_row_of(path: str) -> int:

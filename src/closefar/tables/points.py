@@ -65,7 +65,8 @@ def read_points(
     Examples
     --------
     >>> import tempfile
-    >>>     >>> from closefar.tables import Encoding, read_points
+    >>> from pathlib import Path
+    >>> from closefar.tables import Encoding, read_points
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "points.csv")
     ...     _ = path.write_text("id,age,mass\n007,31,80\n008,44,60\n")
