@@ -148,7 +148,7 @@ def _parsed(block: bytes, layout: Layout, types: Types, missing: list[str]) -> A
 
 
 def _n_lines(block: bytes) -> int:
-    feeds, returns = block.count(b"\n"), block.count(b"\r")
+    feeds, returns = block.count(b"\n"), block.count(b"\r") if b"\r" in block else 0
     if returns not in (0, feeds) and feeds:  # ends of several kinds
         return len(block.splitlines())
     return max(feeds, returns) + (block[-1] not in _LINE_ENDS)

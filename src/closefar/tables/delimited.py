@@ -59,6 +59,7 @@ class DelimitedFile:
             raise TableError(f"{self.path} has column names but no rows. Add at least one row of values.")
         lost = [self.names[position] for position, column in columns.items() if column.has_lost_text]
         again = self.read(lost, lost) if lost else {}
+        self._arrow.default_memory_pool().release_unused()
         found: dict[str, Any] = {}
         for position in list(columns):
             name, column = self.names[position], columns.pop(position)  # what is joined needs no blocks any more

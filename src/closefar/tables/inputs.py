@@ -20,6 +20,7 @@ __all__ = ["STANDARD_INPUT", "Input"]
 
 STANDARD_INPUT = "-"
 
+_DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # may lead to a file, but have no suffix
 _IN_MEMORY = 1 << 26  # what a pipe delivers is kept in memory up to this many bytes, beyond that in a temporary file
 _COPIED = 1 << 20
 _WAIT_SECONDS = 2.0  # for a program that opens a named pipe to write
@@ -51,7 +52,7 @@ class Input(os.PathLike[str]):
     @property
     def is_stream(self) -> bool:
         """Whether it can be read only once, and has no suffix to tell its format."""
-        if self._path == STANDARD_INPUT or self._path.startswith("/dev/"):
+        if self._path == STANDARD_INPUT or self._path.startswith(_DESCRIPTORS):
             return True
         return os.path.exists(self._path) and not os.path.isfile(self._path) and not os.path.isdir(self._path)
 
@@ -97,7 +98,7 @@ def _read_once(path: str, name: str) -> Iterator[bytes]:
         yield from _parts(sys.stdin.buffer)
         return
     is_pipe = stat.S_ISFIFO(os.stat(path).st_mode)
-    with open(os.open(path, os.O_RDONLY | (os.O_NONBLOCK if is_pipe else 0)), "rb") as file:
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK) if is_pipe else path, "rb") as file:
         if is_pipe:
             yield _first_of_pipe(file.fileno(), name)
             os.set_blocking(file.fileno(), True)
