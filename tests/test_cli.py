@@ -562,3 +562,25 @@ def test_a_report_names_its_files_and_what_it_advises_runs(tmp_path: Path, monke
     done = CliRunner().invoke(app, ["fit", *files, "--title", "Patients"])
     assert done.exit_code == 2
     assert "Add --report" in done.stderr
+
+
+def test_tables_from_standard_input(tmp_path: Path) -> None:
+    from_file = _run("fit", *_FILES, "--out", tmp_path / "a.closefar", "--json")
+    command = ["fit", "--points", "points.csv", "--pairs", "-", "--out", str(tmp_path / "b.closefar"), "--json"]
+    piped = CliRunner().invoke(app, command, input=Path("pairs.csv").read_bytes())
+    assert piped.exit_code == 0, piped.output
+    assert json.loads(piped.stdout)["directions"] == json.loads(from_file.stdout)["directions"]
+
+
+def test_the_model_remembers_what_stands_for_missing_values(tmp_path: Path) -> None:
+    gaps = pd.read_csv("points.csv", dtype=str)
+    gaps.loc[:1, "height"] = ["?", "-999"]
+    gaps.to_csv(tmp_path / "gaps.csv", index=False)
+    files = ["--points", str(tmp_path / "gaps.csv"), "--pairs", "pairs.csv"]
+    refused = CliRunner().invoke(app, ["fit", *files, "--na-values", "?", "--na-values", "-999"])
+    assert refused.exit_code == 2
+    assert "column 'height' (2)" in refused.stderr
+    out = tmp_path / "m.closefar"
+    fitted = _json("fit", *files, "--na-values", "?,-999", "--missing", "drop", "--out", out)
+    assert 0 < fitted["n_pairs"] < _N_FIT
+    assert _json("evaluate", "--model", out, *files)["n_pairs"] == fitted["n_pairs"]

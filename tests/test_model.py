@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +90,8 @@ def test_other_pairs_are_not_those_of_the_fit(path: Path, files: Source, table: 
     model = Model.load(path)
     labels = table.labels.copy()
     labels[0] = "far" if labels[0] == "close" else "close"
-    assert not model.is_fitted_to(PairTable(**{**vars(table), "labels": labels}))
-    assert not model.is_fitted_to(PairTable(**{**vars(table), "data": table.data[:-1], "labels": labels[:-1]}))
+    assert not model.is_fitted_to(replace(table, labels=labels))
+    assert not model.is_fitted_to(replace(table, index=table.index[:-1], labels=labels[:-1]))
 
 
 def test_truncation_leaves_the_figures_of_the_fit_behind(path: Path) -> None:

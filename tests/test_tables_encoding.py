@@ -97,7 +97,7 @@ def test_a_constant_column_is_fine():
 
 
 def test_only_constant_categories_are_refused():
-    with pytest.raises(TableError, match="one category only"):
+    with pytest.raises(TableError, match="a single category"):
         learn({"c": texts("a", "a")})
 
 
@@ -119,15 +119,15 @@ def test_infinite_numbers_are_refused():
 
 
 def test_mixed_numbers_and_text_name_the_first():
-    with pytest.raises(TableError, match=r"'x' mixes.*2 of its values.*'low' in row 3.*--categorical x"):
+    with pytest.raises(TableError, match=r"'x' mixes.*2 values are not numbers.*'low' in row 3.*--categorical x"):
         learn({"x": texts("1", "low", "2", "high")})
     assert learn({"x": texts("1", "low", "1", "high")}, categorical=["x"]).feature_names == ("x=high", "x=low")
 
 
 def test_decimal_commas_are_hinted_at():
-    with pytest.raises(TableError, match=r"'1,5' in row 2. It has a decimal comma"):
+    with pytest.raises(TableError, match=r"'1,5' in row 2. '0,3' has a decimal comma"):
         learn({"x": texts("1,5", "2", "0,3")})
-    with pytest.raises(TableError, match=r"decimal comma, such as '0,3'"):
+    with pytest.raises(TableError, match=r"'0,3' has a decimal comma"):
         learn({"x": texts("1,5", "0,3")})
 
 
@@ -144,13 +144,13 @@ def test_decimal_commas_are_hinted_at():
     ],
 )
 def test_dates_are_refused_with_a_hint(values):
-    with pytest.raises(TableError, match=r"'when' holds dates.*days since a date.*--drop when"):
+    with pytest.raises(TableError, match=r"'when' holds dates.*days since a reference date.*--drop when"):
         learn({"when": values, "x": np.arange(float(len(values)))}, missing="median")
 
 
 def test_ids_and_free_text_are_refused_with_a_hint():
     many = np.array([f"t{index % 51}" for index in range(1000)], dtype=object)
-    with pytest.raises(TableError, match=r"51 different texts.*--drop c, or use --categorical c"):
+    with pytest.raises(TableError, match=r"51 distinct texts.*--drop c, or use --categorical c"):
         learn({"c": many})
     assert len(learn({"c": many}, categorical=["c"]).feature_names) == 50
     assert len(learn({"c": many[many != "t50"]}).feature_names) == 49
@@ -160,7 +160,7 @@ def test_ids_and_free_text_are_refused_with_a_hint():
 
 
 def test_too_many_named_categories_are_refused():
-    with pytest.raises(TableError, match="1,001 different texts"):
+    with pytest.raises(TableError, match="1,001 distinct texts"):
         learn({"c": np.arange(1001.0)}, categorical=["c"])
 
 
@@ -177,7 +177,7 @@ def test_values_of_another_type_are_refused():
 
 
 def test_names_of_features_must_differ():
-    with pytest.raises(TableError, match="'c=b' twice"):
+    with pytest.raises(TableError, match="'c=b' is there twice"):
         learn({"c": texts("a", "b", "a"), "c=b": np.arange(3.0)})
 
 
@@ -291,7 +291,7 @@ def test_rows_are_named_as_in_the_file_after_dropping():
 
 
 def test_nothing_left_after_dropping_is_refused():
-    with pytest.raises(TableError, match=r"every row lacks a value, in column 'x' \(1\), column 'y' \(1\)"):
+    with pytest.raises(TableError, match=r"every row has a missing value, in column 'x' \(1\), column 'y' \(1\)"):
         learn({"x": np.array([np.nan, 1.0]), "y": np.array([1.0, np.nan])}, missing="drop")
 
 
@@ -345,9 +345,9 @@ def test_other_columns_and_their_order_are_ignored():
         (
             "age",
             texts("31", "old", "28", "60"),
-            "'age' must hold numbers.*1 of its values are not, the first is 'old' in row 3",
+            "'age' must hold numbers.*1 of its values are not, the first of them 'old' in row 3",
         ),
-        ("age", np.array(["2024-01-01"] * 4, dtype="datetime64[D]"), "dates now"),
+        ("age", np.array(["2024-01-01"] * 4, dtype="datetime64[D]"), "dates here"),
         ("age", np.array([1, 2, 3, np.inf]), "finite"),
         ("member", texts("true", "false", "maybe", "true"), "'member' must hold true or false.*'maybe' in row 4"),
         ("member", np.array([0, 1, 2.0, 1]), "true or false.*'2' in row 4"),

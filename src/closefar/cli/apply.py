@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from closefar.cli.data import check_outputs, read_for_model, squared_distances, with_ids
-from closefar.cli.options import Files, ModelFile, NewData, OutFile
+from closefar.cli.options import Files, ModelFile, NaValues, NewData, OutFile
 from closefar.cli.session import Output, Session
 
 if TYPE_CHECKING:
@@ -36,10 +36,11 @@ def predict(model: ModelFile, files: Files, new_data: NewData, output: Output, o
 
 def transform(
     model: ModelFile,
-    points: Annotated[Path, typer.Option(help="A row for each point.")],
+    points: Annotated[Path, typer.Option(help="A row for each point; - is standard input.")],
     new_data: NewData,
     output: Output,
     id: Annotated[str | None, typer.Option(metavar="COLUMN", help="The id of a point.")] = None,
+    na_values: NaValues = None,
     out: OutFile = None,
 ) -> None:
     """Map points to where the learned distance is the Euclidean one.
@@ -49,7 +50,7 @@ def transform(
     closefar transform --model model.closefar --points points.csv --out mapped.csv
     """
     with Session("transform", output) as session:
-        files = Files(points=points, id=id)
+        files = Files(points=points, id=id, na_values=na_values)
         check_outputs(out, read=[*files.paths, model])
         from closefar.learners import Model
         from closefar.tables import read_points

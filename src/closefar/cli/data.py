@@ -91,7 +91,7 @@ def groups_of(session: Session, table: PairTable) -> NDArray[Any] | None:
 
     if table.groups is not None:
         return table.groups.astype(str)
-    points: NDArray[Any] | None = table.ids.astype(str) if table.ids.ndim == 2 else None
+    points: NDArray[Any] | None = table.identity.codes if table.identity.index.ndim == 2 else None
     if not share_points(points):
         points = find_points(table.data)
     if points is not None:
@@ -111,7 +111,7 @@ def sampled_groups(table: PairTable, used: Judgements) -> NDArray[Any]:
 
     if table.groups is not None:
         return table.groups[used.numbers].astype(str)
-    points = table.ids[used.numbers].astype(str) if table.ids.ndim == 2 else None
+    points = table.identity.index[used.numbers] if table.identity.index.ndim == 2 else None
     if points is not None and share_points(points):
         return points
     found = find_points(used.data)
@@ -129,14 +129,14 @@ def folds_of(
     if groups is None:
         return n_folds, None
     signs = np.where(table.labels == far, 1.0, -1.0)
-    allowed = most_folds(n_folds, Judgements.of_signs(table.data, signs, table.weights), groups, seed=0)
+    allowed = most_folds(n_folds, Judgements.of_signs(table.differences, signs, table.weights), groups, seed=0)
     if allowed >= 2:
         return allowed, groups
     session.warn(
         "Folds are by pair, as no two that keep groups or points apart have both labels: what is said holds for new "
         "pairs of these, and others may do worse."
     )
-    return n_folds, np.arange(len(table.data))
+    return n_folds, np.arange(len(table))
 
 
 def squared_distances(table: PairTable, model: Model) -> FloatArray:
@@ -144,7 +144,7 @@ def squared_distances(table: PairTable, model: Model) -> FloatArray:
     import numpy as np
 
     with np.errstate(all="ignore"):
-        squared = model.metric.measure(table.data)
+        squared = model.metric.measure(table.differences)
     beyond = np.flatnonzero(~np.isfinite(squared))
     if len(beyond):
         first = ", ".join(np.atleast_1d(table.ids[beyond[0]]).tolist())
@@ -178,7 +178,7 @@ def judgements_of(table: PairTable, model: Model) -> Judgements:
     from closefar.judgements import Columns, Judgements, Sides
 
     columns, sides = Columns(len(model.metric.factor)), Sides.of(*model.classes)
-    return Judgements.read_more(columns, table.data, table.labels, table.weights, sides=sides)
+    return Judgements.read_more(columns, table.differences, table.labels, table.weights, sides=sides)
 
 
 def check_outputs(*outputs: Path | None, read: Iterable[Path | None]) -> None:

@@ -70,7 +70,7 @@ def report(
         pairs = (table.data, table.labels, table.weights) if fit.judgements is None else ()
         content = report_of(session, fit, out, table, *pairs, files=files, model=model, title=title)
         replace_file(out, content)
-        session.show(f"Wrote {out}.", {"written": [str(out)], "n_pairs": len(table.data)})
+        session.show(f"Wrote {out}.", {"written": [str(out)], "n_pairs": len(table)})
 
 
 def evaluation(model: Model, table: PairTable) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def fit(
         written = [str(path) for path in contents]
         session.show(
             f"{learner.summary()}\nWrote {' and '.join(written)}.",
-            {"written": written, "n_pairs": len(table.data), **_facts(model, learner)},
+            {"written": written, "n_pairs": len(table), **_facts(model, learner)},
         )
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from closefar.learners import MetricLearner, Model
     from closefar.tables import Encoding, Source
 
-__all__ = ["Columns", "Files", "Learning", "ModelFile", "NewData", "OutFile", "ReportTitle"]
+__all__ = ["Columns", "Files", "Learning", "ModelFile", "NaValues", "NewData", "OutFile", "ReportTitle"]
 
 _FILES = "Files: --points and --pairs, or one of them"
 _COLUMNS = "Columns"
@@ -35,6 +35,14 @@ class Unseen(StrEnum):
 
 
 ModelFile = Annotated[Path, typer.Option("--model", "-m", help="A model that `closefar fit` wrote.")]
+NaValues = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="A,B,...",
+        help="What else stands for a missing value, such as ?,-999. May be repeated.",
+        rich_help_panel=_FILES,
+    ),
+]
 OutFile = Annotated[Path | None, typer.Option("--out", "-o", help="Where to write; the screen by default.")]
 
 ReportTitle = Annotated[
@@ -50,13 +58,15 @@ class Files:
     points: Annotated[
         Path | None,
         typer.Option(
-            help="A row for each point, with an id. Alone: single points with a label.", rich_help_panel=_FILES
+            help="A row for each point, with an id; - is standard input. Alone: single points with a label.",
+            rich_help_panel=_FILES,
         ),
     ] = None
     pairs: Annotated[
         Path | None,
         typer.Option(
-            help="A row for each pair: id, id, label. Alone: both sides' columns side by side.", rich_help_panel=_FILES
+            help="A row for each pair: id, id, label; - is standard input. Alone: both sides' columns side by side.",
+            rich_help_panel=_FILES,
         ),
     ] = None
     id: Annotated[
@@ -95,6 +105,8 @@ class Files:
         ),
     ] = None
 
+    na_values: NaValues = None
+
     @property
     def paths(self) -> list[Path | None]:
         return [self.points, self.pairs]
@@ -117,6 +129,7 @@ class Files:
             weight=self.weight,
             group=self.group,
             sides=sides,
+            na_values=tuple(word for words in self.na_values or () for word in _names(words)),
         )
 
 

@@ -27,6 +27,7 @@ _WORDS = ("close", "far")
 _SEEN_BEFORE = (
     "These are the pairs that the metric was fitted to before it was truncated: figures are worse for new pairs."
 )
+_ROWS_AT_ONCE = 1 << 16
 _REMEMBERED = ("id", "left", "right", "label", "weight", "group")
 
 
@@ -75,7 +76,7 @@ class Model:
             "fingerprint": _fingerprint(table),
         }
         classes = (str(fit.sides.close), str(fit.sides.far))
-        names = {name: getattr(source, name) for name in (*_REMEMBERED, "sides")}
+        names = {name: getattr(source, name) for name in (*_REMEMBERED, "sides")} | {"na_values": [*source.na_values]}
         return cls(fit.metric, classes, table.encoding, names, table.is_single, plain(facts))
 
     def to_bytes(self) -> bytes:
@@ -111,6 +112,7 @@ class Model:
             _check(all(names.get(name) is None or isinstance(names[name], str) for name in _REMEMBERED), "names")
             sides = names.get("sides")
             _check(sides is None or (len(sides) == 2 and all(isinstance(side, str) for side in sides)), "sides")
+            _check(all(isinstance(word, str) for word in names.get("na_values") or ()), "na_values")
             truncated = header.get("truncated")
             _check(truncated is None or isinstance(truncated["rank"], int), "rank")
             model = cls(metric, (close, far), encoding, names, bool(header["is_single"]), header["fit"], truncated)
@@ -139,11 +141,9 @@ class Model:
         if not {"left", "right"} <= found.keys():
             found = {role: name for role, name in found.items() if role not in ("left", "right")}
         sides = self.names.get("sides")
-        return replace(
-            given,
-            sides=given.sides or (sides and tuple(sides)),
-            **{role: getattr(given, role) or found.get(role) for role in homes},
-        )
+        roles: dict[str, Any] = {role: getattr(given, role) or found.get(role) for role in homes}
+        na_values = given.na_values or tuple(self.names.get("na_values") or ())
+        return replace(given, sides=given.sides or (sides and tuple(sides)), na_values=na_values, **roles)
 
     def is_fitted_to(self, table: PairTable) -> bool:
         """Whether these are the very pairs and labels of the fit, or of that before truncation."""
@@ -268,7 +268,9 @@ def _check(is_right: bool, name: str) -> None:
 
 
 def _fingerprint(table: PairTable) -> str:
-    digest = hashlib.sha256(np.ascontiguousarray(table.data).data)
+    digest = hashlib.sha256()
+    for start in range(0, len(table), _ROWS_AT_ONCE):
+        digest.update(np.ascontiguousarray(table.points[table.index[start : start + _ROWS_AT_ONCE]]).data)
     labels = [] if table.labels is None else table.labels.tolist()
     digest.update("\0".join(labels).encode("utf-8", "surrogatepass"))
     if table.weights is not None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
 from closefar.tables.errors import Place, TableError, listed, quoted
-from closefar.tables.values import BOOLEAN_WORDS, codes_of, is_missing, is_number, numbers_from, to_text
+from closefar.tables.values import BOOLEAN_WORDS, MissingValues, are_finite, codes_of, is_missing, is_number, to_text
 
 __all__ = ["COLUMN_KINDS", "Boolean", "Category", "Column", "Number", "Ordinal"]
 
@@ -64,7 +64,7 @@ class Number:
     @classmethod
     def learn(cls, name: str, values: NDArray[Any], place: Place) -> Number:
         numbers = _numbers(name, values, place)
-        return cls(name, float(np.nanmedian(numbers)))
+        return cls(name, float(np.median(numbers) if are_finite(numbers) else np.nanmedian(numbers)))
 
     def encode(self, values: NDArray[Any], place: Place, unseen: str) -> FloatArray:
         return _numbers(self.name, values, place)[:, None]
@@ -75,10 +75,11 @@ def _numbers(name: str, values: NDArray[Any], place: Place) -> FloatArray:
         values = _numbers_in_text(name, values, place)
     if values.dtype.kind == "M":
         raise TableError(
-            f"{place.path}: {place.column(name)} must hold numbers, as in the training data; it holds dates now. "
-            "Turn them into those numbers."
+            f"{place.path}: {place.column(name)} must hold numbers, as in the training data; it holds dates here. "
+            "Convert them to those numbers."
         )
-    infinite = np.flatnonzero(np.isinf(values)) if values.dtype.kind == "f" else np.empty(0, dtype=int)
+    is_checked = values.dtype.kind != "f" or are_finite(values)
+    infinite = np.empty(0, dtype=np.intp) if is_checked else np.flatnonzero(np.isinf(values))
     if len(infinite):
         first = int(infinite[0])
         raise TableError(
@@ -89,13 +90,13 @@ def _numbers(name: str, values: NDArray[Any], place: Place) -> FloatArray:
 
 
 def _numbers_in_text(name: str, values: NDArray[np.object_], place: Place) -> FloatArray:
-    numbers = numbers_from(["" if value is None else value for value in values])
+    numbers = MissingValues.of((), in_text_file=True).numbers_from(values.tolist())
     if numbers is not None:
         return numbers
     wrong = [index for index, value in enumerate(values) if value is not None and not is_number(value)]
     raise TableError(
         f"{place.path}: {place.column(name, wrong[0])} must hold numbers, as in the training data; {len(wrong):,} of "
-        f"its values are not, the first is {quoted(values[wrong[0]])} in {place.row(wrong[0])}. Correct them."
+        f"its values are not, the first of them {quoted(values[wrong[0]])} in {place.row(wrong[0])}. Correct them."
     )
 
 
@@ -248,7 +249,9 @@ class Ordinal:
         codes = _codes(name, values, order, place, unseen)
         known = codes[codes >= 0]
         if len(known) == 0:
-            raise TableError(f"{place.path}: {place.column(name)} has none of the values {listed(order)} of its order.")
+            raise TableError(
+                f"{place.path}: {place.column(name)} has none of the values {listed(order)} that --ordinal lists."
+            )
         usual = int(np.argmax(np.bincount(known)))
         return cls(name, tuple(order), order[usual], float(np.mean(known)))
 
@@ -268,8 +271,8 @@ def _codes(name: str, values: NDArray[Any], known: Sequence[str], place: Place, 
         first = int(unknown[0])
         raise TableError(
             f"{place.path}: {place.column(name, first)} has the value {quoted(texts[first])} in {place.row(first)}, "
-            f"which is not among the known ones: {listed(known)} ({len(unknown):,} such values in all). Correct them, "
-            "or use --unseen average to give them the training mean."
+            f"which is none of the known categories {listed(known)} ({len(unknown):,} such values in total). Correct "
+            "them, or use --unseen average to encode them as the mean of the training data."
         )
     return codes
 

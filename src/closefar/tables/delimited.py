@@ -1,27 +1,23 @@
-"""Reading CSV and its kin: a chunk of rows at a time becomes arrays, so the text is never held whole."""
+"""Reading CSV and its kin: a block of rows at a time becomes arrays, so the text is never held whole."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Collection, Iterator, Sequence
-from itertools import chain, islice, repeat
-from operator import contains
-from typing import Any, TextIO
+from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
-from closefar.tables.errors import TableError
-from closefar.tables.text_files import find_layout, open_lines, records
-from closefar.tables.values import BOOLEAN_WORDS, MISSING_WORDS, numbers_from, text_column
+from closefar.tables.arrow import as_numbers, chained, load_arrow, parts_of, shared_texts, trimmed
+from closefar.tables.csv_blocks import Types, read_blocks
+from closefar.tables.errors import Place, TableError
+from closefar.tables.inputs import Input
+from closefar.tables.layout import find_layout
+from closefar.tables.text_files import open_bytes
+from closefar.tables.values import BOOLEAN_WORDS, MissingValues
 
 __all__ = ["DelimitedFile"]
-
-_CHUNK_ROWS = 50_000
-_CHUNK_CELLS = 500_000
-_FEWEST_ROWS = 200  # fewer rows of very many columns would cost more for the columns than for the cells
-_FIRST_ROW = 2
 
 
 class DelimitedFile:
@@ -29,149 +25,108 @@ class DelimitedFile:
 
     first_column_may_be_ids = True
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._separator, self.names = find_layout(path)
-        self._chunk_rows = min(_CHUNK_ROWS, max(_FEWEST_ROWS, _CHUNK_CELLS // len(self.names)))
+    def __init__(self, source: Input, missing: MissingValues) -> None:
+        self.path = source.name
+        self._source, self._missing = source, missing
+        self._arrow = load_arrow(self.path)
+        with open_bytes(source) as file:
+            self._layout = find_layout(self.path, file)
+        self.names = self._layout.names
+        self.place = Place(self.path, first_row=self._layout.first_row)
 
-    def read(self, only: Collection[str], as_text: Collection[str]) -> dict[str, NDArray[Any]]:
-        """Read these columns; those `as_text` stay as they are written, also where they hold numbers."""
-        only, as_text = set(only), set(as_text)
-        columns = {name: _Column(stays_text=name in as_text) for name in self.names if name in only}
-        with open_lines(self.path) as file:
-            next(records(file, self._separator))
-            n_rows = 0
-            while lines := list(islice(file, self._chunk_rows)):
-                n_rows += self._read_chunk(lines, file, _FIRST_ROW + n_rows, columns)
+    def read(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str] = ()) -> dict[str, Any]:
+        """Read these columns; those `as_text` stay as they are written, and those `as_ids` stay pyarrow's too."""
+        only, as_text, as_ids = set(only), set(as_text), set(as_ids)
+        columns = {
+            position: _Column(self._missing, stays_text=name in as_text or name in as_ids)
+            for position, name in enumerate(self.names)
+            if name in only
+        }
+        for row in self._layout.sample:
+            for position, column in columns.items():
+                column.expect(row[position])
+
+        def types() -> Types:
+            return {position: self._arrow.type_for_alias(column.type) for position, column in columns.items()}
+
+        n_rows = 0
+        with open_bytes(self._source) as file:
+            for table in read_blocks(self.path, file, self._layout, types, sorted(self._missing.words)):
+                n_rows += len(table)
+                for position, column in columns.items():
+                    column.add(table.column(str(position)))
         if n_rows == 0:
             raise TableError(f"{self.path} has column names but no rows. Add at least one row of values.")
-        lost = [name for name, column in columns.items() if column.has_lost_text]
+        lost = [self.names[position] for position, column in columns.items() if column.has_lost_text]
         again = self.read(lost, lost) if lost else {}
-        return {name: again[name] if name in again else column.joined() for name, column in columns.items()}
-
-    def _read_chunk(self, lines: list[str], file: TextIO, first_row: int, columns: dict[str, _Column]) -> int:
-        if any(map(contains, lines, repeat("\0"))):
-            raise TableError(f"{self.path} has NUL characters after row {first_row}: it is damaged. Make it again.")
-        table = self._parse_plain(lines, columns)
-        if table is not None:
-            for position, name in enumerate(self.names):
-                if name in columns:
-                    cells = table[_field(position)]
-                    columns[name].add(cells if cells.dtype.kind == "f" else cells.tolist())
-            return len(table)
-        # A quoted field may span lines: then the rows of this chunk take lines beyond it, all of the last row's.
-        rows = self._parse_any(chain(lines, file), len(lines), first_row)
-        cells_of = dict(zip(self.names, zip(*self._filled(rows, file, first_row), strict=True), strict=False))
-        for name, column in columns.items():
-            column.add(cells_of.get(name, ()))
-        return len(next(iter(cells_of.values()), ()))
-
-    def _parse_plain(self, lines: list[str], columns: dict[str, _Column]) -> NDArray[Any] | None:
-        """The rows by NumPy's own parser, some times faster; None where they are not all plain.
-
-        Plain: no quotes, no blank lines, as many fields as names, and only numbers where
-        there were only numbers before.
-        """
-        if not lines[0].strip() or any(map(contains, lines, repeat('"'))):
-            return None
-        kinds = [(columns[name].plain_kind if name in columns else "U1") for name in self.names]
-        layout = [(_field(position), kind) for position, kind in enumerate(kinds)]
-        try:
-            table = np.loadtxt(lines, dtype=layout, delimiter=self._separator, comments=None, ndmin=1)
-        except ValueError:
-            return None
-        return table if len(table) == len(lines) else None
-
-    def _parse_any(self, lines: Iterator[str], most: int, first_row: int) -> list[list[str]]:
-        rows: list[list[str]] = []
-        try:
-            rows.extend(islice(records(lines, self._separator), most))
-        except csv.Error as error:
-            raise TableError(
-                f"{self.path}: row {first_row + len(rows)} can't be split into columns ({error}). "
-                "Check that each quote is closed."
-            ) from error
-        return rows
-
-    def _filled(self, rows: list[list[str]], file: TextIO, first_row: int) -> list[list[str]]:
-        """The rows without blank lines at the end of the file; others must have a field for each name."""
-        expected = len(self.names)
-        if set(map(len, rows)) == {expected}:
-            return rows
-        position = next(position for position, row in enumerate(rows) if len(row) != expected)
-        if not _is_blank(rows[position]):
-            raise TableError(self._ragged(rows[position], first_row + position))
-        if not all(map(_is_blank, rows[position:])) or any(line.strip() for line in file):
-            raise TableError(f"{self.path}: row {first_row + position} is blank, and rows follow. Remove it.")
-        return rows[:position]
-
-    def _ragged(self, row: list[str], number: int) -> str:
-        expected, separator = len(self.names), self._separator
-        others = [
-            other for other in ",;\t|" if other != separator and len(separator.join(row).split(other)) == expected
-        ]
-        advice = (
-            f"It looks separated by {others[0]!r}: use one separator throughout."
-            if others
-            else f"Put a field that holds {separator!r} in quotes, and give every row as many fields as names."
-        )
-        found = "1 field" if len(row) == 1 else f"{len(row)} fields"
-        rule = f"row {number} has {found} where row 1 has {expected} names"
-        return f"{self.path}: {rule} (separator {separator!r}). {advice}"
+        self._arrow.default_memory_pool().release_unused()
+        found: dict[str, Any] = {}
+        for position in list(columns):
+            name, column = self.names[position], columns.pop(position)  # what is joined needs no blocks any more
+            if name not in lost:
+                found[name] = column.ids() if name in as_ids else column.joined()
+        return {name: found[name] if name in found else again[name] for name in self.names if name in only}
 
 
 class _Column:
-    """One column, chunk by chunk: numbers until the first chunk that has other text."""
+    """One column, block by block: numbers until the first block that has other text."""
 
-    def __init__(self, *, stays_text: bool) -> None:
+    def __init__(self, missing: MissingValues, *, stays_text: bool) -> None:
+        self._missing = missing
         self._stays_text = self._is_text = stays_text
-        self._lacks_values = False
-        self._numbers = _Growing()
-        self._texts: list[NDArray[np.object_]] = []
-        self.has_lost_text = False  # an earlier chunk became numbers, so the file must be read again as text
+        self._has_odd_numbers = False  # that only Python can read
+        self._numbers: list[FloatArray] = []
+        self._texts: list[Any] = []
+        self.has_lost_text = False  # an earlier block became numbers, so the file must be read again as text
 
     @property
-    def plain_kind(self) -> str:
-        return "O" if self._is_text or self._lacks_values else "f8"
+    def type(self) -> str:
+        """What pyarrow should read it as."""
+        return "string" if self._is_text or self._has_odd_numbers else "double"
 
-    def add(self, cells: FloatArray | Sequence[str]) -> None:
-        numbers = cells if isinstance(cells, np.ndarray) else None if self._is_text else numbers_from(cells)
-        if numbers is not None:
-            self._lacks_values |= bool(np.any(np.isnan(numbers)))
-            self._numbers.add(numbers)
+    def expect(self, cell: str) -> None:
+        """Learn from a cell of the first rows: a column with text in one is read as text at once."""
+        self._is_text |= self._missing.numbers_from([cell]) is None
+
+    def add(self, values: Any) -> None:
+        """Add the values of a block: numbers or strings of pyarrow."""
+        if str(values.type) == "double":
+            self._numbers += map(self._missing.in_numbers, parts_of(values, np.float64, np.nan))
             return
         if not self._is_text:
-            before = self._numbers.joined()
-            self.has_lost_text = not np.all(np.isnan(before))
-            self._texts = [np.full(len(before), None)]
+            numbers = self._numbers_in(values)
+            if numbers is not None:
+                self._numbers.append(numbers)
+                return
+            self.has_lost_text = any(not np.all(np.isnan(numbers)) for numbers in self._numbers)
+            self._texts = [np.full(len(numbers), None) for numbers in self._numbers]
             self._is_text = True
         if not self.has_lost_text:
-            self._texts.append(text_column(cells, MISSING_WORDS))
+            words = trimmed(values, self._missing.words)
+            self._texts.append(words if self._stays_text else shared_texts(words))
+
+    def _numbers_in(self, values: Any) -> FloatArray | None:
+        """The numbers in strings; None where one is neither a number nor missing."""
+        numbers = as_numbers(values)
+        if numbers is None:
+            self._has_odd_numbers = True
+            words = trimmed(values, self._missing.words)
+            numbers = as_numbers(words)
+            if numbers is None:
+                return self._missing.numbers_from(words.to_pylist())
+        return self._missing.in_numbers(numbers)
 
     def joined(self) -> NDArray[Any]:
+        """All values as a column of one of the kinds of `closefar.tables.values`."""
         if not self._is_text:
-            return self._numbers.joined()
-        column = np.concatenate(self._texts)
-        return column if self._stays_text else _booleans(column)
+            return np.concatenate(self._numbers)
+        if self._stays_text:
+            return shared_texts(self.ids())
+        return _booleans(np.concatenate(self._texts))
 
-
-class _Growing:
-    """Numbers that grow in place, so that they are never held twice."""
-
-    def __init__(self) -> None:
-        self._values: FloatArray = np.empty(0)
-        self._length = 0
-
-    def add(self, numbers: FloatArray) -> None:
-        end = self._length + len(numbers)
-        if end > len(self._values):
-            self._values.resize(max(end, len(self._values) * 9 // 8), refcheck=False)
-        self._values[self._length : end] = numbers
-        self._length = end
-
-    def joined(self) -> FloatArray:
-        self._values.resize(self._length, refcheck=False)
-        return self._values
+    def ids(self) -> Any:
+        """All values as strings of pyarrow."""
+        return chained(self._texts)
 
 
 def _booleans(column: NDArray[np.object_]) -> NDArray[Any]:
@@ -180,11 +135,3 @@ def _booleans(column: NDArray[np.object_]) -> NDArray[Any]:
     if None in known.values():
         return column
     return np.fromiter(map(known.__getitem__, column), dtype=bool, count=len(column))
-
-
-def _field(position: int) -> str:
-    return f"f{position}"
-
-
-def _is_blank(row: list[str]) -> bool:
-    return len(row) <= 1 and not "".join(row).strip()

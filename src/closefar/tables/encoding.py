@@ -14,12 +14,15 @@ from closefar.arrays import FloatArray
 from closefar.tables.columns import COLUMN_KINDS, Category, Column, Number
 from closefar.tables.errors import Place, TableError, listed, refuse_unknown
 from closefar.tables.kinds import learn_column
-from closefar.tables.values import is_missing, standard_column
+from closefar.tables.values import are_finite, is_missing, standard_column
 
 __all__ = ["MISSING", "UNSEEN", "Encoding"]
 
 MISSING = ("refuse", "drop", "median")
 UNSEEN = ("refuse", "average")
+
+_COLUMNS_AT_ONCE = 16
+_ROWS_AT_ONCE = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -65,11 +68,11 @@ class Encoding:
         for names, what in ((self.column_names, "columns"), (self.feature_names, "features")):
             repeated = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
             if repeated:
-                raise TableError(f"each of the {what} must have a name of its own; got {listed(repeated)} twice.")
+                raise TableError(f"every one of the {what} must have a unique name; {listed(repeated)} is there twice.")
         if self.missing == "median" and any(np.isnan(column.fill).any() for column in self.columns):
             raise ValueError("missing must not be 'median': the medians of the training data are not known.")
         if not self.feature_names:
-            raise TableError("at least one column must give a feature; every column has one category only.")
+            raise TableError("at least one column must vary; every column has a single category. Add other columns.")
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -160,17 +163,18 @@ class Encoding:
             The rows that were left out because they lack a value.
         """
         place = Place.of(name)
-        refuse_unknown(place.path, self.column_names, list(columns), "which the model was learned from")
+        refuse_unknown(place.path, self.column_names, list(columns), "which the model was trained on")
         table = _Rows(columns, self.column_names, self.missing, place)
         data = np.empty((int(np.sum(~table.dropped)), len(self.feature_names)))
         start = 0
-        for column in self.columns:
-            numbers = column.encode(table.read(column.name), table.place, self.unseen)
-            if self.missing == "median":
-                numbers = np.where(np.isnan(numbers), column.fill, numbers)
-            data[:, start : start + numbers.shape[1]] = numbers
-            start += numbers.shape[1]
+        for group in (self.columns[at : at + _COLUMNS_AT_ONCE] for at in range(0, len(self.columns), _COLUMNS_AT_ONCE)):
+            encoded = [self._encode(column, table) for column in group]
+            start += _fill(data, start, encoded)
         return data, table.dropped
+
+    def _encode(self, column: Column, table: _Rows) -> FloatArray:
+        numbers = column.encode(table.read(column.name), table.place, self.unseen)
+        return np.where(np.isnan(numbers), column.fill, numbers) if self.missing == "median" else numbers
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict that JSON can hold."""
@@ -188,6 +192,16 @@ class Encoding:
         return cls(tuple(map(_column_from_json, columns)), description["missing"], description["unseen"])
 
 
+def _fill(data: FloatArray, start: int, blocks: Sequence[FloatArray]) -> int:
+    """Put blocks of columns side by side, some rows at a time as those stay in cache; return the number of columns."""
+    stops = start + np.cumsum([block.shape[1] for block in blocks])
+    for first in range(0, len(data), _ROWS_AT_ONCE):
+        rows = slice(first, first + _ROWS_AT_ONCE)
+        for block, stop in zip(blocks, stops.tolist(), strict=True):
+            data[rows, stop - block.shape[1] : stop] = block[rows]
+    return int(stops[-1]) - start
+
+
 def chosen_names(
     found: Sequence[str],
     place: Place,
@@ -196,13 +210,13 @@ def chosen_names(
     described: Iterable[str],
 ) -> list[str]:
     """The columns to use, in the order of the table; those that are named must be there."""
-    refuse_unknown(place.path, columns or (), found, "which was to be used")
-    refuse_unknown(place.path, drop, found, "which was to be left out")
+    refuse_unknown(place.path, columns or (), found, "which --columns names")
+    refuse_unknown(place.path, drop, found, "which --drop names")
     used, unused = set(found if columns is None else columns), set(drop)
     names = [name for name in found if name in used and name not in unused]
     if not names:
-        raise TableError(f"{place.path} has no column left to use as a feature. Name some with --columns.")
-    refuse_unknown(place.path, described, names, "which was described as categorical or ordinal, among those to use")
+        raise TableError(f"{place.path} has no column left to use as a feature. Add columns, or drop fewer.")
+    refuse_unknown(place.path, described, names, "which --categorical or --ordinal names, among those that are used")
     return names
 
 
@@ -226,13 +240,13 @@ class _Rows:
         lacking, counts = self._find_missing(names)
         if counts and missing == "refuse":
             raise TableError(
-                f"{place.path} has missing values in {self._listed(counts)}. Fill them in, leave their rows out with "
-                "--missing drop, or take the training median (of categories, the most frequent) with --missing median."
+                f"{place.path} has missing values in {self._listed(counts)}. Fill them in, leave those rows out with "
+                "--missing drop, or fill in the median (of categories, the most frequent one) with --missing median."
             )
         if missing == "drop" and np.all(lacking):
             raise TableError(
-                f"{place.path}: every row lacks a value, in {self._listed(counts)}. Leave a column out with --drop, or "
-                "use --missing median."
+                f"{place.path}: every row has a missing value, in {self._listed(counts)}. Leave a column out with "
+                "--drop, or use --missing median."
             )
         self.dropped = lacking if missing == "drop" else np.zeros(len(lacking), dtype=bool)
         self._kept = ~lacking if missing == "drop" and counts else None
@@ -252,9 +266,15 @@ class _Rows:
 
     def _find_missing(self, names: Sequence[str]) -> tuple[NDArray[np.bool_], dict[str, int]]:
         """Which rows lack a value, and how many values each column lacks, if any."""
-        masks = {name: is_missing(self._standard(name)) for name in names}
-        counts = {name: int(mask.sum()) for name, mask in masks.items() if mask.any()}
-        return np.logical_or.reduce(list(masks.values())), counts
+        lacking = np.zeros(len(self._standard(names[0])), dtype=bool)
+        counts: dict[str, int] = {}
+        for name in names:
+            column = self._standard(name)
+            if not are_finite(column):
+                mask = is_missing(column)
+                lacking |= mask
+                counts |= {name: int(mask.sum())} if mask.any() else {}
+        return lacking, counts
 
     def _listed(self, counts: Mapping[str, int]) -> str:
         return ", ".join(f"{self.place.column(name)} ({count:,})" for name, count in counts.items())

@@ -22,6 +22,7 @@ __all__ = [
     "listed",
     "quoted",
     "refuse_unknown",
+    "too_large",
 ]
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
@@ -36,6 +37,11 @@ class TableError(ValueError):
 
 class UnreadableError(TableError, OSError):
     """The file itself can't be read, whatever it holds."""
+
+
+def too_large(path: str) -> UnreadableError:
+    """The error of a file that memory has no room for."""
+    return UnreadableError(f"{path} is too large for the available memory. Use a file with fewer rows or columns.")
 
 
 def first_row_of(path: str) -> int:
@@ -97,6 +103,8 @@ class Place:
     Parameters
     ----------
     path : str
+    first_row : int, optional
+        The number of the first row of values; by default as `first_row_of` says.
     rows : array of int, optional
         Which of the file's rows of values each value is from, counted from 0; None means all, in order.
     sides : tuple of two mappings, optional
@@ -105,6 +113,7 @@ class Place:
     """
 
     path: str
+    first_row: int | None = None
     rows: NDArray[np.int64] | None = None
     sides: tuple[Mapping[str, str], Mapping[str, str]] | None = None
 
@@ -112,6 +121,11 @@ class Place:
     def of(cls, name: str | Place) -> Place:
         """The place itself, or the file of this name."""
         return name if isinstance(name, Place) else cls(str(name))
+
+    @property
+    def first(self) -> int:
+        """The number of the first row of values."""
+        return first_row_of(self.path) if self.first_row is None else self.first_row
 
     def at(self, kept: NDArray[Any]) -> Place:
         """The place of these of the values, given by index or by mask."""
@@ -122,7 +136,7 @@ class Place:
     def row(self, index: int) -> str:
         """The words for the row of the value at this index."""
         position = index if self.rows is None else int(self.rows[index])
-        first = first_row_of(self.path)
+        first = self.first
         number = first + (position if self.sides is None else position // 2)
         return f"row {number}" if first else f"row {number} (counted from 0)"
 

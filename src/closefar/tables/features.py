@@ -36,8 +36,8 @@ class Features:
             return
         if self.columns is not None or self.drop or self.categorical or self.ordinal:
             raise ValueError(
-                "the model says which columns it takes and how: columns, drop, categorical and ordinal must not be "
-                "given with an encoding."
+                "the encoding determines which columns are used and how: columns, drop, categorical and ordinal must "
+                "not be given with an encoding."
             )
         policies = {"missing": self.missing, "unseen": self.unseen}
         given: dict[str, Any] = {name: value for name, value in policies.items() if value is not None}
@@ -75,11 +75,11 @@ class Features:
             if name in taken:
                 raise TableError(
                     f"{place.path}: column {quoted(name)} holds the {taken[name]}s, so it can't be a feature as well. "
-                    f"Choose another with --{taken[name]}."
+                    f"Choose another column with --{taken[name]}."
                 )
         free = [name for name in found if name not in taken]
         if self.needed is not None:
-            refuse_unknown(place.path, self.needed, free, "which the model was learned from")
+            refuse_unknown(place.path, self.needed, free, "which the model was trained on")
             return list(self.needed)
         drop = [name for name in self.drop if name not in taken]
         return chosen_names(free, place, self.columns, drop, self.text_names)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from itertools import repeat
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.arrays import FloatArray
-from closefar.tables.encoding import Encoding
-from closefar.tables.errors import Place, TableError, listed, quoted
+from closefar.tables.arrow import texts_of
+from closefar.tables.errors import TableError, listed, quoted
 from closefar.tables.features import Features
+from closefar.tables.ids import Ids, are_among, as_id_column, check_ids, codes_of_ids
 from closefar.tables.pair_table import PairTable, TableRows, note_ignored
 from closefar.tables.points import IdentifiedPoints, read_identified
 from closefar.tables.sources import (
     Source,
-    check_ids,
     find_group,
     find_label,
     find_pair_of_ids,
@@ -30,38 +29,29 @@ __all__ = ["read_id_pairs"]
 def read_id_pairs(source: Source, features: Features, *, labelled: bool) -> PairTable:
     """Read a table of points and a table of pairs of their ids; each point is encoded once."""
     assert source.pairs is not None
-    file = open_table(source.pairs)
+    file = open_table(source.pairs, source.na_values)
     left, right, label, weight = _roles(file, source, labelled=labelled)
     group = find_group(file, source, labelled=labelled)
-    texts = [name for name in (left, right, label if labelled else None, group) if name is not None]
-    columns = file.read([*texts, *filter(None, [weight])], texts)
+    texts = [name for name in (label if labelled else None, group) if name is not None]
+    columns = file.read([left, right, *texts, *filter(None, [weight])], texts, [left, right])
     for name, option in ((left, "left"), (right, "right")):
-        check_ids(columns[name], name, file.path, option)
+        check_ids(columns[name], name, file.place, option)
     rows = TableRows(file, columns, label if labelled else None, weight, group, "pairs")
     rows.leave_out_unlabelled(drops_missing=features.drops_missing)
 
-    ids = np.stack([columns[left], columns[right]], axis=1)
-    data, found, encoding, point_notes = _encoded(source, features, ids, rows, (left, right))
-    complete = np.all(found >= 0, axis=1)
-    rows.leave_out(~complete, "a value")
-    notes = [*point_notes, *note_ignored(file, [left, right, label, weight, source.weight, source.group])]
-    return rows.table(data[found[complete]], ids, (left, right), encoding, notes)
-
-
-def _encoded(
-    source: Source, features: Features, ids: NDArray[np.object_], rows: TableRows, names: tuple[str, str]
-) -> tuple[FloatArray, NDArray[np.int64], Encoding, tuple[str, ...]]:
-    """The numbers of the points in pairs, and the rows of both sides of each pair among these.
-
-    A row is -1 where the point lacks a value.
-    """
-    assert source.points is not None
-    points = read_identified(source.points, source.id, features)
-    positions = _positions(points, ids, rows, names)
-    used = np.zeros(len(points.ids), dtype=bool)
+    points = read_identified(source, source.id, features)
+    positions = _positions(points, (columns[left], columns[right]), rows, (left, right))
+    used = np.zeros(len(points.identity.index), dtype=bool)
     used[positions] = True
     data, where, encoding = points.encode_rows(used, features)
-    return data, where[positions], encoding, points.notes
+    found = where[positions]
+    if found.min() < 0:
+        complete = np.all(found >= 0, axis=1)
+        rows.leave_out(~complete, "a value")
+        found, positions = found[complete], positions[complete]
+    identity = Ids(points.identity.values, positions)
+    notes = [*points.notes, *note_ignored(file, [left, right, label, weight, source.weight, source.group])]
+    return rows.table(data, found, identity, (left, right), encoding, notes)
 
 
 def _roles(file: TableFile, source: Source, *, labelled: bool) -> tuple[str, str, str | None, str | None]:
@@ -74,33 +64,37 @@ def _roles(file: TableFile, source: Source, *, labelled: bool) -> tuple[str, str
     used = [name for name in (left, right, label if labelled else None, weight) if name is not None]
     if len(set(used)) < len(used):
         raise TableError(
-            f"{file.path}: the two ids, the label and the weight must be in different columns; got {listed(used)}. "
+            f"{file.path}: ids, label and weight must be in different columns; got {listed(used)}. "
             "Choose them with --left, --right, --label and --weight."
         )
     return left, right, label, weight
 
 
 def _positions(
-    points: IdentifiedPoints, ids: NDArray[np.object_], rows: TableRows, names: tuple[str, str]
+    points: IdentifiedPoints, ids: tuple[Any, Any], rows: TableRows, names: tuple[str, str]
 ) -> NDArray[np.int64]:
     """The rows among the points of both ids of each kept pair."""
-    row_of_id = points.row_of_id()
-    if all(name in row_of_id for name in names):
+    own = points.identity.values
+    own = as_id_column(own) if isinstance(own, np.ndarray) else own
+    (codes, left, right), different = codes_of_ids(own, *ids)
+    points.refuse_repeated(codes)
+    if str(ids[0].type) == "string" and are_among(names, own):  # only text files may lack names
         raise TableError(
-            f"{rows.path}: row 1 must name the columns; it has the ids {quoted(names[0])} and {quoted(names[1])}. "
-            "Add a row of column names at the top."
+            f"{rows.path}: row {rows.place.first - 1} must name the columns; it has the ids {quoted(names[0])} and "
+            f"{quoted(names[1])}. Add a row of column names at the top."
         )
-    flat = ids[rows.kept].reshape(-1)
-    found = np.fromiter(map(row_of_id.get, flat, repeat(-1)), dtype=np.int64, count=len(flat))
-    unknown = np.flatnonzero(found < 0)
+    found = np.stack([left, right], axis=1)
+    found = found if len(rows.kept) == rows.n_read else found[rows.kept]
+    unknown = np.flatnonzero(found.ravel() >= len(codes))
     if len(unknown):
         pair, side = divmod(int(unknown[0]), 2)
-        row = Place(rows.path).row(int(rows.kept[pair]))
+        name = texts_of(different.slice(int(found[pair, side]), 1))[0]
         called = "numbered from 0" if points.id_name is None else f"in column {quoted(points.id_name)}"
+        examples = points.identity.take(np.arange(min(3, len(codes)))).texts
         raise TableError(
-            f"{rows.path}: {len(unknown):,} of {len(flat):,} ids are not among the points; the first is "
-            f"{quoted(flat[unknown[0]])} in column {quoted(names[side])}, {row}. The ids of "
-            f"{points.path} are {called}, such as {listed(points.ids[:3])}. Add the points, or choose the columns "
-            "of ids with --id, --left and --right."
+            f"{rows.path}: {len(unknown):,} of {found.size:,} ids are not among the points; the first is "
+            f"{quoted(name)} in column {quoted(names[side])}, {rows.place.row(int(rows.kept[pair]))}. The ids of "
+            f"{points.place.path} are {called}, such as {listed(examples)}. Add the points, "
+            " or choose the id columns with --id, --left and --right."
         )
-    return found.reshape(-1, 2)
+    return found

@@ -25,6 +25,7 @@ _DATE = re.compile(
     rf"(\d{{4}}-\d{{1,2}}-\d{{1,2}}|\d{{4}}/\d{{1,2}}/\d{{1,2}}|\d{{1,2}}([./])\d{{1,2}}\2\d{{4}}){_TIME}"
 )
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")
 
 
 def learn_column(
@@ -65,12 +66,33 @@ def _from_text(name: str, values: NDArray[np.object_], place: Place) -> Column:
         raise TableError(_about_mixed(name, values, texts, place))
     if all(map(_DATE.fullmatch, texts)):
         raise TableError(_about_dates(name, place))
-    if all(map(_DECIMAL_COMMA.fullmatch, texts)):
+    commas = _about_commas(texts)
+    if commas:
         raise TableError(
-            f"{place.path}: {place.column(name)} looks like numbers with a decimal comma, such as {quoted(texts[0])}. "
-            f"Write them with a point, or use --categorical {argument(name)}."
+            f"{place.path}: {place.column(name)} must hold numbers with a decimal point. {commas} If they are "
+            f"categories, use --categorical {argument(name)}."
         )
     return _category(name, values, place, _MOST_CATEGORIES)
+
+
+def _about_commas(texts: Sequence[str]) -> str:
+    """What commas in numbers mean, or may mean; nothing where there are other texts than such numbers."""
+    if not all(_DECIMAL_COMMA.fullmatch(text) or _THOUSANDS.fullmatch(text) for text in texts):
+        return ""
+    decimal = next((text for text in texts if not _THOUSANDS.fullmatch(text)), None)
+    thousands = next((text for text in texts if not _DECIMAL_COMMA.fullmatch(text)), None)
+    if decimal is not None and thousands is not None:
+        return f"{quoted(decimal)} has a decimal comma but {quoted(thousands)} thousands separators: use neither."
+    if decimal is not None:
+        return f"{quoted(decimal)} has a decimal comma: write a point."
+    if thousands is not None:
+        return f"{quoted(thousands)} has thousands separators: leave the commas out."
+    text = texts[0]
+    joined, pointed = text.replace(",", ""), text.replace(",", ".", 1)
+    return (
+        f"{quoted(text)} is ambiguous: with a thousands separator it means {joined}, with a decimal comma {pointed}. "
+        "Write which one is meant, without a comma."
+    )
 
 
 def _category(name: str, values: NDArray[Any], place: Place, most: int) -> Category:
@@ -79,9 +101,13 @@ def _category(name: str, values: NDArray[Any], place: Place, most: int) -> Categ
     by_itself = most == _MOST_CATEGORIES
     nearly_all = by_itself and len(known) >= _FEW_ROWS and len(known) > _NEARLY_ALL * n_values
     if len(known) > most or nearly_all:
-        other = f"use --categorical {argument(name)} if it does hold categories" if by_itself else "join some of them"
+        other = (
+            f"use --categorical {argument(name)} if it does hold categories"
+            if by_itself
+            else "merge some of its categories"
+        )
         raise TableError(
-            f"{place.path}: {place.column(name)} has {len(known):,} different texts in {n_values:,} values, such as "
+            f"{place.path}: {place.column(name)} has {len(known):,} distinct texts in {n_values:,} values, such as "
             f"{quoted(known[0])}, so it looks like an id or free text. "
             f"Leave it out with --drop {argument(name)}, or {other}."
         )
@@ -90,18 +116,24 @@ def _category(name: str, values: NDArray[Any], place: Place, most: int) -> Categ
 
 def _about_dates(name: str, place: Place) -> str:
     return (
-        f"{place.path}: {place.column(name)} holds dates, which have no unit. Turn them into a number, such as days "
-        f"since a date, or leave the column out with --drop {argument(name)}."
+        f"{place.path}: {place.column(name)} holds dates, which are not numbers. Convert them, for example to days "
+        f"since a reference date, or leave the column out with --drop {argument(name)}."
     )
+
+
+def _count_of_texts(count: int) -> str:
+    return "1 value is not a number" if count == 1 else f"{count:,} values are not numbers"
 
 
 def _about_mixed(name: str, values: NDArray[np.object_], texts: Sequence[str], place: Place) -> str:
     is_wrong = np.array([not is_number(text) for text in texts] + [False])  # the last is for missing values
     wrong = np.flatnonzero(is_wrong[codes_of(values, texts)])
     first = int(wrong[0])
-    comma = " It has a decimal comma: write a point." if _DECIMAL_COMMA.fullmatch(values[first]) else ""
+    comma = _about_commas([text for text, wrong_one in zip(texts, is_wrong[:-1], strict=True) if wrong_one])
+    comma = f" {comma}" if comma else ""
     return (
-        f"{place.path}: {place.column(name, first)} mixes numbers and text: {len(wrong):,} of its values are not "
-        f"numbers, the first is {quoted(values[first])} in {place.row(first)}.{comma} Correct them, leave them empty "
-        f"if they mean missing, or use --categorical {argument(name)} to treat all its values as categories."
+        f"{place.path}: {place.column(name, first)} mixes numbers and text: {_count_of_texts(len(wrong))}, the first "
+        f"is {quoted(values[first])} in {place.row(first)}.{comma} Correct {'it' if len(wrong) == 1 else 'them'}, name "
+        f"words for missing values with --na-values, or use --categorical {argument(name)} to treat all values as "
+        "categories."
     )

@@ -9,48 +9,62 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.tables.errors import TableError, argument, listed, quoted
-from closefar.tables.values import standard_column, to_text
+from closefar.tables.arrow import load_arrow
+from closefar.tables.errors import Place, TableError, argument, listed, quoted, too_large
+from closefar.tables.ids import as_id_column
+from closefar.tables.inputs import Input
+from closefar.tables.values import MissingValues, standard_column, to_text
 
 __all__ = ["NumpyFile"]
 
+_NPY, _ZIP = b"\x93NUMPY", b"PK"
 _NAMES_OF_COLUMNS = ("columns", "feature_names")
 
 
 class NumpyFile:
     """The arrays of a .npy or .npz file as columns."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, source: Input, missing: MissingValues) -> None:
+        self.path = source.name
+        self.place = Place(self.path, first_row=0)
+        self._missing = missing
         self.first_column_may_be_ids = False
         self._columns: dict[str, NDArray[Any]] = {}
-        if path.lower().endswith(".npz"):
-            self._add_named(_load_npz(path))
+        loaded = _load(source)
+        if isinstance(loaded, dict):
+            self._add_named(loaded)
         else:
-            self._add_array(_load_npy(path))
+            self._add_array(loaded)
         self._check_lengths()
         self.names = list(self._columns)
 
-    def read(self, only: Collection[str], as_text: Collection[str]) -> dict[str, NDArray[Any]]:
-        """Return these columns; those `as_text` become text, 17 as "17"."""
-        return {name: self._converted(name, as_text=name in as_text) for name in self.names if name in only}
+    def read(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str] = ()) -> dict[str, Any]:
+        """Return these columns; those `as_text` become text, 17 as "17", and those `as_ids` pyarrow's."""
+        return {
+            name: self._converted(name, as_text=name in as_text, is_id=name in as_ids)
+            for name in self.names
+            if name in only
+        }
 
-    def _converted(self, name: str, *, as_text: bool) -> NDArray[Any]:
+    def _converted(self, name: str, *, as_text: bool, is_id: bool) -> Any:
         try:
+            if is_id:
+                load_arrow(self.path)
+                return as_id_column(self._columns[name], self._missing.words)
             column = to_text(self._columns[name]) if as_text else standard_column(self._columns[name])
         except (TypeError, UnicodeDecodeError) as error:
             raise TableError(
                 f"{self.path}: column {quoted(name)} holds neither numbers nor text: {error}. "
-                f"Turn it into one of these, or leave it out with --drop {argument(name)}."
+                f"Convert it, or leave it out with --drop {argument(name)}."
             ) from error
-        return np.array(column)  # a copy, because the file may change
+        return np.array(self._missing.in_column(column))  # a copy, because the file may change
 
     def _add_named(self, arrays: dict[str, NDArray[Any]]) -> None:
         wide = [name for name, array in arrays.items() if array.ndim >= 2]
         if len(wide) > 1:
             raise TableError(
-                f"{self.path} has several arrays of more than one axis: {listed(wide)}. Keep one, of shape (n, d) for "
-                "points or (n, 2, d) for pairs; numpy.stack([left, right], axis=1) makes pairs."
+                f"{self.path} has several arrays with more than one axis: {listed(wide)}. Keep one, of shape (n, d) "
+                "for points or (n, 2, d) for pairs; numpy.stack([left, right], axis=1) makes pairs."
             )
         width = arrays[wide[0]].shape[-1] if wide else -1
         names = None
@@ -84,14 +98,14 @@ class NumpyFile:
 
     def _add(self, name: str, column: NDArray[Any]) -> None:
         if not name or name in self._columns:
-            raise TableError(f"{self.path} has the column {quoted(name)} more than once, or without a name. Rename it.")
+            raise TableError(f"{self.path} has column {quoted(name)} more than once, or without a name. Rename it.")
         self._columns[name] = column
 
     def _check_lengths(self) -> None:
         lengths = {name: len(column) if column.ndim == 1 else -1 for name, column in self._columns.items()}
         if len(set(lengths.values())) > 1 or -1 in lengths.values():
             found = ", ".join(f"{quoted(name)} {self._columns[name].shape}" for name in list(lengths)[:10])
-            raise TableError(f"{self.path}: its arrays must have one length, one value a row; got {found}.")
+            raise TableError(f"{self.path}: all arrays must have the same length, one value per row; got {found}.")
         if not lengths or 0 in lengths.values():
             raise TableError(f"{self.path} has {len(lengths)} columns and no rows. Add at least one row of values.")
 
@@ -100,7 +114,11 @@ class NumpyFile:
 def _loading(path: str) -> Iterator[None]:
     try:
         yield
+    except MemoryError as error:
+        raise too_large(path) from error
     except Exception as error:  # a damaged header fails in NumPy, zipfile, zlib, or Python's tokenizer
+        if isinstance(error, TableError):
+            raise
         if "bject" in str(error):  # NumPy says "Object arrays" and "Python objects"
             raise TableError(
                 f"{path} has an array of Python objects, which could run code when read. Save numbers or text "
@@ -109,24 +127,25 @@ def _loading(path: str) -> Iterator[None]:
         raise TableError(f"{path} is not a NumPy file, or it is damaged. Save it again with numpy.save.") from error
 
 
-def _check_start(file: BinaryIO, magic: bytes) -> None:
-    if file.read(len(magic)) != magic:
-        raise ValueError("its first bytes are of another format")
-    file.seek(0)
+def _load(source: Input) -> NDArray[Any] | dict[str, NDArray[Any]]:
+    """The array of a .npy file, mapped where it can be, or those of a .npz file."""
+    with _loading(source.name), source.open() as file:
+        start = file.read(len(_NPY))
+        file.seek(0)
+        is_archive = start.startswith(_ZIP) if source.is_stream else source.name.lower().endswith(".npz")
+        if not start.startswith(_ZIP if is_archive else _NPY):
+            raise ValueError("its first bytes are of another format")
+        if is_archive:
+            return _load_archive(source.name, file)
+        if source.is_stream:
+            return np.asarray(np.load(file, allow_pickle=False))
+    with _loading(source.name):
+        return np.asarray(np.load(source.name, mmap_mode="r", allow_pickle=False))
 
 
-def _load_npy(path: str) -> NDArray[Any]:
-    with _loading(path):
-        with open(path, "rb") as file:
-            _check_start(file, b"\x93NUMPY")
-        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-
-
-def _load_npz(path: str) -> dict[str, NDArray[Any]]:
-    with _loading(path), open(path, "rb") as file:
-        _check_start(file, b"PK")
-        with np.load(file, allow_pickle=False) as loaded:
-            arrays = {name: loaded[name] for name in loaded.files}
+def _load_archive(path: str, file: BinaryIO) -> dict[str, NDArray[Any]]:
+    with np.load(file, allow_pickle=False) as loaded:
+        arrays = {name: loaded[name] for name in loaded.files}
     others = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
     if others:
         raise TableError(f"{path} must hold arrays only; got {listed(others)}. Save it again with numpy.savez.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,15 @@ from closefar.arrays import FloatArray
 from closefar.tables.columns import Category
 from closefar.tables.encoding import Encoding
 from closefar.tables.errors import Place, TableError, counted, listed, quoted
-from closefar.tables.sources import check_ids, check_weights
+from closefar.tables.ids import Ids
+from closefar.tables.sources import check_weights
 from closefar.tables.table import TableFile
 from closefar.tables.values import is_missing
 
 __all__ = ["PairTable", "TableRows", "note_ignored", "note_left_out"]
+
+_ROWS_AT_ONCE = 1 << 16
+_EXACT, _LARGEST = 2.0**53, 2.0**64  # between these, integers of 64 bits are rounded
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,16 +31,17 @@ class PairTable:
 
     Parameters
     ----------
-    data : array of shape (n, 2, d), or (n, d) for single points
+    points : array of shape (n_points, d)
+        Each point once, where pairs refer to points by id.
+    index : array of int, of shape (n, 2), or (n,) for single points
+        Which points each pair is of.
     labels : array of n texts, or None
         As in the file, without space around them; 1 is "1" also where a file of numbers has 1.0.
-    ids : array of texts
-        Of shape (n, 2) where both sides have an id, else (n,): ids, or row numbers as in the file.
+    identity : Ids
+        As for `ids`; its index numbers them.
     weights : array of n numbers, or None
     encoding : Encoding
         How the columns became numbers.
-    is_single : bool
-        Whether these are single points.
     notes : tuple of str
         Sentences about what was left out or ignored.
     id_names : tuple of str
@@ -44,15 +50,50 @@ class PairTable:
         Which pairs belong together.
     """
 
-    data: FloatArray
+    points: FloatArray
+    index: NDArray[np.int64]
     labels: NDArray[np.object_] | None
-    ids: NDArray[np.object_]
+    identity: Ids
     weights: FloatArray | None
     encoding: Encoding
-    is_single: bool
     notes: tuple[str, ...]
     id_names: tuple[str, ...]
     groups: NDArray[np.object_] | None = None
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether these are single points."""
+        return self.index.ndim == 1
+
+    @property
+    def data(self) -> FloatArray:
+        """Both points of each pair, shape (n, 2, d), or the single points, (n, d); made anew each time."""
+        if self._is_in_order:
+            return self.points.reshape(*self.index.shape, -1)
+        return self.points[self.index]
+
+    @cached_property
+    def differences(self) -> FloatArray:
+        """The difference of each pair, or the single points: shape (n, d)."""
+        if self.is_single:
+            return self.data
+        differences = np.empty((len(self), self.points.shape[1]))
+        for start in range(0, len(self), _ROWS_AT_ONCE):
+            left, right = self.index[start : start + _ROWS_AT_ONCE].T
+            np.subtract(self.points[left], self.points[right], out=differences[start : start + _ROWS_AT_ONCE])
+        return differences
+
+    @property
+    def ids(self) -> NDArray[np.object_]:
+        """The ids as text: shape (n, 2) where both sides have an id, else (n,): ids, or row numbers as in the file."""
+        return self.identity.texts
+
+    @property
+    def _is_in_order(self) -> bool:
+        return len(self.points) == self.index.size and np.array_equal(self.index.ravel(), np.arange(self.index.size))
 
 
 class TableRows:
@@ -78,12 +119,10 @@ class TableRows:
         group: str | None,
         noun: str,
     ) -> None:
-        self.path, self._noun, self._label = file.path, noun, label
+        self.path, self.place, self._noun, self._label = file.path, file.place, noun, label
         self._labels = None if label is None else columns[label]
-        self._weights = None if weight is None else check_weights(columns[weight], weight, file.path)
-        self._groups = None if group is None else columns[group]
-        if group is not None:
-            check_ids(columns[group], group, file.path, "group", role="group")
+        self._weights = None if weight is None else check_weights(columns[weight], weight, file.place)
+        self._groups = None if group is None else _without_gaps(columns[group], group, file.place)
         self._notes: list[str] = []
         self.n_read = len(next(iter(columns.values())))
         self.kept: NDArray[np.int64] = np.arange(self.n_read)
@@ -94,7 +133,7 @@ class TableRows:
         if lacking.any() and not drops_missing:
             raise TableError(
                 f"{self.path}: label column {quoted(self._label)} has {counted(int(lacking.sum()), 'missing value')}, "
-                f"the first in {Place(self.path).row(int(np.argmax(lacking)))}. Fill them in, or leave those "
+                f"the first in {self.place.row(int(np.argmax(lacking)))}. Fill them in, or leave those "
                 f"{self._noun} out with --missing drop."
             )
         self.leave_out(lacking, "a label")
@@ -103,40 +142,66 @@ class TableRows:
         """Leave out those of the kept rows that lack something."""
         count, total = int(lacking.sum()), len(lacking)
         if count == total:
-            raise TableError(f"{self.path} has no {self._noun} left: each lacks {what}. Fill some in.")
+            raise TableError(f"{self.path} has no {self._noun} left: each one lacks {what}. Fill some in.")
         if count:
             self._notes.append(note_left_out(lacking, self._noun, what))
             self.kept = self.kept[~lacking]
 
     def kept_of(self, columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """The kept rows of these columns."""
-        if len(self.kept) == self.n_read:
-            return dict(columns)
-        return {name: column[self.kept] for name, column in columns.items()}
+        return {name: self._kept_of(column) for name, column in columns.items()}
+
+    def _kept_of(self, column: Any) -> Any:
+        return column if column is None or len(self.kept) == self.n_read else column[self.kept]
 
     def table(
         self,
-        data: FloatArray,
-        ids: NDArray[np.object_],
+        points: FloatArray,
+        index: NDArray[np.int64],
+        identity: Ids,
         id_names: tuple[str, ...],
         encoding: Encoding,
         notes: Sequence[str],
     ) -> PairTable:
-        """The pairs: `data` of the kept rows, `ids` of all."""
+        """The pairs: `index` and `identity` of the kept rows."""
         constant = [column.name for column in encoding.columns if isinstance(column, Category) and not column.shares]
         if constant:
-            notes = [*notes, f"These columns have one category only, so they give no feature: {listed(constant)}."]
+            notes = [*notes, f"These columns have a single category, so they give no feature: {listed(constant)}."]
         return PairTable(
-            data=data,
-            labels=None if self._labels is None else self._labels[self.kept],
-            ids=ids[self.kept],
-            weights=None if self._weights is None else self._weights[self.kept],
+            points=points,
+            index=index,
+            labels=self._kept_of(self._labels),
+            identity=identity,
+            weights=self._kept_of(self._weights),
             encoding=encoding,
-            is_single=data.ndim == 2,
-            notes=(*self._notes, *notes),
+            notes=(*self._notes, *notes, *_about_large_integers(points, encoding)),
             id_names=id_names,
-            groups=None if self._groups is None else self._groups[self.kept],
+            groups=self._kept_of(self._groups),
         )
+
+
+def _without_gaps(groups: NDArray[np.object_], name: str, place: Place) -> NDArray[np.object_]:
+    lacking = np.flatnonzero(is_missing(groups))
+    if len(lacking):
+        raise TableError(
+            f"{place.path}: group column {quoted(name)} has {counted(len(lacking), 'missing value')}, the first in "
+            f"{place.row(int(lacking[0]))}. Fill them in, or choose another column with --group."
+        )
+    return groups
+
+
+def _about_large_integers(points: FloatArray, encoding: Encoding) -> list[str]:
+    """A sentence that names the columns of integers that double precision may have rounded."""
+    largest = np.maximum(points.max(axis=0), -points.min(axis=0))
+    names = [encoding.feature_names[where] for where in np.flatnonzero((largest > _EXACT) & (largest < _LARGEST))]
+    where = [encoding.feature_names.index(name) for name in names]
+    rounded = [name for name, column in zip(names, where, strict=True) if np.all(points[:, column] % 1 == 0)]
+    if not rounded:
+        return []
+    return [
+        f"These columns have integers above 2**53, which are rounded to double precision: {listed(rounded)}. Subtract "
+        "a common offset from them, or use --categorical if they are codes."
+    ]
 
 
 def note_left_out(lacking: NDArray[np.bool_], noun: str, what: str) -> str:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from closefar.tables.encoding import chosen_names
-from closefar.tables.errors import Place, TableError, listed, refuse_unknown
+from closefar.tables.errors import TableError, listed, refuse_unknown
 from closefar.tables.features import Features
+from closefar.tables.ids import Ids, check_ids, codes_of_ids, row_numbers
 from closefar.tables.pair_table import PairTable, TableRows, note_ignored
 from closefar.tables.sides import Sides, Stacked, find_sides
 from closefar.tables.sources import (
     Source,
-    check_ids,
     find_group,
     find_label_and_weight,
     find_own_id,
-    row_numbers,
 )
 from closefar.tables.table import TableFile, open_table
 
@@ -29,7 +28,7 @@ __all__ = ["read_side_pairs"]
 def read_side_pairs(source: Source, features: Features, *, labelled: bool) -> PairTable:
     """Read pairs of points, one encoding for both sides."""
     assert source.pairs is not None
-    file = open_table(source.pairs)
+    file = open_table(source.pairs, source.na_values)
     label, weight = find_label_and_weight(file, source, labelled=labelled)
     group = find_group(file, source, labelled=labelled)
     taken = {label, weight, source.weight, source.group, source.id, source.left, source.right}
@@ -38,31 +37,36 @@ def read_side_pairs(source: Source, features: Features, *, labelled: bool) -> Pa
     features, stems = _side_features(file, sides, features, id_names)
     left, right = ({stem: side[stem] for stem in stems} for side in (sides.left, sides.right))
 
-    texts = [name for name in (label if labelled else None, group, *id_names) if name is not None]
+    texts = [name for name in (label if labelled else None, group) if name is not None]
     own = [*left.values(), *right.values()]
     own_texts = [side[stem] for side in (left, right) for stem in features.text_names]
-    columns = file.read([*own, *texts, *filter(None, [weight])], [*own_texts, *texts])
+    columns = file.read([*own, *texts, *id_names, *filter(None, [weight])], [*own_texts, *texts], id_names)
+    differ = [stem for stem in stems if columns[left[stem]].dtype != columns[right[stem]].dtype]
+    if differ:  # as written on both sides: 1.10 stays that on the side that has only numbers
+        mixed = [side[stem] for stem in differ for side in (left, right)]
+        columns |= file.read(mixed, mixed)
     rows = TableRows(file, columns, label if labelled else None, weight, group, "pairs")
     rows.leave_out_unlabelled(drops_missing=features.drops_missing)
 
-    place = Place(file.path, rows=(2 * rows.kept[:, None] + np.arange(2)).reshape(-1), sides=(left, right))
+    place = replace(file.place, rows=(2 * rows.kept[:, None] + np.arange(2)).reshape(-1), sides=(left, right))
     stacked = Stacked(rows.kept_of({name: columns[name] for name in own}), (left, right))
     data, dropped, encoding = features.encode(stacked, place)
     lacking = np.logical_or(dropped[::2], dropped[1::2])
     if lacking.any():
         data = data[np.repeat(~lacking, 2)[~dropped]]
     rows.leave_out(lacking, "a value")
-    ids = _ids(file, columns, id_names, rows.n_read)
+    identity = _ids(file, columns, id_names, rows.n_read).take(rows.kept)
     stems_of = sides.stems
     unwanted = [name for name in file.names if stems_of.get(name, name) in features.drop]
-    notes = note_ignored(file, [*own, *texts, *taken, *unwanted])
-    return rows.table(data.reshape(len(rows.kept), 2, -1), ids, id_names or ("row",), encoding, notes)
+    notes = note_ignored(file, [*own, *texts, *id_names, *taken, *unwanted])
+    index = np.arange(len(data)).reshape(-1, 2)
+    return rows.table(data, index, identity, id_names or ("row",), encoding, notes)
 
 
 def _id_names(file: TableFile, source: Source, sides: Sides, needed: Sequence[str] | None) -> tuple[str, ...]:
     """The columns of ids: of both sides, or of the pairs as such, or none."""
     if source.left is not None and source.right is not None:
-        refuse_unknown(file.path, [source.left, source.right], file.names, "which was given as the ids of one side")
+        refuse_unknown(file.path, [source.left, source.right], file.names, "which was given as an id column")
         return source.left, source.right
     stem = next((stem for stem in sides.shared if stem.lower() == "id" and stem not in (needed or ())), None)
     if source.id is None and stem is not None:
@@ -75,30 +79,28 @@ def _side_features(
     file: TableFile, sides: Sides, features: Features, id_names: tuple[str, ...]
 ) -> tuple[Features, list[str]]:
     """What both sides have in common and is a feature; columns may be called by that, or by their own names."""
-    refuse_unknown(file.path, features.drop, [*file.names, *sides.shared], "which was to be left out")
+    refuse_unknown(file.path, features.drop, [*file.names, *sides.shared], "which --drop names")
     stems = sides.stems
     features = features.renamed(lambda name: stems.get(name, name))
     unused = {*features.drop, *(stems.get(name, name) for name in id_names)}
     found = [stem for stem in sides.shared if stem not in unused]
-    place = Place(file.path)
     if features.needed is not None:
-        refuse_unknown(file.path, features.needed, found, "which the model was learned from, on both sides")
+        refuse_unknown(file.path, features.needed, found, "which the model was trained on, on both sides")
         return features, list(features.needed)
     alone = [name for name in sides.unmatched if stems[name] not in features.drop]
     if alone:
         raise TableError(
             f"{file.path}: both sides, {sides.marks[0]!r} and {sides.marks[1]!r}, must have the same columns; only one "
-            f"side has {listed(alone)}. Leave them out with --drop, or say how the names of both sides begin or end "
+            f"side has {listed(alone)}. Leave them out with --drop, or give the prefixes or suffixes of the two sides "
             "with --sides."
         )
-    return features, chosen_names(found, place, features.columns, (), features.text_names)
+    return features, chosen_names(found, file.place, features.columns, (), features.text_names)
 
 
-def _ids(
-    file: TableFile, columns: Mapping[str, NDArray[Any]], id_names: tuple[str, ...], n: int
-) -> NDArray[np.object_]:
+def _ids(file: TableFile, columns: Mapping[str, Any], id_names: tuple[str, ...], n: int) -> Ids:
     for name, option in zip(id_names, ("left", "right") if len(id_names) == 2 else ("id",), strict=len(id_names) > 0):
-        check_ids(columns[name], name, file.path, option)
+        check_ids(columns[name], name, file.place, option)
     if not id_names:
-        return row_numbers(file.path, n)
-    return columns[id_names[0]] if len(id_names) == 1 else np.stack([columns[name] for name in id_names], axis=1)
+        return row_numbers(file.place, n)
+    codes, different = codes_of_ids(*(columns[name] for name in id_names))
+    return Ids(different, codes[0] if len(codes) == 1 else np.stack(codes, axis=1))

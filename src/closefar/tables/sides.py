@@ -46,15 +46,15 @@ class Sides:
 def find_sides(names: Sequence[str], given: tuple[str, str] | None, needed: Collection[str] | None, path: str) -> Sides:
     """The two sides: as given, or of the usual prefixes and suffixes the one that fits the most columns."""
     if given is not None and (given[0] == given[1] or not all(given)):
-        raise TableError(f"the two sides must be two different beginnings or ends of column names; got {given!r}.")
+        raise TableError(f"--sides must be two different prefixes or suffixes of column names; got {listed(given)}.")
     candidates = list(_candidates(names, given))
     wanted = set(needed) if needed is not None else None
     best = max(candidates, key=lambda sides: sum(wanted is None or stem in wanted for stem in sides.shared))
     if not best.shared:
-        sought = f"that begin or end with {listed(given)}" if given else "such as left_age and right_age"
+        sought = f"with the prefixes or suffixes {listed(given)}" if given else "such as left_age and right_age"
         raise TableError(
             f"{path} has no columns of two sides, {sought}. Its columns are {listed(names)}. "
-            "Say how they begin or end with --sides, or give the points that they are ids of with --points."
+            "Give the prefixes or suffixes with --sides, or the table of the points with --points."
         )
     return best
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
-from closefar.tables.errors import Place, TableError, counted, first_row_of, listed, quoted, refuse_unknown
+from closefar.tables.errors import Place, TableError, listed, quoted, refuse_unknown
+from closefar.tables.inputs import STANDARD_INPUT, Input
 from closefar.tables.table import TableFile
-from closefar.tables.values import is_missing, is_number, to_text
+from closefar.tables.values import is_number, to_text
 
 __all__ = [
     "Source",
-    "check_ids",
     "check_weights",
     "find_group",
     "find_id",
@@ -27,7 +27,6 @@ __all__ = [
     "find_pair_of_ids",
     "find_weight",
     "require_label",
-    "row_numbers",
 ]
 
 _LABEL_NAMES = ("label", "labels")
@@ -45,6 +44,7 @@ class Source:
     Parameters
     ----------
     points, pairs : path, optional
+        "-" is standard input, for one of them.
     id : str, optional
         The column of the points that holds their ids: by default the one called "id", else the
         first; the row number from 0 for arrays without ids.  Single points need none.
@@ -60,10 +60,12 @@ class Source:
     sides : tuple of two str, optional
         How the names of the columns of the two sides begin or end: by default ``left_`` and
         ``right_``, ``a_`` and ``b_``, ``_1`` and ``_2`` and the like.
+    na_values : tuple of str
+        What stands for a missing value beside the usual words, such as "?" or "-999".
     """
 
-    points: Path | None = None
-    pairs: Path | None = None
+    points: str | os.PathLike[str] | None = None
+    pairs: str | os.PathLike[str] | None = None
     id: str | None = None
     left: str | None = None
     right: str | None = None
@@ -71,12 +73,23 @@ class Source:
     weight: str | None = None
     group: str | None = None
     sides: tuple[str, str] | None = None
+    na_values: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.points is None and self.pairs is None:
             raise ValueError("a source must have a file of points, of pairs, or both; got neither.")
         if (self.left is None) != (self.right is None):
             raise ValueError(f"left and right must be given together; got {self.left!r} and {self.right!r}.")
+        if self.points is not None and self.pairs is not None and _are_both_standard_input(self.points, self.pairs):
+            raise ValueError("points and pairs can't both be read from standard input. Give a file for one of them.")
+        for name in ("points", "pairs"):
+            path = getattr(self, name)
+            if path is not None and Input(path).is_stream and not isinstance(path, Input):
+                object.__setattr__(self, name, Input(path))  # so that what is read once is kept
+
+
+def _are_both_standard_input(*paths: str | os.PathLike[str]) -> bool:
+    return all(os.fspath(path) == STANDARD_INPUT for path in paths)
 
 
 def find_named(file: TableFile, given: str | None, defaults: Sequence[str], role: str) -> str | None:
@@ -99,7 +112,7 @@ def require_label(file: TableFile, label: str | None) -> str:
     if label is None:
         raise TableError(
             f"{file.path} has no column called 'label'. Its columns are {listed(file.names)}. "
-            "Say which one holds the labels with --label."
+            "Name the column of labels with --label."
         )
     return label
 
@@ -120,8 +133,8 @@ def find_group(file: TableFile, source: Source, *, labelled: bool) -> str | None
     group = find_named(file, source.group, (), "group") if labelled else None
     if group is not None and group in (find_label(file, source, labelled=True), source.weight):
         raise TableError(
-            f"{file.path}: the groups must be in another column than the labels and the weights; got {quoted(group)}. "
-            "Choose another with --group."
+            f"{file.path}: the group column must be another than those of labels and weights; got {quoted(group)}. "
+            "Choose another column with --group."
         )
     return group
 
@@ -142,7 +155,7 @@ def find_id(file: TableFile, given: str | None, needed: Sequence[str] | None) ->
 def find_pair_of_ids(file: TableFile, source: Source, label: str | None) -> tuple[str, str]:
     """The two id columns of a table of pairs."""
     if source.left is not None and source.right is not None:
-        refuse_unknown(file.path, [source.left, source.right], file.names, "which was given as the ids of one side")
+        refuse_unknown(file.path, [source.left, source.right], file.names, "which was given as an id column")
         return source.left, source.right
     candidates = [name for name in file.names if name not in (label, source.weight, source.group)]
     by_name = {name.lower(): name for name in candidates}
@@ -153,24 +166,13 @@ def find_pair_of_ids(file: TableFile, source: Source, label: str | None) -> tupl
     left, right, *_ = *candidates, "", ""
     if not right:
         raise TableError(
-            f"{file.path} must have two columns of ids beside the label; its columns are {listed(file.names)}. "
-            "Without a table of points, name the two sides' columns with --sides."
+            f"{file.path} must have two id columns beside the label; its columns are {listed(file.names)}. "
+            "Name them with --left and --right."
         )
     return left, right
 
 
-def check_ids(ids: NDArray[np.object_], name: str, path: str, option: str, *, role: str = "id") -> None:
-    """Refuse missing ids."""
-    lacking = np.flatnonzero(is_missing(ids))
-    if len(lacking):
-        place = Place(path)
-        raise TableError(
-            f"{path}: {role} column {quoted(name)} has {counted(len(lacking), 'missing value')}, the first in "
-            f"{place.row(int(lacking[0]))}. Fill them in, or choose another column with --{option}."
-        )
-
-
-def check_weights(column: NDArray[Any], name: str, path: str) -> FloatArray:
+def check_weights(column: NDArray[Any], name: str, place: Place) -> FloatArray:
     """The weights, each a finite number >= 0."""
     weights = column
     if column.dtype.kind != "f":
@@ -179,15 +181,7 @@ def check_weights(column: NDArray[Any], name: str, path: str) -> FloatArray:
     if len(bad):
         first = int(bad[0])
         raise TableError(
-            f"{path}: weight column {quoted(name)} must hold finite numbers >= 0; "
-            f"got {quoted(column[first])} in {Place(path).row(first)}. Correct it, or choose another with --weight."
+            f"{place.path}: weight column {quoted(name)} must hold finite numbers >= 0; "
+            f"got {quoted(column[first])} in {place.row(first)}. Correct it, or choose another column with --weight."
         )
     return weights
-
-
-def row_numbers(path: str, n: int) -> NDArray[np.object_]:
-    """The number of each row as in the file, as text."""
-    first = first_row_of(path)
-    numbers = np.empty(n, dtype=object)
-    numbers[:] = list(map(str, range(first, first + n)))
-    return numbers

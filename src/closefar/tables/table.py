@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from closefar.tables.delimited import DelimitedFile
-from closefar.tables.errors import TEXT_SUFFIXES, TableError, UnreadableError, refuse_unknown
+from closefar.tables.errors import TEXT_SUFFIXES, Place, TableError, refuse_unknown
+from closefar.tables.inputs import Input
 from closefar.tables.numpy_files import NumpyFile
 from closefar.tables.parquet import ParquetFile
+from closefar.tables.values import MissingValues
 
 __all__ = ["Table", "TableFile", "open_table", "read_table"]
 
@@ -21,19 +24,23 @@ __all__ = ["Table", "TableFile", "open_table", "read_table"]
 class TableFile(Protocol):
     """A file whose column names are known, and whose columns can be read."""
 
-    path: str
+    path: str  # what messages call it
+    place: Place
     names: list[str]
     first_column_may_be_ids: bool  # not in a plain array, which holds nothing but numbers
 
-    def read(self, only: Collection[str], as_text: Collection[str]) -> dict[str, NDArray[Any]]: ...
+    def read(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str] = ()) -> dict[str, Any]: ...
 
 
-_FORMATS: dict[str, type[DelimitedFile] | type[ParquetFile] | type[NumpyFile]] = {
+Format = type[DelimitedFile] | type[ParquetFile] | type[NumpyFile]
+
+_FORMATS: dict[str, Format] = {
     **dict.fromkeys(TEXT_SUFFIXES, DelimitedFile),
     **{f"{suffix}.gz": DelimitedFile for suffix in TEXT_SUFFIXES},
     **dict.fromkeys((".parquet", ".pq"), ParquetFile),
     **dict.fromkeys((".npy", ".npz"), NumpyFile),
 }
+_MAGIC: dict[bytes, Format] = {b"PAR1": ParquetFile, b"\x93NUMPY": NumpyFile, b"PK\x03\x04": NumpyFile}
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,37 +60,48 @@ class Table:
     columns: dict[str, NDArray[Any]]
 
 
-def open_table(path: str | os.PathLike[str]) -> TableFile:
-    """Find out the format and the column names of a file."""
-    path = os.fspath(path)
-    if os.path.isdir(path):
-        raise UnreadableError(f"{path} is a directory. Name a file in it.")
-    if not os.path.exists(path):
-        raise UnreadableError(f"{path} does not exist. Check the path.")
-    if not os.path.isfile(path):  # a pipe would be waited for, and could be read but once
-        raise UnreadableError(f"{path} is not a regular file. Write the table to one first.")
-    if not os.access(path, os.R_OK):
-        raise UnreadableError(f"{path} can't be read: there is no permission. Change the rights of the file.")
-    suffixes = Path(path.lower()).suffixes
+def open_table(path: str | os.PathLike[str], na_values: Iterable[str] = ()) -> TableFile:
+    """Find out the format and the column names of a file; "-" is standard input.
+
+    `na_values` stand for missing values beside the usual words.
+    """
+    source = path if isinstance(path, Input) else Input(path)
+    source.check()
+    table_format = _format_of(source)
+    missing = MissingValues.of(na_values, in_text_file=table_format is DelimitedFile)
+    return table_format(source, missing)
+
+
+def _format_of(source: Input) -> Format:
+    if source.is_stream:
+        with source.open() as file:
+            start = file.read(8)
+        return next((_MAGIC[magic] for magic in _MAGIC if start.startswith(magic)), DelimitedFile)
+    suffixes = Path(source.name.lower()).suffixes
     for suffix in ("".join(suffixes[-2:]), "".join(suffixes[-1:])):
         if suffix in _FORMATS:
-            return _FORMATS[suffix](path)
+            return _FORMATS[suffix]
     excel = " Save the sheet as CSV." if suffixes[-1:] in ([".xls"], [".xlsx"], [".ods"]) else ""
-    raise TableError(f"{path} is of no format that is read: its name must end in {', '.join(_FORMATS)}.{excel}")
+    raise TableError(f"{source.name}: unsupported file type. Its name must end with {', '.join(_FORMATS)}.{excel}")
 
 
-def read_table(path: str | os.PathLike[str], *, as_text: Collection[str] = ()) -> Table:
+def read_table(path: str | os.PathLike[str], *, as_text: Collection[str] = (), na_values: Iterable[str] = ()) -> Table:
     r"""Read a table from a .csv, .tsv or .txt file (also .gz), or a .parquet, .npy or .npz one.
 
     Text files are UTF-8, begin with a row of column names, and separate columns with commas,
-    semicolons, tabs or bars.  An empty field, NA, N/A, n/a, NaN, nan, null, NULL and None mean
-    that a value is missing.  A column is numbers, or true and false, if all its values are.
+    semicolons, tabs or bars.  Lines above the names that begin with # are comments, and Excel's
+    ``sep=;`` gives the separator.  An empty field, -, NA, N/A, n/a, #N/A, <NA>, NaN, nan, null, NULL
+    and None mean that a value is missing.  A column is numbers, or true and false, if all its values
+    are.
 
     Parameters
     ----------
     path : str or Path
+        "-" is standard input.
     as_text : names of columns
         Those that stay as they are written, such as ids: "007" and not 7.
+    na_values : texts
+        What else stands for a missing value, such as "?" or "-999".
 
     Returns
     -------
@@ -104,6 +122,7 @@ def read_table(path: str | os.PathLike[str], *, as_text: Collection[str] = ()) -
     height [1.75, nan]
     member [True, False]
     """
-    file = open_table(path)
-    refuse_unknown(file.path, as_text, file.names, "which was to stay text")
-    return Table(file.path, file.read(file.names, as_text))
+    file = open_table(path, na_values)
+    refuse_unknown(file.path, as_text, file.names, "which was to be read as text")
+    columns = file.read(file.names, as_text)
+    return Table(file.path, {name: np.require(column, requirements="W") for name, column in columns.items()})

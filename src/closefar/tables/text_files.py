@@ -1,129 +1,108 @@
-"""Opening a text file: what its bytes must be, and which character separates its columns."""
+"""Opening a text file: what its bytes must be, and where its rows begin."""
 
 from __future__ import annotations
 
-import csv
 import gzip
+import io
 import zlib
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
-from typing import BinaryIO, TextIO, cast
+from typing import BinaryIO, cast
 
-from closefar.tables.errors import TableError, UnreadableError, listed, quoted
-from closefar.tables.values import is_number
+from closefar.tables.errors import TableError, UnreadableError, too_large
+from closefar.tables.inputs import Input
 
-__all__ = ["check_is_text", "find_layout", "open_lines", "records"]
+__all__ = ["BadByteError", "check_is_text", "checked_lines", "open_bytes", "text_of"]
 
 _SAMPLE_BYTES = 1 << 16
-_SAMPLE_LINES = 20
-# Where two would give as many columns: commas are the likeliest to stand inside a name or a number.
-_SEPARATORS = ("\t", ";", "|", ",")
 _UTF_16_OR_32 = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
+_UTF_8_MARK = b"\xef\xbb\xbf"
+_GZIP = b"\x1f\x8b"
 _OTHER_FORMATS = {
-    b"\x1f\x8b": "a gzip file: give its name the ending .gz",
+    _GZIP: "a gzip file: rename it so that it ends with .gz",
     b"PK\x03\x04": "a zip or Excel file: save the table as CSV",
     b"\xd0\xcf\x11\xe0": "an Excel file: save the table as CSV",
-    b"PAR1": "a Parquet file: give its name the ending .parquet",
-    b"\x93NUMPY": "a NumPy file: give its name the ending .npy",
+    b"PAR1": "a Parquet file: rename it so that it ends with .parquet",
+    b"\x93NUMPY": "a NumPy file: rename it so that it ends with .npy",
 }
-_CONTROL = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1a\x1b"))
+_CONTROL = bytes(set(range(1, 32)) - set(b"\t\n\v\f\r\x1a\x1b"))
+_FEW_ZEROS = 1 / 16  # of the bytes; UTF-16 and binary files have more
+
+
+class BadByteError(Exception):
+    """A line has a byte that is not UTF-8 text; raised where the number of the row is not known."""
+
+    def __init__(self, byte: int) -> None:
+        self.byte = byte
+        super().__init__(byte)
+
+    def at(self, path: str, row: int) -> TableError:
+        """The message that names the row."""
+        if self.byte == 0:
+            return TableError(f"{path}: row {row} has a NUL byte, so the file is damaged. Write it again.")
+        return TableError(
+            f"{path} is not UTF-8 text: row {row} has the byte 0x{self.byte:02x}, as in Latin-1. Save it as UTF-8."
+        )
 
 
 @contextmanager
-def _readable(path: str) -> Iterator[None]:
-    """Turn what goes wrong with the file itself into a TableError."""
+def open_bytes(source: Input) -> Iterator[BinaryIO]:
+    """Open for reading, decompressed and after a byte order mark; what is wrong with the file is a TableError."""
     try:
-        yield
-    except UnicodeDecodeError as error:
-        raise TableError(
-            f"{path} is not UTF-8 text: it has the byte 0x{error.object[error.start]:02x}. Save it as UTF-8."
-        ) from error
+        with source.open() as file:
+            magic = file.read(len(_GZIP)) if source.is_stream else b""
+            file.seek(0)
+            is_gzipped = magic == _GZIP or source.name.lower().endswith(".gz")
+            opened = cast(BinaryIO, gzip.GzipFile(fileobj=file, mode="rb")) if is_gzipped else file
+            if opened.read(len(_UTF_8_MARK)) != _UTF_8_MARK:
+                opened.seek(0)
+            yield opened
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise TableError(f"{path} is not a gzip file, or it is damaged ({error}). Make it again.") from error
+        raise TableError(f"{source.name} is not a gzip file, or it is damaged ({error}). Compress it again.") from error
+    except MemoryError as error:
+        raise too_large(source.name) from error
     except OSError as error:
-        raise UnreadableError(f"{path} can't be read: {error.strerror or error}.") from error
+        if isinstance(error, UnreadableError):
+            raise
+        raise UnreadableError(f"{source.name} can't be read: {error.strerror or error}.") from error
 
 
-@contextmanager
-def _open_bytes(path: str) -> Iterator[BinaryIO]:
-    opened = gzip.open(path, "rb") if path.lower().endswith(".gz") else open(path, "rb")  # noqa: SIM115 - below
-    with opened as file:
-        yield cast(BinaryIO, file)
-
-
-@contextmanager
-def open_lines(path: str) -> Iterator[TextIO]:
-    """Open for reading lines; what is wrong with the file is a TableError, also while it is read."""
-    opener = gzip.open if path.lower().endswith(".gz") else open
-    with _readable(path), opener(path, "rt", encoding="utf-8-sig", newline="") as file:
-        yield cast(TextIO, file)
-
-
-def check_is_text(path: str) -> None:
+def check_is_text(path: str, file: BinaryIO) -> None:
     """Refuse an empty file and one whose first bytes are not UTF-8 text."""
-    with _readable(path), _open_bytes(path) as file:
-        start = file.read(_SAMPLE_BYTES)
+    begin = file.tell()
+    sample = file.read(_SAMPLE_BYTES)
+    file.seek(begin)
     for magic, what in _OTHER_FORMATS.items():
-        if start.startswith(magic):
+        if sample.startswith(magic):
             raise TableError(f"{path} is not a text file but {what}.")
-    if start.startswith(_UTF_16_OR_32) or b"\0" in start:
+    if sample.startswith(_UTF_16_OR_32) or sample.count(0) > _FEW_ZEROS * len(sample):
         raise TableError(f"{path} is UTF-16 text or a binary file. Save it as UTF-8 text.")
-    if len(start.translate(None, _CONTROL)) < len(start):
-        raise TableError(f"{path} is not text: it has control characters. Save the table as CSV, in UTF-8.")
-    if not start.removeprefix(b"\xef\xbb\xbf").strip():
+    control = next((at for at, byte in enumerate(sample) if byte in _CONTROL), None) if _has_control(sample) else None
+    if control is not None:
+        raise TableError(
+            f"{path} is not text: line {sample.count(10, 0, control) + 1} has control characters. "
+            "Save the table as CSV, in UTF-8."
+        )
+    if not sample.strip():
         raise TableError(f"{path} is empty. It must have a row of column names and at least one row of values.")
 
 
-def records(lines: Iterator[str], separator: str) -> Iterator[list[str]]:
-    """The fields of each row; quoted ones may hold separators and line ends."""
-    return csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
+def _has_control(sample: bytes) -> bool:
+    return len(sample.translate(None, _CONTROL)) < len(sample)
 
 
-def find_layout(path: str) -> tuple[str, list[str]]:
-    """The separator and the column names, both checked."""
-    check_is_text(path)
-    with open_lines(path) as file:
-        lines = list(islice(file, _SAMPLE_LINES))
-    if not lines[0].strip():
-        raise TableError(f"{path}: row 1 is blank. The first row must name the columns.")
-    separator = max(_SEPARATORS, key=lambda candidate: _fitness(lines, candidate, path))
-    with open_lines(path) as file:
-        try:
-            names = [name.strip() for name in next(records(file, separator))]
-        except csv.Error as error:
-            raise TableError(f"{path}: row 1 can't be split into columns ({error}). Check its quotes.") from error
-    _check_names(path, names)
-    return separator, names
+def text_of(file: BinaryIO) -> io.TextIOWrapper:
+    """The rest of the file as text with its own line ends; bytes that are no text become surrogates."""
+    return io.TextIOWrapper(file, encoding="utf-8", errors="surrogateescape", newline="")
 
 
-def _fitness(lines: list[str], separator: str, path: str) -> tuple[bool, int, bool]:
-    """How well a separator splits the first rows: evenly, into many columns, as the file's name says."""
-    try:
-        rows = list(csv.reader(lines, delimiter=separator, skipinitialspace=True))
-    except csv.Error:
-        return False, 0, False
-    widths = [len(row) for row in rows if row]
-    whole = widths[:-1] if len(lines) == _SAMPLE_LINES and len(widths) > 1 else widths  # the last row may be cut
-    usual = "\t" if path.lower().removesuffix(".gz").endswith(".tsv") else ","
-    several = widths[0] > 1
-    return several and len(set(whole)) == 1, widths[0], not several and separator == usual
-
-
-def _check_names(path: str, names: list[str]) -> None:
-    for position, name in enumerate(names, start=1):
-        if not name:
-            raise TableError(
-                f"{path}: column {position} of {len(names)} has no name in row 1. Name it or remove it; pandas leaves "
-                "out its row numbers with to_csv(..., index=False)."
-            )
-    repeated = [name for name, count in Counter(names).items() if count > 1]
-    if repeated:
-        raise TableError(f"{path}: row 1 has a column name more than once: {listed(repeated)}. Rename the columns.")
-    numbered = names == [str(number) for number in range(len(names))]
-    if all(map(is_number, names)) and not numbered:
-        raise TableError(
-            f"{path}: row 1 must name the columns; it has only numbers, the first is {quoted(names[0])}. "
-            "Add a row of column names at the top."
-        )
+def checked_lines(lines: Iterator[str]) -> Iterator[str]:
+    """The lines; BadByteError at the first that has a NUL, or a byte that is no text."""
+    for line in lines:
+        if not line.isascii():
+            byte = next((ord(letter) - 0xDC00 for letter in line if 0xDC80 <= ord(letter) <= 0xDCFF), None)
+            if byte is not None:
+                raise BadByteError(byte)
+        if "\0" in line:
+            raise BadByteError(0)
+        yield line

@@ -7,6 +7,8 @@ datetime64 (NaT is missing).  True and false with missing values among them stay
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import repeat
 from typing import Any
 
@@ -18,39 +20,65 @@ from closefar.arrays import FloatArray
 __all__ = [
     "BOOLEAN_WORDS",
     "MISSING_WORDS",
+    "MissingValues",
+    "are_finite",
     "codes_of",
     "distinct",
     "is_missing",
     "is_number",
-    "numbers_from",
     "standard_column",
     "text_column",
     "to_text",
 ]
 
-MISSING_WORDS = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None")
+MISSING_WORDS = ("", "-", "#N/A", "<NA>", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None")
 BOOLEAN_WORDS = {"true": True, "false": False}
 
-_NAN_FOR_MISSING = dict.fromkeys(MISSING_WORDS, "nan")
 _LARGEST_WHOLE = 2.0**53  # above it not every whole number is a float64
 
 
-def numbers_from(cells: Sequence[str]) -> FloatArray | None:
-    """The numbers in a text file's cells, missing ones as NaN; None where a cell is neither."""
-    try:
-        numbers = np.array(cells, dtype=np.float64)
-    except ValueError:
-        stripped = list(map(str.strip, cells))
+@dataclass(frozen=True)
+class MissingValues:
+    """The words that stand for a missing value; those that are numbers stand for it among numbers as well."""
+
+    words: frozenset[str] = frozenset([""])
+
+    @classmethod
+    def of(cls, given: Iterable[str], *, in_text_file: bool) -> MissingValues:
+        """The words that were given beside the usual ones; other formats than text have missing values of their own."""
+        return cls(frozenset(map(str.strip, given)).union(MISSING_WORDS if in_text_file else [""]))
+
+    @cached_property
+    def _numbers(self) -> list[float]:
+        return [float(word) for word in self.words if is_number(word)]
+
+    def in_numbers(self, numbers: FloatArray) -> FloatArray:
+        """The numbers, with NaN for those that stand for a missing value."""
+        return np.where(np.isin(numbers, self._numbers), np.nan, numbers) if self._numbers else numbers
+
+    def in_column(self, column: NDArray[Any]) -> NDArray[Any]:
+        """A column of text or numbers, without the values that stand for a missing one."""
+        if column.dtype.kind == "f":
+            return self.in_numbers(column)
+        if column.dtype.kind != "O" or len(self.words) == 1:
+            return column
+        texts = column.copy()
+        texts[np.isin(column.astype(str), sorted(self.words))] = None
+        return texts
+
+    def numbers_from(self, cells: Sequence[str | None]) -> FloatArray | None:
+        """The numbers in a text file's cells, missing ones as NaN; None where a cell is neither."""
+        words = ["" if cell is None else cell.strip() for cell in cells]
         try:
-            numbers = np.array(list(map(_NAN_FOR_MISSING.get, stripped, stripped)), dtype=np.float64)
+            numbers = np.array(["nan" if word in self.words else word for word in words], dtype=np.float64)
         except ValueError:
             return None
-    # Python reads 2024_01 as a number, which no table means.
-    return None if "_" in "".join(cells) else numbers
+        # Python reads 2024_01 as a number, which no table means.
+        return None if "_" in "".join(words) else self.in_numbers(numbers)
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a number, as `numbers_from` reads it."""
+    """Whether a text is a number, as Python reads it, but for 1_000."""
     try:
         float(text)
     except ValueError:
@@ -58,13 +86,19 @@ def is_number(text: str) -> bool:
     return "_" not in text
 
 
-def text_column(texts: Iterable[str | None], missing: Iterable[str] = ("",)) -> NDArray[np.object_]:
+def text_column(texts: Iterable[str | None]) -> NDArray[np.object_]:
     """A column of stripped text, with None for what is missing; equal texts share one object."""
-    shared: dict[str | None, str | None] = {None: None, **dict.fromkeys(missing)}
+    shared: dict[str | None, str | None] = {None: None, "": None}
     stripped = [None if text is None else text.strip() for text in texts]
     column = np.empty(len(stripped), dtype=object)
     column[:] = list(map(shared.setdefault, stripped, stripped))
     return column
+
+
+def are_finite(column: NDArray[Any]) -> bool:
+    """Whether a column holds finite numbers only, as far as their sum tells."""
+    with np.errstate(all="ignore"):
+        return column.dtype.kind == "f" and bool(np.isfinite(column.sum()))
 
 
 def is_missing(column: NDArray[Any]) -> NDArray[np.bool_]:

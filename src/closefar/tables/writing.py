@@ -25,7 +25,7 @@ def encode_table(columns: Columns, path: Path) -> bytes:
     for suffix, encode in _FORMATS.items():
         if path.name.lower().endswith(suffix):
             return encode(columns)
-    raise TableError(f"can't write {path}: the name of a table ends with {', '.join(_FORMATS)}.")
+    raise TableError(f"can't write {path}: unsupported file type. Its name must end with {', '.join(_FORMATS)}.")
 
 
 def _csv(columns: Columns) -> bytes:
@@ -53,7 +53,7 @@ def _parquet(columns: Columns) -> bytes:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise ImportError("a Parquet file needs pyarrow: run pip install 'closefar[parquet]'.") from error
+        raise ImportError("Writing Parquet needs pyarrow: run pip install 'closefar[parquet]'.") from error
     buffer = io.BytesIO()
     pq.write_table(pa.table({name: pa.array(values) for name, values in columns.items()}), buffer)
     return buffer.getvalue()

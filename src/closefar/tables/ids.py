@@ -1,0 +1,163 @@
+"""Ids of points and pairs: kept as pyarrow has them, matched by hashing, and turned into text only to be shown."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from closefar.tables.arrow import chained, decoded, fixed_width, string_array, texts_of, trimmed
+from closefar.tables.errors import Place, TableError, counted, quoted
+from closefar.tables.values import to_text
+
+__all__ = ["Ids", "are_among", "as_id_column", "check_ids", "codes_of_ids", "row_numbers"]
+
+_MOST_GAPS = 4  # integers with more of them than so many times their number are hashed
+
+
+@dataclass(frozen=True, eq=False)
+class Ids:
+    """The ids of rows, or of both sides of pairs.
+
+    Parameters
+    ----------
+    values : pyarrow.ChunkedArray or array of int
+        Ids, each at least once.
+    index : array of int, of shape (n,) or (n, 2)
+        Which of them each row, or each side of a pair, has.
+    """
+
+    values: Any
+    index: NDArray[np.int64]
+
+    @cached_property
+    def texts(self) -> NDArray[np.object_]:
+        """The ids as text, in the shape of the index."""
+        values = self.values
+        return (to_text(values) if isinstance(values, np.ndarray) else texts_of(values))[self.index]
+
+    @cached_property
+    def codes(self) -> NDArray[np.int64]:
+        """A number for each id, in the shape of the index: in the order of the texts, whatever that of the file is."""
+        import pyarrow.compute as pc
+
+        order = fixed_width(pc.array_sort_indices(_strings(self.values).combine_chunks()), np.uint64, 0).astype(
+            np.int64
+        )
+        ranks = np.empty(len(order), dtype=np.int64)
+        ranks[order] = np.arange(len(order))
+        return ranks[self.index]
+
+    def take(self, where: NDArray[Any]) -> Ids:
+        """The ids of these rows."""
+        return replace(self, index=self.index[where])
+
+
+def row_numbers(place: Place, n: int) -> Ids:
+    """The number of each row as in the file."""
+    return Ids(np.arange(place.first, place.first + n), np.arange(n))
+
+
+def as_id_column(column: Any, missing: Collection[str] = ("",)) -> Any:
+    """A column of pyarrow's, or of NumPy's, as ids: strings, 64-bit integers, or other numbers as they are stored."""
+    import pyarrow as pa
+
+    if isinstance(column, np.ndarray):
+        if column.dtype.kind in "SUOM":
+            column = pa.array(to_text(column), pa.string())
+        else:
+            column = pa.array(column, from_pandas=True)
+    column = decoded(column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column]))
+    types, kind = pa.types, column.type
+    if types.is_string(kind):
+        return trimmed(column, missing)
+    if types.is_integer(kind) and not types.is_uint64(kind):
+        return column.cast(pa.int64())
+    if types.is_floating(kind):
+        numbers = fixed_width(column.cast(pa.float64()), np.float64, np.nan) + 0.0  # minus zero is zero
+        return pa.chunked_array([pa.array(numbers, from_pandas=True)])
+    return column if types.is_decimal(kind) or types.is_uint64(kind) else _strings(column)
+
+
+def codes_of_ids(*columns: Any) -> tuple[list[NDArray[np.int64]], Any]:
+    """The ids of several columns by number, in the order in which they first appear, and the different ids.
+
+    Numbers of one type are compared exactly; where types differ, as text.
+    """
+    if len({str(column.type) for column in columns}) > 1:
+        columns = tuple(map(_strings, columns))
+    quick = _codes_of_integers([_integers(column) for column in columns])
+    if quick is not None:
+        return quick, columns[0]
+    chunks = chained(columns).dictionary_encode().chunks
+    codes = np.concatenate([fixed_width(chunk.indices, np.int32, -1) for chunk in chunks]).astype(np.int64)
+    ends = np.cumsum([len(column) for column in columns])[:-1]
+    return np.split(codes, ends), chunks[0].dictionary
+
+
+def are_among(names: Sequence[str], ids: Any) -> bool:
+    """Whether all of these texts are ids."""
+    import pyarrow.compute as pc
+
+    if not names or str(ids.type) != "string":
+        return False
+    return bool(pc.sum(pc.is_in(ids, value_set=string_array(names))).as_py() >= len(names))
+
+
+def _integers(column: Any) -> NDArray[np.int64] | None:
+    """The ids as integers; None where one is not, or is not written as one is."""
+    import pyarrow as pa
+
+    if pa.types.is_string(column.type):
+        try:
+            integers = column.cast(pa.int64())
+        except pa.ArrowInvalid:
+            return None
+        if not integers.cast(pa.string()).equals(column):  # 007 is another id than 7
+            return None
+        column = integers
+    return fixed_width(column, np.int64, 0) if column.type == pa.int64() and not column.null_count else None
+
+
+def _codes_of_integers(columns: list[NDArray[np.int64] | None]) -> list[NDArray[np.int64]] | None:
+    """The places among the first column, by a table of them; None where it has an id twice, or lacks one."""
+    found = [column for column in columns if column is not None]
+    if len(found) < len(columns):
+        return None
+    first, lowest, highest = found[0], int(found[0].min()), int(found[0].max())
+    is_sparse = highest - lowest > _MOST_GAPS * len(first)
+    if is_sparse or any(column.min() < lowest or column.max() > highest for column in found):
+        return None
+    places = np.full(highest - lowest + 1, -1, dtype=np.int64)
+    places[first - lowest] = np.arange(len(first))
+    codes = [places[column - lowest] for column in found]
+    is_complete = np.array_equal(codes[0], np.arange(len(first))) and all(code.min() >= 0 for code in codes)
+    return codes if is_complete else None
+
+
+def check_ids(ids: Any, name: str, place: Place, option: str, *, role: str = "id") -> None:
+    """Refuse missing ids."""
+    if ids.null_count:
+        first = int(np.argmax(ids.is_null().to_numpy()))
+        raise TableError(
+            f"{place.path}: {role} column {quoted(name)} has {counted(ids.null_count, 'missing value')}, the first in "
+            f"{place.row(first)}. Fill them in, or choose another column with --{option}."
+        )
+
+
+def _strings(column: Any) -> Any:
+    """Ids as a column of strings."""
+    import pyarrow as pa
+
+    if isinstance(column, np.ndarray):
+        return pa.chunked_array([string_array(to_text(column).tolist())])
+    if pa.types.is_string(column.type) or pa.types.is_integer(column.type):
+        strings = column.cast(pa.string())
+        return strings if isinstance(strings, pa.ChunkedArray) else pa.chunked_array([strings])
+    if not column.null_count:
+        return pa.chunked_array([string_array(texts_of(column).tolist())])
+    return pa.chunked_array([pa.array(texts_of(column), pa.string())])

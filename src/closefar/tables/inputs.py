@@ -1,0 +1,126 @@
+"""Where the bytes of a table come from: a file, standard input or a pipe, of which the latter two are read once."""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import BinaryIO, cast
+
+from closefar.tables.errors import UnreadableError
+
+__all__ = ["STANDARD_INPUT", "Input"]
+
+STANDARD_INPUT = "-"
+
+_DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # may lead to a file, but have no suffix
+_IN_MEMORY = 1 << 26  # what a pipe delivers is kept in memory up to this many bytes, beyond that in a temporary file
+_COPIED = 1 << 20
+_WAIT_SECONDS = 2.0  # for a program that opens a named pipe to write
+
+
+class Input(os.PathLike[str]):
+    """A file that can be opened repeatedly; a pipe is copied when it is first opened.
+
+    Parameters
+    ----------
+    path : str or path
+        "-" means standard input.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = os.fspath(path)
+
+    def __fspath__(self) -> str:
+        return self._path
+
+    def __repr__(self) -> str:
+        return f"Input({self._path!r})"
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return "standard input" if self._path == STANDARD_INPUT else self._path
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it can be read only once, and has no suffix to tell its format."""
+        if self._path == STANDARD_INPUT or self._path.startswith(_DESCRIPTORS):
+            return True
+        return os.path.exists(self._path) and not os.path.isfile(self._path) and not os.path.isdir(self._path)
+
+    def check(self) -> None:
+        """Refuse what can't be opened."""
+        if self._path == STANDARD_INPUT:
+            return
+        if os.path.isdir(self._path):
+            raise UnreadableError(f"{self.name} is a directory. Give the path of a file in it.")
+        if not os.path.exists(self._path):
+            raise UnreadableError(f"{self.name} does not exist. Check the path.")
+        if not os.access(self._path, os.R_OK):
+            raise UnreadableError(f"{self.name} can't be read: permission denied. Change the permissions of the file.")
+
+    @contextmanager
+    def open(self) -> Iterator[BinaryIO]:
+        """Open it for reading, at its beginning."""
+        if self.is_stream:
+            self._copy.seek(0)
+            yield self._copy
+            return
+        with open(self._path, "rb") as file:
+            yield file
+
+    @cached_property
+    def _copy(self) -> BinaryIO:
+        copy = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - closed with this object
+        weakref.finalize(self, copy.close)
+        try:
+            for content in _read_once(self._path, self.name):
+                copy.write(content)
+        except OSError as error:
+            if isinstance(error, UnreadableError):
+                raise
+            raise UnreadableError(f"{self.name} can't be read: {error.strerror or error}.") from error
+        return cast(BinaryIO, copy)
+
+
+def _read_once(path: str, name: str) -> Iterator[bytes]:
+    if path == STANDARD_INPUT:
+        if sys.stdin is None:
+            raise UnreadableError("standard input is closed. Redirect a file to it, or give the path of a file.")
+        yield from _parts(sys.stdin.buffer)
+        return
+    is_pipe = stat.S_ISFIFO(os.stat(path).st_mode)
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK) if is_pipe else path, "rb") as file:
+        if is_pipe:
+            yield _first_of_pipe(file.fileno(), name)
+            os.set_blocking(file.fileno(), True)
+        yield from _parts(file)
+
+
+def _parts(file: BinaryIO) -> Iterator[bytes]:
+    while content := file.read(_COPIED):
+        yield content
+
+
+def _first_of_pipe(descriptor: int, name: str) -> bytes:
+    """What can be read at once; refuse a pipe that nothing writes to, where a blocking read would wait for ever."""
+    deadline = time.monotonic() + _WAIT_SECONDS
+    events = select.poll()
+    events.register(descriptor, select.POLLIN)
+    while time.monotonic() < deadline:
+        is_ready = bool(events.poll(50))  # with something to read, or because the writer is done
+        try:
+            content = os.read(descriptor, _COPIED)
+        except BlockingIOError:  # there is a writer, which has not written yet
+            return b""
+        if content or is_ready:
+            return content
+    raise UnreadableError(f"{name} is a pipe that no program writes to. Start that program first.")
