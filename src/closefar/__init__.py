@@ -1,9 +1,13 @@
 """closefar: learn a distance from noisy close/far labels."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+from importlib import import_module
+
+TYPE_CHECKING = False  # without typing, which takes long to import: an interrupt meanwhile would be a traceback
 if TYPE_CHECKING:
+    from typing import Any
+
     from closefar import datasets, noise, plot, theory
     from closefar.fitting import IdentifiabilityWarning
     from closefar.judgements import PairGroupKFold, SharedPointsWarning

@@ -7,9 +7,12 @@ from typing import Annotated
 
 import typer
 
-from closefar.cli.data import check_outputs, fit_learner, groups_of, read_labelled
-from closefar.cli.options import Columns, Files, Learning
+from closefar.cli.data import fit_learner, groups_of, read_labelled
+from closefar.cli.learning import BalancedLearning
+from closefar.cli.options import Columns, Files
+from closefar.cli.outputs import Replacing, is_model, is_report, report_path
 from closefar.cli.session import Output, Session
+from closefar.messages import as_options
 
 __all__ = ["fit"]
 
@@ -17,25 +20,33 @@ __all__ = ["fit"]
 def fit(
     files: Files,
     columns: Columns,
-    learning: Learning,
+    learning: BalancedLearning,
     output: Output,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.")] = Path("model.closefar"),
-    report: Annotated[Path | None, typer.Option(help="Also write a report: .html, .json or .txt by its name.")] = None,
+    replacing: Replacing,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The model file to write.")] = Path(
+        "model.closefar"
+    ),
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write a report: .html, .json, .txt or .md.")
+    ] = None,
 ) -> None:
-    """Learn a metric from files, and save it.
+    """Learn a metric from labelled pairs and save it as a model.
 
     closefar fit --points points.csv --pairs pairs.csv --report report.html
     """
     with Session("fit", output) as session:
-        check_outputs(out, report, read=files.paths)
+        session.check_standard_output()
+        learning.check(single=files.are_single)
+        columns.check()
+        outputs = {out: is_model} | ({} if report is None else {report: is_report})
+        replacing.check(outputs, read=files.paths if report != out else [*files.paths, out])
         if report is not None:
             from closefar.report import check_report
 
-            check_report(report)
+            check_report(report_path(report))
         table, source = read_labelled(session, files, columns)
         learner = fit_learner(session, table, learning)
 
-        from closefar.files import replace_files
         from closefar.learners import Model
         from closefar.plain import plain
 
@@ -46,13 +57,13 @@ def fit(
 
             groups = groups_of(session, table)
             with session.stage("report", n_parts=N_PARTS) as tell:
-                contents[report] = encode_report(learner, report, ids=table.ids, groups=groups, watch=tell)
-        replace_files(contents)
+                contents[report] = encode_report(learner, report_path(report), ids=table.ids, groups=groups, watch=tell)
+        session.write_files(contents)
         certificate = learner.certificate_
         session.unfinished = not certificate.converged
         written = [str(path) for path in contents]
         session.show(
-            f"{learner.summary()}\nWrote {' and '.join(written)}.",
+            f"{as_options(learner.summary())}\nWrote {' and '.join(written)}.",
             {
                 "written": written,
                 "n_pairs": len(table.data),
@@ -63,7 +74,7 @@ def fit(
                 "eigenvalues": model.metric.eigenvalues,
                 "noise": model.metric.noise.name,
                 "flip_rate": model.metric.flip_rate,
-                "certificate": {**plain(certificate), "status": certificate.status},
+                "certificate": {**plain(certificate), "status": as_options(certificate.status)},
                 "statistics": learner.fit_statistics_,
             },
         )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
-import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+
+from closefar.cli.session import in_words, tell
+from closefar.messages import printable
 
 __all__ = ["paper"]
 
@@ -15,25 +17,31 @@ _INTERRUPTED = 130
 
 
 def paper(
-    more: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="More names for --only.")] = None,
+    more: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Further names for --only.")] = None,
     only: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Run these experiments only; a wrong name lists them.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Run only these experiments; an unknown name lists them all."),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick/--full", help="Minutes, or the paper's sizes and trials.")] = True,
+    quick: Annotated[
+        bool, typer.Option("--quick/--full", help="Run for minutes, or with the sizes and trials of the paper.")
+    ] = True,
     data: Annotated[
-        Path | None, typer.Option(help="Folder with the data that can't be shipped: combustion/ and airline/.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder with the data sets that can't be shipped: combustion/, airline/."),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder to write paper.html, results.json and figures/ to.")] = Path(
-        "paper"
-    ),
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with what an earlier run kept in --out.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Every random number follows from it.")] = 0,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores by default.")] = None,
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder for paper.html, results.json and figures/.")
+    ] = Path("paper"),
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run in --out.")] = False,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Random seed.")] = 0,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Number of processes. Default: one per core.")
+    ] = None,
 ) -> None:
-    """Regenerate every table and figure of the paper, its numbers beside ours."""
+    """Reproduce every table and figure of the paper, with its numbers beside ours."""
     names = [*(only or []), *(more or [])]
     if more and not only:
-        raise typer.BadParameter(f"names of experiments follow --only; got {more[0]!r} without it.")
+        raise typer.BadParameter(f"names of experiments need --only; got {more[0]!r} without it.")
     from closefar.experiments import Terminal, run_paper
 
     signal.signal(signal.SIGTERM, _interrupt)
@@ -41,11 +49,12 @@ def paper(
         with Terminal() as watch:
             run_paper(names, quick=quick, seed=seed, data=data, out=out, resume=resume, n_jobs=jobs, watch=watch)
     except KeyboardInterrupt:
-        print(f"Interrupted. What is finished is in {out}; the same command with --resume goes on.", file=sys.stderr)
+        tell(f"closefar paper: interrupted. Finished trials are in {out}; continue with --resume.")
         raise typer.Exit(_INTERRUPTED) from None
     except (ImportError, ValueError, OSError) as error:
-        print(f"closefar paper: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
+        sentence, code = in_words(error)
+        tell(printable(f"closefar paper: {sentence}"))
+        raise typer.Exit(code) from None
     print(f"Wrote {out / 'paper.html'}.")
     if watch.any_failed:
         raise typer.Exit(1)
