@@ -28,6 +28,8 @@ def is_device(path: Path) -> bool:
 def check_writable(path: Path) -> None:
     """Raise the error that writing there would meet, before the work that leads to it is done."""
     target = Path(os.path.realpath(path))
+    if target.is_symlink():
+        raise OSError(f"can't write {path}: it is a link to itself. Remove it, or choose another name.")
     if target.is_dir():
         raise IsADirectoryError(f"can't write {path}: it is a folder. Name a file in it.")
     if not target.parent.is_dir():

@@ -33,6 +33,7 @@ _PYTHON_ONLY = {
     "groups must be": "--group must name",
     "Give groups to say": "Use --group to say",
     'None, "auto" or a': "auto or a",
+    "Set fewer folds (cv), or label": "Label",
     "max_iter, tol or alpha": "--max-iter, --tol or --alpha",
     "(try 0.001) or tol": "(try 0.001) or --tol",
 }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from closefar.cli.data import read_for_model, squared_distances, with_ids
-from closefar.cli.options import Files, ModelFile, NewData, OutFile
+from closefar.cli.options import Files, ModelFile, NewData, OutFile, WeightedFiles
 from closefar.cli.outputs import IsOwn, Replacing, table_of, table_path
 from closefar.cli.session import Output, Session
 from closefar.plain import records
@@ -27,7 +27,12 @@ _DIRECTION = "direction"
 
 
 def predict(
-    model: ModelFile, files: Files, new_data: NewData, output: Output, replacing: Replacing, out: OutFile = None
+    model: ModelFile,
+    files: WeightedFiles,
+    new_data: NewData,
+    output: Output,
+    replacing: Replacing,
+    out: OutFile = None,
 ) -> None:
     """Predict distance and probability of 'far' for new pairs.
 

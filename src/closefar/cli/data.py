@@ -116,9 +116,11 @@ def folds_of(
 
     from closefar.judgements import Judgements, most_folds
 
+    signs = np.where(table.labels == far, 1.0, -1.0)
+    n_rarer = int(min(np.sum(signs > 0), np.sum(signs < 0)))
+    n_folds = max(2, min(n_folds, n_rarer))
     if groups is None:
         return n_folds, None
-    signs = np.where(table.labels == far, 1.0, -1.0)
     allowed = most_folds(n_folds, Judgements.of_signs(table.data, signs, table.weights), groups, seed=0)
     if allowed >= 2:
         return allowed, groups

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from closefar.cli.data import groups_of, judgements_of, read_for_model, squared_distances
-from closefar.cli.options import Files, ModelFile, NewData
+from closefar.cli.options import ModelFile, NewData, WeightedFiles
 from closefar.cli.outputs import Replacing, is_report, report_path
 from closefar.cli.session import Output, Session
 
@@ -21,7 +21,7 @@ __all__ = ["evaluate", "report"]
 _SEEN = "these are the training pairs of the model: expect a somewhat lower accuracy on new pairs."
 
 
-def evaluate(model: ModelFile, files: Files, new_data: NewData, output: Output) -> None:
+def evaluate(model: ModelFile, files: WeightedFiles, new_data: NewData, output: Output) -> None:
     """Measure the accuracy of a model on labelled pairs, preferably pairs it was not fitted to.
 
     closefar evaluate --model model.closefar --points points.csv --pairs test_pairs.csv
@@ -40,7 +40,7 @@ def evaluate(model: ModelFile, files: Files, new_data: NewData, output: Output) 
 
 def report(
     model: ModelFile,
-    files: Files,
+    files: WeightedFiles,
     new_data: NewData,
     output: Output,
     replacing: Replacing,

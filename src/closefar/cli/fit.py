@@ -9,16 +9,17 @@ import typer
 
 from closefar.cli.data import fit_learner, groups_of, read_labelled
 from closefar.cli.learning import BalancedLearning
-from closefar.cli.options import Columns, Files
+from closefar.cli.options import Columns, WeightedFiles
 from closefar.cli.outputs import Replacing, is_model, is_report, report_path
 from closefar.cli.session import Output, Session
+from closefar.files import is_device
 from closefar.messages import as_options
 
 __all__ = ["fit"]
 
 
 def fit(
-    files: Files,
+    files: WeightedFiles,
     columns: Columns,
     learning: BalancedLearning,
     output: Output,
@@ -36,10 +37,12 @@ def fit(
     """
     with Session("fit", output) as session:
         session.check_standard_output()
+        files.source()
         learning.check(single=files.are_single)
         columns.check()
-        outputs = {out: is_model} | ({} if report is None else {report: is_report})
-        replacing.check(outputs, read=files.paths if report != out else [*files.paths, out])
+        if report == out and not is_device(out):
+            raise ValueError(f"the model and the report must have different names; got {out} for both.")
+        replacing.check({out: is_model} | ({} if report is None else {report: is_report}), read=files.paths)
         if report is not None:
             from closefar.report import check_report
 

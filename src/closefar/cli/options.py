@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from closefar.learners import Model
     from closefar.tables import Encoding, Source
 
-__all__ = ["Columns", "Files", "ModelFile", "NewData", "OutFile"]
+__all__ = ["Columns", "Files", "ModelFile", "NewData", "OutFile", "WeightedFiles"]
 
 _FILES = "Data: --points and --pairs, or one of them"
 _COLUMNS = "Columns"
@@ -103,14 +103,6 @@ class Files:
             rich_help_panel=_FILES,
         ),
     ] = None
-    weight: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Column of weights; a weight of 2 counts as two identical pairs.",
-            rich_help_panel=_FILES,
-        ),
-    ] = None
     group: Annotated[
         str | None,
         typer.Option(
@@ -130,6 +122,10 @@ class Files:
         """Whether the data are single points."""
         return self.points is not None and self.pairs is None
 
+    @property
+    def weight_column(self) -> str | None:
+        return None
+
     def source(self) -> Source:
         from closefar.tables import Source
 
@@ -138,6 +134,8 @@ class Files:
         sides = None if self.sides is None else tuple(part.strip() for part in self.sides.split(","))
         if sides is not None and (len(sides) != 2 or not all(sides)):
             raise ValueError(f"--sides must be two prefixes or suffixes, such as left_,right_; got {self.sides!r}.")
+        if (self.left is None) != (self.right is None):
+            raise ValueError("--left and --right must be given together. Add the other one.")
         return Source(
             points=self.points,
             pairs=self.pairs,
@@ -145,10 +143,28 @@ class Files:
             left=self.left,
             right=self.right,
             label=self.label,
-            weight=self.weight,
+            weight=self.weight_column,
             group=self.group,
             sides=sides,
         )
+
+
+@dataclass(frozen=True)
+class WeightedFiles(Files):
+    """Files in which pairs may have weights."""
+
+    weight: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of weights; a weight of 2 counts as two identical pairs.",
+            rich_help_panel=_FILES,
+        ),
+    ] = None
+
+    @property
+    def weight_column(self) -> str | None:
+        return self.weight
 
 
 @dataclass(frozen=True)
@@ -208,7 +224,7 @@ class NewData:
     missing: Annotated[
         Missing | None,
         typer.Option(
-            help="Missing values: refuse them, drop their rows, or impute the median of the fit. Default: as for the fit.",
+            help="Missing values: refuse them, drop their rows, or impute the training median. Default: as at the fit.",
             rich_help_panel=_COLUMNS,
         ),
     ] = None

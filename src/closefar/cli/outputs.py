@@ -49,11 +49,13 @@ class Replacing:
 
         if self.force and self.no_overwrite:
             raise ValueError("--force and --no-overwrite contradict each other. Leave one of them out.")
-        seen = [path for path in read if path is not None]
+        inputs, seen = [path for path in read if path is not None], list[Path]()
         for path, is_own in outputs.items():
             check_writable(path)
             if is_device(path):
                 continue
+            if any(_are_same(path, other) for other in inputs):
+                raise ValueError(f"{path} is read by this command, so it can't be written. Choose another name.")
             if any(_are_same(path, other) for other in seen):
                 raise ValueError(f"each file must have its own name; {path} is named twice.")
             seen.append(path)
@@ -62,7 +64,7 @@ class Replacing:
 
     def _check_replacing(self, path: Path, is_own: IsOwn) -> None:
         if self.no_overwrite:
-            raise ValueError(f"{path} exists, and --no-overwrite was given. Choose another name with --out.")
+            raise ValueError(f"{path} exists, and --no-overwrite was given. Choose another name.")
         if not (self.force or path.stat().st_size == 0 or is_own(path)):
             raise ValueError(
                 f"{path} exists and is not a result of this command. Choose another name, or replace it with --force."

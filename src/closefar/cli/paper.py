@@ -42,6 +42,8 @@ def paper(
     names = [*(only or []), *(more or [])]
     if more and not only:
         raise typer.BadParameter(f"names of experiments need --only; got {more[0]!r} without it.")
+    if data is not None and not data.is_dir():
+        raise typer.BadParameter(f"--data must be a folder; got {str(data)!r}, which is none.")
     from closefar.experiments import Terminal, run_paper
 
     signal.signal(signal.SIGTERM, _interrupt)

@@ -19,7 +19,7 @@ from closefar.cli.data import (
     with_ids,
 )
 from closefar.cli.learning import Learning, PenalisedLearning
-from closefar.cli.options import Columns, Files
+from closefar.cli.options import Columns, Files, WeightedFiles
 from closefar.cli.outputs import Replacing, table_of
 from closefar.cli.session import Output, Session
 from closefar.messages import as_options
@@ -35,6 +35,7 @@ __all__ = ["label_errors", "sample_size"]
 
 _COLUMNS = ("label", "probability_wrong", "margin", "standard_error")
 _LARGEST_SEED = 2**32 - 1
+_LEAST_ERROR = 1e-12
 
 SuspiciousFile = Annotated[
     Path | None,
@@ -53,7 +54,7 @@ class Measure(StrEnum):
 
 
 def label_errors(
-    files: Files,
+    files: WeightedFiles,
     columns: Columns,
     learning: PenalisedLearning,
     output: Output,
@@ -69,6 +70,7 @@ def label_errors(
     closefar label-errors --points points.csv --pairs pairs.csv --out suspicious.csv
     """
     with Session("label-errors", output) as session:
+        files.source()
         learning.check(single=files.are_single)
         columns.check()
         if out is None:
@@ -122,10 +124,13 @@ def sample_size(
     """
     with Session("sample-size", output) as session:
         session.check_standard_output()
+        files.source()
         learning.check(single=files.are_single)
         columns.check()
-        if not (math.isfinite(target_error) and target_error > 0):
-            raise ValueError(f"--target-error must be a finite number > 0, such as 0.05; got {target_error:g}.")
+        if not (math.isfinite(target_error) and target_error >= _LEAST_ERROR):
+            raise ValueError(
+                f"--target-error must be a finite number >= {_LEAST_ERROR:g}, such as 0.05; got {target_error:g}."
+            )
         if not 0 < delta < 1:
             raise ValueError(f"--delta must be between 0 and 1, such as 0.05; got {delta:g}.")
         table, _ = read_labelled(session, files, columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
@@ -44,6 +45,7 @@ def _run_app() -> int:
         command = error.ctx.command_path if error.ctx else "closefar"
         message = " ".join(error.format_message().split())
         message = message.replace("Value error, ", "").replace("Input should be", "it must be")
+        message = re.sub(r", unable to parse .*| \(Possible options: .*\)", "", message)
         message = message[:1].lower() + message[1:].rstrip(".")
         tell(f"{command}: {printable(message)}. See {command} --help.")
         return CODE_WRONG_INPUT
