@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
-TYPE_CHECKING = False  # without typing, which takes long to import: an interrupt meanwhile would be a traceback
+# Nothing is imported here: an interrupt before the command line begins would end in a traceback.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
@@ -69,6 +68,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
     if name in _MODULES:
         return import_module(f"closefar.{name}")
     if name not in _HOMES:

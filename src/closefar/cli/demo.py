@@ -17,6 +17,7 @@ __all__ = ["demo"]
 
 _N_NEW = 500
 _REPORT = Path("report.html")
+_ADVICE = "Use another folder"
 
 
 def demo(
@@ -32,12 +33,12 @@ def demo(
         session.check_standard_output()
         if files:
             contents = example_files(Path())
-            replacing.check({path: _holds(content) for path, content in contents.items()}, read=())
+            replacing.check({path: _holds(content) for path, content in contents.items()}, read=(), advice=_ADVICE)
             session.write_files(contents)
             written = [str(path) for path in contents]
             session.show(f"Wrote {', '.join(written)}.", {"written": written})
         else:
-            replacing.check({_REPORT: is_report}, read=())
+            replacing.check({_REPORT: is_report}, read=(), advice=_ADVICE)
             from closefar.demo import main
 
             with contextlib.redirect_stdout(io.StringIO()) as text:

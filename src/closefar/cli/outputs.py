@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +36,9 @@ class Replacing:
         bool, typer.Option("--no-overwrite", help="Replace no file at all.", rich_help_panel=_PANEL)
     ] = False
 
-    def check(self, outputs: Mapping[Path, IsOwn], *, read: Iterable[Path | None]) -> None:
+    def check(
+        self, outputs: Mapping[Path, IsOwn], *, read: Iterable[Path | None], advice: str = "Choose another name"
+    ) -> None:
         """Refuse what could not be written, or would overwrite what is read or what somebody else wrote.
 
         Parameters
@@ -44,6 +47,8 @@ class Replacing:
             The files to write; a function says of one that exists whether this command may have written it.
         read : paths
             The files that the command reads.
+        advice : str
+            What to do instead of overwriting a file.
         """
         from closefar.files import check_writable, is_device
 
@@ -60,14 +65,14 @@ class Replacing:
                 raise ValueError(f"each file must have its own name; {path} is named twice.")
             seen.append(path)
             if path.exists():
-                self._check_replacing(path, is_own)
+                self._check_replacing(path, is_own, advice)
 
-    def _check_replacing(self, path: Path, is_own: IsOwn) -> None:
+    def _check_replacing(self, path: Path, is_own: IsOwn, advice: str) -> None:
         if self.no_overwrite:
-            raise ValueError(f"{path} exists, and --no-overwrite was given. Choose another name.")
+            raise ValueError(f"{path} exists, and --no-overwrite was given. {advice}.")
         if not (self.force or path.stat().st_size == 0 or is_own(path)):
             raise ValueError(
-                f"{path} exists and is not a result of this command. Choose another name, or replace it with --force."
+                f"{path} exists and is not a result of this command. {advice}, or replace it with --force."
             )
 
 
@@ -96,7 +101,7 @@ def is_export(names: Sequence[str]) -> IsOwn:
         if suffix == ".json":
             return head.startswith(b'{\n "feature_names"') and b'"single_points"' in head
         if suffix == ".npz":
-            return {"matrix", "factor", "threshold", "feature_names"} <= set(_names(path))
+            return _holds(path, "matrix.npy", "factor.npy", "threshold.npy", "feature_names.npy")
         return b"closefar" in head[:32] if suffix == ".onnx" else _is_empty_index(path)
 
     return is_own
@@ -124,6 +129,14 @@ def report_path(out: Path) -> Path:
     from closefar.files import is_device
 
     return Path("report.html") if is_device(out) and not out.suffix else out
+
+
+def _holds(path: Path, *members: str) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return set(members) <= set(archive.namelist())
+    except (OSError, zipfile.BadZipFile):
+        return False
 
 
 def _is_empty_index(path: Path) -> bool:
