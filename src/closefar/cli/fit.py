@@ -40,13 +40,7 @@ def fit(
         files.source()
         learning.check(single=files.are_single)
         columns.check()
-        if report == out and not is_device(out):
-            raise ValueError(f"the model and the report must have different names; got {out} for both.")
-        replacing.check({out: is_model} | ({} if report is None else {report: is_report}), read=files.paths)
-        if report is not None:
-            from closefar.report import check_report
-
-            check_report(report_path(report))
+        _check_outputs(out, report, replacing, files)
         table, source = read_labelled(session, files, columns)
         learner = fit_learner(session, table, learning)
 
@@ -81,3 +75,13 @@ def fit(
                 "statistics": learner.fit_statistics_,
             },
         )
+
+
+def _check_outputs(out: Path, report: Path | None, replacing: Replacing, files: WeightedFiles) -> None:
+    if report == out and not is_device(out):
+        raise ValueError(f"the model and the report must have different names; got {out} for both.")
+    replacing.check({out: is_model} | ({} if report is None else {report: is_report}), read=files.paths)
+    if report is not None:
+        from closefar.report import check_report
+
+        check_report(report_path(report))
