@@ -460,6 +460,13 @@ def test_only_own_files_are_replaced(folder: Path) -> None:
             assert done.exit_code == 0, done.stderr
 
 
+def test_what_medians_fill_in_is_said(folder: Path) -> None:
+    _cell("points.csv", 4, 1, "")(folder)
+    done = CliRunner().invoke(app, [*_PREDICT, "--missing", "median"])
+    assert done.exit_code == 0
+    assert "1 missing value: column 'age' (1)" in done.stderr
+
+
 def test_columns_of_absurd_scale_are_named(folder: Path) -> None:
     _edit("points.csv", lambda text: re.sub(r"(?m)^(P\d+,\d+)", r"\1e150", text))(folder)
     done = CliRunner().invoke(app, _FIT)
