@@ -247,8 +247,8 @@ def test_an_interrupted_run_is_resumed(sent: int, tmp_path: Path) -> None:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 130
-    assert "Interrupted." in error
-    assert "--resume goes on" in error
+    assert "interrupted." in error
+    assert "continue with --resume" in error
     assert _statuses(tmp_path) == {"noises": "done", "sample_size": "unfinished"}
     assert "unfinished" in (tmp_path / "paper.html").read_text(encoding="utf-8")
     before = kept.read_text(encoding="utf-8")
