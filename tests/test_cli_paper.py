@@ -197,7 +197,7 @@ def test_a_data_folder_must_exist(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
-    [(["noises"], "follow --only"), (["--jobs", "0"], "--jobs"), (["--seed", "-1"], "--seed"), (["--what"], "--what")],
+    [(["noises"], "need --only"), (["--jobs", "0"], "--jobs"), (["--seed", "-1"], "--seed"), (["--what"], "--what")],
 )
 def test_wrong_usage_is_told(arguments: list[str], told: str, tmp_path: Path) -> None:
     done = CliRunner(env={"COLUMNS": "100", "NO_COLOR": "1"}).invoke(
