@@ -149,9 +149,10 @@ def test_predictions_in_each_format_are_the_same_numbers(name: str, tmp_path: Pa
 
 
 def test_predict_as_json() -> None:
-    columns = _json("predict", *_NEW)["columns"]
-    assert len(columns["probability_far"]) == 300
-    assert set(columns["predicted"]) == {"close", "far"}
+    records = _json("predict", *_NEW)["records"]
+    assert len(records) == 300
+    assert {record["predicted"] for record in records} == {"close", "far"}
+    assert 0 < records[0]["probability_far"] < 1
 
 
 def test_transform_maps_points_so_that_distances_agree(learner: cf.LinearMetricLearner, points: pd.DataFrame) -> None:
@@ -165,7 +166,7 @@ def test_transform_maps_points_so_that_distances_agree(learner: cf.LinearMetricL
 def test_inspect_shows_the_fit() -> None:
     text = _run("inspect", "model.closefar").stdout
     assert "Proven gap" in text
-    assert "'close' is close, 'far' is far" in text
+    assert "'close' means close, 'far' means far" in text
     assert "age, height, cholesterol, smoker" in text
     facts = _json("inspect", "model.closefar")
     assert facts["feature_names"] == _FEATURES
@@ -181,12 +182,12 @@ def test_evaluate_agrees_with_scikit_learn(learner: cf.LinearMetricLearner, poin
     assert figures["auc"] == pytest.approx(roc_auc_score(labels == "far", learner.decision_function(pairs)))
     assert figures["loss"] == pytest.approx(log_loss(labels, learner.predict_proba(pairs)))
     assert figures["notes"] == []
-    assert "Labels agreed with" in _run("evaluate", *_NEW).stdout
+    assert "Majority baseline" in _run("evaluate", *_NEW).stdout
 
 
 def test_evaluate_says_when_the_pairs_are_those_of_the_fit() -> None:
     done = _run("evaluate", "--model", "model.closefar", *_FILES)
-    assert "these are the pairs that the model was fitted to" in done.stderr
+    assert "these are the training pairs of the model" in done.stderr
 
 
 def test_label_errors_are_those_of_the_function(points: pd.DataFrame, tmp_path: Path) -> None:
@@ -200,7 +201,7 @@ def test_label_errors_are_those_of_the_function(points: pd.DataFrame, tmp_path: 
     assert facts["unseen_share"] == pytest.approx(expected.unseen_share)
     assert (facts["reason"], facts["meaning"]) == (expected.reason, expected.meaning)
     given = pd.read_csv("pairs.csv")
-    assert facts["most_suspicious"]["patient"] == given["patient"][expected.order[:10]].tolist()
+    assert [row["patient"] for row in facts["most_suspicious"]] == given["patient"][expected.order[:10]].tolist()
     assert "P(wrong)" not in _run("label-errors", *_FILES, "--top", 3).stdout
     assert "written" in _json("label-errors", *_FILES, "--out", tmp_path / "all.csv")
     table = pd.read_csv(tmp_path / "all.csv")

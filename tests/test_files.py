@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from closefar.files import check_writable, replace_file, replace_files
+from closefar.files import check_writable, replace_file, replace_files, staged_files
 
 
 def test_all_or_none(tmp_path: Path) -> None:
@@ -48,3 +48,19 @@ def test_a_device_is_written_to_and_never_replaced(tmp_path: Path) -> None:
 def test_what_could_not_be_written_is_known_before(tmp_path: Path, name: str) -> None:
     with pytest.raises(OSError, match="can't write"):
         check_writable(tmp_path / name)
+
+
+def test_what_a_killed_program_left_is_removed_but_not_what_another_is_writing(tmp_path: Path) -> None:
+    leftover = tmp_path / ".closefar-0123456789abcdef.tmp"
+    leftover.write_bytes(b"half")
+    with staged_files({tmp_path / "slow": b"slow"}) as put_in_place:
+        assert not leftover.exists()
+        replace_file(tmp_path / "quick", b"quick")
+        put_in_place()
+    assert sorted(os.listdir(tmp_path)) == ["quick", "slow"]
+
+
+def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OSError, match="link to itself"):
+        check_writable(tmp_path / "loop")

@@ -256,6 +256,7 @@ def test_rows_that_lack_a_value_are_dropped_and_told():
     assert data.tolist() == [[1, 0, 0], [5, 1, 0], [2, 0, 1]]
 
 
+@pytest.mark.filterwarnings("ignore:.*the training median")
 def test_medians_and_the_most_frequent_fill_in():
     columns = gappy()
     encoding = learn(columns, ordinal=ORDER, missing="median")
@@ -268,6 +269,7 @@ def test_medians_and_the_most_frequent_fill_in():
     assert data[4].tolist() == [2, 1, 0, 1, 1]
 
 
+@pytest.mark.filterwarnings("ignore:.*the training median")
 def test_new_data_gets_the_training_median():
     encoding = learn({"x": np.array([1.0, 2.0, 9.0])}, missing="median")
     assert encoding.apply({"x": np.array([np.nan, 50.0])}, name=FILE)[0].tolist() == [[2.0], [50.0]]

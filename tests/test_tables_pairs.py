@@ -170,6 +170,7 @@ def test_one_pair_left_out_reads_well(by_id):
     assert table.notes == ("1 of 4 pairs was left out: it lacks a value.",)
 
 
+@pytest.mark.filterwarnings("ignore:.*the training median")
 def test_pairs_may_get_the_median(by_id):
     table = by_id(POINTS + "e,,red\n", PAIRS + "e,a,far\n", options={"missing": "median"})
     assert table.data[-1].tolist() == [[2.5, 0], [1.5, 0]]

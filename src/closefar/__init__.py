@@ -1,9 +1,12 @@
 """closefar: learn a distance from noisy close/far labels."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+# Nothing is imported here: an interrupt before the command line begins would end in a traceback.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from closefar import datasets, noise, plot, theory
     from closefar.fitting import IdentifiabilityWarning
     from closefar.judgements import PairGroupKFold, SharedPointsWarning
@@ -65,6 +68,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
     if name in _MODULES:
         return import_module(f"closefar.{name}")
     if name not in _HOMES:

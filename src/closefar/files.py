@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
-__all__ = ["check_writable", "replace_file", "replace_files"]
+if sys.platform != "win32":
+    import fcntl
+
+__all__ = ["check_writable", "is_device", "replace_file", "replace_files", "staged_files"]
 
 _ADVICE = "Check that the folder exists and is writable, and that the disk has room."
+_TEMPORARY = ".closefar-{}.tmp"
+
+
+def is_device(path: Path) -> bool:
+    """Whether a path is a device or a pipe, such as /dev/null: something to write to that can't be replaced."""
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def check_writable(path: Path) -> None:
     """Raise the error that writing there would meet, before the work that leads to it is done."""
     target = Path(os.path.realpath(path))
+    if target.is_symlink():
+        raise OSError(f"can't write {path}: it is a link to itself. Remove it, or choose another name.")
     if target.is_dir():
         raise IsADirectoryError(f"can't write {path}: it is a folder. Name a file in it.")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"can't write {path}: no such folder. {_ADVICE}")
-    if not os.access(target if target.exists() else target.parent, os.W_OK) or not os.access(target.parent, os.W_OK):
+    needed = [target] if is_device(target) else [target.parent, *([target] if target.exists() else [])]
+    if not all(os.access(place, os.W_OK) for place in needed):
         raise PermissionError(f"can't write {path}: permission denied. {_ADVICE}")
 
 
@@ -31,33 +46,84 @@ def replace_file(path: Path, content: bytes) -> None:
 
 def replace_files(contents: Mapping[Path, bytes]) -> None:
     """Write several files, all of them or none: each is on the disk whole before the first takes its place."""
-    written: dict[Path, Path] = {}
-    try:
+    with staged_files(contents) as put_in_place:
+        put_in_place()
+
+
+@contextlib.contextmanager
+def staged_files(contents: Mapping[Path, bytes]) -> Iterator[Callable[[], None]]:
+    """Write each to a temporary file beside its target; gives the function that puts all of them in place.
+
+    Temporary files are removed on leaving, and so are those that a killed program left in the same folders.
+    """
+    targets = {path: Path(os.path.realpath(path)) for path in contents}  # through a link, which stays one
+    devices = {path: target for path, target in targets.items() if is_device(target)}
+    staged: dict[Path, Path] = {}
+    with contextlib.ExitStack() as stack:
+        for folder in {target.parent for path, target in targets.items() if path not in devices}:
+            _remove_leftovers(folder)
         for path, content in contents.items():
             check_writable(path)
-            target = Path(os.path.realpath(path))  # through a link, which stays one
-            if target.exists() and not target.is_file():
-                _write(path, target, content, "wb")  # a device or a pipe can't be replaced
-            else:
-                temporary = target.with_name(f".closefar-{secrets.token_hex(8)}.tmp")
-                written[temporary] = target
-                _write(path, temporary, content, "xb")
-                if target.exists():
-                    shutil.copymode(target, temporary)
-        for temporary, target in written.items():
-            os.replace(temporary, target)
-    except BaseException:
-        for temporary in written:
-            temporary.unlink(missing_ok=True)
-        raise
-
-
-def _write(path: Path, place: Path, content: bytes, mode: str) -> None:
-    try:
-        with open(place, mode) as file:
-            file.write(content)
-            file.flush()
-            if mode == "xb":
+            if path not in devices:
+                file, staged[path] = _open_temporary(path, targets[path].parent)
+                stack.callback(staged[path].unlink, missing_ok=True)
+                stack.enter_context(file)  # open, and so locked, until it is in place
+                _write(path, file, content)
                 os.fsync(file.fileno())
+                if sys.platform == "win32":
+                    file.close()  # an open file can't be renamed there
+                if targets[path].exists():
+                    shutil.copymode(targets[path], staged[path])
+
+        def put_in_place() -> None:
+            for path, device in devices.items():
+                with open(device, "wb") as file:
+                    _write(path, file, contents[path])
+            for path, temporary in staged.items():
+                os.replace(temporary, targets[path])
+
+        yield put_in_place
+
+
+def _write(path: Path, file: IO[bytes], content: bytes) -> None:
+    try:
+        file.write(content)
+        file.flush()
     except OSError as error:
+        with contextlib.suppress(OSError):
+            file.close()  # would try again to write what it holds
         raise type(error)(f"can't write {path}: {error.strerror}. {_ADVICE}") from error
+
+
+def _open_temporary(path: Path, folder: Path) -> tuple[IO[bytes], Path]:
+    """Open a new file that is locked while this program lives, so that others can tell it from a leftover."""
+    while True:
+        temporary = folder / _TEMPORARY.format(secrets.token_hex(8))
+        try:
+            file = open(temporary, "xb")  # noqa: SIM115  # the caller closes it
+        except OSError as error:
+            raise type(error)(f"can't write {path}: {error.strerror}. {_ADVICE}") from error
+        if _lock(file) and os.fstat(file.fileno()).st_nlink:
+            return file, temporary
+        file.close()  # another program took it for a leftover before it was locked
+
+
+def _remove_leftovers(folder: Path) -> None:
+    if sys.platform == "win32":
+        return
+    for leftover in folder.glob(_TEMPORARY.format("*")):
+        with contextlib.suppress(OSError), open(leftover, "rb") as file:  # of somebody else, or just gone
+            if _lock(file):
+                leftover.unlink()
+
+
+def _lock(file: IO[bytes]) -> bool:
+    """Lock a file unless another program has; where files can't be locked, as on some network disks, do without."""
+    if sys.platform != "win32":
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return file.mode != "rb"
+    return True

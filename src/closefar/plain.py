@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["format_table", "plain"]
+__all__ = ["format_table", "plain", "records"]
 
 
 def plain(value: Any, *, finite: bool = False) -> Any:
@@ -23,6 +23,12 @@ def plain(value: Any, *, finite: bool = False) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(item, finite=finite) for item in value]
     return None if finite and isinstance(value, float) and not math.isfinite(value) else value
+
+
+def records(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of a table of arrays, each a dict of its values by column."""
+    rows = zip(*(np.asarray(column).tolist() for column in columns.values()), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 def format_table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]) -> str:

@@ -1,8 +1,6 @@
 """The command line: ``closefar --help``."""
 
-from __future__ import annotations
-
-import io
+# Little is imported here: an interrupt before `main` runs would end in a traceback.
 import sys
 
 __all__ = ["main"]
@@ -12,23 +10,54 @@ _NO_PACKAGE = 4  # as in session.EXIT_CODES, which can't be imported without the
 
 def main() -> None:
     """Run the command line."""
+    try:
+        _stop_at_signals()
+        _prepare_streams()
+        from closefar.cli.running import run
+
+        sys.exit(run())
+    except KeyboardInterrupt:
+        _stop()
+    except MemoryError:
+        _end("not enough memory to start. Raise the limit (ulimit -v), or use a machine with more.", 3)
+    except ImportError as error:
+        if "map segment" in str(error) or "allocate memory" in str(error):
+            _end("not enough memory to start. Raise the limit (ulimit -v), or use a machine with more.", 3)
+        needed = (error.name or str(error)).partition(".")[0]
+        if needed == "closefar":
+            raise
+        _end(f"the command line needs {needed}: run pip install 'closefar[cli]'.", 4)
+
+
+def _stop_at_signals() -> None:
+    """End at once while nothing but imports is under way; a command that runs cleans up before it ends."""
+    import signal
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as for a job in the background
+            signal.signal(number, _stop)
+
+
+def _stop(*_: object) -> None:
+    import os
+
+    if sys.stderr is not None:
+        os.write(2, b"closefar: interrupted; nothing was written.\n")
+    os._exit(130)
+
+
+def _prepare_streams() -> None:
+    import io
+    import os
+
+    while os.open(os.devnull, os.O_RDWR) <= 2:
+        pass  # a file that is opened later must not become standard output where that is closed
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name that the terminal can't show stops nothing
-    try:
-        import rich  # noqa: F401  # what a command shows its progress with
 
-        from closefar.cli.app import app
 
-        app()
-    except ImportError as error:
-        if error.name not in ("typer", "rich"):
-            raise
-        print(f"closefar: the command line needs {error.name}: run pip install 'closefar[cli]'.", file=sys.stderr)
-        sys.exit(_NO_PACKAGE)
-    except KeyboardInterrupt:
-        print("closefar: interrupted; nothing was written.", file=sys.stderr)
-        sys.exit(130)
-    except OSError as error:
-        print(f"closefar: can't write to the screen: {error.strerror}.", file=sys.stderr)
-        sys.exit(3)
+def _end(sentence: str, code: int) -> None:
+    if sys.stderr is not None:
+        print(f"closefar: {sentence}", file=sys.stderr)
+    sys.exit(code)

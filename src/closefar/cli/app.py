@@ -1,4 +1,4 @@
-"""The commands; what they need is imported when they run, so that help is quick."""
+"""The commands; they import what they need when they run, so that help is quick."""
 
 from __future__ import annotations
 

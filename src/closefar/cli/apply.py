@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from closefar.cli.data import check_outputs, read_for_model, squared_distances, with_ids
-from closefar.cli.options import Files, ModelFile, NaValues, NewData, OutFile
+from closefar.cli.data import read_for_model, squared_distances, with_ids
+from closefar.cli.options import Files, ModelFile, NaValues, NewData, OutFile, WeightedFiles
+from closefar.cli.outputs import IsOwn, Replacing, table_of, table_path
 from closefar.cli.session import Output, Session
+from closefar.plain import records
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,16 +20,26 @@ if TYPE_CHECKING:
     from closefar.learners import Model
     from closefar.tables import PairTable
 
-__all__ = ["predict", "transform"]
+__all__ = ["check_table", "predict", "transform", "write_table"]
+
+_PREDICTED = ("distance", "margin", "probability_far", "predicted")
+_DIRECTION = "direction"
 
 
-def predict(model: ModelFile, files: Files, new_data: NewData, output: Output, out: OutFile = None) -> None:
-    """Say of new pairs how far they are, and how probably far.
+def predict(
+    model: ModelFile,
+    files: WeightedFiles,
+    new_data: NewData,
+    output: Output,
+    replacing: Replacing,
+    out: OutFile = None,
+) -> None:
+    """Predict distance and probability of 'far' for new pairs.
 
     closefar predict --model model.closefar --points points.csv --pairs new_pairs.csv --out predicted.csv
     """
     with Session("predict", output) as session:
-        check_outputs(out, read=[*files.paths, model])
+        check_table(session, out, table_of(*_PREDICTED), replacing, read=[*files.paths, model])
         from closefar.learners import Model
 
         loaded = Model.load(model)
@@ -36,14 +49,17 @@ def predict(model: ModelFile, files: Files, new_data: NewData, output: Output, o
 
 def transform(
     model: ModelFile,
-    points: Annotated[Path, typer.Option(help="A row for each point; - is standard input.")],
+    points: Annotated[Path, typer.Option(metavar="FILE", help="Table with one row per point; - is standard input.")],
     new_data: NewData,
     output: Output,
-    id: Annotated[str | None, typer.Option(metavar="COLUMN", help="The id of a point.")] = None,
+    replacing: Replacing,
+    id: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of point ids. Default: 'id', else the first column.")
+    ] = None,
     na_values: NaValues = None,
     out: OutFile = None,
 ) -> None:
-    """Map points to where the learned distance is the Euclidean one.
+    """Map points to coordinates in which the learned distance is Euclidean.
 
     Directions are in order of the mean squared distance that each explains on the training pairs.
 
@@ -51,7 +67,7 @@ def transform(
     """
     with Session("transform", output) as session:
         files = Files(points=points, id=id, na_values=na_values)
-        check_outputs(out, read=[*files.paths, model])
+        check_table(session, out, table_of(_DIRECTION), replacing, read=[*files.paths, model])
         from closefar.learners import Model
         from closefar.tables import read_points
 
@@ -60,7 +76,7 @@ def transform(
             table = read_points(loaded.source(files.source()), encoding=new_data.encoding_of(loaded))
         session.warn(*table.notes)
         mapped = table.data @ loaded.metric.components.T
-        columns = {f"direction{index}": column for index, column in enumerate(mapped.T, start=1)}
+        columns = {f"{_DIRECTION}{index}": column for index, column in enumerate(mapped.T, start=1)}
         write_table(session, with_ids(table, columns), out)
 
 
@@ -70,26 +86,36 @@ def predictions(model: Model, table: PairTable) -> dict[str, NDArray[Any]]:
 
     metric, squared = model.metric, squared_distances(table, model)
     margin = squared - metric.threshold
-    columns = {
-        "distance": np.sqrt(squared),
-        "margin": margin,
-        "probability_far": metric.probability_at(margin),
-        "predicted": np.array(model.classes)[(margin >= 0).astype(int)],
-    }
-    return with_ids(table, columns)
+    labels = np.array(model.classes)[(margin >= 0).astype(int)]
+    columns = (np.sqrt(squared), margin, metric.probability_at(margin), labels)
+    return with_ids(table, dict(zip(_PREDICTED, columns, strict=True)))
+
+
+def check_table(
+    session: Session, out: Path | None, is_own: IsOwn, replacing: Replacing, *, read: Sequence[Path | None]
+) -> None:
+    """Refuse, before any work is done, a table that could not be written."""
+    from closefar.tables import encode_table
+
+    if out is None:
+        session.check_standard_output(takes_table=True)
+        return
+    session.check_standard_output()
+    replacing.check({out: is_own}, read=read)
+    encode_table({}, table_path(out))  # says if its format is unknown, or a package is missing
 
 
 def write_table(session: Session, columns: dict[str, NDArray[Any]], out: Path | None) -> None:
-    """Write a table to a file, or to the screen as CSV."""
-    from closefar.files import replace_file
+    """Write a table to a file, or to standard output as CSV or JSON."""
+    n_rows = len(next(iter(columns.values())))
+    if out is None and session.output.json:
+        session.show("", {"records": records(columns)})
+        return
     from closefar.tables import encode_table
 
-    content = encode_table(columns, out or Path("screen.csv"))
-    n_rows = len(next(iter(columns.values())))
-    if out is not None:
-        replace_file(out, content)
-        session.show(f"Wrote {n_rows:,} rows to {out}.", {"written": [str(out)], "n_rows": n_rows})
-    elif session.output.json:
-        session.show("", {"columns": columns})
+    content = encode_table(columns, table_path(out))
+    if out is None:
+        session.show_table(content)
     else:
-        session.write(content.decode("utf-8", "replace"))
+        session.write_files({out: content})
+        session.show(f"Wrote {n_rows:,} rows to {out}.", {"written": [str(out)], "n_rows": n_rows})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from closefar.cli.options import Columns, Files, Learning, NewData
+from closefar.cli.learning import Learning
+from closefar.cli.options import Columns, Files, NewData, WeightedFiles
+from closefar.cli.outputs import report_path
 from closefar.cli.session import Session
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from closefar.tables import PairTable, PointTable, Source
 
 __all__ = [
-    "check_outputs",
     "directions_of",
     "far_label",
     "fit_learner",
@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 N_FOLDS = 5
+_LARGEST_SCALE = 1e75
 
 # Labels, in lower case, that say by themselves which one is far.
 _PLAIN = {("close", "far"), ("0", "1"), ("-1", "1"), ("false", "true")}
@@ -60,8 +61,8 @@ def read_for_model(session: Session, model: Model, files: Files, new_data: NewDa
 
     source = model.source(files.source())
     if (source.pairs is None) != model.is_single:
-        need = "single points: give --points alone" if model.is_single else "pairs: give --pairs, mostly with --points"
-        raise ValueError(f"the model is about {need}.")
+        need = "single points: use --points alone" if model.is_single else "pairs: use --pairs, usually with --points"
+        raise ValueError(f"the model was fitted to {need}.")
     with session.stage("reading"):
         table = read_pairs(source, encoding=new_data.encoding_of(model), labelled=labelled)
     session.warn(*table.notes)
@@ -80,7 +81,18 @@ def fit_learner(session: Session, table: PairTable, learning: Learning) -> Metri
             learner.set_params(cv=folds)
     with session.stage("fitting", shows_itself=True):
         learner.fit(table.data, table.labels, table.weights, **options)
+    _check_scales(learner, table.encoding.feature_names)
     return learner
+
+
+def _check_scales(learner: MetricLearner, names: Sequence[str]) -> None:
+    """Refuse columns of a scale at which M, which has the squares of their units, can't be computed with."""
+    for name, scale in zip(names, learner.fit_statistics_.column_scales, strict=True):
+        if scale != 0 and not 1 / _LARGEST_SCALE < scale < _LARGEST_SCALE:
+            raise ValueError(
+                f"differences in a column must be between {1 / _LARGEST_SCALE:g} and {_LARGEST_SCALE:g} in size; those "
+                f"in {name!r} are about {scale:.1g}. Change its units, or leave it out with --drop."
+            )
 
 
 def groups_of(session: Session, table: PairTable) -> NDArray[Any] | None:
@@ -96,9 +108,9 @@ def groups_of(session: Session, table: PairTable) -> NDArray[Any] | None:
         points = find_points(table.data)
     if points is not None:
         session.warn(
-            f"These {len(points):,} pairs have only {len(np.unique(points)):,} different points, so they are not "
-            "independent: folds and figures are by point. If other pairs belong together, name the column that says "
-            "which with --group."
+            f"these {len(points):,} pairs have only {len(np.unique(points)):,} different points, so they are not "
+            "independent: cross-validation is by point. If pairs depend on each other in another way, name the column "
+            "of their groups with --group."
         )
     return points
 
@@ -126,15 +138,17 @@ def folds_of(
 
     from closefar.judgements import Judgements, most_folds
 
+    signs = np.where(table.labels == far, 1.0, -1.0)
+    n_rarer = int(min(np.sum(signs > 0), np.sum(signs < 0)))
+    n_folds = max(2, min(n_folds, n_rarer))
     if groups is None:
         return n_folds, None
-    signs = np.where(table.labels == far, 1.0, -1.0)
     allowed = most_folds(n_folds, Judgements.of_signs(table.differences, signs, table.weights), groups, seed=0)
     if allowed >= 2:
         return allowed, groups
     session.warn(
-        "Folds are by pair, as no two that keep groups or points apart have both labels: what is said holds for new "
-        "pairs of these, and others may do worse."
+        "cross-validation is by pair, as no folds that keep groups or points apart have both labels: results hold for "
+        "new pairs of the same points or groups, and may be worse for others."
     )
     return n_folds, np.arange(len(table))
 
@@ -148,7 +162,7 @@ def squared_distances(table: PairTable, model: Model) -> FloatArray:
     beyond = np.flatnonzero(~np.isfinite(squared))
     if len(beyond):
         first = ", ".join(np.atleast_1d(table.ids[beyond[0]]).tolist())
-        raise ValueError(f"distances must be numbers; that of {first} is beyond them. Look for enormous values there.")
+        raise ValueError(f"the distance of {first} is too large to compute. Look for enormous values there.")
     return squared
 
 
@@ -168,7 +182,7 @@ def with_ids(table: PairTable | PointTable, columns: dict[str, NDArray[Any]]) ->
     names = (table.id_name,) if hasattr(table, "id_name") else table.id_names
     clash = [name for name in names if name in columns]
     if clash:
-        raise ValueError(f"ids must not be in a column called {clash[0]!r}, as the result has one. Rename it.")
+        raise ValueError(f"the id column {clash[0]!r} has the name of a column of the result. Rename it.")
     ids = table.ids.reshape(len(table.ids), -1).T
     return {**dict(zip(names, ids, strict=True)), **columns}
 
@@ -181,25 +195,13 @@ def judgements_of(table: PairTable, model: Model) -> Judgements:
     return Judgements.read_more(columns, table.differences, table.labels, table.weights, sides=sides)
 
 
-def check_outputs(*outputs: Path | None, read: Iterable[Path | None]) -> None:
-    """Refuse, before any work is done, what could not be written or would overwrite what is read."""
-    from closefar.files import check_writable
-
-    wanted = [path for path in outputs if path is not None]
-    for index, path in enumerate(wanted):
-        check_writable(path)
-        for other in [*wanted[:index], *read]:
-            if other is not None and os.path.realpath(path) == os.path.realpath(other):
-                raise ValueError(f"each file must have its own name; {path} is named twice.")
-
-
 def report_of(
     session: Session,
     learner: Fit | MetricLearner,
     path: Path,
     table: PairTable,
     *judged: Any,
-    files: Files,
+    files: WeightedFiles,
     model: Path,
     title: str | None,
 ) -> bytes:
@@ -210,7 +212,7 @@ def report_of(
     provenance = Provenance(points, pairs, str(model), table.encoding.categories)
     options = {"title": title, "provenance": provenance, "ids": table.ids, "groups": groups_of(session, table)}
     with session.stage("report", n_parts=N_PARTS) as tell:
-        return encode_report(learner, path, *judged, **options, watch=tell)
+        return encode_report(learner, report_path(path), *judged, **options, watch=tell)
 
 
 def far_label(labels: Any, far: str | None) -> str:
@@ -221,7 +223,7 @@ def far_label(labels: Any, far: str | None) -> str:
     if len(words) != 2:
         raise ValueError(
             f"there must be two labels, one for close and one for far; got {len(words)}: {named}"
-            f"{', ...' if len(words) > 5 else ''}. Correct the label column, or name another with --label."
+            f"{', ...' if len(words) > 5 else ''}. Correct the label column, or choose another with --label."
         )
     if far is not None:
         if far not in words:
@@ -229,7 +231,9 @@ def far_label(labels: Any, far: str | None) -> str:
         return far
     if tuple(sorted(map(_plainly, words))) in _PLAIN:
         return max(words, key=_plainly)
-    raise ValueError(f"which label means far? They are {named}. Say --far {words[1]!r} or --far {words[0]!r}.")
+    raise ValueError(
+        f"it is not clear which label means far: they are {named}. Use --far {words[1]!r} or --far {words[0]!r}."
+    )
 
 
 def _plainly(word: str) -> str:

@@ -2,39 +2,53 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from closefar.cli.outputs import Replacing, is_report
 from closefar.cli.session import Output, Session
 
 __all__ = ["demo"]
 
 _N_NEW = 500
+_REPORT = Path("report.html")
+_ADVICE = "Use another folder"
 
 
 def demo(
     output: Output,
+    replacing: Replacing,
     files: Annotated[
-        bool, typer.Option("--files", help="Write points.csv, pairs.csv and new_pairs.csv to try the commands on.")
+        bool,
+        typer.Option("--files", help="Write points.csv, pairs.csv and new_pairs.csv, to try the other commands on."),
     ] = False,
 ) -> None:
-    """Learn a metric from made-up noisy pairs and write report.html, or write files to try."""
+    """Learn a metric from simulated noisy pairs and write report.html, or write example files."""
     with Session("demo", output) as session:
+        session.check_standard_output()
         if files:
-            written = write_files(Path())
+            contents = example_files(Path())
+            replacing.check({path: _holds(content) for path, content in contents.items()}, read=(), advice=_ADVICE)
+            session.write_files(contents)
+            written = [str(path) for path in contents]
             session.show(f"Wrote {', '.join(written)}.", {"written": written})
         else:
+            replacing.check({_REPORT: is_report}, read=(), advice=_ADVICE)
             from closefar.demo import main
 
-            main()
+            with contextlib.redirect_stdout(io.StringIO()) as text:
+                main()
+            session.show(text.getvalue().rstrip(), {"text": text.getvalue()})
 
 
-def write_files(folder: Path) -> list[str]:
-    """Write made-up patients, and pairs of them that somebody called close or far."""
+def example_files(folder: Path) -> dict[Path, bytes]:
+    """Return tables of simulated patients, and of pairs of them that somebody called close or far."""
     from closefar.datasets import make_patients
-    from closefar.files import replace_files
     from closefar.tables import encode_table
 
     points, pairs, _ = make_patients(random_state=0)
@@ -43,10 +57,15 @@ def write_files(folder: Path) -> list[str]:
         folder / "pairs.csv": {name: column[:-_N_NEW] for name, column in pairs.items()},
         folder / "new_pairs.csv": {name: column[-_N_NEW:] for name, column in pairs.items()},
     }
-    there = [str(path) for path in tables if path.exists()]
-    if there:
-        raise ValueError(
-            f"there must be no files of these names yet; got {', '.join(there)}. Run it in another folder."
-        )
-    replace_files({path: encode_table(columns, path) for path, columns in tables.items()})
-    return [str(path) for path in tables]
+    return {path: encode_table(columns, path) for path, columns in tables.items()}
+
+
+def write_files(folder: Path) -> None:
+    """Write the example files to a folder."""
+    from closefar.files import replace_files
+
+    replace_files(example_files(folder))
+
+
+def _holds(content: bytes) -> Callable[[Path], bool]:
+    return lambda path: path.read_bytes() == content

@@ -7,14 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from closefar.cli.data import (
-    check_outputs,
-    judgements_of,
-    read_for_model,
-    report_of,
-    squared_distances,
-)
-from closefar.cli.options import Files, ModelFile, NewData, ReportTitle
+from closefar.cli.data import judgements_of, read_for_model, report_of, squared_distances
+from closefar.cli.options import ModelFile, NewData, ReportTitle, WeightedFiles
+from closefar.cli.outputs import Replacing, is_report, report_path
 from closefar.cli.session import Output, Session
 
 if TYPE_CHECKING:
@@ -23,15 +18,16 @@ if TYPE_CHECKING:
 
 __all__ = ["evaluate", "report"]
 
-_SEEN = "these are the pairs that the model was fitted to: on new pairs it will do somewhat worse."
+_SEEN = "these are the training pairs of the model: expect a somewhat lower accuracy on new pairs."
 
 
-def evaluate(model: ModelFile, files: Files, new_data: NewData, output: Output) -> None:
-    """Say how well a model does on labelled pairs, best on ones that it has not seen.
+def evaluate(model: ModelFile, files: WeightedFiles, new_data: NewData, output: Output) -> None:
+    """Measure the accuracy of a model on labelled pairs, preferably pairs it was not fitted to.
 
     closefar evaluate --model model.closefar --points points.csv --pairs test_pairs.csv
     """
     with Session("evaluate", output) as session:
+        session.check_standard_output()
         from closefar.learners import Model
 
         loaded = Model.load(model)
@@ -44,32 +40,35 @@ def evaluate(model: ModelFile, files: Files, new_data: NewData, output: Output) 
 
 def report(
     model: ModelFile,
-    files: Files,
+    files: WeightedFiles,
     new_data: NewData,
     output: Output,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The report: .html, .json or .txt.")] = Path("report.html"),
+    replacing: Replacing,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="The report to write: .html, .json, .txt or .md.")
+    ] = Path("report.html"),
     title: ReportTitle = None,
 ) -> None:
-    """Show a model and how it does on labelled pairs as one page.
+    """Write a report on a model and its accuracy on labelled pairs.
 
-    Of the pairs of the fit every one is judged by a fit that has not seen it.
+    On the training pairs, accuracy is cross-validated.
 
     closefar report --model model.closefar --points points.csv --pairs pairs.csv --out report.html
     """
     with Session("report", output) as session:
-        check_outputs(out, read=[*files.paths, model])
-        from closefar.files import replace_file
+        session.check_standard_output()
+        replacing.check({out: is_report}, read=[*files.paths, model])
         from closefar.learners import Model
         from closefar.report import check_report
 
-        check_report(out)
+        check_report(report_path(out))
         loaded = Model.load(model)
         table = read_for_model(session, loaded, files, new_data, labelled=True)
         judgements_of(table, loaded)
         fit = loaded.fit_on(table)
         pairs = (table.data, table.labels, table.weights) if fit.judgements is None else ()
         content = report_of(session, fit, out, table, *pairs, files=files, model=model, title=title)
-        replace_file(out, content)
+        session.write_files({out: content})
         session.show(f"Wrote {out}.", {"written": [str(out)], "n_pairs": len(table)})
 
 
@@ -84,7 +83,7 @@ def evaluation(model: Model, table: PairTable) -> dict[str, Any]:
     return {
         "n_pairs": len(scored),
         "accuracy": scored.accuracy,
-        "always_likelier": scored.majority,
+        "baseline": scored.majority,
         "auc": scored.auc,
         "loss": scored.loss,
         "classes": model.classes,
@@ -97,11 +96,11 @@ def _text(model: Model, figures: dict[str, Any]) -> str:
     auc = "-" if figures["auc"] is None else f"{figures['auc']:.4f}"
     rows = [
         ("Pairs", f"{figures['n_pairs']:,}"),
-        ("Labels agreed with", f"{figures['accuracy']:.4f}"),
-        ("Always the likelier label", f"{figures['always_likelier']:.4f}"),
+        ("Accuracy", f"{figures['accuracy']:.4f}"),
+        ("Majority baseline", f"{figures['baseline']:.4f}"),
         ("Area under the ROC curve", auc),
         ("Loss (nats per label)", f"{figures['loss']:.6f}"),
     ]
     for word, counts in zip((close, far), figures["confusion"], strict=True):
-        rows.append((f"Labelled {word!r}", f"{counts[0]:,} called {close!r}, {counts[1]:,} called {far!r}"))
+        rows.append((f"Labelled {word!r}", f"{counts[0]:,} predicted {close!r}, {counts[1]:,} predicted {far!r}"))
     return "\n".join(f"{name:<28}{value}" for name, value in rows)

@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from closefar.cli.data import (
-    check_outputs,
-    directions_of,
-    fit_learner,
-    read_labelled,
-    report_of,
-    sampled_groups,
-)
-from closefar.cli.options import Columns, Files, Learning, ReportTitle
+from closefar.cli.data import directions_of, fit_learner, read_labelled, report_of, sampled_groups
+from closefar.cli.learning import BalancedLearning
+from closefar.cli.options import Columns, ReportTitle, WeightedFiles
+from closefar.cli.outputs import Replacing, is_model, is_report, report_path
 from closefar.cli.session import Output, Session
+from closefar.files import is_device
+from closefar.messages import as_options
 
 if TYPE_CHECKING:
     from closefar.learners import MetricLearner, Model
@@ -35,44 +32,60 @@ _SURELY_WRONG = 0.01  # a p-value below this is warned of, so that few right mod
 
 
 def fit(
-    files: Files,
+    files: WeightedFiles,
     columns: Columns,
-    learning: Learning,
+    learning: BalancedLearning,
     output: Output,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.")] = Path("model.closefar"),
-    report: Annotated[Path | None, typer.Option(help="Also write a report: .html, .json or .txt by its name.")] = None,
+    replacing: Replacing,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The model file to write.")] = Path(
+        "model.closefar"
+    ),
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write a report: .html, .json, .txt or .md.")
+    ] = None,
     title: ReportTitle = None,
 ) -> None:
-    """Learn a metric from files, and save it.
+    """Learn a metric from labelled pairs and save it as a model.
 
     closefar fit --points points.csv --pairs pairs.csv --report report.html
     """
     with Session("fit", output) as session:
-        check_outputs(out, report, read=files.paths)
-        if report is None and title is not None:
-            raise ValueError("--title is the headline of a report. Add --report, or leave --title out.")
-        if report is not None:
-            from closefar.report import check_report
-
-            check_report(report)
+        session.check_standard_output()
+        files.source()
+        learning.check(single=files.are_single)
+        columns.check()
+        _check_outputs(out, report, title, replacing, files)
         table, source = read_labelled(session, files, columns)
         learner = fit_learner(session, table, learning)
         _warn_of_noise(session, learner, table)
 
-        from closefar.files import replace_files
         from closefar.learners import Model
 
         model = Model.of(learner, table, source)
         contents = {out: model.to_bytes()}
         if report is not None:
             contents[report] = report_of(session, learner, report, table, files=files, model=out, title=title)
-        replace_files(contents)
+        session.write_files(contents)
         session.unfinished = not learner.certificate_.converged
         written = [str(path) for path in contents]
         session.show(
-            f"{learner.summary()}\nWrote {' and '.join(written)}.",
+            f"{as_options(learner.summary())}\nWrote {' and '.join(written)}.",
             {"written": written, "n_pairs": len(table), **_facts(model, learner)},
         )
+
+
+def _check_outputs(
+    out: Path, report: Path | None, title: str | None, replacing: Replacing, files: WeightedFiles
+) -> None:
+    if report is None and title is not None:
+        raise ValueError("--title is the headline of a report. Add --report, or leave --title out.")
+    if report == out and not is_device(out):
+        raise ValueError(f"the model and the report must have different names; got {out} for both.")
+    replacing.check({out: is_model} | ({} if report is None else {report: is_report}), read=files.paths)
+    if report is not None:
+        from closefar.report import check_report
+
+        check_report(report_path(report))
 
 
 def _facts(model: Model, learner: MetricLearner) -> dict[str, Any]:
@@ -85,16 +98,16 @@ def _facts(model: Model, learner: MetricLearner) -> dict[str, Any]:
         "threshold": metric.threshold,
         "rank": metric.rank,
         "directions": directions_of(metric),
+        "eigenvalues": metric.eigenvalues,
         "noise": metric.noise.name,
         "flip_rate": metric.flip_rate,
-        "certificate": {**plain(certificate), "status": certificate.status},
+        "certificate": {**plain(certificate), "status": as_options(certificate.status)},
         "statistics": learner.fit_statistics_,
     }
 
 
 def _warn_of_noise(session: Session, learner: MetricLearner, table: PairTable) -> None:
     """Warn, with the remedy, where the labels are clearly not as the noise model says."""
-    from closefar.advice import for_command_line
     from closefar.questions import check_noise_model
 
     fit = learner.fit_
@@ -109,4 +122,4 @@ def _warn_of_noise(session: Session, learner: MetricLearner, table: PairTable) -
         except ValueError:  # the labels can't tell
             return
     if check.p_value < _SURELY_WRONG:
-        session.warn(for_command_line(check.advice))
+        session.warn(as_options(check.advice))

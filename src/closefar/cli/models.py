@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from closefar.cli.data import check_outputs, directions_of
+from closefar.cli.data import directions_of
+from closefar.cli.outputs import Replacing, is_export, is_model
 from closefar.cli.session import Output, Session
+from closefar.messages import as_options
 
 if TYPE_CHECKING:
     from closefar.learners import Model
 
 __all__ = ["export", "inspect", "truncate"]
 
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A model that `closefar fit` wrote.")]
+
+class Scale(StrEnum):
+    data = "data"
+    units = "units"
+
+
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A model written by `closefar fit`.")]
 
 
 def inspect(model: ModelArgument, output: Output) -> None:
-    """Show what a model holds.
+    """Show what is in a model.
 
     closefar inspect model.closefar
     """
     with Session("inspect", output) as session:
+        session.check_standard_output()
         from closefar.learners import Model
 
         loaded = Model.load(model)
@@ -32,23 +42,34 @@ def inspect(model: ModelArgument, output: Output) -> None:
 
 def truncate(
     model: ModelArgument,
-    rank: Annotated[int, typer.Option("--rank", "-k", help="How many directions to keep.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.")],
+    rank: Annotated[int, typer.Option("--rank", "-k", metavar="K", help="Number of directions to keep.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The model file to write.")],
     output: Output,
-    scale: Annotated[str | None, typer.Option(help="Compare directions in the scale of the data, or in units.")] = None,
+    replacing: Replacing,
+    scale: Annotated[
+        Scale | None,
+        typer.Option(help="Compare directions in the scale of the data or in raw units. Default: data, where known."),
+    ] = None,
 ) -> None:
     """Keep directions 1 to k of a metric, those that explain most of the mean squared distance.
 
     closefar truncate model.closefar --rank 2 --out small.closefar
     """
     with Session("truncate", output) as session:
-        check_outputs(out, read=[model])
-        from closefar.files import replace_file
+        session.check_standard_output()
+        if rank < 1:
+            raise ValueError(
+                f"--rank must be a whole number >= 1, as rank 0 puts every pair at distance 0; got {rank}."
+            )
+        replacing.check({out: is_model}, read=[model])
         from closefar.learners import Model
 
         loaded = Model.load(model)
+        n_columns = len(loaded.metric.factor)
+        if rank > n_columns:
+            raise ValueError(f"--rank must be at most the model's {n_columns} columns; got {rank}.")
         small = loaded.truncate(rank, scale)
-        replace_file(out, small.to_bytes())
+        session.write_files({out: small.to_bytes()})
         session.show(
             f"Kept {small.metric.rank} of {loaded.metric.rank} directions. Wrote {out}.",
             {"written": [str(out)], "rank": small.metric.rank, "rank_before": loaded.metric.rank},
@@ -57,10 +78,13 @@ def truncate(
 
 def export(
     model: ModelArgument,
-    out: Annotated[Path, typer.Option("--out", "-o", help="A name that ends with .onnx, .faiss, .csv, .json or .npz.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write: .onnx, .faiss, .csv, .json or .npz.")
+    ],
     output: Output,
+    replacing: Replacing,
 ) -> None:
-    """Write a metric for other software; what is written follows from the name.
+    """Export a metric to other software, in the format of the file name.
 
     .onnx: distances and probabilities for any ONNX runtime. .faiss: an empty index to add points to.
     .csv: the matrix M. .json: everything. .npz: the arrays.
@@ -68,16 +92,16 @@ def export(
     closefar export model.closefar --out model.onnx
     """
     with Session("export", output) as session:
-        check_outputs(out, read=[model])
-        from closefar.files import replace_file
+        session.check_standard_output()
+        if out.suffix.lower() not in _FORMATS:
+            raise ValueError(f"--out must end with {', '.join(_FORMATS)}; got {out.name!r}.")
         from closefar.learners import Model
 
         loaded = Model.load(model)
-        if out.suffix.lower() not in _FORMATS:
-            raise ValueError(f"--out must end with {', '.join(_FORMATS)}; got {out.name!r}.")
+        replacing.check({out: is_export(loaded.encoding.feature_names)}, read=[model])
         with session.stage("exporting"):
             content = _FORMATS[out.suffix.lower()](loaded)
-        replace_file(out, content)
+        session.write_files({out: content})
         session.show(f"Wrote {out}.", {"written": [str(out)]})
 
 
@@ -157,11 +181,13 @@ def _text(model: Model) -> str:
 
     metric = model.metric
     close, far = model.classes
-    lines = [repr(metric), *describe_directions(metric)] if model.fit is None else [model.learner().summary()]
+    lines = (
+        [repr(metric), *describe_directions(metric)] if model.fit is None else [as_options(model.learner().summary())]
+    )
     if model.truncated is not None:
         lines.append(f"Truncated from rank {model.truncated['rank']}")
     lines += [
-        f"Labels    {close!r} is close, {far!r} is far",
+        f"Labels    {close!r} means close, {far!r} means far",
         f"Columns   {', '.join(model.encoding.column_names)}",
     ]
     if model.encoding.feature_names != model.encoding.column_names:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
-import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+
+from closefar.cli.session import in_words, tell
+from closefar.messages import printable
 
 __all__ = ["paper"]
 
@@ -21,25 +23,27 @@ def paper(
         typer.Option(metavar="NAME", help="Run only these experiments; an unknown name lists them all."),
     ] = None,
     quick: Annotated[
-        bool,
-        typer.Option("--quick/--full", help="Small samples in minutes, or the sample sizes and trials of the paper."),
+        bool, typer.Option("--quick/--full", help="Run for minutes, or with the sizes and trials of the paper.")
     ] = True,
     data: Annotated[
-        Path | None, typer.Option(help="Folder with data that is not included: combustion/ and airline/.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder with the data sets that can't be shipped: combustion/, airline/."),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder to write paper.html, results.json and figures/ to.")] = Path(
-        "paper"
-    ),
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an earlier run in --out.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")] = 0,
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder for paper.html, results.json and figures/.")
+    ] = Path("paper"),
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run in --out.")] = False,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Random seed.")] = 0,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Number of processes; by default, the number of cores.")
+        int | None, typer.Option(min=1, metavar="N", help="Number of processes. Default: one per core.")
     ] = None,
 ) -> None:
-    """Reproduce every table and figure of the paper, and compare its numbers with ours."""
+    """Reproduce every table and figure of the paper, with its numbers beside ours."""
     names = [*(only or []), *(more or [])]
     if more and not only:
         raise typer.BadParameter(f"names of experiments need --only; got {more[0]!r} without it.")
+    if data is not None and not data.is_dir():
+        raise typer.BadParameter(f"--data must be a folder; got {str(data)!r}, which is none.")
     from closefar.experiments import Terminal, run_paper
 
     signal.signal(signal.SIGTERM, _interrupt)
@@ -47,14 +51,12 @@ def paper(
         with Terminal() as watch:
             run_paper(names, quick=quick, seed=seed, data=data, out=out, resume=resume, n_jobs=jobs, watch=watch)
     except KeyboardInterrupt:
-        print(
-            f"Interrupted. Finished trials are in {out}; run the same command with --resume to continue.",
-            file=sys.stderr,
-        )
+        tell(f"closefar paper: interrupted. Finished trials are in {out}; continue with --resume.")
         raise typer.Exit(_INTERRUPTED) from None
     except (ImportError, ValueError, OSError) as error:
-        print(f"closefar paper: {error}", file=sys.stderr)
-        raise typer.Exit(_NO_PACKAGE if isinstance(error, ImportError) else _WRONG_INPUT) from None
+        sentence, code = in_words(error)
+        tell(printable(f"closefar paper: {sentence}"))
+        raise typer.Exit(code) from None
     print(f"Wrote {out / 'paper.html'}.")
     if watch.any_failed:
         raise typer.Exit(1)

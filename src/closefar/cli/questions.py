@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from closefar.cli.apply import write_table
+from closefar.cli.apply import check_table, write_table
 from closefar.cli.data import (
-    check_outputs,
     far_label,
     fit_learner,
     folds_of,
@@ -16,8 +18,12 @@ from closefar.cli.data import (
     read_labelled,
     with_ids,
 )
-from closefar.cli.options import Columns, Files, Learning, OutFile
+from closefar.cli.learning import Learning, PenalisedLearning
+from closefar.cli.options import Columns, Files, WeightedFiles
+from closefar.cli.outputs import Replacing, table_of
 from closefar.cli.session import Output, Session
+from closefar.messages import as_options
+from closefar.plain import plain, records
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,22 +33,50 @@ if TYPE_CHECKING:
 
 __all__ = ["label_errors", "sample_size"]
 
+_COLUMNS = ("label", "probability_wrong", "margin", "standard_error")
+_LARGEST_SEED = 2**32 - 1
+_LEAST_ERROR = 1e-12
+
+SuspiciousFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="FILE",
+        help="Write all labels, most suspicious first: .csv, .csv.gz, .tsv, .parquet or .npz.",
+    ),
+]
+
+
+class Measure(StrEnum):
+    loss = "loss"
+    spectral = "spectral"
+
 
 def label_errors(
-    files: Files,
+    files: WeightedFiles,
     columns: Columns,
-    learning: Learning,
+    learning: PenalisedLearning,
     output: Output,
-    out: OutFile = None,
-    top: Annotated[int, typer.Option(min=1, help="Show as many of the most suspicious labels.")] = 10,
-    seed: Annotated[int, typer.Option(min=0, help="Chooses the folds.")] = 0,
+    replacing: Replacing,
+    out: SuspiciousFile = None,
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="Number of suspicious labels to show.")] = 10,
+    seed: Annotated[
+        int, typer.Option(min=0, max=_LARGEST_SEED, metavar="N", help="Random seed of the cross-validation folds.")
+    ] = 0,
 ) -> None:
-    """Find the labels that contradict the learned distance, and those that are probably wrong.
+    """Find labels that contradict the learned distance, and estimate how many are wrong.
 
     closefar label-errors --points points.csv --pairs pairs.csv --out suspicious.csv
     """
     with Session("label-errors", output) as session:
-        check_outputs(out, read=files.paths)
+        files.source()
+        learning.check(single=files.are_single)
+        columns.check()
+        if out is None:
+            session.check_standard_output()
+        else:
+            check_table(session, out, table_of(*_COLUMNS), replacing, read=files.paths)
         table, _ = read_labelled(session, files, columns)
         far = far_label(table.labels, learning.far)
         if learning.chooses_alpha:
@@ -52,7 +86,7 @@ def label_errors(
         folds, groups = folds_of(session, table, far, groups_of(session, table))
         from closefar.questions import find_label_errors
 
-        with session.stage("fitting six times"):
+        with session.stage("cross-validating"):
             errors = find_label_errors(
                 learner,
                 table.data,
@@ -67,7 +101,7 @@ def label_errors(
             write_table(session, rows, out)
             return
         shown = {name: values[:top] for name, values in rows.items()}
-        session.show(_text(errors, shown), {**_facts(errors), "most_suspicious": shown})
+        session.show(_text(errors, shown), {**_facts(errors), "most_suspicious": records(shown)})
 
 
 def sample_size(
@@ -75,26 +109,38 @@ def sample_size(
     columns: Columns,
     learning: Learning,
     output: Output,
-    target_error: Annotated[float, typer.Option(help="The error to reach.")],
+    target_error: Annotated[float, typer.Option(metavar="ERROR", help="The error to reach.")],
     measure: Annotated[
-        str, typer.Option(help="loss (nats per label) or spectral (relative error of M / tau).")
-    ] = "loss",
-    delta: Annotated[float, typer.Option(help="Probability of missing the target.")] = 0.05,
+        Measure,
+        typer.Option(help="Error to plan for: the excess loss per label (nats), or the relative error of M / tau."),
+    ] = Measure.loss,
+    delta: Annotated[
+        float, typer.Option(metavar="PROBABILITY", help="Accepted probability of missing the target error.")
+    ] = 0.05,
 ) -> None:
-    """Say from a pilot how many pairs to label for a target error.
+    """Plan how many pairs to label for a target error, from a pilot study.
 
     closefar sample-size --points points.csv --pairs pilot.csv --target-error 0.01
     """
     with Session("sample-size", output) as session:
+        session.check_standard_output()
+        files.source()
+        learning.check(single=files.are_single)
+        columns.check()
+        if not (math.isfinite(target_error) and target_error >= _LEAST_ERROR):
+            raise ValueError(
+                f"--target-error must be a finite number >= {_LEAST_ERROR:g}, such as 0.05; got {target_error:g}."
+            )
+        if not 0 < delta < 1:
+            raise ValueError(f"--delta must be between 0 and 1, such as 0.05; got {delta:g}.")
         table, _ = read_labelled(session, files, columns)
         learner = fit_learner(session, table, learning)
         from closefar.questions import plan_sample_size
 
         with session.stage("planning"):
             plan = plan_sample_size(learner, target_error=target_error, measure=measure, delta=delta)
-        from closefar.plain import plain
-
-        session.show(plan.sentence, {**plain(plan), "sentence": plan.sentence})
+        sentence = as_options(plan.sentence)
+        session.show(sentence, {**plain(plan), "sentence": sentence})
 
 
 def _facts(errors: LabelErrors) -> dict[str, Any]:
@@ -107,17 +153,12 @@ def _facts(errors: LabelErrors) -> dict[str, Any]:
 def _rows(table: PairTable, errors: LabelErrors) -> dict[str, NDArray[Any]]:
     """All labels, the most suspicious first."""
     order = errors.order
-    columns = {
-        "label": errors.labels,
-        "probability_wrong": errors.probability,
-        "margin": errors.margin,
-        "standard_error": errors.error,
-    }
+    columns = dict(zip(_COLUMNS, (errors.labels, errors.probability, errors.margin, errors.error), strict=True))
     return {name: column[order] for name, column in with_ids(table, columns).items()}
 
 
 def _text(errors: LabelErrors, shown: dict[str, NDArray[Any]]) -> str:
-    lines = [errors.headline()]
+    lines = [as_options(errors.headline())]
     cells = [list(shown), *zip(*(map(_cell, values.tolist()) for values in shown.values()), strict=True)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     table = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in cells]

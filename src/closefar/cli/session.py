@@ -6,43 +6,71 @@ import json
 import os
 import signal
 import sys
+import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from closefar.messages import as_options, printable
+
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.progress import Progress
 
-__all__ = ["EXIT_CODES", "Output", "Session"]
+__all__ = [
+    "CODE_NO_FILE",
+    "CODE_WRONG_INPUT",
+    "EXIT_CODES",
+    "PIPE_CLOSED",
+    "Output",
+    "Session",
+    "discard_output",
+    "in_words",
+    "tell",
+]
 
 EXIT_CODES = {
-    0: "done",
-    1: "done, but the fit did not reach its tolerance",
-    2: "an option, a file's content or a model is not as it must be",
+    0: "success",
+    1: "success, but the fit did not reach its tolerance",
+    2: "invalid option, data or model",
     3: "a file can't be read or written, or memory is too small",
-    4: "a package is missing that the command needs",
+    4: "a required package is not installed",
+    70: "a bug in closefar",
     130: "interrupted; nothing was written",
 }
-_UNFINISHED, _WRONG_INPUT, _NO_FILE, _NO_PACKAGE, _INTERRUPTED = (code for code in EXIT_CODES if code)
-_PIPE_CLOSED = 141
+_UNFINISHED, CODE_WRONG_INPUT, CODE_NO_FILE, _NO_PACKAGE, _BUG, _INTERRUPTED = (code for code in EXIT_CODES if code)
+PIPE_CLOSED = 141
 
 _PANEL = "Output"
+# The libraries alone take most of this; with less, some of them never return from being loaded.
+_LEAST_MEMORY = 700_000_000
+_NO_MEMORY = "not enough memory. Use fewer rows or columns, or a machine with more memory."
 
 
 @dataclass(frozen=True)
 class Output:
-    """How much is said, and to whom."""
+    """How much is printed, and in which form."""
 
     json: Annotated[
         bool, typer.Option("--json", help="Print the result as JSON, for programs.", rich_help_panel=_PANEL)
     ] = False
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.", rich_help_panel=_PANEL)] = False
+
+
+def tell(line: str) -> None:
+    """Print a line on standard error, if there is one."""
+    if sys.stderr is not None:
+        print(line, file=sys.stderr)
+
+
+def discard_output() -> None:
+    """Let nothing complain at exit that the rest of standard output can't be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 class Session:
@@ -52,20 +80,24 @@ class Session:
     """
 
     def __init__(self, command: str, output: Output) -> None:
-        from rich.console import Console
-
         self.command = command
         self.output = output
         self.warnings: list[str] = []
         self.unfinished = False
         self._interrupted = False
-        self._errors = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
+        self._is_written = False
 
     def __enter__(self) -> Session:
         self._warnings = warnings.catch_warnings()
         self._warnings.__enter__()
         warnings.simplefilter("ignore")
-        self._handlers = {number: signal.signal(number, self._interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._handlers = {
+            number: signal.signal(number, self._interrupt)
+            for number in (signal.SIGINT, signal.SIGTERM)
+            if signal.getsignal(number) is not signal.SIG_IGN
+        }
+        self._hook, sys.unraisablehook = sys.unraisablehook, self._hear
+        _check_memory(self._end)
         return self
 
     def __exit__(
@@ -74,26 +106,19 @@ class Session:
         self._warnings.__exit__(None, None, None)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
+        sys.unraisablehook = self._hook
         if error is None:
             if self.unfinished:
                 raise typer.Exit(_UNFINISHED)
             return
-        if isinstance(error, BrokenPipeError):
-            # Nobody reads on, as with `| head`: closing standard output at exit must not complain.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(_PIPE_CLOSED) from None
-        if isinstance(error, KeyboardInterrupt):
+        # What an interrupt breaks, such as an import, may end in any error.
+        if self._interrupted or isinstance(error, KeyboardInterrupt):
             self._end("interrupted; nothing was written.", _INTERRUPTED)
-        if isinstance(error, ImportError) and "pip install" in str(error):
-            self._end(str(error), _NO_PACKAGE)
-        if isinstance(error, MemoryError):
-            self._end("not enough memory. Give fewer rows or columns.", _NO_FILE)
-        if isinstance(error, OSError):
-            self._end(_words(error), _NO_FILE)
-        if type(error).__name__ == "LinAlgError":  # of NumPy, which may not be loaded
-            self._end(f"the numbers can't be computed with ({error}). Look for enormous ones.", _WRONG_INPUT)
-        if isinstance(error, ValueError):
-            self._end(str(error), _WRONG_INPUT)
+        if isinstance(error, BrokenPipeError):
+            discard_output()  # nobody reads on, as with `| head`
+            raise typer.Exit(PIPE_CLOSED) from None
+        if isinstance(error, Exception) and not isinstance(error, typer.Exit):
+            self._end(*in_words(error))
 
     @contextmanager
     def stage(
@@ -108,15 +133,14 @@ class Session:
             if shows_itself or not self.is_watched:
                 yield lambda part: None
             else:
-                with _bar(self._errors) as bar:
+                with _bar() as bar:
                     task = bar.add_task(title, total=n_parts, completed=-1)
                     yield lambda part: bar.update(task, description=f"{title}: {part}", advance=1)
-        if self._interrupted:
-            raise KeyboardInterrupt
+        self._end_if_interrupted()
         for warning in caught:
             # The others are meant for programmers; of points that pairs share a command speaks in its own words.
             if issubclass(warning.category, UserWarning) and warning.category.__name__ != "SharedPointsWarning":
-                self.warn(str(warning.message))
+                self.warn(as_options(str(warning.message)))
 
     @property
     def is_watched(self) -> bool:
@@ -127,45 +151,129 @@ class Session:
         """Note something, once, that the result should be read with; an error needs no such notes."""
         self.warnings += [sentence for sentence in sentences if sentence not in self.warnings]
 
+    def check_standard_output(self, *, takes_table: bool = False) -> None:
+        """Refuse, before any work is done, to write a result to a standard output that is closed."""
+        if sys.stdout is None and (takes_table or self.output.json):
+            raise OSError(f"standard output is closed. {'Name a file with --out.' if takes_table else 'Open it.'}")
+
+    def write_files(self, contents: Mapping[Path, bytes]) -> None:
+        """Write files, all of them or none; an interrupt comes too late once the first is in its place."""
+        from closefar.files import staged_files
+
+        with staged_files(contents) as put_in_place:
+            self._end_if_interrupted()
+            self._is_written = True
+            put_in_place()
+
     def show(self, text: str, facts: dict[str, Any]) -> None:
         """Print a result: a text for a person, or the facts with all notes as JSON."""
         self._print_notes()
         if self.output.json:
             from closefar.plain import plain
 
-            print(json.dumps(plain({**facts, "notes": self.warnings}, finite=True), indent=1))
+            self._print(json.dumps(plain({**facts, "notes": self.warnings}, finite=True), indent=1))
         elif not self.output.quiet:
-            print(text)
+            self._print(printable(text))
 
-    def write(self, text: str) -> None:
-        """Write a table to standard output, which is asked for and so is never quiet."""
-        if sys.stdout is None:
-            raise OSError("standard output is closed. Name a file with --out.")
+    def show_table(self, content: bytes) -> None:
+        """Write a table to standard output, which is asked for and so is never quiet.
+
+        It is UTF-8 whatever the terminal is said to know, so that ids stay the ids of other files; only what would
+        control a terminal is escaped there.
+        """
         self._print_notes()
-        sys.stdout.write(text)
+        self._print(printable(content.decode("utf-8", "replace")).encode() if sys.stdout.isatty() else content)
+
+    def _print(self, content: str | bytes) -> None:
+        if sys.stdout is None:  # of a text for a person, who closed it
+            return
+        try:
+            if isinstance(content, str):
+                print(content, flush=True)
+            else:
+                sys.stdout.flush()
+                sys.stdout.buffer.write(content)
+                sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            discard_output()
+            written = " The files are written." if self._is_written else ""
+            raise OSError(f"can't write to standard output: {error.strerror}.{written}") from error
 
     def _print_notes(self) -> None:
         if not self.output.quiet:
             for sentence in self.warnings:
-                self._errors.print(f"closefar {self.command}: note: {sentence}")
+                tell(printable(f"closefar {self.command}: note: {sentence}"))
 
-    def _interrupt(self, *_: Any) -> NoReturn:
-        self._interrupted = True
-        raise KeyboardInterrupt
+    def _interrupt(self, *_: Any) -> None:
+        if not self._is_written:
+            self._interrupted = True
+            raise KeyboardInterrupt
+
+    def _hear(self, unraisable: Any) -> None:
+        """An interrupt in a place that can't raise it is noticed at the end of the stage."""
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            self._hook(unraisable)
+
+    def _end_if_interrupted(self) -> None:
+        if self._interrupted:
+            raise KeyboardInterrupt
 
     def _end(self, sentence: str, code: int) -> NoReturn:
-        self._errors.print(f"closefar {self.command}: {sentence}")
+        tell(printable(f"closefar {self.command}: {sentence}".replace("\n", " ")))
         raise typer.Exit(code) from None
 
 
-def _bar(console: Console) -> Progress:
+def _check_memory(end: Callable[[str, int], NoReturn]) -> None:
+    if sys.platform == "win32":
+        return
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < _LEAST_MEMORY:
+        end(
+            f"there must be {_LEAST_MEMORY // 10**6} MB of address space at least; got a limit of {limit // 10**6} MB. "
+            "Raise it with ulimit -v.",
+            CODE_NO_FILE,
+        )
+
+
+def _bar() -> Progress:
+    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=console, transient=True)
+    return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
-def _words(error: OSError) -> str:
+def in_words(error: Exception) -> tuple[str, int]:
+    """The sentence and the exit code of an error."""
+    text = str(error)
+    if isinstance(error, ImportError) and "pip install" in text:
+        return text, _NO_PACKAGE
+    if isinstance(error, (MemoryError, SystemError)) or "map segment" in text or "allocate memory" in text:
+        return _NO_MEMORY, CODE_NO_FILE
+    if isinstance(error, ImportError):
+        return f"can't load a package that closefar needs ({text}): run pip install closefar.", _NO_PACKAGE
+    if isinstance(error, OSError):
+        return _file_error(error), CODE_NO_FILE
+    if isinstance(error, ArithmeticError) or type(error).__name__ == "LinAlgError":  # of NumPy, which may not be loaded
+        return (
+            "the columns can't be computed with: some values are too large or too small. Change their units, or leave "
+            "columns out with --drop.",
+            CODE_WRONG_INPUT,
+        )
+    if type(error).__name__ == "TableError":  # in words of the command line, with names of columns
+        return text, CODE_WRONG_INPUT
+    if isinstance(error, ValueError):
+        return as_options(text), CODE_WRONG_INPUT
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{os.path.basename(frame.filename)}, line {frame.lineno}"
+    return f"unexpected {type(error).__name__} in {place}: {text}. Please report this bug with the command.", _BUG
+
+
+def _file_error(error: OSError) -> str:
     if error.strerror is None:
         return str(error)
     if error.filename is None:

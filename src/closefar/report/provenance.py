@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from closefar.advice import for_command_line
+from closefar.messages import as_options
 
 __all__ = ["Provenance"]
 
@@ -40,4 +40,4 @@ class Provenance:
 
     def say(self, words: str) -> str:
         """Advice in the words of the reader's tool."""
-        return for_command_line(words) if self.is_command_line else words
+        return as_options(words) if self.is_command_line else words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from dataclasses import fields as dataclass_fields
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
 from closefar.tables.columns import COLUMN_KINDS, Category, Column, Number
-from closefar.tables.errors import Place, TableError, listed, refuse_unknown
+from closefar.tables.errors import Place, TableError, counted, listed, refuse_unknown
 from closefar.tables.kinds import learn_column
 from closefar.tables.values import are_finite, is_missing, standard_column
 
@@ -165,6 +166,8 @@ class Encoding:
         place = Place.of(name)
         refuse_unknown(place.path, self.column_names, list(columns), "which the model was trained on")
         table = _Rows(columns, self.column_names, self.missing, place)
+        if table.filled:
+            warnings.warn(table.filled, UserWarning, stacklevel=2)
         data = np.empty((int(np.sum(~table.dropped)), len(self.feature_names)))
         start = 0
         for group in (self.columns[at : at + _COLUMNS_AT_ONCE] for at in range(0, len(self.columns), _COLUMNS_AT_ONCE)):
@@ -250,6 +253,12 @@ class _Rows:
             )
         self.dropped = lacking if missing == "drop" else np.zeros(len(lacking), dtype=bool)
         self._kept = ~lacking if missing == "drop" and counts else None
+        self.filled = ""
+        if counts and missing == "median":
+            self.filled = (
+                f"{place.path}: the training median (of categories, the most frequent) replaces "
+                f"{counted(sum(counts.values()), 'missing value')}: {self._listed(counts)}."
+            )
         if self._kept is not None:
             self.place = place.at(self._kept)
 

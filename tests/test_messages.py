@@ -1,17 +1,21 @@
-"""Advice in the words of the command line."""
+"""Messages of the library in the words of the command line, and text that a terminal can be shown."""
 
 from __future__ import annotations
 
 import pytest
 
-from closefar.advice import for_command_line
+from closefar.messages import as_options, printable
 from closefar.solve.certificate import Outcome, advise
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("python", "command_line"),
     [
         ("Try flip_rate='estimate'.", "Try --flip-rate estimate."),
+        ('rank must be None, "auto" or a whole number', "--rank must be auto or a whole number"),
+        ("got a learner with fit_origin=True. Leave it out.", "got a learner with --origin. Leave it out."),
+        ("Limit the rank, or leave columns out.", "Limit the rank, or leave columns out."),
+        ("Raise rank, or leave it out.", "Raise --rank, or leave it out."),
         ("Try noise='laplace'.", "Try --noise laplace."),
         ('Set alpha="auto", or label more pairs.', "Set --alpha auto, or label more pairs."),
         ("more directions than rank=3 leaves. Raise rank.", "more directions than --rank 3 leaves. Raise --rank."),
@@ -27,15 +31,21 @@ from closefar.solve.certificate import Outcome, advise
         ("most in column 'alpha': on", "most in column 'alpha': on"),
         ("of the columns 'noise=low', 'rank=2' and", "of the columns 'noise=low', 'rank=2' and"),
         ("already --alpha 0.1 and --rank 2", "already --alpha 0.1 and --rank 2"),
+        ("columns 'rank=1' and noise=high", "columns 'rank=1' and noise=high"),
     ],
 )
-def test_parameters_become_options(words: str, expected: str) -> None:
-    assert for_command_line(words) == expected
-    assert for_command_line(expected) == expected
+def test_parameters_become_options_and_features_stay(python: str, command_line: str) -> None:
+    assert as_options(python) == command_line
+    assert as_options(command_line) == command_line
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_no_outcome_names_a_parameter(outcome: Outcome) -> None:
-    said = for_command_line(advise(outcome, gap=1e-3, is_proven=True, tol=1e-6, rank=2, max_iter=7))
+    said = as_options(advise(outcome, gap=1e-3, is_proven=True, tol=1e-6, rank=2, max_iter=7))
     assert "=" not in said
     assert "_" not in said
+
+
+def test_nothing_controls_a_terminal() -> None:
+    assert printable("a\x1b[1m\x9b\u202e\x7f\udcff") == r"a\x1b[1m\x9b\u202e\x7f\udcff"
+    assert printable("Größe 病房\n\U0001f468\u200d\U0001f4bb") == "Größe 病房\n\U0001f468\u200d\U0001f4bb"

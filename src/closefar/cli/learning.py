@@ -1,0 +1,203 @@
+"""The options of a fit; each command offers those that it can use, and refuses wrong ones before it reads a file."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from closefar.noise import NOISES
+
+if TYPE_CHECKING:
+    from closefar.learners import MetricLearner
+
+__all__ = ["BalancedLearning", "Learning", "PenalisedLearning"]
+
+_PANEL = "Learning"
+
+
+@dataclass(frozen=True)
+class Learning:
+    """What every fit can be asked for."""
+
+    far: Annotated[
+        str | None,
+        typer.Option(metavar="LABEL", help="The label that means far, unless it is obvious.", rich_help_panel=_PANEL),
+    ] = None
+    noise: Annotated[
+        str,
+        typer.Option(
+            metavar="NOISE",
+            help=f"Noise model: {', '.join(NOISES)}, or auto for the likeliest.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = "logistic"
+    rank: Annotated[
+        str | None,
+        typer.Option(
+            metavar="K",
+            help="Largest rank of M, or auto for cross-validation. Default: no limit.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    tol: Annotated[
+        float, typer.Option(metavar="GAP", help="Stop once the proven gap is below this.", rich_help_panel=_PANEL)
+    ] = 1e-6
+    max_iter: Annotated[
+        int, typer.Option(metavar="N", help="Largest number of solver steps.", rich_help_panel=_PANEL)
+    ] = 1000
+
+    def check(self, *, single: bool) -> None:
+        """Refuse wrong values; `single` says that the data are single points."""
+        if self.noise not in (*NOISES, "auto"):
+            raise ValueError(f"--noise must be {_any_of(*NOISES, 'auto')}; got {self.noise!r}.")
+        rank = _number(self.rank, int, "--rank", "auto")
+        if isinstance(rank, int) and rank < 1:
+            raise ValueError(f"--rank must be auto or a whole number >= 1; got {rank}.")
+        _check_range("--tol", self.tol)
+        if self.max_iter < 1:
+            raise ValueError(f"--max-iter must be a whole number >= 1; got {self.max_iter}.")
+
+    @property
+    def chooses_alpha(self) -> bool:
+        return False
+
+    @property
+    def makes_folds(self) -> bool:
+        """Whether something is chosen by cross-validation."""
+        return self.chooses_alpha or self.rank == "auto"
+
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of the learner."""
+        return {
+            "noise": self.noise,
+            "rank": _number(self.rank, int, "--rank", "auto"),
+            "tol": self.tol,
+            "max_iter": self.max_iter,
+        }
+
+    def learner(self, far_label: str, *, verbose: bool) -> MetricLearner:
+        from closefar.learners import LinearMetricLearner, LinearMetricLearnerCV
+
+        parameters = {**self.parameters(), "far_label": far_label, "verbose": int(verbose)}
+        if not self.chooses_alpha:
+            return LinearMetricLearner(**parameters)
+        parameters.pop("alpha")
+        noise, rank = parameters.pop("noise"), parameters.pop("rank")
+        return LinearMetricLearnerCV(noises=(noise,), ranks=(rank,), random_state=0, **parameters)
+
+
+@dataclass(frozen=True)
+class PenalisedLearning(Learning):
+    """A fit that may have a penalty, flipped labels and an origin."""
+
+    alpha: Annotated[
+        str,
+        typer.Option(
+            metavar="WEIGHT",
+            help="Weight of the penalty, which favours low rank; auto cross-validates it, and the next three.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = "0"
+    alpha_scale: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SCALE",
+            help="Scale of the penalty: data, columns, or a number from 0 (data) to 1 (columns).",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    shrink_to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MATRIX", help="Matrix that the penalty shrinks M to: zero or identity.", rich_help_panel=_PANEL
+        ),
+    ] = None
+    flip_rate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Share of labels flipped at random, whatever the distance, or estimate.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    origin: Annotated[
+        bool,
+        typer.Option("--origin", help="For single points: learn the point to measure from.", rich_help_panel=_PANEL),
+    ] = False
+
+    @property
+    def chooses_alpha(self) -> bool:
+        return self.alpha == "auto"
+
+    def check(self, *, single: bool) -> None:
+        super().check(single=single)
+        alpha = _number(self.alpha, float, "--alpha", "auto")
+        if not self.chooses_alpha:
+            _check_range("--alpha", alpha)
+        scale = _number(self.alpha_scale, float, "--alpha-scale", "data", "columns")
+        if isinstance(scale, float) and not 0 <= scale <= 1:
+            raise ValueError(f"--alpha-scale must be data, columns or a number from 0 to 1; got {scale:g}.")
+        if self.shrink_to not in (None, "zero", "identity"):
+            raise ValueError(f"--shrink-to must be zero or identity; got {self.shrink_to!r}.")
+        rate = _number(self.flip_rate, float, "--flip-rate", "estimate")
+        if isinstance(rate, float) and not 0 <= rate < 0.5:
+            raise ValueError(f"--flip-rate must be estimate or a number from 0 to below 0.5; got {rate:g}.")
+        if self.noise == "auto" and alpha != 0:
+            raise ValueError(
+                f"--noise auto compares likelihoods, which a penalty distorts; got --alpha {self.alpha}. Choose a "
+                "noise, or leave --alpha out."
+            )
+        if self.chooses_alpha and self.rank == "auto":
+            raise ValueError("--alpha auto and --rank auto can't be combined. Leave one of them out.")
+        if self.shrink_to == "identity" and self.rank is not None:
+            raise ValueError(
+                "--shrink-to identity gives every direction a weight, so the rank can't be limited. Leave --rank out."
+            )
+        if self.origin and not single:
+            raise ValueError("--origin needs single points, as the difference of a pair has no origin. Leave it out.")
+
+    def parameters(self) -> dict[str, Any]:
+        given = {
+            "alpha": _number(self.alpha, float, "--alpha", "auto"),
+            "alpha_scale": _number(self.alpha_scale, float, "--alpha-scale", "data", "columns"),
+            "shrink_to": self.shrink_to,
+            "flip_rate": _number(self.flip_rate, float, "--flip-rate", "estimate"),
+            "fit_origin": self.origin,
+        }
+        return super().parameters() | {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class BalancedLearning(PenalisedLearning):
+    """A fit in which both labels may count the same."""
+
+    balanced: Annotated[
+        bool,
+        typer.Option("--balanced", help="Give both labels the same total weight.", rich_help_panel=_PANEL),
+    ] = False
+
+    def parameters(self) -> dict[str, Any]:
+        return super().parameters() | {"class_weight": "balanced" if self.balanced else None}
+
+
+def _number(text: str | None, kind: type[int] | type[float], option: str, *words: str) -> Any:
+    if text is None or text in words:
+        return text
+    try:
+        return kind(text)
+    except ValueError:
+        expected = "a whole number" if kind is int else "a number"
+        raise ValueError(f"{option} must be {_any_of(*words, expected)}; got {text!r}.") from None
+
+
+def _check_range(option: str, value: float) -> None:
+    if not (math.isfinite(value) and value >= 0):
+        word = "auto or " if option == "--alpha" else ""
+        raise ValueError(f"{option} must be {word}a finite number >= 0; got {value:g}.")
+
+
+def _any_of(*words: str) -> str:
+    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
