@@ -145,14 +145,14 @@ def _facts(model: Model) -> dict[str, Any]:
         "matrix": metric.matrix,
         "origin": metric.origin,
         "encoding": model.encoding.to_json(),
-        "fit": model.fit,
+        "fit": model.fit and {name: value for name, value in model.fit.items() if name != "summary"},
     }
 
 
 def _text(model: Model) -> str:
     metric = model.metric
     close, far = model.classes
-    lines = [repr(metric)] if model.fit is None else [model.learner().summary()]
+    lines = [model.summary or repr(metric)]
     lines += [
         f"Labels    {close!r} is close, {far!r} is far",
         f"Columns   {', '.join(model.encoding.column_names)}",
