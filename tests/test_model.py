@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -152,8 +154,23 @@ def test_a_fit_of_the_wrong_kinds_is_refused(path: Path, part: str, value: Any) 
     header = {name: value for name, value in header.items() if name not in ("format_version", "library_version")}
     changed = {**header["fit"][part], **value} if isinstance(header["fit"][part], dict) else value
     modelfile.write(path, metric.contents()[0], {**header, "fit": {**header["fit"], part: changed}})
-    with pytest.raises(cf.ModelFileError, match="does not describe a model"):
-        Model.load(path)
+    with pytest.raises(cf.ModelFileError, match=r"does not describe a (model|fit)"):
+        Model.load(path).learner()
+
+
+def test_a_model_is_read_without_scikit_learn(path: Path) -> None:
+    code = (
+        "import sys; from closefar.learners import Model; model = Model.load(sys.argv[1]); model.summary;"
+        "print({'sklearn', 'scipy', 'pandas'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_the_summary_of_a_file_is_that_of_its_fit(path: Path) -> None:
+    model = Model.load(path)
+    assert model.summary == model.learner().summary()
+    assert model.truncate(1).summary is None
 
 
 def test_a_file_of_an_earlier_version_is_read(path: Path, learner: cf.LinearMetricLearner) -> None:

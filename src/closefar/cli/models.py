@@ -15,6 +15,7 @@ from closefar.messages import as_options
 
 if TYPE_CHECKING:
     from closefar.learners import Model
+    from closefar.model import Metric
 
 __all__ = ["export", "inspect", "truncate"]
 
@@ -171,19 +172,21 @@ def _facts(model: Model) -> dict[str, Any]:
         "matrix": metric.matrix,
         "origin": metric.origin,
         "encoding": model.encoding.to_json(),
-        "fit": model.fit,
-        "truncated": model.truncated,
+        "fit": model.fit and {name: value for name, value in model.fit.items() if name != "summary"},
+        "truncated": model.truncated and {"rank": model.truncated["rank"]},
     }
 
 
-def _text(model: Model) -> str:
+def _described(metric: Metric) -> str:
     from closefar.questions import describe_directions
 
+    return "\n".join([repr(metric), *describe_directions(metric)])
+
+
+def _text(model: Model) -> str:
     metric = model.metric
     close, far = model.classes
-    lines = (
-        [repr(metric), *describe_directions(metric)] if model.fit is None else [as_options(model.learner().summary())]
-    )
+    lines = [_described(metric) if model.summary is None else as_options(model.summary)]
     if model.truncated is not None:
         lines.append(f"Truncated from rank {model.truncated['rank']}")
     lines += [

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from closefar.fitting import Fit, FitStatistics, Settings, count_parameters
-from closefar.judgements import Columns, Judgements, Sides
-from closefar.learners.base import MetricLearner
-from closefar.learners.linear import LinearMetricLearner
-from closefar.model import Metric, ModelFileError, Scored, load_with_header
+from closefar.model import Metric, ModelFileError, load_with_header
 from closefar.model.modelfile import encode
 from closefar.plain import plain
-from closefar.questions import summarize
-from closefar.rows import column_scales, rows_of
-from closefar.solve import Certificate, Outcome
 from closefar.tables import Encoding, PairTable, Source, open_table
+
+if TYPE_CHECKING:  # a model is shown, applied and exported without scikit-learn, which takes a second to load
+    from closefar.fitting import Fit
+    from closefar.learners.base import MetricLearner
+    from closefar.learners.linear import LinearMetricLearner
 
 __all__ = ["Model"]
 
 _WORDS = ("close", "far")
-_SEEN_BEFORE = (
-    "These are the pairs that the metric was fitted to before it was truncated: figures are worse for new pairs."
-)
 _ROWS_AT_ONCE = 1 << 16
 _REMEMBERED = ("id", "left", "right", "label", "weight", "group")
 
@@ -64,6 +59,8 @@ class Model:
     @classmethod
     def of(cls, learner: MetricLearner, table: PairTable, source: Source) -> Model:
         """Put together what a fitted learner learned from a table."""
+        from closefar.fitting import Fit
+
         fit = Fit.of(learner)
         facts = {
             "parameters": {**fit.settings.parameters, "far_label": fit.sides.far},
@@ -74,6 +71,7 @@ class Model:
             "n_iter": fit.n_iter,
             "problems": fit.problems,
             "fingerprint": _fingerprint(table),
+            "summary": learner.summary(),
         }
         classes = (str(fit.sides.close), str(fit.sides.far))
         names = {name: getattr(source, name) for name in (*_REMEMBERED, "sides")} | {"na_values": [*source.na_values]}
@@ -118,7 +116,6 @@ class Model:
             model = cls(metric, (close, far), encoding, names, bool(header["is_single"]), header["fit"], truncated)
             if model._facts is not None:
                 _check(isinstance(model._facts["fingerprint"], str), "fingerprint")
-                summarize(model._fit(model._facts, None))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ModelFileError(f"{path} does not describe a model ({error}). Fit it again.") from error
         return model
@@ -145,6 +142,14 @@ class Model:
         na_values = given.na_values or tuple(self.names.get("na_values") or ())
         return replace(given, sides=given.sides or (sides and tuple(sides)), na_values=na_values, **roles)
 
+    @property
+    def summary(self) -> str | None:
+        """The summary of the fit; files of earlier versions have none, and it is made anew."""
+        if self.fit is None:
+            return None
+        summary = self.fit.get("summary")
+        return summary if isinstance(summary, str) else self.learner().summary()
+
     def is_fitted_to(self, table: PairTable) -> bool:
         """Whether these are the very pairs and labels of the fit, or of that before truncation."""
         return self._facts is not None and self._facts["fingerprint"] == _fingerprint(table)
@@ -156,6 +161,8 @@ class Model:
                 "this model holds a metric without its fit (it was truncated, or saved by Metric.save); "
                 "make the model with `closefar fit`, where --rank gives a low rank."
             )
+        from closefar.learners.linear import LinearMetricLearner
+
         fit = self._fit(self.fit, training)
         learner = LinearMetricLearner(**fit.settings.parameters, far_label=self.classes[1])
         learner.fit_, learner.n_features_in_ = fit, len(self.metric.factor)
@@ -163,103 +170,30 @@ class Model:
 
     def fit_on(self, table: PairTable) -> Fit:
         """Return the fit, with these pairs if it was fitted to them; of a metric alone, what they say of it."""
+        from closefar.learners.restored import metric_alone
+        from closefar.solve import Outcome
+
+        is_known = self.is_fitted_to(table)
         if self.fit is not None:
-            return self._fit(self.fit, table if self.is_fitted_to(table) else None)
-        sides, columns = Sides.of(*self.classes), Columns(len(self.metric.factor), self.metric.feature_names)
-        given = Judgements.read_more(columns, table.data, table.labels, table.weights, sides=sides).counted()
-        scored, before = Scored.by(self.metric, given), self._facts
-        if before is None:
-            is_around = self.metric.origin is not None
-            settings = Settings.of(
-                LinearMetricLearner(self.metric.noise, fit_origin=is_around, flip_rate=self.metric.flip_rate)
-            )
-            scales = column_scales(rows_of(given.data), given.shares, centred=is_around)
-        else:
-            settings = Settings.of(LinearMetricLearner(**before["parameters"]))
-            scales = np.array(before["statistics"]["column_scales"])
+            return self._fit(self.fit, table if is_known else None)
         outcome = Outcome.UNKNOWN if self.truncated is None else Outcome.TRUNCATED
-        n_parameters = count_parameters(len(self.metric.factor), self.metric.rank or None)
-        return Fit(
-            settings=settings,
-            metric=self.metric,
-            certificate=Certificate.without_fit(outcome, scored.loss, self.metric.rank),
-            history=(),
-            n_iter=0,
-            statistics=FitStatistics.of(scored, scales, n_parameters),
-            problems=(_SEEN_BEFORE,) if self.is_fitted_to(table) else (),
-            rank=self.metric.rank,
-            sides=sides,
-            columns=columns,
-            judgements=None,
-        )
+        return metric_alone(self.metric, self.classes, outcome, self._facts, table, is_known=is_known)
 
     @property
     def _facts(self) -> dict[str, Any] | None:
-        """Of the fit, or of that before truncation."""
+        """The facts of the fit, or of the fit before truncation."""
         return self.truncated["fit"] if self.fit is None and self.truncated is not None else self.fit
 
-    def _fit(self, facts: dict[str, Any], training: PairTable | None) -> Fit:
-        """Build the fit from what the file says of it."""
-        metric, sides = self.metric, Sides.of(*self.classes)
-        columns = Columns(len(metric.factor), metric.feature_names)
-        statistics = _restored(FitStatistics, {**_UNKNOWN, **facts["statistics"]})
-        _check(len(statistics.column_scales) == len(metric.factor), "column_scales")
-        _check(facts["rank"] is None or isinstance(facts["rank"], int), "rank")
-        chosen_alpha = facts.get("chosen_alpha")
-        _check(chosen_alpha is None or isinstance(chosen_alpha, int | float), "chosen_alpha")
-        judgements = None
-        if training is not None:
-            judgements = Judgements.read_more(columns, training.data, training.labels, training.weights, sides=sides)
-        return Fit(
-            settings=Settings.of(LinearMetricLearner(**facts["parameters"])),
-            metric=metric,
-            certificate=_certificate(facts["certificate"]),
-            history=(),
-            n_iter=facts["n_iter"],
-            statistics=statistics,
-            problems=tuple(str(problem) for problem in facts["problems"]),
-            rank=facts["rank"],
-            sides=sides,
-            columns=columns,
-            judgements=judgements,
-            chosen_alpha=chosen_alpha,
-        )
+    def _fit(self, facts: dict[str, Any], training: PairTable | None = None) -> Fit:
+        from closefar.learners.restored import restore_fit
+        from closefar.questions import summarize
 
-
-# What files of earlier versions do not say.
-_UNKNOWN = {"n_parameters": 1, "uncertain_labels": float("nan")}
-
-
-def _certificate(values: dict[str, Any]) -> Certificate:
-    """Build the certificate; files of earlier versions have the outcome and the advice in the status only."""
-    outcome, _, advice = values["status"].partition(": ")
-    certificate: Certificate = _restored(Certificate, {"outcome": outcome, "advice": advice, **values})
-    return certificate
-
-
-_KINDS: dict[str, Any] = {
-    "float": (int, float),
-    "int": int,
-    "bool": bool,
-    "str": str,
-    "tuple[float, ...]": list,
-    "Outcome": str,
-}
-_CONVERSIONS: dict[str, Any] = {"tuple[float, ...]": tuple, "Outcome": Outcome}
-
-
-def _restored(kind: Any, values: dict[str, Any]) -> Any:
-    """Build a dataclass of plain values from JSON, each of which must be of its kind."""
-    restored = {}
-    for field in fields(kind):
-        value, type_name = values[field.name], str(field.type)
-        _check(isinstance(value, _KINDS[type_name]), field.name)
-        restored[field.name] = _CONVERSIONS.get(type_name, _as_it_is)(value)
-    return kind(**restored)
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
+        try:
+            fit = restore_fit(self.metric, self.classes, facts, training)
+            summarize(fit)
+            return fit
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ModelFileError(f"the model file does not describe a fit ({error}). Fit it again.") from error
 
 
 def _check(is_right: bool, name: str) -> None:
