@@ -16,6 +16,7 @@ from closefar.tables.values import to_text
 
 __all__ = ["Ids", "are_among", "as_id_column", "check_ids", "codes_of_ids", "row_numbers"]
 
+_FIRST = 100
 _MOST_GAPS = 4  # integers with more of them than so many times their number are hashed
 
 
@@ -114,6 +115,7 @@ def _integers(column: Any) -> NDArray[np.int64] | None:
 
     if pa.types.is_string(column.type):
         try:
+            column.slice(0, _FIRST).cast(pa.int64())  # as a cast that fails takes its time
             integers = column.cast(pa.int64())
         except pa.ArrowInvalid:
             return None

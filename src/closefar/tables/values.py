@@ -50,7 +50,9 @@ class MissingValues:
 
     @cached_property
     def _numbers(self) -> list[float]:
-        return [float(word) for word in self.words if is_number(word)]
+        return [
+            number for number in map(float, filter(is_number, self.words)) if number == number
+        ]  # NaN is missing anyway
 
     def in_numbers(self, numbers: FloatArray) -> FloatArray:
         """The numbers, with NaN for those that stand for a missing value."""
