@@ -394,7 +394,7 @@ def test_points_that_cannot_be_left_out_are_noted(points: pd.DataFrame, tmp_path
     table.to_csv(tmp_path / "star.csv", index=False)
     command = ["--points", "points.csv", "--pairs", tmp_path / "star.csv"]
     facts = _json("label-errors", *command)
-    assert any("Folds are by pair" in note for note in facts["notes"])
+    assert any("cross-validation is by pair" in note for note in facts["notes"])
     assert facts["n_labels"] == len(table)
 
 

@@ -63,7 +63,7 @@ def metric_alone(
 ) -> Fit:
     """Describe a metric that was truncated, or saved without its fit, on labelled pairs, as a fit.
 
-    `outcome` is TRUNCATED or UNKNOWN, `before` has the facts of the fit before truncation, and `is_known` says whether these are its pairs.
+    `before` has the facts of the fit before truncation; `is_known` says whether these are its pairs.
     """
     sides, columns = Sides.of(*classes), Columns(len(metric.factor), metric.feature_names)
     given = Judgements.read_more(columns, table.data, table.labels, table.weights, sides=sides).counted()
