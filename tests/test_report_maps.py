@@ -77,6 +77,14 @@ def test_differences_have_no_map_of_points(learner: cf.LinearMetricLearner) -> N
     assert render(facts, "html").count("<svg") == 8
 
 
+def test_contradictions_are_not_called_wrong(learner: cf.LinearMetricLearner) -> None:
+    others = cf.datasets.make_pairs(200, 4, wrong_share=0.2, random_state=8)
+    facts = summarize(learner, others.pairs, others.labels)
+    assert set(facts["pair_map"]["suspects"]) == {row["row"] for row in facts["wrong_labels"]["rows"]}
+    assert "strongest contradiction" in (html := render(facts, "html"))
+    assert "suspected wrong label" not in html
+
+
 def test_single_points_lie_around_their_origin() -> None:
     rng = np.random.default_rng(0)
     points = rng.normal(5.0, 1.0, size=(300, 2))
