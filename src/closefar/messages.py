@@ -79,7 +79,11 @@ def as_options(text: str) -> str:
 
 def summary_as_options(summary: str) -> str:
     """The same in the summary of a fit: of its status alone, as what follows has names of the user's columns."""
-    return _STATUS.sub(lambda found: found[1] + textwrap.fill(as_options(found[2]), len(found[1]) - 1) + "\n", summary, 1)
+
+    def said(found: re.Match[str]) -> str:
+        return found[1] + textwrap.fill(as_options(found[2]), len(found[1]) - 1) + "\n"
+
+    return _STATUS.sub(said, summary, count=1)
 
 
 def printable(text: str) -> str:

@@ -88,7 +88,7 @@ def _facts(fit: Fit) -> tuple[str, ...]:
 def describe_evidence(fit: Fit) -> str:
     """How many labels are uncertain for each parameter, and what that is enough for."""
     if fit.is_metric_alone:
-        return "Intervals and tests are for fits, not for a metric that was truncated or kept without its fit."
+        return "Intervals and tests need a fit; this metric was truncated, or saved without its fit."
     found = fit.statistics.uncertain_per_parameter
     if math.isnan(found):
         return "The model file is of an earlier version: how many labels are uncertain is not known."
@@ -99,6 +99,6 @@ def describe_evidence(fit: Fit) -> str:
     else:
         meaning = "too few for intervals and tests. Label more pairs, or limit the rank."
     return (
-        f"{found:.1f} uncertain labels per parameter ({fit.statistics.uncertain_labels:.0f} for "
-        f"{fit.statistics.n_parameters}), {meaning}"
+        f"{found:.1f} uncertain labels per parameter ({fit.statistics.uncertain_labels:,.0f} for "
+        f"{fit.statistics.n_parameters:,}), {meaning}"
     )

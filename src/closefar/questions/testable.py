@@ -31,8 +31,8 @@ def check_testable(fit: Fit) -> None:
     """Refuse fits whose probabilities are not meant to be those of the labels."""
     if fit.is_metric_alone:
         raise ValueError(
-            "the noise model can be checked for a fit only, which has the margins that the labels ask for; got a "
-            "metric that was truncated or kept without its fit."
+            "the noise model can be checked only for a fit, whose margins have the scale that the labels ask for; this "
+            "metric was truncated, or saved without its fit."
         )
     if fit.settings.class_weight is not None:
         raise ValueError(
@@ -56,7 +56,7 @@ def check_certain_enough(scores: LabelScores, what: str) -> None:
         )
     if found < FEWEST_UNCERTAIN:
         raise ValueError(
-            f"{what} can't be checked with these {len(scores.scored)} pairs: too few labels are uncertain, "
+            f"{what} can't be checked with these {len(scores.scored):,} pairs: too few labels are uncertain, "
             f"{found:.1f} for each of {scores.n_parameters} free parameters, and {FEWEST_UNCERTAIN:g} are needed. "
             "Label more pairs, limit the rank, or leave columns out."
         )

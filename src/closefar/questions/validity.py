@@ -107,9 +107,10 @@ class Evidence:
             )
         needed = self.n_observations * _FEWEST / max(self.per_parameter, 1e-3)
         return (
-            f"There are only {self.per_parameter:.1f} uncertain labels per parameter ({self.uncertain:.0f}, the sum of "
-            f"4 p (1 - p), for {self.n_parameters}; weights count as repeats), and intervals need {_FEWEST:g}: label "
-            f"about {_rounded_up(needed)} pairs, or leave columns out."
+            f"There are only {self.per_parameter:.1f} uncertain labels per parameter ({self.uncertain:,.0f}, the sum "
+            f"of 4 p (1 - p), for {self.n_parameters:,}; weights count as repeats"
+            f"{', dependent labels for less' if math.isfinite(self.n_units) else ''}), and intervals need "
+            f"{_FEWEST:g}: label about {_rounded_up(needed):,} pairs, or leave columns out."
         )
 
 
@@ -181,10 +182,14 @@ def state(sample: Observed, facts: Sandwich, evidence: Evidence, method: str, bo
     """What valid intervals of the sandwich or the jackknife rest on."""
     grouped = math.isfinite(evidence.n_units)
     if method == "jackknife":
+        found, enough = f"{evidence.per_parameter:.1f} uncertain labels per parameter", f"{evidence.many:.0f}"
+        if grouped:
+            units = "points" if sample.dependence.by_points else "groups"
+            found = f"{evidence.n_units / evidence.n_parameters:.1f} {units} and {found} (dependent labels count less)"
+            enough += " of each"
         statement = (
-            f"Each interval holds that of the sandwich and that of a jackknife, {JACKKNIFE_PARTS} fits without a part "
-            f"of the pairs each, which corrects the bias of {evidence.per_parameter:.1f} uncertain labels per "
-            f"parameter; from {evidence.many:.0f} on {'(and as many groups, or points) ' if grouped else ''}the "
+            f"Each interval covers the sandwich interval and that of a jackknife of {JACKKNIFE_PARTS} fits, each "
+            f"without one part of the pairs, which corrects for the bias of a fit to {found}; from {enough} on, the "
             "sandwich is enough."
         )
     else:
@@ -198,7 +203,7 @@ def state(sample: Observed, facts: Sandwich, evidence: Evidence, method: str, bo
         reason = boundary if boundary is not None else "the rank was chosen from these labels"
         statement += (
             f" Since {reason}, intervals are around the optimum over all symmetric matrices, which has no boundary, "
-            "and hold the fit's own estimate too."
+            "and contain the fit's own estimate too."
         )
     elif sample.knows_rank:
         statement += f" The rank {sample.largest_rank} counts as known."

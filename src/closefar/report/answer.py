@@ -49,7 +49,7 @@ def key_figures(facts: dict[str, Any]) -> list[dict[str, str]]:
         {"name": "Threshold τ", "value": f"{fit['threshold']:.4g}", "note": "of the squared distance"},
         {"name": "Rank of M", "value": f"{fit['rank']} of {fit['n_features']}", "note": "directions used"},
         {
-            "name": f"{'Given' if facts['certificate']['outcome'] in _ALONE else 'Training'} {noun}s",
+            "name": f"{'Evaluated' if facts['certificate']['outcome'] in _ALONE else 'Training'} {noun}s",
             "value": f"{fit['n_pairs']:,}",
             "note": f"{percent(fit['share_far'])} far" + (", weighted" if fit["parameters"]["class_weight"] else ""),
         },
@@ -67,7 +67,7 @@ def certificate_words(fit: Fit) -> dict[str, str]:
         others = "metric up to a thousand times the size of this one"
     words = (
         f"The fit reached an objective of {certificate.objective:.8g}. It is proven that no {others} has an objective "
-        f"below {certificate.lower_bound:.8g}, so at most {certificate.gap:.1e} can be gained."
+        f"below {certificate.lower_bound:.8g}, so at most {certificate.gap:.2g} can be gained."
     )
     if fit.flip_rate > 0:
         words += (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from closefar.messages import as_options
+from closefar.messages import as_options, summary_as_options
 
 __all__ = ["Provenance"]
 
@@ -21,7 +21,8 @@ class Provenance:
     model : str or None
         The model file.
     categories : mapping of str to sequence of str
-        The values of each column that was encoded as 0/1 columns, the one without a column first.
+        The values of each column without numbers: the one without a 0/1 column of its own first, or those that
+        were encoded as 0, 1, 2 and so on.
     """
 
     points: str | None = None
@@ -41,3 +42,7 @@ class Provenance:
     def say(self, words: str) -> str:
         """Advice in the words of the reader's tool."""
         return as_options(words) if self.is_command_line else words
+
+    def say_summary(self, summary: str) -> str:
+        """The same for the summary of a fit."""
+        return summary_as_options(summary) if self.is_command_line else summary

@@ -122,12 +122,12 @@ def advise(outcome: Outcome, *, gap: float, is_proven: bool, tol: float, rank: i
         case Outcome.TRUNCATED:
             return (
                 f"directions were cut from this metric after its fit, so it is not the best of rank {rank} and nothing "
-                f"is proven of it. Fit with rank={rank} for the best one."
+                f"is proven about it. Fit with rank={rank} for the best one."
             )
         case Outcome.UNKNOWN:
             return (
-                "this is a metric without its fit, so what it was learned from is not known and nothing is proven of "
-                "it. Fit to learn more."
+                "this is a metric without its fit, so what it was learned from is not known and nothing is proven "
+                "about it. Fit to learn more."
             )
         case Outcome.STALLED:
             return (
