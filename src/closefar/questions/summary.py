@@ -27,7 +27,7 @@ def summarize(fit: Fit) -> str:
         ("Pairs (N)", f"{statistics.n_pairs}", "Null loss", f"{statistics.null_loss:.6f}"),
         ("Share far", f"{statistics.share_far:.4f}", "Pseudo-R2", f"{pseudo_r2:.4f}"),
         ("Noise", _noise(fit), "Proven gap", "none" if fit.is_metric_alone else f"{certificate.gap:.1e}"),
-        ("Penalty (alpha)", _penalty(fit), "Threshold (tau)", f"{metric.threshold:.6g}"),
+        ("Penalty", _penalty(fit), "Threshold (tau)", f"{metric.threshold:.6g}"),
         ("Rank of M", f"{metric.rank}", accuracy, f"{statistics.accuracy:.4f}"),
         ("Wrong labels", f"{statistics.wrong_share:.4f}", "Passes over data", f"{certificate.n_passes:.1f}"),
         (

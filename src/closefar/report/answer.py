@@ -67,7 +67,7 @@ def certificate_words(fit: Fit) -> dict[str, str]:
         others = "metric up to a thousand times the size of this one"
     words = (
         f"The fit reached an objective of {certificate.objective:.8g}. It is proven that no {others} has an objective "
-        f"below {certificate.lower_bound:.8g}, so at most {certificate.gap:.2g} can be gained."
+        f"below {certificate.lower_bound:.8g}, so at most {certificate.gap:.1e} can be gained."
     )
     if fit.flip_rate > 0:
         words += (
