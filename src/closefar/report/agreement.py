@@ -66,7 +66,7 @@ def distances(judged: Judged, metric: Metric) -> dict[str, Any]:
         "counted": f"{judged.noun}s" if judged.judgements.sample_weight is None else "weight",
         "threshold": tau,
         "beyond": beyond,
-        "reading": _sides(judged, beyond),
+        "reading": _sides(judged),
     }
 
 
@@ -138,7 +138,7 @@ def _is_chance(judged: Judged, metric: Metric) -> bool:
     return auc < 0.5 + 2.58 * float(np.sqrt((far + close + 1) / (12.0 * far * close)))
 
 
-def _sides(judged: Judged, beyond: float) -> str:
+def _sides(judged: Judged) -> str:
     far, weights = judged.judgements.is_far, judged.judgements.weights
     said: list[str] = []
     for name, chosen, where in (("close", ~far, "below"), ("far", far, "above")):
@@ -146,8 +146,7 @@ def _sides(judged: Judged, beyond: float) -> str:
             share = percent(float(np.average(judged.scored.is_right[chosen], weights=weights[chosen])))
             there = f"{where} it" if said else f"lie {where} the threshold"
             said.append(f"{share} of the {name} {judged.noun}s {there}")
-    rest = f" The last bar includes the {percent(beyond)} beyond the axis." if beyond > 0 else ""
-    return f"{listed(said)}.{rest}"
+    return f"{listed(said)}."
 
 
 def _calibration_reading(bins: list[CalibrationBin], error: float) -> str:

@@ -40,7 +40,7 @@ def _sections(facts: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
     yield "Calibration", [facts["calibration"]["reading"], _calibration(facts["calibration"])]
     yield "Confusion matrix", [_confusion(facts["quality"]["confusion"])]
     yield "Spectrum and truncation", [facts["spectrum"]["reading"], facts["truncation"]["reading"], _ranks(facts)]
-    yield "Directions and their loadings", [facts["directions"]["reading"], *_directions(facts["directions"])]
+    yield "Directions and their loadings", _directions(facts["directions"]) or [facts["directions"]["reading"]]
     yield "The metric as a matrix", [facts["matrix"]["reading"]]
     yield (
         "Optimality of the fit",
