@@ -55,8 +55,8 @@ def test_diagnose_prints_facts_and_finds_nothing_in_a_good_fit(learner, capsys):
     assert diagnosis.problems == ()
     printed = capsys.readouterr().out
     assert printed.strip() == str(diagnosis)
-    assert "3000 pairs of 4 columns" in printed
-    assert "Nothing speaks against this fit." in printed
+    assert "3000 pairs with 4 columns" in printed
+    assert "No problems found." in printed
 
 
 def test_diagnose_finds_flips_and_separable_labels(capsys):
@@ -146,7 +146,7 @@ def test_class_weights_count_in_the_truncation_path():
 
 
 def test_a_diagnosis_is_given_in_every_case(learner, capsys):
-    assert "without its training pairs" in pickle.loads(pickle.dumps(learner)).diagnose().problems[-1]
+    assert "has no training pairs" in pickle.loads(pickle.dumps(learner)).diagnose().problems[-1]
     chosen = cf.LinearMetricLearnerCV(alphas=[0.0, 0.01], cv=2).fit(Z, LABELS)
     assert chosen.diagnose().facts == chosen.best_estimator_.diagnose().facts
     assert len(chosen.truncation_path()) == chosen.metric_.rank + 1
@@ -175,7 +175,7 @@ def test_a_metric_of_zero_is_told_with_advice(capsys):
 
 
 @pytest.mark.parametrize(
-    ("alpha", "advice"), [(0.0, "Check the labels, and which of them means far."), (1e-3, "Lower alpha.")]
+    ("alpha", "advice"), [(0.0, "Check the labels, and which label means far."), (1e-3, "Lower alpha.")]
 )
 def test_a_metric_of_zero_is_blamed_on_the_penalty_where_there_is_one(learner, alpha, advice):
     settings = learner.fit_.settings.but(alpha=alpha)
@@ -183,16 +183,15 @@ def test_a_metric_of_zero_is_blamed_on_the_penalty_where_there_is_one(learner, a
     assert diagnose(zero).problems == (f"M is zero: no direction tells close from far. {advice}",)
 
 
-@pytest.mark.parametrize(("share_far", "likelier"), [(0.3, "70.0%"), (0.9, "90.0%")])
-def test_facts_are_the_figures_of_the_fit(learner, share_far, likelier):
+@pytest.mark.parametrize(("share_far", "majority"), [(0.3, "70.0%"), (0.9, "90.0%")])
+def test_facts_are_the_figures_of_the_fit(learner, share_far, majority):
     statistics = replace(learner.fit_.statistics, share_far=share_far, accuracy=0.8125, wrong_share=0.25)
     first, second, third, _ = Diagnosis.of(replace(learner.fit_, statistics=statistics), []).facts
-    assert first == f"3000 pairs of 4 columns, {share_far:.1%} labelled far."
+    assert first == f"3000 pairs with 4 columns, {share_far:.1%} labelled far."
     assert second == (
-        f"The metric has rank {learner.metric_.rank} and gets 81.2% of the labels right, where always the likelier "
-        f"one gets {likelier}."
+        f"The metric has rank {learner.metric_.rank} and a training accuracy of 81.2% (majority baseline {majority})."
     )
-    assert third == "By its own estimate 25.0% of the labels are wrong."
+    assert third == "The model estimates that 25.0% of the labels are wrong."
 
 
 @pytest.mark.parametrize(
@@ -214,10 +213,15 @@ def test_how_the_fit_ended_comes_first_unless_it_ended_well(learner, converged, 
 
 @pytest.mark.parametrize(
     ("uncertain", "meaning"),
-    [(110.0, "enough for intervals"), (109.0, "are rough"), (44.0, "are rough"), (43.0, "too few for intervals")],
+    [
+        (110.0, "enough for intervals"),
+        (109.0, "are approximate"),
+        (44.0, "are approximate"),
+        (43.0, "too few for intervals"),
+    ],
 )
 def test_uncertain_labels_are_counted(learner, uncertain, meaning):
     statistics = replace(learner.fit_.statistics, uncertain_labels=uncertain, n_parameters=11)
     fact = Diagnosis.of(replace(learner.fit_, statistics=statistics), []).facts[3]
-    assert fact.startswith(f"{uncertain / 11:.1f} uncertain labels per parameter ({uncertain:.0f} for 11), ")
+    assert fact.startswith(f"{uncertain / 11:.1f} uncertain labels per parameter ({uncertain:.0f} for 11 parameters), ")
     assert meaning in fact

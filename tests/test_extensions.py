@@ -66,7 +66,7 @@ def test_a_noise_is_one_class(wide, tmp_path):
     # Distances are measured in the scale of the noise.
     np.testing.assert_allclose(learner.metric_.matrix, 2.0 * logistic.metric_.matrix, rtol=1e-3)
     np.testing.assert_allclose(learner.predict_proba(Z), logistic.predict_proba(Z), atol=1e-4)
-    assert learner.check_noise_model().advice.startswith("No sign that wide noise is wrong")
+    assert learner.check_noise_model().advice.startswith("No evidence against wide noise")
     assert "wide" in learner.summary()
     learner.metric_.save(tmp_path / "model")
     assert cf.load(tmp_path / "model") == learner.metric_

@@ -273,7 +273,7 @@ def test_rank_deficient_fit_has_intervals_around_the_optimum_without_the_constra
     told = cf.LinearMetricLearner(rank=1, tol=1e-10).fit(z, labels)
     known = confidence(told, z, labels)
     assert (known.method, known.valid) == ("sandwich", True)
-    assert "The rank 1 counts as known. The labels contradict it" in known.statement
+    assert "The rank 1 is treated as known. The labels contradict it" in known.statement
     assert np.linalg.matrix_rank(known.matrix.estimate) == 1
 
 
@@ -450,7 +450,7 @@ def test_says_that_the_noise_is_in_doubt():
     z, labels = flipped_sample(3000, 0)
     blind = confidence(cf.LinearMetricLearner().fit(z, labels), z, labels)
     assert blind.valid
-    assert "check_noise_model doubts the noise model" in blind.statement
+    assert "check_noise_model rejects the noise model" in blind.statement
     aware = confidence(cf.LinearMetricLearner(flip_rate=0.1).fit(z, labels), z, labels)
     assert "doubts" not in aware.statement
 

@@ -714,7 +714,7 @@ def test_few_labels_are_jackknifed_with_room_for_the_bias():
     none = cf.confidence(fewer, Z[:24], LABELS[:24], method="bootstrap")
     assert (none.method, none.valid) == ("sandwich", False)
     assert "uncertain labels per parameter" in none.statement
-    assert none.statement.endswith("Refits could not cure it, so there are none.")
+    assert none.statement.endswith("No refits were made, since they would not help.")
 
 
 def test_the_jackknife_depends_on_neither_units_nor_order_nor_repeats():
