@@ -91,7 +91,7 @@ def test_a_copy_has_no_training_pairs(learner):
         copy.check_noise_model()
 
 
-@pytest.mark.filterwarnings("ignore:.*tell it apart:closefar.IdentifiabilityWarning")
+@pytest.mark.filterwarnings("ignore:.*not clearly better than:closefar.IdentifiabilityWarning")
 def test_noise_is_chosen_by_likelihood():
     data = cf.datasets.make_pairs(20_000, 3, noise="laplace", wrong_share=0.2, random_state=2)
     learner = cf.LinearMetricLearner("auto").fit(data.pairs, data.labels)
@@ -103,7 +103,7 @@ def test_noise_is_chosen_by_likelihood():
 
 
 def test_noises_that_look_alike_are_told():
-    with pytest.warns(cf.IdentifiabilityWarning, match="tell it apart"):
+    with pytest.warns(cf.IdentifiabilityWarning, match="not clearly better than"):
         cf.LinearMetricLearner("auto").fit(Z[:500], LABELS[:500])
 
 
@@ -128,7 +128,7 @@ def test_noise_is_not_chosen_under_a_penalty():
         cf.LinearMetricLearner("auto", alpha=0.1).fit(Z, LABELS)
 
 
-@pytest.mark.filterwarnings("ignore:.*tell it apart:closefar.IdentifiabilityWarning")
+@pytest.mark.filterwarnings("ignore:.*not clearly better than:closefar.IdentifiabilityWarning")
 def test_nothing_is_left_of_an_earlier_fit():
     learner = cf.LinearMetricLearner("auto", rank="auto").fit(Z, LABELS)
     assert learner.noise_comparison_
@@ -170,7 +170,7 @@ def test_a_limited_rank_and_an_origin_change_the_number_of_unknowns():
 def test_a_metric_of_zero_is_told_with_advice(capsys):
     pairs, labels, *_ = cf.datasets.make_pairs(300, 3, random_state=0)
     (problem,) = cf.LinearMetricLearner(alpha=100.0).fit(pairs, labels).diagnose().problems
-    assert problem == "M is zero: no direction tells close from far. Lower alpha."
+    assert problem == "M is zero: no direction separates close from far. Lower alpha."
     assert problem in capsys.readouterr().out
 
 
@@ -180,7 +180,7 @@ def test_a_metric_of_zero_is_told_with_advice(capsys):
 def test_a_metric_of_zero_is_blamed_on_the_penalty_where_there_is_one(learner, alpha, advice):
     settings = learner.fit_.settings.but(alpha=alpha)
     zero = replace(learner.fit_, metric=cf.Metric(np.zeros((4, 0)), 1.0), settings=settings)
-    assert diagnose(zero).problems == (f"M is zero: no direction tells close from far. {advice}",)
+    assert diagnose(zero).problems == (f"M is zero: no direction separates close from far. {advice}",)
 
 
 @pytest.mark.parametrize(("share_far", "majority"), [(0.3, "70.0%"), (0.9, "90.0%")])

@@ -337,8 +337,8 @@ def test_truncation_in_units_does_depend_on_them():
 @pytest.mark.parametrize(
     ("arguments", "rule"),
     [
-        ({"data_factor": np.eye(2)}, "come together; got one of them only"),
-        ({"data_eigenvalues": [1.0, 1.0]}, "come together; got one of them only"),
+        ({"data_factor": np.eye(2)}, "must both be given, or neither"),
+        ({"data_eigenvalues": [1.0, 1.0]}, "must both be given, or neither"),
         ({"data_factor": np.eye(2)[:, :1], "data_eigenvalues": [1.0]}, r"as large as factor, .*got shape \(2, 1\)"),
         ({"data_factor": np.full((2, 2), np.nan), "data_eigenvalues": [1.0, 1.0]}, "data_factor must be finite"),
         ({"data_factor": np.eye(2), "data_eigenvalues": [1.0, 2.0]}, "2 finite numbers >= 0, largest first"),

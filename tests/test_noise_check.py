@@ -524,7 +524,7 @@ def test_what_cannot_be_checked_is_refused(case):
     clean = cf.datasets.make_pairs(300, 3, noise=None, random_state=0)
     with pytest.warns(ConvergenceWarning):
         separable = cf.LinearMetricLearner().fit(clean.pairs, clean.labels)
-    with pytest.raises(ValueError, match="every label correctly"):
+    with pytest.raises(ValueError, match="every label right"):
         check_noise_model(separable, clean.pairs, clean.labels)
 
 

@@ -253,7 +253,7 @@ def test_embedding_of_rank_one_is_a_line_and_of_rank_zero_a_sentence(learner):
     assert len(ax.get_yticks()) == 0
     for draw in (cf.plot.spectrum, cf.plot.loadings, lambda metric: cf.plot.embedding(metric, points)):
         empty = draw(learner.metric_.truncate(0))
-        assert empty.texts[0].get_text() == "M is zero: no direction tells close from far."
+        assert empty.texts[0].get_text() == "M is zero: no direction separates close from far."
 
 
 def test_noise_check_is_that_of_the_pairs(learner):

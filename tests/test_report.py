@@ -273,7 +273,7 @@ _POINTS = np.random.default_rng(0).normal(5.0, 1.0, size=(400, 2))
 _INSIDE = np.where(np.sum((_POINTS - 5.0) ** 2, axis=1) > np.random.default_rng(1).uniform(0.5, 3.0, 400), 1, 0)
 
 
-@pytest.mark.filterwarnings("ignore:.*tell it apart:closefar.IdentifiabilityWarning")
+@pytest.mark.filterwarnings("ignore:.*not clearly better than:closefar.IdentifiabilityWarning")
 @pytest.mark.parametrize(
     ("learner", "part", "reason"),
     [

@@ -47,7 +47,7 @@ def doubt_about(fit: Fit, judgements: Judgements, unseen: Scored, groups: NDArra
     if fit.metric.rank == 0:
         return "the metric is zero"
     if fit.is_separable:
-        return "the metric predicts every training label correctly"
+        return "the metric gets every training label right"
     rarer = judgements.effective_number * (1.0 - Scored.by(fit.metric, judgements).majority)
     needed = _LEAST_PER_PARAMETER * fit.statistics.n_parameters
     if rarer < needed:

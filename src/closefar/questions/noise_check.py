@@ -128,7 +128,7 @@ def check_noise_model(
     Raises
     ------
     ValueError
-        If the labels are not enough: every label is predicted correctly, there are fewer than 3
+        If the labels are not enough: the metric gets every label right, there are fewer than 3
         uncertain labels per parameter, or fewer than 20 groups or points.
 
     Examples

@@ -249,7 +249,8 @@ def _remarks(fit: Fit, sample: Observed, *, is_determined: bool) -> str:
             "M and tau that generated the labels."
         )
     n = len(sample.fit.metric.factor) - sample.optimum.size
-    return remarks + (f" The pairs do not vary in {n} directions; M is zero there." if n > 0 else "")
+    plural = "s" if n > 1 else ""
+    return remarks + (f" The pairs do not vary in {n} direction{plural}; M is zero there." if n > 0 else "")
 
 
 def _is_noise_in_doubt(sample: Observed) -> bool:

@@ -41,7 +41,7 @@ def check_testable(fit: Fit) -> None:
         )
     if fit.is_separable:
         raise ValueError(
-            "the noise model can't be checked if the metric predicts every label correctly, since the scale of the "
+            "the noise model can't be checked if the metric gets every label right, since the scale of the "
             "margins is then arbitrary. Label more pairs."
         )
 
