@@ -43,7 +43,7 @@ def test_few_labels_of_a_class_and_few_pairs():
     is_far = np.array([True] * 2 + [False] * 8)
     balance, size = find_problems(NAMES, np.zeros((4, 0)), is_far, 4, penalised=False)
     assert balance.startswith("only 2 of 10 pairs are labelled far, for 4 directions of M.")
-    assert size.startswith("there are 10 pairs for 11 unknowns")
+    assert size.startswith("there are 10 pairs for 11 parameters")
     assert len(find_problems(NAMES, np.zeros((4, 0)), is_far, 4, penalised=True)) == 1
     other = find_problems(NAMES, np.zeros((4, 0)), ~is_far, 4, penalised=True)
     assert other[0].startswith("only 2 of 10 pairs are labelled close, for 4 directions of M. Label more close pairs.")
@@ -87,7 +87,7 @@ def test_a_copy_has_no_training_pairs(learner):
     np.testing.assert_array_equal(
         copy.predict(pd.DataFrame(Z, columns=NAMES)), learner.predict(pd.DataFrame(Z, columns=NAMES))
     )
-    with pytest.raises(ValueError, match="give pairs and labels"):
+    with pytest.raises(ValueError, match="Pass pairs and labels"):
         copy.check_noise_model()
 
 
@@ -124,7 +124,7 @@ def test_metric_knows_the_scale_of_the_data(learner):
 
 
 def test_noise_is_not_chosen_under_a_penalty():
-    with pytest.raises(ValueError, match='noise="auto" compares likelihoods'):
+    with pytest.raises(ValueError, match='noise="auto" needs alpha=0, since it compares likelihoods'):
         cf.LinearMetricLearner("auto", alpha=0.1).fit(Z, LABELS)
 
 
@@ -164,7 +164,7 @@ def test_a_limited_rank_and_an_origin_change_the_number_of_unknowns():
     is_far = np.tile([True, False], 20)
     assert find_problems([], np.zeros((20, 0)), is_far, 20, rank=1) == []
     (problem,) = find_problems([], np.zeros((20, 0)), is_far, 20, rank=1, has_origin=True)
-    assert problem.startswith("there are 40 pairs for 41 unknowns")
+    assert problem.startswith("there are 40 pairs for 41 parameters")
 
 
 def test_a_metric_of_zero_is_told_with_advice(capsys):

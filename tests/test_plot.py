@@ -178,15 +178,15 @@ def test_truncation_path_shows_the_losses_of_its_steps(learner):
     path = learner.truncation_path(held_out=(NEW_PAIRS, NEW_LABELS))
     ax = cf.plot.truncation_path(path)
     for label, name in (
-        ("cut off", "loss"),
-        ("cut off, then refitted", "refit_loss"),
-        ("cut off, held-out labels", "held_out_loss"),
-        ("cut off, then refitted, held-out labels", "refit_held_out_loss"),
+        ("truncated", "loss"),
+        ("truncated and refitted", "refit_loss"),
+        ("truncated, held out", "held_out_loss"),
+        ("truncated and refitted, held out", "refit_held_out_loss"),
     ):
         ranks, losses = line(ax, label).get_data()
         np.testing.assert_array_equal(ranks, range(len(path)))
         np.testing.assert_allclose(losses, [getattr(step, name) for step in path])
-    assert line(ax, "cut off").get_ydata()[-1] == pytest.approx(learner.certificate_.loss)
+    assert line(ax, "truncated").get_ydata()[-1] == pytest.approx(learner.certificate_.loss)
     whole = cf.plot.truncation_path(learner, held_out=(NEW_PAIRS, NEW_LABELS), scale="units")
     assert len(whole.lines) == 4
     assert "units" in whole.get_xlabel()

@@ -128,7 +128,7 @@ def test_pairs_of_the_fit_are_known_when_given(learner: cf.LinearMetricLearner, 
 
 def test_a_learner_without_its_pairs_needs_some(learner: cf.LinearMetricLearner, other_facts: dict[str, Any]) -> None:
     bare = pickle.loads(pickle.dumps(learner))
-    with pytest.raises(ValueError, match="without its training pairs: give pairs and labels"):
+    with pytest.raises(ValueError, match=r"without its training pairs. Pass pairs and labels"):
         summarize(bare)
     found = summarize(bare, OTHERS, OTHER_LABELS)
     assert found["quality"] == other_facts["quality"]

@@ -406,7 +406,7 @@ def test_flaws_begin_where_the_rules_end(learner):
         assert "The fit is 0.11 standard errors from the optimum" in flaws(distance=0.11, **stricter)
     assert "standard errors from the optimum" in flaws(distance=np.nan)
     assert flaws(groups=np.arange(N) % 29) == "Intervals need at least 30 groups; got 29. Add more groups."
-    assert "10 points are too few" in flaws(groups=np.column_stack([np.arange(N) % 10, np.arange(1, N + 1) % 10]))
+    assert "at least 30 points; got 10" in flaws(groups=np.column_stack([np.arange(N) % 10, np.arange(1, N + 1) % 10]))
     unfinished = dataclasses.replace(fit, certificate=dataclasses.replace(fit.certificate, converged=False))
     assert flaws(fit=unfinished, distance=1.0) == "The fit did not converge: see certificate_.status."
     estimated = dataclasses.replace(fit, settings=fit.settings.but(flip_rate="estimate"))
@@ -419,7 +419,7 @@ def test_flaws_begin_where_the_rules_end(learner):
 def test_labels_are_few_plenty_or_in_between():
     few, some, many = (Evidence(4.0 * each, n_parameters=4, n_observations=100.0) for each in (2.9, 3.0, 25.0))
     assert "at least 3 uncertain labels per parameter; got 2.9 (12," in few.flaw("jackknife")
-    assert "label about 110 pairs" in few.flaw("jackknife")
+    assert "Label about 110 pairs" in few.flaw("jackknife")
     assert some.flaw("jackknife") is None
     for method in ("sandwich", "bootstrap"):
         assert few.flaw(method) == few.flaw("jackknife")
@@ -519,7 +519,9 @@ def test_statements_say_what_holds(learner):
     free = words("sandwich", "M is small")
     assert "Since M is small, intervals are centred at the optimum over all symmetric matrices" in free
     assert "interior" not in free
-    assert "corrects the bias of 11.0 uncertain labels per parameter; from 25 on" in words("jackknife", None, some)
+    assert "corrects the bias with only 11.0 uncertain labels per parameter; from 25 on" in words(
+        "jackknife", None, some
+    )
     told = dataclasses.replace(sample, largest_rank=1)
     assert words("sandwich", sample=told).endswith("Rank 1 is treated as known.")
     chosen = dataclasses.replace(told, fit=dataclasses.replace(told.fit, rank_choice=SimpleNamespace(rank=1)))
@@ -584,7 +586,7 @@ def test_nearly_all_refits_must_have_an_optimum(learner, with_draws, finite, val
     flaw = f"Only {finite} of 20 bootstrap refits have a finite optimum."
     assert intervals.flaws == (() if valid else (flaw,))
     assert intervals.statement.startswith(
-        "Bootstrap" if valid else f"Not valid. {flaw} The standard errors are the boot"
+        "Bootstrap" if valid else f"Not valid. {flaw} The standard errors are those of the boot"
     )
     assert intervals.threshold.standard_error == pytest.approx(0.1 if finite else np.inf)
 

@@ -46,6 +46,7 @@ _PHRASES = {
     "Give groups to say": "Use --group to say",
     'None, "auto" or a': "auto or a",
     "Set fewer folds (cv), or label": "Label",
+    "Use alpha=0, or LinearMetricLearnerCV(noises=...)": "Use --alpha 0",
 }
 
 # Not a part of another word or option, nor inside the quotes around a user's own name, as 'ward=south'.

@@ -78,7 +78,8 @@ def find_problems(
     ]
     more = null_directions.shape[1] - _MOST_COMBINATIONS
     if more > 0:
-        problems.append(f"{more} more combinations of columns do not vary; {n_directions} directions remain.")
+        them = "combinations of columns do" if more > 1 else "combination of columns does"
+        problems.append(f"{more} more {them} not vary; {n_directions} directions remain.")
     n, k = len(is_far), min(rank or n_directions, n_directions)
     n_parameters = count_parameters(n_directions, rank, has_origin=has_origin)
     n_rarer = int(min(np.sum(is_far), np.sum(~is_far)))

@@ -190,7 +190,7 @@ class MetricLearner(
     def truncation_path(
         self, X: Any = None, y: Any = None, sample_weight: Any = None, *, scale: str | None = None, held_out: Any = None
     ) -> TruncationPath:
-        """Compute the cost of truncating the metric to each rank, with and without refitting in the retained directions.
+        """Compute the cost of truncating the metric to each rank, with and without refitting.
 
         Parameters
         ----------

@@ -68,7 +68,7 @@ def _single(values: FloatArray, what: str) -> Any:
 
 
 def _warn_of_rounding(metric: Exported, stored: Any, rows: FloatArray) -> None:
-    """Warn if float32 moves points by a relevant amount, as it does if a column has a large offset and little spread."""
+    """Warn if float32 moves points noticeably, because a column has a large offset and little spread."""
     if len(rows) < 2:
         return
     sample = np.arange(0, len(rows), max(1, len(rows) // _CHECKED_ROWS))
@@ -78,7 +78,7 @@ def _warn_of_rounding(metric: Exported, stored: Any, rows: FloatArray) -> None:
     reach = math.sqrt(metric.threshold) if metric.threshold > 0 else 1.0
     if largest > _ROUNDING * reach:
         warnings.warn(
-            f"float32 moves some of these points by {largest:.2g}, and a pair is far from a distance of {reach:.2g} on: "
+            f"float32 moves some of these points by {largest:.2g}, while pairs are far from {reach:.2g} on: "
             "a column has a large offset for its spread. Subtract the same numbers, such as points.mean(axis=0), from "
             "points and queries in float64 first; distances do not change.",
             UserWarning,

@@ -96,7 +96,7 @@ class Scored:
         return float(roc_auc_score(self.judgements.is_far, self.margin, sample_weight=self.judgements.weights))
 
     def confusion(self, weights: FloatArray | None = None) -> FloatArray:
-        """The confusion matrix, given by predicted labels, close first; by default with the weights of the judgements."""
+        """The confusion matrix, given by predicted labels, close first; by default weighted as the judgements."""
         cells = 2 * self.judgements.is_far + (self.margin >= 0)
         weights = self.judgements.weights if weights is None else weights
         counts: FloatArray = np.bincount(cells, weights=weights, minlength=4).astype(np.float64).reshape(2, 2)
