@@ -191,7 +191,7 @@ def test_a_row_source_is_checked():
     points, labels = np.arange(12.0).reshape(6, 2), [1, -1]
     for index, spoil, message in (
         ([[0, 1]], 1.0, "at least 2 pairs; got 1"),
-        ([[0, 1], [2, 4]], np.nan, "rows must hold finite numbers; got NaN"),
+        ([[0, 1], [2, 4]], np.nan, "rows must be finite; got NaN"),
         ([[0, 1], [2, 4]], np.ones((1, 0)), r"at least one column; got shape \(2, 0\)"),
     ):
         spoiled = points * spoil if np.ndim(spoil) == 0 else points[:, :0]

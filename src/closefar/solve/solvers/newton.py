@@ -29,7 +29,7 @@ _MOST_IDLE_STEPS = 10
 # The first steps use one judgement in this many.
 _SCOUTED = 8
 
-# If the loss of all judgements is this many times that of the sample, some row outside the sample is enormous.
+# If the loss of all judgements is this many times that of the sample, one outside the sample is enormous.
 _SURPRISING = 10.0
 
 
