@@ -59,7 +59,7 @@ def _noise(fit: Fit) -> str:
 
 
 def describe_directions(metric: Metric) -> list[str]:
-    """A line for each direction: the mean squared distance along it, and what share of the whole that is."""
+    """One line per direction: the mean squared distance along it, and its share of the total."""
     found = metric.directions()
     if not np.any(found.values > 0.0):
         return [ZERO]
@@ -74,16 +74,16 @@ def describe_directions(metric: Metric) -> list[str]:
 
 
 def _measure(metric: Metric) -> str:
-    """What the directions are ordered by: of points around an origin it is about their mean, not about zero."""
+    """The quantity that orders the directions; for points around an origin it is taken about their mean."""
     if metric.data_factor is None:
         return "eigenvalue in raw units"
     return "mean squared distance" if metric.origin is None else "variance"
 
 
 def _loadings(metric: Metric, scales: FloatArray) -> list[str]:
-    """What direction 1 is made of, its columns over their root mean squares."""
+    """The largest loadings of direction 1, for columns divided by their root mean squares."""
     if metric.rank == 0:
-        return ["No direction to show."]
+        return ["There are no directions."]
     found = metric.directions()
     direction = loadings(found.columns[:, :1], scales)[:, 0]
     order = np.argsort(-np.abs(direction), kind="stable")[:_MOST_LOADINGS]

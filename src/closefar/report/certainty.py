@@ -23,7 +23,7 @@ _NO_PAIRS = (
     "Give those pairs and labels."
 )
 _NO_FIT = (
-    "Intervals are for the optimum of a fit; this metric was truncated, or saved without its fit. Fit with the rank "
+    "Intervals are for the optimum of a fit; this metric was truncated, or stored without its fit. Fit with the rank "
     "that you want."
 )
 _TOO_MUCH_WORK = (
