@@ -122,4 +122,4 @@ def _warn_of_noise(session: Session, learner: MetricLearner, table: PairTable) -
         except ValueError:  # the labels can't tell
             return
     if check.p_value < _SURELY_WRONG:
-        session.warn(as_options(check.advice))
+        session.warn(as_options(check.advice[:1].lower() + check.advice[1:]))
