@@ -361,7 +361,7 @@ def test_l1_distance_refuses_other_shapes(metric, differences, message):
 
 
 def test_others_refuse():
-    with pytest.raises(ValueError, match="n_pairs must be a finite number > 0; got 0. Pass the number of labelled"):
+    with pytest.raises(ValueError, match=r"n_pairs must be a finite number > 0; got 0. Pass the number of labelled"):
         theory.guaranteed_error(0, 0.05, **BALL)
     with pytest.raises(TypeError, match="max_eigenvalues"):
         theory.guaranteed_error(10, 0.05, n_features=2, max_eigenvalues=1.0, max_squared_length=1.0)
