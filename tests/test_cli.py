@@ -234,7 +234,7 @@ def test_a_truncated_or_bare_metric_has_a_report_that_says_so(tmp_path: Path, po
     cf.load("model.closefar").save(bare)
     for model, files, outcome, word in (
         (small, _NEW[2:], "truncated", "--rank 2"),
-        (small, _FILES, "truncated", "before it was truncated"),
+        (small, _FILES, "truncated", "before truncation"),
         (bare, ["--points", tmp_path / "numbers.csv", "--pairs", "new.csv"], "unknown", "without its fit"),
     ):
         _run("report", "--model", model, *files, "--out", report)
