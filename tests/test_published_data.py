@@ -110,7 +110,7 @@ def test_two_files_for_one_purpose_are_named(tmp_path):
         ),
         ("h-state-space", "", "h-state-space.csv must contain comma-separated numbers.*no data"),
         ("h-state-space-names", "T\nH\n", r"one name per column \(3\); got 2: \['T', 'H'\]"),
-        ("h-mixture-fraction", "0\n1\n", "one mixture fraction per state \(3\); got 2"),
+        ("h-mixture-fraction", "0\n1\n", r"one mixture fraction per state \(3\); got 2"),
         ("h-mixture-fraction", "0\n1\ninf\n", r"finite numbers; row 2 is \[inf\]"),
         ("h-basis-3x2", "1,2\n3,4\n", r"one row per column of \['T', 'H', 'H2'\]; got shape \(2, 2\)"),
     ],

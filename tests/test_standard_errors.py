@@ -408,7 +408,7 @@ def test_flaws_begin_where_the_rules_end(learner):
     assert flaws(groups=np.arange(N) % 29) == "Intervals need at least 30 groups; got 29. Add more groups."
     assert "at least 30 points; got 10" in flaws(groups=np.column_stack([np.arange(N) % 10, np.arange(1, N + 1) % 10]))
     unfinished = dataclasses.replace(fit, certificate=dataclasses.replace(fit.certificate, converged=False))
-    assert flaws(fit=unfinished, distance=1.0) == "The fit did not converge: see certificate_.status."
+    assert flaws(fit=unfinished, distance=1.0) == "The fit did not converge; see certificate_.status."
     estimated = dataclasses.replace(fit, settings=fit.settings.but(flip_rate="estimate"))
     assert flaws(fit=estimated).startswith("The estimated flip rate, 0, is within 3 standard errors of zero")
     some = dataclasses.replace(estimated, metric=dataclasses.replace(fit.metric, flip_rate=0.1))
@@ -424,8 +424,8 @@ def test_labels_are_few_plenty_or_in_between():
     for method in ("sandwich", "bootstrap"):
         assert few.flaw(method) == few.flaw("jackknife")
         assert some.flaw(method) == (
-            f"The {method} needs 25 uncertain labels (and groups, or points, where there are any) per parameter, and "
-            'there are 3.0: use method="jackknife".'
+            f"The {method} needs at least 25 uncertain labels (and groups or points, if any) per parameter; got 3.0. "
+            'Use method="jackknife".'
         )
         assert many.flaw(method) is None
     assert [each.is_plenty for each in (few, some, many)] == [False, False, True]
@@ -531,13 +531,13 @@ def test_statements_say_what_holds(learner):
     chosen = dataclasses.replace(told, fit=dataclasses.replace(told.fit, rank_choice=SimpleNamespace(rank=1)))
     assert "Since the rank was chosen from these labels" in words("sandwich", sample=chosen)
     boundary = state_bootstrap(sample, "M is small", 7)
-    assert "from 7 refits, or the sandwich's where those are larger: M is small" in boundary
+    assert "from 7 refits, or those of the sandwich if they are larger: M is small" in boundary
     assert "as good and faster" not in boundary
     assert "points resampled" not in boundary
     points = dataclasses.replace(sample, dependence=Dependence(np.array([[0, 1]])))
     interior = state_bootstrap(points, None, 7)
-    assert "from 7 refits: the optimum is interior, where the sandwich is as good and faster." in interior
-    assert "With points resampled they are too wide" in interior
+    assert "from 7 refits: the optimum is interior, so the sandwich is as good, and faster." in interior
+    assert "Since points are resampled, they are too wide" in interior
     assert "do not vary" not in cf.confidence(learner, Z, LABELS).statement
 
 
