@@ -19,6 +19,7 @@ from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, roc_auc_
 from typer.testing import CliRunner
 
 import closefar as cf
+from closefar.cli import main
 from closefar.cli.app import app
 from closefar.datasets import make_patients
 
@@ -87,6 +88,14 @@ def test_help_imports_nothing_heavy() -> None:
     assert "label-errors" in done.stdout
     # NumPy comes with the registry of noises, which help names.
     assert not {"scipy", "sklearn", "pandas", "matplotlib", "jinja2"} & set(done.stdout.split())
+
+
+def test_help_is_printed_once_without_a_command(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr("sys.argv", ["closefar"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().out.count("Usage") == 1
 
 
 def test_every_command_has_help_with_an_example() -> None:

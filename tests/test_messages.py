@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from closefar.messages import as_options, printable, summary_as_options
+from closefar.messages import as_options, printable
 from closefar.solve.certificate import Outcome, advise
 
 
@@ -44,15 +44,6 @@ def test_no_outcome_names_a_parameter(outcome: Outcome) -> None:
     said = as_options(advise(outcome, gap=1e-3, is_proven=True, tol=1e-6, rank=2, max_iter=7))
     assert "=" not in said
     assert "_" not in said
-
-
-def test_a_summary_changes_in_its_status_alone() -> None:
-    rule = "-" * 40
-    table = f"{rule}\nDirection 1. Its largest loadings:\n  alpha   +0.75\n"
-    summary = f"Penalty: 0\n{rule}\nunfinished: raise max_iter, tol or\nalpha.\n{table}"
-    assert summary_as_options(summary) == (
-        f"Penalty: 0\n{rule}\nunfinished: raise --max-iter, --tol or\n--alpha.\n{table}"
-    )
 
 
 def test_nothing_controls_a_terminal() -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-import textwrap
 import unicodedata
 
-__all__ = ["as_options", "printable", "summary_as_options"]
+__all__ = ["as_options", "printable"]
 
 # The parameters of learners and questions, and the options that set them.
 _OPTIONS = {
@@ -58,8 +57,6 @@ _NAMED = re.compile(rf"{_START}({'|'.join(sorted(set(_OPTIONS) - _ENGLISH))})\b(
 _CHANGED = re.compile(rf"(?i)\b(raise|lower|increase|set) ({'|'.join(_ENGLISH)})\b(?!=)")
 _SUBJECT = re.compile(rf"(^|[.;:]\s)({'|'.join(_ENGLISH)})(?=\smust)")
 
-_STATUS = re.compile(r"(?m)^(-{9,}\n)((?:(?!-{9,}$).*\n)+)")  # what is between the first two lines of a summary
-
 
 def as_options(text: str) -> str:
     """Name the options of the command line where a message of the library names Python parameters.
@@ -76,15 +73,6 @@ def as_options(text: str) -> str:
     text = _NAMED.sub(lambda found: _OPTIONS[found[1]], text)
     text = _CHANGED.sub(lambda found: f"{found[1]} {_OPTIONS[found[2]]}", text)
     return _SUBJECT.sub(lambda found: found[1] + _OPTIONS[found[2]], text)
-
-
-def summary_as_options(summary: str) -> str:
-    """The same in the summary of a fit: of its status alone, as what follows has names of the user's columns."""
-
-    def said(found: re.Match[str]) -> str:
-        return found[1] + textwrap.fill(as_options(found[2]), len(found[1]) - 1) + "\n"
-
-    return _STATUS.sub(said, summary, count=1)
 
 
 def printable(text: str) -> str:

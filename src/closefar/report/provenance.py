@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from closefar.messages import as_options, summary_as_options
+from closefar.messages import as_options
 
 __all__ = ["Provenance"]
 
@@ -42,7 +42,3 @@ class Provenance:
     def say(self, words: str) -> str:
         """Advice in the words of the reader's tool."""
         return as_options(words) if self.is_command_line else words
-
-    def say_summary(self, summary: str) -> str:
-        """The same for the summary of a fit."""
-        return summary_as_options(summary) if self.is_command_line else summary

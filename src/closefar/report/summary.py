@@ -182,7 +182,6 @@ def _headline(title: str | None, facts: dict[str, Any], provenance: Provenance) 
 def _in_words_of(provenance: Provenance, facts: dict[str, Any]) -> dict[str, Any]:
     """Advice as the reader's tool has it; nothing that may hold a name of the user's without quotes."""
     found = {**facts, "problems": [provenance.say(problem) for problem in facts["problems"]]}
-    found["fit"] = {**facts["fit"], "summary": provenance.say_summary(facts["fit"]["summary"])}
     for part, names in {
         "calibration": ("reading",),
         "certificate": ("advice", "status"),
