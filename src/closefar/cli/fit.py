@@ -108,7 +108,7 @@ def _facts(model: Model, learner: MetricLearner) -> dict[str, Any]:
 
 def _warn_of_noise(session: Session, learner: MetricLearner, table: PairTable) -> None:
     """Warn, with the remedy, where the labels are clearly not as the noise model says."""
-    from closefar.questions import check_noise_model
+    from closefar.questions import check_noise_if_possible
 
     fit = learner.fit_
     statistics, judgements = fit.statistics, fit.training().counted()
@@ -117,9 +117,6 @@ def _warn_of_noise(session: Session, learner: MetricLearner, table: PairTable) -
     if statistics.uncertain_per_parameter * len(used) < _FEWEST_UNCERTAIN * len(judgements):
         return
     with session.stage("checking the noise model"):
-        try:
-            check = check_noise_model(fit, used, groups=sampled_groups(table, used))
-        except ValueError:  # the labels can't tell
-            return
-    if check.p_value < _SURELY_WRONG:
+        check = check_noise_if_possible(fit, used, sampled_groups(table, used))
+    if check is not None and check.p_value < _SURELY_WRONG:
         session.warn(as_options(check.advice))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from closefar.arrays import IndexArray
 from closefar.fitting import Fit
 from closefar.questions.dependence import Dependence
 from closefar.questions.moves import MOST_MOVES
 from closefar.questions.score_tests import LabelScores
 
-__all__ = ["FEWEST_UNCERTAIN", "MOST_TESTED", "check_certain_enough", "check_testable", "check_units", "rows_to_test"]
+__all__ = ["FEWEST_UNCERTAIN", "MOST_TESTED", "check_certain_enough", "check_testable", "check_units"]
 
 # Uncertain labels per parameter: simulated right models were rejected as often as the level says down to this number.
 FEWEST_UNCERTAIN = 3.0
@@ -18,13 +15,6 @@ FEWEST_UNITS = 20
 
 # What so many pairs do not show is too small to matter, and more of them take long.
 MOST_TESTED = 50_000
-
-
-def rows_to_test(n: int, most: int = MOST_TESTED) -> IndexArray:
-    """Which of n pairs a test is made with: all or, of many, the same random ones each time."""
-    if n <= most:
-        return np.arange(n)
-    return np.sort(np.random.default_rng(0).choice(n, most, replace=False))
 
 
 def check_testable(fit: Fit) -> None:
