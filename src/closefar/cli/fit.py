@@ -69,7 +69,7 @@ def fit(
         session.unfinished = not learner.certificate_.converged
         written = [str(path) for path in contents]
         session.show(
-            f"{as_options(learner.summary())}\nWrote {' and '.join(written)}.",
+            f"{model.summary}\nWrote {' and '.join(written)}.",
             {"written": written, "n_pairs": len(table), **_facts(model, learner)},
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable
 
 import numpy as np
 
@@ -17,8 +18,8 @@ _MOST_DIRECTIONS = 10
 _MOST_LOADINGS = 5
 
 
-def summarize(fit: Fit) -> str:
-    """The text of `LinearMetricLearner.summary`."""
+def summarize(fit: Fit, say: Callable[[str], str] = str) -> str:
+    """The text of `LinearMetricLearner.summary`; `say` puts advice in the words of another tool."""
     metric, certificate, statistics = fit.metric, fit.certificate, fit.statistics
     pseudo_r2 = 1.0 - certificate.loss / statistics.null_loss if statistics.null_loss > 0 else float("nan")
     accuracy = "Accuracy" if fit.is_metric_alone else "Training accuracy"
@@ -40,7 +41,7 @@ def summarize(fit: Fit) -> str:
     lines = ["Linear metric learner".center(_WIDTH), "=" * _WIDTH]
     for left, left_value, right, right_value in cells:
         lines.append(f"{left + ':':<18}{left_value:>18}    {right + ':':<19}{right_value:>19}")
-    lines += ["-" * _WIDTH, *textwrap.wrap(certificate.status, _WIDTH), "-" * _WIDTH]
+    lines += ["-" * _WIDTH, *textwrap.wrap(say(certificate.status), _WIDTH), "-" * _WIDTH]
     lines += [*describe_directions(metric), "-" * _WIDTH]
     lines += [*_loadings(metric, np.array(statistics.column_scales)), "=" * _WIDTH]
     return "\n".join(lines)
