@@ -64,20 +64,13 @@ def describe_directions(metric: Metric) -> list[str]:
     if not np.any(found.values > 0.0):
         return [ZERO]
     cumulative = np.minimum(np.cumsum(found.shares), 1.0)
-    lines = [f"{'Direction':<10}{_measure(metric).capitalize():>25}{'/ tau':>13}{'explains':>14}{'cumulative':>16}"]
+    lines = [f"{'Direction':<10}{found.measure.capitalize():>25}{'/ tau':>13}{'explains':>14}{'cumulative':>16}"]
     for index, value in enumerate(found.values[:_MOST_DIRECTIONS]):
         ratio = f"{value / metric.threshold:.6g}" if metric.threshold > 0 else "-"
         share, sum_of_shares = f"{found.shares[index]:.1%}", f"{cumulative[index]:.1%}"
         lines.append(f"{index + 1:<10}{value:>25.6g}{ratio:>13}{share:>14}{sum_of_shares:>16}")
     left = metric.rank - _MOST_DIRECTIONS
     return [*lines, f"... and {left} weaker"] if left > 0 else lines
-
-
-def _measure(metric: Metric) -> str:
-    """What the directions are ordered by: of points around an origin it is about their mean, not about zero."""
-    if metric.data_factor is None:
-        return "eigenvalue in raw units"
-    return "mean squared distance" if metric.origin is None else "variance"
 
 
 def _loadings(metric: Metric, scales: FloatArray) -> list[str]:
@@ -87,6 +80,6 @@ def _loadings(metric: Metric, scales: FloatArray) -> list[str]:
     found = metric.directions()
     direction = loadings(found.columns[:, :1], scales)[:, 0]
     order = np.argsort(-np.abs(direction), kind="stable")[:_MOST_LOADINGS]
-    explains = f" explains {found.shares[0]:.1%} of the {_measure(metric)}" if found.is_data_scale else ""
+    explains = f" explains {found.shares[0]:.1%} of the {found.measure}" if found.is_data_scale else ""
     lines = [f"Direction 1{explains}. Its largest loadings:"]
     return lines + [f"  {metric.column_names[index]:<50.50}{direction[index]:>+12.4f}" for index in order]
