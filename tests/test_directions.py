@@ -224,6 +224,15 @@ def test_no_more_directions_are_above_zero_than_a_told_rank():
     assert np.count_nonzero(found.low) == np.count_nonzero(found.estimate) == 2
 
 
+def test_intervals_beyond_a_known_rank_are_zero_not_rounding():
+    data = cf.datasets.make_pairs(2000, 4, rank=2, random_state=0)
+    learner = cf.LinearMetricLearner(rank=2).fit(data.pairs, data.labels)
+    found = cf.confidence(learner, data.pairs, data.labels, method="sandwich").directions
+    assert np.all(found.low[:2] > 0)
+    for ends in (found.estimate, found.standard_error, found.low, found.high):
+        np.testing.assert_array_equal(ends[2:], 0.0)
+
+
 def test_points_around_an_origin_are_measured_by_their_variance():
     points = np.random.default_rng(0).standard_normal((400, 2)) + 5.0
     metric = in_data_scale(cf.Metric(np.diag([2.0, 1.0]), 1.0, origin=np.ones(2)), points)
