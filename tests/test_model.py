@@ -81,7 +81,7 @@ def test_the_restored_learner_is_the_fitted_one(path: Path, learner: cf.LinearMe
     assert restored.certificate_ == learner.certificate_
     assert restored.fit_statistics_ == learner.fit_statistics_
     assert restored.summary() == learner.summary()
-    with pytest.raises(ValueError, match="give pairs and labels"):
+    with pytest.raises(ValueError, match="Pass pairs and labels"):
         restored.check_noise_model()
     again = Model.load(path).learner(table)
     none = np.arange(len(table.labels))

@@ -1,4 +1,4 @@
-"""A fit as its model file describes it, built again."""
+"""Fits restored from model files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from closefar.tables import PairTable
 __all__ = ["metric_alone", "restore_fit"]
 
 _SEEN_BEFORE = (
-    "These are the pairs that the metric was fitted to before it was truncated: figures are worse for new pairs."
+    "These are the training pairs of the metric before truncation, so the figures are better than for new pairs."
 )
 
 
@@ -54,7 +54,7 @@ def metric_alone(
     *,
     is_known: bool,
 ) -> Fit:
-    """Describe a metric that was truncated, or saved without its fit, on labelled pairs, as a fit.
+    """Build a fit for a metric that was truncated, or stored without its fit, from labelled pairs.
 
     `before` is the fit before truncation; `is_known` says whether these are its pairs.
     """
@@ -82,12 +82,12 @@ def metric_alone(
     )
 
 
-# What files of earlier versions do not say.
+# Values that files of earlier versions do not contain.
 _UNKNOWN = {"n_parameters": 1, "uncertain_labels": float("nan")}
 
 
 def _certificate(values: dict[str, Any]) -> Certificate:
-    """Build the certificate; files of earlier versions have the outcome and the advice in the status only."""
+    """Build the certificate; in files of earlier versions the outcome and the advice are only in the status."""
     outcome, _, advice = values["status"].partition(": ")
     certificate: Certificate = _restored(Certificate, {"outcome": outcome, "advice": advice, **values})
     return certificate
@@ -105,7 +105,7 @@ _CONVERSIONS: dict[str, Any] = {"tuple[float, ...]": tuple, "Outcome": Outcome}
 
 
 def _restored(kind: Any, values: dict[str, Any]) -> Any:
-    """Build a dataclass of plain values from JSON, each of which must be of its kind."""
+    """Build a dataclass of plain values from JSON; each value must have the type of its field."""
     restored = {}
     for field in fields(kind):
         value, type_name = values[field.name], str(field.type)
@@ -120,4 +120,4 @@ def _as_it_is(value: Any) -> Any:
 
 def _check(is_right: bool, name: str) -> None:
     if not is_right:
-        raise ValueError(f"its {name} is of the wrong kind")
+        raise ValueError(f"its {name} has the wrong type")

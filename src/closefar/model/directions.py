@@ -1,4 +1,4 @@
-"""The directions of a metric, numbered as everything shows them."""
+"""The directions of a metric, in the order used everywhere."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["Directions"]
 
 
 class Directions(NamedTuple):
-    """Columns with M = D D', longest first, and their squared lengths, in the scale in which they are orthogonal.
+    """Columns D with M = D D', longest first, and their squared lengths, in the scale in which they are orthogonal.
 
-    In the scale of the training pairs the squared length of a direction is the mean squared
-    distance along it; of points around an origin, their variance.
+    In the scale of the training pairs, the squared length of a direction is the mean squared
+    distance along it; for points around an origin, their variance.
     """
 
     columns: FloatArray
@@ -25,5 +25,5 @@ class Directions(NamedTuple):
 
     @property
     def shares(self) -> FloatArray:
-        """What each contributes to the sum of the values."""
+        """The share of each value in their sum."""
         return self.values / max(float(self.values.sum()), np.finfo(float).tiny)

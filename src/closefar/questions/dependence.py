@@ -1,4 +1,4 @@
-"""Which pairs depend on each other, and what that does to the spread of a fit."""
+"""Which pairs depend on each other, and how that affects the covariance of a fit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from closefar.questions.label_likelihood import LabelLikelihood, LabelTerms
 
 __all__ = ["Dependence"]
 
-# Sums over units are over at most so many of them, which know standard errors to about a percent.
+# Sums over units use at most this many, which gives standard errors to within about one percent.
 _MOST_UNITS = 100_000
 
 
@@ -49,11 +49,11 @@ class Dependence:
         return by_both
 
     def parts(self, repeats: FloatArray, order: FloatArray, n_parts: int, rng: np.random.Generator) -> FloatArray:
-        """How many observations of each row each of so many random parts holds, shape (n, n_parts).
+        """The number of observations of each row in each of `n_parts` random parts, shape (n, n_parts).
 
-        Groups stay whole; with points a part holds every pair of its points, so that pairs are in
-        two parts.  `order` has a number for each row, by which units are sorted first: the parts
-        then do not depend on the order of the rows.
+        Groups are not divided.  With points, a part contains every pair of its points, so each pair is
+        in two parts.  Units are first sorted by `order`, one number per row, so that the parts do not
+        depend on the order of the rows.
         """
         if self.ids is None or self.n_units is None:
             return _dealt(repeats, order, n_parts, rng)
@@ -66,7 +66,7 @@ class Dependence:
         return held
 
     def spread(self, likelihood: LabelLikelihood, terms: LabelTerms, repeats: FloatArray) -> FloatArray:
-        """V, the covariance of the sum of the scores of the rows, of which each stands for so many observations."""
+        """V, the covariance of the sum of the scores of the rows, each of which represents `repeats` observations."""
         if self.ids is None or self.n_units is None:
             n = float(repeats.sum())
             return _sum_of_squares(likelihood, terms, repeats) * (n / max(n - 1.0, 1e-9))
@@ -80,9 +80,9 @@ class Dependence:
         return spread
 
     def cross_sums(self, terms: FloatArray) -> list[FloatArray]:
-        """The sum of u v' over all u != v of these rows, one for each pair, that depend on each other.
+        """The sum of u v' over all rows u != v that depend on each other, with one row per pair.
 
-        For groups one sum; for points that of pairs that share one point, and that of pairs that share both.
+        One sum for groups; two for points: over pairs that share one point, and over pairs that share both.
         """
         if self.ids is None:
             return []
@@ -93,10 +93,10 @@ class Dependence:
         return [_cross(terms, members) - 2.0 * both, both]
 
     def _points_and_pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """The units of each row (-1: none) whose sums are added, and those whose sums are taken away again.
+        """The units of each row (-1: none) whose sums are added, and those whose sums are subtracted again.
 
-        Summed over points, two pairs that share both count twice; once is right (Aronow, Samii
-        and Assenova 2015).
+        In sums over points, two pairs that share both points count twice, but should count once
+        (Aronow, Samii and Assenova 2015).
         """
         assert self.ids is not None
         assert self.n_units is not None
@@ -108,7 +108,7 @@ class Dependence:
 
 
 def _dealt(repeats: FloatArray, order: FloatArray, n_parts: int, rng: np.random.Generator) -> FloatArray:
-    """Deal the observations of each row to the parts, as equal in number as can be; a fraction goes to one of them."""
+    """Divide the observations of each row among the parts as equally as possible; a fraction goes to one part."""
     held = np.repeat(np.floor(repeats / n_parts)[:, None], n_parts, axis=1)
     left = repeats - n_parts * held[:, 0]
     rows = np.argsort(order, kind="stable")
@@ -122,7 +122,7 @@ def _dealt(repeats: FloatArray, order: FloatArray, n_parts: int, rng: np.random.
 
 
 def _sum_of_squares(likelihood: LabelLikelihood, terms: LabelTerms, repeats: FloatArray) -> FloatArray:
-    """The sum of u u' over the rows, u the score of one of the observations that each stands for, times their root."""
+    """The sum of u u' over the rows, u the score of one of a row's observations times the root of their number."""
     total: Any = 0.0
     for where, scores in likelihood.scores(terms):
         total = total + scores.T @ (scores / repeats[where, None])

@@ -59,7 +59,7 @@ def _noise(metric: Metric) -> str:
 
 
 def describe_directions(metric: Metric) -> list[str]:
-    """A line for each direction: the mean squared distance along it, and what share of the whole that is."""
+    """One line per direction: the mean squared distance along it, and its share of the total."""
     found = metric.directions()
     if not np.any(found.values > 0.0):
         return [ZERO]
@@ -74,9 +74,9 @@ def describe_directions(metric: Metric) -> list[str]:
 
 
 def _loadings(metric: Metric, scales: FloatArray) -> list[str]:
-    """What direction 1 is made of, its columns over their root mean squares."""
+    """The largest loadings of direction 1, for columns divided by their root mean squares."""
     if metric.rank == 0:
-        return ["No direction to show."]
+        return ["There are no directions."]
     found = metric.directions()
     direction = loadings(found.columns[:, :1], scales)[:, 0]
     order = np.argsort(-np.abs(direction), kind="stable")[:_MOST_LOADINGS]
