@@ -522,6 +522,10 @@ def test_statements_say_what_holds(learner):
     assert "corrects the bias with only 11.0 uncertain labels per parameter; from 25 on" in words(
         "jackknife", None, some
     )
+    linked = dataclasses.replace(sample, dependence=Dependence(np.array([[0, 1]])))
+    of_points = words("jackknife", None, dataclasses.replace(some, n_units=20.0), linked)
+    assert "with only 5.0 points and 11.0 uncertain labels per parameter" in of_points
+    assert "from 25 of each on" in of_points
     told = dataclasses.replace(sample, largest_rank=1)
     assert words("sandwich", sample=told).endswith("Rank 1 is treated as known.")
     chosen = dataclasses.replace(told, fit=dataclasses.replace(told.fit, rank_choice=SimpleNamespace(rank=1)))
@@ -801,13 +805,22 @@ def test_summary_of_a_threshold_of_zero_or_of_nothing(learner):
 def test_summary_names_flips_and_the_scale_of_a_penalty(learner):
     def cell(metric=learner.metric_, **settings):
         changed = with_metric(learner, metric, settings=learner.fit_.settings.but(**settings))
-        return re.findall(r"^(?:Noise|Penalty alpha): +(.*?)  ", summarize(changed), re.M)
+        return re.findall(r"^(?:Noise|Penalty): +(.*?)  ", summarize(changed), re.M)
 
     assert cell() == ["logistic", "0"]
     assert cell(dataclasses.replace(learner.metric_, flip_rate=0.25)) == ["logistic, 0.250 flips", "0"]
     assert cell(alpha=0.5) == ["logistic", "0.5"]
     assert cell(alpha=0.5, alpha_scale="columns") == ["logistic", "0.5 (columns)"]
     assert cell(alpha=0.5, alpha_scale=0.3, shrink_to="identity") == ["logistic", "0.5 (scale 0.3, identity)"]
+    assert cell(flip_rate="estimate") == ["logistic, 0.000 flips", "0"]
+
+
+def test_columns_of_the_summary_line_up_whatever_they_hold(learner):
+    flipped = dataclasses.replace(learner.metric_, flip_rate=0.25, noise=cf.noise.get_noise("hypsecant"))
+    settings = learner.fit_.settings.but(alpha=0.5, alpha_scale=0.3, shrink_to="identity")
+    lines = summarize(with_metric(learner, flipped, settings=settings)).splitlines()[2:10]
+    assert {len(line) for line in lines} == {78}
+    assert {line[36:40] for line in lines} == {"    "}
 
 
 def test_pseudo_r2_is_the_share_of_the_null_loss_that_is_explained(learner):

@@ -28,7 +28,7 @@ _LITTLE_WORK = 1e9
 _SHARE_OF_FIT = 0.3
 _FEWEST_UNCERTAIN = 5.0
 
-_SURELY_WRONG = 0.01  # a p-value below this is warned of, so that few right models are
+_SIGNIFICANT = 0.01  # a p-value below this is warned of, so that few right models are
 
 
 def fit(
@@ -107,7 +107,7 @@ def _facts(model: Model, learner: MetricLearner) -> dict[str, Any]:
 
 
 def _warn_of_noise(session: Session, learner: MetricLearner, table: PairTable) -> None:
-    """Warn, with the remedy, where the labels are clearly not as the noise model says."""
+    """Warn, with the remedy, if the labels clearly contradict the noise model."""
     from closefar.questions import check_noise_if_possible
 
     fit = learner.fit_
@@ -118,5 +118,5 @@ def _warn_of_noise(session: Session, learner: MetricLearner, table: PairTable) -
         return
     with session.stage("checking the noise model"):
         check = check_noise_if_possible(fit, used, sampled_groups(table, used))
-    if check is not None and check.p_value < _SURELY_WRONG:
-        session.warn(as_options(check.advice))
+    if check is not None and check.p_value < _SIGNIFICANT:
+        session.warn(as_options(check.advice[:1].lower() + check.advice[1:]))

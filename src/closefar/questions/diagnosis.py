@@ -97,6 +97,6 @@ def describe_evidence(fit: Fit) -> str:
     else:
         meaning = "too few for intervals and tests. Label more pairs, or limit the rank."
     return (
-        f"{found:.1f} uncertain labels per parameter ({fit.statistics.uncertain_labels:.0f} for "
-        f"{fit.statistics.n_parameters} parameters), {meaning}"
+        f"{found:.1f} uncertain labels per parameter ({fit.statistics.uncertain_labels:,.0f} for "
+        f"{fit.statistics.n_parameters:,} parameters), {meaning}"
     )

@@ -202,7 +202,7 @@ def _bins(scored: Scored, model: LabelModel, n_bins: int) -> IndexArray:
             number, held = number + 1, 0.0
     if number < 2:
         raise ValueError(
-            f"the noise model can't be checked with these {len(scored)} pairs: there are too few uncertain labels. "
+            f"the noise model can't be checked with these {len(scored):,} pairs: there are too few uncertain labels. "
             "Label more pairs."
         )
     joined[joined == number] = number - 1  # the remainder joins its neighbour

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from closefar.arrays import FloatArray
-from closefar.fitting import Fit
+from closefar.fitting import Fit, FitStatistics
 from closefar.model import ZERO, Metric, loadings
 
 __all__ = ["describe_directions", "summarize"]
@@ -27,24 +27,23 @@ def summarize(fit: Fit, say: Callable[[str], str] = str) -> str:
         ("Features (d)", f"{len(metric.factor)}", "Loss", f"{certificate.loss:.6f}"),
         ("Pairs (N)", f"{statistics.n_pairs}", "Null loss", f"{statistics.null_loss:.6f}"),
         ("Share far", f"{statistics.share_far:.4f}", "Pseudo-R2", f"{pseudo_r2:.4f}"),
-        ("Noise", _noise(metric), "Proven gap", "none" if fit.is_metric_alone else f"{certificate.gap:.1e}"),
-        ("Penalty alpha", _penalty(fit), "Threshold (tau)", f"{metric.threshold:.6g}"),
+        ("Noise", _noise(fit), "Proven gap", "none" if fit.is_metric_alone else f"{certificate.gap:.1e}"),
+        ("Penalty", _penalty(fit), "Threshold (tau)", f"{metric.threshold:.6g}"),
         ("Rank of M", f"{metric.rank}", accuracy, f"{statistics.accuracy:.4f}"),
         ("Wrong labels", f"{statistics.wrong_share:.4f}", "Passes over data", f"{certificate.n_passes:.1f}"),
-        (
-            "Free parameters",
-            f"{statistics.n_parameters}",
-            "Uncertain / param.",
-            f"{statistics.uncertain_per_parameter:.1f}",
-        ),
+        ("Free parameters", f"{statistics.n_parameters}", "Uncertain labels", _uncertain(statistics)),
     ]
     lines = ["Linear metric learner".center(_WIDTH), "=" * _WIDTH]
     for left, left_value, right, right_value in cells:
-        lines.append(f"{left + ':':<18}{left_value:>18}    {right + ':':<19}{right_value:>19}")
+        lines.append(f"{left}:{left_value:>{35 - len(left)}}    {right}:{right_value:>{37 - len(right)}}")
     lines += ["-" * _WIDTH, *textwrap.wrap(say(certificate.status), _WIDTH), "-" * _WIDTH]
     lines += [*describe_directions(metric), "-" * _WIDTH]
     lines += [*_loadings(metric, np.array(statistics.column_scales)), "=" * _WIDTH]
     return "\n".join(lines)
+
+
+def _uncertain(statistics: FitStatistics) -> str:
+    return f"{statistics.uncertain_per_parameter:.1f} per parameter"
 
 
 def _penalty(fit: Fit) -> str:
@@ -54,8 +53,9 @@ def _penalty(fit: Fit) -> str:
     return f"{settings.alpha:g}" + (f" ({said})" if said else "")
 
 
-def _noise(metric: Metric) -> str:
-    return f"{metric.noise.name}, {metric.flip_rate:.3f} flips" if metric.flip_rate > 0 else metric.noise.name
+def _noise(fit: Fit) -> str:
+    name, rate = fit.metric.noise.name, fit.metric.flip_rate
+    return f"{name}, {rate:.3f} flips" if rate > 0 or fit.settings.estimates_flips else name
 
 
 def describe_directions(metric: Metric) -> list[str]:

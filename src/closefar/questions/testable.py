@@ -46,7 +46,7 @@ def check_certain_enough(scores: LabelScores, what: str) -> None:
         )
     if found < FEWEST_UNCERTAIN:
         raise ValueError(
-            f"{what} can't be checked with these {len(scores.scored)} pairs: there must be at least "
+            f"{what} can't be checked with these {len(scores.scored):,} pairs: there must be at least "
             f"{FEWEST_UNCERTAIN:g} uncertain labels per parameter; got {found:.1f} ({scores.n_parameters} parameters). "
             "Label more pairs, limit the rank, or leave columns out."
         )

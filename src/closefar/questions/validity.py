@@ -108,8 +108,9 @@ class Evidence:
         needed = self.n_observations * _FEWEST / max(self.per_parameter, 1e-3)
         return (
             f"Intervals need at least {_FEWEST:g} uncertain labels per parameter; got {self.per_parameter:.1f} "
-            f"({self.uncertain:.0f}, the sum of 4 p (1 - p), for {self.n_parameters} parameters; weights count as "
-            f"repeats). Label about {_rounded_up(needed)} pairs in total, or leave columns out."
+            f"({self.uncertain:,.0f}, the sum of 4 p (1 - p), for {self.n_parameters:,} parameters; weights count as "
+            f"repeats{', dependent labels for less' if math.isfinite(self.n_units) else ''}). Label about "
+            f"{_rounded_up(needed):,} pairs in total, or leave columns out."
         )
 
 
@@ -184,10 +185,14 @@ def state(sample: Observed, facts: Sandwich, evidence: Evidence, method: str, bo
     """State what valid intervals of the sandwich or the jackknife are based on."""
     grouped = math.isfinite(evidence.n_units)
     if method == "jackknife":
+        found, enough = f"{evidence.per_parameter:.1f} uncertain labels per parameter", f"{evidence.many:.0f}"
+        if grouped:
+            units = "points" if sample.dependence.by_points else "groups"
+            found = f"{evidence.n_units / evidence.n_parameters:.1f} {units} and {found} (dependent labels count less)"
+            enough += " of each"
         statement = (
             f"Each interval contains that of the sandwich and that of a jackknife of {JACKKNIFE_PARTS} fits, which "
-            f"corrects the bias with only {evidence.per_parameter:.1f} uncertain labels per parameter; from "
-            f"{evidence.many:.0f} on {'(and as many groups or points) ' if grouped else ''}the sandwich is enough."
+            f"corrects the bias with only {found}; from {enough} on the sandwich is enough."
         )
     else:
         interior = (

@@ -65,8 +65,8 @@ def point_map(
     """The points that are in a pair along the strongest directions, from their mean, coloured by one column.
 
     `points` (m, d) and, for each pair, the two rows of it that are its points: `index` (n, 2).
-    `importance` is how much each column weighs, `categories` the values of those that were
-    encoded as 0/1 columns, the one without a column first.
+    `importance` is how much each column weighs, `categories` the values of those without numbers,
+    as of `Provenance`.
     """
     if metric.rank == 0:
         return {"reason": ZERO}
