@@ -415,6 +415,18 @@ def test_an_unfinished_fit_is_saved_with_its_own_exit_code(tmp_path: Path) -> No
     assert cf.load(out).rank > 0
 
 
+def test_columns_with_the_names_of_options_keep_them(tmp_path: Path) -> None:
+    named = {"age": "alpha", "height": "tol", "cholesterol": "max_iter"}
+    pd.read_csv("points.csv").rename(columns=named).to_csv(tmp_path / "points.csv", index=False)
+    out = tmp_path / "m.closefar"
+    files = ["--points", str(tmp_path / "points.csv"), "--pairs", "pairs.csv"]
+    done = CliRunner().invoke(app, ["fit", *files, "--out", str(out), "--max-iter", "1"])
+    for text in (done.stdout, _run("inspect", out).stdout):
+        assert {f"  {name:<50}" for name in named.values()} <= {line[:52] for line in text.splitlines()}
+        assert "Penalty alpha:" in text
+        assert "--max-iter 1" in text
+
+
 def test_sides_side_by_side_give_the_same_metric(points: pd.DataFrame, tmp_path: Path) -> None:
     pairs = pd.read_csv("pairs.csv")
     left = points.loc[pairs["patient"], _FEATURES].add_prefix("first ").reset_index(drop=True)

@@ -770,7 +770,7 @@ def with_metric(learner, metric, **changes):
 def test_ten_directions_are_listed(learner, d, left):
     values = np.arange(d, 0, -1.0)
     text = summarize(with_metric(learner, cf.Metric.from_matrix(np.diag(values), 4.0)))
-    rows = rows_of(text, "Eigenvalue in raw units")
+    rows = rows_of(text, "Eigenvalues in raw units")
     assert [int(row[0]) for row in rows] == list(range(1, min(d, 10) + 1))
     found = np.array([[cell.rstrip("%") for cell in row] for row in rows], dtype=float)[:, 1:].T
     np.testing.assert_allclose(found[0], values[:10], rtol=1e-5)
@@ -792,14 +792,14 @@ def test_five_loadings_are_listed_largest_first(learner):
 
 def test_summary_of_a_threshold_of_zero_or_of_nothing(learner):
     flat = summarize(with_metric(learner, cf.Metric(np.eye(2), 0.0)))
-    assert [row[2] for row in rows_of(flat, "Eigenvalue in raw units")] == ["-", "-"]
+    assert [row[2] for row in rows_of(flat, "Eigenvalues in raw units")] == ["-", "-"]
     nothing = summarize(with_metric(learner, cf.Metric.from_factor(np.zeros((2, 0)), 1.0)))
     assert "M is zero" in nothing
     assert "There are no directions." in nothing
     single = summarize(with_metric(learner, cf.Metric(np.eye(2)[:, :1], 1.0)))
     assert "Direction 1. Its largest loadings" in single
     assert "M is zero" not in single
-    assert rows_of(single, "Eigenvalue in raw units") == [["1", "1", "1", "100.0%", "100.0%"]]
+    assert rows_of(single, "Eigenvalues in raw units") == [["1", "1", "1", "100.0%", "100.0%"]]
 
 
 def test_summary_names_flips_and_the_scale_of_a_penalty(learner):

@@ -367,3 +367,17 @@ def test_both_sides_and_single_points_share_no_rows(write):
     assert single.is_single
     assert single.index.tolist() == [0, 1]
     assert single.differences.tolist() == single.data.tolist() == [[1.0], [2.0]]
+
+
+@pytest.mark.parametrize("bytes_at_once", [1 << 24, 40])
+def test_a_minus_beside_a_plus_is_a_value(write, monkeypatch, bytes_at_once):
+    monkeypatch.setattr(csv_blocks, "_BLOCK_BYTES", bytes_at_once)
+    rows = [("-", "-", 1.5, "a"), *[("-", "-", "-", "b")] * 30, ("+", "+", 2.5, "-")]
+    path = write("\n".join(["rhesus,label,x,ward", *(",".join(map(str, row)) for row in rows)]) + "\n")
+    columns = open_table(path).read(["rhesus", "label", "x", "ward"], ["label"])
+    for name in ("rhesus", "label"):
+        assert columns[name].tolist() == ["-"] * 31 + ["+"]
+    assert np.isnan(columns["x"][1:31]).all()
+    assert columns["x"][[0, 31]].tolist() == [1.5, 2.5]
+    assert columns["ward"].tolist() == ["a", *["b"] * 30, None]
+    assert open_table(path, ["-"]).read(["label"], ["label"])["label"].tolist() == [None] * 31 + ["+"]

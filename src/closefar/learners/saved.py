@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from closefar.messages import as_options
 from closefar.model import Metric, ModelFileError, load_with_header
 from closefar.model.modelfile import encode
 from closefar.plain import plain
@@ -60,6 +61,7 @@ class Model:
     def of(cls, learner: MetricLearner, table: PairTable, source: Source) -> Model:
         """Build the model of a learner that was fitted to a table."""
         from closefar.fitting import Fit
+        from closefar.questions import summarize
 
         fit = Fit.of(learner)
         facts = {
@@ -71,7 +73,7 @@ class Model:
             "n_iter": fit.n_iter,
             "problems": fit.problems,
             "fingerprint": _fingerprint(table),
-            "summary": learner.summary(),
+            "summary": summarize(fit, as_options),
         }
         classes = (str(fit.sides.close), str(fit.sides.far))
         names = {name: getattr(source, name) for name in (*_REMEMBERED, "sides")} | {"na_values": [*source.na_values]}
@@ -144,11 +146,15 @@ class Model:
 
     @property
     def summary(self) -> str | None:
-        """The summary of the fit; it is rebuilt for files of earlier versions, which do not contain it."""
+        """The summary of the fit in the words of the command line; rebuilt for files of earlier versions."""
         if self.fit is None:
             return None
         summary = self.fit.get("summary")
-        return summary if isinstance(summary, str) else self.learner().summary()
+        if isinstance(summary, str):
+            return summary
+        from closefar.questions import summarize
+
+        return summarize(self._fit(self.fit), as_options)
 
     def is_fitted_to(self, table: PairTable) -> bool:
         """Whether these are exactly the pairs and labels of the fit, or of the fit before truncation."""
@@ -177,7 +183,8 @@ class Model:
         if self.fit is not None:
             return self._fit(self.fit, table if is_known else None)
         outcome = Outcome.UNKNOWN if self.truncated is None else Outcome.TRUNCATED
-        return metric_alone(self.metric, self.classes, outcome, self._facts, table, is_known=is_known)
+        before = None if self._facts is None else self._fit(self._facts)
+        return metric_alone(self.metric, self.classes, outcome, before, table, is_known=is_known)
 
     @property
     def _facts(self) -> dict[str, Any] | None:
@@ -185,15 +192,19 @@ class Model:
         return self.truncated["fit"] if self.fit is None and self.truncated is not None else self.fit
 
     def _fit(self, facts: dict[str, Any], training: PairTable | None = None) -> Fit:
+        from closefar.judgements import Judgements
         from closefar.learners.restored import restore_fit
         from closefar.questions import summarize
 
         try:
-            fit = restore_fit(self.metric, self.classes, facts, training)
+            fit = restore_fit(self.metric, self.classes, facts)
             summarize(fit)
-            return fit
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ModelFileError(f"the model file does not describe a fit ({error}). Fit it again.") from error
+        if training is None:
+            return fit
+        given = (training.data, training.labels, training.weights)
+        return replace(fit, judgements=Judgements.read_more(fit.columns, *given, sides=fit.sides))
 
 
 def _check(is_right: bool, name: str) -> None:

@@ -15,17 +15,13 @@ class Directions(NamedTuple):
     """Columns D with M = D D', longest first, and their squared lengths, in the scale in which they are orthogonal.
 
     In the scale of the training pairs, the squared length of a direction is the mean squared
-    distance along it.
+    distance along it; for points around an origin, their variance.
     """
 
     columns: FloatArray
     values: FloatArray
     is_data_scale: bool
-
-    @property
-    def measure(self) -> str:
-        """What the values measure."""
-        return "mean squared distance" if self.is_data_scale else "eigenvalues of M"
+    measure: str = "mean squared distance"  # what the values are, and are shares of
 
     @property
     def shares(self) -> FloatArray:

@@ -212,8 +212,9 @@ class Metric:
         """
         self.check_scale(scale)
         if scale != "units" and self.data_factor is not None and self.data_eigenvalues is not None:
-            return Directions(self.data_factor, self.data_eigenvalues, True)
-        return Directions(self.factor, self.eigenvalues[: self.rank], False)
+            measure = "mean squared distance" if self.origin is None else "variance"
+            return Directions(self.data_factor, self.data_eigenvalues, True, measure)
+        return Directions(self.factor, self.eigenvalues[: self.rank], False, "eigenvalues in raw units")
 
     def distance(self, x: Any, y: Any) -> Any:
         """Return the distance between two points, or between each row of two tables."""

@@ -75,7 +75,7 @@ def spectrum(learner_or_metric: Metric | Fit | Fitted, *, scale: str | None = No
     _count_along(ax, int(numbers[0]), int(numbers[-1]))
     ax.set(
         xlabel="direction",
-        ylabel=found.measure if found.is_data_scale else f"{found.measure}, in the units of the data",
+        ylabel=found.measure,
         title=f"Rank {metric.rank} of {len(metric.factor)} features",
     )
     add_legend(ax, loc="center right")

@@ -8,7 +8,7 @@ from closefar.questions.label_errors import LabelErrors, find_label_errors, judg
 from closefar.questions.misfit import Misfit
 from closefar.questions.moves import MOST_MOVES
 from closefar.questions.noise_advice import DOUBT
-from closefar.questions.noise_check import NoiseBin, NoiseCheck, check_noise_model
+from closefar.questions.noise_check import NoiseBin, NoiseCheck, check_noise_if_possible, check_noise_model
 from closefar.questions.planning import SampleSizePlan, plan_sample_size
 from closefar.questions.rank import choose_rank
 from closefar.questions.refits import JACKKNIFE_PARTS
@@ -33,6 +33,7 @@ __all__ = [
     "TruncationPath",
     "TruncationStep",
     "calibrate",
+    "check_noise_if_possible",
     "check_noise_model",
     "choose_rank",
     "confidence",

@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from closefar.arrays import FloatArray
+from closefar.judgements import sample_rows
 from closefar.questions.label_likelihood import LabelLikelihood, LabelTerms
 
 __all__ = ["Dependence"]
 
-# Sums over units use at most this many, which gives them to within one percent.
+# Sums over units use at most this many, which gives standard errors to within about one percent.
 _MOST_UNITS = 100_000
 
 
@@ -129,28 +130,36 @@ def _sum_of_squares(likelihood: LabelLikelihood, terms: LabelTerms, repeats: Flo
 
 
 def _outer_sums(likelihood: LabelLikelihood, terms: LabelTerms, members: NDArray[np.intp]) -> FloatArray:
-    """The sum of u u' over the units, u the summed scores of the rows with that unit in `members` (-1: none)."""
-    n_units, (scale, some) = np.sum(members >= 0, axis=1), _some_units(members)
-    is_in, parts, alone = np.any(some >= 0, axis=1), [], 0.0
+    """The sum of u u' over the units, u the summed scores of the rows with that unit in `members` (-1: none).
+
+    Of very many units, the products of two rows are summed over some of them that stand for all;
+    what each row adds by itself is known from all.
+    """
+    some, number = _some_units(members)
+    is_part = np.any(number > 1.0)
+    alone = np.sum(members >= 0, axis=1) - np.sum(np.append(number, 0.0)[some], axis=1)
+    sums: Any = 0.0
+    total: Any = 0.0
     for where, scores in likelihood.scores(terms):
-        parts.append(scores[is_in[where]])
-        alone = alone + (scores.T @ (scores * n_units[where, None]) if scale > 1.0 else 0.0)
-    of_some, some = np.concatenate(parts), some[is_in]
-    sums = _by_unit(of_some, some, int(some.max(initial=0)) + 1)
-    total = sums.T @ sums
-    if scale > 1.0:  # only for products of two rows; the squares are summed over all rows
-        total = alone + scale * (total - of_some.T @ (of_some * np.sum(some >= 0, axis=1)[:, None]))
-    return np.asarray(total)
+        sums = sums + _by_unit(scores, some[where], len(number))
+        total = total + (scores.T @ (scores * alone[where, None]) if is_part else 0.0)
+    return np.asarray(total + sums.T @ (sums * number[:, None]))
 
 
-def _some_units(members: NDArray[np.intp]) -> tuple[float, NDArray[np.intp]]:
-    """The number of units that each of 100,000 random units represents, and the unit of each row (-1: none)."""
-    n_units = int(members.max(initial=0)) + 1
-    if n_units <= _MOST_UNITS:
-        return 1.0, members
-    number = np.full(n_units + 1, -1)
-    number[np.random.default_rng(0).choice(n_units, _MOST_UNITS, replace=False)] = np.arange(_MOST_UNITS)
-    return n_units / _MOST_UNITS, number[members]  # the last is that of -1
+def _some_units(members: NDArray[np.intp]) -> tuple[NDArray[np.intp], FloatArray]:
+    """The units of each row, numbered anew (-1: none), and how many units each of those stands for.
+
+    The larger half of them stands for itself, as a large unit may have most of the sum.
+    """
+    sizes = np.bincount(members[members >= 0])
+    if len(sizes) <= _MOST_UNITS:
+        return members, np.ones(len(sizes))
+    half = _MOST_UNITS // 2
+    by_size = np.argsort(-sizes, kind="stable")
+    chosen = np.append(by_size[:half], by_size[half:][sample_rows(len(sizes) - half, half)])
+    new = np.full(len(sizes) + 1, -1)  # the last is that of -1
+    new[chosen] = np.arange(len(chosen))
+    return new[members], np.append(np.ones(half), np.full(half, (len(sizes) - half) / half))
 
 
 def _cross(terms: FloatArray, members: NDArray[np.intp]) -> FloatArray:

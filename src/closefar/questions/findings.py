@@ -17,7 +17,7 @@ from closefar.questions.features import place_columns
 from closefar.questions.misfit import Misfit, MisfitTest, misfit_tests
 from closefar.questions.noise_advice import DOUBT, better_noise, show_p_value
 from closefar.questions.noise_check import check_noise_if_possible
-from closefar.questions.testable import MOST_TESTED, check_testable, check_units, rows_to_test
+from closefar.questions.testable import MOST_TESTED, check_testable, check_units
 
 __all__ = ["Finding", "find_misfit"]
 
@@ -98,8 +98,7 @@ def find_misfit(fitted: Fit, groups: Any = None) -> tuple[Finding, ...]:
 
 def _sample(fitted: Fit) -> Judgements:
     most = int(np.clip(_MOST_WORK / fitted.statistics.n_parameters**2, _FEWEST_PAIRS, MOST_TESTED))
-    counted = fitted.training().counted()
-    return counted.take(rows_to_test(len(counted), most))
+    return fitted.training().counted().sample(most, seed=0)
 
 
 def _dependence(judgements: Judgements, groups: Any) -> Dependence:

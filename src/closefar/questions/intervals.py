@@ -120,8 +120,11 @@ class Spread:
         values, vectors = np.linalg.eigh(root @ centre @ root.T)
         gradients = self._extended(packed.form_gradients(vectors[:, ::-1].T @ root), 0.0)
         found = np.linalg.eigvalsh(root @ matrix @ root.T)[::-1]
-        estimate = np.where(found > _ROUNDING * found[0], found, 0.0)
-        return self._of_eigenvalues(estimate, values[::-1], gradients)
+        rounding = _ROUNDING * found[0]
+        estimate = np.where(found > rounding, found, 0.0)
+        interval = self._of_eigenvalues(estimate, values[::-1], gradients)
+        error, high = (np.where(size <= rounding, 0.0, size) for size in (interval.standard_error, interval.high))
+        return Interval(estimate, error, interval.low, high)
 
     def _of_eigenvalues(self, estimate: FloatArray, values: FloatArray, gradients: FloatArray) -> Interval:
         """Intervals for eigenvalues with these gradients; those that are not distinct share one interval."""

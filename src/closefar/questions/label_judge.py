@@ -17,6 +17,7 @@ from closefar.model import Metric, Scored
 from closefar.noise import Noise, label_losses
 from closefar.questions.label_model import LabelModel
 from closefar.questions.moves import MarginMoves
+from closefar.questions.thinning import representatives
 
 __all__ = ["Judge", "Verdicts", "judge_sides", "unseen_margins"]
 
@@ -145,21 +146,22 @@ def _errors_of_sides(metric: Metric, seen: Judgements, asked: Judgements) -> Flo
     Margins are linear in (M, tau), so the scale has the information sum_i I_i m_i^2 and is
     independent, to first order, of the rest.
     """
-    seen = _thinned(seen)
+    moves = MarginMoves(metric, seen)
+    seen = _thinned(seen, moves)
     margin = Scored.by(metric, seen).margin
     model = LabelModel.at(margin, metric.noise, metric.flip_rate)
-    moves = MarginMoves(metric, seen)
     variance = moves.variances(asked.data, moves.covariance(seen.data, model, seen.weights))
     of_scale = 1.0 / max(float(np.sum(seen.weights * model.information * margin**2)), TINY)
     return np.sqrt(np.maximum(variance - of_scale * Scored.by(metric, asked).margin ** 2, 0.0))
 
 
-def _thinned(judgements: Judgements) -> Judgements:
-    """A random sample of many judgements, weighted to represent all: standard errors are within one percent."""
+def _thinned(judgements: Judgements, moves: MarginMoves) -> Judgements:
+    """A sample of many judgements, weighted to represent all: standard errors are within about one percent."""
     if len(judgements) <= _MOST_SEEN:
         return judgements
-    some = judgements.sample(_MOST_SEEN, seed=0)
-    return some.with_weights(some.weights * (judgements.weights.sum() / some.weights.sum()))
+    chosen, number = representatives(judgements.weights, moves.mean_squares(judgements.data), _MOST_SEEN)
+    some = judgements.take(chosen)
+    return some.with_weights(number * some.weights)
 
 
 def _error_ratio(margins: list[FloatArray], error: FloatArray, train_share: float) -> float:

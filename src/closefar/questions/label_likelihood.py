@@ -19,6 +19,7 @@ from closefar.judgements import Judgements
 from closefar.noise import Noise, with_flips
 from closefar.questions.label_model import LabelModel
 from closefar.questions.optimum import Optimum
+from closefar.questions.thinning import representatives
 from closefar.rows import BlockRows
 
 __all__ = ["LabelLikelihood", "LabelTerms"]
@@ -61,17 +62,18 @@ class LabelLikelihood:
         return cls(optimum.rows, judgements.signs, judgements.shares, noise, flip_rate)
 
     def thinned(self, repeats: FloatArray) -> tuple[LabelLikelihood, FloatArray]:
-        """The likelihood of at most 100,000 random rows that represent all, and the observations that each represents.
+        """The likelihood of about 100,000 rows that represent all, and the observations that each represents.
 
-        This gives second derivatives and sums of squared scores to within one percent.
+        This gives second derivatives and sums of squared scores to within about one percent.
         """
-        n, most = self.rows.n_rows, max(_MOST_ROWS, _ROWS_PER_PARAMETER * self.n_on_matrix)
-        if n <= most:
+        most = max(_MOST_ROWS, _ROWS_PER_PARAMETER * self.n_on_matrix)
+        if self.rows.n_rows <= most:
             return self, repeats
-        chosen = np.sort(np.random.default_rng(0).choice(n, most, replace=False))
-        shares, few = self.shares[chosen], repeats[chosen]
-        part = replace(self, rows=self.rows.take_rows(chosen), signs=self.signs[chosen], shares=shares / shares.sum())
-        return part, few * (repeats.sum() / few.sum())
+        squares = [np.mean(to_numpy(block) ** 2, axis=0) for _, block in self.rows.blocks()]
+        chosen, number = representatives(self.shares, np.concatenate(squares), most)
+        shares = number * self.shares[chosen]
+        part = replace(self, rows=self.rows.take_rows(chosen), signs=self.signs[chosen], shares=shares)
+        return part, number * repeats[chosen]
 
     @property
     def n_on_matrix(self) -> int:

@@ -122,6 +122,11 @@ class MarginMoves:
         for where, block in rows_of(data, self._metric.origin).blocks():
             yield where, self.moves.gradients(self._in_coordinates(block))
 
+    def mean_squares(self, data: Array) -> FloatArray:
+        """The mean square of the coordinates of each row: one on average."""
+        blocks = (self._in_coordinates(block) for _, block in rows_of(data, self._metric.origin).blocks())
+        return np.concatenate([np.mean(y**2, axis=1) for y in blocks])
+
     def null_coordinates(self, data: Array) -> FloatArray:
         """The coordinates of each row in the null space of M."""
         rank = self._metric.rank

@@ -12,7 +12,7 @@ from scipy.stats import norm
 from closefar.arrays import FloatArray, IndexArray
 from closefar.canvas import COLOURS, REFERENCE, add_legend, axes_or_new
 from closefar.fitting import Fit, Fitted
-from closefar.judgements import Judgements, resolve_groups
+from closefar.judgements import Judgements, resolve_groups, sample_rows
 from closefar.model import Scored
 from closefar.questions.bins import weighted_bins
 from closefar.questions.calibration import effective_number
@@ -21,7 +21,7 @@ from closefar.questions.label_model import LabelModel
 from closefar.questions.moves import MarginMoves
 from closefar.questions.noise_advice import advise, show_p_value
 from closefar.questions.score_tests import FLOOR, AdjustedSums, LabelScores, combine
-from closefar.questions.testable import check_certain_enough, check_testable, check_units, rows_to_test
+from closefar.questions.testable import MOST_TESTED, check_certain_enough, check_testable, check_units
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -162,7 +162,7 @@ def check_noise_if_possible(fit: Fit, judgements: Judgements, groups: NDArray[An
 
     Without groups, pairs are taken to be independent.
     """
-    rows = rows_to_test(len(judgements))
+    rows = sample_rows(len(judgements), MOST_TESTED)
     ids = np.arange(len(rows)) if groups is None else groups[rows]
     try:
         return check_noise_model(fit, judgements.take(rows), groups=ids)

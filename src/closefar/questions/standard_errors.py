@@ -65,7 +65,8 @@ def confidence(
     Each interval contains the fit's estimate, but need not be centred there.  If M has eigenvalues at
     or near zero, or the rank was chosen from the labels, the centre is the optimum over all
     symmetric matrices, which has no boundary.  With few uncertain labels per parameter, the
-    interval also allows for the bias of the fit.
+    interval also allows for the bias of the fit.  For more than 100,000 pairs, a sample that represents
+    all gives the standard errors to within about one percent; it depends on the order of the pairs.
 
     Parameters
     ----------

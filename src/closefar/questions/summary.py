@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable
 
 import numpy as np
 
 from closefar.arrays import FloatArray
-from closefar.fitting import Fit
+from closefar.fitting import Fit, FitStatistics
 from closefar.model import ZERO, Metric, loadings
 
 __all__ = ["describe_directions", "summarize"]
@@ -17,8 +18,8 @@ _MOST_DIRECTIONS = 10
 _MOST_LOADINGS = 5
 
 
-def summarize(fit: Fit) -> str:
-    """The text of `LinearMetricLearner.summary`."""
+def summarize(fit: Fit, say: Callable[[str], str] = str) -> str:
+    """The text of `LinearMetricLearner.summary`; `say` puts advice in the words of another tool."""
     metric, certificate, statistics = fit.metric, fit.certificate, fit.statistics
     pseudo_r2 = 1.0 - certificate.loss / statistics.null_loss if statistics.null_loss > 0 else float("nan")
     accuracy = "Accuracy" if fit.is_metric_alone else "Training accuracy"
@@ -30,20 +31,19 @@ def summarize(fit: Fit) -> str:
         ("Penalty", _penalty(fit), "Threshold (tau)", f"{metric.threshold:.6g}"),
         ("Rank of M", f"{metric.rank}", accuracy, f"{statistics.accuracy:.4f}"),
         ("Wrong labels", f"{statistics.wrong_share:.4f}", "Passes over data", f"{certificate.n_passes:.1f}"),
-        (
-            "Free parameters",
-            f"{statistics.n_parameters}",
-            "Uncertain / param.",
-            f"{statistics.uncertain_per_parameter:.1f}",
-        ),
+        ("Free parameters", f"{statistics.n_parameters}", "Uncertain labels", _uncertain(statistics)),
     ]
     lines = ["Linear metric learner".center(_WIDTH), "=" * _WIDTH]
     for left, left_value, right, right_value in cells:
         lines.append(f"{left}:{left_value:>{35 - len(left)}}    {right}:{right_value:>{37 - len(right)}}")
-    lines += ["-" * _WIDTH, *textwrap.wrap(certificate.status, _WIDTH), "-" * _WIDTH]
+    lines += ["-" * _WIDTH, *textwrap.wrap(say(certificate.status), _WIDTH), "-" * _WIDTH]
     lines += [*describe_directions(metric), "-" * _WIDTH]
     lines += [*_loadings(metric, np.array(statistics.column_scales)), "=" * _WIDTH]
     return "\n".join(lines)
+
+
+def _uncertain(statistics: FitStatistics) -> str:
+    return f"{statistics.uncertain_per_parameter:.1f} per parameter"
 
 
 def _penalty(fit: Fit) -> str:
@@ -64,20 +64,13 @@ def describe_directions(metric: Metric) -> list[str]:
     if not np.any(found.values > 0.0):
         return [ZERO]
     cumulative = np.minimum(np.cumsum(found.shares), 1.0)
-    lines = [f"{'Direction':<10}{_measure(metric).capitalize():>25}{'/ tau':>13}{'explains':>14}{'cumulative':>16}"]
+    lines = [f"{'Direction':<10}{found.measure.capitalize():>25}{'/ tau':>13}{'explains':>14}{'cumulative':>16}"]
     for index, value in enumerate(found.values[:_MOST_DIRECTIONS]):
         ratio = f"{value / metric.threshold:.6g}" if metric.threshold > 0 else "-"
         share, sum_of_shares = f"{found.shares[index]:.1%}", f"{cumulative[index]:.1%}"
         lines.append(f"{index + 1:<10}{value:>25.6g}{ratio:>13}{share:>14}{sum_of_shares:>16}")
     left = metric.rank - _MOST_DIRECTIONS
     return [*lines, f"... and {left} weaker"] if left > 0 else lines
-
-
-def _measure(metric: Metric) -> str:
-    """The quantity that orders the directions; for points around an origin it is taken about their mean."""
-    if metric.data_factor is None:
-        return "eigenvalue in raw units"
-    return "mean squared distance" if metric.origin is None else "variance"
 
 
 def _loadings(metric: Metric, scales: FloatArray) -> list[str]:
@@ -87,6 +80,6 @@ def _loadings(metric: Metric, scales: FloatArray) -> list[str]:
     found = metric.directions()
     direction = loadings(found.columns[:, :1], scales)[:, 0]
     order = np.argsort(-np.abs(direction), kind="stable")[:_MOST_LOADINGS]
-    explains = f" explains {found.shares[0]:.1%} of the {_measure(metric)}" if found.is_data_scale else ""
+    explains = f" explains {found.shares[0]:.1%} of the {found.measure}" if found.is_data_scale else ""
     lines = [f"Direction 1{explains}. Its largest loadings:"]
     return lines + [f"  {metric.column_names[index]:<50.50}{direction[index]:>+12.4f}" for index in order]

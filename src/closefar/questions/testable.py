@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from closefar.arrays import IndexArray
 from closefar.fitting import Fit
 from closefar.questions.dependence import Dependence
 from closefar.questions.moves import MOST_MOVES
 from closefar.questions.score_tests import LabelScores
 
-__all__ = ["FEWEST_UNCERTAIN", "MOST_TESTED", "check_certain_enough", "check_testable", "check_units", "rows_to_test"]
+__all__ = ["FEWEST_UNCERTAIN", "MOST_TESTED", "check_certain_enough", "check_testable", "check_units"]
 
 # Uncertain labels per parameter: down to this number, correct models were rejected at the nominal rate in simulations.
 FEWEST_UNCERTAIN = 3.0
@@ -18,13 +15,6 @@ FEWEST_UNITS = 20
 
 # What this many pairs do not show is too small to matter, and more would take long.
 MOST_TESTED = 50_000
-
-
-def rows_to_test(n: int, most: int = MOST_TESTED) -> IndexArray:
-    """The rows of n pairs that a test uses: all or, if there are many, the same random sample each time."""
-    if n <= most:
-        return np.arange(n)
-    return np.sort(np.random.default_rng(0).choice(n, most, replace=False))
 
 
 def check_testable(fit: Fit) -> None:

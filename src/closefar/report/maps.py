@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray, IndexArray, as_float64, is_source, to_numpy
-from closefar.judgements import Judgements
+from closefar.judgements import Judgements, sample_rows
 from closefar.model import ZERO, Directions, Metric
 from closefar.report.colouring import Colouring
 from closefar.report.wording import count, percent
@@ -72,8 +72,7 @@ def point_map(
         return {"reason": ZERO}
     used = np.unique(index)
     total = len(used)
-    if total > _MOST_MARKS:
-        used = np.sort(np.random.default_rng(seed).choice(used, _MOST_MARKS, replace=False))
+    used = used[sample_rows(total, _MOST_MARKS, seed)]
     values = points[used]
     places = (values - values.mean(axis=0)) @ directions.columns[:, :2]
     colouring = Colouring.of(values, list(metric.column_names), importance, categories)

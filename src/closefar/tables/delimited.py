@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
-from closefar.tables.arrow import as_numbers, chained, load_arrow, parts_of, shared_texts, trimmed
+from closefar.tables.arrow import as_numbers, chained, has_text, load_arrow, parts_of, shared_texts, trimmed
 from closefar.tables.csv_blocks import Types, read_blocks
 from closefar.tables.errors import Place, TableError
 from closefar.tables.inputs import Input
@@ -51,7 +51,9 @@ class DelimitedFile:
 
         n_rows = 0
         with open_bytes(self._source) as file:
-            for table in read_blocks(self.path, file, self._layout, types, sorted(self._missing.words)):
+            for table in read_blocks(
+                self.path, file, self._layout, types, sorted(self._missing.words - self._missing.signs)
+            ):
                 n_rows += len(table)
                 for position, column in columns.items():
                     column.add(table.column(str(position)))
@@ -98,12 +100,10 @@ class _Column:
             if numbers is not None:
                 self._numbers.append(numbers)
                 return
-            self.has_lost_text = any(not np.all(np.isnan(numbers)) for numbers in self._numbers)
-            self._texts = [np.full(len(numbers), None) for numbers in self._numbers]
+            self.has_lost_text = bool(self._numbers)
             self._is_text = True
         if not self.has_lost_text:
-            words = trimmed(values, self._missing.words)
-            self._texts.append(words if self._stays_text else shared_texts(words))
+            self._texts.append(values)
 
     def _numbers_in(self, values: Any) -> FloatArray | None:
         """The numbers in strings; None where one is neither a number nor missing."""
@@ -120,13 +120,13 @@ class _Column:
         """All values as a column of one of the kinds of `closefar.tables.values`."""
         if not self._is_text:
             return np.concatenate(self._numbers)
-        if self._stays_text:
-            return shared_texts(self.ids())
-        return _booleans(np.concatenate(self._texts))
+        texts = shared_texts(self.ids())
+        return texts if self._stays_text else _booleans(texts)
 
     def ids(self) -> Any:
-        """All values as strings of pyarrow."""
-        return chained(self._texts)
+        """All values as strings of pyarrow, null where one is missing."""
+        texts = trimmed(chained(self._texts), self._missing.words - self._missing.signs)
+        return texts if has_text(texts, "+") else trimmed(texts, self._missing.signs)
 
 
 def _booleans(column: NDArray[np.object_]) -> NDArray[Any]:
