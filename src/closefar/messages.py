@@ -6,7 +6,7 @@ import re
 import shlex
 import unicodedata
 
-__all__ = ["as_options", "printable"]
+__all__ = ["as_options", "printable", "summary_as_options"]
 
 # The parameters of learners and questions, and the options that set them.
 _OPTIONS = {
@@ -48,6 +48,8 @@ _PHRASES = {
     "Set fewer folds (cv), or label": "Label",
 }
 
+_RULE = "\n" + "-" * 78 + "\n"
+
 # Not a part of another word or option, nor inside the quotes around a user's own name, as 'ward=south'.
 _START = r"(?<![\w'\".=-])"
 _VALUE = r"""('[^']*'|"[^"]*"|None|True|\.\.\.|-?\d[\d.]*\d(?:e[-+]?\d+)?|-?\d)"""
@@ -72,6 +74,12 @@ def as_options(text: str) -> str:
     text = _NAMED.sub(lambda found: _OPTIONS[found[1]], text)
     text = _CHANGED.sub(lambda found: f"{found[1]} {_OPTIONS[found[2]]}", text)
     return _SUBJECT.sub(lambda found: found[1] + _OPTIONS[found[2]], text)
+
+
+def summary_as_options(summary: str) -> str:
+    """A learner's summary with options in its status, between the first two rules; columns keep their names."""
+    head, *rest = summary.split(_RULE, 2)
+    return _RULE.join([head, as_options(rest[0]), *rest[1:]]) if rest else summary
 
 
 def printable(text: str) -> str:

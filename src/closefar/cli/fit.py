@@ -13,7 +13,7 @@ from closefar.cli.options import Columns, ReportTitle, WeightedFiles
 from closefar.cli.outputs import Replacing, is_model, is_report, report_path
 from closefar.cli.session import Output, Session
 from closefar.files import is_device
-from closefar.messages import as_options
+from closefar.messages import as_options, summary_as_options
 
 if TYPE_CHECKING:
     from closefar.learners import MetricLearner, Model
@@ -69,7 +69,7 @@ def fit(
         session.unfinished = not learner.certificate_.converged
         written = [str(path) for path in contents]
         session.show(
-            f"{as_options(learner.summary())}\nWrote {' and '.join(written)}.",
+            f"{summary_as_options(learner.summary())}\nWrote {' and '.join(written)}.",
             {"written": written, "n_pairs": len(table), **_facts(model, learner)},
         )
 

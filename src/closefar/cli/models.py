@@ -11,7 +11,7 @@ import typer
 from closefar.cli.data import directions_of
 from closefar.cli.outputs import Replacing, is_export, is_model
 from closefar.cli.session import Output, Session
-from closefar.messages import as_options
+from closefar.messages import summary_as_options
 
 if TYPE_CHECKING:
     from closefar.learners import Model
@@ -186,7 +186,7 @@ def _described(metric: Metric) -> str:
 def _text(model: Model) -> str:
     metric = model.metric
     close, far = model.classes
-    lines = [_described(metric) if model.summary is None else as_options(model.summary)]
+    lines = [_described(metric) if model.summary is None else summary_as_options(model.summary)]
     if model.truncated is not None:
         lines.append(f"Truncated from rank {model.truncated['rank']}")
     lines += [

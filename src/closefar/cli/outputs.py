@@ -54,6 +54,10 @@ class Replacing:
 
         if self.force and self.no_overwrite:
             raise ValueError("--force and --no-overwrite contradict each other. Leave one of them out.")
+        if Path("-") in outputs:
+            raise ValueError(
+                "results can't be written to '-'. Name a file; without --out, tables go to standard output."
+            )
         inputs, seen = [path for path in read if path is not None], list[Path]()
         for path, is_own in outputs.items():
             check_writable(path)
