@@ -183,7 +183,9 @@ def test_no_pairs_left_is_refused(by_id):
 
 def test_missing_labels(by_id):
     pairs = PAIRS + "a,c,\nb,c,NA\n"
-    with pytest.raises(TableError, match=r"pairs.csv: label column 'label' has 2 missing values (.*), the first in row 5"):
+    with pytest.raises(
+        TableError, match=r"pairs.csv: label column 'label' has 2 missing values (.*), the first in row 5"
+    ):
         by_id(pairs=pairs)
     table = by_id(pairs=pairs, options={"missing": "drop"})
     assert table.labels.tolist() == ["far", "close", "close"]

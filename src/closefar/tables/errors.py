@@ -43,7 +43,7 @@ class UnreadableError(TableError, OSError):
 
 def too_large(path: str) -> UnreadableError:
     """The error of a file that memory has no room for."""
-    return UnreadableError(f"{path} is too large for the available memory. Use a file with fewer rows or columns.")
+    return UnreadableError(f"not enough memory to read {path}. Use a file with fewer rows or columns, or more memory.")
 
 
 def without_values(path: str, n_columns: int) -> TableError:
