@@ -195,9 +195,18 @@ def test_a_type_that_is_not_read(model: Path) -> None:
     assert message.endswith("its type is binary. Convert it.\n")
 
 
-@pytest.mark.parametrize("option", ["--out", "--report"])
-def test_no_file_is_called_dash(option: str) -> None:
-    assert "can't be written to '-'" in _refusal("fit", "--points", "points.csv", "--pairs", "pairs.csv", option, "-")
+@pytest.mark.parametrize(("option", "name"), [("--out", "-"), ("--report", "-"), ("--out", "/dev/stdout")])
+def test_no_file_is_standard_output(option: str, name: str) -> None:
+    message = _refusal("fit", "--points", "points.csv", "--pairs", "pairs.csv", option, name)
+    assert f"can't be written to {name}." in message
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="process substitution is one of Unix shells")
+def test_process_substitution_both_ways(model: Path) -> None:
+    command = f"{sys.executable} -c 'from closefar.cli import main; main()' predict -m {model}"
+    script = f"{command} --points <(cat points.csv) --pairs <(gzip -c pairs.csv) -q -o >(cat > out.csv); sleep 0.5"
+    subprocess.run(["bash", "-c", script], check=True)
+    assert list(csv.DictReader(io.StringIO(Path("out.csv").read_text()))) == _predicted(model)
 
 
 def test_both_from_standard_input(model: Path) -> None:
