@@ -381,7 +381,7 @@ def test_hostile_names_are_drawn_as_they_are(name):
 
 @pytest.mark.parametrize("draw", [cf.plot.margins, cf.plot.calibration])
 def test_labels_must_be_those_of_the_fit(learner, draw):
-    with pytest.raises(ValueError, match=r"labels must be those of the fit, \[-1, 1\]; got 0"):
+    with pytest.raises(ValueError, match=r"labels must be those of the fit, -1 and 1; [\d,]+ of [\d,]+ are not"):
         draw(learner, NEW_PAIRS, np.where(NEW_LABELS > 0, 1, 0))
     with pytest.raises(ValueError, match="one close/far label per pair"):
         draw(learner, NEW_PAIRS)

@@ -466,13 +466,13 @@ def test_npz_arrays(tmp_path):
         ({"X": np.zeros((2, 2, 2, 2))}, "shape"),
         ({"X": np.array(1.0)}, r"shape \(\)"),
         ({"X": np.zeros((0, 2))}, "no rows"),
-        ({"X": np.zeros((2, 0))}, "0 columns"),
+        ({"X": np.zeros((2, 0))}, "no columns"),
         ({"X": np.zeros((3, 2)), "x0": np.arange(3)}, "'x0' more than once"),
         ({"X": np.zeros((3, 2)), "columns": np.array(["a", "a"])}, "'a' more than once"),
         ({"X": np.array([1j, 2])}, "complex128.*--drop X"),
-        ({"X": np.array([b"\xff"])}, "neither numbers nor text"),
+        ({"X": np.array([b"\xff"])}, "not UTF-8 text: it has the byte 0xff.*--drop X"),
         ({"X": np.array([{}, 1], dtype=object)}, "Python objects"),
-        ({}, "0 columns and no rows"),
+        ({}, "no columns"),
     ],
 )
 def test_npz_refusals(tmp_path, arrays, message):

@@ -1,8 +1,6 @@
 """closefar: learn a distance from noisy close/far labels."""
 
-from __future__ import annotations
-
-# Nothing is imported here: an interrupt before the command line begins would end in a traceback.
+# Nothing is imported here, not even __future__: an interrupt before the command line begins ends in a traceback.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -67,7 +65,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     from importlib import import_module
 
     if name in _MODULES:

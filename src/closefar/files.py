@@ -27,8 +27,8 @@ def is_device(path: Path) -> bool:
 
 def check_writable(path: Path) -> None:
     """Raise the error that writing there would meet, before the work that leads to it is done."""
-    target = Path(os.path.realpath(path))
-    if target.is_symlink():
+    target = _target(path)
+    if target.is_symlink() and not is_device(target):
         raise OSError(f"can't write {path}: it is a link to itself. Remove it, or choose another name.")
     if target.is_dir():
         raise IsADirectoryError(f"can't write {path}: it is a folder. Name a file in it.")
@@ -56,7 +56,7 @@ def staged_files(contents: Mapping[Path, bytes]) -> Iterator[Callable[[], None]]
 
     Temporary files are removed on leaving, and so are those that a killed program left in the same folders.
     """
-    targets = {path: Path(os.path.realpath(path)) for path in contents}  # through a link, which stays one
+    targets = {path: _target(path) for path in contents}
     devices = {path: target for path, target in targets.items() if is_device(target)}
     staged: dict[Path, Path] = {}
     with contextlib.ExitStack() as stack:
@@ -83,6 +83,11 @@ def staged_files(contents: Mapping[Path, bytes]) -> Iterator[Callable[[], None]]
                 os.replace(temporary, targets[path])
 
         yield put_in_place
+
+
+def _target(path: Path) -> Path:
+    """What is written: through a link, which stays one; that of a pipe, such as /dev/fd/63, leads to no path."""
+    return path if is_device(path) else Path(os.path.realpath(path))
 
 
 def _write(path: Path, file: IO[bytes], content: bytes) -> None:

@@ -147,6 +147,8 @@ class Files:
 
         if self.points is None and self.pairs is None:
             raise ValueError("no data given. Use --points and --pairs, or one of them.")
+        if str(self.points) == str(self.pairs) == "-":
+            raise ValueError("--points and --pairs can't both be standard input. Give a file for one of them.")
         sides = None if self.sides is None else tuple(part.strip() for part in self.sides.split(","))
         if sides is not None and (len(sides) != 2 or not all(sides)):
             raise ValueError(f"--sides must be two prefixes or suffixes, such as left_,right_; got {self.sides!r}.")

@@ -20,6 +20,7 @@ __all__ = ["IsOwn", "Replacing", "is_export", "is_model", "is_report", "report_p
 
 _PANEL = "Output"
 _HEAD = 65536
+_STANDARD_OUTPUT = ("-", "/dev/stdout", "/dev/fd/1")
 
 IsOwn = Callable[[Path], bool]
 
@@ -54,6 +55,11 @@ class Replacing:
 
         if self.force and self.no_overwrite:
             raise ValueError("--force and --no-overwrite contradict each other. Leave one of them out.")
+        for path in outputs:
+            if str(path) in _STANDARD_OUTPUT:  # which also takes the messages
+                raise ValueError(
+                    f"files can't be written to {path}. Name a file; without --out, tables go to standard output."
+                )
         inputs, seen = [path for path in read if path is not None], list[Path]()
         for path, is_own in outputs.items():
             check_writable(path)

@@ -38,9 +38,11 @@ def run() -> int:
 def _run_app() -> int:
     try:
         return int(app(standalone_mode=False, prog_name="closefar") or 0)
+    except SystemExit as error:  # click's own, where nobody reads on
+        raise BrokenPipeError from error
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
-            if error.message:  # else it has been printed
+            if error.message:  # rich has shown it already
                 print(error.message)
             return CODE_WRONG_INPUT
         command = error.ctx.command_path if error.ctx else "closefar"

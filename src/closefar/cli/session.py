@@ -49,7 +49,7 @@ PIPE_CLOSED = 141
 
 _PANEL = "Output"
 # The libraries alone take most of this; with less, some of them never return from being loaded.
-_LEAST_MEMORY = 700_000_000
+_LEAST_MEMORY = 1_100_000_000
 _NO_MEMORY = "not enough memory. Use fewer rows or columns, or a machine with more memory."
 
 

@@ -46,5 +46,5 @@ def find_reversal(
     close = judgements.sides.close
     return [
         f"the labels fit far better with close and far swapped (a loss of {swapped.certificate.loss:.3g} instead of "
-        f"{loss:.3g}). If {close!r} means far, set far_label={close!r} (on the command line --far {close})."
+        f"{loss:.3g}). If {close!r} means far, set far_label={close!r}."
     ]

@@ -82,9 +82,10 @@ def are_far(labels: NDArray[Any], sides: Sides) -> BoolArray:
     far = np.asarray(labels == sides.far, dtype=bool)
     unknown = ~far & ~np.asarray(labels == sides.close, dtype=bool)
     if np.any(unknown):
+        close, far_label = sides.classes.tolist()
         raise ValueError(
-            f"labels must be those of the fit, {sides.classes.tolist()}; got {labels[unknown].tolist()[0]!r} "
-            f"({int(np.sum(unknown))} of {len(labels)} labels are unknown)."
+            f"labels must be those of the fit, {close!r} and {far_label!r}; {int(np.sum(unknown)):,} of "
+            f"{len(labels):,} are not, such as {labels[unknown].tolist()[0]!r}."
         )
     return far
 

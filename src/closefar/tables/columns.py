@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
-from closefar.tables.errors import Place, TableError, listed, quoted
+from closefar.tables.errors import Place, TableError, counted, listed, quoted
 from closefar.tables.values import BOOLEAN_WORDS, MissingValues, are_finite, codes_of, is_missing, is_number, to_text
 
 __all__ = ["COLUMN_KINDS", "Boolean", "Category", "Column", "Number", "Ordinal"]
@@ -271,8 +271,8 @@ def _codes(name: str, values: NDArray[Any], known: Sequence[str], place: Place, 
         first = int(unknown[0])
         raise TableError(
             f"{place.path}: {place.column(name, first)} has the value {quoted(texts[first])} in {place.row(first)}, "
-            f"which is none of the known categories {listed(known)} ({len(unknown):,} such values in total). Correct "
-            "them, or use --unseen average to encode them as the mean of the training data."
+            f"which is none of the known categories {listed(known)} ({counted(len(unknown), 'such value')} in total). "
+            "Correct them, or use --unseen average to encode them as the mean of the training data."
         )
     return codes
 

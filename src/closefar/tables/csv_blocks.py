@@ -204,6 +204,8 @@ def _checked_rows(
 def _about_width(row: list[str], number: int, layout: Layout) -> str:
     expected, separator = len(layout.names), layout.separator
     others = [other for other in ",;\t|" if other != separator and len(separator.join(row).split(other)) == expected]
+    if row[0].startswith("#"):
+        return f"row {number} is a comment, which may stand above the column names only. Remove it."
     advice = (
         f"It looks separated by {others[0]!r}: use one separator throughout."
         if others

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from closefar.arrays import FloatArray
 from closefar.tables.columns import COLUMN_KINDS, Boolean, Category, Column, Number, Ordinal
 from closefar.tables.errors import Place, TableError, counted, listed, refuse_unknown
-from closefar.tables.kinds import learn_column
+from closefar.tables.kinds import learn_column, refuse_empty
 from closefar.tables.values import are_finite, is_missing, standard_column
 
 __all__ = ["MISSING", "UNSEEN", "Encoding"]
@@ -134,7 +134,7 @@ class Encoding:
         _check_policies(missing, unseen)
         _check_orders(ordinal)
         names = chosen_names(list(table_columns), place, columns, drop, [*categorical, *ordinal])
-        table = _Rows(table_columns, names, missing, place)
+        table = _Rows(table_columns, names, missing, place, is_training=True)
         learnt = tuple(
             learn_column(
                 name,
@@ -239,9 +239,19 @@ def _check_orders(ordinal: Mapping[str, Sequence[str]]) -> None:
 class _Rows:
     """The rows of a table that are used, read one column at a time."""
 
-    def __init__(self, columns: Mapping[str, Any], names: Sequence[str], missing: str, place: Place) -> None:
+    def __init__(
+        self,
+        columns: Mapping[str, Any],
+        names: Sequence[str],
+        missing: str,
+        place: Place,
+        *,
+        is_training: bool = False,
+    ) -> None:
         self._columns, self.place = columns, place
         lacking, counts = self._find_missing(names)
+        if is_training:
+            refuse_empty(place, [name for name, count in counts.items() if count == len(lacking)])
         if counts and missing == "refuse":
             raise TableError(
                 f"{place.path} has missing values in {self._listed(counts)}. Fill them in, leave those rows out with "

@@ -20,9 +20,11 @@ __all__ = [
     "counted",
     "first_row_of",
     "listed",
+    "not_a_column",
     "quoted",
     "refuse_unknown",
     "too_large",
+    "without_values",
 ]
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
@@ -41,7 +43,23 @@ class UnreadableError(TableError, OSError):
 
 def too_large(path: str) -> UnreadableError:
     """The error of a file that memory has no room for."""
-    return UnreadableError(f"{path} is too large for the available memory. Use a file with fewer rows or columns.")
+    return UnreadableError(f"not enough memory to read {path}. Use a file with fewer rows or columns, or more memory.")
+
+
+def without_values(path: str, n_columns: int) -> TableError:
+    """The error of a table without columns or without rows."""
+    what = f"{counted(n_columns, 'column')} and no rows" if n_columns else "no columns"
+    return TableError(f"{path} has {what}. Add at least one row of values.")
+
+
+def not_a_column(path: str, name: str, error: Exception, *, is_id: bool) -> TableError:
+    """The error of a column of a type that is not read."""
+    if isinstance(error, UnicodeDecodeError):
+        what = f"is not UTF-8 text: it has the byte 0x{error.object[error.start]:02x}"
+    else:
+        what = f"holds neither numbers nor text: {error}"
+    advice = "Convert it" if is_id else f"Convert it, or fit without it (--drop {argument(name)})"
+    return TableError(f"{path}: column {quoted(name)} {what}. {advice}.")
 
 
 def first_row_of(path: str) -> int:
@@ -126,6 +144,11 @@ class Place:
     def first(self) -> int:
         """The number of the first row of values."""
         return first_row_of(self.path) if self.first_row is None else self.first_row
+
+    @property
+    def missing_words(self) -> str:
+        """What a missing value of a text file looks like, for a column in which '-' or 'NA' may have been meant."""
+        return " (an empty field, -, NA, None or the like)" if self.first else ""
 
     def at(self, kept: NDArray[Any]) -> Place:
         """The place of these of the values, given by index or by mask."""

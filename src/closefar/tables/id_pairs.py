@@ -95,6 +95,6 @@ def _positions(
             f"{rows.path}: {len(unknown):,} of {found.size:,} ids are not among the points; the first is "
             f"{quoted(name)} in column {quoted(names[side])}, {rows.place.row(int(rows.kept[pair]))}. The ids of "
             f"{points.place.path} are {called}, such as {listed(examples)}. Add the points, "
-            " or choose the id columns with --id, --left and --right."
+            "or choose the id columns with --id, --left and --right."
         )
     return found

@@ -70,8 +70,9 @@ def as_id_column(column: Any, missing: Collection[str] = ("",)) -> Any:
     if isinstance(column, np.ndarray):
         if column.dtype.kind in "SUOM":
             column = pa.array(to_text(column), pa.string())
-        else:
-            column = pa.array(column, from_pandas=True)
+        else:  # pyarrow knows neither another byte order nor long doubles
+            native = np.float64 if column.dtype == np.longdouble else column.dtype.newbyteorder("=")
+            column = pa.array(column.astype(native, copy=False), from_pandas=True)
     column = decoded(column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column]))
     types, kind = pa.types, column.type
     if types.is_string(kind):
@@ -146,8 +147,9 @@ def check_ids(ids: Any, name: str, place: Place, option: str, *, role: str = "id
     if ids.null_count:
         first = int(np.argmax(ids.is_null().to_numpy()))
         raise TableError(
-            f"{place.path}: {role} column {quoted(name)} has {counted(ids.null_count, 'missing value')}, the first in "
-            f"{place.row(first)}. Fill them in, or choose another column with --{option}."
+            f"{place.path}: {role} column {quoted(name)} has {counted(ids.null_count, 'missing value')}"
+            f"{place.missing_words}, the first in {place.row(first)}. Fill them in, or choose another "
+            f"column with --{option}."
         )
 
 

@@ -13,7 +13,7 @@ from closefar.tables.columns import Boolean, Category, Column, Number, Ordinal
 from closefar.tables.errors import Place, TableError, argument, quoted
 from closefar.tables.values import BOOLEAN_WORDS, codes_of, distinct, is_missing, is_number, to_text
 
-__all__ = ["learn_column"]
+__all__ = ["learn_column", "refuse_empty"]
 
 _MOST_CATEGORIES = 50
 _MOST_NAMED_CATEGORIES = 1000  # named with --categorical
@@ -24,8 +24,25 @@ _TIME = r"([T ]\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?(Z|UTC|[+-]\d{2}:?\d{2}))?)?"
 _DATE = re.compile(
     rf"(\d{{4}}-\d{{1,2}}-\d{{1,2}}|\d{{4}}/\d{{1,2}}/\d{{1,2}}|\d{{1,2}}([./])\d{{1,2}}\2\d{{4}}){_TIME}"
 )
+_CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[aApP][mM])?")
+_MONTH = (
+    "(Jan(uary)?|Feb(ruary)?|Mar(ch)?|Apr(il)?|May|June?|July?|Aug(ust)?|Sep(t(ember)?)?|Oct(ober)?|Nov(ember)?"
+    "|Dec(ember)?)"
+)
+_DATE_WITH_NAME = re.compile(rf"(?i)(\d{{1,2}}[ -])?{_MONTH}[ -](\d{{1,2}}, ?)?\d{{2,4}}")
+_GROUPED = re.compile(r"[+-]?\d{1,3}(([.' ])\d{3}(\2\d{3})*,\d+|(['\u2019 \u00a0\u202f]\d{3})+([.,]\d+)?)")
+_WITH_UNIT = re.compile(r"([$€£¥]?) ?[+-]?\d+([.,]\d+)?([eE][+-]?\d+)? ?([^\d\s].*)?")
+_FEWEST_WITH_UNIT = 3  # of two texts, such as "1 child" and "2 child", a unit can't be told from a name
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")
+
+
+def refuse_empty(place: Place, names: Sequence[str]) -> None:
+    """Refuse columns without values; of several, the first is named."""
+    if names:
+        raise TableError(
+            f"{place.path}: {place.column(names[0])} has no values. Leave it out with --drop {argument(names[0])}."
+        )
 
 
 def learn_column(
@@ -38,10 +55,6 @@ def learn_column(
     unseen: str,
 ) -> Column:
     """Decide how a column becomes numbers, or refuse it with a hint."""
-    if np.all(is_missing(values)):
-        raise TableError(
-            f"{place.path}: {place.column(name)} has no values. Leave it out with --drop {argument(name)}."
-        )
     if order is not None:
         return Ordinal.learn(name, values, order, place, unseen)
     if is_categorical:
@@ -64,7 +77,7 @@ def _from_text(name: str, values: NDArray[np.object_], place: Place) -> Column:
         return Boolean.learn(name, values, place)
     if any(numbers):
         raise TableError(_about_mixed(name, values, texts, place))
-    if all(map(_DATE.fullmatch, texts)):
+    if any(all(map(form.fullmatch, texts)) for form in (_DATE, _DATE_WITH_NAME, _CLOCK)):
         raise TableError(_about_dates(name, place))
     commas = _about_commas(texts)
     if commas:
@@ -72,7 +85,20 @@ def _from_text(name: str, values: NDArray[np.object_], place: Place) -> Column:
             f"{place.path}: {place.column(name)} must hold numbers with a decimal point. {commas} If they are "
             f"categories, use --categorical {argument(name)}."
         )
+    if all(map(_GROUPED.fullmatch, texts)) or _have_a_unit(texts):
+        raise TableError(
+            f"{place.path}: {place.column(name)} has numbers that are not written as plain ones, such as "
+            f"{quoted(texts[0])}. Write them without units and separators, or use --categorical {argument(name)} if "
+            "they are categories."
+        )
     return _category(name, values, place, _MOST_CATEGORIES)
+
+
+def _have_a_unit(texts: Sequence[str]) -> bool:
+    """Whether all texts are numbers with the same sign or unit before or after them, such as $5 or 5 kg."""
+    found = [_WITH_UNIT.fullmatch(text) for text in texts]
+    around = {(match[1], match[4]) if match else None for match in found}
+    return len(texts) >= _FEWEST_WITH_UNIT and len(around) == 1 and None not in around
 
 
 def _about_commas(texts: Sequence[str]) -> str:
@@ -116,8 +142,8 @@ def _category(name: str, values: NDArray[Any], place: Place, most: int) -> Categ
 
 def _about_dates(name: str, place: Place) -> str:
     return (
-        f"{place.path}: {place.column(name)} holds dates, which are not numbers. Convert them, for example to days "
-        f"since a reference date, or leave the column out with --drop {argument(name)}."
+        f"{place.path}: {place.column(name)} holds dates or times, which are not numbers. Convert them, for example "
+        f"to days since a reference date, or leave the column out with --drop {argument(name)}."
     )
 
 

@@ -6,6 +6,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, BinaryIO
@@ -90,6 +91,8 @@ def _find_layout(path: str, begin: int, lines: _Counted) -> Layout:
         sample.insert(0, _without_mark(above.pop(), separator))
     row = len(above) + 1
     names, n_lines = _names(path, row, chain(sample, lines), separator)
+    if len(names) == 1:
+        _refuse_more_fields(path, row, names[0], sample[n_lines:], told is not None)
     rows = [cells for cells in _split(sample[n_lines:], separator) if len(cells) == len(names)]
     _check_names(path, row, names, rows)
     return Layout(separator, names, begin + sum(lines.sizes[: len(above) + n_lines]), row + 1, rows)
@@ -140,10 +143,10 @@ def records(lines: Iterator[str], separator: str) -> Any:
 
 def _split(lines: list[str], separator: str) -> list[list[str]]:
     """The fields of the first rows, as far as they can be told."""
-    try:
-        return list(csv.reader(lines, delimiter=separator, skipinitialspace=True))
-    except csv.Error:
-        return [[]]
+    rows: list[list[str]] = []
+    with suppress(csv.Error):
+        rows.extend(csv.reader(lines, delimiter=separator, skipinitialspace=True))
+    return rows or [[]]
 
 
 def _fitness(lines: list[str], separator: str, path: str) -> tuple[bool, int, bool]:
@@ -157,12 +160,27 @@ def _fitness(lines: list[str], separator: str, path: str) -> tuple[bool, int, bo
     return several and len(set(whole)) == 1, widths[0], not several and separator == usual
 
 
+def _refuse_more_fields(path: str, row: int, name: str, below: list[str], is_told: bool) -> None:
+    """Refuse a single name above rows of several columns: a title, or another separator than "sep=" says."""
+    best = max(_SEPARATORS, key=lambda candidate: _fitness(below, candidate, path))
+    is_even, width, _ = _fitness(below, best, path)
+    if is_told and best in name:
+        raise TableError(
+            f"{path}: row 1 gives another separator than row {row} has, which is {best!r}. Correct row 1, or remove it."
+        )
+    if is_even:
+        raise TableError(
+            f"{path}: row {row} must name the columns; it has a single name, {quoted(name)}, above rows of {width} "
+            f"fields (separator {best!r}). Remove what stands above the column names, or begin it with #."
+        )
+
+
 def _check_names(path: str, row: int, names: list[str], rows: Sequence[Sequence[str]]) -> None:
     for position, name in enumerate(names, start=1):
         if not name:
+            hint = "; pandas leaves out its row numbers with to_csv(..., index=False)" if position == 1 else ""
             raise TableError(
-                f"{path}: column {position} of {len(names)} has no name in row {row}. Name it or remove it; pandas "
-                "leaves out its row numbers with to_csv(..., index=False)."
+                f"{path}: column {position} of {len(names)} has no name in row {row}. Name it or remove it{hint}."
             )
     advice = "Add a row of column names at the top."
     numbered = names == [str(number) for number in range(len(names))]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.tables.arrow import load_arrow
-from closefar.tables.errors import Place, TableError, argument, listed, quoted, too_large
+from closefar.tables.errors import Place, TableError, listed, not_a_column, quoted, too_large, without_values
 from closefar.tables.ids import as_id_column
 from closefar.tables.inputs import Input
 from closefar.tables.values import MissingValues, standard_column, to_text
@@ -53,10 +53,7 @@ class NumpyFile:
                 return as_id_column(self._columns[name], self._missing.words)
             column = to_text(self._columns[name]) if as_text else standard_column(self._columns[name])
         except (TypeError, UnicodeDecodeError) as error:
-            raise TableError(
-                f"{self.path}: column {quoted(name)} holds neither numbers nor text: {error}. "
-                f"Convert it, or leave it out with --drop {argument(name)}."
-            ) from error
+            raise not_a_column(self.path, name, error, is_id=is_id) from error
         return np.array(self._missing.in_column(column))  # a copy, because the file may change
 
     def _add_named(self, arrays: dict[str, NDArray[Any]]) -> None:
@@ -107,7 +104,7 @@ class NumpyFile:
             found = ", ".join(f"{quoted(name)} {self._columns[name].shape}" for name in list(lengths)[:10])
             raise TableError(f"{self.path}: all arrays must have the same length, one value per row; got {found}.")
         if not lengths or 0 in lengths.values():
-            raise TableError(f"{self.path} has {len(lengths)} columns and no rows. Add at least one row of values.")
+            raise without_values(self.path, len(lengths))
 
 
 @contextmanager

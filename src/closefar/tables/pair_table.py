@@ -132,9 +132,9 @@ class TableRows:
         lacking = np.zeros(self.n_read, dtype=bool) if self._labels is None else is_missing(self._labels)
         if lacking.any() and not drops_missing:
             raise TableError(
-                f"{self.path}: label column {quoted(self._label)} has {counted(int(lacking.sum()), 'missing value')}, "
-                f"the first in {self.place.row(int(np.argmax(lacking)))}. Fill them in, or leave those "
-                f"{self._noun} out with --missing drop."
+                f"{self.path}: label column {quoted(self._label)} has {counted(int(lacking.sum()), 'missing value')}"
+                f"{self.place.missing_words}, the first in {self.place.row(int(np.argmax(lacking)))}. Fill them in, "
+                f"or leave those {self._noun} out with --missing drop."
             )
         self.leave_out(lacking, "a label")
 

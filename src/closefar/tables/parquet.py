@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.tables.arrow import decoded, load_arrow, numbers_of, shared_texts, texts_of, trimmed
-from closefar.tables.errors import Place, TableError, argument, listed, quoted, too_large
+from closefar.tables.errors import Place, TableError, listed, not_a_column, too_large, without_values
 from closefar.tables.ids import as_id_column
 from closefar.tables.inputs import Input
 from closefar.tables.values import MissingValues
@@ -40,7 +40,7 @@ class ParquetFile:
                 f"{self.path}: every column must have a unique name; got {listed(schema.names)}. Rename them."
             )
         if not self.names or n_rows == 0:
-            raise TableError(f"{self.path} has {len(self.names)} columns and no rows. Add at least one row of values.")
+            raise without_values(self.path, len(self.names))
 
     def read(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str] = ()) -> dict[str, Any]:
         """Read these columns; those `as_text` become text, 17 as "17", and those `as_ids` stay pyarrow's."""
@@ -74,10 +74,7 @@ class ParquetFile:
         try:
             return as_id_column(column, self._missing.words) if is_id else self._converted(column, as_text=as_text)
         except TypeError as error:
-            raise TableError(
-                f"{self.path}: column {quoted(name)} holds neither numbers nor text: {error}. "
-                f"Convert it, or leave it out with --drop {argument(name)}."
-            ) from error
+            raise not_a_column(self.path, name, error, is_id=is_id) from error
 
     def _converted(self, column: Any, *, as_text: bool) -> NDArray[Any]:
         """A column of pyarrow as one of the kinds of `closefar.tables.values`."""
