@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
-from closefar.tables.arrow import as_numbers, chained, load_arrow, parts_of, shared_texts, trimmed
+from closefar.tables.arrow import as_numbers, chained, exact_integers, load_arrow, parts_of, shared_texts, trimmed
 from closefar.tables.csv_blocks import Types, read_blocks
 from closefar.tables.errors import Place, TableError
 from closefar.tables.inputs import Input
@@ -38,7 +38,7 @@ class DelimitedFile:
         """Read these columns; those `as_text` stay as they are written, and those `as_ids` stay pyarrow's too."""
         only, as_text, as_ids = set(only), set(as_text), set(as_ids)
         columns = {
-            position: _Column(self._missing, stays_text=name in as_text or name in as_ids)
+            position: _Column(self._missing, stays_text=name in as_text, is_id=name in as_ids)
             for position, name in enumerate(self.names)
             if name in only
         }
@@ -71,9 +71,11 @@ class DelimitedFile:
 class _Column:
     """One column, block by block: numbers until the first block that has other text."""
 
-    def __init__(self, missing: MissingValues, *, stays_text: bool) -> None:
+    def __init__(self, missing: MissingValues, *, stays_text: bool, is_id: bool) -> None:
         self._missing = missing
-        self._stays_text = self._is_text = stays_text
+        self._stays_text, self._is_id = stays_text, is_id
+        self._is_text = stays_text or is_id
+        self._are_integers = is_id  # so far
         self._has_odd_numbers = False  # that only Python can read
         self._numbers: list[FloatArray] = []
         self._texts: list[Any] = []
@@ -101,9 +103,18 @@ class _Column:
             self.has_lost_text = any(not np.all(np.isnan(numbers)) for numbers in self._numbers)
             self._texts = [np.full(len(numbers), None) for numbers in self._numbers]
             self._is_text = True
-        if not self.has_lost_text:
-            words = trimmed(values, self._missing.words)
-            self._texts.append(words if self._stays_text else shared_texts(words))
+        if self._is_id:
+            self._add_ids(values)
+        elif not self.has_lost_text:
+            self._texts.append(shared_texts(values, self._missing.words))
+
+    def _add_ids(self, values: Any) -> None:
+        """Add ids: as integers as long as all are, else as strings."""
+        integers = exact_integers(values) if self._are_integers else None
+        if self._are_integers and integers is None:
+            self._texts = [earlier.cast(values.type) for earlier in self._texts]
+            self._are_integers = False
+        self._texts.append(trimmed(values, self._missing.words) if integers is None else integers)
 
     def _numbers_in(self, values: Any) -> FloatArray | None:
         """The numbers in strings; None where one is neither a number nor missing."""
@@ -120,12 +131,11 @@ class _Column:
         """All values as a column of one of the kinds of `closefar.tables.values`."""
         if not self._is_text:
             return np.concatenate(self._numbers)
-        if self._stays_text:
-            return shared_texts(self.ids())
-        return _booleans(np.concatenate(self._texts))
+        texts = np.concatenate(self._texts)
+        return texts if self._stays_text else _booleans(texts)
 
     def ids(self) -> Any:
-        """All values as strings of pyarrow."""
+        """All values as strings, or integers, of pyarrow."""
         return chained(self._texts)
 
 
