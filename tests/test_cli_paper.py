@@ -122,7 +122,7 @@ def test_missing_data_is_told_and_fails_nothing(tmp_path: Path) -> None:
     assert told[1].startswith("not run")
     assert told[1].endswith("parent folder with --data.")
     assert _statuses(tmp_path) == {"noises": "done", "airline": "not run"}
-    assert "folder above it with --data" in (tmp_path / "paper.html").read_text(encoding="utf-8")
+    assert "parent folder with --data" in (tmp_path / "paper.html").read_text(encoding="utf-8")
 
 
 def test_names_may_have_hyphens_and_come_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

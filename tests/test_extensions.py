@@ -72,7 +72,7 @@ def test_a_noise_is_one_class(wide, tmp_path):
     assert cf.load(tmp_path / "model") == learner.metric_
     data = cf.datasets.make_pairs(50, 2, noise="wide", random_state=0)
     assert len(data.labels) == 50
-    with pytest.warns(cf.IdentifiabilityWarning, match="can't be told apart"):
+    with pytest.warns(cf.IdentifiabilityWarning, match="can't tell it apart"):
         chosen = cf.LinearMetricLearner("auto").fit(DATA.pairs, DATA.labels)
     assert chosen.noise_comparison_.keys() == NOISES.keys()
 

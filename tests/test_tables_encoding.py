@@ -84,6 +84,7 @@ def test_numbers_in_order():
     assert encode({"n": np.array([3.0, 1.0])}, ordinal={"n": ["3", "2", "1"]}).tolist() == [[0.0], [2.0]]
 
 
+@pytest.mark.filterwarnings("ignore:.*replaces .* missing value")
 def test_text_that_is_all_numbers_or_all_true_and_false():
     columns = {"n": texts("1", None, "2.5"), "b": texts("TRUE", None, "false")}
     encoding = learn(columns, missing="median")
@@ -275,6 +276,7 @@ def test_new_data_gets_the_training_median():
     assert encoding.apply({"x": np.array([np.nan, 50.0])}, name=FILE)[0].tolist() == [[2.0], [50.0]]
 
 
+@pytest.mark.filterwarnings("ignore:.*replaces .* missing value")
 def test_the_policy_can_be_changed_later():
     encoding = learn({"x": np.array([1.0, 2.0, 9.0])})
     new = {"x": np.array([np.nan, 5.0])}
@@ -392,6 +394,7 @@ def table_of(rows):
 
 @given(rows, st.randoms(use_true_random=False), st.sampled_from(["drop", "median"]))
 @settings(deadline=None, max_examples=60)
+@pytest.mark.filterwarnings("ignore:.*replaces .* missing value")
 def test_row_order_and_row_by_row_do_not_matter(rows, random, missing):
     columns = table_of(rows)
     try:

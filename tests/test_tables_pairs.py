@@ -366,6 +366,7 @@ def test_options_of_learning_are_refused_with_an_encoding(by_id):
             by_id(encoding=encoding, options=options)
 
 
+@pytest.mark.filterwarnings("ignore:.*replaces .* missing value")
 def test_policies_replace_those_of_an_encoding(by_id):
     encoding = by_id().encoding
     points = POINTS.replace("3.5", "").replace("blue", "pink")

@@ -250,7 +250,7 @@ def test_results_must_fit_in_json(tmp_path: Path, module: Any) -> None:
 
 def test_a_process_that_dies_does_not_take_later_trials_with_it(tmp_path: Path, module: Any) -> None:
     with _trials(tmp_path / "trials.jsonl", 1) as trials:
-        with pytest.raises(RuntimeError, match=r"ended from outside.*--resume"):
+        with pytest.raises(RuntimeError, match=r"was killed.*--resume"):
             trials.run(module.die, [{"number": 1}])
         assert trials.run(module.trial, _settings(tmp_path, 1))[0]["number"] == 0
 
@@ -286,7 +286,7 @@ def test_a_second_interruption_does_not_wait(tmp_path: Path, start: Any) -> None
     process = start(4, 120.0)
     _await(lambda: len(_n_runs(tmp_path)) == 2 if (tmp_path / "runs").is_dir() else False, process)
     os.killpg(process.pid, signal.SIGINT)
-    assert "Finishing the 2 trials under way" in process.stdout.readline()
+    assert "Waiting for 2 running trials" in process.stdout.readline()
     os.killpg(process.pid, signal.SIGINT)
     _, error = process.communicate(timeout=30)
     assert process.returncode != 0

@@ -46,7 +46,9 @@ def paper(
         raise typer.BadParameter(f"--data must be a folder; got {str(data)!r}, which is none.")
     from closefar.experiments import Terminal, run_paper
 
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _interrupt)
     try:
         with Terminal() as watch:
             run_paper(names, quick=quick, seed=seed, data=data, out=out, resume=resume, n_jobs=jobs, watch=watch)

@@ -37,7 +37,7 @@ def run() -> int:
 
 def _run_app() -> int:
     try:
-        return int(app(standalone_mode=False) or 0)
+        return int(app(standalone_mode=False, prog_name="closefar") or 0)
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error.ctx.get_help())

@@ -272,7 +272,7 @@ def _legend_below_figure(canvas: Canvas, entries: Entries, width: float) -> floa
     labels, handles = _legend_entries(entries, width)
     if not labels:
         return 0.0
-    widths = [len(label) * _LETTER + 0.6 for label in labels]
+    widths = [len(label) * _LETTER + 0.85 for label in labels]  # with a line of 3.6 letters, and space around it
     n_rows = 1 if sum(widths) <= width else math.ceil(len(labels) / max(1, int(width / max(widths))))
     canvas.legend(handles, labels, loc="outside lower center", ncols=math.ceil(len(labels) / n_rows))
     return _LEGEND_ROW * (n_rows + 0.5)

@@ -23,10 +23,12 @@ def find_value(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str | Non
     """
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
     stripped = [[cell.strip() for cell in column] for column in columns]
-    for name, cells in zip(names, stripped, strict=True):
-        is_category = not is_number(name) and name in cells
-        if is_category or name.lower() in BOOLEAN_WORDS:
+    for name in names:
+        if name.lower() in BOOLEAN_WORDS:
             return name
+    categories = [name for name, cells in zip(names, stripped, strict=True) if not is_number(name) and name in cells]
+    if len(categories) >= len(names) - 1 > 0:  # all but an id; one alone, as far in a column far, is a name
+        return categories[0]
     numbers = [name for name in names if _is_numeral(name)]
     if not numbers:
         return names[0] if _is_like(names[0], stripped[0]) else None
