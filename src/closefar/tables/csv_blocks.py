@@ -62,7 +62,8 @@ def _plain_blocks(file: BinaryIO, layout: Layout) -> Iterator[bytearray]:
     if len(layout.names) == 1:  # a blank line would be a value
         raise _NotPlainError
     rest = bytearray()
-    while len(block := _continued(rest, file)) > len(rest):
+    while content := file.read(_BLOCK_BYTES):
+        block = rest + content
         quotes = _quotes(block)
         end = _end_of_rows(block, quotes)
         rest = block[end:]
@@ -75,16 +76,6 @@ def _plain_blocks(file: BinaryIO, layout: Layout) -> Iterator[bytearray]:
     if rest.strip(b" " + _LINE_ENDS):
         _check_plain(rest, _quotes(rest), layout.separator)
         yield rest
-
-
-def _continued(rest: bytearray, file: BinaryIO) -> bytearray:
-    """What is left of one block, and the next bytes of the file."""
-    block = bytearray(len(rest) + _BLOCK_BYTES)
-    block[: len(rest)] = rest
-    with memoryview(block) as view, view[len(rest) :] as free:
-        n_read = file.readinto(free)  # type: ignore[attr-defined]
-    del block[len(rest) + n_read :]
-    return block
 
 
 def _quotes(block: bytearray) -> NDArray[np.intp]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Collection
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +15,13 @@ from closefar.tables.arrow import as_numbers, chained, exact_integers, load_arro
 from closefar.tables.csv_blocks import Types, read_blocks
 from closefar.tables.errors import Place, TableError
 from closefar.tables.inputs import Input
-from closefar.tables.layout import find_layout
+from closefar.tables.layout import Layout, find_layout
 from closefar.tables.text_files import open_bytes
 from closefar.tables.values import BOOLEAN_WORDS, MissingValues
 
 __all__ = ["DelimitedFile"]
+
+_SPARE = 1.1  # memory that is not used is not taken either
 
 
 class DelimitedFile:
@@ -51,10 +55,11 @@ class DelimitedFile:
 
         n_rows = 0
         with open_bytes(self._source) as file:
+            n_expected = _n_expected(file, self._layout)
             for table in read_blocks(self.path, file, self._layout, types, sorted(self._missing.words)):
                 n_rows += len(table)
                 for position, column in columns.items():
-                    column.add(table.column(str(position)))
+                    column.add(table.column(str(position)), n_expected)
         if n_rows == 0:
             raise TableError(f"{self.path} has column names but no rows. Add at least one row of values.")
         lost = [self.names[position] for position, column in columns.items() if column.has_lost_text]
@@ -77,7 +82,8 @@ class _Column:
         self._is_text = stays_text or is_id
         self._are_integers = is_id  # so far
         self._has_odd_numbers = False  # that only Python can read
-        self._numbers: list[FloatArray] = []
+        self._numbers: FloatArray = np.empty(0)
+        self._n_numbers = 0
         self._texts: list[Any] = []
         self.has_lost_text = False  # an earlier block became numbers, so the file must be read again as text
 
@@ -90,23 +96,35 @@ class _Column:
         """Learn from a cell of the first rows: a column with text in one is read as text at once."""
         self._is_text |= self._missing.numbers_from([cell]) is None
 
-    def add(self, values: Any) -> None:
-        """Add the values of a block: numbers or strings of pyarrow."""
+    def add(self, values: Any, n_expected: int) -> None:
+        """Add the values of a block, numbers or strings of pyarrow; so many values are expected in all."""
         if str(values.type) == "double":
-            self._numbers += map(self._missing.in_numbers, parts_of(values, np.float64, np.nan))
+            self._add_numbers(parts_of(values, np.float64, np.nan), n_expected)
             return
         if not self._is_text:
             numbers = self._numbers_in(values)
             if numbers is not None:
-                self._numbers.append(numbers)
+                self._add_numbers([numbers], n_expected)
                 return
-            self.has_lost_text = any(not np.all(np.isnan(numbers)) for numbers in self._numbers)
-            self._texts = [np.full(len(numbers), None) for numbers in self._numbers]
+            self.has_lost_text = not np.all(np.isnan(self._numbers[: self._n_numbers]))
+            self._texts = [np.full(self._n_numbers, None)]
             self._is_text = True
         if self._is_id:
             self._add_ids(values)
         elif not self.has_lost_text:
             self._texts.append(shared_texts(values, self._missing.words))
+
+    def _add_numbers(self, parts: list[FloatArray], n_expected: int) -> None:
+        """Add numbers to those of earlier blocks while they are in cache."""
+        start = self._n_numbers
+        self._n_numbers += sum(map(len, parts))
+        if self._n_numbers > len(self._numbers):
+            longer = np.empty(max(self._n_numbers, n_expected, 2 * len(self._numbers)))
+            longer[:start] = self._numbers[:start]
+            self._numbers = longer
+        for part in parts:
+            self._numbers[start : start + len(part)] = self._missing.in_numbers(part)
+            start += len(part)
 
     def _add_ids(self, values: Any) -> None:
         """Add ids: as integers as long as all are, else as strings."""
@@ -125,18 +143,25 @@ class _Column:
             numbers = as_numbers(words)
             if numbers is None:
                 return self._missing.numbers_from(words.to_pylist())
-        return self._missing.in_numbers(numbers)
+        return numbers
 
     def joined(self) -> NDArray[Any]:
         """All values as a column of one of the kinds of `closefar.tables.values`."""
         if not self._is_text:
-            return np.concatenate(self._numbers)
+            return self._numbers[: self._n_numbers]
         texts = np.concatenate(self._texts)
         return texts if self._stays_text else _booleans(texts)
 
     def ids(self) -> Any:
         """All values as strings, or integers, of pyarrow."""
         return chained(self._texts)
+
+
+def _n_expected(file: BinaryIO, layout: Layout) -> int:
+    """About how many rows there are, judged by the first ones; 0 where the size of the file is not known."""
+    size = os.fstat(file.fileno()).st_size if isinstance(file, io.BufferedReader) else 0
+    sampled = sum(sum(map(len, row)) + len(row) for row in layout.sample)
+    return int(_SPARE * len(layout.sample) * size / sampled) if sampled else 0
 
 
 def _booleans(column: NDArray[np.object_]) -> NDArray[Any]:
