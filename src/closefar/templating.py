@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -13,6 +14,7 @@ def load_asset(name: str) -> str:
     return resources.files("closefar").joinpath("templates", name).read_text(encoding="utf-8")
 
 
+@cache
 def load_template(name: str, needed_by: str, extra: str) -> Any:
     """Return the template `name`, which escapes what it is given and allows no unknown name."""
     try:

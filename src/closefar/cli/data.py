@@ -97,8 +97,7 @@ def _check_scales(learner: MetricLearner, names: Sequence[str]) -> None:
 
 def groups_of(session: Session, table: PairTable) -> NDArray[Any] | None:
     """Which pairs depend on each other: those of a group, or those that share points by their ids or values."""
-    import numpy as np
-
+    from closefar.arrays import numbered
     from closefar.judgements import find_points, share_points
 
     if table.groups is not None:
@@ -108,7 +107,7 @@ def groups_of(session: Session, table: PairTable) -> NDArray[Any] | None:
         points = find_points(table.data)
     if points is not None:
         session.warn(
-            f"these {len(points):,} pairs have only {len(np.unique(points)):,} different points, so they are not "
+            f"these {len(points):,} pairs have only {numbered(points)[1]:,} different points, so they are not "
             "independent: cross-validation is by point. If pairs depend on each other in another way, name the column "
             "of their groups with --group."
         )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from closefar.arrays import FloatArray
+from closefar.arrays import FloatArray, numbered
 from closefar.questions.label_likelihood import LabelLikelihood, LabelTerms
 
 __all__ = ["Dependence"]
@@ -28,8 +29,7 @@ class Dependence:
         self.ids: NDArray[np.intp] | None = None
         self.n_units: int | None = None
         if groups is not None:
-            labels, inverse = np.unique(groups, return_inverse=True)
-            self.ids, self.n_units = inverse.reshape(groups.shape), len(labels)
+            self.ids, self.n_units = numbered(groups)
 
     @property
     def by_points(self) -> bool:
@@ -72,8 +72,7 @@ class Dependence:
         correction = self.n_units / max(self.n_units - 1.0, 1e-9)
         if not self.by_points:
             return correction * _outer_sums(likelihood, terms, self.ids[:, None])
-        members, pairs = self._points_and_pairs()
-        total = _outer_sums(likelihood, terms, members) - _outer_sums(likelihood, terms, pairs)
+        total = _sums_by_points(likelihood, terms, *self._points_and_pairs)
         values, vectors = np.linalg.eigh(total)
         spread: FloatArray = correction * (vectors * np.maximum(values, 0.0)) @ vectors.T
         return spread
@@ -87,15 +86,16 @@ class Dependence:
             return []
         if not self.by_points:
             return [_cross(terms, self.ids[:, None])]
-        members, pairs = self._points_and_pairs()
+        members, pairs = self._points_and_pairs
         both = _cross(terms, pairs)
         return [_cross(terms, members) - 2.0 * both, both]
 
+    @cached_property
     def _points_and_pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """The units of each row (-1: none) whose sums are added, and those whose sums are taken away again.
+        """The units of each row (-1: none) whose products are added, and those whose products are taken away again.
 
         Summed over points, two pairs that share both count twice; once is right (Aronow, Samii
-        and Assenova 2015).
+        and Assenova 2015).  Units of a single row are left out: they have no products of two rows.
         """
         assert self.ids is not None
         assert self.n_units is not None
@@ -103,7 +103,7 @@ class Dependence:
         apart = low != high
         members = np.where(np.column_stack([np.ones_like(apart), apart]), np.column_stack([low, high]), -1)
         pairs = np.where(apart, np.unique(low * self.n_units + high, return_inverse=True)[1], -1)
-        return members, pairs[:, None]
+        return _of_several(members), _of_several(pairs[:, None])
 
 
 def _dealt(repeats: FloatArray, order: FloatArray, n_parts: int, rng: np.random.Generator) -> FloatArray:
@@ -143,6 +143,30 @@ def _outer_sums(likelihood: LabelLikelihood, terms: LabelTerms, members: NDArray
     return np.asarray(total)
 
 
+def _sums_by_points(
+    likelihood: LabelLikelihood, terms: LabelTerms, members: NDArray[np.intp], pairs: NDArray[np.intp]
+) -> FloatArray:
+    """The sum of u v' over the scores of all rows that are the same or share a point."""
+    chosen = [_some_units(units) for units in (members, pairs)]
+    are_in = [np.any(some >= 0, axis=1) for _, some in chosen]
+    parts: tuple[list[FloatArray], list[FloatArray]] = [], []
+    total: Any = 0.0
+    for where, scores in likelihood.scores(terms):
+        total = total + scores.T @ scores
+        for part, is_in in zip(parts, are_in, strict=True):
+            part.append(scores[is_in[where]])
+    for sign, part, is_in, (scale, some) in zip((1.0, -1.0), parts, are_in, chosen, strict=True):
+        total = total + sign * scale * _cross(np.concatenate(part), some[is_in])
+    return np.asarray(total)
+
+
+def _of_several(members: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The units of each row, numbered without those that only one row has, which become -1 like none."""
+    counts = np.bincount(members[members >= 0], minlength=1)
+    numbers = np.where(counts > 1, np.cumsum(counts > 1) - 1, -1)
+    return np.where(members >= 0, numbers[members], -1)
+
+
 def _some_units(members: NDArray[np.intp]) -> tuple[float, NDArray[np.intp]]:
     """How many units each of a random 100,000 of them stands for, and those of each row; -1 for the others."""
     n_units = int(members.max(initial=0)) + 1
@@ -154,6 +178,9 @@ def _some_units(members: NDArray[np.intp]) -> tuple[float, NDArray[np.intp]]:
 
 
 def _cross(terms: FloatArray, members: NDArray[np.intp]) -> FloatArray:
+    is_in = np.any(members >= 0, axis=1)
+    if not is_in.all():
+        terms, members = terms[is_in], members[is_in]
     sums = _by_unit(terms, members, int(members.max(initial=0)) + 1)
     n_units = np.sum(members >= 0, axis=1)
     cross: FloatArray = sums.T @ sums - terms.T @ (terms * n_units[:, None])

@@ -60,7 +60,9 @@ def read_ids(ids: Any, n: int) -> NDArray[np.object_] | None:
             f"ids must hold one id per pair or the ids of its two points, in shape ({n},) or ({n}, 2); "
             f"got shape {found.shape}."
         )
-    return np.vectorize(str, otypes=[object])(found.reshape(n, -1)) if n else found.reshape(n, -1)
+    found = found.reshape(n, -1)
+    is_text = all(isinstance(value, str) for value in found.ravel().tolist())
+    return found if is_text else np.vectorize(str, otypes=[object])(found)
 
 
 def wrong_labels(
