@@ -14,8 +14,8 @@ from closefar.questions.label_likelihood import LabelLikelihood, LabelTerms
 
 __all__ = ["Dependence"]
 
-# Sums over units are over at most so many of them, and known to less than a percent.
-_MOST_UNITS = 100_000
+# Sums over units are over at most so many of them, and known to about a percent.
+_MOST_UNITS = 30_000
 
 
 class Dependence:
@@ -147,16 +147,15 @@ def _sums_by_points(
     likelihood: LabelLikelihood, terms: LabelTerms, members: NDArray[np.intp], pairs: NDArray[np.intp]
 ) -> FloatArray:
     """The sum of u v' over the scores of all rows that are the same or share a point."""
-    chosen = [_some_units(units) for units in (members, pairs)]
-    are_in = [np.any(some >= 0, axis=1) for _, some in chosen]
-    parts: tuple[list[FloatArray], list[FloatArray]] = [], []
-    total: Any = 0.0
-    for where, scores in likelihood.scores(terms):
-        total = total + scores.T @ scores
-        for part, is_in in zip(parts, are_in, strict=True):
-            part.append(scores[is_in[where]])
-    for sign, part, is_in, (scale, some) in zip((1.0, -1.0), parts, are_in, chosen, strict=True):
-        total = total + sign * scale * _cross(np.concatenate(part), some[is_in])
+    few, n = likelihood.few_rows(), likelihood.rows.n_rows
+    part, of_few = (likelihood, terms) if len(few) == n else (likelihood.take(few), terms.take(few))
+    total: Any = n / len(few) * sum(scores.T @ scores for _, scores in part.scores(of_few))
+    for sign, units in ((1.0, members), (-1.0, pairs)):
+        scale, some = _some_units(units)
+        rows = np.flatnonzero(np.any(some >= 0, axis=1))
+        if len(rows):
+            scores = np.concatenate([scores for _, scores in likelihood.take(rows).scores(terms.take(rows))])
+            total = total + sign * scale * _cross(scores, some[rows])
     return np.asarray(total)
 
 
@@ -168,7 +167,7 @@ def _of_several(members: NDArray[np.intp]) -> NDArray[np.intp]:
 
 
 def _some_units(members: NDArray[np.intp]) -> tuple[float, NDArray[np.intp]]:
-    """How many units each of a random 100,000 of them stands for, and those of each row; -1 for the others."""
+    """How many units each of a random 30,000 of them stands for, and those of each row; -1 for the others."""
     n_units = int(members.max(initial=0)) + 1
     if n_units <= _MOST_UNITS:
         return 1.0, members

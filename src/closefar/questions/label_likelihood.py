@@ -8,13 +8,13 @@ likelihood has an interior optimum, even where that of the fit lies on the bound
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
 
 from closefar import packed
-from closefar.arrays import FloatArray, to_numpy
+from closefar.arrays import FloatArray, IndexArray, to_numpy
 from closefar.judgements import Judgements
 from closefar.noise import Noise, with_flips
 from closefar.questions.label_model import LabelModel
@@ -41,6 +41,10 @@ class LabelTerms:
     cross: FloatArray
     flip_curvature: FloatArray
 
+    def take(self, rows: IndexArray) -> LabelTerms:
+        """Those of these rows."""
+        return LabelTerms(*(getattr(self, field.name)[rows] for field in fields(self)))
+
 
 @dataclass(frozen=True, eq=False)
 class LabelLikelihood:
@@ -65,13 +69,20 @@ class LabelLikelihood:
 
         Second derivatives, and sums of squared scores, are known from those to less than a percent.
         """
-        n, most = self.rows.n_rows, max(_MOST_ROWS, _ROWS_PER_PARAMETER * self.n_on_matrix)
-        if n <= most:
+        chosen = self.few_rows()
+        if len(chosen) == self.rows.n_rows:
             return self, repeats
-        chosen = np.sort(np.random.default_rng(0).choice(n, most, replace=False))
-        shares, few = self.shares[chosen], repeats[chosen]
-        part = replace(self, rows=self.rows.take_rows(chosen), signs=self.signs[chosen], shares=shares / shares.sum())
-        return part, few * (repeats.sum() / few.sum())
+        part, few = self.take(chosen), repeats[chosen]
+        return replace(part, shares=part.shares / part.shares.sum()), few * (repeats.sum() / few.sum())
+
+    def few_rows(self) -> IndexArray:
+        """At most 100,000 random rows, or more where there are many parameters."""
+        n, most = self.rows.n_rows, max(_MOST_ROWS, _ROWS_PER_PARAMETER * self.n_on_matrix)
+        return np.arange(n) if n <= most else np.sort(np.random.default_rng(0).choice(n, most, replace=False))
+
+    def take(self, rows: IndexArray) -> LabelLikelihood:
+        """The part of the mean that these rows are."""
+        return replace(self, rows=self.rows.take_rows(rows), signs=self.signs[rows], shares=self.shares[rows])
 
     @property
     def n_on_matrix(self) -> int:

@@ -17,7 +17,7 @@ FEWEST_UNCERTAIN = 3.0
 FEWEST_UNITS = 20
 
 # What so many pairs do not show is too small to matter, and more of them take long.
-MOST_TESTED = 50_000
+MOST_TESTED = 30_000
 
 
 def rows_to_test(n: int, most: int = MOST_TESTED) -> IndexArray:

@@ -61,8 +61,7 @@ def read_ids(ids: Any, n: int) -> NDArray[np.object_] | None:
             f"got shape {found.shape}."
         )
     found = found.reshape(n, -1)
-    is_text = all(isinstance(value, str) for value in found.ravel().tolist())
-    return found if is_text else np.vectorize(str, otypes=[object])(found)
+    return found if set(map(type, found.ravel())) == {str} else np.vectorize(str, otypes=[object])(found)
 
 
 def wrong_labels(
