@@ -14,13 +14,19 @@ def load_asset(name: str) -> str:
     return resources.files("closefar").joinpath("templates", name).read_text(encoding="utf-8")
 
 
-@cache
 def load_template(name: str, needed_by: str, extra: str) -> Any:
     """Return the template `name`, which escapes what it is given and allows no unknown name."""
     try:
-        import jinja2
+        import jinja2  # noqa: F401 - to say what is missing
     except ImportError as error:
         raise ImportError(f"{needed_by} needs jinja2: run pip install 'closefar[{extra}]'.") from error
+    return _compiled(name)
+
+
+@cache
+def _compiled(name: str) -> Any:
+    import jinja2
+
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
