@@ -131,7 +131,7 @@ def _codes_of_integers(columns: list[NDArray[np.int64] | None]) -> list[NDArray[
         return None
     places = np.full(highest - lowest + 1, -1, dtype=np.int64)
     places[first - lowest] = np.arange(len(first))
-    codes = [places[column - lowest] for column in found]
+    codes = [places.take(column - lowest) for column in found]
     is_complete = np.array_equal(codes[0], np.arange(len(first))) and all(code.min() >= 0 for code in codes)
     return codes if is_complete else None
 
