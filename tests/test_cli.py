@@ -234,7 +234,7 @@ def test_a_truncated_or_bare_metric_has_a_report_that_says_so(tmp_path: Path, po
     cf.load("model.closefar").save(bare)
     for model, files, outcome, word in (
         (small, _NEW[2:], "truncated", "--rank 2"),
-        (small, _FILES, "truncated", "before it was truncated"),
+        (small, _FILES, "truncated", "before truncation"),
         (bare, ["--points", tmp_path / "numbers.csv", "--pairs", "new.csv"], "unknown", "without its fit"),
     ):
         _run("report", "--model", model, *files, "--out", report)
@@ -257,7 +257,7 @@ def test_fit_warns_of_noise_of_another_kind(tmp_path: Path, noise: str, remedy: 
     table = pd.DataFrame(data.pairs.reshape(2000, 6), columns=names).assign(label=data.labels)
     table.to_csv(tmp_path / "pairs.csv", index=False)
     notes = _json("fit", "--pairs", tmp_path / "pairs.csv", "--out", tmp_path / "m.closefar")["notes"]
-    found = [note for note in notes if "noise says" in note]
+    found = [note for note in notes if "labels do not fit" in note]
     assert len(found) == (remedy is not None)
     assert remedy is None or found[0].endswith(f"Try {remedy}.")
 
@@ -404,6 +404,18 @@ def test_an_unfinished_fit_is_saved_with_its_own_exit_code(tmp_path: Path) -> No
     assert done.exit_code == 1
     assert "unfinished" in done.stderr
     assert cf.load(out).rank > 0
+
+
+def test_columns_with_the_names_of_options_keep_them(tmp_path: Path) -> None:
+    named = {"age": "alpha", "height": "tol", "cholesterol": "max_iter"}
+    pd.read_csv("points.csv").rename(columns=named).to_csv(tmp_path / "points.csv", index=False)
+    out = tmp_path / "m.closefar"
+    files = ["--points", str(tmp_path / "points.csv"), "--pairs", "pairs.csv"]
+    done = CliRunner().invoke(app, ["fit", *files, "--out", str(out), "--max-iter", "1"])
+    for text in (done.stdout, _run("inspect", out).stdout):
+        assert {f"  {name:<50}" for name in named.values()} <= {line[:52] for line in text.splitlines()}
+        assert "Penalty alpha:" in text
+        assert "--max-iter 1" in text
 
 
 def test_sides_side_by_side_give_the_same_metric(points: pd.DataFrame, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_few_labels_of_a_class_and_few_pairs():
     is_far = np.array([True] * 2 + [False] * 8)
     balance, size = find_problems(NAMES, np.zeros((4, 0)), is_far, 4, penalised=False)
     assert balance.startswith("only 2 of 10 pairs are labelled far, for 4 directions of M.")
-    assert size.startswith("there are 10 pairs for 11 unknowns")
+    assert size.startswith("there are 10 pairs for 11 parameters")
     assert len(find_problems(NAMES, np.zeros((4, 0)), is_far, 4, penalised=True)) == 1
     other = find_problems(NAMES, np.zeros((4, 0)), ~is_far, 4, penalised=True)
     assert other[0].startswith("only 2 of 10 pairs are labelled close, for 4 directions of M. Label more close pairs.")
@@ -55,8 +55,8 @@ def test_diagnose_prints_facts_and_finds_nothing_in_a_good_fit(learner, capsys):
     assert diagnosis.problems == ()
     printed = capsys.readouterr().out
     assert printed.strip() == str(diagnosis)
-    assert "3000 pairs of 4 columns" in printed
-    assert "Nothing speaks against this fit." in printed
+    assert "3000 pairs with 4 columns" in printed
+    assert "No problems found." in printed
 
 
 def test_diagnose_finds_flips_and_separable_labels(capsys):
@@ -87,11 +87,11 @@ def test_a_copy_has_no_training_pairs(learner):
     np.testing.assert_array_equal(
         copy.predict(pd.DataFrame(Z, columns=NAMES)), learner.predict(pd.DataFrame(Z, columns=NAMES))
     )
-    with pytest.raises(ValueError, match="give pairs and labels"):
+    with pytest.raises(ValueError, match="Pass pairs and labels"):
         copy.check_noise_model()
 
 
-@pytest.mark.filterwarnings("ignore:.*tell it apart:closefar.IdentifiabilityWarning")
+@pytest.mark.filterwarnings("ignore:.*not clearly better than:closefar.IdentifiabilityWarning")
 def test_noise_is_chosen_by_likelihood():
     data = cf.datasets.make_pairs(20_000, 3, noise="laplace", wrong_share=0.2, random_state=2)
     learner = cf.LinearMetricLearner("auto").fit(data.pairs, data.labels)
@@ -103,7 +103,7 @@ def test_noise_is_chosen_by_likelihood():
 
 
 def test_noises_that_look_alike_are_told():
-    with pytest.warns(cf.IdentifiabilityWarning, match="tell it apart"):
+    with pytest.warns(cf.IdentifiabilityWarning, match="not clearly better than"):
         cf.LinearMetricLearner("auto").fit(Z[:500], LABELS[:500])
 
 
@@ -124,11 +124,11 @@ def test_metric_knows_the_scale_of_the_data(learner):
 
 
 def test_noise_is_not_chosen_under_a_penalty():
-    with pytest.raises(ValueError, match='noise="auto" compares likelihoods'):
+    with pytest.raises(ValueError, match='noise="auto" needs alpha=0, since it compares likelihoods'):
         cf.LinearMetricLearner("auto", alpha=0.1).fit(Z, LABELS)
 
 
-@pytest.mark.filterwarnings("ignore:.*tell it apart:closefar.IdentifiabilityWarning")
+@pytest.mark.filterwarnings("ignore:.*not clearly better than:closefar.IdentifiabilityWarning")
 def test_nothing_is_left_of_an_earlier_fit():
     learner = cf.LinearMetricLearner("auto", rank="auto").fit(Z, LABELS)
     assert learner.noise_comparison_
@@ -146,7 +146,7 @@ def test_class_weights_count_in_the_truncation_path():
 
 
 def test_a_diagnosis_is_given_in_every_case(learner, capsys):
-    assert "without its training pairs" in pickle.loads(pickle.dumps(learner)).diagnose().problems[-1]
+    assert "has no training pairs" in pickle.loads(pickle.dumps(learner)).diagnose().problems[-1]
     chosen = cf.LinearMetricLearnerCV(alphas=[0.0, 0.01], cv=2).fit(Z, LABELS)
     assert chosen.diagnose().facts == chosen.best_estimator_.diagnose().facts
     assert len(chosen.truncation_path()) == chosen.metric_.rank + 1
@@ -164,35 +164,34 @@ def test_a_limited_rank_and_an_origin_change_the_number_of_unknowns():
     is_far = np.tile([True, False], 20)
     assert find_problems([], np.zeros((20, 0)), is_far, 20, rank=1) == []
     (problem,) = find_problems([], np.zeros((20, 0)), is_far, 20, rank=1, has_origin=True)
-    assert problem.startswith("there are 40 pairs for 41 unknowns")
+    assert problem.startswith("there are 40 pairs for 41 parameters")
 
 
 def test_a_metric_of_zero_is_told_with_advice(capsys):
     pairs, labels, *_ = cf.datasets.make_pairs(300, 3, random_state=0)
     (problem,) = cf.LinearMetricLearner(alpha=100.0).fit(pairs, labels).diagnose().problems
-    assert problem == "M is zero: no direction tells close from far. Lower alpha."
+    assert problem == "M is zero: no direction separates close from far. Lower alpha."
     assert problem in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("alpha", "advice"), [(0.0, "Check the labels, and which of them means far."), (1e-3, "Lower alpha.")]
+    ("alpha", "advice"), [(0.0, "Check the labels, and which label means far."), (1e-3, "Lower alpha.")]
 )
 def test_a_metric_of_zero_is_blamed_on_the_penalty_where_there_is_one(learner, alpha, advice):
     settings = learner.fit_.settings.but(alpha=alpha)
     zero = replace(learner.fit_, metric=cf.Metric(np.zeros((4, 0)), 1.0), settings=settings)
-    assert diagnose(zero).problems == (f"M is zero: no direction tells close from far. {advice}",)
+    assert diagnose(zero).problems == (f"M is zero: no direction separates close from far. {advice}",)
 
 
-@pytest.mark.parametrize(("share_far", "likelier"), [(0.3, "70.0%"), (0.9, "90.0%")])
-def test_facts_are_the_figures_of_the_fit(learner, share_far, likelier):
+@pytest.mark.parametrize(("share_far", "majority"), [(0.3, "70.0%"), (0.9, "90.0%")])
+def test_facts_are_the_figures_of_the_fit(learner, share_far, majority):
     statistics = replace(learner.fit_.statistics, share_far=share_far, accuracy=0.8125, wrong_share=0.25)
     first, second, third, _ = Diagnosis.of(replace(learner.fit_, statistics=statistics), []).facts
-    assert first == f"3000 pairs of 4 columns, {share_far:.1%} labelled far."
+    assert first == f"3000 pairs with 4 columns, {share_far:.1%} labelled far."
     assert second == (
-        f"The metric has rank {learner.metric_.rank} and gets 81.2% of the labels right, where always the likelier "
-        f"one gets {likelier}."
+        f"The metric has rank {learner.metric_.rank} and a training accuracy of 81.2% (majority baseline {majority})."
     )
-    assert third == "By its own estimate 25.0% of the labels are wrong."
+    assert third == "The model estimates that 25.0% of the labels are wrong."
 
 
 @pytest.mark.parametrize(
@@ -214,10 +213,15 @@ def test_how_the_fit_ended_comes_first_unless_it_ended_well(learner, converged, 
 
 @pytest.mark.parametrize(
     ("uncertain", "meaning"),
-    [(110.0, "enough for intervals"), (109.0, "are rough"), (44.0, "are rough"), (43.0, "too few for intervals")],
+    [
+        (110.0, "enough for intervals"),
+        (109.0, "are approximate"),
+        (44.0, "are approximate"),
+        (43.0, "too few for intervals"),
+    ],
 )
 def test_uncertain_labels_are_counted(learner, uncertain, meaning):
     statistics = replace(learner.fit_.statistics, uncertain_labels=uncertain, n_parameters=11)
     fact = Diagnosis.of(replace(learner.fit_, statistics=statistics), []).facts[3]
-    assert fact.startswith(f"{uncertain / 11:.1f} uncertain labels per parameter ({uncertain:.0f} for 11), ")
+    assert fact.startswith(f"{uncertain / 11:.1f} uncertain labels per parameter ({uncertain:.0f} for 11 parameters), ")
     assert meaning in fact

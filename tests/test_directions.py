@@ -9,6 +9,7 @@ import pytest
 
 import closefar as cf
 from closefar.model import in_data_scale
+from closefar.questions import describe_directions
 from closefar.questions import summarize as summary_of
 from closefar.report import summarize
 
@@ -151,7 +152,7 @@ def test_a_metric_that_does_not_know_its_pairs_is_ordered_by_those_of_the_report
     facts = summarize(learner, rows, data.labels)
     np.testing.assert_allclose([row["value"] for row in facts["spectrum"]["rows"]], known.data_eigenvalues, rtol=1e-6)
     assert any("numbered by the mean squared distance" in problem for problem in facts["problems"])
-    assert "Eigenvalue in raw units" in summary_of(learner.fit_)
+    assert "Eigenvalues in raw units" in summary_of(learner.fit_)
 
 
 # Ties
@@ -221,3 +222,20 @@ def test_no_more_directions_are_above_zero_than_a_told_rank():
     learner = cf.LinearMetricLearner(rank=2).fit(rows, data.labels)
     found = cf.confidence(learner, rows, data.labels).directions
     assert np.count_nonzero(found.low) == np.count_nonzero(found.estimate) == 2
+
+
+def test_intervals_beyond_a_known_rank_are_zero_not_rounding():
+    data = cf.datasets.make_pairs(2000, 4, rank=2, random_state=0)
+    learner = cf.LinearMetricLearner(rank=2).fit(data.pairs, data.labels)
+    found = cf.confidence(learner, data.pairs, data.labels, method="sandwich").directions
+    assert np.all(found.low[:2] > 0)
+    for ends in (found.estimate, found.standard_error, found.low, found.high):
+        np.testing.assert_array_equal(ends[2:], 0.0)
+
+
+def test_points_around_an_origin_are_measured_by_their_variance():
+    points = np.random.default_rng(0).standard_normal((400, 2)) + 5.0
+    metric = in_data_scale(cf.Metric(np.diag([2.0, 1.0]), 1.0, origin=np.ones(2)), points)
+    assert metric.directions().measure == "variance"
+    np.testing.assert_allclose(metric.directions().values.sum(), np.var(points @ metric.components.T, axis=0).sum())
+    assert describe_directions(metric)[0].split()[1] == "Variance"

@@ -229,8 +229,8 @@ def test_faiss_index_can_be_written_and_read(tmp_path):
 @pytest.mark.parametrize(
     ("points", "message"),
     [
-        (np.ones((2, 3)), r"points must be rows of the metric's 7 columns; got shape \(2, 3\)"),
-        (np.ones(7), r"points must be rows of the metric's 7 columns; got shape \(7,\)"),
+        (np.ones((2, 3)), r"points must have the metric's 7 columns; got shape \(2, 3\)"),
+        (np.ones(7), r"points must have the metric's 7 columns; got shape \(7,\)"),
         (np.full((2, 7), np.nan), "points must be finite"),
         (np.full((2, 7), 1e39), "FAISS works in float32.*change_units"),
     ],

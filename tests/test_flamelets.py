@@ -242,7 +242,7 @@ def test_too_few_burning_flames_are_named(tmp_path, simulated_at_once):
     make_combustion(2400, data_home=tmp_path)
     (path,) = tmp_path.iterdir()
     np.savez(path, states=np.zeros((3, 9)), mixture_fraction=np.zeros(3), strain_rate=np.ones(3), cantera="1.5")
-    with pytest.raises(RuntimeError, match=r"16 flames have 3 grid points, fewer than n = 2400.*this is 1.5"):
+    with pytest.raises(RuntimeError, match=r"grid points of the 16 flames, 3; got 2400.*this is 1.5"):
         make_combustion(2400, data_home=tmp_path)
 
 
@@ -263,4 +263,4 @@ def test_one_line_where_there_is_no_terminal(tmp_path, monkeypatch, capfd, rich)
         advance()
     out, err = capfd.readouterr()
     assert out == ""
-    assert err == f"Simulating 16 hydrogen/air flames with Cantera, once; kept in {tmp_path / 'file.npz'}.\n"
+    assert err == f"Simulating 16 hydrogen/air flames with Cantera, once; storing {tmp_path / 'file.npz'}.\n"

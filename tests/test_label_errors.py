@@ -19,7 +19,7 @@ from closefar.noise import NOISES
 from closefar.questions import find_label_errors
 from closefar.questions.dependence import Dependence
 from closefar.questions.flip_evidence import FlipEvidence
-from closefar.questions.label_errors import LabelErrors, _share, with_care
+from closefar.questions.label_errors import LabelErrors, _share, label_error_settings
 from closefar.questions.label_judge import Judge, _error_ratio, _errors_of_sides, judge_sides
 from closefar.questions.label_trust import _sum_of_products
 
@@ -339,8 +339,9 @@ def test_at_most_ten_labels_are_shown(contradicting):
 def test_where_no_share_is_claimed_the_words_say_what_is_known():
     errors = some_errors(2, 7, share=None, meaning="flipped")
     assert errors.summary().startswith(
-        "7 of 20 labels contradict the learned distance; of labels that it has not seen 20.0% do (95 % interval 10.0% "
-        "to 30.0%).\nHow many are wrong can't be told: the metric is zero. 2 are more likely flipped than not.\n"
+        "7 of 20 labels contradict the learned distance; out-of-fold, 20.0% do (95 % interval 10.0% "
+        "to 30.0%).\nThe number of wrong labels can't be estimated: the metric is zero. "
+        "2 are more likely flipped than not.\n"
     )
     assert "P(flipped)" in errors.summary()
     assert "None is clearly flipped." in some_errors(0, 7, share=None, meaning="flipped").headline()
@@ -540,12 +541,12 @@ def test_points_that_pairs_share_are_found_and_folds_made_of_them():
 def test_what_is_changed_to_find_wrong_labels():
     judgements = Judgements.of_signs(np.zeros((100, 3)), np.ones(100))
     plain = cf.LinearMetricLearner().get_params()
-    assert with_care(plain, judgements) == {"flip_rate": "estimate", "alpha": pytest.approx(0.03 * 7 / 100)}
-    assert with_care(plain, judgements, penalise=False) == {"flip_rate": "estimate"}
-    assert with_care({**plain, "flip_rate": 0.2, "alpha": 0.1}, judgements) == {}
-    assert "alpha" not in with_care({**plain, "noise": "auto"}, judgements)
+    assert label_error_settings(plain, judgements) == {"flip_rate": "estimate", "alpha": pytest.approx(0.03 * 7 / 100)}
+    assert label_error_settings(plain, judgements, penalise=False) == {"flip_rate": "estimate"}
+    assert label_error_settings({**plain, "flip_rate": 0.2, "alpha": 0.1}, judgements) == {}
+    assert "alpha" not in label_error_settings({**plain, "noise": "auto"}, judgements)
     many = Judgements.of_signs(np.zeros((280, 3)), np.ones(280))
-    assert with_care(plain, many) == {"flip_rate": "estimate"}
+    assert label_error_settings(plain, many) == {"flip_rate": "estimate"}
     wide = Judgements.of_signs(np.zeros((100, 60)), np.ones(100))
-    assert with_care(plain, wide)["alpha"] == pytest.approx(0.16)
-    assert with_care(cf.LinearMetricLearnerCV().get_params(), judgements) == {}  # which searches for flips
+    assert label_error_settings(plain, wide)["alpha"] == pytest.approx(0.16)
+    assert label_error_settings(cf.LinearMetricLearnerCV().get_params(), judgements) == {}  # which searches for flips

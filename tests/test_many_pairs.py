@@ -10,7 +10,7 @@ from closefar.arrays import numbered
 from closefar.fitting import Settings, fit, fit_from, is_near_parts, refit
 from closefar.judgements import Judgements, PairGroupKFold, split_judgements
 from closefar.model import Scored
-from closefar.questions import dependence, label_judge, label_likelihood, testable
+from closefar.questions import dependence, label_judge, label_likelihood, noise_check, thinning
 
 
 def _judgements(n: int, *, flipped: float = 0.0) -> Judgements:
@@ -68,10 +68,65 @@ def test_errors_of_margins_from_a_part_of_the_pairs_are_those_from_all(monkeypat
     np.testing.assert_array_equal(part.margin, whole.margin)
 
 
+@pytest.mark.filterwarnings("ignore::closefar.IdentifiabilityWarning")
+def test_a_direction_in_which_few_rows_vary_is_not_lost_in_a_part_of_them(monkeypatch):
+    rng = np.random.default_rng(0)
+    differences = rng.standard_normal((20_000, 3))
+    differences[:, 2] = np.arange(20_000) % 200 == 0
+    labels = np.sum(differences**2, axis=1) + rng.logistic(size=20_000) > 2.0
+    learner = cf.LinearMetricLearner().fit(differences, labels)
+    judgements = Judgements.of_signs(differences, np.where(labels, 1.0, -1.0))
+
+    def errors():
+        of_matrix = cf.confidence(learner, differences, labels, method="sandwich").matrix.standard_error
+        return of_matrix, label_judge._errors_of_sides(learner.metric_, judgements, judgements.take(np.arange(2)))
+
+    whole = errors()
+    monkeypatch.setattr(label_likelihood, "_MOST_ROWS", 5000)
+    monkeypatch.setattr(label_likelihood, "_ROWS_PER_PARAMETER", 1)
+    monkeypatch.setattr(label_judge, "_MOST_SEEN", 5000)
+    part = errors()
+    np.testing.assert_allclose(part[0], whole[0], rtol=0.1)
+    np.testing.assert_allclose(part[0][2, 2], whole[0][2, 2], rtol=0.01)  # of a random quarter of 100 rows: 20 % off
+    np.testing.assert_allclose(part[1], whole[1], rtol=0.1)
+    assert np.any(part[0] != whole[0])
+
+
+def test_a_heavy_row_stands_for_itself():
+    weights = np.ones(1000)
+    weights[[3, 700]] = 500.0
+    chosen, number = thinning.representatives(weights, np.ones(1000), 100)
+    assert {3, 700} <= set(chosen.tolist())
+    np.testing.assert_array_equal(number[np.isin(chosen, [3, 700])], 1.0)
+    assert len(chosen) == 102
+    np.testing.assert_allclose(number @ weights[chosen], weights.sum())
+
+
+def test_a_large_group_is_in_the_sum_over_a_part_of_the_groups(monkeypatch):
+    rng = np.random.default_rng(0)
+    groups = np.where(np.arange(6000) < 1500, 0, np.arange(6000) // 2)
+    common = rng.standard_normal(3000)[groups]
+    differences = rng.standard_normal((6000, 2))
+    labels = np.sum(differences**2, axis=1) + 2.0 * common + rng.logistic(size=6000) > 2.0
+    learner = cf.LinearMetricLearner().fit(differences, labels)
+    find = lambda: cf.confidence(learner, differences, labels, groups=groups, method="sandwich")  # noqa: E731
+    whole = find().threshold.standard_error
+    monkeypatch.setattr(dependence, "_MOST_UNITS", 400)
+    part = find().threshold.standard_error
+    assert part != whole
+    np.testing.assert_allclose(part, whole, rtol=0.1)
+
+
 def test_tests_are_made_with_at_most_so_many_pairs(monkeypatch):
-    monkeypatch.setattr(testable, "MOST_TESTED", 1000)
-    assert len(testable.rows_to_test(5000, testable.MOST_TESTED)) == 1000
-    np.testing.assert_array_equal(testable.rows_to_test(5, 1000), np.arange(5))
+    judgements, sizes = _judgements(3000), []
+    fitted = fit(judgements, Settings())
+    monkeypatch.setattr(noise_check, "MOST_TESTED", 1000)
+    monkeypatch.setattr(
+        noise_check, "check_noise_model", lambda fit, used, groups: sizes.append((len(used), len(groups)))
+    )
+    noise_check.check_noise_if_possible(fitted, judgements, None)
+    noise_check.check_noise_if_possible(fitted, judgements.take(np.arange(500, 900)), np.arange(400))
+    assert sizes == [(1000, 1000), (400, 400)]
 
 
 def test_folds_of_very_many_points_are_balanced():

@@ -48,15 +48,15 @@ def kinds_of(pairs, labels, **settings):
 @pytest.mark.parametrize(
     ("kind", "expected", "words"),
     [
-        ("linear", Misfit.LINEAR, "most in column 'x2'"),
+        ("linear", Misfit.LINEAR, "mostly in column 'x2'"),
         ("product", Misfit.INDEFINITE, "product or a ratio"),
         ("saddle", Misfit.INDEFINITE, "a larger difference makes pairs closer"),
         ("dot", Misfit.PLACE, "where a pair lies"),
         ("city", Misfit.SHAPE, "city block"),
         ("largest", Misfit.SHAPE, "the largest difference alone"),
         ("log", Misfit.PLACE, "Take the logarithm of 'x0', 'x1', 'x2'."),
-        ("place", Misfit.PLACE, "most in column 'x0': there is no one metric"),
-        ("region", Misfit.PLACE, "fit a metric for each region"),
+        ("place", Misfit.PLACE, "mostly in column 'x0': no single metric"),
+        ("region", Misfit.PLACE, "fit one metric per region"),
     ],
 )
 def test_each_kind_is_named_with_advice(kind, expected, words, noise):

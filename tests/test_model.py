@@ -81,7 +81,7 @@ def test_the_restored_learner_is_the_fitted_one(path: Path, learner: cf.LinearMe
     assert restored.certificate_ == learner.certificate_
     assert restored.fit_statistics_ == learner.fit_statistics_
     assert restored.summary() == learner.summary()
-    with pytest.raises(ValueError, match="give pairs and labels"):
+    with pytest.raises(ValueError, match="Pass pairs and labels"):
         restored.check_noise_model()
     again = Model.load(path).learner(table)
     none = np.arange(len(table.labels))
@@ -149,13 +149,17 @@ def test_a_file_that_does_not_fit_together_is_refused(path: Path, change: dict[s
     ],
     ids=str,
 )
-def test_a_fit_of_the_wrong_kinds_is_refused(path: Path, part: str, value: Any) -> None:
+def test_a_fit_of_the_wrong_kinds_is_refused(path: Path, table: PairTable, part: str, value: Any) -> None:
     metric, header = load_with_header(path)
     header = {name: value for name, value in header.items() if name not in ("format_version", "library_version")}
     changed = {**header["fit"][part], **value} if isinstance(header["fit"][part], dict) else value
-    modelfile.write(path, metric.contents()[0], {**header, "fit": {**header["fit"], part: changed}})
+    fit = {**header["fit"], part: changed}
+    modelfile.write(path, metric.contents()[0], {**header, "fit": fit})
     with pytest.raises(cf.ModelFileError, match=r"does not describe a (model|fit)"):
         Model.load(path).learner()
+    modelfile.write(path, metric.contents()[0], {**header, "fit": None, "truncated": {"rank": 3, "fit": fit}})
+    with pytest.raises(cf.ModelFileError, match=r"does not describe a (model|fit)"):
+        Model.load(path).fit_on(table)
 
 
 def test_a_model_is_read_without_scikit_learn(path: Path) -> None:

@@ -420,7 +420,7 @@ def test_oversized_file_is_refused_unread(saved, monkeypatch):
     size = saved.stat().st_size
     monkeypatch.setattr(modelfile, "_MAX_BYTES", size - 1)
     monkeypatch.setattr(Path, "read_bytes", read)
-    with pytest.raises(cf.ModelFileError, match=rf"has {size} bytes; .* at most {size - 1}"):
+    with pytest.raises(cf.ModelFileError, match=rf"at most {size - 1} bytes; got {size}"):
         cf.load(saved)
 
 
@@ -496,7 +496,7 @@ def test_unknown_format_is_refused(path, version):
 )
 def test_arrays_that_are_no_metric_are_refused(path, arrays):
     modelfile.write(path, arrays, HEADER)
-    with pytest.raises(cf.ModelFileError, match=r"does not describe a metric|a metric needs"):
+    with pytest.raises(cf.ModelFileError, match=r"does not describe a metric|must contain the arrays"):
         cf.load(path)
 
 

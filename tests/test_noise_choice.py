@@ -30,7 +30,7 @@ def test_the_generating_noise_is_chosen(truth):
 def test_models_that_few_pairs_cannot_tell_apart_are_named():
     choice = choose_noise(row_losses(cf.datasets.make_pairs(500, 3, random_state=0)), np.ones(500))
     others = [name for name in NOISES if name != choice.name]
-    assert choice.warning.startswith(f"{choice.name} noise describes the labels best, but these pairs")
+    assert choice.warning.startswith(f"{choice.name} noise describes the labels best, but not clearly")
     assert any(name in choice.warning for name in others)
 
 
@@ -74,7 +74,7 @@ def test_a_choice_is_sure_where_few_others_would_be_as_far_ahead_by_chance(share
     choice = choose_noise({"normal": other, "laplace": np.zeros(100)}, np.ones(100))
     assert choice.comparison["normal"]["z"] == pytest.approx(z)
     assert (choice.warning is None) == is_sure
-    assert is_sure or choice.warning.startswith("laplace noise describes the labels best, but these pairs")
+    assert is_sure or choice.warning.startswith("laplace noise describes the labels best, but not clearly")
 
 
 def test_the_same_model_twice_and_none_at_all():

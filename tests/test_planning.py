@@ -155,7 +155,7 @@ def test_an_enormous_worst_case_is_infinite_and_said():
     learner = cf.LinearMetricLearner("normal").fit(data.pairs, data.labels)
     plan = plan_sample_size(learner, data.pairs, data.labels, target_error=0.05, measure="spectral")
     assert plan.worst_case == math.inf
-    assert "more than 1e+300 pairs: it holds in the worst case" in plan.sentence
+    assert "needs more than 1e+300 pairs, too many to plan with" in plan.sentence
 
 
 def test_units_do_not_matter(pilot):
@@ -178,7 +178,7 @@ def test_class_weights_are_those_of_the_fit(pilot):
 def test_what_the_sentence_says_to_do(pilot):
     easy = plan_sample_size(*pilot, target_error=0.02)
     hard = plan_sample_size(*pilot, target_error=0.001)
-    assert "the pilot has enough" in easy.sentence
+    assert "the pilot is large enough" in easy.sentence
     assert f"label {hard.n_pairs - 800:,} more" in hard.sentence
     assert "rough" not in easy.sentence + hard.sentence
 
@@ -199,7 +199,7 @@ def test_requests_are_checked(pilot, change, message):
 
 def test_other_data_than_the_pilot_is_refused(pilot):
     learner, pairs, labels = pilot
-    with pytest.raises(ValueError, match=r"must be the pilot.* Pass the pilot, or fit again"):
+    with pytest.raises(ValueError, match=r"must be the whole pilot.* Pass the pilot, or fit again"):
         plan_sample_size(learner, pairs[:500], labels[:500], target_error=0.01)
 
 
@@ -358,7 +358,7 @@ def test_more_pairs_than_parameters_are_needed(monkeypatch):
     plan = with_parameters(39)
     assert plan.n_parameters == pytest.approx(39 * 1.5)
     assert plan.likely_coefficient == pytest.approx(0.75 * chi2.ppf(0.7, 39), rel=0.05)
-    with pytest.raises(ValueError, match="more pairs than the 40 parameters of its metric; got 40: label more"):
+    with pytest.raises(ValueError, match=r"more pairs than its metric has parameters \(40\); got 40. Label more"):
         with_parameters(40)
 
 
@@ -370,7 +370,7 @@ def test_the_pilot_has_the_loss_of_the_fit(column):
         certificate = dataclasses.replace(learner.certificate_, loss=loss + change * (1.0 + loss))
         fit = dataclasses.replace(learner.fit_, certificate=certificate)
         if refused:
-            with pytest.raises(ValueError, match="must be the pilot"):
+            with pytest.raises(ValueError, match="must be the whole pilot"):
                 planning._check_pilot(fit, optimum)
         else:
             assert planning._check_pilot(fit, optimum).loss == pytest.approx(loss)
@@ -409,12 +409,12 @@ def test_a_pilot_must_find_a_direction_and_for_the_ratio_a_threshold(column):
     for measure in ("loss", "spectral"):
         check([[1.0], [2.0]], 1.0, measure)
         check(np.eye(2), 1.0, measure)
-        with pytest.raises(ValueError, match=r"must find a direction.* Label more pairs"):
+        with pytest.raises(ValueError, match=r"must have a rank of at least 1.* Label more pairs"):
             check(np.zeros((2, 0)), 1.0, measure)
     check([[1.0]], 0.0, "loss")
-    with pytest.raises(ValueError, match=r"for the error of M / tau a threshold > 0; got Metric"):
+    with pytest.raises(ValueError, match=r"for the error of M / tau, a threshold > 0; got Metric"):
         check([[1.0]], 0.0, "spectral")
-    with pytest.raises(ValueError, match=r"without flips; got a flip rate of 0\.01.* its plan would be wrong"):
+    with pytest.raises(ValueError, match=r"without flips; got a flip rate of 0\.01.* the plan would be wrong"):
         check([[1.0]], 1.0, "loss", flip_rate=0.01)
 
 
@@ -485,15 +485,19 @@ def test_a_pilot_with_few_uncertain_labels_is_refused():
 @pytest.mark.parametrize(
     ("change", "said", "unsaid"),
     [
-        ({}, "label 100 more. The pilot's 500 give 0.012; 900 keep it at the target with probability 0.95.", "rough"),
-        ({}, "from 3e+07 pairs, 4 orders of magnitude above that: it holds", "more than 1e+300"),
+        (
+            {},
+            "With the 500 pairs of the pilot it is 0.012; with 900 it is at most the target with probability 0.95.",
+            "rough",
+        ),
+        ({}, "needs 3e+07 pairs (4 orders of magnitude more), too many", "more than 1e+300"),
         ({"n_pairs": 501}, "label 1 more.", "enough"),
-        ({"n_pairs": 500}, "the pilot has enough.", "label"),
+        ({"n_pairs": 500}, "the pilot is large enough.", "label"),
         ({"uncertain_per_parameter": 2.0}, "only 2.0 uncertain labels per parameter", "enough"),
-        ({"uncertain_per_parameter": 2.0}, "this is rough: plan again with about 1,250 pairs.", "enough"),
+        ({"uncertain_per_parameter": 2.0}, "this plan is rough. Plan again with about 1,250 pairs.", "enough"),
         ({"uncertain_per_parameter": 5.0}, "label 100 more.", "rough"),
         ({"shares_points": True}, "these share points, so more are needed.", "rough"),
-        ({"worst_case": math.inf}, "from more than 1e+300 pairs: it holds", "orders"),
+        ({"worst_case": math.inf}, "needs more than 1e+300 pairs, too many", "orders"),
     ],
     ids=str,
 )

@@ -127,7 +127,7 @@ def test_margins_weigh_pairs_as_the_fit_does(learner):
     for label, name in ((-1, "close (-1)"), (1, "far (1)")):
         counts = next(patch for patch in ax.patches if patch.get_label() == name).get_data()[0]
         assert counts.sum() == pytest.approx(weights[label == NEW_LABELS].sum())
-    assert ax.get_ylabel() == "weight of the pairs"
+    assert ax.get_ylabel() == "weight of pairs"
 
 
 def test_margins_of_one_class_alone_can_be_drawn(learner):
@@ -178,19 +178,19 @@ def test_truncation_path_shows_the_losses_of_its_steps(learner):
     path = learner.truncation_path(held_out=(NEW_PAIRS, NEW_LABELS))
     ax = cf.plot.truncation_path(path)
     for label, name in (
-        ("cut off", "loss"),
-        ("cut off, then refitted", "refit_loss"),
-        ("cut off, held-out labels", "held_out_loss"),
-        ("cut off, then refitted, held-out labels", "refit_held_out_loss"),
+        ("truncated", "loss"),
+        ("truncated and refitted", "refit_loss"),
+        ("truncated, held out", "held_out_loss"),
+        ("truncated and refitted, held out", "refit_held_out_loss"),
     ):
         ranks, losses = line(ax, label).get_data()
         np.testing.assert_array_equal(ranks, range(len(path)))
         np.testing.assert_allclose(losses, [getattr(step, name) for step in path])
-    assert line(ax, "cut off").get_ydata()[-1] == pytest.approx(learner.certificate_.loss)
+    assert line(ax, "truncated").get_ydata()[-1] == pytest.approx(learner.certificate_.loss)
     whole = cf.plot.truncation_path(learner, held_out=(NEW_PAIRS, NEW_LABELS), scale="units")
     assert len(whole.lines) == 4
     assert "units" in whole.get_xlabel()
-    with pytest.raises(ValueError, match="are of the path"):
+    with pytest.raises(ValueError, match="must be passed with a learner; got a path"):
         cf.plot.truncation_path(path, scale="units")
 
 
@@ -253,7 +253,7 @@ def test_embedding_of_rank_one_is_a_line_and_of_rank_zero_a_sentence(learner):
     assert len(ax.get_yticks()) == 0
     for draw in (cf.plot.spectrum, cf.plot.loadings, lambda metric: cf.plot.embedding(metric, points)):
         empty = draw(learner.metric_.truncate(0))
-        assert empty.texts[0].get_text() == "M is zero: no direction tells close from far."
+        assert empty.texts[0].get_text() == "M is zero: no direction separates close from far."
 
 
 def test_noise_check_is_that_of_the_pairs(learner):
@@ -268,7 +268,7 @@ def test_noise_check_is_that_of_the_pairs(learner):
         np.testing.assert_allclose(y, [row.observed - row.expected for row in check.bins], atol=1e-15)
         corners = ax.collections[0].get_paths()[0].vertices
         assert corners[:, 1].max() == pytest.approx(1.96 * max(row.error for row in check.bins))
-    with pytest.raises(ValueError, match="are of the check"):
+    with pytest.raises(ValueError, match="must be passed with a learner; got a check"):
         cf.plot.noise_check(check, NEW_PAIRS, NEW_LABELS)
 
 
@@ -282,9 +282,9 @@ def test_convergence_shows_the_history(parameters):
     x, objective = line(ax, "objective").get_data()
     np.testing.assert_array_equal(x, passes)
     np.testing.assert_array_equal(objective, [step.objective for step in learner.history_])
-    _, above = line(twin, "above the proven bound").get_data()
+    _, above = line(twin, "gap to the final bound").get_data()
     np.testing.assert_array_equal(above, objective - learner.certificate_.lower_bound)
-    _, proven = line(twin, "gap proven by then").get_data()
+    _, proven = line(twin, "gap proven at this step").get_data()
     np.testing.assert_array_equal(proven, [step.gap if np.isfinite(step.gap) else np.nan for step in learner.history_])
     assert np.all(proven[np.isfinite(proven)] >= above[np.isfinite(proven)])
     assert proven[-1] == learner.certificate_.gap
@@ -294,7 +294,7 @@ def test_convergence_with_flips_claims_no_bound_for_earlier_steps(rng):
     flips = np.where(rng.uniform(size=len(LABELS)) < 0.1, -LABELS, LABELS)
     learner = cf.LinearMetricLearner(flip_rate="estimate").fit(PAIRS, flips)
     twin = cf.plot.convergence(learner).figure.axes[-1]
-    assert [each.get_label() for each in twin.lines] == ["gap proven by then", "tol"]
+    assert [each.get_label() for each in twin.lines] == ["gap proven at this step", "tol"]
     assert np.isfinite(twin.lines[0].get_ydata()).sum() == 1
 
 

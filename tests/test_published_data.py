@@ -81,7 +81,7 @@ def test_combustion_without_basis(tmp_path):
 @pytest.mark.parametrize("missing", ["state-space", "state-space-names", "mixture-fraction"])
 def test_missing_combustion_file_is_named(tmp_path, missing):
     write_combustion(tmp_path, **{f"h-{missing}": None})
-    with pytest.raises(FileNotFoundError, match=rf"a file \*{missing}.csv or \*{missing}.csv.gz; it holds .*h-basis"):
+    with pytest.raises(FileNotFoundError, match=rf"a file \*{missing}.csv or \*{missing}.csv.gz; got .*h-basis"):
         load_combustion(tmp_path)
 
 
@@ -92,7 +92,9 @@ def test_missing_combustion_folder_is_named(tmp_path):
 
 def test_two_files_for_one_purpose_are_named(tmp_path):
     write_combustion(write_combustion(tmp_path), ".csv.gz")
-    with pytest.raises(ValueError, match=r"must hold one file .*got \['h-state-space.csv', 'h-state-space.csv.gz'\]"):
+    with pytest.raises(
+        ValueError, match=r"must contain one file .*got \['h-state-space.csv', 'h-state-space.csv.gz'\]"
+    ):
         load_combustion(tmp_path)
 
 
@@ -100,13 +102,17 @@ def test_two_files_for_one_purpose_are_named(tmp_path):
     ("name", "text", "rule"),
     [
         ("h-state-space", "300,0,1\n300,nan,1\n300,0,1\n", r"finite numbers; row 1 is \[300.0, nan, 1.0\]"),
-        ("h-state-space", "300,0,1\n300,0\n", "comma-separated numbers without header"),
-        ("h-state-space", "T,H,H2\n300,0,1\n", "h-state-space.csv must hold comma-separated numbers without header.*T"),
-        ("h-state-space", "", "h-state-space.csv must hold comma-separated numbers.*no data"),
-        ("h-state-space-names", "T\nH\n", r"a name for each of the 3 columns; got 2: \['T', 'H'\]"),
-        ("h-mixture-fraction", "0\n1\n", "a mixture fraction for each of the 3 states; got 2"),
+        ("h-state-space", "300,0,1\n300,0\n", "comma-separated numbers without a header"),
+        (
+            "h-state-space",
+            "T,H,H2\n300,0,1\n",
+            "h-state-space.csv must contain comma-separated numbers without a header.*T",
+        ),
+        ("h-state-space", "", "h-state-space.csv must contain comma-separated numbers.*no data"),
+        ("h-state-space-names", "T\nH\n", r"one name per column \(3\); got 2: \['T', 'H'\]"),
+        ("h-mixture-fraction", "0\n1\n", r"one mixture fraction per state \(3\); got 2"),
         ("h-mixture-fraction", "0\n1\ninf\n", r"finite numbers; row 2 is \[inf\]"),
-        ("h-basis-3x2", "1,2\n3,4\n", r"a row for each of \['T', 'H', 'H2'\]; got shape \(2, 2\)"),
+        ("h-basis-3x2", "1,2\n3,4\n", r"one row per column of \['T', 'H', 'H2'\]; got shape \(2, 2\)"),
     ],
 )
 def test_bad_combustion_file_is_named(tmp_path, name, text, rule):
@@ -118,7 +124,7 @@ def test_cut_off_combustion_file_is_named(tmp_path):
     write_combustion(tmp_path, ".csv.gz")
     path = tmp_path / "h-state-space.csv.gz"
     path.write_bytes(path.read_bytes()[:-12])
-    with pytest.raises(ValueError, match=r"h-state-space.csv.gz must hold"):
+    with pytest.raises(ValueError, match=r"h-state-space.csv.gz must contain"):
         load_combustion(tmp_path)
 
 
@@ -179,11 +185,13 @@ def test_airline_file_is_preferred_by_name(tmp_path):
 def test_two_airline_files_are_named(tmp_path):
     write_airline(tmp_path / "train.csv")
     write_airline(tmp_path / "test.csv")
-    with pytest.raises(ValueError, match=r"got \['test.csv', 'train.csv'\]: give the path of one of them"):
+    with pytest.raises(ValueError, match=r"got \['test.csv', 'train.csv'\]. Pass the path of one of them"):
         load_airline(tmp_path)
 
 
-@pytest.mark.parametrize(("name", "rule"), [("no.csv", "existing CSV file .*no.csv"), ("", r"must hold a file \*.csv")])
+@pytest.mark.parametrize(
+    ("name", "rule"), [("no.csv", "existing CSV file .*no.csv"), ("", r"must contain a file \*.csv")]
+)
 def test_missing_airline_file_is_named(tmp_path, name, rule):
     with pytest.raises(FileNotFoundError, match=rule):
         load_airline(tmp_path / name)
@@ -192,14 +200,14 @@ def test_missing_airline_file_is_named(tmp_path, name, rule):
 @pytest.mark.parametrize(
     ("old", "new", "rule"),
     [
-        (",Eco,", ",First,", r"column 'Class' must hold the words \['eco', 'eco plus', 'business'\]; got 'first'"),
-        ("Female", "", r"column 'Gender' must hold the words \['female', 'male'\]; got ''"),
-        (",satisfied", ",happy", r"column 'satisfaction' must hold .*'satisfied'\]; got 'happy'"),
-        (",52,", ",old,", "column 'Age' must hold numbers: .*'old'"),
-        (",52,", ",,", r"only 'Arrival Delay in Minutes' may have missing values; \['Age'\]"),
-        (",52,", ",inf,", r"only 'Arrival Delay in Minutes' may have missing values; \['Age'\]"),
-        (",52,", ",", r"same number of fields; got 5 lines of \[8, 9\] fields"),
-        ("Class", "Cabin", r"missing are \['Class'\]"),
+        (",Eco,", ",First,", r"column 'Class' must contain only \['eco', 'eco plus', 'business'\]; got 'first'"),
+        ("Female", "", r"column 'Gender' must contain only \['female', 'male'\]; got ''"),
+        (",satisfied", ",happy", r"column 'satisfaction' must contain .*'satisfied'\]; got 'happy'"),
+        (",52,", ",old,", "column 'Age' must contain numbers: .*'old'"),
+        (",52,", ",,", r"only 'Arrival Delay in Minutes' may have missing values; got some in \['Age'\]"),
+        (",52,", ",inf,", r"only 'Arrival Delay in Minutes' may have missing values; got some in \['Age'\]"),
+        (",52,", ",", r"same number of fields; got 5 lines with \[8, 9\] fields"),
+        ("Class", "Cabin", r"\['Class'\] are missing"),
     ],
 )
 def test_bad_airline_file_is_named(tmp_path, old, new, rule):
@@ -210,7 +218,7 @@ def test_bad_airline_file_is_named(tmp_path, old, new, rule):
 
 
 def test_airline_file_without_passengers_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"a header and rows .*got 1 lines of \[9\] fields"):
+    with pytest.raises(ValueError, match=r"a header, and rows .*got 1 lines with \[9\] fields"):
         load_airline(write_airline(tmp_path / "train.csv", []))
 
 

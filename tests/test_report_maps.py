@@ -140,6 +140,12 @@ def test_points_are_coloured_by_the_column_that_says_most() -> None:
     assert np.bincount(size.codes).tolist() == [6] * 5
 
 
+def test_values_that_are_no_numbers_are_named_as_such() -> None:
+    values = [[0.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.5, 0.0, 1.0]]
+    found = _colouring(values, [1.0, 0.0, 0.0], size=("false", "true"))
+    assert sorted(group["name"] for group in found.groups) == ["0.5", "false", "true"]
+
+
 def test_rare_categories_share_a_colour() -> None:
     names = [f"kind={place}" for place in range(1, 9)]
     codes = np.repeat(np.arange(9), np.arange(9, 0, -1))

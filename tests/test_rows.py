@@ -273,7 +273,7 @@ def test_only_blocks_that_are_wanted_are_read(monkeypatch):
 
 
 def test_rows_that_are_no_blocks_are_refused():
-    with pytest.raises(TypeError, match=r"readable in blocks, to find their coordinates; got Operator\. Derive it"):
+    with pytest.raises(TypeError, match=r"readable in blocks to find their coordinates; got Operator\. Derive it"):
         rows_of(Operator(Z))
 
 
@@ -281,7 +281,7 @@ def test_numbers_that_are_not_finite_are_refused():
     for wrong in (np.nan, np.inf, -np.inf):
         spoiled = Z.copy()
         spoiled[7, 2] = wrong
-        with pytest.raises(ValueError, match=r"rows must hold finite numbers; got NaN or infinity\."):
+        with pytest.raises(ValueError, match=r"rows must be finite; got NaN or infinity\."):
             unit_free(Differences(spoiled), np.full(N, 1.0 / N))
 
 

@@ -316,8 +316,8 @@ def test_an_interruption_ends_the_search(monkeypatch):
     [
         ({"alphas": [0.1, -1.0]}, "alphas must be None, a whole number"),
         ({"alphas": 0.1}, "alphas must be None, a whole number"),
-        ({"alphas": []}, "each hold a value"),
-        ({"noises": ()}, "each hold a value"),
+        ({"alphas": []}, "each contain at least one value"),
+        ({"noises": ()}, "each contain at least one value"),
         ({"noises": "cauchy"}, "noise must be one of"),
         ({"ranks": [9]}, "rank must be None"),
         ({"rule": "two_se"}, 'rule must be "best" or "one_se"'),

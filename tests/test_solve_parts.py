@@ -250,7 +250,7 @@ def test_advice_names_what_was_asked_for():
     )
     assert "no gap is proven yet" in advise(Outcome.STALLED, **{**facts, "is_proven": False})
     assert "Set alpha > 0" in advise(Outcome.SEPARABLE, **facts)
-    assert "stopped by hand" in advise(Outcome.INTERRUPTED, **facts)
+    assert "the fit was interrupted" in advise(Outcome.INTERRUPTED, **facts)
 
 
 @pytest.mark.parametrize(

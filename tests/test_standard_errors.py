@@ -405,10 +405,10 @@ def test_flaws_begin_where_the_rules_end(learner):
     for stricter in ({"keeps_rank": True}, {"method": "bootstrap"}):
         assert "The fit is 0.11 standard errors from the optimum" in flaws(distance=0.11, **stricter)
     assert "standard errors from the optimum" in flaws(distance=np.nan)
-    assert flaws(groups=np.arange(N) % 29) == "29 groups are too few: at least 30 are needed."
-    assert "10 points are too few" in flaws(groups=np.column_stack([np.arange(N) % 10, np.arange(1, N + 1) % 10]))
+    assert flaws(groups=np.arange(N) % 29) == "Intervals need at least 30 groups; got 29. Add more groups."
+    assert "at least 30 points; got 10" in flaws(groups=np.column_stack([np.arange(N) % 10, np.arange(1, N + 1) % 10]))
     unfinished = dataclasses.replace(fit, certificate=dataclasses.replace(fit.certificate, converged=False))
-    assert flaws(fit=unfinished, distance=1.0) == "The fit did not converge: see certificate_.status."
+    assert flaws(fit=unfinished, distance=1.0) == "The fit did not converge; see certificate_.status."
     estimated = dataclasses.replace(fit, settings=fit.settings.but(flip_rate="estimate"))
     assert flaws(fit=estimated).startswith("The estimated flip rate, 0, is within 3 standard errors of zero")
     some = dataclasses.replace(estimated, metric=dataclasses.replace(fit.metric, flip_rate=0.1))
@@ -418,14 +418,14 @@ def test_flaws_begin_where_the_rules_end(learner):
 
 def test_labels_are_few_plenty_or_in_between():
     few, some, many = (Evidence(4.0 * each, n_parameters=4, n_observations=100.0) for each in (2.9, 3.0, 25.0))
-    assert "only 2.9 uncertain labels per parameter (12," in few.flaw("jackknife")
-    assert "label about 110 pairs" in few.flaw("jackknife")
+    assert "at least 3 uncertain labels per parameter; got 2.9 (12," in few.flaw("jackknife")
+    assert "Label about 110 pairs" in few.flaw("jackknife")
     assert some.flaw("jackknife") is None
     for method in ("sandwich", "bootstrap"):
         assert few.flaw(method) == few.flaw("jackknife")
         assert some.flaw(method) == (
-            f"The {method} needs 25 uncertain labels (and groups, or points, where there are any) per parameter, and "
-            'there are 3.0: use method="jackknife".'
+            f"The {method} needs at least 25 uncertain labels (and groups or points, if any) per parameter; got 3.0. "
+            'Use method="jackknife".'
         )
         assert many.flaw(method) is None
     assert [each.is_plenty for each in (few, some, many)] == [False, False, True]
@@ -457,7 +457,7 @@ def test_the_covariance_of_thousands_of_parameters_is_refused(learner):
         if d == 88:
             assert Observed.of(fit, judgements, None).largest_rank == 88
         else:
-            with pytest.raises(ValueError, match="at most 4000 parameters; 89 columns have 4006"):
+            with pytest.raises(ValueError, match="limited to 4000 parameters; got 4006"):
                 Observed.of(fit, judgements, None)
 
 
@@ -517,21 +517,27 @@ def test_statements_say_what_holds(learner):
     assert "the optimum is interior (the smallest eigenvalue of M is 5.0 standard" in words("sandwich")
     assert "all symmetric matrices" not in words("sandwich")
     free = words("sandwich", "M is small")
-    assert "Since M is small, intervals are around the optimum over all symmetric matrices" in free
+    assert "Since M is small, intervals are centred at the optimum over all symmetric matrices" in free
     assert "interior" not in free
-    assert "corrects the bias of 11.0 uncertain labels per parameter; from 25 on" in words("jackknife", None, some)
+    assert "corrects the bias with only 11.0 uncertain labels per parameter; from 25 on" in words(
+        "jackknife", None, some
+    )
+    linked = dataclasses.replace(sample, dependence=Dependence(np.array([[0, 1]])))
+    of_points = words("jackknife", None, dataclasses.replace(some, n_units=20.0), linked)
+    assert "with only 5.0 points and 11.0 uncertain labels per parameter" in of_points
+    assert "from 25 of each on" in of_points
     told = dataclasses.replace(sample, largest_rank=1)
-    assert words("sandwich", sample=told).endswith("The rank 1 counts as known.")
+    assert words("sandwich", sample=told).endswith("Rank 1 is treated as known.")
     chosen = dataclasses.replace(told, fit=dataclasses.replace(told.fit, rank_choice=SimpleNamespace(rank=1)))
     assert "Since the rank was chosen from these labels" in words("sandwich", sample=chosen)
     boundary = state_bootstrap(sample, "M is small", 7)
-    assert "from 7 refits, or the sandwich's where those are larger: M is small" in boundary
+    assert "from 7 refits, or those of the sandwich if they are larger: M is small" in boundary
     assert "as good and faster" not in boundary
     assert "points resampled" not in boundary
     points = dataclasses.replace(sample, dependence=Dependence(np.array([[0, 1]])))
     interior = state_bootstrap(points, None, 7)
-    assert "from 7 refits: the optimum is interior, where the sandwich is as good and faster." in interior
-    assert "With points resampled they are too wide" in interior
+    assert "from 7 refits: the optimum is interior, so the sandwich is as good, and faster." in interior
+    assert "Since points are resampled, they are too wide" in interior
     assert "do not vary" not in cf.confidence(learner, Z, LABELS).statement
 
 
@@ -573,7 +579,7 @@ def test_bootstrap_errors_are_root_mean_squares_of_changes(learner, with_draws):
     intervals = cf.confidence(learner, Z, LABELS, method="bootstrap", n_bootstrap=20)
     assert (intervals.method, intervals.valid) == ("bootstrap", True)
     assert intervals.threshold.standard_error == pytest.approx(np.sqrt(np.mean(steps[:, -1] ** 2)))
-    assert "of the 200 resampled fits" in cf.confidence(learner, Z, LABELS, method="bootstrap").statement
+    assert "of 200 bootstrap refits" in cf.confidence(learner, Z, LABELS, method="bootstrap").statement
 
 
 @pytest.mark.parametrize(("finite", "valid"), [(20, True), (19, True), (18, False), (0, False)])
@@ -581,10 +587,10 @@ def test_nearly_all_refits_must_have_an_optimum(learner, with_draws, finite, val
     with_draws(np.full((finite, 4), 0.1))
     intervals = cf.confidence(learner, Z, LABELS, method="bootstrap", n_bootstrap=20)
     assert (intervals.method, intervals.valid) == ("bootstrap", valid)
-    flaw = f"Only {finite} of the 20 resampled fits have a finite optimum."
+    flaw = f"Only {finite} of 20 bootstrap refits have a finite optimum."
     assert intervals.flaws == (() if valid else (flaw,))
     assert intervals.statement.startswith(
-        "Bootstrap" if valid else f"Not valid. {flaw} The standard errors are the boot"
+        "Bootstrap" if valid else f"Not valid. {flaw} The standard errors are those of the boot"
     )
     assert intervals.threshold.standard_error == pytest.approx(0.1 if finite else np.inf)
 
@@ -702,7 +708,7 @@ def test_few_labels_are_jackknifed_with_room_for_the_bias():
     assert (intervals.method, intervals.valid) == ("jackknife", True)
     alone = cf.confidence(learner, z, labels, method="sandwich")
     assert (alone.method, alone.valid) == ("sandwich", False)
-    assert 'use method="jackknife"' in alone.statement
+    assert 'Use method="jackknife"' in alone.statement
     for name in ("threshold", "matrix", "eigenvalues"):
         wide, narrow = getattr(intervals, name), getattr(alone, name)
         assert np.all(wide.low <= narrow.low + 1e-9)
@@ -714,7 +720,7 @@ def test_few_labels_are_jackknifed_with_room_for_the_bias():
     none = cf.confidence(fewer, Z[:24], LABELS[:24], method="bootstrap")
     assert (none.method, none.valid) == ("sandwich", False)
     assert "uncertain labels per parameter" in none.statement
-    assert none.statement.endswith("Refits could not cure it, so there are none.")
+    assert none.statement.endswith("No refits were made, since they would not help.")
 
 
 def test_the_jackknife_depends_on_neither_units_nor_order_nor_repeats():
@@ -764,7 +770,7 @@ def with_metric(learner, metric, **changes):
 def test_ten_directions_are_listed(learner, d, left):
     values = np.arange(d, 0, -1.0)
     text = summarize(with_metric(learner, cf.Metric.from_matrix(np.diag(values), 4.0)))
-    rows = rows_of(text, "Eigenvalue in raw units")
+    rows = rows_of(text, "Eigenvalues in raw units")
     assert [int(row[0]) for row in rows] == list(range(1, min(d, 10) + 1))
     found = np.array([[cell.rstrip("%") for cell in row] for row in rows], dtype=float)[:, 1:].T
     np.testing.assert_allclose(found[0], values[:10], rtol=1e-5)
@@ -786,26 +792,35 @@ def test_five_loadings_are_listed_largest_first(learner):
 
 def test_summary_of_a_threshold_of_zero_or_of_nothing(learner):
     flat = summarize(with_metric(learner, cf.Metric(np.eye(2), 0.0)))
-    assert [row[2] for row in rows_of(flat, "Eigenvalue in raw units")] == ["-", "-"]
+    assert [row[2] for row in rows_of(flat, "Eigenvalues in raw units")] == ["-", "-"]
     nothing = summarize(with_metric(learner, cf.Metric.from_factor(np.zeros((2, 0)), 1.0)))
     assert "M is zero" in nothing
-    assert "No direction to show." in nothing
+    assert "There are no directions." in nothing
     single = summarize(with_metric(learner, cf.Metric(np.eye(2)[:, :1], 1.0)))
     assert "Direction 1. Its largest loadings" in single
     assert "M is zero" not in single
-    assert rows_of(single, "Eigenvalue in raw units") == [["1", "1", "1", "100.0%", "100.0%"]]
+    assert rows_of(single, "Eigenvalues in raw units") == [["1", "1", "1", "100.0%", "100.0%"]]
 
 
 def test_summary_names_flips_and_the_scale_of_a_penalty(learner):
     def cell(metric=learner.metric_, **settings):
         changed = with_metric(learner, metric, settings=learner.fit_.settings.but(**settings))
-        return re.findall(r"^(?:Noise|Penalty alpha): +(.*?)  ", summarize(changed), re.M)
+        return re.findall(r"^(?:Noise|Penalty): +(.*?)  ", summarize(changed), re.M)
 
     assert cell() == ["logistic", "0"]
     assert cell(dataclasses.replace(learner.metric_, flip_rate=0.25)) == ["logistic, 0.250 flips", "0"]
     assert cell(alpha=0.5) == ["logistic", "0.5"]
     assert cell(alpha=0.5, alpha_scale="columns") == ["logistic", "0.5 (columns)"]
     assert cell(alpha=0.5, alpha_scale=0.3, shrink_to="identity") == ["logistic", "0.5 (scale 0.3, identity)"]
+    assert cell(flip_rate="estimate") == ["logistic, 0.000 flips", "0"]
+
+
+def test_columns_of_the_summary_line_up_whatever_they_hold(learner):
+    flipped = dataclasses.replace(learner.metric_, flip_rate=0.25, noise=cf.noise.get_noise("hypsecant"))
+    settings = learner.fit_.settings.but(alpha=0.5, alpha_scale=0.3, shrink_to="identity")
+    lines = summarize(with_metric(learner, flipped, settings=settings)).splitlines()[2:10]
+    assert {len(line) for line in lines} == {78}
+    assert {line[36:40] for line in lines} == {"    "}
 
 
 def test_pseudo_r2_is_the_share_of_the_null_loss_that_is_explained(learner):

@@ -392,3 +392,17 @@ def test_a_row_of_integer_ids_is_no_row_of_names(write):
     pairs = write("0,1,2\n" + "".join(f"{row},{row + 1},far\n" for row in range(8)), "pairs.csv")
     with pytest.raises(TableError, match="row 1 must name the columns; it has the ids '0' and '1'"):
         read_pairs(Source(points=points, pairs=pairs, left="0", right="1", label="2"), labelled=True)
+
+
+@pytest.mark.parametrize("bytes_at_once", [1 << 24, 40])
+def test_a_minus_beside_a_plus_is_a_value(write, monkeypatch, bytes_at_once):
+    monkeypatch.setattr(csv_blocks, "_BLOCK_BYTES", bytes_at_once)
+    rows = [("-", "-", 1.5, "a"), *[("-", "-", "-", "b")] * 30, ("+", "+", 2.5, "-")]
+    path = write("\n".join(["rhesus,label,x,ward", *(",".join(map(str, row)) for row in rows)]) + "\n")
+    columns = open_table(path).read(["rhesus", "label", "x", "ward"], ["label"])
+    for name in ("rhesus", "label"):
+        assert columns[name].tolist() == ["-"] * 31 + ["+"]
+    assert np.isnan(columns["x"][1:31]).all()
+    assert columns["x"][[0, 31]].tolist() == [1.5, 2.5]
+    assert columns["ward"].tolist() == ["a", *["b"] * 30, None]
+    assert open_table(path, ["-"]).read(["label"], ["label"])["label"].tolist() == [None] * 31 + ["+"]

@@ -1,4 +1,4 @@
-"""Learn the paper's synthetic metric back from noisy labels: ``python -m closefar.demo``."""
+"""Recover the paper's synthetic metric from noisy labels: ``python -m closefar.demo``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REPORT = "report.html"
 
 
 def main() -> None:
-    """Fit, print what was learned beside the truth, and write a report in the current folder."""
+    """Fit, print the learned metric next to the true one, and write a report to the current folder."""
     data = _paper_pairs()
     started = time.perf_counter()
     learner = cf.LinearMetricLearner().fit(data.pairs[:_N_FIT], data.labels[:_N_FIT])
@@ -68,7 +68,7 @@ def _compare(learner: cf.LinearMetricLearner, data: cf.datasets.LabelledPairs, s
 
 
 def _along_directions(metric: cf.Metric, data: cf.datasets.LabelledPairs) -> list[float]:
-    """The mean squared distance along each direction on the pairs of the fit, over the threshold."""
+    """The mean squared distance along each direction on the training pairs, divided by the threshold."""
     found = in_data_scale(metric, data.pairs[:_N_FIT]).directions()
     return [float(value) for value in found.values / metric.threshold]
 

@@ -34,18 +34,19 @@ _SWITCHES = {"class_weight", "fit_origin"}  # options without a value
 _ENGLISH = {"delta", "groups", "measure", "noise", "rank", "scale"}
 
 _PHRASES = {
-    "diagnose() says what else the labels depend on": "the warnings of the report say what else the labels depend on",
+    "diagnose() tests what else the labels depend on": "the report tests what else the labels depend on",
     "see diagnose()": "see the warnings of the report",
     "diagnose()": "the report",
     "learner.report": "the report",
     "find_label_errors": "closefar label-errors",
-    "check_noise_model doubts": "The noise check doubts",
+    "check_noise_model rejects": "The noise check rejects",
     "class_weight must be None": "--balanced must be left out",
     "alpha > 0 (try 0.01)": "--alpha 0.01",
     "groups must be": "--group must name",
     "Give groups to say": "Use --group to say",
     'None, "auto" or a': "auto or a",
     "Set fewer folds (cv), or label": "Label",
+    "Use alpha=0, or LinearMetricLearnerCV(noises=...)": "Use --alpha 0",
 }
 
 # Not a part of another word or option, nor inside the quotes around a user's own name, as 'ward=south'.

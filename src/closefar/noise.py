@@ -1,4 +1,4 @@
-"""Noise models: how far a label may lie from the distance that it reports.
+"""Noise models: the distribution of the noise between squared distances and labels.
 
 A pair is labelled far when ``z'Mz + noise >= tau``.  Everything the package needs
 from a noise model follows from its negative log-CDF and the two derivatives of it.
@@ -48,22 +48,22 @@ class NoiseConstants(NamedTuple):
 class Noise(ABC):
     """A symmetric noise whose negative log-CDF is convex and decreasing.
 
-    A model with parameters sets them as attributes; two models are equal if they are of one
-    class and have the same ones.
+    Parameters of a model are its attributes; two models are equal if they have the same class and
+    the same parameters.
 
     Attributes
     ----------
     name : str
-        What it is called in `noise=`, on the command line and in model files.
+        The name for `noise=`, the command line and model files.
     title : str
-        What it is called in text.
+        The name in text.
     std : float
-        Its standard deviation.
+        The standard deviation.
     onnx_cdf : str
-        ONNX nodes that compute `cdf` from `margin`; they may name the constants of `closefar.model.onnx`
-        and the parameters.  Without any, the model can't be exported.  onnxruntime has no double
-        kernel for Erf and Atan: there float32 (Cast to 1) takes a number of moderate size and gives
-        one that is right to 1e-7; all else is double (11).
+        ONNX nodes that compute `cdf` from `margin`; they may use the constants of `closefar.model.onnx`
+        and the parameters.  Without nodes the model can't be exported.  onnxruntime has no double
+        kernels for Erf and Atan, so these use float32 (Cast to 1), with an error of 1e-7; everything
+        else is double (11).
     """
 
     name: ClassVar[str]
@@ -110,7 +110,7 @@ class Noise(ABC):
         For Laplace noise T = radius + log 2; the paper prints a product.
         """
         if not radius >= 0:
-            raise ValueError(f"radius must be a number >= 0 (the paper's beta * F), got {radius!r}")
+            raise ValueError(f"radius must be a number >= 0 (the paper's beta * F); got {radius!r}.")
         largest_loss, slope = self.derivatives(np.float64(-radius), order=1)
         return NoiseConstants(zeta=-float(slope), omega=float(self.pdf(np.float64(radius))), T=float(largest_loss))
 
@@ -130,7 +130,7 @@ class Logistic(Noise):
     name = "logistic"
     title = "logistic"
     std = math.pi / math.sqrt(3.0)
-    # Not Sigmoid, which onnxruntime rounds to zero in the left tail.
+    # Sigmoid is not used, because onnxruntime rounds it to zero in the left tail.
     onnx_cdf = """
         minus_margin = Neg(margin)
         odds_of_close = Exp(minus_margin)
@@ -173,7 +173,7 @@ class Normal(Noise):
         cdf = Add(half_erf, half)
     """
 
-    # Below this margin hazard * (hazard + margin) cancels; its asymptotic series does not.
+    # Below this margin hazard * (hazard + margin) suffers from cancellation; its asymptotic series does not.
     _SERIES_BELOW = -50.0
     _SERIES = (6354.0, -518.0, 50.0, -6.0, 1.0)
 
@@ -181,7 +181,7 @@ class Normal(Noise):
         loss = -_special("log_ndtr", xp)(margin)
         if order == 0:
             return (loss,)
-        # pdf / cdf by the scaled erfc: exact where both underflow.
+        # pdf / cdf by the scaled erfc, which is exact even where both underflow.
         largest = float(xp.finfo(loss.dtype).max)
         hazard = math.sqrt(2.0 / math.pi) / _special("erfcx", xp)(xp.clip(margin, min=-0.5 * largest) * -math.sqrt(0.5))
         if order == 1:
@@ -221,7 +221,7 @@ class Laplace(Noise):
     def _terms(self, margin: Array, order: int, xp: Any) -> tuple[Array, ...]:
         size = xp.abs(margin)
         tail = 0.5 * xp.exp(-size)
-        positive = margin >= 0  # at zero, where the slope has a kink, the curvature of the bent side
+        positive = margin >= 0  # at zero, where the slope has a kink, use the curvature of the curved side
         loss = xp.where(positive, -xp.log1p(-tail), size + math.log(2.0))
         if order == 0:
             return (loss,)
@@ -241,7 +241,7 @@ class Laplace(Noise):
 class HypSecant(Noise):
     """Hyperbolic secant: density sech(pi x / 2) / 2, CDF (2/pi) arctan(exp(pi x / 2)).
 
-    SciPy's ``hypsecant`` is this one with scale 2/pi.  The paper prints the loss
+    SciPy's ``hypsecant`` with scale 2/pi is the same.  The paper prints the loss
     with exp(pi/2 * -l(...)); the sign must be +l(...), as here.
     """
 
@@ -301,24 +301,24 @@ NOISES: dict[str, Noise] = {noise.name: noise for noise in (Logistic(), Normal()
 
 
 def with_flips(probability: Array, flip_rate: float) -> Array:
-    """The probability of a label of which a share `flip_rate` is turned over: q + (1 - 2q) p."""
+    """The probability of a label if a share `flip_rate` of labels is flipped: q + (1 - 2q) p."""
     return flip_rate + (1.0 - 2.0 * flip_rate) * probability if flip_rate else probability
 
 
 def label_losses(noise: Noise, agreement: Array, flip_rate: float) -> Array:
-    """-log P(label) where `agreement` is label times margin."""
+    """-log P(label), where `agreement` is label times margin."""
     losses = noise.neg_log_cdf(agreement)
     return -np.log(with_flips(np.exp(-losses), flip_rate)) if flip_rate else losses
 
 
 def get_noise(noise: str | Noise) -> Noise:
-    """Return the noise model of that name; a noise object is returned as it is."""
+    """Return the noise model of that name; a noise object is returned unchanged."""
     if isinstance(noise, Noise):
         return noise
     if isinstance(noise, str) and noise in NOISES:
         return NOISES[noise]
     names = ", ".join(repr(name) for name in NOISES)
-    raise ValueError(f"noise must be one of {names} or a closefar.noise.Noise object, got {noise!r}")
+    raise ValueError(f"noise must be one of {names} or a closefar.noise.Noise object; got {noise!r}.")
 
 
 def _as_array(values: Array) -> Array:
@@ -338,7 +338,7 @@ def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
 
 
 def _special(name: str, xp: Any) -> Callable[[Array], Array]:
-    """A special function that the array API lacks, from the array's own library."""
+    """A special function that the array API lacks, from the library of the array."""
     if is_torch_namespace(xp):
         import torch
 
@@ -347,7 +347,7 @@ def _special(name: str, xp: Any) -> Callable[[Array], Array]:
         from cupyx.scipy import special as cupy_special
 
         return getattr(cupy_special, name)  # type: ignore[no-any-return]
-    from scipy import special  # only here: the names of the noises are wanted sooner than SciPy is loaded
+    from scipy import special  # imported here, so that the names of the noises are available without loading SciPy
 
     function = getattr(special, name)
     if xp is array_namespace(np.empty(0)):

@@ -1,7 +1,7 @@
-"""What the paper guarantees: bounds on the loss and on (M, tau), with every constant, and the distances they are in.
+"""The paper's guarantees: bounds on the loss and on (M, tau), with every constant, and the distances they use.
 
 Throughout, ``radius`` bounds the margins: |z'Mz - tau| <= radius for every pair and every
-metric considered.  The paper's radius is beta * F, see `sample_size`.  Where a printed
+metric considered.  The paper's radius is beta * F; see `sample_size`.  If a printed
 formula is corrected, its function says so.
 """
 
@@ -39,12 +39,12 @@ def sample_size(
     max_threshold: float | None = None,
     noise: str | Noise = "logistic",
 ) -> float:
-    """Return N_d(eps, delta): with more pairs than this every empirical loss is near its expectation.
+    """Return N_d(eps, delta): with more pairs than this, every empirical loss is close to its expectation.
 
     With probability at least 1 - delta, |R_N(M, tau) - R(M, tau)| < eps for all M with
     eigenvalues up to `max_eigenvalue` and all tau in [0, `max_threshold`] (Theorem
     "uniform convergence").  The fitted metric then has a loss within 2 eps of the best, so
-    for an excess loss of eps ask for ``sample_size(eps / 2, ...)`` (Theorem "loss
+    for an excess loss of eps use ``sample_size(eps / 2, ...)`` (Theorem "loss
     approximation").
 
     With zeta and T from `Noise.constants` at radius = max(beta F, B):
@@ -53,7 +53,7 @@ def sample_size(
         m = max(B / alpha, 1) max(4 beta d^(3/2) / alpha, 1)^(d^2).
 
     Expanded, zeta is squared; the paper prints its first power.  Its proof needs t <= eps / 3,
-    which alpha alone gives only where zeta (F + 1) >= 1, and a cover has at least one point.
+    which alpha alone gives only if zeta (F + 1) >= 1, and a cover has at least one point.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def sample_size(
     Returns
     -------
     float
-        The bound as it is; ``math.floor(n) + 1`` is the least whole number of pairs above it.
+        The bound itself; ``math.floor(n) + 1`` is the smallest number of pairs above it.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def sample_size(
     """
     _check_number("eps", eps, "the largest deviation of the loss that you accept, such as 0.01")
     if not (isinstance(delta, numbers.Real) and 0 < float(delta) < 1):
-        raise ValueError(f"delta must lie between 0 and 1; got {delta!r}: it is the probability of failure, say 0.05.")
+        raise ValueError(f"delta must lie between 0 and 1; got {delta!r}. It is the probability of failure; try 0.05.")
     _check_columns(n_features)
     _check_number("max_eigenvalue", max_eigenvalue, "a bound on the eigenvalues of M")
     _check_number("max_squared_length", max_squared_length, "a bound on |z|^2")
@@ -107,9 +107,9 @@ def guaranteed_error(n_pairs: float, delta: float, **assumptions: Any) -> float:
     Parameters
     ----------
     n_pairs : float
-        Number of labelled pairs.
+        The number of labelled pairs.
     delta, **assumptions
-        As in `sample_size`, by the same names.
+        As in `sample_size`.
 
     Examples
     --------
@@ -123,7 +123,7 @@ def guaranteed_error(n_pairs: float, delta: float, **assumptions: Any) -> float:
     def excess(log_eps: float) -> float:
         return math.log(sample_size(math.exp(log_eps), delta, **assumptions) / n_pairs)
 
-    # log N falls by at least 2 for each unit of log eps, which brackets the root.
+    # log N falls by at least 2 per unit of log eps, which brackets the root.
     low, high = sorted((0.0, 0.5 * excess(0.0)))
     return math.exp(brentq(excess, low - 1e-9, high + 1e-9, xtol=1e-15, rtol=4 * np.finfo(float).eps))
 
@@ -131,7 +131,7 @@ def guaranteed_error(n_pairs: float, delta: float, **assumptions: Any) -> float:
 def truncation_bound(
     largest_cut: float, *, max_squared_length: float, radius: float, noise: str | Noise = "logistic"
 ) -> float:
-    """Return the most that the loss changes where eigenvalues of M up to `largest_cut` are set to zero.
+    """Return the largest change of the loss if eigenvalues of M up to `largest_cut` are set to zero.
 
     It is zeta F gamma (Theorem on truncation; the paper scales the data so that zeta F = 1).
     It holds for the loss on any pairs within the bounds and for its expectation.
@@ -221,8 +221,8 @@ def parameter_bound(
         log_mass = math.log(min_density) + log_volume
         if log_mass > 1e-9:
             raise ValueError(
-                f"min_density must be at most {math.exp(-log_volume):.6g}, or the unit ball would hold more than all "
-                f"pairs; got {min_density!r}. Leave it out for the uniform distribution."
+                f"min_density must be at most {math.exp(-log_volume):.6g}, the density of the uniform distribution; "
+                f"got {min_density!r}. Leave it out for that distribution."
             )
     distance = l1_bound(excess_loss, radius=radius, noise=noise)
     if distance == 0.0:
@@ -248,7 +248,7 @@ def l1_distance(first: Any, second: Any, differences: Any) -> float:
     if z.ndim != 2 or len(z) == 0 or z.shape[1] != len(matrix):
         raise ValueError(
             f"differences must be an (n, d) array with n >= 1 and the matrices' {len(matrix)} columns; got shape "
-            f"{z.shape}. Of pairs (n, 2, d) give pairs[:, 0] - pairs[:, 1]."
+            f"{z.shape}. For pairs (n, 2, d) pass pairs[:, 0] - pairs[:, 1]."
         )
     return float(np.mean(np.abs(np.einsum("ij,ij->i", z @ matrix, z) - threshold)))
 
@@ -278,7 +278,9 @@ def _change(first: Any, second: Any) -> tuple[FloatArray, float]:
 def _parameters(metric: Any) -> tuple[FloatArray, float]:
     if isinstance(metric, Metric):
         if metric.origin is not None:
-            raise ValueError("the paper's distances are for pairs, without a learned origin; fit without fit_origin.")
+            raise ValueError(
+                "the metric must not have a learned origin; got one with an origin. Fit without fit_origin."
+            )
         return metric.matrix, metric.threshold
     matrix, threshold = metric
     matrix = np.asarray(matrix, dtype=np.float64)
@@ -291,9 +293,9 @@ def _check_number(name: str, value: Any, advice: str, *, zero_allowed: bool = Fa
     finite = isinstance(value, numbers.Real) and math.isfinite(value)
     if not (finite and (value > 0 or (zero_allowed and value == 0))):
         rule = ">= 0" if zero_allowed else "> 0"
-        raise ValueError(f"{name} must be a finite number {rule}; got {value!r}: give {advice}.")
+        raise ValueError(f"{name} must be a finite number {rule}; got {value!r}. Pass {advice}.")
 
 
 def _check_columns(n_features: Any) -> None:
     if not (isinstance(n_features, numbers.Integral) and not isinstance(n_features, bool) and int(n_features) >= 1):
-        raise ValueError(f"n_features must be a whole number >= 1; got {n_features!r}: give the number of columns.")
+        raise ValueError(f"n_features must be a whole number >= 1; got {n_features!r}. Pass the number of columns.")

@@ -5,7 +5,8 @@ import sys
 
 __all__ = ["main"]
 
-_NO_PACKAGE = 4  # as in session.EXIT_CODES, which can't be imported without the package
+_NO_MEMORY, _NO_PACKAGE = 3, 4  # as in session.EXIT_CODES, which can't be imported without the packages
+_ADVICE = "not enough memory to start. Raise the limit (ulimit -v), or use a machine with more."
 
 
 def main() -> None:
@@ -19,14 +20,14 @@ def main() -> None:
     except KeyboardInterrupt:
         _stop()
     except MemoryError:
-        _end("not enough memory to start. Raise the limit (ulimit -v), or use a machine with more.", 3)
+        _end(_ADVICE, _NO_MEMORY)
     except ImportError as error:
         if "map segment" in str(error) or "allocate memory" in str(error):
-            _end("not enough memory to start. Raise the limit (ulimit -v), or use a machine with more.", 3)
+            _end(_ADVICE, _NO_MEMORY)
         needed = (error.name or str(error)).partition(".")[0]
         if needed == "closefar":
             raise
-        _end(f"the command line needs {needed}: run pip install 'closefar[cli]'.", 4)
+        _end(f"the command line needs {needed}: run pip install 'closefar[cli]'.", _NO_PACKAGE)
 
 
 def _stop_at_signals() -> None:

@@ -95,8 +95,11 @@ def _check_scales(learner: MetricLearner, names: Sequence[str]) -> None:
             )
 
 
-def groups_of(session: Session, table: PairTable) -> NDArray[Any] | None:
-    """Which pairs depend on each other: those of a group, or those that share points by their ids or values."""
+def groups_of(session: Session, table: PairTable, remedy: str = "cross-validation is by point") -> NDArray[Any] | None:
+    """Which pairs depend on each other: those of a group, or those that share points by their ids or values.
+
+    A note says so, and what is done about it.
+    """
     from closefar.arrays import numbered
     from closefar.judgements import find_points, share_points
 
@@ -108,8 +111,8 @@ def groups_of(session: Session, table: PairTable) -> NDArray[Any] | None:
     if points is not None:
         session.warn(
             f"these {len(points):,} pairs have only {numbered(points)[1]:,} different points, so they are not "
-            "independent: cross-validation is by point. If pairs depend on each other in another way, name the column "
-            "of their groups with --group."
+            f"independent: {remedy}. If pairs depend on each other in another way, name the column of their groups "
+            "with --group."
         )
     return points
 
@@ -209,7 +212,8 @@ def report_of(
 
     points, pairs = (None if path is None else str(path) for path in files.paths)
     provenance = Provenance(points, pairs, str(model), table.encoding.categories)
-    options = {"title": title, "provenance": provenance, "ids": table.ids, "groups": groups_of(session, table)}
+    groups = groups_of(session, table, *(["intervals are wider for it"] if judged else []))
+    options = {"title": title, "provenance": provenance, "ids": table.ids, "groups": groups}
     with session.stage("report", n_parts=N_PARTS) as tell:
         return encode_report(learner, report_path(path), *judged, **options, watch=tell)
 

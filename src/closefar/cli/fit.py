@@ -28,7 +28,7 @@ _LITTLE_WORK = 1e9
 _SHARE_OF_FIT = 0.3
 _FEWEST_UNCERTAIN = 5.0
 
-_SURELY_WRONG = 0.01  # a p-value below this is warned of, so that few right models are
+_SIGNIFICANT = 0.01  # a p-value below this is warned of, so that few right models are
 
 
 def fit(
@@ -69,7 +69,7 @@ def fit(
         session.unfinished = not learner.certificate_.converged
         written = [str(path) for path in contents]
         session.show(
-            f"{as_options(learner.summary())}\nWrote {' and '.join(written)}.",
+            f"{model.summary}\nWrote {' and '.join(written)}.",
             {"written": written, "n_pairs": len(table), **_facts(model, learner)},
         )
 
@@ -107,8 +107,8 @@ def _facts(model: Model, learner: MetricLearner) -> dict[str, Any]:
 
 
 def _warn_of_noise(session: Session, learner: MetricLearner, table: PairTable) -> None:
-    """Warn, with the remedy, where the labels are clearly not as the noise model says."""
-    from closefar.questions import check_noise_model
+    """Warn, with the remedy, if the labels clearly contradict the noise model."""
+    from closefar.questions import check_noise_if_possible
 
     fit = learner.fit_
     statistics, judgements = fit.statistics, fit.training().counted()
@@ -117,9 +117,6 @@ def _warn_of_noise(session: Session, learner: MetricLearner, table: PairTable) -
     if statistics.uncertain_per_parameter * len(used) < _FEWEST_UNCERTAIN * len(judgements):
         return
     with session.stage("checking the noise model"):
-        try:
-            check = check_noise_model(fit, used, groups=sampled_groups(table, used))
-        except ValueError:  # the labels can't tell
-            return
-    if check.p_value < _SURELY_WRONG:
-        session.warn(as_options(check.advice))
+        check = check_noise_if_possible(fit, used, sampled_groups(table, used))
+    if check is not None and check.p_value < _SIGNIFICANT:
+        session.warn(as_options(check.advice[:1].lower() + check.advice[1:]))

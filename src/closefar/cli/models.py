@@ -11,7 +11,6 @@ import typer
 from closefar.cli.data import directions_of
 from closefar.cli.outputs import Replacing, is_export, is_model
 from closefar.cli.session import Output, Session
-from closefar.messages import as_options
 
 if TYPE_CHECKING:
     from closefar.learners import Model
@@ -186,7 +185,7 @@ def _described(metric: Metric) -> str:
 def _text(model: Model) -> str:
     metric = model.metric
     close, far = model.classes
-    lines = [_described(metric) if model.summary is None else as_options(model.summary)]
+    lines = [model.summary or _described(metric)]
     if model.truncated is not None:
         lines.append(f"Truncated from rank {model.truncated['rank']}")
     lines += [

@@ -8,12 +8,10 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from closefar.cli.session import in_words, tell
+from closefar.cli.session import CODE_INTERRUPTED, in_words, tell
 from closefar.messages import printable
 
 __all__ = ["paper"]
-
-_WRONG_INPUT, _NO_PACKAGE, _INTERRUPTED = 2, 4, 130
 
 
 def paper(
@@ -54,7 +52,7 @@ def paper(
             run_paper(names, quick=quick, seed=seed, data=data, out=out, resume=resume, n_jobs=jobs, watch=watch)
     except KeyboardInterrupt:
         tell(f"closefar paper: interrupted. Finished trials are in {out}; continue with --resume.")
-        raise typer.Exit(_INTERRUPTED) from None
+        raise typer.Exit(CODE_INTERRUPTED) from None
     except (ImportError, ValueError, OSError) as error:
         sentence, code = in_words(error)
         tell(printable(f"closefar paper: {sentence}"))

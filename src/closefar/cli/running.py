@@ -40,7 +40,8 @@ def _run_app() -> int:
         return int(app(standalone_mode=False, prog_name="closefar") or 0)
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
-            print(error.ctx.get_help())
+            if error.message:  # else it has been printed
+                print(error.message)
             return CODE_WRONG_INPUT
         command = error.ctx.command_path if error.ctx else "closefar"
         message = " ".join(error.format_message().split())

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 __all__ = [
+    "CODE_INTERRUPTED",
     "CODE_NO_FILE",
     "CODE_WRONG_INPUT",
     "EXIT_CODES",
@@ -43,7 +44,7 @@ EXIT_CODES = {
     70: "a bug in closefar",
     130: "interrupted; nothing was written",
 }
-_UNFINISHED, CODE_WRONG_INPUT, CODE_NO_FILE, _NO_PACKAGE, _BUG, _INTERRUPTED = (code for code in EXIT_CODES if code)
+_UNFINISHED, CODE_WRONG_INPUT, CODE_NO_FILE, _NO_PACKAGE, _BUG, CODE_INTERRUPTED = (code for code in EXIT_CODES if code)
 PIPE_CLOSED = 141
 
 _PANEL = "Output"
@@ -113,7 +114,7 @@ class Session:
             return
         # What an interrupt breaks, such as an import, may end in any error.
         if self._interrupted or isinstance(error, KeyboardInterrupt):
-            self._end("interrupted; nothing was written.", _INTERRUPTED)
+            self._end("interrupted; nothing was written.", CODE_INTERRUPTED)
         if isinstance(error, BrokenPipeError):
             discard_output()  # nobody reads on, as with `| head`
             raise typer.Exit(PIPE_CLOSED) from None

@@ -1,4 +1,4 @@
-"""Data to try things on: generated pairs, pairs made from points, and the paper's real data sets."""
+"""Example data: generated pairs, pairs made from points, and the paper's real data sets."""
 
 from closefar.datasets.flamelets import make_combustion
 from closefar.datasets.patients import PatientTables, make_patients

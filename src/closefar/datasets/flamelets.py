@@ -1,4 +1,4 @@
-"""Hydrogen/air flames simulated with Cantera: a free stand-in for the published combustion data."""
+"""Hydrogen/air flames simulated with Cantera: a free substitute for the published combustion data."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ FEATURES = ("T", "H", "H2", "O", "OH", "H2O", "O2", "HO2", "H2O2")
 
 # A flame has 157 to 187 grid points in the mixing layer.
 ROWS_PER_FLAME = 150
-# With these the strain rate grows less than twofold from one flame to the next, which keeps it alight.
+# With this many the strain rate grows less than twofold from one flame to the next, which keeps them burning.
 FEWEST_FLAMES = 16
-# In 1/s.  The weakest burns close to equilibrium; flames go out between 14,400 and 14,500.
+# In 1/s.  The weakest flame burns close to equilibrium; flames are extinguished between 14,400 and 14,500.
 WEAKEST_STRAIN, STRONGEST_STRAIN = 4.0, 14_000.0
-# Mixture fractions nearer than this to 0 or 1 are the inflowing gases, the same in each flame.
+# Mixture fractions closer than this to 0 or 1 are the inflowing gases, which are the same in each flame.
 PURE = 1e-4
-# Belongs to the name of the cache file: raise it when the simulation changes.
+# Part of the name of the cache file; increase it when the simulation changes.
 RECIPE = 1
 
 
@@ -45,33 +45,33 @@ class Flamelets(NamedTuple):
 
 
 def make_combustion(n: int = 13_650, *, data_home: Any = None, random_state: Any = None) -> Bunch:
-    """Simulate states of hydrogen/air flames, data of the same kind as `load_combustion` reads.
+    """Simulate states of hydrogen/air flames, similar to the data of `load_combustion`.
 
     Steady counterflow diffusion flames of hydrogen against air (300 K, 1 atm, all Lewis
     numbers 1) are solved from a strain rate of 4/s, close to equilibrium, up to 14,000/s,
-    just before extinction: max(16, n / 150) of them, so that more rows are more flames.
-    The rows are `n` different grid points of these flames, none of them interpolated.
+    just before extinction.  There are max(16, n / 150) flames, so that more rows mean more flames.
+    The rows are `n` different grid points of these flames, without interpolation.
 
-    The flames are kept in a file, so that only the first call takes time (5 to 20 s for
-    the default `n`).  Needs Cantera: ``pip install 'closefar[combustion]'``.
+    The flames are stored in a file, so that only the first call is slow (5 to 20 s for
+    the default `n`).  This needs Cantera: ``pip install 'closefar[combustion]'``.
 
     Parameters
     ----------
     n : int
-        Number of rows.
+        The number of rows.
     data_home : path, optional
-        Folder of that file; by default the environment variable ``CLOSEFAR_DATA``, or
-        else ``~/.cache/closefar``.
+        The folder of that file; by default the environment variable ``CLOSEFAR_DATA`` or, if it is
+        not set, ``~/.cache/closefar``.
     random_state : int, RandomState or None
-        Chooses the grid points.
+        Seed of the choice of grid points.
 
     Returns
     -------
     Bunch
         ``data`` (n, 9): the temperature in K and 8 mass fractions, named in
         ``feature_names``; ``target`` (n,): Bilger's mixture fraction; ``strain_rate`` (n,)
-        in 1/s, which tells the flames apart; ``transformation``: None; ``DESCR``.
-        Rows go from flame to flame, and in each from hydrogen to air.
+        in 1/s, which identifies the flame; ``transformation``: None; ``DESCR``.
+        Rows are ordered by flame, and within a flame from hydrogen to air.
     """
     if not (isinstance(n, numbers.Integral) and n >= 1):
         raise ValueError(f"n must be a whole number >= 1; got {n!r}.")
@@ -79,8 +79,8 @@ def make_combustion(n: int = 13_650, *, data_home: Any = None, random_state: Any
     flames = _stored_or_simulated(n_flames, _cache_folder(data_home) / f"flamelets-{RECIPE}-{n_flames}.npz")
     if n > len(flames.states):
         raise RuntimeError(
-            f"the {n_flames} flames have {len(flames.states)} grid points, fewer than n = {n}: some went out. "
-            f"Ask for fewer rows, or install another version of Cantera (this is {flames.cantera})."
+            f"n must be at most the number of grid points of the {n_flames} flames, {len(flames.states)}; got {n}, as "
+            f"some flames went out. Use fewer rows, or another version of Cantera (this is {flames.cantera})."
         )
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
     rows = np.sort(rng.choice(len(flames.states), size=n, replace=False))
@@ -104,9 +104,11 @@ def _stored_or_simulated(n_flames: int, path: Path) -> Flamelets:
     if path.exists():
         try:
             return _read(path)
-        except Exception as error:  # damage shows in many ways: in the zip, the compression, a header, the values
+        except (
+            Exception
+        ) as error:  # a damaged file can fail in many ways: in the zip, the compression, a header, the values
             warnings.warn(
-                f"the stored flames in {path} can't be read ({error}); they are simulated again.", stacklevel=3
+                f"the stored flames in {path} can't be read ({error}), so they are simulated again.", stacklevel=3
             )
     ct = _import_cantera()
     _make_folder(path.parent)
@@ -118,7 +120,7 @@ def _stored_or_simulated(n_flames: int, path: Path) -> Flamelets:
 
 
 def _read(path: Path) -> Flamelets:
-    # Opened here, as NumPy leaves a file open whose zip is damaged.
+    # Opened here, because NumPy does not close a file whose zip is damaged.
     with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
         states, mixture_fraction, strain_rate = (stored[name] for name in Flamelets._fields[:3])
         cantera = str(stored["cantera"])
@@ -135,22 +137,22 @@ def _import_cantera() -> Any:
         import cantera
     except ImportError as error:
         raise ImportError(
-            "simulating flames needs Cantera: pip install 'closefar[combustion]'. "
-            "Published states are read by load_combustion, without it."
+            "simulating flames needs Cantera: run pip install 'closefar[combustion]'. "
+            "load_combustion reads published states without it."
         ) from error
     return cantera
 
 
 def _make_folder(folder: Path) -> None:
-    """Make the folder before the simulation, which would be lost without it."""
+    """Create the folder before the simulation, whose result would otherwise be lost."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise OSError(
-            f"simulated flames are kept in a folder that must be writable; {folder} is not ({error.strerror}). "
-            "Give another with data_home=... or the environment variable CLOSEFAR_DATA."
+            f"the folder of simulated flames must be writable; {folder} is not ({error.strerror}). "
+            "Set another with data_home=... or the environment variable CLOSEFAR_DATA."
         ) from error
 
 
@@ -160,7 +162,7 @@ def _simulate(ct: Any, n_flames: int, path: Path) -> Flamelets:
         flame = _first_flame(ct)
         for strain in np.geomspace(WEAKEST_STRAIN, STRONGEST_STRAIN, n_flames):
             _strain(flame, strain)
-            if flame.T.max() < 1000.0:  # out: all stronger ones are too
+            if flame.T.max() < 1000.0:  # extinguished, as are all stronger ones
                 break
             parts.append(_mixing_layer(flame, strain))
             advance()
@@ -172,7 +174,7 @@ def _first_flame(ct: Any) -> Any:
     gas = ct.Solution("h2o2.yaml")
     gas.TP = 300.0, ct.one_atm
     flame = ct.CounterflowDiffusionFlame(gas, width=0.1)
-    # As in flamelet models: elements then diffuse alike, and the mixture fraction is what mixing alone makes of it.
+    # As in flamelet models: all elements then diffuse alike, and the mixture fraction depends on mixing alone.
     flame.transport_model = "unity-Lewis-number"
     flame.P = ct.one_atm
     flame.fuel_inlet.X, flame.fuel_inlet.T, flame.fuel_inlet.mdot = "H2:1", 300.0, 0.025
@@ -185,10 +187,10 @@ def _first_flame(ct: Any) -> Any:
 
 
 def _strain(flame: Any, strain: float) -> None:
-    """Solve the flame at another mean strain rate, starting from the present solution.
+    """Solve the flame at another mean strain rate, starting from the current solution.
 
-    Thickness goes with strain^-1/2 and velocity with strain^1/2, so that a scaled grid fits
-    the new flame.
+    Thickness is proportional to strain^-1/2 and velocity to strain^1/2, so a scaled grid fits the
+    new flame.
     """
     scale = np.sqrt(strain / flame.strain_rate("mean"))
     flame.flame.grid = flame.flame.grid / scale
@@ -201,15 +203,15 @@ def _mixing_layer(flame: Any, strain: float) -> tuple[FloatArray, FloatArray, Fl
     fraction = flame.mixture_fraction("Bilger")
     inside = (fraction > PURE) & (fraction < 1.0 - PURE)
     species = [flame.gas.species_index(name) for name in FEATURES[1:]]
-    # The solver's tolerance lets mass fractions of zero come out as -1e-16.
+    # Within the solver's tolerance, mass fractions of zero can be -1e-16.
     states = np.column_stack([flame.T, np.clip(flame.Y[species].T, 0.0, 1.0)])
     return states[inside], fraction[inside], np.full(int(np.sum(inside)), strain)
 
 
 @contextmanager
 def _progress(n_flames: int, path: Path) -> Iterator[Callable[[], None]]:
-    """Say what is being simulated, with a bar where rich is installed and stderr is a terminal."""
-    print(f"Simulating {n_flames} hydrogen/air flames with Cantera, once; kept in {path}.", file=sys.stderr, flush=True)
+    """Announce the simulation, with a progress bar if rich is installed and stderr is a terminal."""
+    print(f"Simulating {n_flames} hydrogen/air flames with Cantera, once; storing {path}.", file=sys.stderr, flush=True)
     try:
         from rich.console import Console
         from rich.progress import Progress

@@ -1,4 +1,4 @@
-"""Tables as people have them: points with an id and columns of every kind, and pairs that somebody judged."""
+"""Realistic tables: points with ids and columns of several kinds, and labelled pairs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["PatientTables", "make_patients"]
 
 Columns = dict[str, NDArray[Any]]
 
-# How much a column weighs in what is truly close: one over the difference that matters.
+# The weight of each column in the true distance: one divided by the difference that matters.
 _WEIGHTS = {"age": 1 / 15, "cholesterol": 1 / 35, "smoker": 1.2}
 _WARDS = np.array(["north", "south", "west"])
 
 
 class PatientTables(NamedTuple):
-    """Columns of two tables, and the labels without mistakes."""
+    """The columns of two tables, and the true labels."""
 
     points: Columns
     pairs: Columns
@@ -31,9 +31,9 @@ class PatientTables(NamedTuple):
 def make_patients(
     n_points: int = 400, n_pairs: int = 3000, *, wrong_share: float = 0.1, random_state: Any = 0
 ) -> PatientTables:
-    """Make up patients, and pairs of them that somebody called close or far.
+    """Generate synthetic patients, and pairs of them labelled close or far.
 
-    Age, cholesterol and smoking tell close from far; height and ward do not.
+    The labels depend on age, cholesterol and smoking, but not on height and ward.
 
     Parameters
     ----------

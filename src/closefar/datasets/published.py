@@ -25,7 +25,7 @@ AIRLINE_WORDS = {
     "satisfaction": ("neutral or dissatisfied", "satisfied"),
 }
 ARRIVAL_DELAY = "Arrival Delay in Minutes"
-# Row numbers, which say nothing about a passenger: a nameless index, as pandas writes it or names it, and the id.
+# Row numbers, which carry no information: an unnamed index, as pandas writes or names it, and the id.
 ROW_NUMBERS = ("", "Unnamed: 0", "id")
 
 
@@ -35,10 +35,10 @@ def load_combustion(folder: Any) -> Bunch:
     Parameters
     ----------
     folder : path
-        Holds, each plain or as .csv.gz, ``*state-space.csv`` (one state a row),
+        A folder with the files, plain or as .csv.gz, ``*state-space.csv`` (one state per row),
         ``*state-space-names.csv`` (the names of its columns), ``*mixture-fraction.csv``
-        (a number for each state) and possibly ``*basis*.csv`` (a row for each column of
-        the states); numbers without header.
+        (one number per state) and optionally ``*basis*.csv`` (one row per column of the
+        states); numbers without a header.
 
     Returns
     -------
@@ -55,14 +55,14 @@ def load_combustion(folder: Any) -> Bunch:
         names = file.read().replace(",", "\n").split()
     fraction = _read_numbers(_only_csv(home, "*mixture-fraction")).ravel()
     if len(names) != states.shape[1]:
-        raise ValueError(f"there must be a name for each of the {states.shape[1]} columns; got {len(names)}: {names}.")
+        raise ValueError(f"there must be one name per column ({states.shape[1]}); got {len(names)}: {names}.")
     if len(fraction) != len(states):
-        raise ValueError(f"there must be a mixture fraction for each of the {len(states)} states; got {len(fraction)}.")
+        raise ValueError(f"there must be one mixture fraction per state ({len(states)}); got {len(fraction)}.")
     transformation = None
     if _csv_files(home, "*basis*"):
         transformation = _read_numbers(_only_csv(home, "*basis*"))
         if len(transformation) != len(names):
-            raise ValueError(f"the basis must have a row for each of {names}; got shape {transformation.shape}.")
+            raise ValueError(f"the basis must have one row per column of {names}; got shape {transformation.shape}.")
     return Bunch(
         data=states,
         target=fraction,
@@ -75,9 +75,8 @@ def load_combustion(folder: Any) -> Bunch:
 def load_airline(path: Any) -> Bunch:
     """Read the public airline passenger satisfaction data, encoded as in the paper.
 
-    Gender, customer type and type of travel become 0 and 1, the class 0, 1, 2 (Eco, Eco
-    Plus, Business).  Row numbers are left out, and so are passengers whose arrival delay
-    is missing.
+    Gender, customer type and type of travel become 0 and 1, and the class becomes 0, 1 or 2 (Eco,
+    Eco Plus, Business).  Row numbers, and passengers with a missing arrival delay, are left out.
 
     Parameters
     ----------
@@ -96,7 +95,7 @@ def load_airline(path: Any) -> Bunch:
     header, columns = _read_columns(file)
     missing = [name for name in (*AIRLINE_WORDS, ARRIVAL_DELAY) if name not in header]
     if missing:
-        raise ValueError(f"{file} must have the columns of the airline data; missing are {missing} among {header}.")
+        raise ValueError(f"{file} must have the columns of the airline data; {missing} are missing from {header}.")
     encoded = {
         name: _codes(name, column) if name in AIRLINE_WORDS else _numbers(name, column)
         for name, column in zip(header, columns, strict=True)
@@ -108,7 +107,7 @@ def load_airline(path: Any) -> Bunch:
     names = list(encoded)
     gaps = [names[column] for column in np.flatnonzero(~np.isfinite(data).all(axis=0))]
     if gaps:
-        raise ValueError(f"only {ARRIVAL_DELAY!r} may have missing values; {gaps} have some too: remove those rows.")
+        raise ValueError(f"only {ARRIVAL_DELAY!r} may have missing values; got some in {gaps}. Remove those rows.")
     dropped = int(np.sum(~kept))
     return Bunch(
         data=data,
@@ -117,7 +116,7 @@ def load_airline(path: Any) -> Bunch:
         target_names=np.array(AIRLINE_WORDS["satisfaction"]),
         n_dropped=dropped,
         DESCR=f"{len(data)} airline passengers, {np.mean(target):.0%} of them satisfied, read from {file.name}; "
-        f"{dropped} more lack the arrival delay.",
+        f"{dropped} more have no arrival delay.",
     )
 
 
@@ -125,20 +124,20 @@ def _csv_files(folder: Path, stem: str) -> list[Path]:
     return sorted([*folder.glob(f"{stem}.csv"), *folder.glob(f"{stem}.csv.gz")])
 
 
-def _only_csv(folder: Path, stem: str, advice: str = "leave one of them there") -> Path:
+def _only_csv(folder: Path, stem: str, advice: str = "Keep only one of them") -> Path:
     found = _csv_files(folder, stem)
     if not found:
         there = sorted(path.name for path in folder.iterdir())
-        raise FileNotFoundError(f"{folder} must hold a file {stem}.csv or {stem}.csv.gz; it holds {there}.")
+        raise FileNotFoundError(f"{folder} must contain a file {stem}.csv or {stem}.csv.gz; got {there}.")
     if len(found) > 1:
         names = [path.name for path in found]
-        raise ValueError(f"{folder} must hold one file {stem}.csv or {stem}.csv.gz; got {names}: {advice}.")
+        raise ValueError(f"{folder} must contain one file {stem}.csv or {stem}.csv.gz; got {names}. {advice}.")
     return found[0]
 
 
 def _airline_file(path: Path) -> Path:
     if path.is_dir():
-        return _only_csv(path, "*airline*" if _csv_files(path, "*airline*") else "*", "give the path of one of them")
+        return _only_csv(path, "*airline*" if _csv_files(path, "*airline*") else "*", "Pass the path of one of them")
     if not path.is_file():
         raise FileNotFoundError(f"path must be an existing CSV file or a folder with one; got {path}.")
     return path
@@ -155,15 +154,15 @@ def _read_numbers(path: Path) -> FloatArray:
             warnings.simplefilter("error")  # NumPy only warns about an empty file
             numbers = np.loadtxt(path, delimiter=",", ndmin=2, encoding="utf-8-sig")
     except (ValueError, UserWarning, EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{path} must hold comma-separated numbers without header: {error}") from error
+        raise ValueError(f"{path} must contain comma-separated numbers without a header: {error}") from error
     if not np.all(np.isfinite(numbers)):
         row = int(np.flatnonzero(~np.isfinite(numbers).all(axis=1))[0])
-        raise ValueError(f"{path} must hold finite numbers; row {row} is {numbers[row].tolist()}.")
+        raise ValueError(f"{path} must contain finite numbers; row {row} is {numbers[row].tolist()}.")
     return numbers
 
 
 def _read_columns(path: Path) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Header and columns of a CSV file, as words."""
+    """The header and the columns of a CSV file, as strings."""
     try:
         with _open_text(path) as file:
             rows = list(filter(None, csv.reader(file)))
@@ -172,8 +171,8 @@ def _read_columns(path: Path) -> tuple[list[str], list[tuple[str, ...]]]:
     widths = set(map(len, rows))
     if len(rows) < 2 or len(widths) != 1:
         raise ValueError(
-            f"{path} must have a header and rows of the same number of fields; "
-            f"got {len(rows)} lines of {sorted(widths)} fields."
+            f"{path} must have a header, and rows with the same number of fields; "
+            f"got {len(rows)} lines with {sorted(widths)} fields."
         )
     header, *passengers = rows
     return [name.strip() for name in header], list(zip(*passengers, strict=True))
@@ -185,16 +184,14 @@ def _codes(name: str, words: tuple[str, ...]) -> FloatArray:
     plain = [str(word).strip().lower() for word in found]
     unknown = [word for word in plain if word not in known]
     if unknown:
-        raise ValueError(
-            f"column {name!r} must hold the words {list(known)}; got {unknown[0]!r}: correct or remove it."
-        )
+        raise ValueError(f"column {name!r} must contain only {list(known)}; got {unknown[0]!r}. Correct or remove it.")
     return np.array([known.index(word) for word in plain], dtype=np.float64)[inverse]
 
 
 def _numbers(name: str, words: tuple[str, ...]) -> FloatArray:
-    """The numbers of a column, NaN where there is none."""
+    """The numbers of a column, NaN where one is missing."""
     text = np.array(words)
     try:
         return np.where(text == "", "nan", text).astype(np.float64)
     except ValueError as error:
-        raise ValueError(f"column {name!r} must hold numbers: {error}. Correct or remove that row.") from error
+        raise ValueError(f"column {name!r} must contain numbers: {error}. Correct or remove that row.") from error

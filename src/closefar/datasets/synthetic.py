@@ -21,7 +21,7 @@ Relation = Callable[[FloatArray, FloatArray], Any]
 
 
 class LabelledPairs(NamedTuple):
-    """Pairs of points with the labels that a learner sees and those that are right."""
+    """Pairs of points with noisy labels and true labels."""
 
     pairs: FloatArray
     labels: NDArray[np.int64]
@@ -52,19 +52,19 @@ def make_pairs(
     ----------
     n_pairs, n_features : int
     rank : int, optional
-        Number of nonzero eigenvalues of M*; all of them by default.
+        The number of nonzero eigenvalues of M*; all by default.
     metric_eigenvalues, covariance_eigenvalues : arrays, optional
         At most `n_features` numbers >= 0, and `n_features` numbers > 0; uniform on (0, 1)
         by default.
     threshold : float, optional
         tau*; by default the median squared distance, which gives balanced classes.
     noise : name of a noise model, Noise, "flips" or None
-        "flips" turns a label over whatever the distance (the paper's noisy labelling).
+        "flips" flips labels whatever the distance (the paper's noisy labelling).
     noise_scale : float, optional
-        The noise is multiplied by this.
+        A factor of the noise.
     wrong_share : float, optional
-        Expected share of wrong labels, instead of `noise_scale`, which is solved for.
-        0.1 if neither is given.
+        The expected share of wrong labels, from which `noise_scale` is computed.  It is 0.1 if
+        neither is given.
     random_state : int, RandomState or None
 
     Returns
@@ -111,9 +111,9 @@ def make_pairs(
 
 
 def solve_noise_scale(margins: Any, noise: str | Noise, wrong_share: float) -> float:
-    """Return the scale at which noise turns over `wrong_share` of labels with these margins, in expectation.
+    """Return the scale of the noise at which the expected share of wrong labels at these margins is `wrong_share`.
 
-    Margins of zero have no right side and do not count.
+    Margins of zero have no correct side and are ignored.
     """
     model = get_noise(noise)
     size = np.abs(np.asarray(margins, dtype=np.float64))
@@ -146,13 +146,13 @@ def pairs_from_points(
     ----------
     X : array or frame of shape (n, d)
     relation : array of n class labels, or callable
-        Points of the same class are close, others far.  A callable gets two arrays of
-        points, row against row, and returns which of the pairs are far (booleans, or
-        labels -1 and +1).
+        Points of the same class are close, others far.  A callable receives two arrays of
+        points, one pair per row, and returns which pairs are far (booleans, or labels -1
+        and +1).
     n_pairs : int, optional
         By default the points are partitioned at random into n // 2 disjoint pairs, which
         are independent if the points are (the paper's section "Limitations").  A number
-        asks for that many random pairs of two different points, which share points and
+        means that many random pairs of two different points, which share points and
         are not independent.
     random_state : int, RandomState or None
     return_indices : bool
@@ -183,19 +183,19 @@ def pairs_from_points(
     else:
         classes = np.asarray(relation)
         if classes.shape != (n,):
-            raise ValueError(f"relation must be a callable or one class label a point; got shape {classes.shape}.")
+            raise ValueError(f"relation must be a callable or one class label per point; got shape {classes.shape}.")
         far = classes[indices[:, 0]] != classes[indices[:, 1]]
     if far.shape != (len(indices),):
-        raise ValueError(f"relation must return one value a pair; got shape {far.shape} for {len(indices)} pairs.")
+        raise ValueError(f"relation must return one value per pair; got shape {far.shape} for {len(indices)} pairs.")
     labels = np.where(far, 1, -1)
     return (pairs, labels, indices) if return_indices else (pairs, labels)
 
 
 def _check_noise_level(noise: Any, noise_scale: float | None, wrong_share: float | None) -> None:
     if noise_scale is not None and wrong_share is not None:
-        raise ValueError("give noise_scale or wrong_share, not both: one follows from the other.")
+        raise ValueError("only one of noise_scale and wrong_share can be set; got both. Leave one out.")
     if noise_scale is not None and not (noise_scale >= 0 and noise not in (None, "flips")):
-        raise ValueError(f"noise_scale must be >= 0 and needs one of the noises {list(NOISES)}; got {noise_scale!r}.")
+        raise ValueError(f"noise_scale must be >= 0, and noise one of {list(NOISES)}; got noise_scale={noise_scale!r}.")
     if wrong_share is not None and noise is None:
         raise ValueError(f'wrong_share needs a noise or "flips"; got noise=None and wrong_share={wrong_share!r}.')
     if wrong_share is not None and not 0 <= wrong_share < 0.5:

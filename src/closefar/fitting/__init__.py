@@ -1,4 +1,4 @@
-"""Fitting is a function from judgements and settings to a fit; the choices that it makes on the way are here too."""
+"""Fitting: a function from judgements and settings to a fit, with the choices of noise, rank and penalty."""
 
 from closefar.fitting.fitting import fit, without_penalty
 from closefar.fitting.identifiability import IdentifiabilityWarning

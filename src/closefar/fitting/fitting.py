@@ -20,17 +20,17 @@ def fit(
 ) -> Fit:
     """Learn a metric.
 
-    Emits no warnings itself: `Fit.warn` does, from the result.
+    This emits no warnings; `Fit.warn` emits those of the result.
 
     Parameters
     ----------
     judgements : Judgements
-        Those of weight zero do not count.
+        Judgements of weight zero are ignored.
     settings : Settings
     start : Metric, optional
-        One near the solution.
+        A metric close to the solution.
     columns : Columns, optional
-        The columns' names, which new data must match.
+        The names of the columns, which new data must match.
     """
     settings.check(judgements)
     weighted = judgements.weighted(settings.class_weight)
@@ -42,9 +42,9 @@ def fit(
 
 
 def without_penalty(fitted: Fit, judgements: Judgements, *, class_weight: Any) -> Fit:
-    """The same fit with alpha = 0 and these class weights; itself where it has those.
+    """The same fit with alpha = 0 and these class weights, or the fit itself if it already has them.
 
-    The noise and the rank that were chosen are kept, and a flip rate is estimated anew.
+    The chosen noise and rank are kept, and an estimated flip rate is estimated again.
     """
     if fitted.alpha == 0 and fitted.settings.class_weight is class_weight:
         return fitted

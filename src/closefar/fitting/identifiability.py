@@ -1,4 +1,4 @@
-"""Identifiability: what the data leave undetermined, however well a fit converged."""
+"""Identifiability: the parts of the metric that the data do not determine, however well a fit converged."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from closefar.rows import ENORMOUS
 
 __all__ = ["IdentifiabilityWarning", "find_enormous", "find_problems", "name_columns"]
 
-# A column belongs to a combination if its share of it, in standard deviations, is at least this.
+# A column is part of a combination if its share, in standard deviations, is at least this.
 _INVOLVED = 0.05
 _MOST_NAMED = 6
 _MOST_COMBINATIONS = 3
 
-# Below this, a light penalty was found to at least halve the excess loss of new labels.
+# Below this, a light penalty at least halved the excess loss on new labels in simulations.
 _FEW_UNCERTAIN = 1.0
 
 
 class IdentifiabilityWarning(ConvergenceWarning):  # type: ignore[misc]
-    """The data leave part of the metric undetermined, however well the fit converged.
+    """The data do not determine part of the metric, however well the fit converged.
 
     Examples
     --------
@@ -57,28 +57,29 @@ def find_problems(
     Parameters
     ----------
     names : sequence of str
-        Of the columns.
+        The names of the columns.
     null_directions : array of shape (d, m)
-        Combinations of the columns, in their own standard deviations, that do not vary.
+        Combinations of the columns, in standard deviations, that do not vary.
     is_far : array of bool
         The labels.
     n_directions : int
-        Directions that do vary.
+        The number of directions that vary.
     rank : int, optional
         The largest rank of M.
     has_origin, penalised : bool
         Whether an origin is learned, and whether there is a penalty.
     uncertain_per_parameter : float
-        As in `FitStatistics`; infinite where it is meaningless, as for separable labels.
+        As in `FitStatistics`; infinite if it is meaningless, as for separable labels.
     """
     problems = [
-        f"{name_columns(names, direction)} does not vary in these pairs, so nothing is learned along it: M is zero "
+        f"{name_columns(names, direction)} does not vary in these pairs, so nothing is learned about it: M is zero "
         "there. Leave a column out, or add pairs in which it varies."
         for direction in null_directions.T[:_MOST_COMBINATIONS]
     ]
     more = null_directions.shape[1] - _MOST_COMBINATIONS
     if more > 0:
-        problems.append(f"{more} more combinations of columns do not vary: {n_directions} directions are left.")
+        them = "combinations of columns do" if more > 1 else "combination of columns does"
+        problems.append(f"{more} more {them} not vary; {n_directions} directions remain.")
     n, k = len(is_far), min(rank or n_directions, n_directions)
     n_parameters = count_parameters(n_directions, rank, has_origin=has_origin)
     n_rarer = int(min(np.sum(is_far), np.sum(~is_far)))
@@ -90,19 +91,19 @@ def find_problems(
         )
     if n < n_parameters and not penalised:
         problems.append(
-            f"there are {n} pairs for {n_parameters} unknowns (M of {n_directions} directions and rank {k}, and tau). "
+            f"there are {n} pairs for {n_parameters} parameters (M with {n_directions} directions and rank {k}, tau). "
             f'Set alpha="auto", or label at least {4 * n_parameters} pairs.'
         )
     elif uncertain_per_parameter < _FEW_UNCERTAIN and n_rarer >= n_directions and not penalised:
         problems.append(
             f"there are only {uncertain_per_parameter:.1f} uncertain labels per parameter: without a penalty the fit "
-            'is probably overfitted, and its probabilities are too extreme. Set alpha="auto", or label more pairs.'
+            'probably overfits, and its probabilities are too extreme. Set alpha="auto", or label more pairs.'
         )
     return problems
 
 
 def find_enormous(judgements: Judgements, enormous: IndexArray) -> list[str]:
-    """Return a sentence, with advice, where pairs labelled close are among those that are enormous."""
+    """Return a sentence, with advice, if some of the enormous differences are labelled close."""
     row_numbers = judgements.numbers[enormous[~judgements.is_far[enormous]]]
     if len(row_numbers) == 0:
         return []
@@ -111,13 +112,13 @@ def find_enormous(judgements: Judgements, enormous: IndexArray) -> list[str]:
     rows, are, it = ("row", "is", "it") if len(row_numbers) == 1 else ("rows", "are", "they")
     return [
         f"{rows} {named}{more}, labelled close, {are} more than {ENORMOUS:,.0f} times as long as a typical difference, "
-        f"so {it} alone decide{'s' if it == 'it' else ''} what is learned in that direction. Check the units, or leave "
-        f"{'it' if it == 'it' else 'them'} out."
+        f"so {it} alone determine{'s' if it == 'it' else ''} what is learned in that direction. Check the units, or "
+        f"leave {'it' if it == 'it' else 'them'} out."
     ]
 
 
 def name_columns(names: Sequence[str], direction: FloatArray) -> str:
-    """Name the columns with a large loading on a direction, which is in their standard deviations."""
+    """Name the columns with a large loading on a direction, given in standard deviations."""
     direction = direction / np.linalg.norm(direction)
     involved = [index for index in np.argsort(-np.abs(direction), kind="stable") if abs(direction[index]) >= _INVOLVED]
     if len(involved) == 1:

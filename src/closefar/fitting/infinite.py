@@ -1,4 +1,4 @@
-"""Quasi-separable fits: the optimum lies at infinity though not every label is right."""
+"""Quasi-separable fits: the optimum lies at infinity although the metric does not get every label right."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAY_BE_INFINITE = (Outcome.CONVERGED, Outcome.RESTRICTED, Outcome.STALLED, Outc
 def named_if_infinite(
     certificate: Certificate, scored: Scored, rows: BlockRows, coordinates: Coordinates, names: Sequence[str]
 ) -> Certificate:
-    """Return the certificate, naming the columns along which M grows without bound if there are any."""
+    """Return the certificate, naming the columns along which M grows without bound, if any."""
     if certificate.outcome not in _MAY_BE_INFINITE:
         return certificate
     found = find_recession(rows, scored.judgements.signs, scored.in_doubt)
@@ -31,16 +31,16 @@ def named_if_infinite(
         return certificate
     named = name_columns(names, _involved(*found, coordinates))
     advice = (
-        f"{named} explains some labels without a single exception, so the likelihood has no finite maximum: M grows "
-        "along it without bound, and its size there (hence the probabilities of pairs that differ in it) is arbitrary. "
+        f"{named} explains some labels without exception, so the likelihood has no finite maximum: M grows without "
+        "bound along it, and its size there (hence the probabilities of pairs that differ in it) is arbitrary. "
         "Set alpha > 0 (try 0.01), or label more pairs that differ in it."
     )
     return replace(certificate, outcome=Outcome.QUASI_SEPARABLE, advice=advice)
 
 
 def _involved(matrix: FloatArray, threshold: float, coordinates: Coordinates) -> FloatArray:
-    """How much each column contributes to the growth of M; only columns that explain those labels alone, if any do."""
-    if threshold == 0.0:  # the matrix is a projection, and whatever lies within it explains them
+    """The contribution of each column to the growth of M; only columns that explain those labels alone, if any do."""
+    if threshold == 0.0:  # the matrix is a projection, and every direction in its range explains them
         columns = np.linalg.pinv(coordinates.scales[:, None] * coordinates.transform)
         lengths: FloatArray = np.linalg.norm(columns, axis=0)
         is_within = np.linalg.norm(columns - matrix @ columns, axis=0) <= _ROUNDING * lengths

@@ -37,14 +37,14 @@ from closefar.solve import (
 
 __all__ = ["fit_known_rank", "refit"]
 
-# alpha="auto", by simulation: 0.1 / sqrt(n), twice that where there are few uncertain labels per parameter, and
-# nothing where there are many.
+# alpha="auto", from simulations: 0.1 / sqrt(n), twice that with few uncertain labels per parameter, and zero with
+# many.
 _LIGHT = 0.1
 _FEW, _MANY = 2.0, 10.0
 
 
 def refit(judgements: Judgements, settings: Settings, *, start: Metric | None = None) -> Fit:
-    """Fit as part of a longer computation, which an interrupt ends as a whole; identifiability is not checked."""
+    """Fit as part of a longer computation, which an interrupt ends altogether; identifiability is not checked."""
     judgements.check_both_count()
     return fit_known_rank(judgements, settings, start=start, explains=False).unless_interrupted()
 
@@ -57,10 +57,10 @@ def fit_known_rank(
     columns: Columns | None = None,
     explains: bool = True,
 ) -> Fit:
-    """Fit to judgements of positive weight, in which class weights are already included.
+    """Fit to judgements of positive weight, which already includes class weights.
 
-    `start` is a metric near the solution; it is ignored where an origin is learned.  `explains`
-    says whether to look for what the data leave undetermined, which can take longer than the fit.
+    `start` is a metric close to the solution; it is ignored if an origin is learned.  `explains` also
+    looks for what the data do not determine, which can take longer than the fit.
     """
     if settings.chooses_alpha:
         return _fit_choosing_alpha(judgements, settings, start, columns, explains=explains)
@@ -128,7 +128,7 @@ def _find_problems(
     statistics: FitStatistics,
     outcome: Outcome,
 ) -> list[str]:
-    # Where labels are flipped, or the optimum is at infinity, those that are not may well be certain.
+    # With flips, or an optimum at infinity, few uncertain labels need not mean overfitting.
     says_little = outcome in (Outcome.SEPARABLE, Outcome.QUASI_SEPARABLE) or scored.flip_rate > 0
     return find_problems(
         names,
@@ -145,7 +145,7 @@ def _find_problems(
 def _solve_best(
     rows: BlockRows, judgements: Judgements, settings: Settings, state: State | None
 ) -> tuple[Solution, Scored, NoiseChoice | None]:
-    """The solution for the noise asked for or, of several, for the likeliest."""
+    """The solution for the given noise or, of several, for the one with the highest likelihood."""
     solutions, scored = {}, {}
     for noise in settings.candidates:
         solution, flip_rate = _solve(noise, rows, judgements, settings, state)
@@ -162,7 +162,7 @@ def _solve_best(
 def _fit_choosing_alpha(
     judgements: Judgements, settings: Settings, start: Metric | None, columns: Columns | None, *, explains: bool
 ) -> Fit:
-    """Fit with a light penalty and then, if the labels call for another one, with that."""
+    """Fit with a light penalty, and again if the labels require another one."""
     root_n = math.sqrt(judgements.effective_number)
     light = settings.but(alpha=_LIGHT / root_n)
     found = fit_known_rank(judgements, light, start=start, columns=columns, explains=explains)
@@ -188,10 +188,10 @@ def _state(start: Metric, rows: BlockRows, source: BlockRows, shares: FloatArray
 def _solve(
     noise: Noise, rows: BlockRows, judgements: Judgements, settings: Settings, start: State | None
 ) -> tuple[Solution, float]:
-    """Return the solution and the flip rate; the centre that a penalty shrinks to is part of the metric there."""
+    """Return the solution and the flip rate; the solution includes the centre that a penalty shrinks to."""
     lengths = None
     if settings.is_centred:
-        # One on average, as are the squared coordinates.
+        # Their mean is one, as is that of the squared coordinates.
         k = rows.n_columns - int(settings.fit_origin)
         lengths = rows.squared_distances(np.eye(rows.n_columns, k) / np.sqrt(k))
     likelihood = CloseFar(noise, rows.row_array(judgements.signs), rows.row_array(judgements.shares), lengths)

@@ -1,4 +1,4 @@
-"""Which noise model describes the labels best, and can it be told apart from the others?"""
+"""The choice of the noise model that describes the labels best, and whether it is clearly better than the others."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from closefar.arrays import FloatArray
 
 __all__ = ["NoiseChoice", "choose_noise"]
 
-_SURE = 1.96
+_SIGNIFICANT = 1.96
 
 
 @dataclass(frozen=True)
 class NoiseChoice:
-    """The most likely noise model, and how clearly it beats the others.
+    """The noise model with the highest likelihood, and how clearly it is better than the others.
 
     Attributes
     ----------
     name : str
         The model with the lowest mean loss.
     comparison : dict
-        For each model its mean ``loss``, the ``difference`` to that of the chosen one, and ``z``,
-        that difference over its standard error.
+        For each model its mean ``loss``, the ``difference`` from the loss of the chosen model, and
+        ``z``, that difference divided by its standard error.
     warning : str or None
-        A sentence where some model can't be told apart from the chosen one.
+        A sentence if the chosen model is not clearly better than some other.
     """
 
     name: str
@@ -35,17 +35,17 @@ class NoiseChoice:
 
 
 def choose_noise(row_losses: Mapping[str, FloatArray], weights: FloatArray) -> NoiseChoice:
-    """Choose by likelihood: the models have the same number of parameters, so no correction is needed.
+    """Choose by likelihood; the models have the same number of parameters, so no correction is needed.
 
-    Whether two can be told apart is Vuong's test for models of which neither contains the
-    other: the mean difference of their row losses against its standard error.
+    Vuong's test for non-nested models decides whether a model is clearly better: it compares the
+    mean difference of row losses with its standard error.
 
     Parameters
     ----------
     row_losses : mapping from names to arrays of shape (n,)
         -log P(label) of each pair under each fitted model, for the same pairs.
     weights : array of shape (n,)
-        The weights of the fit; for `z` they count as importance, not as repeated pairs.
+        The weights of the fit; for `z` they are importance weights, not repeated pairs.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def choose_noise(row_losses: Mapping[str, FloatArray], weights: FloatArray) -> N
     ('logistic', 3.46, None)
     """
     if not row_losses:
-        raise ValueError("row_losses must hold the losses of at least one noise model; got none.")
+        raise ValueError("row_losses must contain the losses of at least one noise model; got none.")
     weights = np.asarray(weights, dtype=np.float64) / np.sum(weights)
     losses = {name: float(weights @ rows) for name, rows in row_losses.items()}
     best = min(losses, key=lambda name: losses[name])
@@ -69,7 +69,7 @@ def choose_noise(row_losses: Mapping[str, FloatArray], weights: FloatArray) -> N
         }
         for name, rows in row_losses.items()
     }
-    alike = [name for name in losses if name != best and comparison[name]["z"] < _SURE]
+    alike = [name for name in losses if name != best and comparison[name]["z"] < _SIGNIFICANT]
     return NoiseChoice(best, comparison, _warning(best, alike, comparison))
 
 
@@ -83,4 +83,4 @@ def _warning(best: str, alike: list[str], comparison: dict[str, dict[str, float]
     if not alike:
         return None
     names = " or ".join(f"{name} (z = {comparison[name]['z']:.1f})" for name in alike)
-    return f"{best} noise describes the labels best, but these pairs can't tell it apart from {names}."
+    return f"{best} noise describes the labels best, but not clearly better than {names}."

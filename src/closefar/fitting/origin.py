@@ -13,10 +13,10 @@ __all__ = ["find_origin"]
 def find_origin(points: BlockRows, shares: FloatArray, factor: FloatArray) -> tuple[FloatArray, float]:
     """Return the origin c and s >= 0 with |(x, 1) A|^2 = |(x - c) A_x|^2 + s for every x.
 
-    `factor` is A with the constant's row last, A_x the rows above it.  Where M leaves c
-    open, c is the choice nearest to the mean of the points in their own covariance, so
-    it moves with the points under any change of units.  `shares` are the points' weights, summing
-    to one.
+    `factor` is A with the row of the constant last, and A_x the rows above it.  Where M does not
+    determine c, it is the choice closest to the mean of the points in the Mahalanobis distance of
+    their covariance, so it follows the points under any change of units.  `shares` are the weights
+    of the points, which sum to one.
     """
     on_points, on_constant = factor[:-1], factor[-1]
     mean = np.sum([to_numpy(like(block, shares[where]) @ block.T) for where, block in points.blocks()], axis=0)

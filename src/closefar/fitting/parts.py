@@ -1,4 +1,4 @@
-"""Fits to some of the judgements of a fit, by which the others are judged."""
+"""Fits to parts of the judgements of a fit, used to judge the others."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from closefar.model import Metric
 
 __all__ = ["fit_from", "fit_part", "is_near_parts"]
 
-# Up to so many columns a proven fit is as quick as an approximate one; of many judgements, Newton steps are.
+# Up to this many columns, a fit with a certificate is as fast as an approximate one; with many judgements, so are
+# Newton steps up to the second number.
 _FEW_COLUMNS = 16
 _FEW_FOR_NEWTON = 32
 
-# With so many judgements, and so many uncertain labels per parameter, a fit to four fifths of them is near that to all.
+# With this many judgements and uncertain labels per parameter, a fit to four fifths of them is close to that to all.
 _MANY = 50_000
 _MANY_PER_PARAMETER = 50.0
 
 
 def fit_part(fitted: Fit, judgements: Judgements) -> Metric:
-    """The metric that the same settings find in these judgements; of many columns approximately, without a proof."""
+    """The metric of the same settings for these judgements; approximate, without a certificate, if columns are many."""
     settings = fitted.chosen
     is_rough = settings.solver == "auto" and judgements.n_columns > _FEW_COLUMNS
     weighted = judgements.weighted(settings.class_weight).counted()
@@ -27,16 +28,16 @@ def fit_part(fitted: Fit, judgements: Judgements) -> Metric:
 
 
 def is_near_parts(fitted: Fit) -> bool:
-    """Whether a fit to most of the judgements can start from the fit to all, without a trace of those left out."""
+    """Whether a fit to most of the judgements can start from the fit to all without leaking the held-out ones."""
     statistics, settings = fitted.statistics, fitted.settings
     is_many = statistics.n_pairs >= _MANY and statistics.uncertain_per_parameter >= _MANY_PER_PARAMETER
     return is_many and fitted.certificate.converged and settings.solver == "auto" and not settings.fit_origin
 
 
 def fit_from(fitted: Fit, judgements: Judgements) -> Fit:
-    """Fit to most of the judgements of a fit that is near, from there: with its rank, noise and penalty.
+    """Fit to most of the judgements, starting from the fit to all, with its rank, noise and penalty.
 
-    A few steps lead to the optimum, of which nothing is proven.
+    A few steps reach the optimum, without a certificate.
     """
     solver = "newton" if judgements.n_columns <= _FEW_FOR_NEWTON else "auto"
     settings = fitted.chosen.but(approximate=True, solver=solver)

@@ -1,4 +1,4 @@
-"""What questions ask of an estimator, without knowing which one it is."""
+"""The interface of estimators that analyses rely on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The choice of a rank by the loss of held-out labels."""
+"""The choice of a rank by cross-validated loss."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def cross_validate_rank(
     refits: bool = True,
     random_state: int | None = 0,
 ) -> RankChoice:
-    """Choose the rank by the loss of held-out labels; see `closefar.questions.choose_rank`.
+    """Choose the rank by cross-validated loss; see `closefar.questions.choose_rank`.
 
-    `judgements` have their class weights.  Emits no warnings.
+    The weights of `judgements` include class weights.  This emits no warnings.
     """
     if rule not in RULES:
         raise ValueError(f"rule must be one of {list(RULES)}; got {rule!r}.")
@@ -64,7 +64,7 @@ def cross_validate_rank(
 def _path_of_metrics(
     judgements: Judgements, settings: Settings, ranks: Sequence[int], scale: str, refits: bool
 ) -> list[Metric]:
-    """A metric of each rank, from one fit without a limit; beyond its rank that fit itself."""
+    """A metric of each rank, from one fit without a limit; beyond its rank, that fit itself."""
     whole = refit(judgements, settings).metric
     if not refits:
         return [whole.truncate(k, scale) for k in ranks]
@@ -72,7 +72,7 @@ def _path_of_metrics(
 
 
 def _splits(cv: Any, judgements: Judgements, groups: Any, random_state: int | None) -> list[Split]:
-    """Row numbers to train and to test on; those of weight 0 are in neither."""
+    """The row numbers of training and test sides, without rows of weight 0."""
     counts = judgements.weights > 0
     if not isinstance(cv, numbers.Integral) or groups is not None:
         splits = split_judgements(cv, judgements, groups=groups, seed=random_state)
@@ -81,7 +81,7 @@ def _splits(cv: Any, judgements: Judgements, groups: Any, random_state: int | No
     if cv < 2 or counted.n_rarer < 2:
         raise ValueError(
             f"choosing a rank needs at least 2 folds and 2 pairs of each class; got cv={cv!r} and "
-            f"{counted.n_rarer} of the rarer class. Give the rank as a number instead."
+            f"{counted.n_rarer} of the rarer class. Set the rank to a number instead."
         )
     numbers_of_counted = np.flatnonzero(counts)
     splits = split_judgements(min(int(cv), counted.n_rarer), counted, seed=random_state)

@@ -19,7 +19,7 @@ RULES = ("one_se", "best")
 
 
 class RankScore(NamedTuple):
-    """The held-out loss of rank `k`, its excess over the least with a standard error, and the held-out accuracy."""
+    """The held-out loss of rank `k`, its excess over the lowest with its standard error, and the held-out accuracy."""
 
     k: int
     loss: float
@@ -30,7 +30,7 @@ class RankScore(NamedTuple):
 
 @dataclass(frozen=True)
 class RankChoice:
-    """The rank that cross-validation chose, and the table it chose from."""
+    """The rank chosen by cross-validation, and the table of all ranks."""
 
     rank: int
     rule: str
@@ -52,10 +52,10 @@ def compare_ranks(
     shares: FloatArray,
     groups: NDArray[Any] | None = None,
 ) -> tuple[RankScore, ...]:
-    """Compare each rank with the best one, pair by pair, so that what is hard for both cancels.
+    """Compare each rank with the best, pair by pair, so that the common difficulty of a pair cancels.
 
-    `losses` has a row for each rank and a column for each held-out pair, whose `shares` sum to one
-    and whose `groups` say which depend on each other.
+    `losses` has one row per rank and one column per held-out pair; the `shares` of pairs sum to one,
+    and their `groups` are dependent.
     """
     means = losses @ shares
     best = int(means[1:].argmin()) + 1
@@ -69,7 +69,7 @@ def compare_ranks(
 
 
 def choose_from(table: Sequence[RankScore], rule: str) -> int:
-    """Return the rank that a rule chooses: at least 1, since rank 0 is there for comparison only."""
+    """Return the rank that a rule chooses: at least 1, since rank 0 is only for comparison."""
     best = min(table[1:], key=lambda score: score.loss)
     near = [score.k for score in table[1:] if score.excess <= score.standard_error]
     return min([*near, best.k]) if rule == "one_se" else best.k

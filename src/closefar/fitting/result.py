@@ -1,4 +1,4 @@
-"""A fit: what was asked for, what was learned, and what it was learned from."""
+"""A fit: its settings, its result, and its training data."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ _WARNED_OF = (Outcome.UNFINISHED, Outcome.STALLED, Outcome.SEPARABLE, Outcome.QU
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fit:
-    """The result of fitting, on which every question about a fit is answered.
+    """The result of fitting, the basis of all analyses.
 
     Attributes
     ----------
     settings : Settings
-        As they were given.
+        The settings as given.
     metric : Metric
     certificate : Certificate
     history : tuple of FitStep
     n_iter : int
     statistics : FitStatistics
-        Figures of the training pairs.
+        Statistics of the training pairs.
     problems : tuple of str
-        What the data leave undetermined: one sentence with advice for each.
+        What the data do not determine, with advice.
     rank : int or None
-        The largest rank that was asked for or chosen.
+        The largest rank that was set or chosen.
     sides : Sides
         The labels that mean close and far.
     columns : Columns
     judgements : Judgements or None
-        What it was fitted to, copied only where it was not of floats; None where the fit was loaded
-        or copied without it.
+        The training pairs, copied only if they were not floats; None if the fit was loaded or copied
+        without them.
     noise_choice, rank_choice : optional
-        How the noise and the rank were chosen, where they were.
+        How the noise and the rank were chosen, if they were.
     chosen_alpha : float, optional
-        The weight of the penalty, where it was chosen.
+        The weight of the penalty, if it was chosen.
     """
 
     settings: Settings
@@ -82,7 +82,7 @@ class Fit:
 
     @property
     def alpha(self) -> float:
-        """The weight of the penalty that was given or chosen."""
+        """The weight of the penalty that was set or chosen."""
         return self.settings.known_alpha if self.chosen_alpha is None else self.chosen_alpha
 
     @property
@@ -91,7 +91,7 @@ class Fit:
 
     @property
     def is_separable(self) -> bool:
-        """Whether every label is right, so that the scale of the margins is arbitrary."""
+        """Whether the metric gets every label right, so that the scale of the margins is arbitrary."""
         return self.certificate.outcome is Outcome.SEPARABLE
 
     @property
@@ -105,47 +105,47 @@ class Fit:
 
     @property
     def is_metric_alone(self) -> bool:
-        """Whether only the metric is known, truncated or kept without its fit; figures are then of the pairs given."""
+        """Whether the metric was truncated or stored without its fit; the statistics are then of the given pairs."""
         return self.certificate.outcome in (Outcome.TRUNCATED, Outcome.UNKNOWN)
 
     def unless_interrupted(self) -> Fit:
-        """Return the fit, or interrupt the computation that it is part of if it was interrupted."""
+        """Return the fit; if it was interrupted, interrupt the computation that it is part of."""
         if self.was_interrupted:
             raise KeyboardInterrupt
         return self
 
     @property
     def chosen(self) -> Settings:
-        """Settings that keep what was chosen: the noise, the rank, the penalty and the flip rate."""
+        """The settings with the chosen noise, rank, penalty and flip rate."""
         return self.settings.but(
             noise=self.metric.noise, rank=self.rank, alpha=self.alpha, flip_rate=self.flip_rate, verbose=0
         )
 
     def read(self, X: Any, y: Any = None, sample_weight: Any = None) -> Judgements:
-        """Validate judgements to answer a question on: they must have the fit's columns and labels.
+        """Validate judgements for an analysis: they must have the columns and labels of the fit.
 
-        `X` may also be judgements that were validated already.
+        `X` may also be judgements that are already validated.
         """
         if isinstance(X, Judgements):
             return X
         return Judgements.read_more(self.columns, X, y, sample_weight, sides=self.sides)
 
     def read_or_training(self, X: Any = None, y: Any = None, sample_weight: Any = None) -> Judgements:
-        """Check what is given, or else return what it was fitted to."""
+        """Validate the given pairs, or return the training pairs if none are given."""
         return self.training() if X is None else self.read(X, y, sample_weight)
 
     def training(self) -> Judgements:
-        """Return what it was fitted to."""
+        """Return the training pairs."""
         if self.judgements is None:
-            raise ValueError("this learner was copied or loaded without its training pairs: give pairs and labels.")
+            raise ValueError("this learner was copied or loaded without its training pairs. Pass pairs and labels.")
         return self.judgements
 
     def without_judgements(self) -> Fit:
-        """The fit without its training pairs, which may be large, or confidential."""
+        """The fit without its training pairs, which may be large or confidential."""
         return replace(self, judgements=None)
 
     def warn(self, stacklevel: int) -> None:
-        """Emit the warnings of this fit: its noise model, how it ended, and what the data leave undetermined."""
+        """Emit the warnings of this fit: its noise model, its outcome, and what the data do not determine."""
         if self.noise_choice is not None and self.noise_choice.warning is not None:
             warnings.warn(self.noise_choice.warning, IdentifiabilityWarning, stacklevel=stacklevel + 1)
         if self.certificate.outcome in _WARNED_OF:

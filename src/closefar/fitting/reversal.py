@@ -1,4 +1,4 @@
-"""Reversed labels: a fit that explains next to nothing, where swapped labels would explain a lot."""
+"""Reversed labels: a fit that explains next to nothing, although swapped labels would fit well."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from closefar.solve import CloseFar, Objective, Passes, solve, unwatched
 
 __all__ = ["find_reversal"]
 
-# A fit that explains more than this share of the loss found something: its labels are not swapped.
+# If a fit explains more than this share of the loss, its labels are not swapped.
 _LITTLE = 0.05
 
 _ENOUGH_ROWS = 10_000
-_SURE = 1e-4  # the probability of such a gain by chance
+_SIGNIFICANT = 1e-4  # the probability of such a gain by chance
 
 
 def find_reversal(
     rows: BlockRows, judgements: Judgements, noise: Noise, settings: Settings, statistics: FitStatistics, loss: float
 ) -> list[str]:
-    """Return a sentence, where the labels fit far better with close and far swapped.
+    """Return a sentence if the labels fit far better with close and far swapped.
 
-    Not after an approximate fit, whose problems are never shown.
+    This is skipped for approximate fits, whose problems are never shown.
     """
     if settings.approximate or loss < (1.0 - _LITTLE) * statistics.null_loss:
         return []
@@ -39,7 +39,9 @@ def find_reversal(
     options = replace(settings.options, rank=None, tol=1e-4, max_iter=100)
     swapped = solve(Objective(part, likelihood, Passes()), options, rng=settings.rng(), watch=unwatched)
     gain = loss - swapped.certificate.loss
-    if gain < _LITTLE * statistics.null_loss or 2.0 * len(some) * gain < chi2.isf(_SURE, statistics.n_parameters):
+    if gain < _LITTLE * statistics.null_loss or 2.0 * len(some) * gain < chi2.isf(
+        _SIGNIFICANT, statistics.n_parameters
+    ):
         return []
     close = judgements.sides.close
     return [

@@ -17,7 +17,7 @@ from closefar.solve import SOLVERS, Options
 __all__ = ["Settings"]
 
 
-# The tolerance of approximate fits: L-BFGS then ends about a hundredth of it from the optimum.
+# The tolerance of approximate fits; L-BFGS then ends within about a hundredth of it of the optimum.
 _ROUGH = 1e-3
 
 _BLENDS = {"data": 0.0, "columns": 1.0}
@@ -25,10 +25,10 @@ _BLENDS = {"data": 0.0, "columns": 1.0}
 
 @dataclass(frozen=True)
 class Settings:
-    """How to fit; the parameters of `LinearMetricLearner` that say so, with the same meaning.
+    """The settings of a fit: those parameters of `LinearMetricLearner` that affect the fit, with the same meaning.
 
-    `approximate` fits are for comparing held-out scores: nothing is proven of them, and flips are
-    climbed from where a fit starts.
+    `approximate` fits are for comparing held-out scores: they have no certificate, and flips are
+    estimated from where a fit starts.
     """
 
     noise: str | Noise = "logistic"
@@ -48,7 +48,7 @@ class Settings:
 
     @classmethod
     def of(cls, estimator: Any) -> Self:
-        """Take those of an estimator's parameters that say how to fit."""
+        """Take the settings from the parameters of an estimator."""
         parameters, names = estimator.get_params(deep=False), _parameters(cls)
         missing = [name for name in names if name not in parameters]
         if missing:
@@ -78,7 +78,7 @@ class Settings:
 
     @property
     def known_rank(self) -> int | None:
-        """The largest rank, where it is a number or has no limit."""
+        """The largest rank, if it is a number or unlimited."""
         return None if self.rank is None else int(self.rank)
 
     @property
@@ -87,7 +87,7 @@ class Settings:
 
     @property
     def known_flip_rate(self) -> float | None:
-        """The flip rate, where it is not estimated."""
+        """The flip rate, if it is not estimated."""
         return None if self.estimates_flips else float(self.flip_rate)
 
     @property
@@ -96,12 +96,12 @@ class Settings:
 
     @property
     def known_alpha(self) -> float:
-        """The weight of the penalty, where it is a number."""
+        """The weight of the penalty, if it is a number."""
         return float(self.alpha)
 
     @property
     def blend(self) -> float:
-        """Where between the data's own scale (0) and that of the columns (1) the penalty is measured."""
+        """The scale of the penalty, from that of the data (0) to that of the columns (1)."""
         if self.alpha == 0:
             return 0.0
         return _BLENDS[self.alpha_scale] if isinstance(self.alpha_scale, str) else float(self.alpha_scale)
@@ -129,7 +129,7 @@ class Settings:
         return np.random.default_rng(check_random_state(self.random_state or 0).randint(2**31))
 
     def check(self, judgements: Judgements) -> None:
-        """Refuse settings that make no sense, in general or for these judgements."""
+        """Raise an error for settings that are invalid, in general or for these judgements."""
         if not _is(self.noise, "auto"):
             get_noise(self.noise)
         d = judgements.n_columns
@@ -148,8 +148,8 @@ class Settings:
             raise ValueError(f'flip_rate must be "estimate" or a number from 0 to below 0.5; got {rate!r}.')
         if _is(self.noise, "auto") and self.alpha != 0:
             raise ValueError(
-                'noise="auto" compares likelihoods, which a penalty shrinks by different amounts; got '
-                f"alpha={self.alpha!r}. Choose the noise with alpha=0, or with LinearMetricLearnerCV(noises=...)."
+                'noise="auto" needs alpha=0, since it compares likelihoods, which a penalty changes by different '
+                f"amounts; got alpha={self.alpha!r}. Use alpha=0, or LinearMetricLearnerCV(noises=...)."
             )
         scale = self.alpha_scale
         is_share = isinstance(scale, numbers.Real) and not isinstance(scale, bool) and 0 <= float(scale) <= 1
@@ -159,15 +159,15 @@ class Settings:
             raise ValueError(f'shrink_to must be "zero" or "identity"; got {self.shrink_to!r}.')
         if self.shrink_to == "identity" and self.rank is not None:
             raise ValueError(
-                'shrink_to="identity" gives every direction a weight, which no limited rank does; got '
+                'shrink_to="identity" gives M full rank, so rank must not be limited; got '
                 f"rank={self.rank!r}. Leave one of them out."
             )
         if self.solver not in ("auto", *SOLVERS):
             raise ValueError(f"solver must be one of {['auto', *SOLVERS]}; got {self.solver!r}.")
         if self.fit_origin and judgements.are_pairs:
             raise ValueError(
-                "fit_origin needs single points, an (n, d) array: the difference of a pair has no origin; got pairs "
-                f"of shape {tuple(judgements.data.shape)}. Leave fit_origin out, or give points."
+                "fit_origin needs single points as an (n, d) array, since differences of pairs have no origin; got "
+                f"pairs of shape {tuple(judgements.data.shape)}. Leave fit_origin out, or pass points."
             )
 
 

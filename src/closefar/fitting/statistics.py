@@ -14,16 +14,16 @@ __all__ = ["FitStatistics", "count_parameters", "count_uncertain"]
 
 
 def count_parameters(n_directions: int, rank: int | None, *, has_origin: bool = False, with_flips: bool = False) -> int:
-    """The free parameters of M, of at most that rank, of tau and, where they are learned, of origin and flip rate."""
+    """The number of free parameters: M of at most that rank, tau and, if estimated, the origin and the flip rate."""
     k = min(rank or n_directions, n_directions)
     return n_directions * k - k * (k - 1) // 2 + 1 + n_directions * int(has_origin) + int(with_flips)
 
 
 def count_uncertain(scored: Scored, repeats: FloatArray | None = None) -> float:
-    """The sum of 4 p (1 - p), p the probability of a label that is not flipped: one at even odds counts as one.
+    """The sum of 4 p (1 - p), with p the probability of a label without flips; one at even odds counts as one.
 
-    `repeats` says how many observations each stands for; by default only the ratios of
-    the weights matter, so that they count as (sum w)^2 / sum w^2 observations.
+    `repeats` is the number of observations that each judgement represents; by default only the ratios
+    of the weights matter, and they count as (sum w)^2 / sum w^2 observations.
     """
     if repeats is None:
         repeats = scored.judgements.effective_number * scored.judgements.shares
@@ -32,13 +32,14 @@ def count_uncertain(scored: Scored, repeats: FloatArray | None = None) -> float:
 
 @dataclass(frozen=True)
 class FitStatistics:
-    """Figures of the training pairs, weighted as in the fit.
+    """Statistics of the training pairs, weighted as in the fit.
 
-    `null_loss` is the loss of the best constant probability; `wrong_share` the expected
+    `null_loss` is the loss of the best constant probability; `wrong_share` is the expected
     share of labels on the wrong side of the threshold, under the fitted noise; `column_scales`
-    the root mean square of each column of the differences (with a learned origin, its standard
-    deviation).  `n_parameters` are free, and `uncertain_labels` is the sum of 4 p (1 - p) over the
-    labels, p the probability of each: labels that are all but certain carry next to no information.
+    are the root mean squares of the columns of the differences (with a learned origin, the standard
+    deviations).  `n_parameters` is the number of free parameters.  `uncertain_labels` is the sum of
+    4 p (1 - p) over the labels, with p the probability of each: labels that are almost certain carry
+    almost no information.
     """
 
     n_pairs: int
@@ -52,7 +53,7 @@ class FitStatistics:
 
     @property
     def uncertain_per_parameter(self) -> float:
-        """U: below about ten, large-sample approximations may fail."""
+        """Uncertain labels per parameter; below about ten, large-sample approximations may fail."""
         return self.uncertain_labels / self.n_parameters
 
     @classmethod

@@ -17,12 +17,12 @@ from closefar.rows import column_scales, rows_of
 
 __all__ = ["candidate_ranks", "refit_leading"]
 
-# Every rank up to the first number is tried, and beyond it every rank that is larger by this share.
+# Every rank up to the first number is tried; beyond it, ranks grow by this share.
 _ALL_UP_TO, _GROWTH = 16, 1.2
 
 
 def candidate_ranks(largest: int) -> list[int]:
-    """The ranks to try: 0, every small one, then increasingly few, and the largest."""
+    """The ranks to try: 0, every small rank, then increasingly few, and the largest."""
     ranks = list(range(min(largest, _ALL_UP_TO) + 1))
     while ranks[-1] < largest:
         ranks.append(min(math.ceil(ranks[-1] * _GROWTH), largest))
@@ -30,10 +30,10 @@ def candidate_ranks(largest: int) -> list[int]:
 
 
 def refit_leading(judgements: Judgements, settings: Settings, metric: Metric, directions: Directions, k: int) -> Metric:
-    """The best metric within the span of the k leading directions; of full rank it is returned unchanged.
+    """The best metric within the span of the k leading directions; at full rank the metric is returned unchanged.
 
-    A penalty in the scale of the columns, or a blend, can't be expressed within a subspace: there
-    a fit of rank k, shrunk to zero, stands in.
+    A penalty in the scale of the columns, or a blend, can't be expressed within a subspace; a fit of
+    rank k, shrunk to zero, is used instead.
     """
     if k >= metric.rank:
         return metric
@@ -69,7 +69,7 @@ def _constant(metric: Metric, judgements: Judgements) -> Metric:
     """The best metric of rank 0: every pair is far with the same probability."""
     far = judgements.mean(judgements.is_far)
     share = (far - metric.flip_rate) / (1.0 - 2.0 * metric.flip_rate)
-    # Of differences the threshold is at least 0, so the probability at most one half.
+    # For differences the threshold is at least 0, so the probability is at most one half.
     share = float(np.clip(share, 1e-12, 0.5 if metric.origin is None else 1.0 - 1e-12))
     threshold = brentq(lambda tau: float(metric.noise.cdf(-tau)) - share, -1e3, 1e3, xtol=1e-12)
     return replace(metric.truncate(0), threshold=max(threshold, 0.0) if metric.origin is None else threshold)

@@ -9,7 +9,7 @@ from closefar.judgements.folds import (
     split_by_points,
     split_judgements,
 )
-from closefar.judgements.judgements import Judgements, effective_number
+from closefar.judgements.judgements import Judgements, effective_number, sample_rows
 from closefar.judgements.labels import Sides
 from closefar.judgements.pairs import check_pairs
 from closefar.judgements.shared_points import (
@@ -33,6 +33,7 @@ __all__ = [
     "most_folds",
     "resolve_folds",
     "resolve_groups",
+    "sample_rows",
     "share_points",
     "split_by_points",
     "split_judgements",

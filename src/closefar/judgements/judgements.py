@@ -20,12 +20,19 @@ from closefar.judgements.labels import (
 )
 from closefar.judgements.pairs import check_pairs
 
-__all__ = ["Judgements", "effective_number"]
+__all__ = ["Judgements", "effective_number", "sample_rows"]
 
 
 def effective_number(weights: FloatArray) -> float:
     """The number of equally weighted pairs with the same information: (sum w)^2 / sum w^2."""
     return float(weights.sum() ** 2 / np.sum(weights**2))
+
+
+def sample_rows(n: int, most: int, seed: int = 0) -> IndexArray:
+    """Which of n rows a question is answered with: all or, of more than `most`, so many at random, in their order."""
+    if n <= most:
+        return np.arange(n)
+    return np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -151,9 +158,7 @@ class Judgements:
 
     def sample(self, n: int, seed: int) -> Judgements:
         """At most n of them, chosen at random, in their order."""
-        if n >= len(self):
-            return self
-        return self.take(np.sort(np.random.default_rng(seed).choice(len(self), n, replace=False)))
+        return self.take(sample_rows(len(self), n, seed))
 
     def counted(self) -> Judgements:
         """Those that count: of a weight above 0."""

@@ -1,4 +1,4 @@
-"""The estimators: scikit-learn's manners around fitting and its questions."""
+"""The estimators: the scikit-learn interface to fitting and analyses."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ __all__ = ["LinearMetricLearner", "LinearMetricLearnerCV", "MetricLearner", "Mod
 
 
 def __getattr__(name: str) -> Any:
-    """Import an estimator when it is first used, so that a model is read without scikit-learn."""
+    """Import an estimator when it is first used, so that models load without scikit-learn."""
     if name not in __all__:
         raise AttributeError(f"module 'closefar.learners' has no attribute {name!r}")
     from closefar.learners import base, linear, search

@@ -1,4 +1,4 @@
-"""What every learner of a metric offers once it is fitted: predictions, the map, the questions and the report."""
+"""The methods of all fitted metric learners: predictions, transformation, analyses and report."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class MetricLearner(
     ClassifierMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
 ):
-    """An estimator whose fit is `fit_`; all that it says follows from that."""
+    """An estimator whose results all follow from its fit, `fit_`."""
 
     fit_: Fit
     n_features_in_: int
@@ -49,7 +49,7 @@ class MetricLearner(
 
     @property
     def certificate_(self) -> Certificate:
-        """The loss, the proven gap to its minimum, and what to do."""
+        """The loss, the proven gap to its minimum, and a status to act on."""
         return self._fitted().certificate
 
     @property
@@ -79,30 +79,30 @@ class MetricLearner(
 
     @property
     def rank_(self) -> int | None:
-        """The largest rank that was asked for or chosen."""
+        """The largest rank that was set or chosen."""
         return self._fitted().rank
 
     @property
     def alpha_(self) -> float:
-        """The weight of the penalty that was given or chosen."""
+        """The weight of the penalty that was set or chosen."""
         return self._fitted().alpha
 
     @property
     def flip_rate_(self) -> float:
-        """The share of flipped labels that was given or estimated."""
+        """The flip rate that was set or estimated."""
         return self._fitted().flip_rate
 
     @property
     def fit_statistics_(self) -> FitStatistics:
-        """What `summary` says of the training pairs."""
+        """Statistics of the fit on its training pairs, as in `summary`."""
         return self._fitted().statistics
 
     @property
     def noise_comparison_(self) -> dict[str, dict[str, float]]:
-        """With noise="auto": how the noises compare."""
+        """With noise="auto": the comparison of the noises."""
         choice = self._fitted().noise_choice
         if choice is None:
-            raise AttributeError('the noise was given, not chosen: noise_comparison_ is there with noise="auto".')
+            raise AttributeError('noise_comparison_ exists only with noise="auto"; here the noise was set.')
         return choice.comparison
 
     @property
@@ -110,12 +110,12 @@ class MetricLearner(
         """With rank="auto": the table from which the rank was chosen."""
         choice = self._fitted().rank_choice
         if choice is None:
-            raise AttributeError('the rank was given, not chosen: rank_choice_ is there with rank="auto".')
+            raise AttributeError('rank_choice_ exists only with rank="auto"; here the rank was set.')
         return choice
 
     @property
     def data_problems(self) -> tuple[str, ...]:
-        """What the data of the fit leave open, a sentence with advice each."""
+        """The problems of the training data, each with advice."""
         return self._fitted().problems
 
     @property
@@ -123,15 +123,15 @@ class MetricLearner(
         return self.metric_.rank
 
     def decision_function(self, X: Any) -> FloatArray:
-        """Return the margin z'Mz - tau of each pair, positive where the label is the last of `classes_`.
+        """Return a score for each pair that is positive if the last of `classes_` is predicted.
 
-        That is the one for far; where `far_label` sorts first, it is minus the margin.
+        This is the margin z'Mz - tau or, if `far_label` sorts first, minus the margin.
         """
         margin = self._margin(X)
         return margin if self.fit_.sides.far_is_last else -margin
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the likelier label of each pair."""
+        """Return the more probable label of each pair."""
         far = self._margin(X) >= 0
         labels: NDArray[Any] = self.classes_[(far == self.fit_.sides.far_is_last).astype(int)]
         return labels
@@ -144,10 +144,10 @@ class MetricLearner(
         return probabilities if self.fit_.sides.far_is_last else probabilities[:, ::-1]
 
     def transform(self, X: Any) -> FloatArray:
-        """Map points, or both sides of pairs, to where the metric is Euclidean: ``X @ components_.T``.
+        """Map points, or both sides of pairs, to a space where the metric is Euclidean: ``X @ components_.T``.
 
-        Column k is the place along direction k, in order of the mean squared distance that each
-        explains on the training pairs.
+        Column k is the coordinate along direction k.  Directions are ordered by the mean squared
+        distance that each explains on the training pairs.
         """
         directions = self.metric_.components.T
         data = check_pairs(self, X, fitting=False)
@@ -184,22 +184,22 @@ class MetricLearner(
         return self._fitted().metric.to_faiss(points)
 
     def summary(self) -> str:
-        """Return a table of what was learned, how well, and how surely."""
+        """Return a table of the fit as text: data, loss, certificate, accuracy and directions."""
         return summarize(self._fitted())
 
     def truncation_path(
         self, X: Any = None, y: Any = None, sample_weight: Any = None, *, scale: str | None = None, held_out: Any = None
     ) -> TruncationPath:
-        """Say what cutting the metric to each rank costs, beside refitting in the directions that are kept.
+        """Compute the cost of truncating the metric to each rank, with and without refitting.
 
         Parameters
         ----------
         X, y, sample_weight
-            Pairs, labels and weights as for `fit`; by default those of the fit, as they are now.
+            Pairs, labels and weights as for `fit`; by default the training pairs.
         scale : {"data", "units"}, optional
             As for `Metric.truncate`.
         held_out : tuple (pairs, labels), optional
-            Labels that the fit has not seen, to say what is lost on those.
+            Pairs that the fit has not seen, to evaluate each rank on.
         """
         fit = self._fitted()
         others = None if held_out is None else fit.read(*held_out)
@@ -208,20 +208,20 @@ class MetricLearner(
     def check_noise_model(
         self, X: Any = None, y: Any = None, sample_weight: Any = None, *, groups: Any = None
     ) -> NoiseCheck:
-        """Test whether labels are as frequent at each margin as the fitted noise says.
+        """Test whether the share of far labels at each margin agrees with the fitted model.
 
-        Of the pairs of the fit by default; see `closefar.check_noise_model`.
+        By default on the training pairs; see `closefar.check_noise_model`.
         """
         return check_noise_model(self, X, y, sample_weight, groups=groups)
 
     def diagnose(self, *, groups: Any = None) -> Diagnosis:
-        """Print what speaks against the fit and what its data leave open, with advice, and return it.
+        """Print the problems of the fit and its data, with advice, and return them.
 
-        Score tests ask whether labels depend on more than a distance: on the sign of differences, on
-        products of columns, on absolute differences, on place, on flips that are not symmetric, on
-        noise of another kind.  All together they doubt a right model in at most 5 % of the cases.
+        Score tests check whether labels depend on more than a distance: on the sign of differences,
+        products of columns, absolute differences, place, asymmetric flips, or noise of another kind.
+        Together they reject a correct model in at most 5 % of cases.
 
-        `groups` says which pairs of the fit are not independent, as for `closefar.check_noise_model`.
+        `groups` are the training pairs that are not independent, as for `closefar.check_noise_model`.
         """
         diagnosis = diagnose(self._fitted(), groups)
         print(diagnosis)
@@ -242,28 +242,28 @@ class MetricLearner(
         n_bootstrap: int | None = None,
         watch: Callable[[str], None] | None = None,
     ) -> None:
-        """Write a page, JSON or text that shows what was learned, how good it is and how to go on.
+        """Write a report on what was learned, how good it is and what to do next, as HTML, JSON or text.
 
         Parameters
         ----------
         path : str or Path
-            Its suffix says what to write: .html (extra `report`), .json, .txt or .md.
+            The output file; its suffix selects the format: .html (extra `report`), .json, .txt or .md.
         X, y, sample_weight : optional
-            Pairs, labels and weights as for `fit`.  By default those of the fit, each evaluated
-            by a fit that has not seen it; others are evaluated by this one.
+            Pairs, labels and weights as for `fit`.  The training pairs, which are the default, are
+            cross-validated; other pairs are evaluated with this fit.
         title : str, optional
             The headline.
         model : str or Path, optional
-            The file that the metric is saved in, for the report to name.
+            The model file to name in the report.
         ids : array of shape (n,) or (n, 2), optional
-            Names of the pairs, or of their points, to show suspicious pairs by.
+            Ids of the pairs, or of their points, that identify suspicious pairs in the report.
         groups : array of shape (n,) or (n, 2), optional
-            Which pairs depend on each other: a group for each, or the ids of its two points.  By
-            default the points of `ids`, or those that the data shows to be shared.
+            Which pairs are not independent: a group id per pair, or the ids of its two points.  By
+            default the points of `ids`, or shared points that are detected in the data.
         random_state, n_bootstrap, watch
             As for `closefar.report.summarize`.
         """
-        from closefar.report import Provenance, write_report  # few need it, and it takes a while to import
+        from closefar.report import Provenance, write_report  # rarely needed, and slow to import
 
         write_report(
             self._fitted(),
@@ -283,11 +283,11 @@ class MetricLearner(
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
-        tags.classifier_tags.poor_score = not self.fit_origin  # points around another centre than zero
+        tags.classifier_tags.poor_score = not self.fit_origin  # scikit-learn's test points are not centred at zero
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the training pairs out of a pickle: they may be large, and secret."""
+        """Leave the training pairs out of a pickle: they may be large or confidential."""
         state: dict[str, Any] = dict(super().__getstate__())
         if "fit_" in state:
             state["fit_"] = state["fit_"].without_judgements()

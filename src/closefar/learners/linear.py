@@ -1,4 +1,4 @@
-"""The estimator: parameters in, a fit out. No mathematics."""
+"""The estimator: it passes its parameters on and keeps the fit, without any mathematics."""
 
 from __future__ import annotations
 
@@ -19,46 +19,46 @@ class LinearMetricLearner(MetricLearner):
     """Learn a Mahalanobis metric and a threshold from pairs with noisy close/far labels.
 
     Minimises the mean of -log P(label) over M positive semidefinite and tau >= 0, where
-    P(far) = Phi(z'Mz - tau) and Phi is the CDF of the noise, and proves how near to the
-    global minimum it came.  Columns may have any units: they never need normalising.
+    P(far) = Phi(z'Mz - tau) and Phi is the CDF of the noise, and proves how close the result is to
+    the global minimum.  Columns may have any units; they never need to be normalised.
 
     Parameters
     ----------
     noise : {"logistic", "normal", "laplace", "hypsecant", "auto"} or Noise, default="logistic"
-        The distribution of the noise that makes labels wrong.  "auto" fits all of `closefar.noise.NOISES`
-        and takes the likeliest.
+        The distribution of the label noise.  "auto" fits all of `closefar.noise.NOISES` and chooses
+        the one with the highest likelihood.
     rank : int or "auto", optional
-        Largest rank of M.  The certificate then says what the restriction may cost.  "auto"
-        chooses it by the loss of held-out labels (see `closefar.choose_rank`).
+        Largest rank of M.  The certificate then states what the restriction may cost.  "auto"
+        chooses it by cross-validation (see `closefar.choose_rank`).
     alpha : float or "auto", default=0.0
         Weight of a trace penalty in unit-free coordinates.  0 is the maximum-likelihood estimator of
-        the paper, which overfits few pairs.  "auto" is 0 where there are at least ten uncertain labels
-        per parameter (see `FitStatistics`), and otherwise 0.1 / sqrt(n), or twice that where there are
-        fewer than two: at most two fits.  Cross-validation (`LinearMetricLearnerCV`) finds a better one.
+        the paper, which overfits if there are few pairs.  "auto" is 0 if there are at least ten uncertain
+        labels per parameter (see `FitStatistics`), and otherwise 0.1 / sqrt(n), or twice that if there are
+        fewer than two; it needs at most two fits.  Cross-validation (`LinearMetricLearnerCV`) chooses better.
     alpha_scale : {"data", "columns"} or float, default="data"
         The coordinates that the penalty is measured in.  "data": those in which the second
         moment of the rows is the identity, so that the penalty is the mean of z'Mz and follows
-        every linear change of units.  "columns": each column over its root mean square (its
+        every linear change of units.  "columns": each column divided by its root mean square (its
         standard deviation with `fit_origin`), which follows the units of each column.  Choose
-        it where columns are nearly collinear and rows few: it also shrinks the directions in
-        which the data hardly varies.  A number b from 0 ("data") to 1 ("columns") blends their second
+        it if columns are nearly collinear and there are few rows: it also shrinks the directions in
+        which the data hardly vary.  A number b from 0 ("data") to 1 ("columns") blends their second
         moments: the penalty is alpha times the trace of M ((1 - b) Sigma + b diag(Sigma)).
     shrink_to : {"zero", "identity"}, default="zero"
-        Where the penalty takes M as alpha grows.  "identity": to c times the identity in the coordinates
-        of the penalty, with the best c >= 0; the penalty is then on the trace of M - c I, which is
-        positive semidefinite.  Choose it where all directions may count; with alpha_scale="columns" a
-        large alpha gives the Euclidean distance of standardised columns.  It has no low rank.
+        The matrix that the penalty shrinks M to as alpha grows.  "identity": c times the identity in the
+        coordinates of the penalty, with the best c >= 0; the penalty is then on the trace of M - c I, which
+        is positive semidefinite.  Choose it if all directions may matter; with alpha_scale="columns" a
+        large alpha gives the Euclidean distance of standardised columns.  M then has full rank.
     flip_rate : float or "estimate", default=0.0
-        The share of labels that are wrong whatever the distance, beside those that the noise
-        makes wrong near the threshold: P(far) = q + (1 - 2q) Phi(z'Mz - tau).  The likelihood is
-        then not convex; it is climbed from the optimum of q = 0, and the certificate is about
-        the last step, with each label's probability of being flipped held fixed.
+        The share of labels that are flipped whatever the distance, in addition to those that are wrong
+        near the threshold because of noise: P(far) = q + (1 - 2q) Phi(z'Mz - tau).  The negative
+        log-likelihood is then not convex: the fit descends from the optimum of q = 0, and the certificate
+        is that of the last step, with each label's probability of being flipped held fixed.
     fit_origin : bool, default=False
-        For single points: learn the point that distances are measured from.
+        Learn the point that distances are measured from; for single points only.
     solver : {"auto", "newton", "fista", "factor"}, default="auto"
-        "newton" for few columns, "fista" for many, "factor" for a nonconvex L-BFGS.
+        "newton" suits few columns, "fista" many; "factor" is a nonconvex L-BFGS.
     tol : float, default=1e-6
-        Stop when the objective is proven to be this near to its minimum.
+        Stop once the proven gap of the objective to its minimum is below this.
     max_iter : int, default=1000
         Largest number of solver steps.
     class_weight : dict or "balanced", optional
@@ -67,13 +67,13 @@ class LinearMetricLearner(MetricLearner):
         The label that means far.  By default the one that sorts last: 1 of {0, 1} and of
         {-1, 1}, True, "far".
     warm_start : bool, default=False
-        Start from the metric of the last fit, where there is one and no origin is learned: faster
-        along a path of `alpha`, or where labels are added.
+        Start from the metric of the last fit, if there is one and no origin is learned.  This is
+        faster along a path of `alpha`, or if labels are added.
     random_state : int, RandomState or None, default=None
-        Chooses the rows of the first steps; None always chooses the same.  The result does
+        Seed of the rows used in the first steps; None always uses the same.  The result does
         not depend on it beyond `tol`.
     verbose : int, default=0
-        1 shows progress, 2 every step.
+        1 shows progress, 2 shows every step.
 
     Attributes
     ----------
@@ -82,30 +82,30 @@ class LinearMetricLearner(MetricLearner):
     certificate_ : Certificate
         The loss, the proven gap to its minimum, and a status to act on.
     history_ : tuple of FitStep
-        The `objective` (the loss plus the penalty) and the proven `gap` after so many `passes` over
-        the data, step by step; the gap is infinite where nothing was proven yet.  The last is that
-        of `certificate_`.  (Where labels may be flipped, the objective accounts for that, which
-        `certificate_.objective` does not, and nothing is proven before the last step.)
+        For each step the `objective` (the loss plus the penalty), the proven `gap`, and the number
+        of `passes` over the data so far.  The gap is infinite until one is proven; the last gap is
+        that of `certificate_`.  (With flips, the objective accounts for them, which
+        `certificate_.objective` does not, and no gap is proven before the last step.)
     classes_ : array of two labels, sorted
     far_label_ : label
-        Which of them means far.
+        The label that means far.
     components_ : array of shape (k, n_features)
         The directions, in order of the mean squared distance that each explains on the training
         pairs; ``transform(X) = X @ components_.T``.
     n_features_in_, feature_names_in_, n_iter_
         As in scikit-learn.
     rank_ : int or None
-        The largest rank that was asked for or chosen; with "auto" `rank_choice_` has the table.
+        The largest rank that was set or chosen; with "auto", `rank_choice_` is the table of ranks.
     noise_comparison_ : dict
-        With noise="auto": for each noise its loss, the difference to the chosen one's, and z.
+        With noise="auto": for each noise its loss, the difference from the loss of the chosen noise, and z.
     alpha_ : float
-        The weight of the penalty that was given or chosen.
+        The weight of the penalty that was set or chosen.
     flip_rate_ : float
-        The share of flipped labels that was given or estimated.
+        The flip rate that was set or estimated.
     fit_statistics_ : FitStatistics
-        What `summary` says of the training pairs.
+        Statistics of the fit on its training pairs, as in `summary`.
     fit_ : Fit
-        All of these in one, as `closefar.fitting.fit` returns it.
+        The complete fit, as returned by `closefar.fitting.fit`.
 
     Examples
     --------
@@ -159,22 +159,22 @@ class LinearMetricLearner(MetricLearner):
         Parameters
         ----------
         X : array or frame of shape (n, d), or array of shape (n, 2, d)
-            Differences x - y (or points, measured from the origin), or pairs of points.  NumPy
-            arrays and memory maps, frames, and arrays of other libraries (torch, array-api-strict),
-            which stay what they are.  Or a row source (`closefar.rows.BlockRows`).
+            Differences x - y (or points, measured from the origin), or pairs of points: NumPy
+            arrays and memory maps, data frames, arrays of other libraries (torch, array-api-strict),
+            which are used without conversion, or a row source (`closefar.rows.BlockRows`).
         y : array of n labels
-            Close or far; two distinct values.
+            Close or far, as two distinct values.
         sample_weight : array of n numbers >= 0, optional
-            A weight of 2 counts as the pair given twice.
+            A weight of 2 is equivalent to repeating the pair.
         feature_names : sequence of d str, optional
-            Names of the columns for what is shown of the metric, where `X` is an array without any.
+            Names of the columns for output, if `X` is an array without names.
         """
         judgements = Judgements.read(self, X, y, sample_weight, far_label=self.far_label)
         last = self.fit_.metric if self.warm_start and hasattr(self, "fit_") else None
         start = None if last is None or len(last.factor) != self.n_features_in_ else last
         self.fit_to(judgements, start=start, columns=Columns.of(self, feature_names))
         if self.fit_.rank_choice is not None:
-            resolve_folds(5, judgements, None, seed=0)  # says so where the folds were by point
+            resolve_folds(5, judgements, None, seed=0)  # warns if the folds are by point
         self.fit_.warn(stacklevel=2)
         return self
 
@@ -186,7 +186,7 @@ class LinearMetricLearner(MetricLearner):
         columns: Columns | None = None,
         approximate: bool = False,
     ) -> Self:
-        """Learn from judgements that are checked already; warn of nothing, and if `approximate` prove nothing."""
+        """Learn from validated judgements, without warnings and, if `approximate`, without a certificate."""
         self.fit_ = fit(judgements, Settings.of(self).but(approximate=approximate), start=start, columns=columns)
         self.n_features_in_ = judgements.n_columns
         if columns is not None and columns.names_in_data is not None:
@@ -194,5 +194,5 @@ class LinearMetricLearner(MetricLearner):
         return self
 
     def learn(self, judgements: Judgements) -> Fit:
-        """Return the fit to judgements that are checked already, and keep nothing of it."""
+        """Return the fit to validated judgements, without storing it."""
         return fit(judgements, Settings.of(self))

@@ -1,4 +1,4 @@
-"""A fit as its model file describes it, built again."""
+"""Fits restored from model files."""
 
 from __future__ import annotations
 
@@ -18,24 +18,17 @@ from closefar.tables import PairTable
 __all__ = ["metric_alone", "restore_fit"]
 
 _SEEN_BEFORE = (
-    "These are the pairs that the metric was fitted to before it was truncated: figures are worse for new pairs."
+    "These are the training pairs of the metric before truncation, so the figures are better than for new pairs."
 )
 
 
-def restore_fit(
-    metric: Metric, classes: tuple[str, str], facts: dict[str, Any], training: PairTable | None = None
-) -> Fit:
-    """Build the fit of a metric, with the pairs that it was fitted to if they are given."""
-    sides = Sides.of(*classes)
-    columns = Columns(len(metric.factor), metric.feature_names)
+def restore_fit(metric: Metric, classes: tuple[str, str], facts: dict[str, Any]) -> Fit:
+    """Build the fit of a metric, without the pairs that it was fitted to."""
     statistics = _restored(FitStatistics, {**_UNKNOWN, **facts["statistics"]})
     _check(len(statistics.column_scales) == len(metric.factor), "column_scales")
     _check(facts["rank"] is None or isinstance(facts["rank"], int), "rank")
     chosen_alpha = facts.get("chosen_alpha")
     _check(chosen_alpha is None or isinstance(chosen_alpha, int | float), "chosen_alpha")
-    judgements = None
-    if training is not None:
-        judgements = Judgements.read_more(columns, training.data, training.labels, training.weights, sides=sides)
     return Fit(
         settings=Settings.of(LinearMetricLearner(**facts["parameters"])),
         metric=metric,
@@ -45,9 +38,9 @@ def restore_fit(
         statistics=statistics,
         problems=tuple(str(problem) for problem in facts["problems"]),
         rank=facts["rank"],
-        sides=sides,
-        columns=columns,
-        judgements=judgements,
+        sides=Sides.of(*classes),
+        columns=Columns(len(metric.factor), metric.feature_names),
+        judgements=None,
         chosen_alpha=chosen_alpha,
     )
 
@@ -56,26 +49,26 @@ def metric_alone(
     metric: Metric,
     classes: tuple[str, str],
     outcome: Outcome,
-    before: dict[str, Any] | None,
+    before: Fit | None,
     table: PairTable,
     *,
     is_known: bool,
 ) -> Fit:
-    """Describe a metric that was truncated, or saved without its fit, on labelled pairs, as a fit.
+    """Build a fit for a metric that was truncated, or stored without its fit, from labelled pairs.
 
-    `before` has the facts of the fit before truncation; `is_known` says whether these are its pairs.
+    `before` is the fit before truncation; `is_known` says whether these are its pairs.
     """
     sides, columns = Sides.of(*classes), Columns(len(metric.factor), metric.feature_names)
     given = Judgements.read_more(columns, table.data, table.labels, table.weights, sides=sides).counted()
     scored, has_origin = Scored.by(metric, given), metric.origin is not None
     if before is None:
-        parameters: dict[str, Any] = {"noise": metric.noise, "fit_origin": has_origin, "flip_rate": metric.flip_rate}
-        scales = column_scales(rows_of(given.data), given.shares, centred=has_origin)
+        learner = LinearMetricLearner(noise=metric.noise, fit_origin=has_origin, flip_rate=metric.flip_rate)
+        settings, scales = Settings.of(learner), column_scales(rows_of(given.data), given.shares, centred=has_origin)
     else:
-        parameters, scales = before["parameters"], np.array(before["statistics"]["column_scales"])
+        settings, scales = before.settings, np.array(before.statistics.column_scales)
     n_parameters = count_parameters(len(metric.factor), metric.rank or None)
     return Fit(
-        settings=Settings.of(LinearMetricLearner(**parameters)),
+        settings=settings,
         metric=metric,
         certificate=Certificate.without_fit(outcome, scored.loss, metric.rank),
         history=(),
@@ -89,12 +82,12 @@ def metric_alone(
     )
 
 
-# What files of earlier versions do not say.
+# Values that files of earlier versions do not contain.
 _UNKNOWN = {"n_parameters": 1, "uncertain_labels": float("nan")}
 
 
 def _certificate(values: dict[str, Any]) -> Certificate:
-    """Build the certificate; files of earlier versions have the outcome and the advice in the status only."""
+    """Build the certificate; in files of earlier versions the outcome and the advice are only in the status."""
     outcome, _, advice = values["status"].partition(": ")
     certificate: Certificate = _restored(Certificate, {"outcome": outcome, "advice": advice, **values})
     return certificate
@@ -112,7 +105,7 @@ _CONVERSIONS: dict[str, Any] = {"tuple[float, ...]": tuple, "Outcome": Outcome}
 
 
 def _restored(kind: Any, values: dict[str, Any]) -> Any:
-    """Build a dataclass of plain values from JSON, each of which must be of its kind."""
+    """Build a dataclass of plain values from JSON; each value must have the type of its field."""
     restored = {}
     for field in fields(kind):
         value, type_name = values[field.name], str(field.type)
@@ -127,4 +120,4 @@ def _as_it_is(value: Any) -> Any:
 
 def _check(is_right: bool, name: str) -> None:
     if not is_right:
-        raise ValueError(f"its {name} is of the wrong kind")
+        raise ValueError(f"its {name} has the wrong type")

@@ -1,4 +1,4 @@
-"""A model file with more than the metric: how tables become its columns, the words for close and far, and the fit."""
+"""Model files with more than the metric: the encoding of tables, the words for close and far, and the fit."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from closefar.messages import as_options
 from closefar.model import Metric, ModelFileError, load_with_header
 from closefar.model.modelfile import encode
 from closefar.plain import plain
 from closefar.tables import Encoding, PairTable, Source, open_table
 
-if TYPE_CHECKING:  # a model is shown, applied and exported without scikit-learn, which takes a second to load
+if TYPE_CHECKING:  # models are shown, applied and exported without scikit-learn, which takes a second to import
     from closefar.fitting import Fit
     from closefar.learners.base import MetricLearner
     from closefar.learners.linear import LinearMetricLearner
@@ -28,7 +29,7 @@ _REMEMBERED = ("id", "left", "right", "label", "weight", "group")
 
 @dataclass(frozen=True)
 class Model:
-    """What ``closefar fit`` saves; `closefar.load` reads the metric of the same file.
+    """The model that ``closefar fit`` saves; `closefar.load` reads the metric from the same file.
 
     Attributes
     ----------
@@ -36,16 +37,16 @@ class Model:
     classes : tuple of two str
         The words for close and far.
     encoding : Encoding
-        How the columns of a table become those of the metric.
+        The encoding of the columns of a table as columns of the metric.
     names : dict
-        Which columns of the files were ids, label and so on.
+        The names of the columns that were ids, labels and so on.
     is_single : bool
-        Whether it is about single points.
+        Whether the model is for single points.
     fit : dict, optional
-        Parameters, certificate and figures of the fit; none for a metric that was truncated or
-        saved by itself.
+        Parameters, certificate and figures of the fit; None for a metric that was truncated, or
+        saved without its fit.
     truncated : dict, optional
-        Of a truncated metric the rank that it had before, and its fit.
+        The rank and the fit of a truncated metric before truncation.
     """
 
     metric: Metric
@@ -58,8 +59,9 @@ class Model:
 
     @classmethod
     def of(cls, learner: MetricLearner, table: PairTable, source: Source) -> Model:
-        """Put together what a fitted learner learned from a table."""
+        """Build the model of a learner that was fitted to a table."""
         from closefar.fitting import Fit
+        from closefar.questions import summarize
 
         fit = Fit.of(learner)
         facts = {
@@ -71,14 +73,14 @@ class Model:
             "n_iter": fit.n_iter,
             "problems": fit.problems,
             "fingerprint": _fingerprint(table),
-            "summary": learner.summary(),
+            "summary": summarize(fit, as_options),
         }
         classes = (str(fit.sides.close), str(fit.sides.far))
         names = {name: getattr(source, name) for name in (*_REMEMBERED, "sides")} | {"na_values": [*source.na_values]}
         return cls(fit.metric, classes, table.encoding, names, table.is_single, plain(facts))
 
     def to_bytes(self) -> bytes:
-        """Return the content of its file."""
+        """Return the content of the model file."""
         arrays, header = self.metric.contents()
         return encode(
             arrays,
@@ -95,7 +97,7 @@ class Model:
 
     @classmethod
     def load(cls, path: str | Path) -> Model:
-        """Read a file of `closefar fit`, or one that `Metric.save` wrote, whose columns are then numbers."""
+        """Read a file written by `closefar fit`, or by `Metric.save`, whose columns are then numeric."""
         metric, header = load_with_header(path)
         try:
             if "encoding" not in header:
@@ -105,7 +107,7 @@ class Model:
             _check(isinstance(close, str) and isinstance(far, str), "classes")
             encoding = Encoding.from_json(header["encoding"])
             if encoding.feature_names != metric.feature_names:
-                raise ValueError("its columns are not those of its metric")
+                raise ValueError("its columns do not match its metric")
             names = dict(header["names"])
             _check(all(names.get(name) is None or isinstance(names[name], str) for name in _REMEMBERED), "names")
             sides = names.get("sides")
@@ -121,7 +123,7 @@ class Model:
         return model
 
     def truncate(self, k: int, scale: str | None = None) -> Model:
-        """Keep directions 1 to k; the figures of the fit are no longer those of the metric."""
+        """Keep directions 1 to k; the figures of the fit no longer describe the metric."""
         metric = self.metric.truncate(k, scale)
         if metric is self.metric:
             return self
@@ -129,7 +131,7 @@ class Model:
         return replace(self, metric=metric, fit=None, truncated={"rank": rank, "fit": self._facts})
 
     def source(self, given: Source) -> Source:
-        """The columns that mean something: as at the fit, where nothing else is said and they are there."""
+        """The roles of columns: as in the fit, unless others are given or those columns are missing."""
         in_points, in_pairs = (() if path is None else open_table(path).names for path in (given.points, given.pairs))
         labelled = in_pairs or in_points
         homes = {"id": in_points, "left": in_pairs, "right": in_pairs}
@@ -144,22 +146,26 @@ class Model:
 
     @property
     def summary(self) -> str | None:
-        """The summary of the fit; files of earlier versions have none, and it is made anew."""
+        """The summary of the fit in the words of the command line; rebuilt for files of earlier versions."""
         if self.fit is None:
             return None
         summary = self.fit.get("summary")
-        return summary if isinstance(summary, str) else self.learner().summary()
+        if isinstance(summary, str):
+            return summary
+        from closefar.questions import summarize
+
+        return summarize(self._fit(self.fit), as_options)
 
     def is_fitted_to(self, table: PairTable) -> bool:
-        """Whether these are the very pairs and labels of the fit, or of that before truncation."""
+        """Whether these are exactly the pairs and labels of the fit, or of the fit before truncation."""
         return self._facts is not None and self._facts["fingerprint"] == _fingerprint(table)
 
     def learner(self, training: PairTable | None = None) -> LinearMetricLearner:
-        """Return the fitted learner, with the pairs that it was fitted to if they are given."""
+        """Return the fitted learner, with its training pairs if they are given."""
         if self.fit is None:
             raise ValueError(
-                "this model holds a metric without its fit (it was truncated, or saved by Metric.save); "
-                "make the model with `closefar fit`, where --rank gives a low rank."
+                "this needs a model with its fit; got a metric that was truncated, or saved by Metric.save. "
+                "Make the model with `closefar fit`; --rank limits its rank."
             )
         from closefar.learners.linear import LinearMetricLearner
 
@@ -169,7 +175,7 @@ class Model:
         return learner
 
     def fit_on(self, table: PairTable) -> Fit:
-        """Return the fit, with these pairs if it was fitted to them; of a metric alone, what they say of it."""
+        """Return the fit, with these pairs if they are its training pairs; for a metric alone, its figures on them."""
         from closefar.learners.restored import metric_alone
         from closefar.solve import Outcome
 
@@ -177,7 +183,8 @@ class Model:
         if self.fit is not None:
             return self._fit(self.fit, table if is_known else None)
         outcome = Outcome.UNKNOWN if self.truncated is None else Outcome.TRUNCATED
-        return metric_alone(self.metric, self.classes, outcome, self._facts, table, is_known=is_known)
+        before = None if self._facts is None else self._fit(self._facts)
+        return metric_alone(self.metric, self.classes, outcome, before, table, is_known=is_known)
 
     @property
     def _facts(self) -> dict[str, Any] | None:
@@ -185,20 +192,24 @@ class Model:
         return self.truncated["fit"] if self.fit is None and self.truncated is not None else self.fit
 
     def _fit(self, facts: dict[str, Any], training: PairTable | None = None) -> Fit:
+        from closefar.judgements import Judgements
         from closefar.learners.restored import restore_fit
         from closefar.questions import summarize
 
         try:
-            fit = restore_fit(self.metric, self.classes, facts, training)
+            fit = restore_fit(self.metric, self.classes, facts)
             summarize(fit)
-            return fit
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ModelFileError(f"the model file does not describe a fit ({error}). Fit it again.") from error
+        if training is None:
+            return fit
+        given = (training.data, training.labels, training.weights)
+        return replace(fit, judgements=Judgements.read_more(fit.columns, *given, sides=fit.sides))
 
 
 def _check(is_right: bool, name: str) -> None:
     if not is_right:
-        raise ValueError(f"its {name} is of the wrong kind")
+        raise ValueError(f"its {name} has the wrong type")
 
 
 def _fingerprint(table: PairTable) -> str:

@@ -20,58 +20,58 @@ from closefar.noise import Noise
 
 __all__ = ["LinearMetricLearnerCV"]
 
-# As scikit-learn's, and also defined where the test side has one class only.
+# As in scikit-learn, but also defined if the test side has only one class.
 _NEG_LOG_LOSS = make_scorer(log_loss, greater_is_better=False, response_method="predict_proba", labels=[0, 1])
 
-# What is tried by default, one after another.
+# The default candidates, tried one after another.
 _SCALES = ("columns", 0.3, "data")
 _FLIP_RATES = (0.1, 0.2, 0.3, 0.4)
 
-# Values of alpha with which flip rates are tried, from the best one without flips downwards.
+# The number of values of alpha that flip rates are tried with, from the best one without flips downwards.
 _MOST_FLIPPED = 4
 
 
 class LinearMetricLearnerCV(MetricLearner):
-    """A `LinearMetricLearner` that chooses its penalty, the noise, the rank and the flip rate by cross-validation.
+    """A `LinearMetricLearner` that chooses its penalty, noise, rank and flip rate by cross-validation.
 
-    Candidates are fitted and scored on every split; all pairs are fitted with the chosen one.  First
-    all combinations of `alphas`, `noises` and `ranks` are tried with one shape of the penalty.  At the
-    best of them follow flip rates, and then, one after another, the other shapes, which must score
-    better by more than two standard errors of the difference.
+    Candidates are fitted and scored on every split, and the chosen one is fitted to all pairs.  First
+    all combinations of `alphas`, `noises` and `ranks` are tried with one shape of the penalty.  The
+    best combination is then tried with flip rates, and with the other shapes, one after another, which
+    must score better by more than two standard errors of the difference.
 
     Parameters
     ----------
     alphas : int or array of numbers >= 0, optional
-        The values of alpha to try.  A whole number k: zero and k values from 0.1 / sqrt(n) to
-        6.4 / sqrt(n) in equal ratios, where n is the number of pairs (with weights w,
-        sum(w)^2 / sum(w^2)).  None is 7, so that each is twice the one before; from the largest on,
-        two that score worse than the best then end the search, and the smaller ones are left out.
+        The values of alpha to try.  A whole number k means zero and k values from 0.1 / sqrt(n) to
+        6.4 / sqrt(n), geometrically spaced, where n is the number of pairs (with weights w,
+        sum(w)^2 / sum(w^2)).  None means 7, so that each is twice the previous one; the search then
+        starts at the largest, stops after two in a row that score worse than the best, and skips the rest.
     noises : sequence of names or Noise, default=("logistic",)
     ranks : sequence of int or None, default=(None,)
     cv : int, splitter or iterable of (train, test), optional
-        The splits; None is 5.  A number of folds means `PairGroupKFold` where pairs share points
-        (`fit` gets the ids of both as groups, or finds them), and otherwise scikit-learn's
-        StratifiedKFold or, with one group for each pair, StratifiedGroupKFold.  Where points are so
+        The splits; None means 5 folds.  A number of folds means `PairGroupKFold` if pairs share points
+        (their ids are passed to `fit` as groups, or detected), and otherwise scikit-learn's
+        StratifiedKFold or, with one group per pair, StratifiedGroupKFold.  If points are so closely
         linked that 5 folds would test less than half of the pairs, None divides the points into
-        three, of few pairs twice.
+        three parts, twice if there are few pairs.
     scoring : str or callable, default="neg_log_loss"
-        As in scikit-learn; larger is better.  Labels are 0 (close) and 1 (far) for it,
-        whatever they are for `fit`.  It gets `sample_weight` if `fit` does.
+        As in scikit-learn; larger is better.  It receives the labels as 0 (close) and 1 (far),
+        whatever they are in `fit`, and `sample_weight` if `fit` does.
     rule : {"best", "one_se"}, default="best"
-        "one_se" keeps everything but alpha, of which it takes the largest whose mean score is within
-        one standard error of the best.
+        "one_se" changes only alpha, to the largest value whose mean score is within one standard
+        error of the best.
     alpha_scale : {"auto", "data", "columns"} or float, default="auto"
         As in `LinearMetricLearner`.  "auto" tries "columns", then 0.3 and, if that is better, "data".
     shrink_to : {"auto", "zero", "identity"}, default="auto"
-        As in `LinearMetricLearner`.  "auto" tries both, where the rank is not limited.
+        As in `LinearMetricLearner`.  "auto" tries both if the rank is not limited.
     flip_rate : {"auto", "estimate"} or float, default="auto"
         As in `LinearMetricLearner`.  "auto" tries 0, and then 0.1 to 0.4 until two in a row are no
         better, with the best alpha and smaller ones.
     n_jobs : int, optional
-        Number of splits to work on at a time, as in joblib.
+        The number of splits to process in parallel, as in joblib.
     fit_origin, solver, tol, max_iter, class_weight, far_label, random_state, verbose
-        As in `LinearMetricLearner`; `verbose` also shows what was tried.  Of more than 16 columns
-        candidates are fitted approximately, unless `solver` is given; the last fit is proven.
+        As in `LinearMetricLearner`; `verbose` also shows the candidates.  With more than 16 columns,
+        candidates are fitted approximately unless `solver` is set; the final fit has a certificate.
 
     Attributes
     ----------
@@ -80,11 +80,11 @@ class LinearMetricLearnerCV(MetricLearner):
     best_score_ : float
         Their mean score.
     cv_results_ : dict of arrays
-        As in scikit-learn's GridSearchCV, with a row for each candidate that was tried: "params",
+        As in scikit-learn's GridSearchCV, with one row per candidate: "params",
         "param_alpha", "param_alpha_scale", "mean_test_score", "std_test_score", "rank_test_score",
         "split0_test_score" and so on.
     best_estimator_ : LinearMetricLearner
-        The last fit.  Its other attributes (`metric_`, `certificate_`...) are here too.
+        The final fit.  Its other attributes (`metric_`, `certificate_`, ...) are also available here.
 
     Examples
     --------
@@ -151,10 +151,9 @@ class LinearMetricLearnerCV(MetricLearner):
         X, y, sample_weight, feature_names
             As in `LinearMetricLearner.fit`.
         groups : array of shape (n,) or (n, 2), optional
-            A group for each pair, or the ids of its two points: no group, or no point, is on both
-            sides of a split.  A splitter given as `cv` gets them as they are.  By default points
-            that pairs share are found in (n, 2, d) data, with a `SharedPointsWarning`, and folds
-            are by point.
+            A group per pair, or the ids of its two points: no group or point is on both sides of a
+            split.  A splitter passed as `cv` receives them unchanged.  By default, points that pairs
+            share are detected in (n, 2, d) data, with a `SharedPointsWarning`, and folds are by point.
         """
         judgements = Judgements.read(self, X, y, sample_weight, far_label=self.far_label)
         columns = Columns.of(self, feature_names)
@@ -166,7 +165,7 @@ class LinearMetricLearnerCV(MetricLearner):
         return self
 
     def learn(self, judgements: Judgements) -> Fit:
-        """Choose, and return the fit to judgements that are checked already; keep nothing of it."""
+        """Choose, and return the fit to validated judgements, without storing it."""
         folds = resolve_folds(self._folds, judgements, None, seed=self.random_state or 0, warns=False)
         best = clone(self)._search(judgements, *folds)
         chosen: LinearMetricLearner = self._learner().set_params(**best)
@@ -205,11 +204,10 @@ class LinearMetricLearnerCV(MetricLearner):
         return chosen
 
     def _try_all(self, trials: Trials, n: float) -> Tried:
-        """Try alphas, noises and ranks, then one thing after another at the best of them; return the best.
+        """Try alphas, noises and ranks, then vary the best of them in one parameter after another; return the best.
 
-        Flips come first: where many labels are flipped, all that can be said of the others without
-        them is that nothing is clear.  Another scale of the penalty, or another matrix to shrink to, must
-        be clearly better.
+        Flips come first: if many labels are flipped, no other choice is clear without them.  Another
+        scale of the penalty, or another matrix to shrink to, must be clearly better.
         """
         grid = self._grid(n)
         scales = _SCALES if _is_auto(self.alpha_scale) else (self.alpha_scale,)
@@ -241,11 +239,11 @@ class LinearMetricLearnerCV(MetricLearner):
             raise ValueError(f'rule must be "best" or "one_se"; got {self.rule!r}.')
         grid = {"alpha": _alpha_grid(self.alphas, n), "noise": _as_list(self.noises), "rank": _as_list(self.ranks)}
         if not all(grid.values()):
-            raise ValueError(f"alphas, noises and ranks must each hold a value to try; got {grid}.")
+            raise ValueError(f"alphas, noises and ranks must each contain at least one value; got {grid}.")
         return grid
 
     def _splits(self, judgements: Judgements, cv: Any, groups: Any) -> list[Split]:
-        """The train and test sides, less the pairs of weight zero."""
+        """The training and test sides, without pairs of weight zero."""
         seed = None if groups is None else self.random_state or 0
         if self.cv is None and np.ndim(groups) == 2:
             divided = split_by_points(judgements, np.asarray(groups), seed)
@@ -264,7 +262,7 @@ class LinearMetricLearnerCV(MetricLearner):
         return splits
 
     def _choose(self, tried: list[Tried], best: Tried) -> int:
-        """The number of the candidate to take."""
+        """The index of the chosen candidate."""
         if self.rule == "best":
             return tried.index(best)
         error = best.scores.std() / math.sqrt(max(len(best.scores) - 1, 1))
@@ -273,7 +271,7 @@ class LinearMetricLearnerCV(MetricLearner):
 
 
 def _try_flips(trials: Trials, plain: Tried, alphas: list[float]) -> Tried:
-    """Try flip rates at the best alpha without flips and below: what flips explain needs no penalty."""
+    """Try flip rates at the best alpha without flips and below, since flips reduce the need for a penalty."""
     tried = {each.candidate["alpha"]: each for each in trials.tried if _is_alike(each, plain)}
     last: list[Tried] = []
     for alpha in sorted((alpha for alpha in alphas if 0 < alpha <= plain.candidate["alpha"]), reverse=True):

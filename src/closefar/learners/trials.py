@@ -1,4 +1,4 @@
-"""Trying candidates on held-out judgements: one table of scores, filled path by path."""
+"""Scoring candidates on held-out judgements: one table of scores, filled path by path."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from closefar.model import Metric
 
 __all__ = ["Trials", "Tried"]
 
-# So many values of alpha in a row that score worse than the best end a path.
+# A path ends after this many values of alpha in a row that score worse than the best.
 _PATIENCE = 2
 
-# Up to so many columns a proven fit is as quick as an approximate one.
+# Up to this many columns, a fit with a certificate is as fast as an approximate one.
 _FEW_COLUMNS = 16
 
 
@@ -47,20 +47,20 @@ class Tried:
 
 
 class Trials:
-    """Scores candidates, parameters of the learner, on the test side of every split.
+    """Score candidates, which are parameters of the learner, on the test side of every split.
 
     Parameters
     ----------
     learner : LinearMetricLearner
-        Has the parameters that are not tried.
+        The learner with the parameters that do not vary.
     scorer : callable
-        As of scikit-learn.
+        A scorer as in scikit-learn.
     sides : list of (Judgements, Judgements)
-        What to train and to test on.
+        The training and the test side of each split.
     n_jobs : int, optional
-        Number of splits to work on at a time.
+        The number of splits to process in parallel.
     verbose : bool
-        Whether to say how it goes.
+        Whether to show progress.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class Trials:
     def follow(
         self, candidates: list[dict[str, Any]], *, stops_early: bool = False, start: Tried | None = None
     ) -> Tried:
-        """Try candidates from the largest alpha on, each fit starting from the one before; return the best of them.
+        """Try candidates from the largest alpha down, each fit starting from the previous one; return the best.
 
-        With `stops_early` not beyond the best alpha of the path, if the next two are worse.
+        With `stops_early`, stop after the best alpha of the path if the next two are worse.
         """
         path: dict[int, Tried] = {}
         last, n_worse = start, 0
@@ -101,7 +101,7 @@ class Trials:
         return best
 
     def results(self) -> dict[str, Any]:
-        """The table, as scikit-learn has it."""
+        """The table of scores in the format of scikit-learn."""
         candidates = [tried.candidate for tried in self.tried]
         scores = np.array([tried.scores for tried in self.tried]).T
         mean = scores.mean(axis=0)
@@ -125,7 +125,7 @@ class Trials:
 
 
 def _predicts(path: Any) -> bool:
-    """Whether some metric on the path is not zero: those before it all score alike."""
+    """Whether some metric on the path is not zero; before it, all candidates have the same score."""
     return any(metric.rank > 0 for tried in path for metric in tried.metrics)
 
 
@@ -141,10 +141,10 @@ def _score(
     is_climb = start is not None and candidate["flip_rate"] not in (0.0, "estimate")
     is_rough = learner.solver == "auto" and (train.n_columns > _FEW_COLUMNS or is_climb)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a candidate is judged by its score; the last fit warns
+        warnings.simplefilter("ignore")  # a candidate is judged by its score; the final fit warns
         fitted = clone(learner).set_params(**candidate).fit_to(train, start=start, approximate=is_rough)
         metric = fitted.fit_.unless_interrupted().metric
         score = float(scorer(fitted, test.data, test.labels, **weights))
     if not math.isfinite(score):
-        raise ValueError(f"scoring must give finite numbers; got {score} for {candidate}.")
+        raise ValueError(f"scoring must return finite numbers; got {score} for {candidate}.")
     return score, metric

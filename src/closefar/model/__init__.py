@@ -1,4 +1,4 @@
-"""The learned thing itself: the metric, its directions, its file, and its exports to other programs."""
+"""The learned metric: its directions, its model file, and its exports to other programs."""
 
 from closefar.model.data_scale import in_data_scale
 from closefar.model.directions import Directions

@@ -1,4 +1,4 @@
-"""Telling a metric the scale of some data."""
+"""Adding the scale of some data to a metric."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ __all__ = ["in_data_scale"]
 
 
 def in_data_scale(metric: Metric, data: Any, weights: Any = None) -> Metric:
-    """Return the metric with the scale of these differences for its `data_factor` and `data_eigenvalues`.
+    """Return the metric with `data_factor` and `data_eigenvalues` in the scale of these differences.
 
-    `data` are differences (n, d) or pairs (n, 2, d).  A metric with an origin is for single
-    points, whose scale is their covariance.
+    `data` holds differences (n, d) or pairs (n, 2, d).  For a metric with an origin it holds single
+    points, and the scale is their covariance.
     """
     data = data if hasattr(data, "shape") else np.asarray(data)
     n = int(data.shape[0])
     weights = np.ones(n) if weights is None else np.asarray(weights, dtype=np.float64)
     if weights.shape != (n,) or not np.all(weights >= 0) or not weights.sum() > 0:
-        raise ValueError(f"weights must be numbers >= 0, not all 0, one per pair; got shape {weights.shape} for {n}.")
+        raise ValueError(
+            f"weights must be numbers >= 0, not all 0, one per pair; got shape {weights.shape} for {n} pairs."
+        )
     shares = weights / weights.sum()
     mapped = metric.coordinates(data, metric.factor)
     if metric.origin is not None:

@@ -1,4 +1,4 @@
-"""The directions of a metric, numbered as everything shows them."""
+"""The directions of a metric, in the order used everywhere."""
 
 from __future__ import annotations
 
@@ -12,22 +12,18 @@ __all__ = ["Directions"]
 
 
 class Directions(NamedTuple):
-    """Columns with M = D D', longest first, and their squared lengths, in the scale in which they are orthogonal.
+    """Columns D with M = D D', longest first, and their squared lengths, in the scale in which they are orthogonal.
 
-    In the scale of the training pairs the squared length of a direction is the mean squared
-    distance along it.
+    In the scale of the training pairs, the squared length of a direction is the mean squared
+    distance along it; for points around an origin, their variance.
     """
 
     columns: FloatArray
     values: FloatArray
     is_data_scale: bool
-
-    @property
-    def measure(self) -> str:
-        """What the values are, and are shares of."""
-        return "mean squared distance" if self.is_data_scale else "eigenvalues of M"
+    measure: str = "mean squared distance"  # what the values are, and are shares of
 
     @property
     def shares(self) -> FloatArray:
-        """What each contributes to the sum of the values."""
+        """The share of each value in their sum."""
         return self.values / max(float(self.values.sum()), np.finfo(float).tiny)

@@ -1,4 +1,4 @@
-"""What exports to other programs need of a metric, and of the packages that they are made with."""
+"""What exports to other programs need: the parts of a metric, and optional packages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Exported", "import_extra"]
 
 
 class Exported(Protocol):
-    """The parts of a metric that exports hold."""
+    """The parts of a metric that exports contain."""
 
     @property
     def factor(self) -> FloatArray: ...
@@ -37,7 +37,7 @@ class Exported(Protocol):
 
 
 def import_extra(name: str, needed_by: str) -> Any:
-    """Import a package that an extra of the same name brings, or say how to install it."""
+    """Import a package from the extra of the same name; the error says how to install it."""
     try:
         return import_module(name)
     except ImportError as error:

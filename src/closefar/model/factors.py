@@ -18,14 +18,14 @@ __all__ = [
     "with_positive_loadings",
 ]
 
-_TIED = 1e-6  # loadings, and lengths of directions, that differ by a smaller share are as large as each other
+_TIED = 1e-6  # loadings, and lengths of directions, that differ by a smaller share are treated as equal
 
 
 def canonical(factor: FloatArray) -> FloatArray:
     """Rotate A to orthogonal columns, longest first, largest loading positive; drop directions of length zero.
 
-    Which directions are zero is decided with every row scaled to one, so it does not depend
-    on units.  A V is formed rather than U S: each row keeps its own relative accuracy.
+    Rows are scaled to one to decide which directions are zero, so the decision does not depend on
+    units.  A V is formed rather than U S, so that each row keeps its own relative accuracy.
     """
     size = np.abs(factor).max(axis=1, initial=0.0, keepdims=True)
     _, lengths, turn = np.linalg.svd(factor / np.where(size > 0, size, 1.0), full_matrices=False)
@@ -42,9 +42,10 @@ def rotated(factor: FloatArray) -> FloatArray:
 
 
 def with_positive_loadings(factor: FloatArray, scales: FloatArray | None = None) -> FloatArray:
-    """Turn each column so that its largest loading is positive: entries times the usual size of their rows, if known.
+    """Flip the sign of columns so that the largest loading of each is positive.
 
-    Of loadings that are as large but for rounding the first counts.
+    Loadings are entries times the `scales` of their rows, if given.  Of loadings that are equal but
+    for rounding, the first decides.
     """
     if factor.size == 0:
         return factor
@@ -57,9 +58,9 @@ def with_positive_loadings(factor: FloatArray, scales: FloatArray | None = None)
 def as_directions(
     columns: FloatArray, values: FloatArray, scales: FloatArray | None = None
 ) -> tuple[FloatArray, FloatArray]:
-    """Return columns of these squared lengths, longest first, as the directions that everybody sees: by one rule.
+    """Return columns of these squared lengths, longest first, as directions that are unique.
 
-    Columns that are equally long could be any rotation of each other: they are turned so that their
+    Columns of equal length are determined only up to a rotation: they are rotated so that their
     loadings are orthogonal, largest first.  The largest loading of each is positive.
     """
     columns, values = columns.copy(), values.copy()
@@ -83,7 +84,7 @@ def root_of(second_moment: FloatArray) -> FloatArray:
 def data_scale_of(
     factor: FloatArray, data_factor: FloatArray, data_eigenvalues: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return B and its eigenvalues for a factor A = B_0 Q, Q with orthonormal columns, of a metric that knows B_0."""
+    """Return B and its eigenvalues for a factor A = B_0 Q, with orthonormal columns in Q and a known B_0."""
     left, right = scaled_rows(factor, data_factor)
     turn, _, back = np.linalg.svd(np.linalg.lstsq(right, left, rcond=None)[0], full_matrices=False)
     _, lengths, rotation = np.linalg.svd(np.sqrt(data_eigenvalues)[:, None] * (turn @ back), full_matrices=False)
@@ -91,7 +92,7 @@ def data_scale_of(
 
 
 def scaled_rows(factor: FloatArray, other: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Both with each row over its largest entry, so that comparing them does not depend on units."""
+    """Both factors with each row divided by its largest entry, so that a comparison does not depend on units."""
     size = np.maximum(np.abs(factor).max(axis=1, initial=0.0), np.abs(other).max(axis=1, initial=0.0))[:, None]
     size[size == 0] = 1.0
     return factor / size, other / size
@@ -108,7 +109,7 @@ def has_ordered_orthogonal_columns(factor: FloatArray) -> bool:
 
 
 def loadings(factor: FloatArray, scales: FloatArray) -> FloatArray:
-    """What each direction is made of: rows in their own usual sizes, columns of length one."""
+    """The loadings of each direction: rows times their scales, columns normalised to length one."""
     scaled = factor * scales[:, None]
     lengths = np.linalg.norm(scaled, axis=0)
     unit: FloatArray = scaled / np.where(lengths > 0, lengths, 1.0)

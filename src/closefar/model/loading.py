@@ -14,8 +14,8 @@ __all__ = ["load", "load_with_header"]
 def load(path: str | Path) -> Metric:
     """Read a metric that `Metric.save` wrote.
 
-    Raises `ModelFileError` for anything that is not exactly such a file: damaged, cut
-    short, too large or written by a later version.  Nothing in the file is executed.
+    Raises `ModelFileError` if the file is not a model, or is damaged, truncated, too large or
+    written by a later version.  Nothing in the file is executed.
 
     Examples
     --------
@@ -32,7 +32,7 @@ def load(path: str | Path) -> Metric:
 
 
 def load_with_header(path: str | Path) -> tuple[Metric, dict[str, Any]]:
-    """Read a metric, and the header of its file with what else it may say."""
+    """Read a metric and the header of its file."""
     optional = {"origin": 1, "data_factor": 2, "data_eigenvalues": 1, "flip_rate": 1}
     arrays, header = read(path, required={"factor": 2, "threshold": 1}, optional=optional)
     try:

@@ -1,4 +1,4 @@
-"""The learned thing itself: a Mahalanobis metric with its threshold and its noise."""
+"""The learned metric: a Mahalanobis metric with its threshold and its noise."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from closefar.rows import rows_of
 
 __all__ = ["ZERO", "Metric"]
 
-ZERO = "M is zero: no direction tells close from far."
+ZERO = "M is zero: no direction separates close from far."
 
 _DATA_SCALE = ("data_factor", "data_eigenvalues")
 _ROWS_AT_ONCE = 512
@@ -38,8 +38,8 @@ _ROWS_AT_ONCE = 512
 class Metric:
     """The distance sqrt((x - y)' M (x - y)) with M = A A', and the threshold tau on its square.
 
-    Immutable.  `Metric.from_factor` and `Metric.from_matrix` build one from any A or M; a
-    learner also says what the data's own scale is (`Metric.from_data_scale`).
+    Metrics are immutable.  `Metric.from_factor` and `Metric.from_matrix` build one from any A or M;
+    learners also add the scale of the data (`Metric.from_data_scale`).
 
     Parameters
     ----------
@@ -48,20 +48,20 @@ class Metric:
     threshold : float
         tau: a pair whose squared distance is at least tau is called far.
     noise : str or Noise
-        The noise model that turns a margin into a probability.
+        The noise model that converts a margin to a probability.
     feature_names : tuple of str, optional
     origin : array of shape (d,), optional
-        The point from which single points are measured, where one was learned.
+        The point from which single points are measured, if one was learned.
     flip_rate : float, default=0.0
-        q: the share of labels that are turned over whatever the distance, so that a pair is
+        q: the share of labels that are flipped whatever the distance, so that a pair is
         labelled far with probability q + (1 - 2q) Phi(margin).
     data_factor : array of shape (d, k), optional
-        B, with M = B B' like A, but with columns that are orthogonal in the data's own scale,
-        longest first: B' S B is diagonal, S the second moment of the training differences.
+        B, with M = B B' like A, but with columns that are orthogonal in the scale of the data,
+        longest first: B' S B is diagonal, where S is the second moment of the training differences.
     data_eigenvalues : array of shape (k,), optional
-        That diagonal: the eigenvalues of M in the data's scale, which no change of units
-        changes.  Each is the mean of z'Mz along its direction, and their sum the mean of z'Mz
-        (where the fit counted enormous rows less, so do these means).
+        That diagonal: the eigenvalues of M in the scale of the data, which do not depend on units.
+        Each is the mean of z'Mz along its direction, and their sum is the mean of z'Mz
+        (if the fit gave enormous rows less weight, so do these means).
 
     Examples
     --------
@@ -86,7 +86,7 @@ class Metric:
             raise ValueError(f"factor must be a d x k array of finite numbers; got shape {factor.shape}.")
         if not has_ordered_orthogonal_columns(factor):
             raise ValueError(
-                "factor must have orthogonal columns, longest first; use Metric.from_factor for any other."
+                "factor must have orthogonal columns, longest first. Use Metric.from_factor for any other factor."
             )
         if not np.isfinite(self.threshold):
             raise ValueError(f"threshold must be a finite number; got {self.threshold!r}.")
@@ -113,7 +113,7 @@ class Metric:
 
     @classmethod
     def from_factor(cls, factor: Any, threshold: float, noise: str | Noise = "logistic", **kwargs: Any) -> Metric:
-        """Build from any A with M = A A': its columns are rotated and ordered, largest loading positive."""
+        """Build from any A with M = A A'; its columns are rotated and ordered, with positive largest loadings."""
         factor = np.asarray(factor, dtype=np.float64)
         if factor.ndim == 2 and np.all(np.isfinite(factor)):
             factor = canonical(factor)
@@ -129,12 +129,12 @@ class Metric:
         scale[scale == 0] = 1.0
         scaled = matrix / scale / scale[:, None]
         if not np.allclose(scaled, scaled.T, rtol=0.0, atol=1e-8):
-            raise ValueError("matrix must be square, symmetric and finite; use (matrix + matrix.T) / 2.")
+            raise ValueError("matrix must be symmetric; got an asymmetric one. Use (matrix + matrix.T) / 2.")
         values, vectors = np.linalg.eigh(scaled)
         if values[0] < -1e-8 * max(values[-1], 0.0):
             raise ValueError(
-                "matrix must be positive semidefinite; with its diagonal scaled to one it has the eigenvalue "
-                f"{values[0]:.3g}."
+                f"matrix must be positive semidefinite; got the eigenvalue {values[0]:.3g} with the diagonal scaled "
+                "to one."
             )
         keep = values > 1e-13 * values[-1]
         return cls.from_factor(scale[:, None] * vectors[:, keep] * np.sqrt(values[keep]), threshold, noise, **kwargs)
@@ -151,11 +151,11 @@ class Metric:
         column_scales: Any = None,
         **kwargs: Any,
     ) -> Metric:
-        """Build from a factor W for the coordinates w = T'z, in which the data's scale is known.
+        """Build from a factor W for the coordinates w = T'z, in which the scale of the data is known.
 
         M = T W W' T'.  `second_moment` is that of w over the training differences, by default
-        the identity.  `column_scales` are the root mean squares of the columns of z: the largest
-        loading of a direction, with columns measured in those, is positive.
+        the identity.  `column_scales` are the root mean squares of the columns of z; the largest
+        loading of each direction in these units is positive.
         """
         transform, factor = np.asarray(transform, dtype=np.float64), np.asarray(factor, dtype=np.float64)
         root = np.eye(len(factor)) if second_moment is None else root_of(np.asarray(second_moment, dtype=np.float64))
@@ -180,41 +180,41 @@ class Metric:
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """The feature names, or x0, x1, ... where it has none."""
+        """The feature names, or x0, x1, ... if there are none."""
         return self.feature_names or tuple(f"x{index}" for index in range(len(self.factor)))
 
     @property
     def rank(self) -> int:
-        """The number of directions that M weighs."""
+        """The rank of M."""
         return int(self.factor.shape[1])
 
     @property
     def eigenvalues(self) -> FloatArray:
-        """The d eigenvalues of M, largest first, in the units that it is in."""
+        """The d eigenvalues of M, largest first, in the units of M."""
         values = np.zeros(len(self.factor))
         values[: self.rank] = np.sum(self.factor**2, axis=0)
         return values
 
     @property
     def components(self) -> FloatArray:
-        """The directions of M as rows, k x d, numbered as `directions` has them.
+        """The directions of M as rows, k x d, in the order of `directions`.
 
         ``x @ components.T`` maps points to a space where the metric is Euclidean.
         """
         return self.directions().columns.T
 
     def directions(self, scale: str | None = None) -> Directions:
-        """Return directions 1, 2, ..., k: the order that everything shows, maps to, cuts and exports.
+        """Return directions 1, 2, ..., k, in the order used by `components`, `truncate` and all output.
 
-        A learned metric has them in order of the mean squared distance that each explains on the
-        training pairs: the columns of `data_factor` with `data_eigenvalues`.  One that does not
-        know these pairs has the columns of `factor`, in the units that M is in; so has any with
-        scale="units".
+        Those of a learned metric are ordered by the mean squared distance that each explains on the
+        training pairs: the columns of `data_factor` with `data_eigenvalues`.  Without the scale of
+        the data, or with scale="units", they are the columns of `factor`, in the units of M.
         """
         self.check_scale(scale)
         if scale != "units" and self.data_factor is not None and self.data_eigenvalues is not None:
-            return Directions(self.data_factor, self.data_eigenvalues, True)
-        return Directions(self.factor, self.eigenvalues[: self.rank], False)
+            measure = "mean squared distance" if self.origin is None else "variance"
+            return Directions(self.data_factor, self.data_eigenvalues, True, measure)
+        return Directions(self.factor, self.eigenvalues[: self.rank], False, "eigenvalues in raw units")
 
     def distance(self, x: Any, y: Any) -> Any:
         """Return the distance between two points, or between each row of two tables."""
@@ -223,14 +223,14 @@ class Metric:
         return np.sqrt(np.sum(mapped * mapped, axis=-1))[()]
 
     def squared_distance(self, z: Any) -> Any:
-        """Return z'Mz for each difference z; single points are measured from `origin` if there is one."""
+        """Return z'Mz for each difference z; single points are measured from `origin`, if there is one."""
         z = self._checked(np.asarray(z))
         if z.ndim == 1:
             return self.squared_distance(z[None])[0]
         return self.measure(z)
 
     def margin(self, z: Any) -> Any:
-        """Return z'Mz - tau: positive is far."""
+        """Return z'Mz - tau, which is positive for far pairs."""
         return self.squared_distance(z) - self.threshold
 
     def probability_far(self, z: Any) -> Any:
@@ -238,19 +238,21 @@ class Metric:
         return self.probability_at(self.margin(z))
 
     def probability_at(self, margin: Any) -> Any:
-        """Return the probability that a pair of this margin is labelled far."""
+        """Return the probability that a pair with this margin is labelled far."""
         return with_flips(self.noise.cdf(margin), self.flip_rate)
 
     def truncate(self, k: int, scale: str | None = None) -> Metric:
-        """Keep directions 1 to k, those of the largest eigenvalues of M; the threshold stays as it is.
+        """Keep directions 1 to k, those of the largest eigenvalues of M; the threshold does not change.
 
-        `scale` says in which scale they are the largest.  "data": that of the training data,
-        where the result does not depend on units.  "units": the units that M is in, as the
-        paper has it.  By default "data" where the metric knows the data's scale, as one that
-        was learned does, and "units" where it does not.
+        `scale` is the scale in which eigenvalues are compared.  "data": that of the training data,
+        so that the result does not depend on units.  "units": the units of M, as in the paper.  The
+        default is "data" if the metric has the scale of the data, as learned metrics do, and
+        "units" otherwise.
         """
         if not (isinstance(k, numbers.Integral) and 0 <= k <= len(self.factor)):
-            raise ValueError(f"k must be a whole number from 0 to the {len(self.factor)} columns; got {k!r}.")
+            raise ValueError(
+                f"k must be a whole number from 0 to {len(self.factor)}, the number of columns; got {k!r}."
+            )
         self.check_scale(scale)
         if k >= self.rank:
             return self
@@ -263,13 +265,13 @@ class Metric:
         return self._with_data_scale(self.data_factor[:, :k], self.data_eigenvalues[:k])
 
     def check_scale(self, scale: str | None) -> None:
-        """Refuse a scale that this metric does not know."""
+        """Raise an error for a scale that this metric does not have."""
         if scale not in (None, "data", "units"):
             raise ValueError(f'scale must be "data", "units" or None; got {scale!r}.')
         if scale == "data" and self.data_factor is None:
             raise ValueError(
-                'scale="data" needs the scale of the training data, which this metric does not know: it was not '
-                'learned, or by an earlier version. Use scale="units", or closefar.model.in_data_scale.'
+                'scale="data" needs the scale of the training data, which this metric does not have: it was not '
+                'learned, or was learned by an earlier version. Use scale="units", or closefar.model.in_data_scale.'
             )
 
     def change_units(self, units: Any) -> Metric:
@@ -280,7 +282,7 @@ class Metric:
         units = np.asarray(units, dtype=np.float64)
         d = len(self.factor)
         if not np.all(np.isfinite(units)) or (units.ndim == 1 and np.any(units == 0)):
-            raise ValueError(f"units must be finite, and factors not zero; got {units}.")
+            raise ValueError(f"units must be finite, and factors must not be zero; got {units}.")
         factor = self.factor if self.data_factor is None else self.data_factor
         if units.shape == (d,):
             factor = factor / units[:, None]
@@ -299,36 +301,38 @@ class Metric:
         return moved._with_data_scale(factor, self.data_eigenvalues)
 
     def save(self, path: str | Path) -> None:
-        """Write a model file: safetensors with a version and a checksum, in one atomic step."""
+        """Write a model file (safetensors with a version and a checksum) atomically."""
         write(path, *self.contents())
 
     def contents(self) -> tuple[dict[str, FloatArray], dict[str, Any]]:
-        """Return the arrays and the header of its model file."""
+        """Return the arrays and the header of the model file."""
         arrays = {"factor": self.factor, "threshold": np.array([self.threshold])}
         if self.origin is not None:
             arrays["origin"] = self.origin
         if self.data_factor is not None and self.data_eigenvalues is not None:
             arrays |= {"data_factor": self.data_factor, "data_eigenvalues": self.data_eigenvalues}
         if self.flip_rate > 0:
-            arrays["flip_rate"] = np.array([self.flip_rate])  # not in the header, where earlier versions overlook it
+            arrays["flip_rate"] = np.array(
+                [self.flip_rate]
+            )  # not in the header, where earlier versions would ignore it
         return arrays, {"noise": self._registered_noise(), "feature_names": self.feature_names}
 
     def to_onnx(self, kind: str | None = None) -> Any:
-        """Return an ONNX model that computes this metric without closefar, or Python (extra `onnx`).
+        """Return an ONNX model that computes this metric without closefar or Python (extra `onnx`).
 
-        All in float64 but the last step of normal and hyperbolic-secant probabilities.  Columns
-        are raw, in the order of the feature names, which are among the model's properties.
+        It computes in float64, except for the last step of normal and hyperbolic-secant probabilities.
+        Its columns are raw, in the order of the feature names, which are among its properties.
 
         Parameters
         ----------
         kind : {"pairs", "points", "transform"}, optional
-            What the model does.  "pairs": takes two points per row, `x` and `y` of shape (n, d)
-            (one row of either is compared with all of the other), and gives `squared_distance`,
-            `distance`, `probability_far` and `is_far`, n each.  "points": the same of single
-            points or differences `x`, measured from the origin, or from zero where there is
-            none.  "transform": maps points `x` to `transformed`, their place along each
-            direction, where the metric is Euclidean.
-            By default "points" where the metric has an origin and "pairs" where not.
+            What the model computes.  "pairs": from two points per row, `x` and `y` of shape (n, d)
+            (a single row of either is compared with all rows of the other), the `squared_distance`,
+            `distance`, `probability_far` and `is_far`, n each.  "points": the same for single
+            points or differences `x`, measured from the origin, or from zero if there is
+            none.  "transform": from points `x` their coordinates along each direction,
+            `transformed`, where the metric is Euclidean.
+            The default is "points" if the metric has an origin, and "pairs" otherwise.
 
         Returns
         -------
@@ -346,13 +350,13 @@ class Metric:
     def to_faiss(self, points: Any = None) -> Any:
         """Return a FAISS index over raw points whose squared L2 distances are the learned ones (extra `faiss`).
 
-        FAISS knows float32 only, in points and queries too.  The index maps them by
-        `components`, after it has subtracted the mean of `points` (or the origin).
+        FAISS supports float32 only, also for points and queries.  The index subtracts the mean of
+        `points` (or the origin), and then maps by `components`.
 
         Parameters
         ----------
         points : array or frame of shape (n, d), optional
-            Points to add; row numbers are their ids.
+            Points to add; their ids are the row numbers.
 
         Returns
         -------
@@ -378,7 +382,7 @@ class Metric:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies are made by the constructor, so they are as immutable as this."""
+        """Rebuild copies with the constructor, so that they are immutable, too."""
         return Metric, tuple(getattr(self, field.name) for field in fields(self))
 
     __hash__ = None  # type: ignore[assignment]
@@ -395,18 +399,18 @@ class Metric:
         return rows.gather(rows.squared_distances(self.factor))
 
     def coordinates(self, data: Any, directions: FloatArray) -> FloatArray:
-        """Return where each row lies along some directions, columns of them: an array of shape (n, k)."""
+        """Return the coordinate of each row along each direction, a column of `directions`: shape (n, k)."""
         return rows_of(data, self.origin).projected(directions)
 
     def _with_data_scale(self, data_factor: FloatArray, data_eigenvalues: FloatArray) -> Metric:
-        """The metric of another B, all else the same."""
+        """The same metric with another B."""
         return replace(self, factor=rotated(data_factor), data_factor=data_factor, data_eigenvalues=data_eigenvalues)
 
     def _checked(self, z: FloatArray) -> FloatArray:
         if z.ndim not in (1, 2) or z.shape[-1] != len(self.factor):
             raise ValueError(
                 f"each row must have the metric's {len(self.factor)} columns; got shape {z.shape}. "
-                "Of pairs (n, 2, d) give the differences pairs[:, 0] - pairs[:, 1]."
+                "For pairs (n, 2, d) pass the differences pairs[:, 0] - pairs[:, 1]."
             )
         return z
 
@@ -419,15 +423,15 @@ class Metric:
 def _check_data_scale(
     factor: FloatArray, data_factor: Any, data_eigenvalues: Any
 ) -> tuple[FloatArray | None, FloatArray | None]:
-    """Check that B B' is M, that its lengths are ordered, and that both are there or neither."""
+    """Check that B B' is M, that its lengths are ordered, and that both or neither are given."""
     if data_factor is None and data_eigenvalues is None:
         return None, None
     if data_factor is None or data_eigenvalues is None:
-        raise ValueError("data_factor and data_eigenvalues come together; got one of them only.")
+        raise ValueError("data_factor and data_eigenvalues must both be given, or neither; got one of them.")
     data_factor, values = _frozen(data_factor), _frozen(data_eigenvalues)
     if data_factor.shape != factor.shape or not np.all(np.isfinite(data_factor)):
         raise ValueError(
-            f"data_factor must be finite and as large as factor, {factor.shape}; got shape {data_factor.shape}."
+            f"data_factor must be finite and of the shape of factor, {factor.shape}; got shape {data_factor.shape}."
         )
     ordered = values.shape == factor.shape[1:] and bool(np.all(np.isfinite(values) & (values >= 0)))
     if not (ordered and np.all(np.diff(values) <= 0)):
@@ -435,11 +439,11 @@ def _check_data_scale(
             f"data_eigenvalues must be {factor.shape[1]} finite numbers >= 0, largest first; got {values}."
         )
     left, right = scaled_rows(factor, data_factor)
-    for start in range(0, len(left), _ROWS_AT_ONCE):  # of many columns M is large
+    for start in range(0, len(left), _ROWS_AT_ONCE):  # M is large if there are many columns
         some = slice(start, start + _ROWS_AT_ONCE)
         difference = left[some] @ left[start:].T - right[some] @ right[start:].T
         if np.abs(difference).max(initial=0.0) > 1e-8:
-            raise ValueError("data_factor must give the same M as factor: B B' = A A'; use Metric.from_data_scale.")
+            raise ValueError("data_factor must give the same M as factor (B B' = A A'). Use Metric.from_data_scale.")
     return data_factor, values
 
 

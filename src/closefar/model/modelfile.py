@@ -1,7 +1,7 @@
 """The model file: safetensors with a JSON header, a version and a checksum.
 
-Written to a temporary file and moved into place, so a reader sees the old file or the
-whole new one.  Reading parses numbers and JSON only; nothing is ever executed.
+It is written to a temporary file and moved into place, so a reader sees either the old file or
+the complete new one.  Reading parses numbers and JSON only; nothing is ever executed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def write(path: str | Path, arrays: dict[str, FloatArray], header: dict[str, Any
 
 
 def encode(arrays: dict[str, FloatArray], header: dict[str, Any]) -> bytes:
-    """Return the content of such a file."""
+    """Return the content of a model file."""
     arrays = {name: np.ascontiguousarray(array, dtype="<f8") for name, array in arrays.items()}
     header = {"format_version": FORMAT_VERSION, "library_version": version("closefar"), **header}
     text = json.dumps({**header, "checksum": _checksum(arrays, header)}, sort_keys=True)
@@ -63,13 +63,13 @@ def encode(arrays: dict[str, FloatArray], header: dict[str, Any]) -> bytes:
 def read(
     path: str | Path, *, required: dict[str, int], optional: dict[str, int]
 ) -> tuple[dict[str, FloatArray], dict[str, Any]]:
-    """Read and verify a file; the arrays must have the given names and numbers of axes."""
+    """Read and verify a file; the arrays must have the given names and numbers of dimensions."""
     status = os.stat(path)
-    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):  # a pipe would be waited for
-        raise ModelFileError(f"{path} is not a regular file, and so no closefar model.")
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):  # reading a pipe would block
+        raise ModelFileError(f"{path} is not a regular file, so it is not a closefar model.")
     size = status.st_size
     if size > _MAX_BYTES:
-        raise ModelFileError(f"{path} has {size} bytes; a closefar model has at most {_MAX_BYTES}.")
+        raise ModelFileError(f"{path} is not a closefar model, which has at most {_MAX_BYTES} bytes; got {size}.")
     content = Path(path).read_bytes()
     try:
         arrays, header, checksum = _parse(content)
@@ -82,12 +82,12 @@ def read(
     allowed = {**required, **optional}
     shapes = {name: array.ndim for name, array in arrays.items()}
     if not required.keys() <= shapes.keys() or any(allowed.get(name) != axes for name, axes in shapes.items()):
-        raise ModelFileError(f"{path} holds arrays {shapes}; a metric needs {required} and may have {optional}.")
+        raise ModelFileError(f"{path} must contain the arrays {required}, optionally {optional}; got {shapes}.")
     return arrays, header
 
 
 class _LaterFormatError(Exception):
-    """The file is of a later format."""
+    """The file has a later format."""
 
 
 def _parse(content: bytes) -> tuple[dict[str, FloatArray], dict[str, Any], str]:
@@ -96,8 +96,8 @@ def _parse(content: bytes) -> tuple[dict[str, FloatArray], dict[str, Any], str]:
     found = header["format_version"]
     if isinstance(found, int) and found > FORMAT_VERSION:
         raise _LaterFormatError(
-            f"model format {found}, written by closefar {header.get('library_version')}; this version reads up to "
-            f"format {FORMAT_VERSION}. Upgrade closefar."
+            f"model format {found}, written by closefar {header.get('library_version')}; this version reads formats "
+            f"up to {FORMAT_VERSION}. Upgrade closefar."
         )
     checksum = header.pop("checksum")
     arrays = load_tensors(content)

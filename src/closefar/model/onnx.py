@@ -15,7 +15,7 @@ from closefar.noise import NOISES
 
 __all__ = ["to_onnx"]
 
-# Opset 13 and IR version 7 are those of ONNX 1.8: every operator below is in it, and older readers read it.
+# Opset 13 and IR version 7 are those of ONNX 1.8: they have every operator below, and old runtimes support them.
 _MODEL = '<ir_version: 7, opset_import: ["" : 13]> closefar ({inputs}) => ({outputs}) {{ {nodes} }}'
 
 _JUDGEMENT = """
@@ -33,7 +33,7 @@ _JUDGEMENT_OUTPUTS = (
     "double[rows] squared_distance, double[rows] distance, double[rows] probability_far, bool[rows] is_far"
 )
 
-# What the nodes of a noise may name, beside its own parameters.
+# The constants that the nodes of a noise may use, besides its own parameters.
 _CONSTANTS = {
     "zero": 0.0,
     "half": 0.5,
@@ -67,19 +67,19 @@ def _check_kind(metric: Exported, kind: str) -> None:
         raise ValueError(f'kind must be "pairs", "points" or "transform"; got {kind!r}.')
     if kind == "pairs" and metric.origin is not None:
         raise ValueError(
-            'kind="pairs" needs a threshold for pairs; got a metric with an origin, whose threshold is for the '
+            'kind="pairs" needs a threshold for pairs; got a metric with an origin, whose threshold applies to the '
             'distance of single points from it. Use kind="points", or kind="transform" and Euclidean distance.'
         )
     exportable = [noise.name for noise in NOISES.values() if noise.onnx_cdf]
     if kind != "transform" and not (metric.noise.name in exportable and NOISES[metric.noise.name] == metric.noise):
         raise ValueError(
-            f"only the noise models of closefar.noise, {exportable}, can be exported; got {metric.noise!r}. "
+            f"only the noise models of closefar.noise ({exportable}) can be exported; got {metric.noise!r}. "
             'Use kind="transform" for the linear map alone.'
         )
 
 
 def _graph(metric: Exported, kind: str) -> tuple[str, str, str]:
-    """The inputs, outputs and nodes of the model in ONNX's own text form."""
+    """The inputs, outputs and nodes of the model in the text format of ONNX."""
     d = len(metric.factor)
     if kind == "transform":
         return (
@@ -94,7 +94,7 @@ def _graph(metric: Exported, kind: str) -> tuple[str, str, str]:
 
 
 def _values(metric: Exported) -> dict[str, Any]:
-    """The constants that the nodes of a model may name."""
+    """The constants that the nodes of a model may use."""
     return {
         **_CONSTANTS,
         **vars(metric.noise),
@@ -107,7 +107,7 @@ def _values(metric: Exported) -> dict[str, Any]:
 
 
 def _map_of(metric: Exported) -> FloatArray:
-    """The directions; of rank 0 a column of zeros, because a tensor without columns is refused by some runtimes."""
+    """The directions; for rank 0 a column of zeros, because some runtimes reject tensors without columns."""
     directions = metric.components.T
     return np.ascontiguousarray(directions) if directions.shape[1] else np.zeros((len(metric.factor), 1))
 

@@ -1,4 +1,4 @@
-"""Judgements against a metric: the margin of each, and how well the two agree."""
+"""Judgements scored by a metric: their margins, and measures of fit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from closefar.arrays import BoolArray, FloatArray, IndexArray
 from closefar.model.metric import Metric
 from closefar.noise import Noise, label_losses, with_flips
 
-if TYPE_CHECKING:  # a metric is read, measured with and saved without scikit-learn, which takes a second to load
+if TYPE_CHECKING:  # metrics are loaded, applied and saved without scikit-learn, which takes a second to import
     from closefar.judgements import Judgements
 
 __all__ = ["Scored"]
@@ -19,9 +19,9 @@ __all__ = ["Scored"]
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """Judgements with a margin each, and the noise that turns a margin into a probability.
+    """Judgements with their margins, and the noise that converts a margin to a probability.
 
-    All figures are weighted as the judgements are.
+    All figures use the weights of the judgements.
     """
 
     judgements: Judgements
@@ -31,7 +31,7 @@ class Scored:
 
     @classmethod
     def by(cls, metric: Metric, judgements: Judgements) -> Scored:
-        """Measure the pairs with a metric."""
+        """Compute the margins with a metric."""
         margin = metric.measure(judgements.data) - metric.threshold
         return cls(judgements, margin, metric.noise, metric.flip_rate)
 
@@ -43,7 +43,7 @@ class Scored:
 
     @property
     def is_right(self) -> BoolArray:
-        """Whether the side of the threshold is that of the label."""
+        """Whether the label agrees with the side of the threshold."""
         right: BoolArray = (self.margin >= 0) == self.judgements.is_far
         return right
 
@@ -54,13 +54,13 @@ class Scored:
 
     @property
     def in_doubt(self) -> FloatArray:
-        """4 p (1 - p) of each label that is not flipped: one at even odds, zero far from the threshold."""
+        """4 p (1 - p) of each label, without flips: one at even odds, zero far from the threshold."""
         rarer: FloatArray = self.noise.cdf(-np.abs(self.margin))
         return 4.0 * rarer * (1.0 - rarer)
 
     @property
     def losses(self) -> FloatArray:
-        """-log P(label) of each."""
+        """-log P(label) of each judgement."""
         losses: FloatArray = label_losses(self.noise, self.judgements.signs * self.margin, self.flip_rate)
         return losses
 
@@ -78,7 +78,7 @@ class Scored:
 
     @property
     def majority(self) -> float:
-        """The accuracy of always saying the likelier label."""
+        """The accuracy of the majority baseline: always predicting the more frequent label."""
         return max(self.share_far, 1.0 - self.share_far)
 
     @property
@@ -88,7 +88,7 @@ class Scored:
 
     @property
     def auc(self) -> float | None:
-        """The area under the ROC curve; None where all labels are the same."""
+        """The area under the ROC curve; None if all labels are the same."""
         if self.judgements.n_rarer == 0:
             return None
         from sklearn.metrics import roc_auc_score
@@ -96,7 +96,7 @@ class Scored:
         return float(roc_auc_score(self.judgements.is_far, self.margin, sample_weight=self.judgements.weights))
 
     def confusion(self, weights: FloatArray | None = None) -> FloatArray:
-        """Weights (by default those of the judgements) by the label given and the label predicted, close first."""
+        """The confusion matrix, given by predicted labels, close first; by default weighted as the judgements."""
         cells = 2 * self.judgements.is_far + (self.margin >= 0)
         weights = self.judgements.weights if weights is None else weights
         counts: FloatArray = np.bincount(cells, weights=weights, minlength=4).astype(np.float64).reshape(2, 2)

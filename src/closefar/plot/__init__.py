@@ -1,7 +1,7 @@
-"""Plots of what was learned; each function draws in one matplotlib Axes and returns it.
+"""Plots of a fit; each function draws in one matplotlib Axes and returns it.
 
-They need the extra ``closefar[plot]``.  `ax` is the Axes to draw in; by default each makes a
-figure of its own.  None of them shows a figure or changes matplotlib's settings.
+They need the extra ``closefar[plot]``.  `ax` is the Axes to draw in; by default each function
+creates a new figure.  None of them shows a figure or changes matplotlib's settings.
 """
 
 from closefar.plot.features import loadings

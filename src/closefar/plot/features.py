@@ -1,4 +1,4 @@
-"""What the learned directions are made of."""
+"""The loadings of the learned directions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["loadings"]
 
-_MOST_NUMBERED = 80  # cells of a heatmap with their number written in
+_MOST_NUMBERED = 80  # the largest number of heatmap cells in which values are printed
 
 
 def loadings(
@@ -30,26 +30,26 @@ def loadings(
     spread: Any = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw a heatmap of what the leading directions are made of, feature by feature.
+    """Plot a heatmap of the loadings of the leading directions.
 
     A loading is the weight of a feature in a direction, times the feature's `spread`, so that
-    features of different units compare.  Those of a direction have squares that sum to one, and
-    its sign, which means nothing, is that of `embedding`.
+    features with different units are comparable.  The squared loadings of a direction sum to one;
+    the sign of a direction is arbitrary, but the same as in `embedding`.
 
     Parameters
     ----------
     learner_or_metric : LinearMetricLearner or Metric
-        Fitted.
+        A fitted learner, or a metric.
     n_directions : int, default=5
-        At most so many directions, the first ones, numbered as the columns of `transform`.
+        The largest number of directions to show, numbered as the columns of `transform`.
     n_features : int, default=20
-        At most so many features, those of the largest loadings.
+        The largest number of features to show, those with the largest loadings.
     scale : {"data", "units"}, optional
-        In which directions are ordered, as for `Metric.truncate`.
+        The scale that orders the directions, as for `Metric.truncate`.
     spread : array of d numbers >= 0, optional
-        The usual size of a difference in each feature.  By default, for a learner the root mean
-        square of its training differences (with a learned origin, their standard deviation); for
-        a metric one, in the units of the data.
+        The typical size of a difference in each feature.  The default for a learner is the root mean
+        square of its training differences (with a learned origin, the standard deviation of its
+        points); for a metric it is one, in the units of the data.
     ax : Axes, optional
 
     Returns

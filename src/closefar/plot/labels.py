@@ -1,4 +1,4 @@
-"""Labels against what was learned: distances and threshold, calibration, and the noise model."""
+"""Labels against the fit: distances and threshold, calibration, and the noise model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["calibration", "margins", "noise_check"]
 
-# The histogram ends where this share of the pairs does, or at twice the threshold.
+# The histogram ends at this quantile of the pairs, or at twice the threshold.
 _SHOWN_SHARE = 0.99
 
 
@@ -30,7 +30,7 @@ def margins(
     n_bins: int = 40,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw how often pairs labelled close and far have each squared distance, against the threshold.
+    """Plot histograms of the squared distances of pairs labelled close and far, with the threshold.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def margins(
     X, y, sample_weight
         Pairs, labels and weights as for `fit`; by default those of the fit.
     n_bins : int, default=40
-        The last bin also holds all pairs beyond it.
+        The last bin also contains all larger distances.
     ax : Axes, optional
 
     Returns
@@ -70,10 +70,10 @@ def margins(
         ax.stairs(counts, edges, fill=True, color=colour, alpha=0.35)
         ax.stairs(counts, edges, color=colour, linewidth=1.5, label=_class_name(name, label))
     ax.axvline(threshold, color=REFERENCE, linestyle="--", label="threshold")
-    title = f"The metric agrees with {scored.accuracy:.1%} of the labels"
+    title = f"Accuracy {scored.accuracy:.1%}"
     ax.set(
-        xlabel="squared distance" + (" (the last bin holds all beyond)" if is_cut else ""),
-        ylabel="pairs" if judgements.sample_weight is None else "weight of the pairs",
+        xlabel="squared distance" + (" (last bin: all larger distances)" if is_cut else ""),
+        ylabel="number of pairs" if judgements.sample_weight is None else "weight of pairs",
         title=f"{title} ({description(scored, are_training=X is None)})",
         xlim=(edges[0], edges[-1]),
     )
@@ -90,21 +90,21 @@ def calibration(
     n_bins: int = 10,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the share of pairs labelled far against the probability that the learner gives them.
+    """Plot the share of pairs labelled far against the predicted probability of far.
 
-    The lines are 95 % intervals of Wilson for those shares: where one does not reach the diagonal,
-    the probabilities of that bin are off beyond chance.  The report draws the same.
+    The error bars are Wilson's 95 % intervals of those shares.  If one does not reach the diagonal,
+    the probabilities of that bin are miscalibrated beyond chance.  The report has the same plot.
 
     Parameters
     ----------
     learner : LinearMetricLearner
         Fitted.
     X, y, sample_weight
-        Pairs, labels and weights as for `fit`; by default those of the fit, of which the
-        probabilities are a little too sure.  With weights w the intervals are those of
+        Pairs, labels and weights as for `fit`; by default the training pairs, whose
+        probabilities are slightly too extreme.  With weights w the intervals are those of
         sum(w)^2 / sum(w^2) pairs.
     n_bins : int, default=10
-        Of about equal weight; pairs of the same probability share one.
+        The number of bins of about equal weight; pairs with the same probability share one.
     ax : Axes, optional
 
     Returns
@@ -130,7 +130,7 @@ def calibration(
     ax.vlines(predicted, *ends, color=COLOURS[0], linewidth=1.5, label="95% interval")
     ax.plot(predicted, observed, "o-", color=COLOURS[0], label="these labels")
     ax.set(
-        xlabel="learned probability of far",
+        xlabel="predicted probability of far",
         ylabel="share labelled far",
         title=f"Calibration, {description(scored, are_training=X is None)}",
         xlim=(-0.02, 1.02),
@@ -150,14 +150,14 @@ def noise_check(
     *,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw observed minus expected share far by margin, with the range of 95 % of such differences.
+    """Plot observed minus expected share far by margin, with a 95 % band for a correct model.
 
     Parameters
     ----------
     check_or_learner : NoiseCheck or LinearMetricLearner
-        The result of `check_noise_model`, or a fitted learner to make one of.
+        The result of `check_noise_model`, or a fitted learner to check.
     X, y, sample_weight
-        For a learner only: pairs, labels and weights as for `fit`; by default those of the fit.
+        For a learner only: pairs, labels and weights as for `fit`; by default the training pairs.
     ax : Axes, optional
 
     Returns
@@ -175,12 +175,12 @@ def noise_check(
     if not isinstance(check_or_learner, NoiseCheck):
         return check_noise_model(fit_of(check_or_learner), X, y, sample_weight).plot(ax)
     if X is not None:
-        raise ValueError("pairs are of the check: give them to check_noise_model, or give the learner; got a check.")
+        raise ValueError("pairs must be passed with a learner; got a check. Pass them to check_noise_model instead.")
     return check_or_learner.plot(ax)
 
 
 def _histogram_edges(squared: FloatArray, threshold: float, n_bins: int) -> tuple[FloatArray, bool]:
-    """Edges of bins, and whether pairs lie beyond the last."""
+    """The edges of the bins, and whether pairs lie beyond the last."""
     largest = float(squared.max())
     high = min(max(float(np.quantile(squared, _SHOWN_SHARE)), 2.0 * threshold), largest)
     low = min(0.0, threshold)

@@ -1,4 +1,4 @@
-"""Points seen along the learned directions."""
+"""Points along the learned directions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["embedding"]
 
-# More different numbers than this are a scale of colours; of other values the rarer are drawn in grey.
+# More distinct numbers than this use a colour scale; of other values, the rarer are drawn in grey.
 _MOST_COLOURS = 10
 
 _MANY_POINTS = 1000
@@ -33,23 +33,23 @@ def embedding(
     max_points: int = 5000,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw points along directions 1 and 2 of `transform`, where distances are (those parts of) the learned ones.
+    """Plot points along directions 1 and 2 of `transform`, where the metric is Euclidean.
 
-    A bar shows the distance at the threshold: pairs farther apart are far.  A metric with an
-    origin shows that instead.  Where M has rank 1 the height of a point means nothing.
+    A bar shows the distance at the threshold: pairs farther apart are far.  For a metric with an
+    origin, the origin is shown instead.  If M has rank 1, the vertical position is arbitrary.
 
     Parameters
     ----------
     learner_or_metric : LinearMetricLearner or Metric
-        Fitted.
+        A fitted learner, or a metric.
     points : array or frame of shape (n, d)
     labels : array of n values, optional
-        Colours.  More than ten different numbers are a scale; of other values the ten most frequent
-        get a colour and a marker each.
+        The values that colour the points.  More than ten distinct numbers use a colour scale; of other
+        values, the ten most frequent have a colour and a marker each.
     scale : {"data", "units"}, optional
-        In which directions are ordered, as for `Metric.truncate`.
+        The scale that orders the directions, as for `Metric.truncate`.
     max_points : int, default=5000
-        Of more points so many are drawn, evenly spaced among the rows.
+        The largest number of points to draw, evenly spaced among the rows.
     ax : Axes, optional
 
     Returns
@@ -99,7 +99,7 @@ def _check_points(learner_or_metric: Metric | Fit | Fitted, metric: Metric, poin
 
 
 def _heights(n: int) -> FloatArray:
-    """Heights between -1 and 1 that spread points on a line, the same each time."""
+    """Reproducible heights between -1 and 1 that spread points on a line."""
     golden = 0.5 * (np.sqrt(5.0) - 1.0)
     heights: FloatArray = 2.0 * np.mod(golden * np.arange(1, n + 1), 1.0) - 1.0
     return heights
@@ -129,11 +129,11 @@ def _scatter(ax: Axes, across: FloatArray, labels: Any) -> None:
 
 
 def _frame(ax: Axes, metric: Metric, found: Directions) -> None:
-    """Name the directions, give both the same scale, and show how long the threshold is."""
+    """Label the axes, give both the same scale, and show the distance at the threshold."""
     shares = found.shares
     ax.set_xlabel(f"direction 1 ({shares[0]:.0%} of the {found.measure})")
     if metric.rank == 1:
-        ax.set(ylabel="(rank 1: the height means nothing)", yticks=[], ylim=(-2.0, 2.0))
+        ax.set(ylabel="(rank 1: vertical position is arbitrary)", yticks=[], ylim=(-2.0, 2.0))
     else:
         ax.set_ylabel(f"direction 2 ({shares[1]:.0%})")
         shared = len(ax.get_shared_x_axes().get_siblings(ax)) > 1
@@ -156,6 +156,6 @@ def _show_threshold(ax: Axes, metric: Metric, length: float) -> None:
     if metric.rank == 1:
         for end in (-length, length):
             ax.axvline(end, **line)
-    elif metric.rank == 2:  # of a higher rank the directions that are not shown count as well
+    elif metric.rank == 2:  # at higher ranks, directions that are not shown matter as well
         angle = np.linspace(0.0, 2.0 * np.pi, 181)
         ax.plot(length * np.cos(angle), length * np.sin(angle), **line)

@@ -1,4 +1,4 @@
-"""How many directions count: the spectrum of a metric, and what it costs to cut some off."""
+"""The spectrum of a metric, and the cost of truncating it."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 __all__ = ["spectrum", "truncation_path"]
 
 _MOST_MARKED = 30
-_WIDE = 4.0  # the ratio of losses from which on their axis is logarithmic
+_WIDE = 4.0  # if losses differ by at least this factor, their axis is logarithmic
 
 _LOSSES = {
-    "loss": ("cut off", COLOURS[0], "o-"),
-    "refit_loss": ("cut off, then refitted", COLOURS[0], "o--"),
-    "held_out_loss": ("cut off, held-out labels", COLOURS[1], "s-"),
-    "refit_held_out_loss": ("cut off, then refitted, held-out labels", COLOURS[1], "s--"),
+    "loss": ("truncated", COLOURS[0], "o-"),
+    "refit_loss": ("truncated and refitted", COLOURS[0], "o--"),
+    "held_out_loss": ("truncated, held out", COLOURS[1], "s-"),
+    "refit_held_out_loss": ("truncated and refitted, held out", COLOURS[1], "s--"),
 }
 
 
 def spectrum(learner_or_metric: Metric | Fit | Fitted, *, scale: str | None = None, ax: Axes | None = None) -> Axes:
-    """Draw the mean squared distance along each direction, and the cumulative sum, as a share on the right axis.
+    """Plot the mean squared distance along each direction, and its cumulative share on the right axis.
 
     Parameters
     ----------
     learner_or_metric : LinearMetricLearner or Metric
-        Fitted.
+        A fitted learner, or a metric.
     scale : {"data", "units"}, optional
-        As for `Metric.truncate`.  In the units of the data, or where the metric does not know the
-        training pairs, the bars are the eigenvalues of M.
+        As for `Metric.truncate`.  With "units", or for a metric without the scale of the training
+        pairs, the bars are the eigenvalues of M.
     ax : Axes, optional
 
     Returns
@@ -75,7 +75,7 @@ def spectrum(learner_or_metric: Metric | Fit | Fitted, *, scale: str | None = No
     _count_along(ax, int(numbers[0]), int(numbers[-1]))
     ax.set(
         xlabel="direction",
-        ylabel=found.measure if found.is_data_scale else f"{found.measure}, in the units of the data",
+        ylabel=found.measure,
         title=f"Rank {metric.rank} of {len(metric.factor)} features",
     )
     add_legend(ax, loc="center right")
@@ -89,15 +89,15 @@ def truncation_path(
     held_out: Any = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the loss of the metric cut to each rank, and of the best one in the directions that are kept.
+    """Plot the loss of the metric truncated to each rank, and of the best metric in the retained directions.
 
     Parameters
     ----------
     path_or_learner : TruncationPath or LinearMetricLearner
-        The result of `LinearMetricLearner.truncation_path`, or a fitted learner that has its
-        training pairs, to make one; that refits the metric for each rank.
+        The result of `LinearMetricLearner.truncation_path`, or a fitted learner with its training
+        pairs, which is then refitted for each rank.
     scale, held_out
-        As for `LinearMetricLearner.truncation_path`; for a learner only.
+        For a learner only; as for `LinearMetricLearner.truncation_path`.
     ax : Axes, optional
 
     Returns
@@ -111,7 +111,7 @@ def truncation_path(
     >>> learner = cf.LinearMetricLearner().fit(data.pairs, data.labels)
     >>> ax = cf.plot.truncation_path(learner)
     >>> [line.get_label() for line in ax.lines]
-    ['cut off', 'cut off, then refitted']
+    ['truncated', 'truncated and refitted']
     """
     if not isinstance(path_or_learner, TruncationPath):
         fit = fit_of(path_or_learner)
@@ -121,8 +121,8 @@ def truncation_path(
         path = path_or_learner
     else:
         raise ValueError(
-            "scale and held_out are of the path: give them to learner.truncation_path, or give the learner; got a path "
-            f"with scale={path_or_learner.scale!r}."
+            "scale and held_out must be passed with a learner; got a path with "
+            f"scale={path_or_learner.scale!r}. Pass them to learner.truncation_path instead."
         )
     ax = axes_or_new(ax)
     largest, least = 0.0, np.inf
@@ -135,14 +135,14 @@ def truncation_path(
     if largest > _WIDE * least > 0.0:
         _widen(ax)
     _count_along(ax, 0, len(path) - 1)
-    where = "data's scale" if path.scale == "data" else "units of the data"
-    ax.set(xlabel=f"directions kept, largest first in the {where}", ylabel="loss", title="What each rank costs")
+    where = "scale of the data" if path.scale == "data" else "units of the data"
+    ax.set(xlabel=f"rank (strongest directions in the {where})", ylabel="loss", title="Cost of truncation")
     add_legend(ax)
     return ax
 
 
 def _widen(ax: Axes) -> None:
-    """Use a logarithmic axis with plain numbers: a metric cut short is worse than a guess by any factor."""
+    """Use a logarithmic axis with plain numbers: a truncated metric can be worse than a constant by any factor."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     ax.set_yscale("log")
@@ -152,7 +152,7 @@ def _widen(ax: Axes) -> None:
 
 
 def _count_along(ax: Axes, first: int, last: int) -> None:
-    """Put whole numbers, and only those, on the x axis."""
+    """Show only integer ticks on the x axis."""
     from matplotlib.ticker import MaxNLocator
 
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

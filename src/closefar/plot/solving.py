@@ -1,4 +1,4 @@
-"""How a fit came to its end."""
+"""The convergence of a fit."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ __all__ = ["convergence"]
 
 
 def convergence(learner: Fit | Fitted, *, ax: Axes | None = None) -> Axes:
-    """Draw the objective and its proven gap to the minimum against passes over the data.
+    """Plot the objective and its proven gap to the minimum against passes over the data.
 
-    The line of the gap is the objective less the lower bound that was proven in the end, which
-    holds for every step; a marker is a gap that was proven by then.  (Where labels may be
-    flipped there is the last marker only: what is proven is about the last step.)
+    The line of the gap is the objective minus the final lower bound, which is valid for every step;
+    a marker is a gap that was proven at that step.  (With flips there is only the last marker, since
+    the certificate is that of the last step.)
 
     Parameters
     ----------
     learner : LinearMetricLearner
-        Fitted.
+        A fitted learner.
     ax : Axes, optional
-        The objective is drawn in it, and the gap in a twin of it, with a logarithmic axis on the
-        right: ``ax.figure.axes[-1]``.
+        The Axes of the objective.  The gap is drawn in a twin, ``ax.figure.axes[-1]``, with a
+        logarithmic axis on the right.
 
     Returns
     -------
@@ -47,7 +47,7 @@ def convergence(learner: Fit | Fitted, *, ax: Axes | None = None) -> Axes:
     fit = fit_of(learner)
     if not fit.history:
         raise ValueError(
-            "this learner has no history_: it was restored from a model file, which does not keep the steps of the "
+            "this learner has no history_: it was loaded from a model file, which does not store the steps of the "
             "fit. Fit it again."
         )
     passes, objective, gap = np.array([(step.passes, step.objective, step.gap) for step in fit.history]).T
@@ -59,8 +59,8 @@ def convergence(learner: Fit | Fitted, *, ax: Axes | None = None) -> Axes:
     handles = ax.plot(passes, objective, "o-", color=COLOURS[0], markersize=4, label="objective")
     if fit.flip_rate == 0.0:
         above = objective - certificate.lower_bound
-        handles += twin.plot(passes, _positive(above), color=COLOURS[1], label="above the proven bound")
-    handles += twin.plot(passes, _positive(gap), "s", color=COLOURS[1], markersize=5, label="gap proven by then")
+        handles += twin.plot(passes, _positive(above), color=COLOURS[1], label="gap to the final bound")
+    handles += twin.plot(passes, _positive(gap), "s", color=COLOURS[1], markersize=5, label="gap proven at this step")
     if tol > 0:
         handles.append(twin.axhline(tol, color=REFERENCE, linewidth=0.8, linestyle="--", label="tol"))
     twin.set(ylabel="gap", yscale="log")
@@ -69,12 +69,12 @@ def convergence(learner: Fit | Fitted, *, ax: Axes | None = None) -> Axes:
     twin.set_ylim(low / 3.0, 3.0 * high)
     ax.set(xlabel="passes over the data", ylabel="objective", xlim=(0.0, None))
     word = certificate.outcome.capitalize()
-    ax.set_title(f"{word}: a gap of {certificate.gap:.1e} is proven" if certificate.lower_bound > 0 else word)
-    # Below the axis: inside, it would not know of the lines of the twin.
+    ax.set_title(f"{word}: proven gap {certificate.gap:.1e}" if certificate.lower_bound > 0 else word)
+    # Below the axis: inside, its placement would ignore the lines of the twin.
     add_legend(ax, handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2)
     return ax
 
 
 def _positive(values: np.ndarray) -> np.ndarray:
-    """Leave out what a logarithmic axis has no place for."""
+    """Replace values that a logarithmic axis can't show."""
     return np.where(np.isfinite(values) & (values > 0.0), values, np.nan)

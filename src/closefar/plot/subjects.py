@@ -1,4 +1,4 @@
-"""What a plot is asked to show: a metric, a fit, or labelled pairs."""
+"""The subjects of plots: a metric, a fit, or labelled pairs."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def check_count(name: str, value: Any) -> None:
 
 
 def scored_by(fit: Fit, X: Any, y: Any, sample_weight: Any) -> Scored:
-    """The given pairs, or those of the fit, measured by it; only those that count."""
+    """The given pairs, or the training pairs, scored by the fit, without pairs of weight zero."""
     return Scored.by(fit.metric, fit.read_or_training(X, y, sample_weight).counted())
 
 
 def description(scored: Scored, *, are_training: bool) -> str:
-    """How many pairs, and whether they are those of the fit."""
+    """The number of pairs, and whether they are the training pairs."""
     return f"{len(scored):,} {'training ' if are_training else ''}pairs"

@@ -1,14 +1,14 @@
-"""What one asks of a fit: which labels are wrong, is the noise right, how sure is it, which rank, how many pairs."""
+"""Analyses of a fit: wrong labels, noise model, confidence intervals, rank and sample size."""
 
 from closefar.questions.calibration import CalibrationBin, calibrate, effective_number, wilson
 from closefar.questions.diagnosis import Diagnosis, describe_evidence, diagnose
 from closefar.questions.findings import Finding, find_misfit
 from closefar.questions.intervals import Confidence, Interval
-from closefar.questions.label_errors import LabelErrors, find_label_errors, judge_labels, with_care
+from closefar.questions.label_errors import LabelErrors, find_label_errors, judge_labels, label_error_settings
 from closefar.questions.misfit import Misfit
 from closefar.questions.moves import MOST_MOVES
 from closefar.questions.noise_advice import DOUBT
-from closefar.questions.noise_check import NoiseBin, NoiseCheck, check_noise_model
+from closefar.questions.noise_check import NoiseBin, NoiseCheck, check_noise_if_possible, check_noise_model
 from closefar.questions.planning import SampleSizePlan, plan_sample_size
 from closefar.questions.rank import choose_rank
 from closefar.questions.refits import JACKKNIFE_PARTS
@@ -33,6 +33,7 @@ __all__ = [
     "TruncationPath",
     "TruncationStep",
     "calibrate",
+    "check_noise_if_possible",
     "check_noise_model",
     "choose_rank",
     "confidence",
@@ -43,10 +44,10 @@ __all__ = [
     "find_label_errors",
     "find_misfit",
     "judge_labels",
+    "label_error_settings",
     "plan_sample_size",
     "summarize",
     "truncation_of",
     "truncation_path",
     "wilson",
-    "with_care",
 ]

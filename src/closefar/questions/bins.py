@@ -12,9 +12,9 @@ _ROUNDING = 1e-12  # of sums of weights
 
 
 def weighted_bins(values: FloatArray, weights: FloatArray, n_bins: int) -> IndexArray:
-    """Return the bin of each value, counted from 0 at the smallest, each of about the same weight.
+    """Return the bin of each value, numbered from 0 at the smallest, all of about the same weight.
 
-    Equal values share a bin, so their order never matters; there may be fewer bins than asked for.
+    Equal values share a bin, so their order never matters; there may be fewer than `n_bins` bins.
     """
     order = np.argsort(values, kind="stable")
     share = np.cumsum(weights[order]) / weights.sum()

@@ -1,4 +1,4 @@
-"""Whether probabilities are right: the share labelled far beside the probability of it, in bins."""
+"""Calibration: the share labelled far against the predicted probability of far, in bins."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["CalibrationBin", "calibrate", "effective_number", "wilson"]
 
 @dataclass(frozen=True)
 class CalibrationBin:
-    """Pairs of about the same probability of far: its mean, the share labelled far with a 95 % interval, and how many.
+    """Pairs with about the same probability of far: its mean, the share labelled far with a 95 % interval, and a count.
 
-    Probabilities are off beyond chance where the interval does not hold `predicted`.
+    If the interval does not contain `predicted`, the probabilities are miscalibrated beyond chance.
     """
 
     predicted: float
@@ -48,7 +48,7 @@ def calibrate(scored: Scored, n_bins: int) -> list[CalibrationBin]:
 
 
 def wilson(share: float, n: float) -> tuple[float, float]:
-    """The 95 % interval of Wilson for a share of n independent pairs."""
+    """Wilson's 95 % interval for a share of n independent pairs."""
     z2 = 1.96**2
     centre = (share + z2 / (2.0 * n)) / (1.0 + z2 / n)
     reach = 1.96 / (1.0 + z2 / n) * float(np.sqrt(share * (1.0 - share) / n + z2 / (4.0 * n * n)))

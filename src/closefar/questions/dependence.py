@@ -1,4 +1,4 @@
-"""Which pairs depend on each other, and what that does to the spread of a fit."""
+"""Which pairs depend on each other, and how that affects the covariance of a fit."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from closefar.arrays import FloatArray, numbered
+from closefar.judgements import sample_rows
 from closefar.questions.label_likelihood import LabelLikelihood, LabelTerms
 
 __all__ = ["Dependence"]
 
-# Sums over units are over at most so many of them, and known to about a percent.
+# Sums over units use at most this many, which gives standard errors to within about one percent.
 _MOST_UNITS = 30_000
 
 
@@ -48,11 +49,11 @@ class Dependence:
         return by_both
 
     def parts(self, repeats: FloatArray, order: FloatArray, n_parts: int, rng: np.random.Generator) -> FloatArray:
-        """How many observations of each row each of so many random parts holds, shape (n, n_parts).
+        """The number of observations of each row in each of `n_parts` random parts, shape (n, n_parts).
 
-        Groups stay whole; with points a part holds every pair of its points, so that pairs are in
-        two parts.  `order` has a number for each row, by which units are sorted first: the parts
-        then do not depend on the order of the rows.
+        Groups are not divided.  With points, a part contains every pair of its points, so each pair is
+        in two parts.  Units are first sorted by `order`, one number per row, so that the parts do not
+        depend on the order of the rows.
         """
         if self.ids is None or self.n_units is None:
             return _dealt(repeats, order, n_parts, rng)
@@ -65,7 +66,7 @@ class Dependence:
         return held
 
     def spread(self, likelihood: LabelLikelihood, terms: LabelTerms, repeats: FloatArray) -> FloatArray:
-        """V, the covariance of the sum of the scores of the rows, of which each stands for so many observations."""
+        """V, the covariance of the sum of the scores of the rows, each of which represents `repeats` observations."""
         if self.ids is None or self.n_units is None:
             n = float(repeats.sum())
             return _sum_of_squares(likelihood, terms, repeats) * (n / max(n - 1.0, 1e-9))
@@ -78,9 +79,9 @@ class Dependence:
         return spread
 
     def cross_sums(self, terms: FloatArray) -> list[FloatArray]:
-        """The sum of u v' over all u != v of these rows, one for each pair, that depend on each other.
+        """The sum of u v' over all rows u != v that depend on each other, with one row per pair.
 
-        For groups one sum; for points that of pairs that share one point, and that of pairs that share both.
+        One sum for groups; two for points: over pairs that share one point, and over pairs that share both.
         """
         if self.ids is None:
             return []
@@ -92,10 +93,10 @@ class Dependence:
 
     @cached_property
     def _points_and_pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """The units of each row (-1: none) whose products are added, and those whose products are taken away again.
+        """The units of each row (-1: none) whose products are added, and those whose products are subtracted again.
 
-        Summed over points, two pairs that share both count twice; once is right (Aronow, Samii
-        and Assenova 2015).  Units of a single row are left out: they have no products of two rows.
+        In sums over points, two pairs that share both points count twice, but should count once
+        (Aronow, Samii and Assenova 2015).  Units of a single row are left out: they have no products of two rows.
         """
         assert self.ids is not None
         assert self.n_units is not None
@@ -107,7 +108,7 @@ class Dependence:
 
 
 def _dealt(repeats: FloatArray, order: FloatArray, n_parts: int, rng: np.random.Generator) -> FloatArray:
-    """Deal the observations of each row to the parts, as equal in number as can be; a fraction goes to one of them."""
+    """Divide the observations of each row among the parts as equally as possible; a fraction goes to one part."""
     held = np.repeat(np.floor(repeats / n_parts)[:, None], n_parts, axis=1)
     left = repeats - n_parts * held[:, 0]
     rows = np.argsort(order, kind="stable")
@@ -121,7 +122,7 @@ def _dealt(repeats: FloatArray, order: FloatArray, n_parts: int, rng: np.random.
 
 
 def _sum_of_squares(likelihood: LabelLikelihood, terms: LabelTerms, repeats: FloatArray) -> FloatArray:
-    """The sum of u u' over the rows, u the score of one of the observations that each stands for, times their root."""
+    """The sum of u u' over the rows, u the score of one of a row's observations times the root of their number."""
     total: Any = 0.0
     for where, scores in likelihood.scores(terms):
         total = total + scores.T @ (scores / repeats[where, None])
@@ -129,33 +130,34 @@ def _sum_of_squares(likelihood: LabelLikelihood, terms: LabelTerms, repeats: Flo
 
 
 def _outer_sums(likelihood: LabelLikelihood, terms: LabelTerms, members: NDArray[np.intp]) -> FloatArray:
-    """The sum of u u' over the units, u the summed scores of the rows with that unit in `members` (-1: none)."""
-    n_units, (scale, some) = np.sum(members >= 0, axis=1), _some_units(members)
-    is_in, parts, alone = np.any(some >= 0, axis=1), [], 0.0
+    """The sum of u u' over the units, u the summed scores of the rows with that unit in `members` (-1: none).
+
+    Of very many units, the products of two rows are summed over some of them that stand for all;
+    what each row adds by itself is known from all.
+    """
+    some, number = _some_units(members)
+    is_part = np.any(number > 1.0)
+    alone = np.sum(members >= 0, axis=1) - np.sum(np.append(number, 0.0)[some], axis=1)
+    sums: Any = 0.0
+    total: Any = 0.0
     for where, scores in likelihood.scores(terms):
-        parts.append(scores[is_in[where]])
-        alone = alone + (scores.T @ (scores * n_units[where, None]) if scale > 1.0 else 0.0)
-    of_some, some = np.concatenate(parts), some[is_in]
-    sums = _by_unit(of_some, some, int(some.max(initial=0)) + 1)
-    total = sums.T @ sums
-    if scale > 1.0:  # of products of two rows; what each row adds by itself is known from all
-        total = alone + scale * (total - of_some.T @ (of_some * np.sum(some >= 0, axis=1)[:, None]))
-    return np.asarray(total)
+        sums = sums + _by_unit(scores, some[where], len(number))
+        total = total + (scores.T @ (scores * alone[where, None]) if is_part else 0.0)
+    return np.asarray(total + sums.T @ (sums * number[:, None]))
 
 
 def _sums_by_points(
     likelihood: LabelLikelihood, terms: LabelTerms, members: NDArray[np.intp], pairs: NDArray[np.intp]
 ) -> FloatArray:
     """The sum of u v' over the scores of all rows that are the same or share a point."""
-    few, n = likelihood.few_rows(), likelihood.rows.n_rows
-    part, of_few = (likelihood, terms) if len(few) == n else (likelihood.take(few), terms.take(few))
-    total: Any = n / len(few) * sum(scores.T @ scores for _, scores in part.scores(of_few))
+    total: Any = sum(scores.T @ scores for _, scores in likelihood.scores(terms))
     for sign, units in ((1.0, members), (-1.0, pairs)):
-        scale, some = _some_units(units)
+        some, number = _some_units(units)
         rows = np.flatnonzero(np.any(some >= 0, axis=1))
         if len(rows):
             scores = np.concatenate([scores for _, scores in likelihood.take(rows).scores(terms.take(rows))])
-            total = total + sign * scale * _cross(scores, some[rows])
+            sums, own = _by_unit(scores, some[rows], len(number)), np.sum(np.append(number, 0.0)[some[rows]], axis=1)
+            total = total + sign * (sums.T @ (sums * number[:, None]) - scores.T @ (scores * own[:, None]))
     return np.asarray(total)
 
 
@@ -166,14 +168,20 @@ def _of_several(members: NDArray[np.intp]) -> NDArray[np.intp]:
     return np.where(members >= 0, numbers[members], -1)
 
 
-def _some_units(members: NDArray[np.intp]) -> tuple[float, NDArray[np.intp]]:
-    """How many units each of a random 30,000 of them stands for, and those of each row; -1 for the others."""
-    n_units = int(members.max(initial=0)) + 1
-    if n_units <= _MOST_UNITS:
-        return 1.0, members
-    number = np.full(n_units + 1, -1)
-    number[np.random.default_rng(0).choice(n_units, _MOST_UNITS, replace=False)] = np.arange(_MOST_UNITS)
-    return n_units / _MOST_UNITS, number[members]  # the last is that of -1
+def _some_units(members: NDArray[np.intp]) -> tuple[NDArray[np.intp], FloatArray]:
+    """The units of each row, numbered anew (-1: none), and how many units each of those stands for.
+
+    The larger half of them stands for itself, as a large unit may have most of the sum.
+    """
+    sizes = np.bincount(members[members >= 0])
+    if len(sizes) <= _MOST_UNITS:
+        return members, np.ones(len(sizes))
+    half = _MOST_UNITS // 2
+    by_size = np.argsort(-sizes, kind="stable")
+    chosen = np.append(by_size[:half], by_size[half:][sample_rows(len(sizes) - half, half)])
+    new = np.full(len(sizes) + 1, -1)  # the last is that of -1
+    new[chosen] = np.arange(len(chosen))
+    return new[members], np.append(np.ones(half), np.full(half, (len(sizes) - half) / half))
 
 
 def _cross(terms: FloatArray, members: NDArray[np.intp]) -> FloatArray:

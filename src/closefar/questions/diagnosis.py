@@ -1,4 +1,4 @@
-"""What a fit and its data leave open, told with advice."""
+"""Problems of a fit and its data, with advice."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from closefar.questions.findings import Finding, find_misfit
 
 __all__ = ["Diagnosis", "describe_evidence", "diagnose"]
 
-# Uncertain labels per parameter below which intervals and tests are rough, and below which they are not to be trusted.
+# Uncertain labels per parameter below which intervals and tests are rough, and below which they are unreliable.
 _ROUGH = 10.0
 _TOO_FEW = 4.0
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was found, most pressing first, each with advice.
+    """The problems of a fit, most urgent first, each with advice.
 
     Attributes
     ----------
     facts : tuple of str
-        The figures behind it.
+        Key figures of the fit.
     problems : tuple of str
-        Sentences with advice, those of the findings last.
+        One or more sentences with advice per problem, those of `findings` last.
     findings : tuple of Finding
-        What the tests of the model found: of which kind, and how surely.
+        The kinds of misfit that the tests found, with their p-values.
     """
 
     facts: tuple[str, ...]
@@ -38,14 +38,14 @@ class Diagnosis:
 
     @classmethod
     def of(cls, fit: Fit, problems: Sequence[str], findings: Sequence[Finding] = (), untested: str = "") -> Diagnosis:
-        """Put together what was found, what the certificate says where that is not good, and why nothing was tested."""
+        """Collect the problems, the certificate's status unless it is good, and the reason if nothing was tested."""
         certificate = fit.certificate
         is_good = certificate.converged and not (fit.is_separable or fit.is_quasi_separable)
         every = [*([] if is_good else [certificate.status]), *problems, *(finding.sentence for finding in findings)]
         return cls(_facts(fit) + ((untested,) if untested else ()), tuple(every), tuple(findings))
 
     def __str__(self) -> str:
-        found = [f"* {problem}" for problem in self.problems] or ["Nothing speaks against this fit."]
+        found = [f"* {problem}" for problem in self.problems] or ["No problems found."]
         return "\n".join([*self.facts, "", *found])
 
     def __repr__(self) -> str:
@@ -53,19 +53,17 @@ class Diagnosis:
 
 
 def diagnose(fit: Fit, groups: Any = None) -> Diagnosis:
-    """Find out what the fit, its data and its noise leave open, and whether labels depend on more than a distance.
+    """Report the problems of a fit, its data and its noise, and whether labels depend on more than a distance.
 
-    `groups` are as for `find_misfit`.
+    `groups` is as for `find_misfit`.
     """
     problems = list(fit.problems)
     if fit.metric.rank == 0 and fit.alpha > 0:
         problems.append(f"{ZERO} Lower alpha.")
-    elif fit.metric.rank == 0 and not problems:  # which may say that the labels are reversed
-        problems.append(f"{ZERO} Check the labels, and which of them means far.")
+    elif fit.metric.rank == 0 and not problems:  # a problem may be that the labels are reversed
+        problems.append(f"{ZERO} Check the labels, and which label means far.")
     if fit.judgements is None:
-        problems.append(
-            "This copy is without its training pairs: check its noise with check_noise_model(pairs, labels)."
-        )
+        problems.append("This copy has no training pairs: check its noise model with check_noise_model(pairs, labels).")
         return Diagnosis.of(fit, problems)
     try:
         return Diagnosis.of(fit, problems, find_misfit(fit, groups))
@@ -75,30 +73,30 @@ def diagnose(fit: Fit, groups: Any = None) -> Diagnosis:
 
 def _facts(fit: Fit) -> tuple[str, ...]:
     metric, statistics = fit.metric, fit.statistics
-    likelier = max(statistics.share_far, 1.0 - statistics.share_far)
+    majority = max(statistics.share_far, 1.0 - statistics.share_far)
     return (
-        f"{statistics.n_pairs} pairs of {len(metric.factor)} columns, {statistics.share_far:.1%} labelled far.",
-        f"The metric has rank {metric.rank} and gets {statistics.accuracy:.1%} of the labels right, where always "
-        f"the likelier one gets {likelier:.1%}.",
-        f"By its own estimate {statistics.wrong_share:.1%} of the labels are wrong.",
+        f"{statistics.n_pairs} pairs with {len(metric.factor)} columns, {statistics.share_far:.1%} labelled far.",
+        f"The metric has rank {metric.rank} and a training accuracy of {statistics.accuracy:.1%} "
+        f"(majority baseline {majority:.1%}).",
+        f"The model estimates that {statistics.wrong_share:.1%} of the labels are wrong.",
         describe_evidence(fit),
     )
 
 
 def describe_evidence(fit: Fit) -> str:
-    """How many labels are uncertain for each parameter, and what that is enough for."""
+    """State the number of uncertain labels per parameter, and whether it is enough for intervals and tests."""
     if fit.is_metric_alone:
-        return "Intervals and tests are for fits, not for a metric that was truncated or kept without its fit."
+        return "Intervals and tests need a fit; this metric was truncated, or stored without its fit."
     found = fit.statistics.uncertain_per_parameter
     if math.isnan(found):
-        return "The model file is of an earlier version: how many labels are uncertain is not known."
+        return "The model file is from an earlier version, so the number of uncertain labels is unknown."
     if found >= _ROUGH:
         meaning = "enough for intervals and tests."
     elif found >= _TOO_FEW:
-        meaning = "so intervals and tests are rough."
+        meaning = "so intervals and tests are approximate."
     else:
         meaning = "too few for intervals and tests. Label more pairs, or limit the rank."
     return (
-        f"{found:.1f} uncertain labels per parameter ({fit.statistics.uncertain_labels:.0f} for "
-        f"{fit.statistics.n_parameters}), {meaning}"
+        f"{found:.1f} uncertain labels per parameter ({fit.statistics.uncertain_labels:,.0f} for "
+        f"{fit.statistics.n_parameters:,} parameters), {meaning}"
     )

@@ -1,6 +1,6 @@
 """What labels might depend on besides a quadratic form of the differences, as columns of numbers.
 
-All are free of units and bounded: a test should rest on many pairs, whatever the columns.
+All are unit-free and bounded, so that no test is decided by a few pairs.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from closefar.rows import rows_of
 
 __all__ = ["absolute_sums", "bounded", "by_place", "differences_of", "place_columns", "products"]
 
-# Values count as at most this many times the mean of their size.
+# Values are clipped at this many times their mean absolute value.
 _LARGEST = 4.0
 
 
 def bounded(values: FloatArray) -> FloatArray:
-    """Columns in units of their mean size, cut off at several times that."""
+    """Columns divided by their mean absolute value, and clipped."""
     size = np.mean(np.abs(values), axis=0)
     return np.clip(values / np.where(size > 0, size, 1.0), -_LARGEST, _LARGEST)
 
@@ -44,8 +44,9 @@ def absolute_sums(z: FloatArray, metric: Metric) -> FloatArray:
 def by_place(judgements: Judgements, z: FloatArray, metric: Metric) -> list[FloatArray]:
     """Three ways in which a metric can depend on where the midpoint of a pair lies.
 
-    Place itself may count, and each column may have another unit where its values are large, as under
-    a logarithm; the whole metric may have another scale; columns may count more or less with each other.
+    First, place itself may matter, and each column may have another unit where its values are large, as
+    under a logarithm.  Second, the scale of the whole metric may depend on place.  Third, the weights of
+    columns may depend on the place of other columns.
     """
     x, y = (to_numpy(as_float64(judgements.data[:, side, :])) for side in (0, 1))
     middle = 0.5 * x + 0.5 * y

@@ -1,4 +1,4 @@
-"""What speaks against a fit, in words: which tests reject it, and what to do."""
+"""Evidence against a fit, in words: which tests reject it, and what to do."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from closefar.questions.features import place_columns
 from closefar.questions.misfit import Misfit, MisfitTest, misfit_tests
 from closefar.questions.noise_advice import DOUBT, better_noise, show_p_value
 from closefar.questions.noise_check import check_noise_if_possible
-from closefar.questions.testable import MOST_TESTED, check_testable, check_units, rows_to_test
+from closefar.questions.testable import MOST_TESTED, check_testable, check_units
 
 __all__ = ["Finding", "find_misfit"]
 
-# Work of the tests, about pairs times squared parameters; beyond it they are of a sample of the pairs.
+# The cost of the tests is about pairs times squared parameters; beyond this they use a sample of the pairs.
 _MOST_WORK = 4e9
 _FEWEST_PAIRS = 2000
 
-# A metric that does not fit shows in these as well.
+# A metric that does not fit is detected by these tests as well.
 _NOISE_LAST = (Misfit.NOISE, Misfit.ASYMMETRIC_FLIPS)
 
-# Logarithms are advised where they gain at least this much in log-likelihood.
+# Logarithms are recommended if they raise the log-likelihood by at least this much.
 _GAIN = 2.0
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that speaks against the model.
+    """Evidence against the model.
 
     Attributes
     ----------
     kind : Misfit
     p_value : float
-        Of its test alone.
+        The p-value of its test alone.
     sentence : str
         What was found, and what to do.
     """
@@ -51,23 +51,23 @@ class Finding:
 
 
 def find_misfit(fitted: Fit, groups: Any = None) -> tuple[Finding, ...]:
-    """Test whether labels depend on more than a distance and its noise, the clearest finding first.
+    """Test whether labels depend on more than a distance and its noise; clearest finding first.
 
-    A right model is doubted in at most 5 % of the cases by all tests together (Holm's procedure).
-    They are of the fit without penalty and class weights.
+    All tests together reject a correct model in at most 5 % of cases (Holm's procedure).
+    They test the fit without penalty and class weights.
 
     Parameters
     ----------
     fitted : Fit
-        With its training pairs.
+        A fit that still holds its training pairs.
     groups : array of shape (n,) or (n, 2), optional
-        Which of those pairs are not independent: a group id for each, or the ids of its two
-        points.  By default the points that they share.
+        Which of those pairs are not independent: a group id per pair, or the ids of its two
+        points.  By default pairs that share a point are dependent.
 
     Raises
     ------
     ValueError
-        Where the labels can't tell.
+        If the labels are not enough for the tests.
     """
     plain = without_penalty(fitted, fitted.training(), class_weight=None)
     check_testable(plain)
@@ -75,7 +75,7 @@ def find_misfit(fitted: Fit, groups: Any = None) -> tuple[Finding, ...]:
     dependence = _dependence(judgements, groups)
     check_units(dependence)
     check = check_noise_if_possible(plain, judgements, dependence.ids)
-    # Noise of another kind looks like a metric of another shape: the metric is tested beside noise that fits.
+    # Wrong noise can look like a wrong metric, so the metric is tested under noise that fits.
     scored = Scored.by(plain.metric, judgements)
     better = None if check is None or check.p_value >= DOUBT else better_noise(scored)
     with_flip_rate = plain.settings.estimates_flips or (better is not None and better.flip_rate != scored.flip_rate)
@@ -98,8 +98,7 @@ def find_misfit(fitted: Fit, groups: Any = None) -> tuple[Finding, ...]:
 
 def _sample(fitted: Fit) -> Judgements:
     most = int(np.clip(_MOST_WORK / fitted.statistics.n_parameters**2, _FEWEST_PAIRS, MOST_TESTED))
-    counted = fitted.training().counted()
-    return counted.take(rows_to_test(len(counted), most))
+    return fitted.training().counted().sample(most, seed=0)
 
 
 def _dependence(judgements: Judgements, groups: Any) -> Dependence:
@@ -109,7 +108,7 @@ def _dependence(judgements: Judgements, groups: Any) -> Dependence:
 
 
 def _rejected(p_values: Mapping[Misfit, float]) -> list[Misfit]:
-    """Those that Holm's procedure rejects, the smallest p-value first."""
+    """The kinds that Holm's procedure rejects, smallest p-value first."""
     ordered = sorted(p_values, key=lambda kind: p_values[kind])
     for index, kind in enumerate(ordered):
         if p_values[kind] > DOUBT / (len(ordered) - index):
@@ -122,25 +121,25 @@ def _finding(kind: Misfit, test: MisfitTest, fitted: Fit, judgements: Judgements
     largest = int(np.argmax(np.abs(test.z)))
     if kind is Misfit.LINEAR:
         sentence = (
-            f"Labels depend on the sign of the difference ({shown}), most in column {names[largest]!r}: on which side "
-            "has more. No distance can tell. Use a linear classifier of the differences, or check in which order the "
-            "two sides of each pair are given."
+            f"Labels depend on the sign of the difference ({shown}), mostly in column {names[largest]!r}: it matters "
+            "which side has the larger value. No distance can represent this. Use a linear classifier of the "
+            "differences, or check the order of the two sides of each pair."
         )
     elif kind is Misfit.INDEFINITE and fitted.rank == fitted.metric.rank and test.z[largest] > 0:
         kind = Misfit.RANK
         sentence = (
-            f"Labels depend on more directions than rank={fitted.rank} leaves ({shown}). Raise rank, or leave it out."
+            f"Labels depend on more directions than rank={fitted.rank} allows ({shown}). Raise rank, or leave it out."
         )
     elif kind is Misfit.INDEFINITE:
         sentence = (
-            f"Along some directions a larger difference makes pairs closer ({shown}), which no distance can say. "
+            f"In some directions a larger difference makes pairs closer ({shown}), which no distance can represent. "
             "Labels may depend on a product or a ratio of columns, or on one difference exceeding another. Transform "
             "the columns (logarithms turn ratios into differences), or use a classifier of the products of differences."
         )
     elif kind is Misfit.SHAPE:
         like = "the sum of absolute differences (city block)" if test.z[1] > 0 else "the largest difference alone"
         sentence = (
-            f"Differences do not add up as squares ({shown}): labels are more as if {like} counted. Take roots or "
+            f"Differences do not add up as squares ({shown}): the labels follow {like} more closely. Take roots or "
             "logarithms of the columns, or use a classifier of the absolute differences."
         )
     elif kind is Misfit.PLACE:
@@ -149,25 +148,25 @@ def _finding(kind: Misfit, test: MisfitTest, fitted: Fit, judgements: Judgements
         wrong, right = ("close", "far") if test.z[0] > 0 else ("far", "close")
         sentence = (
             f"{wrong.capitalize()} pairs are labelled {right} more often than {right} pairs are labelled {wrong} "
-            f"({shown}), where the margin is large. Flips are taken to be as frequent on both sides, so probabilities "
-            "are off at one end. Find out how such labels come about, or look at them with find_label_errors."
+            f"({shown}) at large margins. The model assumes the same flip rate on both sides, so probabilities are "
+            "biased at one end. Find out how such labels arise, or list them with find_label_errors."
         )
     return Finding(kind, test.p_value, sentence)
 
 
 def _of_place(shown: str, column: str, fitted: Fit, judgements: Judgements) -> str:
-    found = f"What counts as far depends on where a pair lies ({shown}), most in column {column!r}: "
+    found = f"What counts as far depends on where a pair lies ({shown}), mostly in column {column!r}: "
     logged = _log_columns(fitted, judgements)
     if logged:
         return found + f"logarithms describe the labels better. Take the logarithm of {', '.join(map(repr, logged))}."
     return found + (
-        "there is no one metric for all places. Transform the columns so that equal differences mean the same "
-        "everywhere, or fit a metric for each region."
+        "no single metric fits everywhere. Transform the columns so that equal differences mean the same "
+        "everywhere, or fit one metric per region."
     )
 
 
 def _log_columns(fitted: Fit, judgements: Judgements) -> list[str]:
-    """The columns of positive numbers, where labels follow from differences of their logarithms more surely."""
+    """The columns of positive numbers, if differences of their logarithms describe the labels better."""
     data: FloatArray = to_numpy(as_float64(judgements.data))
     positive = np.all(data > 0, axis=(0, 1))
     if not np.any(positive):

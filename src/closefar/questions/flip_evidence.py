@@ -1,4 +1,4 @@
-"""How many labels are flipped whatever the distance, and which: told by how contradictions thin out with the margin."""
+"""Which labels are flipped, and how many: estimated from how contradictions become rarer as the margin grows."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _BINS = 50
 
 @dataclass(frozen=True)
 class FlipEvidence:
-    """What the contradictions of a metric say of flipped labels, without trust in a noise model.
+    """The evidence of flipped labels in the contradictions of a metric, without assuming a noise model.
 
-    With margins of size a, a share r(a) = q + (1 - 2q) c(a) of the labels contradicts the metric: q
-    of them are flipped, and of the others the metric misses c(a), which falls from one half as a
-    grows.  Labels can be flipped no more often than the largest margins are contradicted.  Here
-    c(a) = exp(-(a / s)^b) / 2 with s and b of its own on either side of the threshold; b from 0.5 to
-    3 has tails far heavier and far lighter than any of the noises.  What is not known of (q, s, b)
-    is averaged over, all values alike beforehand.
+    At margins of size a, a share r(a) = q + (1 - 2q) c(a) of the labels contradicts the metric: a share
+    q is flipped, and of the others the metric gets c(a) wrong, which falls from one half as a grows.
+    The flip rate is at most the share of contradictions at the largest margins.  Here
+    c(a) = exp(-(a / s)^b) / 2, with separate s and b on each side of the threshold; b from 0.5 to
+    3 has tails far heavier and far lighter than any of the noises.  (q, s, b) is averaged over its
+    posterior distribution, with a uniform prior on a grid.
 
     Attributes
     ----------
     rate, low, high : float
         The mean of q, and its 95 % interval.
     probability : array of shape (n,)
-        That each label is flipped.
+        The probability that each label is flipped.
     """
 
     rate: float
@@ -46,9 +46,9 @@ class FlipEvidence:
 
     @classmethod
     def of(cls, scored: Scored, largest_rate: float = 1.0) -> Self:
-        """Read the contradictions of these margins; no more than the `largest_rate` of labels are taken to be flipped.
+        """Estimate flips from the contradictions of these margins, with a flip rate of at most `largest_rate`.
 
-        Margins of fits that have seen the labels find too few flips rather than too many.
+        Margins of fits that have seen the labels underestimate flips rather than overestimate them.
         """
         weights = scored.judgements.weights
         repeats = weights * (effective_number(weights) / weights.sum())
@@ -65,7 +65,7 @@ class FlipEvidence:
 
 @dataclass(frozen=True)
 class _Side:
-    """The pairs on one side of the threshold; arrays of the grid are by rate, scale, shape and bin of the margin."""
+    """The pairs on one side of the threshold; the axes of grid arrays are rate, scale, shape and bin of the margin."""
 
     where: BoolArray
     size: FloatArray
@@ -93,7 +93,7 @@ class _Side:
         return cls(where, size, contradicts, centres, missed, likelihood, log_rates)
 
     def flipped(self, rates: FloatArray, largest_rate: float) -> FloatArray:
-        """P(flipped) of each pair, where the rates are this probable."""
+        """P(flipped) of each pair, given the probabilities of the rates."""
         usual = np.maximum(self.likelihood.sum(axis=(1, 2), keepdims=True), TINY)
         weights = self.likelihood / usual * rates[:, None, None]
         contradicted = _contradicted(self.missed)

@@ -14,13 +14,13 @@ _MOST_STEPS = 50
 _MOST_HALVINGS = 30
 _LARGEST_RATE = 0.499
 
-# An optimum is reached when a further step would be shorter than this, in standard errors.
+# The optimum is reached when the next step would be shorter than this, in standard errors.
 _NEAR = 1e-3
 
-# The information is computed anew where steps with that of before shrink by less than this factor.
+# The information is recomputed if steps with the previous one shrink by less than this factor.
 _SHRINKS = 0.2
 
-# The information leaves a direction open where an eigenvalue, with the diagonal scaled to one, is below this.
+# The information does not determine a direction if an eigenvalue, with the diagonal scaled to one, is below this.
 _SINGULAR = 1e-12
 
 
@@ -31,9 +31,9 @@ def fit_freely(
     n_observations: float,
     information: FloatArray | None = None,
 ) -> FloatArray | None:
-    """Minimise the mean loss under these weights by Newton's method; None where it has no finite minimum.
+    """Minimise the mean loss under these weights by Newton's method; None if it has no finite minimum.
 
-    `information` is that of a fit nearby, where there is one.
+    `information` is that of a similar fit, if there is one.
     """
     parameters, terms = start, likelihood.terms(start)
     loss, last = float(weights @ terms.loss), np.inf
@@ -75,7 +75,7 @@ def _inverse(information: FloatArray) -> FloatArray | None:
 
 
 def _longest_step(likelihood: LabelLikelihood, parameters: FloatArray, step: FloatArray) -> float:
-    """At most one, and at most half of the way to a flip rate that makes no sense."""
+    """At most one, and at most half of the way to an invalid flip rate."""
     if not likelihood.has_flip_parameter or step[-1] == 0.0:
         return 1.0
     room = _LARGEST_RATE - parameters[-1] if step[-1] > 0 else parameters[-1]

@@ -1,4 +1,4 @@
-"""The optimum over all symmetric matrices: what intervals are around where a fit is on the boundary of the metrics."""
+"""The optimum over all symmetric matrices: the centre of intervals if a fit is on the boundary of the metrics."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from closefar.questions.sandwich import Sandwich, free_root
 
 __all__ = ["FreeOptimum", "find_free_optimum"]
 
-# The likelihood ratio test of the fit against the free optimum speaks against the fit below this p-value.
+# The likelihood ratio test against the free optimum rejects the fit below this p-value.
 _CONTRADICTS = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class FreeOptimum:
-    """The way there from the fit, a root of its covariance, and whether the labels are too unlikely under the fit."""
+    """The step from the fit to the optimum, a root of its covariance, and whether the labels reject the fit."""
 
     shift: FloatArray
     root: FloatArray
@@ -28,7 +28,7 @@ class FreeOptimum:
 
 
 def find_free_optimum(sample: Observed, facts: Sandwich) -> FreeOptimum | None:
-    """Return the optimum over all symmetric M and any tau; None where the labels do not determine one."""
+    """Return the optimum over all symmetric M and any tau; None if the labels do not determine one."""
     n, likelihood = float(sample.repeats.sum()), sample.likelihood
     few, _ = likelihood.thinned(sample.repeats)
     near = None if few is likelihood else few.information(sample.parameters, few.shares)

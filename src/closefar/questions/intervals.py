@@ -1,4 +1,4 @@
-"""Confidence intervals of a metric, and of the distances and probabilities that follow from it."""
+"""Confidence intervals for a metric, its distances and its probabilities."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from closefar.questions.label_model import LabelModel
 
 __all__ = ["Confidence", "Interval", "Reach", "Spread"]
 
-_LARGEST_MARGIN = 1e4  # where the labels of every noise are certain
-_LEAST_RATE = 1e-6  # of flips: log odds stay finite
+_LARGEST_MARGIN = 1e4  # labels are certain there under every noise
+_LEAST_RATE = 1e-6  # the least flip rate, so that log odds stay finite
 
-_ROUNDING = 1e-12  # beside the largest, an eigenvalue up to here is zero
+_ROUNDING = 1e-12  # eigenvalues up to this multiple of the largest are zero
 
-# Eigenvalues are told apart where they differ by more than this many standard errors of the difference.
+# Eigenvalues are distinct if they differ by more than this many standard errors of the difference.
 _APART = 2.0
 
 
 @dataclass(frozen=True, eq=False)
 class Interval:
-    """An estimate, its standard error, and the two ends of its confidence interval: numbers or arrays.
+    """An estimate, its standard error, and the two ends of its confidence interval, as numbers or arrays.
 
-    The estimate is the fit's own, and need not be in the middle: with few labels it is biased, and on
-    the boundary of the positive semidefinite matrices it can't err to both sides.
+    The estimate is the fit's own and need not be in the middle: with few labels it is biased, and on
+    the boundary of the positive semidefinite matrices it can err to one side only.
     """
 
     estimate: Any
@@ -49,10 +49,10 @@ class Interval:
 
 @dataclass(frozen=True, eq=False)
 class Reach:
-    """How far the parameters may be from those of the fit: a centre and a covariance root @ root.T around it.
+    """Where the parameters may be: a centre, and a covariance root @ root.T around it.
 
-    `shift` leads from the fit to the centre, and an interval reaches `quantile` standard errors
-    to either side of it.
+    `shift` is the centre minus the parameters of the fit, and an interval extends `quantile` standard
+    errors to either side of the centre.
     """
 
     shift: FloatArray
@@ -62,9 +62,9 @@ class Reach:
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """Where the parameters, in unit-free coordinates, may be, and the way to the user's units.
+    """Where the parameters may be in unit-free coordinates, and the transformation to the user's units.
 
-    An interval holds the estimate and what each of `reaches` says; without any it is unbounded.
+    An interval contains the estimate and the interval of each of `reaches`; without any it is unbounded.
     Parameters are (packed M, tau) and, with `has_flip_parameter`, the flip rate.
     """
 
@@ -73,7 +73,7 @@ class Spread:
     has_flip_parameter: bool = False
 
     def interval(self, estimate: Any, gradients: FloatArray) -> Interval:
-        """A Wald interval for numbers with these derivatives in the parameters."""
+        """A Wald interval for numbers with these gradients in the parameters."""
         shape = np.shape(estimate)
         error, low, high = np.zeros(shape), np.array(estimate, dtype=float), np.array(estimate, dtype=float)
         for reach in self.reaches:
@@ -87,7 +87,7 @@ class Spread:
         return Interval(estimate, error[()], low[()], high[()])
 
     def squared_distances(self, z: Any, estimate: Any, slope: float) -> Interval:
-        """For z'Mz + slope tau."""
+        """Intervals for z'Mz + slope tau."""
         return self.interval(estimate, self._gradients(z, slope))
 
     def threshold(self, metric: Metric) -> Interval:
@@ -104,15 +104,15 @@ class Spread:
         return Interval(entries.estimate, entries.standard_error, low, entries.high)
 
     def eigenvalues(self, metric: Metric) -> Interval:
-        """Of M in the units of the data, largest first."""
+        """Intervals for the eigenvalues of M in the units of the data, largest first."""
         values, vectors = self._centre(metric)
         return self._of_eigenvalues(metric.eigenvalues, values, self._gradients(vectors.T, 0.0))
 
     def directions(self, matrix: FloatArray, root: FloatArray) -> Interval:
         """The mean squared distance along each direction: the eigenvalues of R W R', largest first.
 
-        `matrix` is W, M in unit-free coordinates, and `root` R with R'R the second moment of the
-        training pairs there, which counts as known.  d lambda = v' R dW R' v for an eigenvector v.
+        `matrix` is W, M in unit-free coordinates, and `root` is R, with R'R the second moment of the
+        training pairs there, treated as known.  d lambda = v' R dW R' v for an eigenvector v.
         """
         centre = matrix
         if self.reaches:
@@ -120,11 +120,14 @@ class Spread:
         values, vectors = np.linalg.eigh(root @ centre @ root.T)
         gradients = self._extended(packed.form_gradients(vectors[:, ::-1].T @ root), 0.0)
         found = np.linalg.eigvalsh(root @ matrix @ root.T)[::-1]
-        estimate = np.where(found > _ROUNDING * found[0], found, 0.0)
-        return self._of_eigenvalues(estimate, values[::-1], gradients)
+        rounding = _ROUNDING * found[0]
+        estimate = np.where(found > rounding, found, 0.0)
+        interval = self._of_eigenvalues(estimate, values[::-1], gradients)
+        error, high = (np.where(size <= rounding, 0.0, size) for size in (interval.standard_error, interval.high))
+        return Interval(estimate, error, interval.low, high)
 
     def _of_eigenvalues(self, estimate: FloatArray, values: FloatArray, gradients: FloatArray) -> Interval:
-        """Of eigenvalues with these derivatives; those that can't be told apart share the interval that holds all."""
+        """Intervals for eigenvalues with these gradients; those that are not distinct share one interval."""
         each = self._from_centre().interval(values, gradients)
         low, high = np.minimum(each.low, estimate), np.maximum(each.high, estimate)
         error = self.interval(values[1:], gradients[:-1] - gradients[1:]).standard_error
@@ -140,7 +143,7 @@ class Spread:
         return self.interval(np.float64(metric.flip_rate), gradient)._map(_as_rate)
 
     def probability_far(self, metric: Metric, z: Any) -> Interval:
-        """From the margin where flips are known or absent, else from the log odds."""
+        """From the margin if the flip rate is known or zero, otherwise from the log odds."""
         margin = self.squared_distances(z, metric.margin(z), slope=-1.0)
         model = LabelModel.at(_bounded(margin.estimate), metric.noise, metric.flip_rate)
 
@@ -180,13 +183,13 @@ class Spread:
         return self._extended(packed.form_gradients(rows), slope)
 
     def _extended(self, on_matrix: FloatArray, slope: float) -> FloatArray:
-        """Derivatives in all parameters of numbers that have these in M, this one in tau, and none in the flip rate."""
+        """Gradients in all parameters: these in M, `slope` in tau, and zero in the flip rate."""
         rest = np.zeros((len(on_matrix), 1 + self.has_flip_parameter))
         rest[:, 0] = slope
         return np.column_stack([on_matrix, rest])
 
     def _from_centre(self) -> Spread:
-        """The same, as seen from the first of the centres."""
+        """The same, relative to the first of the centres."""
         reaches = [replace(reach, shift=reach.shift - self.reaches[0].shift) for reach in self.reaches]
         return replace(self, reaches=tuple(reaches))
 
@@ -210,35 +213,35 @@ def _as_rate(value: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Confidence:
-    """Confidence intervals for a fitted metric; `confidence` makes one.
+    """Confidence intervals for a fitted metric, as returned by `confidence`.
 
     Attributes
     ----------
     method : {"sandwich", "jackknife", "bootstrap", "none"}
-        What gave the intervals.  "none": the pairs do not determine the metric, and every
-        interval is unbounded.
+        The method used.  "none": the pairs do not determine the metric, and every interval is
+        unbounded.
     valid : bool
         Whether the intervals can be trusted.
     flaws : tuple of str
-        Why they can't be, a sentence each; none where they can.
+        The reasons why they can't, one sentence each; empty if they can.
     statement : str
-        Which method was used and why, what it is valid for, or why none is.
+        Which method was used and why, what it is valid for, or why none is valid.
     level : float
-        The share of samples whose interval should hold the true value.
+        The nominal coverage: the share of samples whose interval should contain the true value.
     metric : Metric
-        The fitted metric; of a learner with a penalty, the one without it.
+        The fitted metric; for a learner with a penalty, the one fitted without it.
     threshold : Interval
         For tau.
     directions : Interval
         For the mean squared distance along each direction, in the order of `metric.directions()`
         and, beyond its rank, zeros: one for every direction in which the pairs vary.  They do not
-        depend on units; the second moment of the pairs counts as known.  Those that can't be told
-        apart share one interval.
+        depend on units; the second moment of the pairs is treated as known.  Directions that are not
+        clearly distinct share one interval.
     matrix, eigenvalues : Interval
-        For each entry of M and for its eigenvalues, largest first, in the units of the data, with
-        which they change.
+        For each entry of M and for its eigenvalues, largest first; both depend on the units of the
+        data.
     flip_rate : Interval or None
-        For the share of labels that are flipped, where it was estimated.
+        For the share of flipped labels, if it was estimated.
     """
 
     method: str

@@ -1,8 +1,8 @@
 """Which labels are wrong?
 
-Two things can be told of a label: whether it contradicts the learned distance, and how probably
-it is wrong.  The second needs a model of how labels come about, and is told with as much trust
-in that model as it deserves.
+Two things can be said about a label: whether it contradicts the learned distance, and the
+probability that it is wrong.  The second needs a model of how labels arise, and is claimed only as
+far as that model can be trusted.
 """
 
 from __future__ import annotations
@@ -27,61 +27,60 @@ from closefar.questions.flip_evidence import FlipEvidence
 from closefar.questions.label_judge import Verdicts, judge_sides, unseen_margins
 from closefar.questions.label_trust import doubt_about, explained
 
-__all__ = ["LabelErrors", "find_label_errors", "judge_labels", "with_care"]
+__all__ = ["LabelErrors", "find_label_errors", "judge_labels", "label_error_settings"]
 
 _METHODS = ("auto", "out-of-fold", "in-sample")
 
-# The penalty for each parameter and pair, and at most: many parameters explain labels that they should call wrong.
+# The penalty per parameter and pair, and its upper limit: many parameters fit labels that they should call wrong.
 _PENALTY = 0.03
 _LARGEST_PENALTY = 1.6  # times 1 / sqrt(n)
-_PAIRS_WITHOUT_PENALTY = 40  # for each parameter
+_PAIRS_WITHOUT_PENALTY = 40  # per parameter
 
-# From so many uncertain labels per parameter on the noise near the threshold is known.
+# With at least this many uncertain labels per parameter, the noise near the threshold is known.
 _NOISE_IS_KNOWN = 10.0
 
-# Flips are evident where their rate is above this.
+# Flips are evident if their rate is above this.
 _EVIDENT = 0.01
 
-# No label is called flipped more surely than this by a metric that is in doubt.
+# The largest P(flipped) that is reported if the metric is in doubt.
 _LARGEST_IF_DOUBTED = 0.95
 
-# So much is left of the probabilities by a metric that explains nothing: their order.
-_LEAST_SAID = 0.01
+# The factor of the probabilities if the metric explains nothing; it keeps only their order.
+_LEAST_FACTOR = 0.01
 
 
 @dataclass(frozen=True, eq=False)
 class LabelErrors:
-    """How probable it is that each label is wrong.
+    """The probability that each label is wrong.
 
     Attributes
     ----------
     probability : array of shape (n,)
-        That the label is wrong, as `meaning` says.
+        The probability that the label is wrong, in the sense of `meaning`.
     order : array of shape (n,)
         Row numbers, the most suspicious first.
     meaning : {"side", "flipped"}
-        "side": a label is wrong if it is not that of the side of the threshold on which its pair
-        truly lies, be it by noise or by a flip.  "flipped": it is wrong if it was turned over
-        whatever the distance; one that contradicts the learned distance may also be right, where the
-        distance is not.  That is the meaning where the noise near the threshold is not known well
-        enough, or not to be trusted.
+        "side": a label is wrong if its pair truly lies on the other side of the threshold, whether
+        by noise or by a flip.  "flipped": a label is wrong if it was flipped, whatever the distance;
+        a label that contradicts the learned distance may then also be right, and the distance wrong.
+        This meaning is used if the noise near the threshold is not known well enough, or the noise
+        model can't be trusted.
     share, share_low, share_high : float or None
-        The share of labels that are wrong, and a 95 % interval for the rate at which labels are
-        wrong where these pairs come from.  Where labels are seen to be flipped, or the noise is
-        not known well, the interval reaches down to the flipped ones alone.  None where the
-        model can't be trusted with it.
+        The share of wrong labels, and a 95 % interval for the rate of wrong labels in the population
+        of these pairs.  If there is evidence of flips, or the noise is not known well, the interval
+        extends down to the share of flipped labels alone.  None if the model can't be trusted.
     reason : str or None
-        Why no share is claimed.
+        Why no share is reported.
     contradicts : array of shape (n,)
-        Whether the label contradicts the learned distance: that of `margin`.
+        Whether the label contradicts the sign of `margin`.
     unseen_share, unseen_low, unseen_high : float
         The share of labels that contradict a distance learned without them, with its 95 %
-        interval; where no label could be left out, of those that do so all the same.
+        interval.  If no label could be left out, the distance learned from all labels is used.
     margin, error : arrays of shape (n,)
-        The margin of each pair, and its standard error apart from the scale of all margins,
-        on which no side depends.
+        The margin of each pair, and its standard error, which ignores the common scale of all
+        margins, since that cannot change the side that a pair is on.
     labels : array of shape (n,)
-        As given.
+        The labels as given.
     """
 
     probability: FloatArray
@@ -101,7 +100,7 @@ class LabelErrors:
 
     @property
     def n_contradicting(self) -> int:
-        """How many labels contradict the learned distance."""
+        """The number of labels that contradict the learned distance."""
         return int(np.sum(self.contradicts))
 
     def table(self, k: int = 10) -> list[dict[str, Any]]:
@@ -118,14 +117,14 @@ class LabelErrors:
         ]
 
     def headline(self) -> str:
-        """Return what was found in a few sentences."""
+        """Return the main findings in a few sentences."""
         n, doubtful = len(self.probability), int(np.sum(self.probability > 0.5))
         if self.share is None:
             likely = f"{doubtful:,} are more likely flipped than not." if doubtful else "None is clearly flipped."
             return (
-                f"{self.n_contradicting:,} of {n:,} labels contradict the learned distance; of labels that it has not "
-                f"seen {self.unseen_share:.1%} do (95 % interval {self.unseen_low:.1%} to {self.unseen_high:.1%}).\n"
-                f"How many are wrong can't be told: {self.reason}. {likely}"
+                f"{self.n_contradicting:,} of {n:,} labels contradict the learned distance; out-of-fold, "
+                f"{self.unseen_share:.1%} do (95 % interval {self.unseen_low:.1%} to {self.unseen_high:.1%}).\n"
+                f"The number of wrong labels can't be estimated: {self.reason}. {likely}"
             )
         likely = "more likely wrong than right" if self.meaning == "side" else "more likely flipped than not"
         return (
@@ -135,7 +134,7 @@ class LabelErrors:
         )
 
     def summary(self) -> str:
-        """Return what was found, and the ten most suspicious labels."""
+        """Return the main findings and the ten most suspicious labels as text."""
         heading = "P(wrong)" if self.meaning == "side" else "P(flipped)"
         lines = [
             self.headline(),
@@ -170,39 +169,37 @@ def find_label_errors(
 ) -> LabelErrors:
     """Find labels that are probably wrong.
 
-    A label is wrong if it is not that of the side of the threshold on which its pair truly lies.
-    Where the noise model passes its checks, the probability of that follows from the margin and
-    its standard error, and a share of wrong labels is claimed.  Elsewhere a label that
-    contradicts the learned distance may be right, and the distance wrong.  Then a label is
-    called wrong if it was flipped, whatever the distance: the probability of that follows from
-    how contradictions thin out with the margin, since flips do not.  No share is claimed then, but
-    how many labels contradict the learned distance is always known.
+    A label is wrong if its pair truly lies on the other side of the threshold.  If the noise model
+    passes its checks, the probability of that follows from the margin and its standard error, and
+    a share of wrong labels is reported.  Otherwise a label that contradicts the learned distance
+    may be right, and the distance wrong.  Then a label is called wrong if it was flipped, whatever
+    the distance.  The probability of that follows from how contradictions become rarer as the margin
+    grows, since flips do not.  No share is reported in that case; the number of labels that
+    contradict the learned distance always is.
 
     Parameters
     ----------
     learner : LinearMetricLearner
-        What to fit; itself left as it is.  Its flip rate is estimated here, unless it gives one
-        above zero.
+        The learner to fit; it is not changed.  Its flip rate is estimated unless it is set to a
+        number above zero.
     pairs, labels, sample_weight
         As for `learner.fit`.
     cv : int or splitter, default=5
-        The folds, for labels to be judged by fits that have not seen them; fewer where the rarer
-        label is not in as many.
+        The folds for out-of-fold fits; fewer if the rarer label does not occur in that many.
     groups : array of shape (n,) or (n, 2), optional
-        Pairs of the same group share a fold.  Two groups per pair, the ids of its points, make the
-        folds of `PairGroupKFold`, where those have both labels on either side; a pair that none of
-        them tests is judged as "in-sample" does.  By default the points that pairs share are found
-        in (n, 2, d) data.
+        Pairs of the same group share a fold.  Two ids per pair, those of its points, give the folds
+        of `PairGroupKFold` if both sides of each split have both labels; a pair that is in no test
+        fold is judged in-sample.  By default, points that pairs share are detected in (n, 2, d) data.
     method : {"auto", "out-of-fold", "in-sample"}, default="auto"
-        "in-sample" judges each label by one fit to all, "out-of-fold" by a fit that has not seen
-        it.  "auto" is in-sample, which ranks labels best, with a penalty where there are fewer than
-        40 pairs for each parameter, none is given and the noise is; fits to the folds say how many
-        labels contradict a distance learned without them.  From 50,000 pairs on those fits start from
-        the one to all.
+        "in-sample" judges each label by one fit to all labels, "out-of-fold" by a fit that has not
+        seen it.  "auto" is in-sample, which ranks labels best.  It adds a penalty if there are fewer
+        than 40 pairs per parameter, no penalty is set and the noise is fixed.  Out-of-fold fits give
+        the share of labels that contradict a distance learned without them.  From 50,000 pairs on
+        these fits start from the fit to all pairs.
     n_jobs : int, optional
-        Folds fitted at the same time.
+        The number of folds to fit in parallel.
     random_state : int, RandomState or None
-        Chooses the folds.
+        Seed of the folds.
 
     Examples
     --------
@@ -217,18 +214,18 @@ def find_label_errors(
     if learner.class_weight is not None:
         raise ValueError(
             "class_weight must be None to find wrong labels, since it moves the threshold; got "
-            f"{learner.class_weight!r}. Leave it out here."
+            f"{learner.class_weight!r}. Leave it out."
         )
     judgements = Judgements.read(clone(learner), pairs, labels, sample_weight, far_label=learner.far_label)
     found_groups = resolve_groups(groups, judgements.data)
-    careful = clone(learner)
-    careful.set_params(**with_care(learner.get_params(), judgements, penalise=method == "auto"))
-    fit = _learn_aloud(careful, judgements)
+    flip_aware = clone(learner)
+    flip_aware.set_params(**label_error_settings(learner.get_params(), judgements, penalise=method == "auto"))
+    fit = _learn_with_warnings(flip_aware, judgements)
     splits = []
     if method != "in-sample":
         seed = check_random_state(random_state).randint(2**31)
         splits = _splits(cv, judgements, found_groups, seed)
-    learn = partial(_learn, careful, fit, len(judgements))
+    learn = partial(_learn, flip_aware, fit, len(judgements))
     if method == "auto":
         verdicts, margin = None, unseen_margins(learn, judgements, splits, n_jobs=n_jobs)
     else:
@@ -241,8 +238,10 @@ def find_label_errors(
     return judge_labels(fit, judgements, unseen, verdicts, groups=found_groups)
 
 
-def with_care(parameters: dict[str, Any], judgements: Judgements, *, penalise: bool = True) -> dict[str, Any]:
-    """The parameters of a learner to change for one that finds wrong labels: flips, and a penalty for few pairs."""
+def label_error_settings(
+    parameters: dict[str, Any], judgements: Judgements, *, penalise: bool = True
+) -> dict[str, Any]:
+    """The parameters to change in a learner that finds wrong labels: flips, and a penalty if there are few pairs."""
     changes: dict[str, Any] = {}
     if isinstance(parameters["flip_rate"], numbers.Real) and parameters["flip_rate"] == 0.0:
         changes["flip_rate"] = "estimate"
@@ -268,16 +267,16 @@ def judge_labels(
     *,
     groups: NDArray[Any] | None = None,
 ) -> LabelErrors:
-    """Say how probably each label is wrong.
+    """Return the probability that each label is wrong.
 
     Parameters
     ----------
     fit : Fit
-        To the judgements.
+        The fit to the judgements.
     unseen : Scored
-        Those of them that were judged by fits that have not seen them.
+        The judgements that have out-of-fold margins, with those margins.
     verdicts : Verdicts, optional
-        By which to rank labels; by default those of the fit itself.
+        The margins that rank the labels; by default those of the fit itself.
     groups : array of shape (n,) or (n, 2), optional
         Which pairs depend on each other.
     """
@@ -321,22 +320,22 @@ def judge_labels(
 
 
 def _flipped(flips: FlipEvidence, verdicts: Verdicts, scored: Scored, unseen: Scored) -> FloatArray:
-    """P(flipped) of each label, by the margins of the verdicts; `flips` are those of `scored`, the fit itself.
+    """P(flipped) of each label, by the margins of the verdicts; `flips` come from `scored`, the fit itself.
 
-    Fits that have not seen the labels also miss what they could not learn, so flips are no more
-    frequent than by the fit itself.  The less a metric explains, the less a contradiction says.
+    Out-of-fold fits also contradict labels that they could not learn, so the flip rate is at most
+    that of the fit itself.  The less a metric explains, the less a contradiction means.
     """
     probability = flips.probability
     if np.any(verdicts.is_new):
         by_folds = Scored(scored.judgements, verdicts.margin, scored.noise, scored.flip_rate)
         probability = FlipEvidence.of(by_folds, largest_rate=flips.rate).probability
-    return probability * max(explained(unseen), _LEAST_SAID)
+    return probability * max(explained(unseen), _LEAST_FACTOR)
 
 
 def _share(judgements: Judgements, probability: FloatArray) -> tuple[float, float, float]:
     """The share of wrong labels, and its 95 % interval.
 
-    Doubt about each label, and chance in which labels went wrong: P (1 - P) + (P - share)^2.
+    Its variance has two parts, uncertainty about each label and sampling: P (1 - P) + (P - share)^2.
     """
     shares = judgements.shares
     share = float(shares @ probability)
@@ -344,21 +343,21 @@ def _share(judgements: Judgements, probability: FloatArray) -> tuple[float, floa
     return share, max(share - spread, 0.0), min(share + spread, 1.0)
 
 
-def _learn_aloud(learner: Learner, judgements: Judgements) -> Fit:
+def _learn_with_warnings(learner: Learner, judgements: Judgements) -> Fit:
     fit = learner.learn(judgements)
     fit.warn(stacklevel=3)
     return fit.unless_interrupted()
 
 
 def _learn(learner: Learner, fit: Fit, n: int, judgements: Judgements) -> Fit:
-    """Fit to some; the fit to all n is known already, and of many a good start."""
+    """Fit to some of the pairs; the fit to all n is known already, and a good start if there are many."""
     if len(judgements) == n:
         return fit
     return fit_from(fit, judgements) if is_near_parts(fit) else learner.learn(judgements)
 
 
 def _splits(cv: Any, judgements: Judgements, groups: NDArray[Any] | None, seed: int) -> list[Split]:
-    """The folds; fewer, and then of single pairs, where a side of them has one label only."""
+    """The folds; fewer, and then without groups, if one side of a split has only one label."""
     if not isinstance(cv, numbers.Integral):
         return split_judgements(cv, judgements, groups=groups, seed=seed)
     counts = judgements.weights > 0

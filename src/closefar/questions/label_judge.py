@@ -1,4 +1,4 @@
-"""On which side of the threshold does each pair lie: margins, their standard errors, and the probability of a label."""
+"""The side of the threshold that each pair is on: margins, standard errors, and probabilities of wrong labels."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from closefar.model import Metric, Scored
 from closefar.noise import Noise, label_losses
 from closefar.questions.label_model import LabelModel
 from closefar.questions.moves import MarginMoves
+from closefar.questions.thinning import representatives
 
 __all__ = ["Judge", "Verdicts", "judge_sides", "unseen_margins"]
 
-# Standard errors beyond which nothing changes, and squares do not overflow.
-_SURE = 1e6
+# Margins are limited to this many standard errors: beyond that nothing changes, and squares do not overflow.
+_LARGEST_Z = 1e6
 
 _MOST_SEEN = 100_000
 
 
 @dataclass(frozen=True)
 class Verdicts:
-    """The margin of each pair and its standard error, and how probably its label is that of the other side.
+    """The margin of each pair, its standard error, and the probability that its label is that of the other side.
 
-    `is_new` says of each label whether the fit that judged it had not seen it.
+    `is_new` is true for labels that the fit that judged them has not seen.
     """
 
     margin: FloatArray
@@ -41,9 +42,9 @@ class Verdicts:
 
 @dataclass(frozen=True)
 class Judge:
-    """A fit to one side of a split: the margins of all pairs, and the errors of those on the other side.
+    """A fit to one side of a split: the margins of all pairs, and the standard errors of those on the other side.
 
-    `is_new` says that the fit has not seen the labels that it judges; it saw this share of all.
+    `is_new` is true if the fit has not seen the labels that it judges; `train_share` is the share that it has seen.
     """
 
     margin: FloatArray
@@ -56,10 +57,9 @@ class Judge:
     def probability_wrong(self, agreement: FloatArray, error: FloatArray) -> FloatArray:
         """P(the true margin contradicts the label), where `agreement` is label times estimated margin.
 
-        A new label is evidence of its own: its likelihood is taken at the mean of the margin on
-        either side.
+        A new label is further evidence: its likelihood is evaluated at the mean margin on either side.
         """
-        z = np.clip(agreement / np.maximum(error, TINY), -_SURE, _SURE)
+        z = np.clip(agreement / np.maximum(error, TINY), -_LARGEST_Z, _LARGEST_Z)
         log_wrong, log_right = norm.logcdf(-z), norm.logcdf(z)
         probability: FloatArray
         if not self.is_new:
@@ -77,7 +77,7 @@ class Judge:
 def judge_sides(
     learn: Callable[[Judgements], Fit], judgements: Judgements, splits: list[Split], *, n_jobs: int | None = None
 ) -> Verdicts:
-    """Judge each label by a fit to the train side of the split that tests it; one that none tests, by a fit to all."""
+    """Judge each label by the fit to the training side of its test split, or by a fit to all if no split tests it."""
     n = len(judgements)
     tested = np.zeros(n, dtype=bool)
     for _, test in splits:
@@ -102,9 +102,9 @@ def judge_sides(
 def unseen_margins(
     learn: Callable[[Judgements], Fit], judgements: Judgements, splits: list[Split], *, n_jobs: int | None = None
 ) -> FloatArray:
-    """The margin of each pair by a fit to the train side of a split that tests it; NaN where none does.
+    """The out-of-fold margin of each pair; NaN if no split tests it.
 
-    Splits with a pair on both sides do not count.
+    Splits with a pair on both sides are ignored.
     """
     apart = [(train, test) for train, test in splits if not _overlap(train, test)]
     found = Parallel(n_jobs=n_jobs)(delayed(_margins)(learn, judgements, train, test) for train, test in apart)
@@ -141,34 +141,35 @@ def _overlap(train: IndexArray, test: IndexArray) -> bool:
 
 
 def _errors_of_sides(metric: Metric, seen: Judgements, asked: Judgements) -> FloatArray:
-    """The standard errors of margins, without what multiplies all margins by one number and changes no side.
+    """The standard errors of margins, without the common scale of all margins, which changes no side.
 
-    Margins are linear in (M, tau), so that number has the information sum_i I_i m_i^2 and is
-    independent, to first order, of what is left.
+    Margins are linear in (M, tau), so the scale has the information sum_i I_i m_i^2 and is
+    independent, to first order, of the rest.
     """
-    seen = _thinned(seen)
+    moves = MarginMoves(metric, seen)
+    seen = _thinned(seen, moves)
     margin = Scored.by(metric, seen).margin
     model = LabelModel.at(margin, metric.noise, metric.flip_rate)
-    moves = MarginMoves(metric, seen)
     variance = moves.variances(asked.data, moves.covariance(seen.data, model, seen.weights))
     of_scale = 1.0 / max(float(np.sum(seen.weights * model.information * margin**2)), TINY)
     return np.sqrt(np.maximum(variance - of_scale * Scored.by(metric, asked).margin ** 2, 0.0))
 
 
-def _thinned(judgements: Judgements) -> Judgements:
-    """Of many judgements a random part, weighted to stand for all: it knows a standard error to less than a percent."""
+def _thinned(judgements: Judgements, moves: MarginMoves) -> Judgements:
+    """A sample of many judgements, weighted to represent all: standard errors are within about one percent."""
     if len(judgements) <= _MOST_SEEN:
         return judgements
-    some = judgements.sample(_MOST_SEEN, seed=0)
-    return some.with_weights(some.weights * (judgements.weights.sum() / some.weights.sum()))
+    chosen, number = representatives(judgements.weights, moves.mean_squares(judgements.data), _MOST_SEEN)
+    some = judgements.take(chosen)
+    return some.with_weights(number * some.weights)
 
 
 def _error_ratio(margins: list[FloatArray], error: FloatArray, train_share: float) -> float:
-    """How much larger errors are by the differences of the folds' fits than by the likelihood's curvature.
+    """The ratio of standard errors from differences between the folds' fits to those from the curvature.
 
-    A grouped jackknife, over the half of the pairs nearest to the threshold.  It matters where
-    the model is wrong, where pairs are dependent, and where labels are wrong by flips alone:
-    then a side is known better than the curvature says.
+    This is a grouped jackknife over the half of the pairs nearest to the threshold.  It matters if
+    the model is wrong, if pairs are dependent, and if labels are wrong by flips alone: then a side
+    is known better than the curvature implies.
     """
     lengths = [float(np.sqrt(np.mean(margin**2))) or 1.0 for margin in margins]
     scaled = np.array([margin / length for margin, length in zip(margins, lengths, strict=True)])

@@ -1,8 +1,8 @@
-"""The likelihood of labels over all symmetric M: what standard errors differentiate, and fit without constraints.
+"""The likelihood of labels over all symmetric M, without constraints: the basis of standard errors.
 
 Parameters are one vector: M in unit-free coordinates, packed, then tau and, where it was
-estimated, the flip rate q.  Neither M >= 0 nor tau >= 0 is asked for: without them the
-likelihood has an interior optimum, even where that of the fit lies on the boundary.
+estimated, the flip rate q.  Neither M >= 0 nor tau >= 0 is required: without these constraints
+the likelihood has an interior optimum, even if that of the fit lies on the boundary.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from closefar.judgements import Judgements
 from closefar.noise import Noise, with_flips
 from closefar.questions.label_model import LabelModel
 from closefar.questions.optimum import Optimum
+from closefar.questions.thinning import representatives
 from closefar.rows import BlockRows
 
 __all__ = ["LabelLikelihood", "LabelTerms"]
 
-# Products of columns are kept up to this many numbers, and beyond it computed anew in each pass.
+# Products of columns are kept up to this many numbers, and beyond that recomputed in each pass.
 _MOST_KEPT = 10_000_000
 
 _MOST_ROWS = 100_000
@@ -32,7 +33,7 @@ _ROWS_PER_PARAMETER = 200
 
 @dataclass(frozen=True)
 class LabelTerms:
-    """-log P(label) of each row and its derivatives in the margin and in q: one number per row each."""
+    """-log P(label) of each row and its derivatives in the margin and in q, one number per row each."""
 
     loss: FloatArray
     margin_gradient: FloatArray
@@ -50,7 +51,7 @@ class LabelTerms:
 class LabelLikelihood:
     """The mean of -log P(label) over rows of these shares, as a function of (packed M, tau) or (packed M, tau, q).
 
-    `flip_rate` is q where it is known, and None where it is a parameter.
+    `flip_rate` is q if it is known, and None if it is a parameter.
     """
 
     rows: BlockRows
@@ -61,24 +62,21 @@ class LabelLikelihood:
 
     @classmethod
     def of(cls, optimum: Optimum, judgements: Judgements, noise: Noise, flip_rate: float | None) -> LabelLikelihood:
-        """Of the judgements that the optimum is for."""
+        """The likelihood of the judgements that the optimum was fitted to."""
         return cls(optimum.rows, judgements.signs, judgements.shares, noise, flip_rate)
 
     def thinned(self, repeats: FloatArray) -> tuple[LabelLikelihood, FloatArray]:
-        """The same of at most 100,000 random rows that stand for all, and how many observations each stands for.
+        """The likelihood of about 100,000 rows that represent all, and the observations that each represents.
 
-        Second derivatives, and sums of squared scores, are known from those to less than a percent.
+        This gives second derivatives and sums of squared scores to within about one percent.
         """
-        chosen = self.few_rows()
-        if len(chosen) == self.rows.n_rows:
+        most = max(_MOST_ROWS, _ROWS_PER_PARAMETER * self.n_on_matrix)
+        if self.rows.n_rows <= most:
             return self, repeats
-        part, few = self.take(chosen), repeats[chosen]
-        return replace(part, shares=part.shares / part.shares.sum()), few * (repeats.sum() / few.sum())
-
-    def few_rows(self) -> IndexArray:
-        """At most 100,000 random rows, or more where there are many parameters."""
-        n, most = self.rows.n_rows, max(_MOST_ROWS, _ROWS_PER_PARAMETER * self.n_on_matrix)
-        return np.arange(n) if n <= most else np.sort(np.random.default_rng(0).choice(n, most, replace=False))
+        squares = [np.mean(to_numpy(block) ** 2, axis=0) for _, block in self.rows.blocks()]
+        chosen, number = representatives(self.shares, np.concatenate(squares), most)
+        shares = number * self.shares[chosen]
+        return replace(self.take(chosen), shares=shares), number * repeats[chosen]
 
     def take(self, rows: IndexArray) -> LabelLikelihood:
         """The part of the mean that these rows are."""
@@ -140,7 +138,7 @@ class LabelLikelihood:
         return np.append(on_margin, weights @ terms.flip_gradient) if self.has_flip_parameter else np.asarray(on_margin)
 
     def information(self, parameters: FloatArray, weights: FloatArray, terms: LabelTerms | None = None) -> FloatArray:
-        """The second derivative, or Fisher's information where that is not positive definite, as flips can make it."""
+        """The second derivative or, if that is not positive definite, as flips can make it, the Fisher information."""
         terms = self.terms(parameters) if terms is None else terms
         observed = self._sums(weights * terms.curvature, weights * terms.cross, float(weights @ terms.flip_curvature))
         if self.rate(parameters) == 0.0 or np.linalg.eigvalsh(_scaled(observed))[0] > 0.0:

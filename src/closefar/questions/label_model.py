@@ -1,4 +1,4 @@
-"""The probability of a label at given margins, with what tests and standard errors need of it."""
+"""The probability of a label at given margins, and the derivatives that tests and standard errors need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from closefar.noise import Noise, with_flips
 
 __all__ = ["LabelModel"]
 
-# Of labels at enormous margins: their information and its squares stay numbers.
+# At enormous margins: the information and its square stay finite.
 _LEAST_VARIANCE = 1e-50
 
 
@@ -39,12 +39,12 @@ class LabelModel:
 
     @property
     def variance(self) -> FloatArray:
-        """That of the label, far 1 and close 0."""
+        """The variance of the label (far 1, close 0)."""
         return np.maximum(self.far * self.close, _LEAST_VARIANCE)
 
     @property
     def information(self) -> FloatArray:
-        """Fisher's information of the margin in a label."""
+        """The Fisher information about the margin in one label."""
         return self.slope**2 / self.variance
 
     def residual(self, is_far: BoolArray) -> FloatArray:

@@ -1,4 +1,4 @@
-"""May a share of wrong labels be claimed?  Only where nothing speaks against the model that tells them apart."""
+"""Whether a share of wrong labels can be reported: only if there is no evidence against the model behind it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from closefar.questions.noise_check import check_noise_if_possible
 
 __all__ = ["doubt_about", "explained"]
 
-# A metric that contradicts more than this share of the labels that a constant guess does explains too little.
+# A metric with an error rate above this share of the majority baseline's explains too little.
 _MOST_LEFT = 0.6
 
-# Below this many labels of the rarer kind for each parameter the metric explains what it should call wrong.
+# With fewer labels of the rarer kind per parameter, the metric fits the labels that it should call wrong.
 _LEAST_PER_PARAMETER = 3.0
 
-# One share in twenty would be withheld by chance if p-values below 0.05 were enough.
+# If p-values below 0.05 were enough, one share in twenty would be withheld by chance.
 _UNLIKELY = 0.01
 
 # One-sided, 2.3 % of normal numbers are larger.
@@ -31,7 +31,7 @@ _DEPENDENT = 2.0
 
 
 def explained(unseen: Scored) -> float:
-    """How much of the labels a metric explains: 0 if it contradicts as many as a guess, 1 if 0.6 times as many."""
+    """How much a metric explains: 0 if its error rate is the majority baseline's, 1 if it is 0.6 times that."""
     guessed = 1.0 - unseen.majority
     if guessed == 0.0:
         return 0.0
@@ -40,38 +40,38 @@ def explained(unseen: Scored) -> float:
 
 
 def doubt_about(fit: Fit, judgements: Judgements, unseen: Scored, groups: NDArray[Any] | None) -> str | None:
-    """Say why the fit can't tell how many labels are wrong; None where nothing speaks against it.
+    """Return why the number of wrong labels can't be estimated from the fit, or None if it can.
 
-    `unseen` are labels with the margins of fits that have not seen them, where there are such fits.
+    `unseen` are out-of-fold margins, where there are any.
     """
     if fit.metric.rank == 0:
         return "the metric is zero"
     if fit.is_separable:
-        return "the metric gets every label right that it was fitted to"
+        return "the metric gets every training label right"
     rarer = judgements.effective_number * (1.0 - Scored.by(fit.metric, judgements).majority)
     needed = _LEAST_PER_PARAMETER * fit.statistics.n_parameters
     if rarer < needed:
         return (
-            f"{rarer:.0f} labels of the rarer kind are too few for the {fit.statistics.n_parameters} parameters: label "
-            f"more pairs, some {needed:.0f} of either kind, or use fewer columns"
+            f"{rarer:.0f} labels of the rarer kind are too few for {fit.statistics.n_parameters} parameters; label "
+            f"more pairs, at least {needed:.0f} of each kind, or use fewer columns"
         )
     if explained(unseen) < 1.0:
         return (
-            f"the learned distance explains too little: it contradicts {1.0 - unseen.accuracy:.1%} of the labels, "
-            f"where always the likelier one contradicts {1.0 - unseen.majority:.1%}"
+            f"the learned distance explains too little: its cross-validated accuracy is {unseen.accuracy:.1%} "
+            f"(majority baseline {unseen.majority:.1%})"
         )
     return _doubt_about_noise(fit, judgements, groups) or _doubt_about_points(fit, judgements, groups)
 
 
 def _doubt_about_noise(fit: Fit, judgements: Judgements, groups: NDArray[Any] | None) -> str | None:
     check = check_noise_if_possible(fit, judgements, groups)
-    if check is None or check.p_value >= _UNLIKELY:  # where too few labels are uncertain, nothing speaks against it
+    if check is None or check.p_value >= _UNLIKELY:  # None: too few uncertain labels, so no evidence against it
         return None
-    return f"labels are not as {fit.metric.noise.name} noise says (p = {check.p_value:.2g})"
+    return f"the labels do not fit {fit.metric.noise.name} noise (p = {check.p_value:.2g})"
 
 
 def _doubt_about_points(fit: Fit, judgements: Judgements, groups: NDArray[Any] | None) -> str | None:
-    """Errors of labels are independent; what the metric misses of a point shows in all pairs of that point."""
+    """Label errors are independent; what the metric misses about a point shows in all pairs of that point."""
     if groups is None:
         return None
     scored = Scored.by(fit.metric, judgements)
@@ -82,9 +82,9 @@ def _doubt_about_points(fit: Fit, judgements: Judgements, groups: NDArray[Any] |
     if not variance > 0 or _sum_of_products(scores, dependence) <= _DEPENDENT * np.sqrt(variance):
         return None
     kind = "point" if groups.ndim == 2 else "group"
-    return f"contradictions gather in pairs of the same {kind}, so the metric misses something about those {kind}s"
+    return f"contradictions cluster in pairs of the same {kind}, so the metric misses something about those {kind}s"
 
 
 def _sum_of_products(values: FloatArray, dependence: Dependence) -> float:
-    """Over all pairs of rows that depend on each other."""
+    """The sum over all pairs of rows that depend on each other."""
     return 0.5 * sum(float(cross[0, 0]) for cross in dependence.cross_sums(values[:, None]))

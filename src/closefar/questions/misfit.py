@@ -1,4 +1,4 @@
-"""Do labels depend on more than a distance and its noise?  Tests of what the model leaves out."""
+"""Tests of whether labels depend on more than a distance and its noise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Misfit", "MisfitTest", "misfit_tests"]
 
 
 class Misfit(StrEnum):
-    """What labels may depend on that the model leaves out."""
+    """What labels may depend on that is not in the model."""
 
     LINEAR = "linear"
     INDEFINITE = "indefinite"
@@ -33,7 +33,7 @@ class Misfit(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class MisfitTest:
-    """The p-value of a test, and each term that it tests in standard errors."""
+    """The p-value of a test, and the z score of each tested term."""
 
     p_value: float
     z: FloatArray
@@ -42,9 +42,9 @@ class MisfitTest:
 def misfit_tests(
     metric: Metric, scored: Scored, dependence: Dependence, *, with_flip_rate: bool
 ) -> dict[Misfit, MisfitTest]:
-    """Test what else labels depend on than their margins under the metric.
+    """Test whether labels depend on anything besides their margins under the metric.
 
-    Tests that would have to be made where few labels are uncertain are left out.
+    Tests for which there are too few uncertain labels are omitted.
     """
     judgements = scored.judgements
     kept = LabelScores(MarginMoves(metric, judgements), scored, with_flip_rate)
@@ -55,7 +55,7 @@ def misfit_tests(
         found[Misfit.ASYMMETRIC_FLIPS] = _test_flips(likeliest, dependence)
     if 0 < metric.rank < kept.moves.moves.size:
         found[Misfit.INDEFINITE] = _test_null_space(kept, metric.rank, dependence)
-    # The other tests take out all quadratic forms, so that they find what no such form explains.
+    # The other tests adjust for all quadratic forms, so that they detect what no such form explains.
     free = LabelScores(MarginMoves(metric, judgements, keep_rank=False), scored, with_flip_rate).at_optimum()
     if free.uncertain_per_parameter < FEWEST_UNCERTAIN:
         return found
@@ -70,7 +70,7 @@ def misfit_tests(
 
 
 def _test_flips(scores: LabelScores, dependence: Dependence) -> MisfitTest:
-    """Are labels that contradict a large margin as often far as close?  Positive where more of them are far."""
+    """Test whether labels that contradict a large margin are far as often as close; positive if more are far."""
     model = scores.model
     questions = np.column_stack([np.ones(len(model.far)), model.flip_slope]) / (model.variance[:, None] + FLOOR)
     z = AdjustedSums.of(questions, scores, dependence).beside(0, 1).z(0)
@@ -78,9 +78,9 @@ def _test_flips(scores: LabelScores, dependence: Dependence) -> MisfitTest:
 
 
 def _test_null_space(scores: LabelScores, rank: int, dependence: Dependence) -> MisfitTest:
-    """Would M be other than zero along its null space, were it not for the constraint?  One z for each direction.
+    """Test whether M would be nonzero on its null space without the constraint; one z per direction.
 
-    The labels choose where on the boundary of the cone M lies, which makes the statistic larger:
+    The labels decide where on the boundary of the cone M lies, which makes the statistic larger:
     at most as if the moves between range and null space counted as well.
     """
     y = scores.moves.null_coordinates(scores.scored.judgements.data)
@@ -92,7 +92,7 @@ def _test_null_space(scores: LabelScores, rank: int, dependence: Dependence) -> 
 def _test_terms(
     scores: LabelScores, terms: list[FloatArray], dependence: Dependence, *, more_dof: int = 0
 ) -> MisfitTest:
-    """Test terms of the margin, each array of them by itself, and combine the p-values."""
+    """Test terms of the margin, each array of terms separately, and combine the p-values."""
     model = scores.model
     part = np.repeat(np.arange(len(terms)), [columns.shape[1] for columns in terms])
     questions = np.hstack(terms) * (model.slope / (model.variance + FLOOR))[:, None]

@@ -22,7 +22,7 @@ from closefar.rows import rows_of
 
 __all__ = ["MarginMoves", "Moves", "RankMoves", "pseudo_inverse", "scaled_eigh"]
 
-# Beyond this many moves of margins only the eigenvalues of M and the threshold move.
+# With more moves than this, only the eigenvalues of M and the threshold move.
 MOST_MOVES = 1500
 
 
@@ -42,14 +42,14 @@ class Moves:
         return int(self.kept.sum()) + 1
 
     def diagonal(self) -> Moves:
-        """Those of the eigenvalues alone."""
+        """The moves of the eigenvalues alone."""
         left, right = np.triu_indices(self.size)
         return Moves(self.size, self.kept & (left == right))
 
     def gradients(self, coordinates: FloatArray) -> FloatArray:
         """The derivative of each margin along each move, of length one, for rows y in those coordinates."""
         columns, left = np.ascontiguousarray(coordinates.T), np.triu_indices(self.size)[0]
-        along = np.empty((len(self), len(coordinates)))  # the numbers of each move are side by side
+        along = np.empty((len(self), len(coordinates)))  # contiguous for each move
         line = 0
         for index in range(self.size):
             others = index + np.flatnonzero(self.kept[left == index])
@@ -69,10 +69,10 @@ class Moves:
 
 @dataclass(frozen=True)
 class RankMoves:
-    """The moves that keep the rank of M, as columns of (packed M, tau), and what its curvature adds to the information.
+    """The moves that keep the rank of M, as columns of (packed M, tau), and the curvature term of the information.
 
-    A move U between range and null space takes M to second order along U' M^+ U, which
-    the gradient on the null space makes costly, or, where the rank is fixed, profitable.
+    To second order, a move U between range and null space also moves M along U' M^+ U, which raises
+    the loss by the gradient on the null space or, if the rank is fixed, may lower it.
     """
 
     basis: FloatArray
@@ -80,7 +80,7 @@ class RankMoves:
 
     @classmethod
     def at(cls, values: FloatArray, vectors: FloatArray, rank: int, gradient: FloatArray) -> RankMoves:
-        """Of a matrix with these eigenvalues, largest first, and eigenvectors; `gradient` is dR/dM there."""
+        """The moves at a matrix with these eigenvalues, largest first, and eigenvectors; `gradient` is dR/dM there."""
         moves = Moves.keeping_rank(rank, len(values))
         null = vectors[:, rank:]
         multipliers, rotation = np.linalg.eigh(null.T @ gradient @ null)
@@ -101,7 +101,7 @@ class MarginMoves:
     ----------
     metric : Metric
     judgements : Judgements
-        Whose second moment sets the coordinates.
+        The pairs whose second moment defines the coordinates.
     keep_rank : bool
         Whether M keeps its rank; otherwise it may move within all quadratic forms.
     """
@@ -122,8 +122,13 @@ class MarginMoves:
         for where, block in rows_of(data, self._metric.origin).blocks():
             yield where, self.moves.gradients(self._in_coordinates(block))
 
+    def mean_squares(self, data: Array) -> FloatArray:
+        """The mean square of the coordinates of each row: one on average."""
+        blocks = (self._in_coordinates(block) for _, block in rows_of(data, self._metric.origin).blocks())
+        return np.concatenate([np.mean(y**2, axis=1) for y in blocks])
+
     def null_coordinates(self, data: Array) -> FloatArray:
-        """Those coordinates of each row of which M makes nothing."""
+        """The coordinates of each row in the null space of M."""
         rank = self._metric.rank
         return np.vstack(
             [self._in_coordinates(block)[:, rank:] for _, block in rows_of(data, self._metric.origin).blocks()]
@@ -134,7 +139,7 @@ class MarginMoves:
         return y if self._metric.origin is None else np.column_stack([y, np.ones(len(y))])
 
     def covariance(self, data: Array, model: LabelModel, weights: FloatArray) -> FloatArray:
-        """The covariance of the fitted moves if the model is right; a weight of 2 counts as two observations."""
+        """The covariance of the fitted moves if the model is correct; a weight of 2 counts as two observations."""
         information = np.zeros((len(self.moves), len(self.moves)))
         scale = weights * model.information
         for where, along in self.blocks(data):
@@ -142,7 +147,7 @@ class MarginMoves:
         return pseudo_inverse(information)
 
     def variances(self, data: Array, covariance: FloatArray) -> FloatArray:
-        """The variance of each margin, given that of the moves."""
+        """The variance of each margin, given the covariance of the moves."""
         parts = [np.einsum("ij,ij->i", along @ covariance, along) for _, along in self.blocks(data)]
         variances: FloatArray = np.maximum(np.concatenate(parts), 0.0)
         return variances
@@ -157,7 +162,7 @@ def scaled_eigh(matrix: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]
 
 
 def pseudo_inverse(matrix: FloatArray, tol: float = 1e-10) -> FloatArray:
-    """The inverse of a positive semidefinite matrix on its range, decided with its diagonal scaled to one."""
+    """The inverse of a positive semidefinite matrix on its range, determined with its diagonal scaled to one."""
     values, vectors, scale = scaled_eigh(matrix)
     keep = values > tol * values[-1]
     inverse: FloatArray = (vectors[:, keep] / values[keep]) @ vectors[:, keep].T / np.outer(scale, scale)

@@ -1,4 +1,4 @@
-"""What to do where labels are not as the noise model says."""
+"""What to do if the labels do not fit the noise model."""
 
 from __future__ import annotations
 
@@ -15,37 +15,40 @@ from closefar.questions.calibration import effective_number
 
 __all__ = ["DOUBT", "advise", "show_p_value"]
 
-DOUBT = 0.05  # a p-value below this speaks against the model
+DOUBT = 0.05  # a p-value below this is evidence against the model
 _TAILS_DIFFER = 2.0
 _SMALLEST_SHOWN = 0.0001
 
-# Another noise is named where its loss is lower by this many standard errors (Vuong's test), and flips
-# where they gain this much in log-likelihood.
-_SURELY_BETTER = 1.96
+# Another noise is recommended if its loss is lower by this many standard errors (Vuong's test), and flips
+# if they raise the log-likelihood by this much.
+_CLEARLY_BETTER = 1.96
 _GAIN = 2.0
 
-_ELSEWHERE = "The metric itself may not fit: diagnose() says what else the labels depend on."
+_METRIC_MAY_MISFIT = "The metric itself may not fit: diagnose() tests what else the labels depend on."
 
 
 def advise(scored: Scored, p_value: float, tail_z: float) -> str:
-    """Name what describes the labels clearly better, if anything does."""
+    """Recommend the noise that describes the labels clearly better, if there is one."""
     noise = scored.noise
     if p_value >= DOUBT:
-        return f"No sign that {noise.name} noise is wrong ({show_p_value(p_value)})."
-    found = f"Labels are not as {noise.name} noise says ({show_p_value(p_value)}): "
+        return f"No evidence against {noise.name} noise ({show_p_value(p_value)})."
+    found = f"The labels do not fit {noise.name} noise ({show_p_value(p_value)}): "
     better = better_noise(scored)
     many = "more" if tail_z > 0 else "fewer"
     if better is not None and better.noise == noise:
-        return found + "some are wrong however large the margin. Try flip_rate='estimate'."
+        return found + "some are wrong even at the largest margins. Try flip_rate='estimate'."
     if better is not None:
-        return found + f"{many} are wrong at large margins. Try noise='{better.noise.name}'."
+        return found + f"{many} than expected are wrong at large margins. Try noise='{better.noise.name}'."
     if abs(tail_z) > _TAILS_DIFFER:
-        return found + f"{many} are wrong at large margins, and no other noise does clearly better. {_ELSEWHERE}"
-    return found + f"at some margins too many or too few are far. {_ELSEWHERE}"
+        return found + (
+            f"{many} than expected are wrong at large margins, but no other noise fits clearly better. "
+            f"{_METRIC_MAY_MISFIT}"
+        )
+    return found + f"at some margins too many or too few are far. {_METRIC_MAY_MISFIT}"
 
 
 def better_noise(scored: Scored) -> Scored | None:
-    """The same judgements under noise that describes them clearly better, flips or another kind; None without any."""
+    """The same judgements under noise that fits clearly better (flips, or another kind), or None."""
     noise, weights = scored.noise, scored.judgements.weights
     others = {name: refitted(scored, other) for name, other in {**NOISES, noise.name: noise}.items()}
     choice = choose_noise({name: other.losses for name, other in others.items()}, weights)
@@ -54,11 +57,11 @@ def better_noise(scored: Scored) -> Scored | None:
     gains = effective_number(weights) * (np.array([own["loss"], best["loss"]]) - flipped.loss)
     if gains[0] > _GAIN and gains[1] > 0.5 * _GAIN:
         return flipped
-    return others[choice.name] if own["z"] > _SURELY_BETTER else None
+    return others[choice.name] if own["z"] > _CLEARLY_BETTER else None
 
 
 def refitted(scored: Scored, noise: Noise, *, estimate_flips: bool = False) -> Scored:
-    """The same judgements under another noise, with only a scale and a shift of the margins fitted anew."""
+    """The same judgements under another noise; only a scale and a shift of the margins are fitted again."""
     known = scored.flip_rate
 
     def at(parameters: FloatArray) -> Scored:

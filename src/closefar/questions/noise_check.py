@@ -1,4 +1,4 @@
-"""Is the noise model right?  Labels observed against labels expected, by margin."""
+"""The check of the noise model: observed against expected labels, by margin."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy.stats import norm
 from closefar.arrays import FloatArray, IndexArray
 from closefar.canvas import COLOURS, REFERENCE, add_legend, axes_or_new
 from closefar.fitting import Fit, Fitted
-from closefar.judgements import Judgements, resolve_groups
+from closefar.judgements import Judgements, resolve_groups, sample_rows
 from closefar.model import Scored
 from closefar.questions.bins import weighted_bins
 from closefar.questions.calibration import effective_number
@@ -21,7 +21,7 @@ from closefar.questions.label_model import LabelModel
 from closefar.questions.moves import MarginMoves
 from closefar.questions.noise_advice import advise, show_p_value
 from closefar.questions.score_tests import FLOOR, AdjustedSums, LabelScores, combine
-from closefar.questions.testable import check_certain_enough, check_testable, check_units, rows_to_test
+from closefar.questions.testable import MOST_TESTED, check_certain_enough, check_testable, check_units
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,15 +30,15 @@ __all__ = ["NoiseBin", "NoiseCheck", "check_noise_if_possible", "check_noise_mod
 
 _BINS = 10
 
-# Neighbouring bins are joined until the variance of their number of far labels is this large.
+# Neighbouring bins are merged until the variance of their number of far labels is this large.
 _LEAST_VARIANCE = 5.0
 
 
 @dataclass(frozen=True)
 class NoiseBin:
-    """The pairs of one range of margins: mean margin, summed weight, share far, and what the model says.
+    """The pairs in one range of margins: mean margin, total weight, observed and expected share far.
 
-    `z` is (observed - expected) / `error`, about standard normal if the model is right.
+    `z` is (observed - expected) / `error`, approximately standard normal if the model is correct.
     """
 
     margin: float
@@ -51,21 +51,21 @@ class NoiseBin:
 
 @dataclass(frozen=True)
 class NoiseCheck:
-    """Whether labels are as frequent at each margin as the noise model says.
+    """Whether the share of far labels at each margin agrees with the noise model.
 
     Attributes
     ----------
     p_value : float
-        Of both tests together.
+        The p-value of both tests combined.
     statistic, dof : float, int
-        The chi-square test of all bins, and its degrees of freedom.
+        The chi-square statistic of all bins, and its degrees of freedom.
     tail_z : float
-        The test of the tails, standard normal if the model is right: positive where labels
-        that contradict a large margin are more frequent than the model says.
+        The test of the tails, standard normal if the model is correct: positive if labels that
+        contradict a large margin are more frequent than expected.
     bins : tuple of NoiseBin
-        From the smallest margin to the largest.
+        Ordered from the smallest margin to the largest.
     advice : str
-        What to do, in a sentence.
+        The result, and what to do.
     """
 
     p_value: float
@@ -76,11 +76,11 @@ class NoiseCheck:
     advice: str
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw observed minus expected share far by margin, with the range of 95 % of such differences."""
+        """Plot observed minus expected share far by margin, with a 95 % band for a correct model."""
         ax = axes_or_new(ax)
         margin = np.array([row.margin for row in self.bins])
         band = 1.96 * np.array([row.error for row in self.bins])
-        ax.fill_between(margin, -band, band, color=COLOURS[0], alpha=0.2, linewidth=0, label="95% if it is right")
+        ax.fill_between(margin, -band, band, color=COLOURS[0], alpha=0.2, linewidth=0, label="95% band if correct")
         ax.axhline(0.0, color=REFERENCE, linewidth=0.8, linestyle="--")
         difference = [row.observed - row.expected for row in self.bins]
         ax.plot(margin, difference, "o-", color=COLOURS[0], label="these labels")
@@ -99,27 +99,27 @@ def check_noise_model(
     groups: Any = None,
     n_bins: int = _BINS,
 ) -> NoiseCheck:
-    """Test whether labels are as frequent at each margin as the fitted model says.
+    """Test whether the share of far labels at each margin agrees with the fitted model.
 
-    Two tests in one: a chi-square test of the share far in bins of the margin, and a test of
-    labels that contradict large margins, which tells noises of light and heavy tails apart.
-    Both are score tests, corrected for the bias of few labels: they take out what the fit of
-    (M, tau) explains, so they are right for the pairs of the fit, for others, and for any `alpha`.
+    This combines two tests: a chi-square test of the share far in bins of the margin, and a test of
+    labels that contradict large margins, which distinguishes light-tailed from heavy-tailed noise.
+    Both are score tests, corrected for the bias with few labels.  They account for the fit of
+    (M, tau), so they are valid for the training pairs, for other pairs, and for any `alpha`.
 
     Parameters
     ----------
     learner : LinearMetricLearner
-        Fitted, without `class_weight`.
+        A fitted learner without `class_weight`.
     X, y : pairs and labels, optional
-        In any form that `learner.fit` takes; by default those of the fit.
+        In any form that `learner.fit` accepts; by default the training pairs.
     sample_weight : array of n numbers >= 0, optional
-        How much each pair counts; only ratios matter.  A weight of 2 is one label that counts
+        The weight of each pair; only ratios matter.  A weight of 2 is one label that counts
         twice, not two labels.
     groups : array of shape (n,) or (n, 2), optional
-        Which pairs are not independent: a group id for each, or the ids of its two points.  By
-        default the points that pairs share, where `X` has both points of each pair.
+        Which pairs are not independent: a group id per pair, or the ids of its two points.  By
+        default, pairs that share a point are dependent, if `X` holds both points of each pair.
     n_bins : int, default=10
-        Bins of about equal weight; neighbours of too little variance are joined.
+        The number of bins of about equal weight; neighbours with too little variance are merged.
 
     Returns
     -------
@@ -128,8 +128,8 @@ def check_noise_model(
     Raises
     ------
     ValueError
-        Where the labels can't tell: every label is right, fewer than 3 labels per free parameter are
-        uncertain, or there are fewer than 20 groups or points.
+        If the labels are not enough: the metric gets every label right, there are fewer than 3
+        uncertain labels per parameter, or fewer than 20 groups or points.
 
     Examples
     --------
@@ -149,7 +149,7 @@ def check_noise_model(
     counted = judgements.counted()
     dependence = Dependence(ids if ids is None or counted is judgements else ids[judgements.weights > 0])
     check_units(dependence)
-    # A penalty moves M off the optimum, and out of directions in which the labels would have it.
+    # A penalty moves M away from the optimum, and can remove directions that the labels support.
     moves = MarginMoves(fit.metric, counted, keep_rank=fit.alpha == 0)
     scored = Scored.by(fit.metric, counted)
     scores = LabelScores(moves, scored, fit.settings.estimates_flips).at_optimum()
@@ -158,15 +158,15 @@ def check_noise_model(
 
 
 def check_noise_if_possible(fit: Fit, judgements: Judgements, groups: NDArray[Any] | None) -> NoiseCheck | None:
-    """Check the noise model with at most 30,000 of these pairs; None where the labels can't tell.
+    """Check the noise model with at most 30,000 of these pairs; None if the labels are not enough.
 
-    Pairs are independent where there are no groups.
+    Without groups, pairs are taken to be independent.
     """
-    rows = rows_to_test(len(judgements))
+    rows = sample_rows(len(judgements), MOST_TESTED)
     ids = np.arange(len(rows)) if groups is None else groups[rows]
     try:
         return check_noise_model(fit, judgements.take(rows), groups=ids)
-    except ValueError:  # says why
+    except ValueError:  # the labels are not enough
         return None
 
 
@@ -181,15 +181,15 @@ def _check(scores: LabelScores, dependence: Dependence, n_bins: int) -> NoiseChe
     p_value = combine(test.p_value, 2.0 * float(norm.sf(abs(tail_z))))
     if not np.isfinite(p_value):
         raise ValueError(
-            "the noise model can't be checked where margins are so large that the test is no number; the largest is "
-            f"{np.abs(scored.margin).max():.2g}. Look for enormous differences."
+            "the noise model can't be checked: the margins are so large that the test overflows; the largest is "
+            f"{np.abs(scored.margin).max():.2g}. Look for outliers in the differences."
         )
     table = _table(scored, bins, found.sums[:n], np.sqrt(np.diag(found.covariance)[:n]))
     return NoiseCheck(p_value, test.statistic, test.dof, tail_z, table, advise(scored, p_value, tail_z))
 
 
 def _bins(scored: Scored, model: LabelModel, n_bins: int) -> IndexArray:
-    """Bins of about equal weight, of which neighbours are joined until each has the least variance."""
+    """Bins of about equal weight; neighbours are merged until each has the least variance."""
     weights = scored.judgements.weights
     weights = weights * (effective_number(weights) / weights.sum())
     fine = weighted_bins(scored.margin, weights, n_bins)
@@ -202,10 +202,10 @@ def _bins(scored: Scored, model: LabelModel, n_bins: int) -> IndexArray:
             number, held = number + 1, 0.0
     if number < 2:
         raise ValueError(
-            f"the noise model can't be checked with these {len(scored)} pairs: too few labels are uncertain. "
+            f"the noise model can't be checked with these {len(scored):,} pairs: there are too few uncertain labels. "
             "Label more pairs."
         )
-    joined[joined == number] = number - 1  # what is left over joins its neighbour
+    joined[joined == number] = number - 1  # the remainder joins its neighbour
     bins: IndexArray = joined[fine]
     return bins
 

@@ -1,4 +1,4 @@
-"""What standard errors are computed from: a fit in unit-free coordinates, and the observations behind it."""
+"""The input of standard errors: a fit in unit-free coordinates, and its observations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_PARAMETERS = 4000
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """A fit, its likelihood, how many observations each row stands for, and which rows depend on others.
+    """A fit, its likelihood, the number of observations that each row represents, and the dependence between rows.
 
     `parameters` are those of the fit.
     """
@@ -48,10 +48,10 @@ class Observed:
         n_parameters = packed.packed_size(optimum.size) + 1
         if n_parameters > _MOST_PARAMETERS:
             raise ValueError(
-                f"standard errors need the covariance of at most {_MOST_PARAMETERS} parameters; {optimum.size} columns "
-                f"have {n_parameters}. Leave columns out, or map them to fewer (for instance with PCA)."
+                f"standard errors are limited to {_MOST_PARAMETERS} parameters; got {n_parameters} ({optimum.size} "
+                "columns). Leave columns out, or reduce them (for instance with PCA)."
             )
-        # A rate of zero is on the boundary, where it has no derivative to speak of.
+        # A rate of zero is on the boundary, where it is not treated as a parameter.
         is_free = fit.settings.estimates_flips and fit.flip_rate > 0
         likelihood = LabelLikelihood.of(optimum, counted, fit.metric.noise, None if is_free else fit.flip_rate)
         return cls(
@@ -67,7 +67,7 @@ class Observed:
 
     @property
     def knows_rank(self) -> bool:
-        """Whether the rank was told, and is less than it could be; one chosen from these labels is not known."""
+        """Whether the rank was set below its maximum; a rank chosen from these labels is not known."""
         return self.fit.rank_choice is None and self.largest_rank < self.optimum.size
 
     def count_parameters(self, *, keeps_rank: bool) -> int:
@@ -75,5 +75,5 @@ class Observed:
         return count_parameters(self.optimum.size, rank, with_flips=self.fit.settings.estimates_flips)
 
     def count_uncertain(self) -> float:
-        """The labels that are not sure: the sum of 4 p (1 - p)."""
+        """The number of uncertain labels: the sum of 4 p (1 - p)."""
         return count_uncertain(Scored.by(self.fit.metric, self.judgements), self.repeats)

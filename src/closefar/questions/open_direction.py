@@ -1,4 +1,4 @@
-"""The direction of the data along which labels say least of the metric."""
+"""The direction along which the labels determine the metric least."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["least_informed_direction"]
 _ROUNDS = 30
 _MOST_STARTS = 5
 
-# A combination of columns is named only if labels say so much less of it than of any single column.
+# A combination of columns is named only if its curvature is below this multiple of that of every single column.
 _MUCH_LESS = 0.01
 
 
 def least_informed_direction(
     likelihood: LabelLikelihood, parameters: FloatArray, coordinates: Coordinates
 ) -> FloatArray:
-    """A combination of the columns, each over its root mean square, whose square is least determined.
+    """The combination of columns, each divided by its root mean square, that the labels determine least.
 
-    Growing M by v v', and tau by t, moves the margin of row w by (v'w)^2 - t.  The mean curvature of
-    the labels, weighted by the square of that, is near zero where all that move are sure.
+    Adding v v' to M, and t to tau, moves the margin of row w by (v'w)^2 - t.  The mean curvature of
+    the labels, weighted by the square of that, is near zero if all labels that move are certain.
     """
     curvature = np.maximum(likelihood.terms(parameters).curvature, 0.0)
     starts = np.linalg.pinv(coordinates.transform) / np.maximum(coordinates.scales, TINY)
@@ -38,7 +38,7 @@ def least_informed_direction(
 
 
 def _mean_curvature(likelihood: LabelLikelihood, vector: FloatArray, curvature: FloatArray) -> float:
-    """That of the labels that move, for the best t."""
+    """The mean curvature of the labels that move, for the best t."""
     squares = np.concatenate([(to_numpy(block).T @ vector) ** 2 for _, block in likelihood.rows.blocks()])
     moves = np.column_stack([squares / max(float(squares.max()), TINY), np.ones(len(squares))])
     informed, moved = (moves.T @ (moves * (likelihood.shares * each)[:, None]) for each in (curvature, 1.0))
@@ -46,7 +46,7 @@ def _mean_curvature(likelihood: LabelLikelihood, vector: FloatArray, curvature: 
 
 
 def _descend(likelihood: LabelLikelihood, vector: FloatArray, curvature: FloatArray) -> FloatArray:
-    """Minimise the mean curvature for t = 0 by steps that hold (v'w)^2 in the weights."""
+    """Minimise the mean curvature for t = 0 in steps, with (v'w)^2 fixed in the weights."""
     least, found = np.inf, vector
     for _ in range(_ROUNDS):
         informed, moved = np.zeros((2, len(vector), len(vector)))

@@ -21,8 +21,8 @@ __all__ = ["Optimum"]
 class Optimum:
     """z'Mz = |factor' w|^2 for `rows` w = transform' z, and the objective of the judgements that it was fitted to.
 
-    A metric with an origin is about w = transform' (x - origin).  `moment_root` is R with R'R the
-    second moment of w, the identity but for a penalty in another scale.
+    For a metric with an origin, w = transform' (x - origin).  `moment_root` is R, with R'R the
+    second moment of w: the identity, unless a penalty uses another scale.
     """
 
     rows: BlockRows
@@ -56,7 +56,7 @@ class Optimum:
         return packed.joined(self.matrix, np.array([self.threshold]))
 
     def evaluation(self) -> Evaluation:
-        """The risk there, with its curvature."""
+        """The risk at the optimum, with its curvature."""
         squared = self.objective.squared_distances(self.factor)
         return self.objective.evaluate(squared, np.array([self.threshold]), order=2)
 

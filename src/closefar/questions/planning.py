@@ -1,17 +1,17 @@
-"""How many pairs to label: from a pilot fit to the number that brings the error down to a target.
+"""How many pairs to label to reach a target error, estimated from a pilot fit.
 
-The estimate is the asymptotic one of maximum likelihood under constraints.  Let H and V be
-the Hessian of the loss and the covariance of its gradient for one pair.  Where M has rank
-k < d the fit moves along the tangent space of the matrices of rank k, which has
-d k - k (k - 1) / 2 dimensions, plus one for tau.  Along it the loss has the Hessian
-H + C: bending M = A A' towards a direction that M does not weigh costs what the multiplier
-of that direction says.  C is g_j / lambda_i for the entry that joins eigenvalue lambda_i of M
+The estimate is asymptotic, for maximum likelihood under constraints.  Let H and V be
+the Hessian of the loss and the covariance of its gradient for one pair.  If M has rank
+k < d, the fit moves in the tangent space of the matrices of rank k, which has
+d k - k (k - 1) / 2 dimensions, plus one for tau.  In that space the loss has the Hessian
+H + C: turning M = A A' towards a direction in its null space has a cost given by the multiplier
+of that direction.  C is g_j / lambda_i for the entry that connects eigenvalue lambda_i of M
 to eigenvalue g_j of dR/dM.  Then N times the expected excess loss tends to
 tr((H + C)^-1 V) / 2, half the effective number of parameters.
 
-With few labels the error is larger than that.  By how much depends on the uncertain labels per
-parameter, U, which grow as N does: the factors 1 + a / U + b / U^2 below are measured, in some 2,500
-fits of 2 to 8 columns (normal, t(3), lognormal and 0/1) with 5 to 20 % wrong labels.
+With few labels the error is larger.  The factor depends on the uncertain labels per parameter, U,
+which are proportional to N: 1 + a / U + b / U^2 below was measured in some 2,500 fits of 2 to 8
+columns (normal, t(3), lognormal and 0/1) with 5 to 20 % wrong labels.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from closefar.theory import parameter_bound, sample_size
 __all__ = ["SampleSizePlan", "plan_sample_size"]
 
 _DRAWS = 1000
-_LEAST_UNCERTAIN = 1.0  # uncertain labels per parameter of a pilot: fewer tell nothing
+_LEAST_UNCERTAIN = 1.0  # uncertain labels per parameter of a pilot: with fewer, no plan is possible
 _FEW_UNCERTAIN = 5.0  # with fewer, a plan is rough
 
 # The error falls as N to minus this power; with U uncertain labels per parameter it is 1 + a / U + b / U^2 times that.
@@ -51,7 +51,7 @@ _WORDS = {"loss": "excess loss", "spectral": "relative spectral error of M / tau
 
 @dataclass(frozen=True)
 class SampleSizePlan:
-    """How many pairs reach a target error, by the pilot and by the theorem.
+    """How many pairs are needed for a target error, estimated from the pilot and guaranteed by the theorem.
 
     Attributes
     ----------
@@ -59,24 +59,24 @@ class SampleSizePlan:
     target_error : float
     delta : float
     pilot_n : int
-        Pairs in the pilot.
+        The number of pairs in the pilot.
     n_parameters : float
         The effective number of parameters, tr((H + C)^-1 V).
     uncertain_per_parameter : float
         U, the uncertain labels of the pilot (the sum of 4 p (1 - p)) per free parameter.
     n_pairs : int
-        Pairs, pilot included, at which the expected error is `target_error`.
+        The number of pairs, including the pilot, at which the expected error is `target_error`.
     n_pairs_likely : int
-        Pairs at which the error is at most `target_error` with probability 1 - delta.
+        The number of pairs at which the error is at most `target_error` with probability 1 - delta.
     worst_case : float
-        Pairs that the paper's theorem asks for, with the pilot's largest eigenvalue and
-        longest difference as the bounds that it needs; infinite beyond about 1e300.
+        The number of pairs that the paper's theorem requires, with the pilot's largest eigenvalue and
+        longest difference as its bounds; infinite beyond about 1e300.
     expected_coefficient, likely_coefficient : float
-        N (loss) or sqrt(N) (spectral) times the errors of fits to very many pairs N.  With few, errors
-        are larger, as `expected_error` and `likely_error` know: see `uncertain_per_parameter`.
+        N (loss) or sqrt(N) (spectral) times the errors of fits to very many pairs N.  With few uncertain
+        labels per parameter errors are larger; `expected_error` and `likely_error` allow for that.
     shares_points : bool
-        Whether the data shows that pairs of the pilot share points, where more are needed than if
-        they were independent.
+        Whether pairs of the pilot share points.  Then more pairs are needed than if they were
+        independent.
     """
 
     measure: str
@@ -105,26 +105,26 @@ class SampleSizePlan:
 
     @property
     def sentence(self) -> str:
-        """What to do, and what the theorem would have asked for."""
+        """How many pairs to label, and the number that the theorem requires."""
         more, uncertain = self.n_pairs - self.pilot_n, self.uncertain_per_parameter
         theorem = "more than 1e+300 pairs"
         if math.isfinite(self.worst_case):
             orders = math.floor(math.log10(self.worst_case / self.n_pairs))
-            theorem = f"{self.worst_case:.0e} pairs, {orders} orders of magnitude above that"
+            theorem = f"{self.worst_case:.0e} pairs ({orders} orders of magnitude more)"
         parts = [
-            f"About {self.n_pairs:,} pairs bring the expected {_WORDS[self.measure]} to {self.target_error:g}:",
-            f"label {more:,} more." if more > 0 else "the pilot has enough.",
-            f"The pilot's {self.pilot_n:,} give {self.expected_error(self.pilot_n):.2g};",
-            f"{self.n_pairs_likely:,} keep it at the target with probability {1.0 - self.delta:g}.",
-            f"The theorem guarantees it from {theorem}: it holds in the worst case and is not a plan.",
+            f"About {self.n_pairs:,} pairs are needed for an expected {_WORDS[self.measure]} of {self.target_error:g}:",
+            f"label {more:,} more." if more > 0 else "the pilot is large enough.",
+            f"With the {self.pilot_n:,} pairs of the pilot it is {self.expected_error(self.pilot_n):.2g};",
+            f"with {self.n_pairs_likely:,} it is at most the target with probability {1.0 - self.delta:g}.",
+            f"The theorem's worst-case guarantee needs {theorem}, too many to plan with.",
         ]
         if uncertain < _FEW_UNCERTAIN:
             parts.append(
-                f"The pilot has only {uncertain:.1f} uncertain labels per parameter, so this is rough: plan again with "
-                f"about {math.ceil(self.pilot_n * _FEW_UNCERTAIN / uncertain):,} pairs."
+                f"The pilot has only {uncertain:.1f} uncertain labels per parameter, so this plan is rough. Plan again "
+                f"with about {math.ceil(self.pilot_n * _FEW_UNCERTAIN / uncertain):,} pairs."
             )
         if self.shares_points:
-            parts.append("Pairs are counted as if they were independent; these share points, so more are needed.")
+            parts.append("The plan assumes independent pairs; these share points, so more are needed.")
         return " ".join(parts)
 
 
@@ -138,28 +138,28 @@ def plan_sample_size(
     delta: float = 0.05,
     random_state: Any = 0,
 ) -> SampleSizePlan:
-    """Say how many pairs to label for a target error, from a pilot fit.
+    """Estimate from a pilot fit how many pairs to label for a target error.
 
-    It is assumed that the noise model is right (`check_noise_model`), that further pairs come from
-    where those of the pilot do, and that pairs are independent: where they share points, or one
-    person labels many, more are needed.
+    The plan assumes that the noise model is correct (see `check_noise_model`), that further pairs
+    come from the same population as the pilot, and that pairs are independent.  If pairs share
+    points, or one person labels many of them, more are needed.
 
     Parameters
     ----------
     learner : LinearMetricLearner
-        Fitted to the pilot with alpha = 0, without `fit_origin` and without sample weights.
+        A learner fitted to the pilot with alpha = 0, without `fit_origin` and sample weights.
     pairs, labels : arrays, optional
-        The pilot: what `learner` was fitted to, as it still knows unless it was copied or loaded.
+        The pilot, needed only if `learner` was copied or loaded without its training pairs.
     target_error : float
         The error to reach.
     measure : {"loss", "spectral"}, default="loss"
-        "loss": R(M, tau) - R(M*, tau*), the expected loss on a new pair above the best
+        "loss": R(M, tau) - R(M*, tau*), the expected loss on a new pair in excess of the best
         possible, in nats.  "spectral": the spectral norm of M / tau - M* / tau* relative to
         that of M* / tau*, in the units of the data.
     delta : float, default=0.05
-        Probability of missing the target, for `n_pairs_likely` and for the theorem.
+        The probability of missing the target, for `n_pairs_likely` and for the theorem.
     random_state : int, RandomState or None, default=0
-        For the draws from the asymptotic normal distribution.
+        Seed of the draws from the asymptotic normal distribution.
 
     Examples
     --------
@@ -180,7 +180,7 @@ def plan_sample_size(
     moves, hessian, covariance = _local_model(optimum, _check_pilot(fit, optimum))
     n, p = len(pilot), moves.shape[1]
     if n <= p:
-        raise ValueError(f"the pilot must have more pairs than the {p} parameters of its metric; got {n}: label more.")
+        raise ValueError(f"the pilot must have more pairs than its metric has parameters ({p}); got {n}. Label more.")
     uncertain = _check_uncertain(count_uncertain(Scored.by(metric, pilot)) / fit.statistics.n_parameters, n)
     inverse = np.linalg.pinv(hessian, hermitian=True)
     n_parameters = float(np.sum(inverse * covariance))
@@ -212,7 +212,7 @@ def plan_sample_size(
 
 
 def _decay(n: float, measure: str, uncertain: float) -> float:
-    """How much smaller the error of n pairs is than its coefficient; `uncertain` labels per parameter are in one."""
+    """The error of n pairs over its coefficient; one pair has `uncertain` uncertain labels per parameter."""
     first, second = _EXCESS[measure]
     u = uncertain * n
     return float((1.0 + first / u + second / u**2) / n ** _RATES[measure])
@@ -220,7 +220,7 @@ def _decay(n: float, measure: str, uncertain: float) -> float:
 
 def _pairs_for(decay: float, measure: str, uncertain: float) -> int:
     """The number of pairs with this decay."""
-    low = float(decay ** (-1.0 / _RATES[measure]))  # without the excess of few labels
+    low = float(decay ** (-1.0 / _RATES[measure]))  # without the factor for few labels
     high = 2.0 * low
     while _decay(high, measure, uncertain) > decay:
         high *= 2.0
@@ -231,20 +231,20 @@ def _check_uncertain(uncertain: float, n: int) -> float:
     if uncertain < _LEAST_UNCERTAIN:
         needed = math.ceil(2.0 * n * _LEAST_UNCERTAIN / max(uncertain, 0.1))
         raise ValueError(
-            f"the pilot must have at least {_LEAST_UNCERTAIN:g} uncertain label per parameter to plan from; got "
-            f"{uncertain:.2f} (the sum of 4 p (1 - p) over {n:,} labels, by the number of parameters). Label more "
-            f"pairs first, about {needed:,} in all, or fit with a smaller rank."
+            f"the pilot must have at least {_LEAST_UNCERTAIN:g} uncertain label per parameter; got {uncertain:.2f} "
+            f"(the sum of 4 p (1 - p) over {n:,} labels, divided by the number of parameters). Label more pairs first, "
+            f"about {needed:,} in total, or fit with a smaller rank."
         )
     return uncertain
 
 
 def _check_pilot(fit: Fit, optimum: Optimum) -> Evaluation:
-    """Return the risk at the fit; an error if these are not the pairs that it was fitted to."""
+    """Return the risk at the fit; raise an error if these are not its training pairs."""
     here, fitted = optimum.evaluation(), fit.certificate.loss
     if abs(here.loss - fitted) > 1e-7 * (1.0 + fitted):
         raise ValueError(
-            "pairs and labels must be the pilot, all that the learner was fitted to and without sample weights; got a "
-            f"loss of {here.loss:.6g} on them and {fitted:.6g} in the fit. Pass the pilot, or fit again."
+            "pairs and labels must be the whole pilot that the learner was fitted to, without sample weights; got a "
+            f"loss of {here.loss:.6g} on them, and {fitted:.6g} in the fit. Pass the pilot, or fit again."
         )
     return here
 
@@ -283,7 +283,7 @@ def _longest(rows: RowSource) -> float:
 def _worst_case(metric: Metric, measure: str, target: float, delta: float, radius: float) -> float:
     """The theorem's number of pairs, in units in which the longest difference has length one (F = 1, beta = radius).
 
-    For M / tau within a relative error e it is enough that the parameter distance is at most
+    A relative error of at most e in M / tau follows from a parameter distance of at most
     e tau / (e + max(tau / beta, 1)).
     """
     tau, d, excess = metric.threshold, len(metric.factor), target
@@ -308,7 +308,7 @@ def _check_request(target_error: Any, measure: Any, delta: Any) -> None:
     for name, value, largest in (("target_error", target_error, math.inf), ("delta", delta, 1.0)):
         if not (isinstance(value, numbers.Real) and 0 < float(value) < largest):
             rule = "a finite number > 0" if largest == math.inf else "between 0 and 1"
-            raise ValueError(f"{name} must be {rule}; got {value!r}: 0.05 is a first try.")
+            raise ValueError(f"{name} must be {rule}; got {value!r}. Try 0.05.")
     if measure not in _RATES:
         raise ValueError(f"measure must be one of {list(_RATES)}; got {measure!r}.")
 
@@ -317,21 +317,21 @@ def _check_fit(fit: Fit, measure: str) -> None:
     settings, metric = fit.settings, fit.metric
     if fit.alpha != 0:
         raise ValueError(
-            f"the pilot must be fitted with alpha = 0, as a penalty adds an error that no sample size removes; got "
-            f"alpha = {fit.alpha!r}. Fit with alpha=0, with more pairs if the labels are separable."
+            f"the pilot must be fitted with alpha = 0, since a penalty adds an error that no sample size removes; got "
+            f"alpha = {fit.alpha!r}. Fit with alpha=0, and with more pairs if the labels are separable."
         )
     if fit.flip_rate > 0:
         raise ValueError(
-            f"plans are made for pilots without flips; got a flip rate of {fit.flip_rate:.3g}. With labels that are "
-            "flipped, a fit with flip_rate=0 is about another metric, and its plan would be wrong: see what more "
-            "pairs bring by the learning curve of learner.report."
+            f"the pilot must be fitted without flips; got a flip rate of {fit.flip_rate:.3g}. If labels are flipped, "
+            "do not fit with flip_rate=0 instead: that estimates another metric, and the plan would be wrong. Use the "
+            "learning curve of learner.report."
         )
     if settings.fit_origin:
-        raise ValueError("the pilot must be of pairs; got fit_origin=True. Fit differences without it.")
+        raise ValueError("the pilot must consist of pairs; got fit_origin=True. Fit differences without it.")
     if not fit.certificate.converged:
         raise ValueError(f"the pilot's fit must have converged; got {fit.certificate.status!r}")
     if metric.rank == 0 or (measure == "spectral" and metric.threshold == 0):
         raise ValueError(
-            f"the pilot must find a direction, and for the error of M / tau a threshold > 0; got {metric!r}. "
+            f"the pilot must have a rank of at least 1 and, for the error of M / tau, a threshold > 0; got {metric!r}. "
             "Label more pairs."
         )

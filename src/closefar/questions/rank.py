@@ -1,4 +1,4 @@
-"""How many dimensions are real."""
+"""The choice of the rank by cross-validation."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ def choose_rank(
     refit: bool = True,
     random_state: int | None = 0,
 ) -> RankChoice:
-    """Choose the rank by the loss of held-out labels.
+    """Choose the rank by the cross-validated loss.
 
-    For each fold a copy of `learner` is fitted without a limit on its rank, truncated to each
-    rank, refitted within the directions that are kept, and scored on the labels left out.
+    In each fold, a copy of `learner` is fitted without a limit on its rank, truncated to each
+    rank, refitted within the retained directions, and scored on the held-out labels.
 
     Parameters
     ----------
     learner : LinearMetricLearner
-        Need not be fitted, and is not changed.
+        The learner; it need not be fitted, and is not changed.
     X, y, sample_weight
-        As for its `fit`.
+        As for `learner.fit`.
     cv : int, splitter or iterable of (train, test) indices, default=5
         A number of folds, or as in scikit-learn.
     groups : array of shape (n,) or (n, 2), optional
-        A group for each pair, or the ids of its two points: no group, or no point, is on both
-        sides of a split, and standard errors are by group or point.  By default points that pairs
-        share are found in (n, 2, d) data, with a `SharedPointsWarning`.
+        A group per pair, or the ids of its two points.  No group or point is on both sides of a
+        split, and standard errors are clustered by group or point.  By default, points that pairs
+        share are detected in (n, 2, d) data, with a `SharedPointsWarning`.
     rule : {"one_se", "best"}, default="one_se"
-        "one_se": the least rank whose held-out loss exceeds the best one's by at most one
-        standard error of that difference, pair by pair.  "best": the least loss.
+        "one_se": the lowest rank whose held-out loss exceeds the best by at most one standard
+        error of the difference, computed pair by pair.  "best": the rank with the lowest loss.
     scale : {"data", "units"}, default="data"
         As for `Metric.truncate`.  With "data" the choice does not depend on units.
     refit : bool, default=True
-        False scores plain truncation, which favours higher ranks.
+        False scores truncation without refitting, which favours higher ranks.
     random_state : int or None, default=0
-        Deals the pairs into folds.
+        Seed of the folds.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Fits to parts of the pairs, or to resampled pairs: how much a fit depends on those that it was given."""
+"""Jackknife and bootstrap: fits to parts of the pairs, or to resampled pairs."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ JACKKNIFE_PARTS = 20
 def jackknife(
     sample: Observed, centre: FloatArray, level: float, random_state: Any, n_jobs: int | None, *, keeps_rank: bool
 ) -> Reach | None:
-    """Fit without each of 20 random parts of the pairs in turn; None where a fit has no finite optimum.
+    """Fit without each of 20 random parts of the pairs in turn; None if a fit has no finite optimum.
 
-    What the fits have in common is that they are of fewer pairs: their mean tells the bias, and
-    their differences the spread.  The fits are of the rank of the fit, or over all symmetric M.
+    All fits have fewer pairs, so their mean estimates the bias, and their differences estimate the
+    variance.  They have the rank of the original fit, or are over all symmetric M.
     """
     seed = check_random_state(0 if random_state is None else random_state).randint(2**31)
     left_out = sample.dependence.parts(
@@ -38,7 +38,7 @@ def jackknife(
     kept = sample.likelihood.shares[:, None] * (1.0 - left_out / sample.repeats[:, None])
     left = kept.sum(axis=0)
     if not np.all(left > 0.0):
-        return None  # a point of every pair was among a part
+        return None  # one part contains a point of every pair
     kept /= left
     if keeps_rank:
         found = _refits(sample, list(kept.T), n_jobs)
@@ -57,7 +57,7 @@ def jackknife(
 
 
 def _ranks(sample: Observed, parameters: FloatArray) -> FloatArray:
-    """A number for each row that depends neither on their order nor on units: its rank by margin and label."""
+    """A number per row that depends neither on row order nor on units: its rank by margin and label."""
     order = np.lexsort((sample.likelihood.signs, np.round(sample.likelihood.margins(parameters), 7)))
     ranks = np.empty(len(order))
     ranks[order] = np.arange(len(order))
@@ -65,7 +65,7 @@ def _ranks(sample: Observed, parameters: FloatArray) -> FloatArray:
 
 
 def bootstrap(sample: Observed, n_bootstrap: int, random_state: Any, n_jobs: int | None) -> FloatArray:
-    """The parameters of fits to resampled pairs, one row for each that has a finite optimum."""
+    """The parameters of fits to resampled pairs, one row per fit with a finite optimum."""
     scale = sample.likelihood.shares / sample.repeats
     seeds = np.random.SeedSequence(check_random_state(random_state).randint(2**31)).spawn(n_bootstrap)
     drawn = (scale * sample.dependence.draw(sample.repeats, np.random.default_rng(seed)) for seed in seeds)
@@ -74,14 +74,14 @@ def bootstrap(sample: Observed, n_bootstrap: int, random_state: Any, n_jobs: int
 
 
 def _refits(sample: Observed, weights: Any, n_jobs: int | None) -> list[FloatArray | None]:
-    """The parameters of a fit with each of these weights of the rows.
+    """The parameters of one fit for each array of row weights.
 
-    The fits are in the optimum's unit-free coordinates: a fit does not depend on units.
+    The fits use the optimum's unit-free coordinates, since a fit does not depend on units.
     """
     rows = sample.optimum.rows
     points = np.ascontiguousarray(to_numpy(rows.read(slice(0, rows.n_rows))).T)
     judgements = sample.judgements.in_coordinates(points)
-    # What was chosen is kept; class weights are in the rows' weights already.
+    # Chosen settings are kept; class weights are already part of the row weights.
     settings = sample.fit.chosen.but(rank=sample.largest_rank, class_weight=None)
     if sample.likelihood.has_flip_parameter:
         settings = settings.but(flip_rate="estimate")
@@ -93,7 +93,7 @@ def _refits(sample: Observed, weights: Any, n_jobs: int | None) -> list[FloatArr
 
 
 def _refit(judgements: Judgements, settings: Settings, weights: FloatArray, start: Metric) -> FloatArray | None:
-    """The parameters of one fit; None where it has no finite optimum."""
+    """The parameters of one fit; None if it has no finite optimum."""
     drawn = np.flatnonzero(weights > 0)
     if len(np.unique(judgements.is_far[drawn])) < 2:
         return None

@@ -1,4 +1,4 @@
-"""Where a weighted sum of labels lies in its distribution, also far out and where few labels count for much."""
+"""The quantile of a weighted sum of labels, accurate in the tails and if a few labels dominate."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_STEPS = 60
 _LARGEST_STEP = 2.0
 _ACCURACY = 1e-8
 
-# Nearer to its mean than this the normal distribution is as good, and the formula is 0 / 0.
+# Closer to the mean than this, the normal distribution is as good, and the formula is 0 / 0.
 _NEAR_MEAN = 0.05
 
 
@@ -21,9 +21,8 @@ def as_standard_normal(total: float, weights: FloatArray, model: LabelModel) -> 
     """Return the quantile of the normal distribution that corresponds to a sum of weighted residuals of labels.
 
     `total` is in standard deviations.  This is r* = r + log(u / r) / r of the saddlepoint
-    approximation (Barndorff-Nielsen), of the cumulants of independent labels, where that is nearer
-    to zero: on the side where the distribution ends early, a small error of `total` would count
-    for much.
+    approximation (Barndorff-Nielsen), from the cumulants of independent labels, if that is closer to
+    zero: on the side where the support ends early, a small error in `total` would have a large effect.
     """
     weights = weights / np.sqrt(np.sum(weights**2 * model.variance))
     tilt, lowest, highest = total, -np.inf, np.inf

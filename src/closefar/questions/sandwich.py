@@ -25,33 +25,33 @@ __all__ = ["Sandwich", "free_root", "sandwich"]
 # Eigenvalues of M, in unit-free coordinates, that count as zero beside the largest.
 _ZERO = 1e-8
 
-# With its diagonal scaled to one, an information with a smaller eigenvalue leaves parameters undetermined.
+# With its diagonal scaled to one, an information with a smaller eigenvalue does not determine the parameters.
 _SINGULAR = 1e-10
 
-# Where the labels that tell of a move are all right with near certainty, their scores vary by less than this share
-# of what the information says: the optimum lies at infinity.  Where it does not, the share is about one half.
+# If all labels that are informative about a move are right with near certainty, the variance of their scores is below
+# this share of the information, and the optimum lies at infinity.  Otherwise the share is about one half.
 _VANISHES = 0.03
 
 
 @dataclass(frozen=True, eq=False)
 class Sandwich:
-    """The covariance of the parameters, as root @ root.T, and what tells whether to trust it.
+    """The covariance of the parameters, as root @ root.T, and diagnostics of its validity.
 
     Attributes
     ----------
-    root : array, or None where the labels leave a move of the parameters undetermined
+    root : array, or None if the labels do not determine a move of the parameters
     rank : int
-        That of M.
+        The rank of M.
     smallest : float
-        The smallest eigenvalue of M that may be positive, in its standard errors.
+        The smallest eigenvalue of M that may be positive, in standard errors.
     threshold : float
-        tau in its standard errors.
+        tau in standard errors.
     flip_rate : float
-        q in its standard errors; infinite where it is not a parameter.
+        q in standard errors; infinite if it is not a parameter.
     distance : float
-        How far the fit is from the best one of its rank, in standard errors.
+        The distance of the fit from the best fit of its rank, in standard errors.
     independence : float
-        How many independent labels one of these is worth.
+        The number of independent labels that one of these labels is worth.
     """
 
     root: FloatArray | None
@@ -70,11 +70,11 @@ def sandwich(
     repeats: FloatArray,
     largest_rank: int,
 ) -> Sandwich:
-    """Compute the covariance of the parameters at an optimum over the M of at most that rank.
+    """Compute the covariance of the parameters at an optimum over the M of at most the given rank.
 
-    `repeats` says how many observations each row stands for; the weights of the rows may
-    further hold class weights.  Where M has a lower rank all moves are allowed, as if the
-    constraint were not there.
+    `repeats` is the number of observations that each row represents; the weights of the rows may
+    also include class weights.  If M has a lower rank, all moves are allowed, as if there were no
+    constraint.
     """
     matrix, (threshold, *_) = packed.split(parameters, likelihood.rows.n_columns)
     values, vectors = np.linalg.eigh(matrix)
@@ -116,7 +116,7 @@ def sandwich(
 def free_root(
     likelihood: LabelLikelihood, parameters: FloatArray, dependence: Dependence, repeats: FloatArray
 ) -> FloatArray | None:
-    """A root of the covariance at an optimum over all symmetric M; None where the labels leave a move undetermined."""
+    """A root of the covariance at an optimum over all symmetric M; None if the labels do not determine a move."""
     few, few_repeats = likelihood.thinned(repeats)
     terms = few.terms(parameters)
     information = few.information(parameters, few.shares, terms)
@@ -142,18 +142,18 @@ def _is_singular(information: FloatArray) -> bool:
 
 
 def _vanishes(hessian: FloatArray, spread: FloatArray) -> bool:
-    """Whether all labels that some move changes are right with near certainty.
+    """Whether all labels that some move affects are right with near certainty.
 
     `spread` is the sum of squared scores, which has the expectation `hessian` if the model is
-    right.  A move that changes no label is another matter.
+    correct.  Moves that affect no label are not considered.
     """
     values, vectors, scale = scaled_eigh(hessian)
-    tells = values > _SINGULAR
-    whitening = vectors[:, tells] / np.sqrt(values[tells]) / scale[:, None]
+    informative = values > _SINGULAR
+    whitening = vectors[:, informative] / np.sqrt(values[informative]) / scale[:, None]
     return not np.linalg.eigvalsh(whitening.T @ spread @ whitening)[0] > _VANISHES
 
 
 def _ratio(information: FloatArray, plain: FloatArray, spread: FloatArray) -> float:
-    """The spread of independent scores over that of these, in the sum over all parameters; at most one."""
+    """The variance of independent scores divided by that of these, summed over all parameters; at most one."""
     independent, actual = (float(np.trace(np.linalg.solve(information, each))) for each in (plain, spread))
     return min(1.0, independent / max(actual, TINY))

@@ -1,9 +1,9 @@
-"""Score tests: do labels depend on something that the model leaves out, beyond what its parameters can explain?
+"""Score tests of whether labels depend on something that is not in the model.
 
-A test asks about sums of residuals, one for each question.  What a step of the parameters
-explains is taken out of them (Neyman's C(alpha); at the maximum of the likelihood the
-chi-square of Rao and Robson).  So is their bias: with few uncertain labels per parameter a
-fit bends towards its labels, which would look like misfit.
+A test is about sums of residuals, one per question.  They are adjusted for what a step of the
+parameters explains (Neyman's C(alpha); at the maximum of the likelihood the chi-square of Rao and
+Robson), and for their bias: with few uncertain labels per parameter, a fit overfits its labels,
+which would look like misfit.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from closefar.questions.saddlepoint import as_standard_normal
 
 __all__ = ["FLOOR", "AdjustedSums", "LabelScores", "ScoreTest", "combine"]
 
-# A direction of the questions of which the fit explains all but this share is left out.
+# A direction of the questions is omitted if the fit explains all but this share of it.
 _NEARLY_EXPLAINED = 1e-3
 
-# A question of which less than this share of the variance is left is one that the model answers already.
+# A question is already part of the model if less than this share of its variance remains.
 _ANSWERED = 1e-6
 
-# Steps towards the likeliest parameters end once the next would gain less than this in log-likelihood.
+# Steps towards the maximum likelihood end once the next one would raise the log-likelihood by less than this.
 _GAIN = 1e-3
 _MOST_STEPS = 15
 _MOST_HALVINGS = 8
 _LARGEST_FLIP_RATE = 0.49
 
-# Questions weigh a pair as if this share of labels were flipped: no single margin can then decide a test.
+# Questions weight a pair as if this share of labels were flipped, so that no single margin can decide a test.
 FLOOR = 0.02
 
 
@@ -52,9 +52,9 @@ class ScoreTest:
 
 @dataclass(frozen=True, eq=False)
 class LabelScores:
-    """Labels at their margins, and how P(far) moves with the parameters: `moves` and, if learned, the flip rate.
+    """Labels and margins, and the derivatives of P(far) in the parameters: `moves` and, if estimated, the flip rate.
 
-    Only ratios of weights count.
+    Only ratios of weights matter.
     """
 
     moves: MarginMoves
@@ -90,7 +90,7 @@ class LabelScores:
             yield where, np.column_stack([slopes, self.model.flip_slope[where]]) if self.with_flip_rate else slopes
 
     def curvature(self, covariance: FloatArray) -> FloatArray:
-        """For each pair the second derivatives of P(far) in the parameters, summed with their covariance."""
+        """For each pair the trace of the second derivatives of P(far) in the parameters times their covariance."""
         n, parts = len(self.moves.moves), []
         for where, along in self.moves.blocks(self.scored.judgements.data):
             part = self.model.curvature[where] * np.einsum("ij,ij->i", along @ covariance[:n, :n], along)
@@ -106,7 +106,7 @@ class LabelScores:
         return FittedScores.of(self)
 
     def at_optimum(self) -> LabelScores:
-        """The same at the likeliest parameters for these labels: where a fit without a penalty already is."""
+        """The same at the maximum likelihood for these labels, where a fit without a penalty already is."""
         here = self
         for _ in range(_MOST_STEPS):
             moved = here._moved()
@@ -116,7 +116,7 @@ class LabelScores:
         return here
 
     def _moved(self) -> LabelScores:
-        """After one step of Fisher's scoring, halved until the loss is lower."""
+        """The result of one step of Fisher scoring, halved until the loss is lower."""
         judgements, variance = self.scored.judgements, self.model.variance
         information, score = np.zeros((self.n_parameters, self.n_parameters)), np.zeros(self.n_parameters)
         for where, slopes in self.blocks():
@@ -138,9 +138,9 @@ class LabelScores:
 
 @dataclass(frozen=True, eq=False)
 class FittedScores:
-    """What every question needs of the scores: the inverse of their information and, for each pair, two numbers.
+    """The quantities that every question needs: the inverse information and, per pair, two numbers.
 
-    `curvature` is tr(P'' S) with S the covariance of the parameters, and `variance` that of the label.
+    `curvature` is tr(P'' S), with S the covariance of the parameters, and `variance` is that of the label.
     """
 
     inverse: FloatArray
@@ -166,15 +166,15 @@ class FittedScores:
 
 @dataclass(frozen=True, eq=False)
 class AdjustedSums:
-    """Sums of residuals, one for each question, less what the parameters explain.
+    """Sums of residuals, one per question, minus what the parameters explain.
 
     Attributes
     ----------
     sums : array of shape (k,)
-        Of expectation zero if the model is right.
+        They have expectation zero if the model is correct.
     covariance : array of shape (k, k)
     left : array of shape (n, k)
-        What is left of each question for each pair, times its weight.
+        The remainder of each question for each pair, times its weight.
     model : LabelModel
     """
 
@@ -185,11 +185,11 @@ class AdjustedSums:
 
     @classmethod
     def of(cls, questions: FloatArray, scores: LabelScores, dependence: Dependence) -> AdjustedSums:
-        """Sum c e over the pairs for each column c of `questions`, e the residual of the label, of variance v.
+        """Sum c e over the pairs for each column c of `questions`, where e is the residual of the label, of variance v.
 
         With p the derivative of P(far) in the parameters and H = sum p p' / v, the sum of
-        (c - (sum c p') H^-1 p / v) e does not move, to first order, with the parameters.  To
-        second order it has the expectation of -1/2 (c - ...) tr(P'' S), S their covariance.
+        (c - (sum c p') H^-1 p / v) e does not change, to first order, with the parameters.  To
+        second order its expectation is that of -1/2 (c - ...) tr(P'' S), with S their covariance.
         """
         model, weights, variance = scores.model, scores.weights, scores.model.variance
         cross = np.zeros((scores.n_parameters, questions.shape[1]))
@@ -205,7 +205,7 @@ class AdjustedSums:
         return cls(sums, _covariance(left * np.sqrt(fitted.variance)[:, None], scores, dependence), left, model)
 
     def beside(self, column: int, other: int) -> AdjustedSums:
-        """One question, less what another one explains of it."""
+        """One question, minus what another explains of it."""
         share = self.covariance[column, other] / max(self.covariance[other, other], TINY)
         along = np.zeros(len(self.sums))
         along[column], along[other] = 1.0, -share
@@ -213,11 +213,11 @@ class AdjustedSums:
         return AdjustedSums(sums, covariance, (self.left @ along)[:, None], self.model)
 
     def chi_square(self, columns: BoolArray, *, more_dof: int = 0) -> ScoreTest:
-        """Test these questions together, perhaps with more degrees of freedom than there are questions.
+        """Test these questions jointly, with `more_dof` additional degrees of freedom.
 
-        Few pairs that count for much make large statistics more frequent: the variance of the
-        statistic follows from the kurtosis of labels, and its distribution is that of a chi-square
-        of this variance.
+        If a few pairs dominate, large statistics are more frequent.  The variance of the statistic
+        follows from the kurtosis of labels, and its distribution is approximated by a chi-square with
+        that variance.
         """
         if not np.any(columns):
             return ScoreTest(0.0, 0, 1.0)
@@ -232,7 +232,7 @@ class AdjustedSums:
         return ScoreTest(statistic, dof, float(chi2.sf(statistic / ratio, (dof + more_dof) / ratio)))
 
     def z(self, column: int) -> float:
-        """One sum as a standard normal number."""
+        """One sum as a z score."""
         deviation = float(np.sqrt(max(self.covariance[column, column], 0.0)))
         if deviation == 0.0:
             return 0.0
@@ -240,9 +240,9 @@ class AdjustedSums:
 
 
 def combine(*p_values: float) -> float:
-    """One p-value of several that may depend on each other: Cauchy's combination (Liu and Xie 2020).
+    """Combine p-values that may depend on each other, by the Cauchy combination test (Liu and Xie 2020).
 
-    One near 1 does not speak against those that are small: it counts as a half at most.
+    A p-value near 1 must not outweigh small ones, so each counts as one half at most.
     """
     bounded = np.clip(p_values, TINY, min(max(0.5, min(p_values)), 1.0 - 1e-9))
     return float(cauchy.sf(np.mean(1.0 / np.tan(np.pi * bounded))))
@@ -251,7 +251,7 @@ def combine(*p_values: float) -> float:
 def _unbiased_variance(
     scores: LabelScores, covariance: FloatArray, curvature: FloatArray, margin_gradient: FloatArray
 ) -> FloatArray:
-    """That of each label, corrected for what a fit to these labels makes of it: it bends towards them."""
+    """The variance of each label, corrected for overfitting by a fit to these labels."""
     far, spread = np.empty(len(curvature)), np.empty(len(curvature))
     for where, slopes in scores.blocks():
         far[where] = scores.model.far[where] + 0.5 * (slopes @ margin_gradient - curvature[where])
@@ -262,10 +262,10 @@ def _unbiased_variance(
 
 
 def _covariance(spread: FloatArray, scores: LabelScores, dependence: Dependence) -> FloatArray:
-    """That of the sums, from the standard deviation of each term.
+    """The covariance of the sums, from the standard deviation of each term.
 
-    Labels that depend on each other are taken to be correlated alike, as much as their residuals
-    are: sums of residuals over units would be larger where labels do not fit, and hide it.
+    Labels that depend on each other are assumed to be equally correlated, as much as their residuals
+    are.  Sums of residuals over units would be larger if labels do not fit, and hide the misfit.
     """
     covariance: FloatArray = spread.T @ spread
     residual, deviation = scores.residual[:, None], np.sqrt(scores.model.variance)[:, None]

@@ -1,4 +1,4 @@
-"""How sure a fit is: which intervals hold for it, and a sentence that says so."""
+"""Confidence intervals of a fit: the choice of a valid method, and a statement about it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = ["confidence"]
 
 _METHODS = ("auto", "sandwich", "jackknife", "bootstrap")
 
-# Of the bootstrap's refits this share must have a finite optimum.
+# The share of the bootstrap's refits that must have a finite optimum.
 _LEAST_FINITE = 0.95
 
 
@@ -54,47 +54,48 @@ def confidence(
     random_state: Any = None,
     n_jobs: int | None = None,
 ) -> Confidence:
-    """Compute confidence intervals for a fitted learner from the pairs it was fitted to.
+    """Compute confidence intervals for a fitted learner from its training pairs.
 
-    Their target are the M and tau that the labels came from.  Where the noise is of another
-    kind than the learner's, it is the best approximation: the M and tau that an endless sample
-    would give; the statement says so where `check_noise_model` doubts the noise.  Intervals of
+    Their target is the M and tau that generated the labels.  If the noise is of another kind than
+    the learner's, the target is the best approximation: the M and tau that an infinite sample would
+    give.  The statement says so if `check_noise_model` rejects the noise model.  Intervals for
     a probability are computed for the margin (with an estimated flip rate, for the log odds) and
-    mapped to probabilities; those of a distance for its square.
+    mapped to probabilities; those for a distance are computed for its square.
 
-    Each holds the fit's estimate, but need not be centred there.  Where M has eigenvalues at
-    zero or near it, or the rank was chosen from the labels, the centre is the optimum over all
-    symmetric matrices, which has no boundary.  With few uncertain labels per parameter the
-    interval also allows for the bias of the fit.
+    Each interval contains the fit's estimate, but need not be centred there.  If M has eigenvalues at
+    or near zero, or the rank was chosen from the labels, the centre is the optimum over all
+    symmetric matrices, which has no boundary.  With few uncertain labels per parameter, the
+    interval also allows for the bias of the fit.  For more than 100,000 pairs, a sample that represents
+    all gives the standard errors to within about one percent; it depends on the order of the pairs.
 
     Parameters
     ----------
     learner : LinearMetricLearner
-        Fitted, without a learned origin.  Where it has a penalty (alpha > 0), the intervals are
-        those of the fit without it.  A rank that it was told counts as known, and so does the noise.
+        A fitted learner without a learned origin.  If it has a penalty (alpha > 0), the intervals are
+        those of the fit without it.  A rank that was set is treated as known, and so is the noise.
     pairs, labels, sample_weight
-        As they were given to `fit`.  A weight of 2 counts as the pair given twice, by two
-        independent observations: all weights times 4 halve the standard errors.  For weights
-        that say how much an observation matters, give ``groups=range(n)`` as well.
+        As passed to `fit`.  A weight of 2 counts as two independent observations of the pair:
+        multiplying all weights by 4 halves the standard errors.  For weights that express the
+        importance of an observation, pass ``groups=range(n)`` as well.
     level : float, default=0.95
     method : {"auto", "sandwich", "jackknife", "bootstrap"}, default="auto"
         "sandwich": H^-1 V H^-1 with the observed information H and the variance V of the
-        scores, which needs no refits and many uncertain labels per parameter.  "jackknife": an
-        interval that holds that of the sandwich and that of 20 fits without a part of the pairs
-        each, corrected for bias.  "auto" takes the first where it holds, else the second.
+        scores, which needs no refits but many uncertain labels per parameter.  "jackknife": an
+        interval that contains that of the sandwich and that of 20 fits, each without one twentieth
+        of the pairs, corrected for bias.  "auto" uses the first if it is valid, otherwise the second.
         "bootstrap": the root mean square change over refits to resampled pairs or, on the
-        boundary, the sandwich where that is larger; it too needs many uncertain labels.
-        No refits are made where they can't make the intervals valid.
+        boundary, the sandwich if that is larger; it needs many uncertain labels, too.
+        No refits are made if they can't make the intervals valid.
     n_bootstrap : int, default=200
-        The number of the bootstrap's refits.
+        The number of bootstrap refits.
     groups : array of n ids, or of shape (n, 2), optional
         Pairs that are not independent: those with the same id or, in the second form, those
-        that share a point, each given by its id.  By default those pairs of points, shape
-        (n, 2, d), that share one.
+        that share the id of a point.  By default, points that pairs share are detected in
+        (n, 2, d) data.
     random_state : int, RandomState or None
-        Chooses the parts of the jackknife (without it, always the same) and the bootstrap samples.
+        Seed of the jackknife parts (by default always the same) and of the bootstrap samples.
     n_jobs : int, optional
-        Refits that run at once, as in joblib.
+        The number of refits to run in parallel, as in joblib.
 
     Examples
     --------
@@ -147,14 +148,14 @@ def _check_arguments(fit: Fit, level: Any, method: Any, n_bootstrap: Any) -> Non
         raise ValueError(f"n_bootstrap must be a whole number >= 2; got {n_bootstrap!r}.")
     if fit.metric.origin is not None:
         raise ValueError(
-            "confidence intervals are for distances between pairs; got a learner with fit_origin=True. "
-            "Fit differences of pairs without it."
+            "confidence intervals need a learner with fit_origin=False; got fit_origin=True. "
+            "Fit the differences of pairs without it."
         )
 
 
 @dataclass(frozen=True)
 class _Request:
-    """How the intervals are to be computed."""
+    """The options of the computation."""
 
     method: str
     n_bootstrap: int
@@ -165,7 +166,7 @@ class _Request:
 
 @dataclass(frozen=True)
 class _Answer:
-    """What gave the intervals, why they do not hold (nothing, where they do), and where the parameters may be."""
+    """The method, the reasons why the intervals are not valid (none if they are), and where the parameters may be."""
 
     method: str
     flaws: tuple[str, ...]
@@ -174,7 +175,7 @@ class _Answer:
 
 
 def _answer(sample: Observed, facts: Sandwich, root: FloatArray, request: _Request) -> _Answer:
-    """Choose a method and apply it; where nothing can make it valid, the sandwich at the fit."""
+    """Choose a method and apply it; if none can be valid, use the sandwich at the fit."""
     boundary = boundary_of(facts, sample.largest_rank)
     keeps_rank = sample.knows_rank and boundary is None
     evidence = Evidence.of(sample, facts, keeps_rank=keeps_rank)
@@ -209,7 +210,7 @@ def _answer(sample: Observed, facts: Sandwich, root: FloatArray, request: _Reque
 def _centre(
     sample: Observed, facts: Sandwich, at_fit: Reach, boundary: str | None, *, keeps_rank: bool
 ) -> tuple[Reach, tuple[str, ...], str]:
-    """The sandwich around the fit or, where that is not in the interior, the free optimum; flaws, and a remark."""
+    """The sandwich at the fit or, if that is not in the interior, at the free optimum; flaws, and a remark."""
     has_all_ranks = sample.largest_rank == sample.optimum.size
     if boundary is None and has_all_ranks and facts.distance <= FARTHEST:
         return at_fit, (), ""
@@ -230,26 +231,27 @@ def _by_bootstrap(
     draws = bootstrap(sample, request.n_bootstrap, request.random_state, request.n_jobs)
     flaws: tuple[str, ...] = ()
     if len(draws) < _LEAST_FINITE * request.n_bootstrap:
-        flaws = (f"Only {len(draws)} of the {request.n_bootstrap} resampled fits have a finite optimum.",)
+        flaws = (f"Only {len(draws)} of {request.n_bootstrap} bootstrap refits have a finite optimum.",)
     if len(draws) == 0:
         return (), flaws
     root = (draws - sample.parameters).T / np.sqrt(len(draws))
-    # A refit's optimum is held at the boundary, where the labels' source may not be.
+    # The optimum of a refit is held at the boundary, where the true parameters may not be.
     return (replace(at_fit, root=root), *((at_fit,) if boundary is not None else ())), flaws
 
 
 def _remarks(fit: Fit, sample: Observed, *, is_determined: bool) -> str:
-    """What to bear in mind whatever the method: penalty, noise, and directions without data."""
+    """Remarks for every method: penalty, noise, and directions without data."""
     remarks = ""
     if fit.alpha > 0:
-        remarks += f" The intervals are those of the fit without the penalty alpha={fit.alpha:g}, which shrinks M."
+        remarks += f" The intervals are for the fit without the penalty alpha={fit.alpha:g}, which shrinks M."
     if is_determined and _is_noise_in_doubt(sample):
         remarks += (
-            " check_noise_model doubts the noise model, so the intervals are for the best approximation, not for the "
-            "M and tau that the labels came from."
+            " check_noise_model rejects the noise model, so the intervals are for the best approximation, not for the "
+            "M and tau that generated the labels."
         )
     n = len(sample.fit.metric.factor) - sample.optimum.size
-    return remarks + (f" In {n} directions the pairs do not vary; there M is taken as zero." if n > 0 else "")
+    plural = "s" if n > 1 else ""
+    return remarks + (f" The pairs do not vary in {n} direction{plural}; M is zero there." if n > 0 else "")
 
 
 def _is_noise_in_doubt(sample: Observed) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable
 
 import numpy as np
 
 from closefar.arrays import FloatArray
-from closefar.fitting import Fit
+from closefar.fitting import Fit, FitStatistics
 from closefar.model import ZERO, Metric, loadings
 
 __all__ = ["describe_directions", "summarize"]
@@ -17,8 +18,8 @@ _MOST_DIRECTIONS = 10
 _MOST_LOADINGS = 5
 
 
-def summarize(fit: Fit) -> str:
-    """The text of `LinearMetricLearner.summary`."""
+def summarize(fit: Fit, say: Callable[[str], str] = str) -> str:
+    """The text of `LinearMetricLearner.summary`; `say` puts advice in the words of another tool."""
     metric, certificate, statistics = fit.metric, fit.certificate, fit.statistics
     pseudo_r2 = 1.0 - certificate.loss / statistics.null_loss if statistics.null_loss > 0 else float("nan")
     accuracy = "Accuracy" if fit.is_metric_alone else "Training accuracy"
@@ -26,24 +27,23 @@ def summarize(fit: Fit) -> str:
         ("Features (d)", f"{len(metric.factor)}", "Loss", f"{certificate.loss:.6f}"),
         ("Pairs (N)", f"{statistics.n_pairs}", "Null loss", f"{statistics.null_loss:.6f}"),
         ("Share far", f"{statistics.share_far:.4f}", "Pseudo-R2", f"{pseudo_r2:.4f}"),
-        ("Noise", _noise(metric), "Proven gap", "none" if fit.is_metric_alone else f"{certificate.gap:.1e}"),
-        ("Penalty alpha", _penalty(fit), "Threshold (tau)", f"{metric.threshold:.6g}"),
+        ("Noise", _noise(fit), "Proven gap", "none" if fit.is_metric_alone else f"{certificate.gap:.1e}"),
+        ("Penalty", _penalty(fit), "Threshold (tau)", f"{metric.threshold:.6g}"),
         ("Rank of M", f"{metric.rank}", accuracy, f"{statistics.accuracy:.4f}"),
         ("Wrong labels", f"{statistics.wrong_share:.4f}", "Passes over data", f"{certificate.n_passes:.1f}"),
-        (
-            "Free parameters",
-            f"{statistics.n_parameters}",
-            "Uncertain / param.",
-            f"{statistics.uncertain_per_parameter:.1f}",
-        ),
+        ("Free parameters", f"{statistics.n_parameters}", "Uncertain labels", _uncertain(statistics)),
     ]
     lines = ["Linear metric learner".center(_WIDTH), "=" * _WIDTH]
     for left, left_value, right, right_value in cells:
-        lines.append(f"{left + ':':<18}{left_value:>18}    {right + ':':<19}{right_value:>19}")
-    lines += ["-" * _WIDTH, *textwrap.wrap(certificate.status, _WIDTH), "-" * _WIDTH]
+        lines.append(f"{left}:{left_value:>{35 - len(left)}}    {right}:{right_value:>{37 - len(right)}}")
+    lines += ["-" * _WIDTH, *textwrap.wrap(say(certificate.status), _WIDTH), "-" * _WIDTH]
     lines += [*describe_directions(metric), "-" * _WIDTH]
     lines += [*_loadings(metric, np.array(statistics.column_scales)), "=" * _WIDTH]
     return "\n".join(lines)
+
+
+def _uncertain(statistics: FitStatistics) -> str:
+    return f"{statistics.uncertain_per_parameter:.1f} per parameter"
 
 
 def _penalty(fit: Fit) -> str:
@@ -53,17 +53,18 @@ def _penalty(fit: Fit) -> str:
     return f"{settings.alpha:g}" + (f" ({said})" if said else "")
 
 
-def _noise(metric: Metric) -> str:
-    return f"{metric.noise.name}, {metric.flip_rate:.3f} flips" if metric.flip_rate > 0 else metric.noise.name
+def _noise(fit: Fit) -> str:
+    name, rate = fit.metric.noise.name, fit.metric.flip_rate
+    return f"{name}, {rate:.3f} flips" if rate > 0 or fit.settings.estimates_flips else name
 
 
 def describe_directions(metric: Metric) -> list[str]:
-    """A line for each direction: the mean squared distance along it, and what share of the whole that is."""
+    """One line per direction: the mean squared distance along it, and its share of the total."""
     found = metric.directions()
     if not np.any(found.values > 0.0):
         return [ZERO]
     cumulative = np.minimum(np.cumsum(found.shares), 1.0)
-    lines = [f"{'Direction':<10}{_measure(metric).capitalize():>25}{'/ tau':>13}{'explains':>14}{'cumulative':>16}"]
+    lines = [f"{'Direction':<10}{found.measure.capitalize():>25}{'/ tau':>13}{'explains':>14}{'cumulative':>16}"]
     for index, value in enumerate(found.values[:_MOST_DIRECTIONS]):
         ratio = f"{value / metric.threshold:.6g}" if metric.threshold > 0 else "-"
         share, sum_of_shares = f"{found.shares[index]:.1%}", f"{cumulative[index]:.1%}"
@@ -72,20 +73,13 @@ def describe_directions(metric: Metric) -> list[str]:
     return [*lines, f"... and {left} weaker"] if left > 0 else lines
 
 
-def _measure(metric: Metric) -> str:
-    """What the directions are ordered by: of points around an origin it is about their mean, not about zero."""
-    if metric.data_factor is None:
-        return "eigenvalue in raw units"
-    return "mean squared distance" if metric.origin is None else "variance"
-
-
 def _loadings(metric: Metric, scales: FloatArray) -> list[str]:
-    """What direction 1 is made of, its columns over their root mean squares."""
+    """The largest loadings of direction 1, for columns divided by their root mean squares."""
     if metric.rank == 0:
-        return ["No direction to show."]
+        return ["There are no directions."]
     found = metric.directions()
     direction = loadings(found.columns[:, :1], scales)[:, 0]
     order = np.argsort(-np.abs(direction), kind="stable")[:_MOST_LOADINGS]
-    explains = f" explains {found.shares[0]:.1%} of the {_measure(metric)}" if found.is_data_scale else ""
+    explains = f" explains {found.shares[0]:.1%} of the {found.measure}" if found.is_data_scale else ""
     lines = [f"Direction 1{explains}. Its largest loadings:"]
     return lines + [f"  {metric.column_names[index]:<50.50}{direction[index]:>+12.4f}" for index in order]

@@ -1,4 +1,4 @@
-"""What each rank costs: a metric truncated to its k largest eigenvalues, for every k."""
+"""The cost of each rank: a metric truncated to its k strongest directions, for every k."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ __all__ = ["TruncationPath", "TruncationStep", "truncation_of", "truncation_path
 
 @dataclass(frozen=True)
 class TruncationStep:
-    """What keeping the `k` largest eigenvalues of M costs.
+    """The cost of keeping only the `k` largest eigenvalues of M.
 
     Attributes
     ----------
     k : int
     metric : Metric
-        The truncated metric, its threshold as before.
+        The truncated metric; its threshold is unchanged.
     gamma : float
-        The largest eigenvalue that is cut off.
+        The largest eigenvalue that is removed.
     bound : float
         An upper bound on `lost`: zeta times the mean of z'(M - M_k)z.
     guarantee : float
-        The paper's, which needs no more of the data than the length of its longest
-        difference: zeta * F * gamma (theorem "thm:DR-main2", before zeta * F is set to one).
+        The paper's bound, which uses only the length of the longest difference: zeta * F * gamma
+        (theorem "thm:DR-main2", before zeta * F is set to one).
     loss, accuracy : float
-        Of the pairs that were given.
+        On the given pairs.
     lost : float
-        Their loss less that of the whole metric.
+        Their loss minus that of the full metric.
     held_out_loss, held_out_accuracy : float or None
-        Of the pairs that were held out.
+        On the held-out pairs.
     refit_metric : Metric or None
-        The best metric in the k directions that are kept; the `refit_` figures are its own.
+        The best metric in the k retained directions; the `refit_` figures are for it.
     """
 
     k: int
@@ -62,11 +62,11 @@ class TruncationStep:
 
 @dataclass(frozen=True)
 class TruncationPath(Sequence[TruncationStep]):
-    """The steps k = 0, ..., rank; printed, a table.
+    """The steps k = 0, ..., rank; it prints as a table.
 
-    `scale` is that in which eigenvalues are compared, `zeta` the slope of the loss at the
+    `scale` is the scale in which eigenvalues are compared, `zeta` the slope of the loss at the
     worst margin, and `longest` the paper's F: the largest squared length of a difference in
-    that scale, within the directions that M weighs.
+    that scale, within the range of M.
     """
 
     steps: tuple[TruncationStep, ...]
@@ -119,7 +119,7 @@ def truncation_path(
     held_out: tuple[Any, ...] | None = None,
     learner: Learner | None = None,
 ) -> TruncationPath:
-    """Truncate a metric to each rank and say what that costs.
+    """Truncate a metric to each rank and compute the cost.
 
     Parameters
     ----------
@@ -129,14 +129,14 @@ def truncation_path(
     signs : array of n labels, +1 far and -1 close
     weights : array of n numbers >= 0, optional
     scale : {"data", "units"}, optional
-        As for `Metric.truncate`.  "data" for a metric that does not know the data's scale is
-        that of `differences`.
+        As for `Metric.truncate`.  For a metric without a data scale, "data" is the scale of
+        `differences`.
     held_out : tuple (differences, signs) or (differences, signs, weights), optional
         Pairs that the metric was not learned from.
     learner : LinearMetricLearner, optional
-        The one that learned the metric.  Where given, a copy of it is also fitted within the
-        directions that are kept: the truncated metric keeps the scale and the threshold of
-        the whole one, which no longer fit what is left.
+        The learner that learned the metric.  If given, a copy of it is also fitted within the
+        retained directions: the truncated metric keeps the scale and the threshold of the full
+        metric, which are no longer optimal.
 
     Examples
     --------
@@ -164,7 +164,7 @@ def truncation_of(
 ) -> TruncationPath:
     """The path of a fit on judgements, weighted as in the fit.
 
-    `refits` says whether to refit as well, and `is_rough` that nothing need be proven of those refits.
+    `refits` also refits each step; with `is_rough` these refits need no certificate.
     """
     weighted = judgements.weighted(fit.settings.class_weight)
     if refits:
@@ -210,7 +210,7 @@ def _path(
 
 @dataclass(frozen=True)
 class _Cut:
-    """Judgements with z'M_k z for k = 0, ..., rank, of a metric that is cut to its first k directions.
+    """Judgements with z'M_k z for k = 0, ..., rank, for a metric truncated to its first k directions.
 
     `longest` is the largest squared length of a difference in the scale of the directions.
     """
@@ -235,7 +235,7 @@ class _Cut:
 def _steepest_slope(metric: Metric, squared: FloatArray) -> float:
     """The paper's zeta over the margins of M and of every M_k, which lie between -tau and those of M.
 
-    Flips only make the loss flatter.
+    Flips only flatten the loss.
     """
     radius = max(abs(metric.threshold), float(np.abs(squared - metric.threshold).max(initial=0.0)))
     return metric.noise.constants(radius).zeta

@@ -29,43 +29,43 @@ __all__ = [
 # An eigenvalue, a threshold or a flip rate this many standard errors above zero is away from the boundary.
 _AWAY = 3.0
 
-# A fit further than this from its optimum, in standard errors, moves the intervals visibly; they can be around an
-# optimum that is found anew, unless the fit is further than the second number: then it is one to other pairs.
+# A fit further than the first number from its optimum, in standard errors, shifts the intervals visibly; they can be
+# centred at a new optimum unless the fit is further than the second number: then it was fitted to other pairs.
 FARTHEST = 0.1
 _ELSEWHERE = 1.0
 
 _FEWEST_UNITS = 30
 
-# Uncertain labels per parameter: below the first number nothing is claimed, by simulation with 80 to 5000 pairs of
-# 2 to 20 columns; from the second on, or the number of parameters, the bias is small beside a standard error.
+# Uncertain labels per parameter: below the first number no interval is valid, according to simulations with 80 to 5000
+# pairs of 2 to 20 columns; from the second (or the number of parameters) on, the bias is small beside a standard error.
 _FEWEST = 3.0
 _MANY = 25.0
-_WITH_FLIPS = 2.0  # times as many: labels that are flipped tell nothing
+_WITH_FLIPS = 2.0  # times as many, since flipped labels carry no information
 
 
 NO_FREE_OPTIMUM = (
     "M is on the boundary of the positive semidefinite matrices, and without that constraint the labels do not "
-    "determine it: label more pairs, leave columns out, or give the rank."
+    "determine it. Label more pairs, leave columns out, or set the rank."
 )
 
 CONTRADICTED_MODEL = (
-    "The labels contradict the model: an M with negative eigenvalues, which is no metric, explains them far better. "
-    "Check which label means far, and see diagnose(); with rank=..., intervals are for the best metric of that rank."
+    "The labels contradict the model: an M with negative eigenvalues, which is not a metric, explains them far better. "
+    "Check which label means far, and see diagnose(). With rank=..., intervals are for the best metric of that rank."
 )
 CONTRADICTED_RANK = (
-    "The labels contradict it, so intervals are for the best metric of that rank, not for the M that they came from."
+    "The labels contradict it, so intervals are for the best metric of that rank, not for the M that generated them."
 )
 NOT_WITHOUT_PARTS = (
-    f"Without {1.0 / JACKKNIFE_PARTS:.0%} of the pairs the others have no finite optimum, so that a few labels decide: "
-    "label more pairs."
+    f"With {1.0 / JACKKNIFE_PARTS:.0%} of the pairs left out, there is no finite optimum, so the fit depends on a few "
+    "labels. Label more pairs."
 )
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """How many uncertain labels there are for how many parameters; dependent ones count for less.
+    """The number of uncertain labels and of parameters; dependent labels count for less.
 
-    `n_units` is the number of groups or points that pairs depend on each other through.
+    `n_units` is the number of groups or points that make pairs dependent.
     """
 
     uncertain: float
@@ -88,7 +88,7 @@ class Evidence:
 
     @property
     def many(self) -> float:
-        """From here on the sandwich alone is enough."""
+        """The uncertain labels per parameter from which on the sandwich alone is enough."""
         return max(_MANY, float(self.n_parameters)) * (_WITH_FLIPS if self.estimates_flips else 1.0)
 
     @property
@@ -96,25 +96,26 @@ class Evidence:
         return min(self.uncertain, self.n_units) >= self.many * self.n_parameters
 
     def flaw(self, method: str) -> str | None:
-        """Why these labels are too few for the intervals of a method; None where they are enough."""
+        """Why there are too few labels for the intervals of a method; None if there are enough."""
         if self.is_plenty or (method == "jackknife" and self.per_parameter >= _FEWEST):
             return None
         if self.per_parameter >= _FEWEST:
             return (
-                f"The {method} needs {self.many:.0f} uncertain labels (and groups, or points, where there are any) per "
-                f"parameter, and there are {min(self.uncertain, self.n_units) / self.n_parameters:.1f}: use "
+                f"The {method} needs at least {self.many:.0f} uncertain labels (and groups or points, if any) per "
+                f"parameter; got {min(self.uncertain, self.n_units) / self.n_parameters:.1f}. Use "
                 'method="jackknife".'
             )
         needed = self.n_observations * _FEWEST / max(self.per_parameter, 1e-3)
         return (
-            f"There are only {self.per_parameter:.1f} uncertain labels per parameter ({self.uncertain:.0f}, the sum of "
-            f"4 p (1 - p), for {self.n_parameters}; weights count as repeats), and intervals need {_FEWEST:g}: label "
-            f"about {_rounded_up(needed)} pairs, or leave columns out."
+            f"Intervals need at least {_FEWEST:g} uncertain labels per parameter; got {self.per_parameter:.1f} "
+            f"({self.uncertain:,.0f}, the sum of 4 p (1 - p), for {self.n_parameters:,} parameters; weights count as "
+            f"repeats{', dependent labels for less' if math.isfinite(self.n_units) else ''}). Label about "
+            f"{_rounded_up(needed):,} pairs in total, or leave columns out."
         )
 
 
 def boundary_of(facts: Sandwich, largest_rank: int) -> str | None:
-    """Why the optimum may lie on the boundary of the feasible set; None where it is interior."""
+    """Why the optimum may lie on the boundary of the feasible set; None if it is interior."""
     if facts.rank < largest_rank:
         return f"M has rank {facts.rank} of {largest_rank}"
     if not facts.smallest > _AWAY:
@@ -127,34 +128,34 @@ def boundary_of(facts: Sandwich, largest_rank: int) -> str | None:
 def find_flaws(
     sample: Observed, facts: Sandwich, evidence: Evidence, method: str, *, keeps_rank: bool
 ) -> tuple[str, ...]:
-    """Why a method can't be valid, a sentence each: no refit cures it."""
+    """The reasons why a method can't be valid, one sentence each; no refit helps."""
     flaws = []
     fit, dependence = sample.fit, sample.dependence
     if not fit.certificate.converged:
-        flaws.append("The fit did not converge: see certificate_.status.")
+        flaws.append("The fit did not converge; see certificate_.status.")
     elif not facts.distance <= (FARTHEST if keeps_rank or method == "bootstrap" else _ELSEWHERE):
         flaws.append(
-            f"The fit is {facts.distance:.2g} standard errors from the optimum: give the pairs, labels and weights "
+            f"The fit is {facts.distance:.2g} standard errors from the optimum. Pass the pairs, labels and weights "
             "that it was fitted to, or fit with a smaller tol."
         )
     if fit.settings.estimates_flips and not (fit.flip_rate > 0 and facts.flip_rate > _AWAY):
         flaws.append(
             f"The estimated flip rate, {fit.flip_rate:.2g}, is within {_AWAY:g} standard errors of zero, its boundary. "
-            "Label more pairs; if labels are never flipped, fit with flip_rate=0."
+            "Label more pairs or, if labels are never flipped, fit with flip_rate=0."
         )
     if method == "bootstrap" and fit.rank_choice is not None:
-        flaws.append('The bootstrap takes the rank as known, but it was chosen from these labels: use method="auto".')
+        flaws.append('The bootstrap treats the rank as known, but it was chosen from these labels. Use method="auto".')
     too_few = evidence.flaw(method)
     if too_few is not None:
         flaws.append(too_few)
     if dependence.n_units is not None and dependence.n_units < _FEWEST_UNITS:
         what = "points" if dependence.by_points else "groups"
-        flaws.append(f"{dependence.n_units} {what} are too few: at least {_FEWEST_UNITS} are needed.")
+        flaws.append(f"Intervals need at least {_FEWEST_UNITS} {what}; got {dependence.n_units}. Add more {what}.")
     return tuple(flaws)
 
 
 def undetermined_statement(sample: Observed) -> str:
-    """What the labels leave open."""
+    """State what the labels do not determine."""
     if sample.fit.is_quasi_separable:
         advice = sample.fit.certificate.advice
         return f"Not valid, and every interval is unbounded: {advice} A penalty gives a metric, but no intervals."
@@ -162,30 +163,36 @@ def undetermined_statement(sample: Observed) -> str:
     if not sample.fit.is_separable:
         direction = least_informed_direction(sample.likelihood, sample.parameters, sample.optimum.coordinates)
         where = f" along {name_columns(sample.fit.metric.column_names, direction)}"
-        why, there = "no label tells of it there, or all that do can be explained without error", " that differ there"
+        why, there = (
+            "no label is informative there, or all that are can be explained without error",
+            " that differ there",
+        )
     return (
         f"Not valid: the pairs do not determine the metric{where} ({why}), so every interval is unbounded. Label more "
-        f"pairs{there}, or leave columns out; alpha > 0 gives a metric, but no intervals."
+        f"pairs{there}, or leave columns out. A penalty (alpha > 0) gives a metric, but no intervals."
     )
 
 
 def state_flaws(flaws: tuple[str, ...], method: str, *, skipped: bool = False) -> str:
-    """Why the intervals do not hold."""
-    ending = f"The standard errors are the {method}'s."
+    """State why the intervals are not valid."""
+    ending = f"The standard errors are those of the {method}."
     return " ".join(
-        ["Not valid.", *flaws, ending, *(["Refits could not cure it, so there are none."] if skipped else [])]
+        ["Not valid.", *flaws, ending, *(["No refits were made, since they would not help."] if skipped else [])]
     )
 
 
 def state(sample: Observed, facts: Sandwich, evidence: Evidence, method: str, boundary: str | None) -> str:
-    """What valid intervals of the sandwich or the jackknife rest on."""
+    """State what valid intervals of the sandwich or the jackknife are based on."""
     grouped = math.isfinite(evidence.n_units)
     if method == "jackknife":
+        found, enough = f"{evidence.per_parameter:.1f} uncertain labels per parameter", f"{evidence.many:.0f}"
+        if grouped:
+            units = "points" if sample.dependence.by_points else "groups"
+            found = f"{evidence.n_units / evidence.n_parameters:.1f} {units} and {found} (dependent labels count less)"
+            enough += " of each"
         statement = (
-            f"Each interval holds that of the sandwich and that of a jackknife, {JACKKNIFE_PARTS} fits without a part "
-            f"of the pairs each, which corrects the bias of {evidence.per_parameter:.1f} uncertain labels per "
-            f"parameter; from {evidence.many:.0f} on {'(and as many groups, or points) ' if grouped else ''}the "
-            "sandwich is enough."
+            f"Each interval contains that of the sandwich and that of a jackknife of {JACKKNIFE_PARTS} fits, which "
+            f"corrects the bias with only {found}; from {enough} on the sandwich is enough."
         )
     else:
         interior = (
@@ -197,32 +204,32 @@ def state(sample: Observed, facts: Sandwich, evidence: Evidence, method: str, bo
     if boundary is not None or chosen:
         reason = boundary if boundary is not None else "the rank was chosen from these labels"
         statement += (
-            f" Since {reason}, intervals are around the optimum over all symmetric matrices, which has no boundary, "
-            "and hold the fit's own estimate too."
+            f" Since {reason}, intervals are centred at the optimum over all symmetric matrices, which has no "
+            "boundary, and extended to contain the fit's own estimate."
         )
     elif sample.knows_rank:
-        statement += f" The rank {sample.largest_rank} counts as known."
+        statement += f" Rank {sample.largest_rank} is treated as known."
     return statement
 
 
 def state_bootstrap(sample: Observed, boundary: str | None, n_bootstrap: int) -> str:
-    """What valid intervals of the bootstrap rest on."""
+    """State what valid intervals of the bootstrap are based on."""
     statement = f"Bootstrap standard errors from {n_bootstrap} refits"
     if boundary is None:
-        statement += ": the optimum is interior, where the sandwich is as good and faster."
+        statement += ": the optimum is interior, so the sandwich is as good, and faster."
     else:
         statement += (
-            f", or the sandwich's where those are larger: {boundary}, so the optimum is on the boundary or near "
-            "it, where neither is exact. They hold approximately for the threshold, probabilities, distances, and "
-            "entries and eigenvalues clearly not zero. Nothing is claimed for eigenvalues at zero and distances along "
-            "their directions."
+            f", or those of the sandwich if they are larger: {boundary}, so the optimum is on or near the boundary, "
+            "where neither is exact. Intervals are approximately valid for the threshold, probabilities, distances, "
+            "and entries and eigenvalues clearly different from zero, but not for eigenvalues at zero or distances "
+            "along their directions."
         )
     if sample.dependence.by_points:
-        statement += " With points resampled they are too wide, by a factor of about two where few pairs share a point."
+        statement += " Since points are resampled, they are too wide, about twofold if few pairs share a point."
     return statement
 
 
 def _rounded_up(number: float) -> int:
-    """To two digits."""
+    """Round up to two digits."""
     unit = 10 ** max(int(math.log10(max(number, 1.0))) - 1, 0)
     return int(math.ceil(number / unit) * unit)

@@ -10,7 +10,7 @@ from sklearn.metrics import roc_curve
 from closefar.model import Metric
 from closefar.questions import CalibrationBin, calibrate
 from closefar.report.evidence import Judged
-from closefar.report.wording import listed, number, percent
+from closefar.report.wording import listed, percent
 
 __all__ = ["calibration", "distances", "quality", "roc"]
 
@@ -66,7 +66,7 @@ def distances(judged: Judged, metric: Metric) -> dict[str, Any]:
         "counted": f"{judged.noun}s" if judged.judgements.sample_weight is None else "weight",
         "threshold": tau,
         "beyond": beyond,
-        "reading": _sides(judged, beyond),
+        "reading": _sides(judged),
     }
 
 
@@ -102,7 +102,7 @@ def roc(judged: Judged, metric: Metric) -> dict[str, Any]:
         "at_threshold": {"false_far": wrongly, "true_far": found},
         "reading": (
             f"A random far {judged.noun} has a larger distance than a random close {judged.noun} with probability "
-            f"{number(auc)}. At the learned threshold, {percent(found)} of the {judged.noun}s labelled far are "
+            f"{auc:.3f}. At the learned threshold, {percent(found)} of the {judged.noun}s labelled far are "
             f"predicted far (true positives), and {percent(wrongly)} of those labelled close (false positives)."
         ),
     }
@@ -138,15 +138,15 @@ def _is_chance(judged: Judged, metric: Metric) -> bool:
     return auc < 0.5 + 2.58 * float(np.sqrt((far + close + 1) / (12.0 * far * close)))
 
 
-def _sides(judged: Judged, beyond: float) -> str:
+def _sides(judged: Judged) -> str:
     far, weights = judged.judgements.is_far, judged.judgements.weights
-    said = []
+    said: list[str] = []
     for name, chosen, where in (("close", ~far, "below"), ("far", far, "above")):
         if np.any(chosen):
             share = percent(float(np.average(judged.scored.is_right[chosen], weights=weights[chosen])))
-            said.append(f"{share} of the {name} {judged.noun}s lie {where} the threshold")
-    rest = f" The last bar also counts the {percent(beyond)} beyond the axis." if beyond > 0 else ""
-    return f"{listed(said)}.{rest}"
+            there = f"{where} it" if said else f"lie {where} the threshold"
+            said.append(f"{share} of the {name} {judged.noun}s {there}")
+    return f"{listed(said)}."
 
 
 def _calibration_reading(bins: list[CalibrationBin], error: float) -> str:

@@ -49,7 +49,7 @@ def key_figures(facts: dict[str, Any]) -> list[dict[str, str]]:
         {"name": "Threshold τ", "value": f"{fit['threshold']:.4g}", "note": "of the squared distance"},
         {"name": "Rank of M", "value": f"{fit['rank']} of {fit['n_features']}", "note": "directions used"},
         {
-            "name": f"{'Given' if facts['certificate']['outcome'] in _ALONE else 'Training'} {noun}s",
+            "name": f"{'Evaluated' if facts['certificate']['outcome'] in _ALONE else 'Training'} {noun}s",
             "value": f"{fit['n_pairs']:,}",
             "note": f"{percent(fit['share_far'])} far" + (", weighted" if fit["parameters"]["class_weight"] else ""),
         },

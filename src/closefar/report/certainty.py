@@ -23,11 +23,11 @@ _NO_PAIRS = (
     "Give those pairs and labels."
 )
 _NO_FIT = (
-    "Intervals are for the optimum of a fit; a metric that was truncated or kept without its fit has none. Fit "
-    "with the rank that you want."
+    "Intervals are for the optimum of a fit; this metric was truncated, or stored without its fit. Fit with the rank "
+    "that you want."
 )
 _TOO_MUCH_WORK = (
-    "Intervals for so many pairs and columns take long, so they are left out here: compute them with "
+    "Intervals for this many pairs and columns take long, so they are left out here: compute them with "
     "closefar.confidence."
 )
 
@@ -58,7 +58,8 @@ def intervals(
     except ValueError as error:  # says why there are none
         return {"reason": sentence(str(error))}
     if not intervals.valid:
-        return {"reason": intervals.statement}
+        said = [] if intervals.method == "none" else ["No interval would be valid."]
+        return {"reason": " ".join([*said, *intervals.flaws])}
     return _part(intervals, names)
 
 

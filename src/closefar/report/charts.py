@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from closefar.report.svg import Plane, drawing, label, log_ticks, nice_ticks, tick_text
+from closefar.report.wording import digits
 
 __all__ = [
     "MOST_BARS",
@@ -48,7 +49,7 @@ def spectrum_chart(part: dict[str, Any]) -> str:
         parts += [
             label(_BARS_LEFT - 8, base + 16, f"{index}", "end"),
             f'<rect class="bar" x="{_BARS_LEFT}" y="{base + 3}" width="{length:.1f}" height="{_ROW - 6}"/>',
-            label(_VALUE_RIGHT, base + 16, f"{row['value']:.3g}", "end"),
+            label(_VALUE_RIGHT, base + 16, digits(row["value"]), "end"),
             label(_SHARE_RIGHT, base + 16, f"{row['cumulative']:.1%}", "end"),
         ]
     return drawing("Bar chart of the mean squared distance along each direction", (len(rows) + 1) * _ROW + 4, parts)
@@ -69,7 +70,7 @@ def interval_chart(rows: list[dict[str, Any]]) -> str:
             label(_BARS_LEFT - 8, middle + 4, f"{index}", "end"),
             f'<path class="whisker" d="M{place(row["low"]):.1f} {middle}H{place(row["high"]):.1f}"/>',
             f'<circle class="dot" cx="{place(row["estimate"]):.1f}" cy="{middle}" r="4"/>',
-            label(_SHARE_RIGHT, middle + 4, f"{row['low']:.3g} to {row['high']:.3g}", "end"),
+            label(_SHARE_RIGHT, middle + 4, f"{digits(row['low'])} to {digits(row['high'])}", "end"),
         ]
     return drawing("Intervals of the mean squared distance along each direction", (len(rows) + 1) * _ROW + 4, parts)
 

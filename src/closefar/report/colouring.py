@@ -43,13 +43,19 @@ class Colouring:
         for place in np.argsort(-importance, kind="stable")[:_MOST_TRIED].tolist():
             numbers, codes = np.unique(values[:, place], return_inverse=True)
             if 2 <= len(numbers) <= _MOST_COLOURS:
-                labels = [f"{one:.4g}" for one in numbers.tolist()]
+                labels = _named(numbers, categories.get(names[place], ()))
                 found.append((float(importance[place]), _of_labels(names[place], labels, codes)))
         weight, best = max(found, key=lambda each: each[0], default=(0.0, None))
         if best is not None and weight >= _NOTABLE * float(importance.sum()):
             return best
         strongest = int(np.argmax(importance))
         return _of_numbers(names[strongest], values[:, strongest])
+
+
+def _named(numbers: FloatArray, texts: Sequence[str]) -> list[str]:
+    """The texts that these numbers stand for, where they do."""
+    codes = [int(number) if number in range(len(texts)) else None for number in numbers.tolist()]
+    return [f"{number:.4g}" if code is None else texts[code] for number, code in zip(numbers, codes, strict=True)]
 
 
 def _of_category(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from closefar.arrays import IndexArray
 from closefar.fitting import Fit
 from closefar.judgements import Judgements, find_points, resolve_groups, share_points
+from closefar.model import Scored
 from closefar.questions import DOUBT, Diagnosis, Finding, LabelErrors, check_noise_model, find_misfit
 from closefar.report.effort import Effort
 from closefar.report.evidence import Judged, noun_of
@@ -19,6 +20,7 @@ __all__ = ["caveat", "noise_check", "problems", "read_ids", "shared_points", "wr
 
 _MOST_SUSPICIOUS = 25
 _SUSPICIOUS = 0.1  # a label less probably wrong than this is not listed
+_NOTABLE = 0.25  # of a margin
 _CHANCE = (
     "On these labels, the metric is not clearly better than chance. Check the labels, which of them means far, and "
     "whether the columns are informative, or label more pairs."
@@ -87,7 +89,7 @@ def wrong_labels(
     suspects = judged.judgements.numbers[part.pop("suspects")]
     rows = [_row(judged, index, ids, errors) for index in part.pop("order").tolist()]
     found = {"reason": None, "doubt": doubt, **part, "id_columns": 0 if ids is None else ids.shape[1], "rows": rows}
-    return found, suspects
+    return {**found, "on_other_scale": errors is not None and _is_on_other_scale(errors, judged, fit)}, suspects
 
 
 def noise_check(fit: Fit, judgements: Judgements, seed: int, groups: NDArray[Any] | None = None) -> dict[str, Any]:
@@ -135,9 +137,9 @@ def _probabilities(errors: LabelErrors, noun: str) -> dict[str, Any]:
     suspects = np.flatnonzero(errors.probability > 0.5)
     listed = errors.order[:_MOST_SUSPICIOUS]
     are = "is" if len(suspects) == 1 else "are"
-    wrong, likely = f"they are not those of the side of the threshold on which their {noun}s lie", "wrong than right"
+    wrong, likely = f"they contradict the side of the threshold on which their {noun}s lie", "wrong than right"
     if errors.meaning == "flipped":
-        wrong, likely = "at least so many were flipped, whatever the distance", "flipped than not"
+        wrong, likely = "at least that many were flipped, whatever the distance", "flipped than not"
     share, low, high = errors.share or 0.0, errors.share_low or 0.0, errors.share_high or 0.0
     return {
         "kind": "probability",
@@ -152,6 +154,12 @@ def _probabilities(errors: LabelErrors, noun: str) -> dict[str, Any]:
             f"{wrong}. {count(len(suspects), 'label')} {are} more likely {likely}."
         ),
     }
+
+
+def _is_on_other_scale(errors: LabelErrors, judged: Judged, fit: Fit) -> bool:
+    """Whether the fit that finds wrong labels, which allows for flips, has notably other margins than the fit."""
+    own = Scored.by(fit.metric, judged.judgements).margin
+    return bool(np.median(np.abs(errors.margin - own)) > _NOTABLE * np.median(np.abs(own)))
 
 
 def _contradictions(judged: Judged, doubt: str | None) -> dict[str, Any]:

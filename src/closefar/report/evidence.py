@@ -17,7 +17,7 @@ from closefar.arrays import BoolArray, FloatArray, numbered
 from closefar.fitting import Fit, fit, fit_part
 from closefar.judgements import Judgements, Split, most_folds, split_judgements, variance_of_sum
 from closefar.model import Scored
-from closefar.questions import LabelErrors, judge_labels, wilson, with_care
+from closefar.questions import LabelErrors, judge_labels, label_error_settings, wilson
 from closefar.report.effort import Effort
 from closefar.report.wording import count
 
@@ -226,8 +226,8 @@ def _label_errors(fitted: Fit, unseen: Scored, groups: NDArray[Any] | None) -> L
     if fitted.settings.class_weight is not None:
         return None
     judgements = unseen.judgements
-    careful = fitted.chosen.but(**with_care(vars(fitted.chosen), judgements))
-    return judge_labels(fit(judgements, careful), judgements, unseen, groups=groups)
+    flip_aware = fitted.chosen.but(**label_error_settings(vars(fitted.chosen), judgements))
+    return judge_labels(fit(judgements, flip_aware), judgements, unseen, groups=groups)
 
 
 def _margins(fitted: Fit, judgements: Judgements, splits: list[Split]) -> tuple[FloatArray, FloatArray]:

@@ -31,7 +31,7 @@ _FORESEEABLE = 0.2
 def learning_curve(fitted: Fit, judgements: Judgements, seed: int) -> dict[str, Any]:
     """Loss and accuracy on a fifth of the pairs of fits to 1/16, 1/8, ... and all of the others."""
     if fitted.is_metric_alone:
-        return {"reason": "A learning curve is of a fit, not of a metric that was truncated or kept without its fit."}
+        return {"reason": "A learning curve needs a fit; this metric was truncated, or stored without its fit."}
     effort, noun = Effort.of(fitted), noun_of(fitted)
     pool = judgements.sample(effort.pairs_to_learn_from(len(judgements)), seed)
     splits = [_split(pool.is_far, seed + repeat) for repeat in range(effort.repeats(len(pool), _REPEATS))]

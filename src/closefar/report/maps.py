@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray, IndexArray, as_float64, is_source, to_numpy
-from closefar.judgements import Judgements
+from closefar.judgements import Judgements, sample_rows
 from closefar.model import ZERO, Directions, Metric
 from closefar.report.colouring import Colouring
 from closefar.report.wording import count, percent
@@ -65,15 +65,14 @@ def point_map(
     """The points that are in a pair along the strongest directions, from their mean, coloured by one column.
 
     `points` (m, d) and, for each pair, the two rows of it that are its points: `index` (n, 2).
-    `importance` is how much each column weighs, `categories` the values of those that were
-    encoded as 0/1 columns, the one without a column first.
+    `importance` is how much each column weighs, `categories` the values of those without numbers,
+    as of `Provenance`.
     """
     if metric.rank == 0:
         return {"reason": ZERO}
     used = np.unique(index)
     total = len(used)
-    if total > _MOST_MARKS:
-        used = np.sort(np.random.default_rng(seed).choice(used, _MOST_MARKS, replace=False))
+    used = used[sample_rows(total, _MOST_MARKS, seed)]
     values = points[used]
     places = (values - values.mean(axis=0)) @ directions.columns[:, :2]
     colouring = Colouring.of(values, list(metric.column_names), importance, categories)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 from functools import partial
 from typing import Any
 
 from closefar.report import charts
 from closefar.report.map_charts import map_chart
-from closefar.report.wording import abridged, loading, percent
+from closefar.report.wording import abridged, digits, loading, percent
 from closefar.templating import load_asset, load_template
 
 __all__ = ["page", "page_template"]
 
 _LONGEST_NAME = 60  # which has room in two lines of a table
+_MOST_DECIMALS = 4  # that have room in a matrix
 
 
 def page_template() -> Any:
@@ -36,6 +38,7 @@ def page(facts: dict[str, Any]) -> str:
         abridged=partial(abridged, longest=_LONGEST_NAME),
         percent=percent,
         figure=_figure,
+        entry=_entry,
         loading=loading,
         label_errors="closefar label-errors" if facts["is_command_line"] else "closefar.find_label_errors",
     )
@@ -64,4 +67,13 @@ def _charts(facts: dict[str, Any]) -> dict[str, str]:
 
 def _figure(value: float | None, form: str = ".3g") -> str:
     """A number in a table, or a dash where there is none."""
-    return "\N{EN DASH}" if value is None else format(value, form)
+    return "\N{EN DASH}" if value is None else digits(value, form) if form.endswith("g") else format(value, form)
+
+
+def _entry(value: float, largest: float) -> str:
+    """An entry of a matrix to three digits of its largest one, so that the entries of a column line up."""
+    decimals = 2 - math.floor(math.log10(largest))
+    if not 0 <= decimals <= _MOST_DECIMALS:
+        return digits(value, ".2g")
+    text = f"{value:.{decimals}f}"
+    return text if float(text) else text.removeprefix("-")

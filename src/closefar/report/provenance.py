@@ -21,7 +21,8 @@ class Provenance:
     model : str or None
         The model file.
     categories : mapping of str to sequence of str
-        The values of each column that was encoded as 0/1 columns, the one without a column first.
+        The values of each column without numbers: the one without a 0/1 column of its own first, or those that
+        were encoded as 0, 1, 2 and so on.
     """
 
     points: str | None = None

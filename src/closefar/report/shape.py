@@ -13,7 +13,7 @@ from closefar.model import ZERO, Metric, loadings
 from closefar.questions import TruncationPath, truncation_of
 from closefar.report.effort import Effort
 from closefar.report.evidence import noun_of
-from closefar.report.wording import count, listed, loading, number, percent, points, short
+from closefar.report.wording import listed, loading, number, percent, points, short
 
 __all__ = ["directions", "matrix", "spectrum", "truncation"]
 
@@ -131,7 +131,8 @@ def _spectrum_reading(rows: list[dict[str, Any]]) -> str:
     if enough == len(rows):
         all_of_them = "Both" if enough == 2 else f"All {enough}"
         return f"{all_of_them} directions are needed for {_MOST:.0%} of the mean squared distance."
-    first = "Direction 1 explains" if enough == 1 else f"Directions 1 to {enough} of {len(rows)} explain"
+    joined = "and" if enough == 2 else "to"
+    first = "Direction 1 explains" if enough == 1 else f"Directions 1 {joined} {enough} of {len(rows)} explain"
     return f"{first} {percent(rows[enough - 1]['cumulative'])} of the mean squared distance."
 
 
@@ -150,14 +151,15 @@ def _truncation_reading(path: TruncationPath, refitted: bool) -> str:
     )
     if least == rank:
         return (
-            f"All {count(rank, 'direction')} matter: with one fewer, accuracy or loss is worse."
+            f"{'Both' if rank == 2 else f'All {rank:,}'} directions matter: with one fewer, accuracy or loss is worse."
             if rank > 1
             else "The metric has one direction only, so it can't be truncated."
         )
     how = " and refitted" if refitted else ""
+    change = points((accuracies[least] or 0.0) - whole)
     return (
         f"Truncated to rank {least}{how}, the metric has an accuracy of {percent(accuracies[least] or 0.0)} "
-        f"({points((accuracies[least] or 0.0) - whole)} compared with rank {rank})."
+        f"({'the same as' if change.startswith('±') else f'{change} compared with'} rank {rank})."
     )
 
 

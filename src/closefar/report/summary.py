@@ -159,7 +159,7 @@ def _facts(
     facts["evidence"] = describe_evidence(fit)
     facts["problems"] = problems(fit, facts["noise_check"], is_chance=is_chance, groups=groups if is_of_fit else None)
     facts["certificate"] = _certificate(fit)
-    facts["fit"] = _fit(fit)
+    facts["fit"] = _fit(fit, provenance)
     facts["next_steps"] = next_steps(metric, provenance)
     facts["sentence"] = answer(facts)
     facts["key_figures"] = key_figures(facts)
@@ -233,7 +233,7 @@ def _certificate(fit: Fit) -> dict[str, Any]:
     return {**asdict(fit.certificate), "status": fit.certificate.status, **certificate_words(fit)}
 
 
-def _fit(fit: Fit) -> dict[str, Any]:
+def _fit(fit: Fit, provenance: Provenance) -> dict[str, Any]:
     metric, parameters = fit.metric, {**fit.settings.parameters, "far_label": fit.sides.far}
     return {
         **asdict(fit.statistics),
@@ -244,7 +244,7 @@ def _fit(fit: Fit) -> dict[str, Any]:
         "n_features": len(metric.factor),
         "origin": metric.origin,
         "parameters": {name: _text(value) for name, value in parameters.items()},
-        "summary": summary_of(fit),
+        "summary": summary_of(fit, provenance.say),
     }
 
 

@@ -40,14 +40,14 @@ def _sections(facts: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
     yield "Calibration", [facts["calibration"]["reading"], _calibration(facts["calibration"])]
     yield "Confusion matrix", [_confusion(facts["quality"]["confusion"])]
     yield "Spectrum and truncation", [facts["spectrum"]["reading"], facts["truncation"]["reading"], _ranks(facts)]
-    yield "Directions and their loadings", [facts["directions"]["reading"], *_directions(facts["directions"])]
+    yield "Directions and their loadings", _directions(facts["directions"]) or [facts["directions"]["reading"]]
     yield "The metric as a matrix", [facts["matrix"]["reading"]]
     yield (
         "Optimality of the fit",
         [f"{sentence(certificate['outcome'])}. {certificate['advice']}", certificate["words"]],
     )
     yield "Noise model", [_said(facts["noise_check"])]
-    yield "Confidence intervals", [facts["evidence"], _said(facts["intervals"]), *_intervals(facts["intervals"])]
+    yield "Confidence intervals", [_said(facts["intervals"]), *_intervals(facts["intervals"], facts["evidence"])]
     yield "Suspicious labels", [_said(wrong), *_suspicious(wrong)]
     yield (
         f"Learning curve: would more {facts['pairs']['noun']}s help?",
@@ -114,7 +114,7 @@ def _directions(part: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _intervals(part: dict[str, Any]) -> list[str]:
+def _intervals(part: dict[str, Any], evidence: str) -> list[str]:
     if part["reason"]:
         return []
     columns = [("", ""), ("estimate", ".4g"), ("lower", ".4g"), ("upper", ".4g")]
@@ -122,7 +122,7 @@ def _intervals(part: dict[str, Any]) -> list[str]:
     if part["flip_rate"]:
         rows += [["flip rate", *_ends(part["flip_rate"])]]
     rows += [[f"direction {number}", *_ends(row)] for number, row in enumerate(part["directions"], start=1)]
-    return [part["statement"], _table(columns, rows)]
+    return [evidence, part["statement"], _table(columns, rows)]
 
 
 def _ends(row: dict[str, Any]) -> list[Any]:

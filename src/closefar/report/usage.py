@@ -53,25 +53,31 @@ def _reading(metric: Metric, provenance: Provenance) -> str:
     if not provenance.is_command_line:
         save = "" if provenance.model else f'learner.metric_.save("{_MODEL}")  # the learner of this report\n'
         return (
-            f"import numpy as np\nimport closefar as cf\n\n{save}metric = cf.load({model!r})\n"
+            f"import numpy as np\nimport closefar as cf\n\n{save}metric = cf.load({_quoted(model)})\n"
             f"points = np.zeros((2, {len(metric.factor)}))  # put yours here, with the columns of metric.column_names"
         )
-    load = f"model = Model.load({model!r})\nmetric = model.metric"
+    load = f"model = Model.load({_quoted(model)})\nmetric = model.metric"
     encoded = "# Categories are encoded as in the fit.\n" if provenance.categories else ""
     if provenance.points is None:
         source, read, points = (
-            f"pairs={provenance.pairs!r}",
+            f"pairs={_quoted(provenance.pairs)}",
             "read_pairs",
             "table.data[:, 0]",
         )
         options = "encoding=model.encoding, labelled=False"
     else:
-        source, read, points = f"points={provenance.points!r}", "read_points", "table.data"
+        source, read, points = f"points={_quoted(provenance.points)}", "read_points", "table.data"
         options = "encoding=model.encoding"
     return (
         f"from closefar.learners import Model\nfrom closefar.tables import Source, {read}\n\n{load}\n"
         f"{encoded}table = {read}(model.source(Source({source})), {options})\npoints = {points}"
     )
+
+
+def _quoted(text: str | None) -> str:
+    """In Python, with double quotes unless it holds some."""
+    found = repr(text)
+    return f'"{found[1:-1]}"' if found.startswith("'") and '"' not in found else found
 
 
 def _commands(provenance: Provenance) -> str:

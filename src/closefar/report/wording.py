@@ -8,6 +8,7 @@ from collections.abc import Sequence
 __all__ = [
     "abridged",
     "count",
+    "digits",
     "listed",
     "loading",
     "number",
@@ -46,6 +47,11 @@ def count(n: float, noun: str) -> str:
 def number(value: float) -> str:
     """Three digits."""
     return f"{value:.3g}"
+
+
+def digits(value: float, form: str = ".3g") -> str:
+    """The same with zeros at the end, so that numbers below each other have as many digits."""
+    return format(value, form.replace(".", "#.")).removesuffix(".") if value else "0"
 
 
 def loading(value: float) -> str:

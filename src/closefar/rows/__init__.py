@@ -1,4 +1,4 @@
-"""Where rows live, and what a solver may ask of them: one protocol for all sources."""
+"""Row sources: one interface for solvers, wherever the rows are stored."""
 
 from closefar.rows.blocks import BlockRows
 from closefar.rows.coordinates import ENORMOUS, Coordinates

@@ -1,4 +1,4 @@
-"""Sources that are read in blocks of rows: differences z_i, in memory, from a file, or computed."""
+"""Sources that are read in blocks of rows: differences z_i in memory, from a file, or computed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from closefar.rows.source import Pulling, RowSource, concatenated, slices
 
 __all__ = ["BlockRows", "squared_columns"]
 
-BLOCK_BYTES = 1 << 22  # a block and its products stay in cache; the loop over blocks costs nothing
+BLOCK_BYTES = 1 << 22  # a block and its products stay in cache; the overhead of the loop over blocks is negligible
 
-# Up to this size the rows in unit-free coordinates are kept; beyond it each pass maps them anew.
+# Up to this size the rows in unit-free coordinates are kept; beyond it each pass maps them again.
 KEEP_BYTES = 1 << 28
 
 
 class BlockRows(RowSource):
-    """Rows z_i, of which a source only has to `read` some: all is computed block by block, in their array library."""
+    """Rows z_i that are computed with block by block, in their array library; a source only has to `read` blocks."""
 
     @abstractmethod
     def read(self, where: slice) -> Array:
@@ -103,10 +103,10 @@ class BlockRows(RowSource):
         return slices(self.n_rows, max(512, BLOCK_BYTES // (8 * self.n_columns)))
 
     def _features(self, root: Array, border: tuple[Array, ...]) -> Iterator[Array]:
-        """The f_i of `sum_of_squares`, each a column, some at a time, without the weights of packed entries."""
+        """The f_i of `sum_of_squares` as columns, a block at a time, without the weights of packed entries."""
         size = packed.packed_size(self.n_columns)
         step = max(256, BLOCK_BYTES // (16 * size))
-        features: Array = None  # reused: fresh memory would cost more than the products
+        features: Array = None  # reused, since allocation would take longer than the products
         for where, block in self.blocks():
             if features is None:
                 features = _empty_like(block, (size + len(border), step))
@@ -131,7 +131,7 @@ class HeldRows(BlockRows):
 
 
 class MappedRows(BlockRows):
-    """The rows of another source in other coordinates: kept where they are few, else mapped at each pass."""
+    """The rows of another source in other coordinates: kept if they are few, otherwise mapped in each pass."""
 
     def __init__(self, source: BlockRows, coordinates: Coordinates) -> None:
         super().__init__(source.n_rows, coordinates.n_directions)
@@ -159,7 +159,7 @@ class MappedRows(BlockRows):
 
 
 def _columns(block: Array, indices: IndexArray) -> Array:
-    """Some columns of a block; NumPy's own indexing keeps the entries of each together."""
+    """Some columns of a block; NumPy's indexing keeps the entries of each column contiguous."""
     if is_numpy_array(block):
         return block[:, indices]
     return array_namespace(block).take(block, like(block, indices), axis=1)

@@ -1,4 +1,4 @@
-"""Unit-free coordinates: the solver's own, in which the rows, or at least their columns, have unit second moment.
+"""Unit-free coordinates of the solver, in which the rows, or at least their columns, have unit second moment.
 
 Under z -> Uz the optimum maps to U^-T M U^-1 (section "Invariance to Changes in Unit
 of Input"), so the solver may choose its units.
@@ -15,7 +15,7 @@ from closefar.arrays import Array, FloatArray, IndexArray, like
 
 __all__ = ["ENORMOUS", "Coordinates"]
 
-# Rows this many times as long as usual are in another unit, or wrong.
+# Rows this many times as long as a typical row are in another unit, or wrong.
 ENORMOUS = 1e4
 
 
@@ -23,11 +23,11 @@ ENORMOUS = 1e4
 class Coordinates:
     """The map ``w = transform' z + offset`` from rows to unit-free coordinates.
 
-    With a learned origin `offset` centres the rows and a constant 1 is appended to w;
-    otherwise it is None.  `null_directions` are the combinations of columns, each over its
+    With a learned origin, `offset` centres the rows and a constant 1 is appended to w;
+    otherwise it is None.  `null_directions` are the combinations of columns, each divided by its
     root mean square (with an origin, its standard deviation), that do not vary; `scales` are
     those root mean squares.  `enormous` are the numbers of rows that are more than `ENORMOUS`
-    times as long as usual.
+    times as long as a typical row.
     """
 
     transform: FloatArray
@@ -42,7 +42,7 @@ class Coordinates:
 
     @property
     def n_directions(self) -> int:
-        """Length of w; directions of z that do not vary are not among its entries."""
+        """The length of w, which excludes directions of z that do not vary."""
         return int(self.transform.shape[1]) + int(self.has_constant)
 
     def apply(self, block: Array) -> Array:

@@ -14,7 +14,7 @@ __all__ = ["Differences", "rows_of"]
 class Differences(BlockRows):
     """The rows of an (n, d) array of differences or points, or of an (n, 2, d) array of pairs.
 
-    `data` may be of any array library, and a memory map.
+    `data` may be an array of any library, or a memory map.
     """
 
     def __init__(self, data: Array) -> None:
@@ -22,7 +22,7 @@ class Differences(BlockRows):
         self._data = data
 
     def read(self, where: slice) -> Array:
-        """Return these differences without touching the others."""
+        """Return these differences without reading the others."""
         if self._data.ndim == 2:
             return as_float64(self._data[where, :]).T
         return (as_float64(self._data[where, 0, :]) - as_float64(self._data[where, 1, :])).T
@@ -44,12 +44,12 @@ class FromOrigin(BlockRows):
 def rows_of(data: Any, origin: FloatArray | None = None) -> BlockRows:
     """Return differences, pairs or a source as rows.
 
-    Single points are measured from an origin where one is given; in the difference of a pair it cancels.
+    Single points are measured from an origin, if one is given; in the difference of a pair it cancels.
     """
     if isinstance(data, RowSource) and not isinstance(data, BlockRows):
         raise TypeError(
-            f"rows must be readable in blocks, to find their coordinates; got {type(data).__name__}. "
-            "Derive it from closefar.rows.BlockRows."
+            f"rows must be readable in blocks to find their coordinates; got {type(data).__name__}. "
+            "Derive its class from closefar.rows.BlockRows."
         )
     source = data if isinstance(data, BlockRows) else Differences(data)
     has_two_sides = not isinstance(data, BlockRows) and data.ndim == 3

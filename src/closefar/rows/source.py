@@ -1,8 +1,8 @@
-"""What a row source is: rows as a linear operator on symmetric matrices, wherever they live.
+"""The interface of row sources: rows as a linear operator on symmetric matrices, wherever they are stored.
 
-A solver holds parameters of the size of M and asks for sums over rows.  Arrays of one number
-per row stay with the source: others get them as handles, add them and multiply them by numbers,
-and hand them back; what else is to be done with them is a function that the source calls.
+A solver holds parameters of the size of M and requests sums over rows.  Arrays of one number
+per row stay with the source: callers receive handles, which they can add, multiply by numbers and
+pass back; for anything else they pass a function that the source calls.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Result_co = TypeVar("Result_co", covariant=True)
 
 
 class HasPull(Protocol):
-    """What is said of some rows: among it, a coefficient for each."""
+    """A result for some rows that includes one coefficient per row."""
 
     @property
     def margin_gradient(self) -> Array: ...
@@ -34,11 +34,11 @@ class HasPull(Protocol):
 
 Pulling = TypeVar("Pulling", bound=HasPull)
 
-PART_ROWS = 1 << 16  # rows at a time where there is one number per row
+PART_ROWS = 1 << 16  # rows per part of arrays with one number per row
 
 
 class Sweeper(Protocol[Result_co]):
-    """What a pass over the rows evaluates: a likelihood."""
+    """The function that a pass over the rows evaluates: a likelihood."""
 
     def loss_and_gradient(
         self, source: RowSource, matrix: FloatArray, thresholds: FloatArray
@@ -50,16 +50,16 @@ class Sweeper(Protocol[Result_co]):
 
 
 class RowSource(ABC):
-    """Rows, each of which measures a symmetric S by <F_i, S>; for a difference z_i that is z_i' S z_i, F_i = z_i z_i'.
+    """Rows that map a symmetric S to <F_i, S>; for a difference z_i, that is z_i' S z_i with F_i = z_i z_i'.
 
-    `quadratic_forms` and its adjoint `outer` are all that a source must have: the rest follows from
-    them, and a source overrides what it can do better.  Matrices that go in and sums that come out
-    are NumPy's.
+    A source must implement `quadratic_forms` and its adjoint `outer`; everything else follows from
+    them, and a source overrides what it can do faster.  Input matrices and resulting sums are NumPy
+    arrays.
 
     Parameters
     ----------
     n_rows, n_columns : int
-        The number of rows, and of the columns of S.
+        The number of rows, and the number of columns of S.
     """
 
     def __init__(self, n_rows: int, n_columns: int) -> None:
@@ -92,7 +92,7 @@ class RowSource(ABC):
 
     @abstractmethod
     def row_array(self, values: FloatArray) -> Array:
-        """Return a handle of these numbers, one for each row."""
+        """Return a handle for these numbers, one per row."""
 
     # Arrays of one number per row.
 
@@ -113,15 +113,15 @@ class RowSource(ABC):
         return float(xp.min(array)), float(xp.max(array))
 
     def parts(self, function: Callable[..., Part], *arrays: Array) -> list[Part]:
-        """Call a function with one part of these arrays after the other, where they are."""
+        """Call a function with one part of these arrays after another, where they are stored."""
         return [function(*(array[where] for array in arrays)) for where in slices(self.n_rows, PART_ROWS)]
 
     def join(self, arrays: list[Array]) -> Array:
-        """Return the array that has these parts."""
+        """Return the array that consists of these parts."""
         return concatenated(arrays)
 
     def map(self, function: Callable[..., Array], *arrays: Array) -> Array:
-        """Return what a function gives for the numbers of each row."""
+        """Apply a function to the numbers of each row."""
         return self.join(self.parts(function, *arrays))
 
     def product(self, left: Array, right: Array) -> Array:
@@ -132,7 +132,7 @@ class RowSource(ABC):
         """Return the sum of those products."""
         return self.total(self.product(left, right))
 
-    # What follows from the operator.
+    # Derived from the operator.
 
     def squared_distances(self, factor: FloatArray) -> Array:
         """Return <F_i, A A'> for each row."""
@@ -145,9 +145,9 @@ class RowSource(ABC):
     def sweep(
         self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
     ) -> tuple[list[Pulling], FloatArray]:
-        """Call a function of <F_i, S> and of these arrays; return what it gives, in parts, and sum_i pull_i F_i.
+        """Call a function of <F_i, S> and of these arrays; return its results, in parts, and sum_i g_i F_i.
 
-        What the function gives has a number `margin_gradient` for each row.
+        g_i are the numbers in `margin_gradient` of the results, one per row.
         """
         parts = self.parts(function, self.quadratic_forms(matrix), *arrays)
         return parts, self.outer(self.join([part.margin_gradient for part in parts]))
@@ -170,18 +170,18 @@ class RowSource(ABC):
         features = [self.product(q, root) for q in measured] + list(border)
         return self._gram(features, None)
 
-    # What a source may take over as a whole: the pass that solvers make, and the search for thresholds.
+    # Operations that a source may replace altogether: the pass of the solvers, and the search for thresholds.
 
     def loss_and_gradient(
         self, likelihood: Sweeper[Result], matrix: FloatArray, thresholds: FloatArray
     ) -> tuple[Result, FloatArray]:
-        """Evaluate a metric, with dR/dM: forward, pointwise and backward, which a kernel may fuse."""
+        """Evaluate a metric and dR/dM in a forward, a pointwise and a backward step, which a kernel may fuse."""
         return likelihood.loss_and_gradient(self, matrix, thresholds)
 
     def best_thresholds(
         self, likelihood: Sweeper[Result], squared: Array, start: FloatArray, least: FloatArray, tol: float
     ) -> tuple[FloatArray, Result]:
-        """Minimise over the thresholds at known squared distances: on a cluster, one round trip."""
+        """Minimise over the thresholds at known squared distances; one round trip on a cluster."""
         return likelihood.best_thresholds(self, squared, start, least, tol)
 
     def _gram(self, arrays: list[Array], weights: Array | None) -> FloatArray:
@@ -190,13 +190,13 @@ class RowSource(ABC):
 
 
 def slices(n: int, size: int) -> Iterator[slice]:
-    """Parts of so many rows; of nothing, one part with nothing in it."""
+    """Slices of `size` rows each; if there are no rows, one empty slice."""
     for start in range(0, max(n, 1), size):
         yield slice(start, min(start + size, n))
 
 
 def concatenated(arrays: list[Array]) -> Array:
-    """Parts of an array in one, along its last axis."""
+    """The parts of an array joined along its last axis."""
     return arrays[0] if len(arrays) == 1 else array_namespace(arrays[0]).concat(arrays, axis=-1)
 
 

@@ -1,7 +1,6 @@
 """Finding unit-free coordinates of rows.
 
-Columns are scaled first; only then is a decomposition formed, so neither units nor their range
-can hurt.
+Columns are scaled before they are decomposed, so that units and their range do not matter.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ def unit_free(
     close: BoolArray | None = None,
     finds_null: bool = True,
 ) -> tuple[BlockRows, Coordinates]:
-    """Return the rows in unit-free coordinates, and the way back from those; see `find_coordinates`."""
+    """Return the rows in unit-free coordinates, and the coordinates; see `find_coordinates`."""
     coordinates = find_coordinates(
         source, weights, with_constant=with_constant, blend=blend, close=close, finds_null=finds_null
     )
     if coordinates.transform.shape[1] == 0:
         raise ValueError(
-            "differences must not all be zero: no direction tells close from far; got only zero rows. "
+            "differences must not all be zero, or no direction separates close from far; got only zero rows. "
             "Check that the two sides of the pairs are not the same objects."
         )
     return source.in_coordinates(coordinates), coordinates
@@ -52,7 +51,7 @@ def unit_free(
 def factor_in_rows(rows: BlockRows, source: BlockRows, weights: FloatArray, factor: FloatArray) -> FloatArray:
     """Map a factor for the rows of `source` to one for the same rows in other coordinates.
 
-    By least squares on the rows, which are well conditioned where the way there is not.
+    This uses least squares on the rows, which are well conditioned even if the transformation is not.
     """
     mapped: Array = 0.0
     moment: Array = 0.0
@@ -78,11 +77,11 @@ def find_coordinates(
 
     Sigma is the weighted second moment of the rows; `weights` sum to one.  With b = 0 directions
     that do not vary, to rounding, are dropped; with b > 0 columns that do not.  With b = 1 each
-    coordinate is one column, scaled.  Rows that are enormous beside the others (one in the wrong
-    unit, say) count less, or their size would hide the rest: a Huber-type estimate, which like
-    the plain one follows every change of units.  Those of them that are `close` count in full:
-    along them M is all but zero, whatever the others say.  `finds_null` says whether directions
-    that do not vary are asked for: of many columns they can be most of the work.
+    coordinate is one column, scaled.  Rows that are enormous compared with the others (for instance
+    in the wrong unit) have less weight, or they would dominate: this is a Huber-type estimate, which
+    follows every change of units.  Enormous rows that are `close` keep their weight: M is almost zero
+    along them, whatever the others are.  `finds_null` also finds the directions that do not vary,
+    which can be most of the work if there are many columns.
     """
     asked = _Asked(with_constant, blend, finds_null)
     counted_less = _find_robust(source, weights, asked, np.zeros(len(weights), dtype=bool))
@@ -96,7 +95,7 @@ def find_coordinates(
 
 @dataclass(frozen=True)
 class _Asked:
-    """What is asked of coordinates, as in `find_coordinates`."""
+    """The options of `find_coordinates`."""
 
     with_constant: bool
     blend: float
@@ -104,7 +103,7 @@ class _Asked:
 
 
 def _find_robust(source: BlockRows, weights: FloatArray, asked: _Asked, in_full: BoolArray) -> Coordinates:
-    """Let rows count less as long as some are enormous, but those that count `in_full`."""
+    """Reduce the weight of rows as long as some are enormous, except those that count `in_full`."""
     coordinates = _normalise(source, weights, asked)
     usual = coordinates.transform.shape[1]
     largest = 0.0
@@ -119,7 +118,7 @@ def _find_robust(source: BlockRows, weights: FloatArray, asked: _Asked, in_full:
 
 
 def _squared_lengths(source: BlockRows, coordinates: Coordinates) -> FloatArray:
-    """Of each row in these coordinates, the constant of a learned origin apart."""
+    """The squared length of each row in these coordinates, without the constant of a learned origin."""
     d = coordinates.transform.shape[1]
     mapped = (coordinates.apply(block)[:d, :] for _, block in source.blocks())
     return np.concatenate([to_numpy(squared_columns(block)) for block in mapped])
@@ -135,7 +134,7 @@ def _normalise(source: BlockRows, weights: FloatArray, asked: _Asked) -> Coordin
             rows *= like(block, np.sqrt(weights[where]))[:, None]
             yield rows
 
-    # Of fewer rows than columns the Gram matrix is singular, and may be too large to look at.
+    # With fewer rows than columns the Gram matrix is singular, and may be too large.
     has_gram = asked.blend > 0.0 or source.n_rows >= source.n_columns
     gram = to_numpy(sum(rows.T @ rows for rows in scaled_blocks())) if has_gram else None
     squares = np.diag(gram) if gram is not None else to_numpy(sum(squared_columns(rows) for rows in scaled_blocks()))
@@ -158,9 +157,9 @@ def _normalise(source: BlockRows, weights: FloatArray, asked: _Asked) -> Coordin
 
 
 def column_scales(source: BlockRows, weights: FloatArray, *, centred: bool = False) -> FloatArray:
-    """Return the root mean square of each column of the rows or, `centred`, its standard deviation.
+    """Return the root mean square of each column of the rows or, if `centred`, its standard deviation.
 
-    All rows count, enormous ones too; `weights` sum to one.
+    All rows count, including enormous ones; `weights` sum to one.
     """
     centre = _centre(source, weights, centred)
     largest = _scales(source, centre)
@@ -181,7 +180,7 @@ def _centre(source: BlockRows, weights: FloatArray, centred: bool) -> FloatArray
 
 
 def _blended(moments: FloatArray, blend: float) -> FloatArray:
-    """The second moments of columns of length one, blended with those of columns that are not correlated."""
+    """The second moments of columns of length one, blended with those of uncorrelated columns."""
     blended: FloatArray = (1.0 - blend) * moments + blend * np.eye(len(moments))
     return blended
 
@@ -189,7 +188,7 @@ def _blended(moments: FloatArray, blend: float) -> FloatArray:
 def _directions(
     gram: FloatArray | None, length: FloatArray, scaled_blocks: ScaledBlocks, *, finds_null: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """The root mean square along each principal direction of the columns, scaled to length one, and the directions."""
+    """The root mean square along each principal direction of the columns (scaled to length one), and the directions."""
     if gram is not None:
         moments, directions = np.linalg.eigh(gram / np.outer(length, length))
         if moments[0] > _GRAM_IS_SAFE * moments[-1]:
@@ -209,14 +208,14 @@ def _triangle(rows: Array) -> Array:
 
 
 def _scales(source: BlockRows, centre: FloatArray) -> FloatArray:
-    """The largest entry of each centred column; infinite where it is rounding of a constant."""
+    """The largest entry of each centred column; infinite if it is the rounding error of a constant."""
     extremes = []
     for _, block in source.blocks():
         xp = array_namespace(block)
         extremes.append([to_numpy(xp.max(block, axis=1)), -to_numpy(xp.min(block, axis=1))])
     upper, lower = np.max(extremes, axis=0)
     if not np.all(np.isfinite([upper, lower])):
-        raise ValueError("rows must hold finite numbers; got NaN or infinity. Leave those pairs out, or fill them in.")
+        raise ValueError("rows must be finite; got NaN or infinity. Leave those pairs out, or fill in the values.")
     largest = np.maximum(upper - centre, centre + lower)
     constant = largest <= 1e-13 * np.abs(centre)
     return np.where(constant, np.inf, largest)

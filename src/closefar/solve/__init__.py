@@ -1,4 +1,4 @@
-"""From rows to a proven solution: likelihoods, the problem, solvers in one loop, and the certificate."""
+"""From rows to a certified solution: likelihoods, the problem, solvers in one loop, and the certificate."""
 
 from closefar.solve.certificate import Certificate, Outcome
 from closefar.solve.cone import psd_factor

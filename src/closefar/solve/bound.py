@@ -1,4 +1,4 @@
-"""From a point to a proven bound on its distance to the optimum.
+"""A proven bound on the gap between a point and the optimum.
 
 For any symmetric M' and tau' whose gradient is dual feasible, that is with
 dR/dM + alpha I positive semidefinite and dR/dtau >= 0, convexity gives for every
@@ -6,7 +6,7 @@ feasible (M, tau)
 
     R(M, tau) + alpha tr M >= R(M', tau') - <dR/dM, M'> - tau' dR/dtau
 
-with tau' measured from the least value that tau may have.  The right side is a proven lower
+with tau' measured from the least feasible value of tau.  The right side is a proven lower
 bound on the optimum: the Fenchel dual value.
 """
 
@@ -24,21 +24,21 @@ __all__ = ["lower_bound", "proven_bound"]
 # (matrix, thresholds, which thresholds are held, residual) -> (matrix, thresholds)
 HessianSolve = Callable[[FloatArray, FloatArray, BoolArray, float], tuple[FloatArray, FloatArray]]
 
-# Where no strictly feasible dual point exists (free parameters, or a direction of M that only shifts tau), a
-# gradient that is feasible to rounding still bounds the loss of everything within this multiple of the solution.
+# If no strictly feasible dual point exists (free parameters, or a direction of M that only shifts tau), a
+# gradient that is feasible up to rounding still bounds the loss of everything within this multiple of the solution.
 _ROUNDING = 1e-13
 _REACH = 1e3
 
-# A longer step of the proof has left the region where the Hessian says anything.
+# A longer step of the proof leaves the region where the Hessian is informative.
 _LONGEST_STEP = 10.0
 _MOST_ROUNDS = 4
 
 
 def proven_bound(point: Point, ceiling: float) -> float:
-    """The lower bound that the gradient at `point` proves; minus infinity if it proves none.
+    """The lower bound that the gradient at `point` proves; minus infinity if there is none.
 
-    `ceiling` is the objective of a feasible point.  With a penalty alpha tr M <= ceiling at
-    the optimum, so that a gradient outside the dual cone has a bounded price.
+    `ceiling` is the objective of a feasible point.  With a penalty, alpha tr M <= ceiling at
+    the optimum, so the cost of a gradient outside the dual cone is bounded.
     """
     problem = point.problem
     below, rest = problem.cone.violations(point.gradient, point.slopes)
@@ -46,18 +46,18 @@ def proven_bound(point: Point, ceiling: float) -> float:
     if rest > _ROUNDING or (below > _ROUNDING and problem.alpha == 0.0):
         return -np.inf
     trace = _REACH * size if below <= _ROUNDING else ceiling / problem.alpha
-    # Margins are wrong by about eps * size, the gradient by as much, and it is multiplied by M.
+    # The rounding error of margins, and so of the gradient, is about eps * size, and it is multiplied by M.
     rounding = np.finfo(np.float64).eps * size * (1.0 + size)
     bound = point.dual_value - below * trace - rest * _REACH * size - rounding
     return float(bound) if bound <= ceiling else -np.inf
 
 
 def lower_bound(point: Point, solve: HessianSolve, target: float) -> float:
-    """Prove a lower bound on the optimum, within about `target` of it if `point` is that near.
+    """Prove a lower bound on the optimum, within about `target` of it if `point` is that close.
 
-    Newton steps that hold the active constraints fixed move the gradient onto the dual
-    cone, and a little into it; what they reach is checked, not assumed.  `solve` takes a
-    right side (matrix and thresholds), which thresholds to hold, and the residual it may leave.
+    Newton steps with fixed active constraints move the gradient onto the dual cone, and slightly
+    into it; the result is verified, not assumed.  `solve` takes a right-hand side (matrix and
+    thresholds), the thresholds to hold fixed, and the residual that it may leave.
     """
     problem, cone, ceiling = point.problem, point.problem.cone, point.value
     bound = max(0.0, proven_bound(point, ceiling))

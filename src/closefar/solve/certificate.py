@@ -1,4 +1,4 @@
-"""What a fit has reached and what proves it: the facts, and the sentence that says what to do about them."""
+"""The certificate of a fit: what it reached, what is proven, and what to do."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Certificate:
-    """How good a fit is, and what proves it.
+    """The quality of a fit, and the proof of it.
 
     Attributes
     ----------
     loss : float
-        The mean negative log-likelihood R(M, tau) of the labels.  (Where labels may be flipped,
-        `loss` accounts for that; `objective`, `lower_bound` and `gap` are of the convex problem
-        in which each label's probability of being flipped is held fixed.)
+        The mean negative log-likelihood R(M, tau) of the labels.  (With flips, `loss` accounts for
+        them; `objective`, `lower_bound` and `gap` are those of the convex problem in which each
+        label's probability of being flipped is held fixed.)
     gap : float
         A proven upper bound on the objective minus its minimum.  The objective is the
-        loss, or the loss plus the trace penalty where alpha > 0.  (Where no strictly feasible
-        dual point exists, as with a learned origin and alpha = 0, it bounds the gain of every
+        loss or, if alpha > 0, the loss plus the trace penalty.  (If no strictly feasible
+        dual point exists, as with a learned origin and alpha = 0, it bounds the improvement by any
         metric up to a thousand times the size of this one.)
     converged : bool
-        Whether `gap` is at most the tolerance asked for or, where `rank` is fixed, no small
-        change improves the metric.
+        Whether `gap` is at most the tolerance or, if `rank` is fixed, no small change improves the
+        metric.
     outcome : Outcome
-        How the fit ended: "converged", "restricted" (no metric of the rank asked for is near and
-        better, but one of a higher rank may be), "separable" (every label is right, so there is no
-        finite optimum), "quasi-separable" (there is none either, since one direction explains
-        some labels without a single exception), "stalled", "unfinished" or "interrupted".  Of a
-        metric without its fit: "truncated" or "unknown".
+        How the fit ended: "converged", "restricted" (no small change improves the metric within its
+        rank, but a metric of higher rank may be better), "separable" (the metric gets every label
+        right, so there is no finite optimum), "quasi-separable" (there is no finite optimum either,
+        since one direction explains some labels without exception), "stalled", "unfinished" or
+        "interrupted".  For a metric without its fit: "truncated" or "unknown".
     advice : str
-        What that means, and what to do.
+        What the outcome means, and what to do.
     n_passes : float
-        Passes over the data; one is a loss with its gradient.
+        The number of passes over the data; one pass computes a loss with its gradient.
     objective, lower_bound : float
-        What `gap` is the difference of.
+        Their difference is `gap`.
     threshold_multiplier : float
-        dR/dtau, the multiplier of tau >= 0: zero where tau > 0.  (Of several thresholds, the sum.)
+        dR/dtau, the multiplier of tau >= 0: zero if tau > 0.  (For several thresholds, the sum.)
     globally_optimal : bool
         Whether no metric of any rank is better by more than the tolerance.
 
@@ -80,7 +80,7 @@ class Certificate:
 
     @classmethod
     def without_fit(cls, outcome: Outcome, loss: float, rank: int) -> Certificate:
-        """Of a metric of that rank without its fit: it has a loss on some pairs, and nothing is proven."""
+        """The certificate of a metric of that rank without its fit: a loss on some pairs, and no proof."""
         advice = advise(outcome, gap=math.inf, is_proven=False, tol=0.0, rank=rank, max_iter=0)
         return cls(loss, math.inf, False, outcome, advice, 0.0, loss, -math.inf, 0.0, False)
 
@@ -91,21 +91,19 @@ class Certificate:
 
 
 def advise(outcome: Outcome, *, gap: float, is_proven: bool, tol: float, rank: int | None, max_iter: int) -> str:
-    """Say what an outcome means, and what to do about it."""
+    """State what an outcome means, and what to do."""
     left = f"the proven gap is {gap:.1e}" if is_proven else "no gap is proven yet"
     match outcome:
         case Outcome.SEPARABLE:
             return (
                 "this metric gets every label right, so the likelihood has no finite maximum and the scale of "
                 "M and tau (hence the probabilities) is arbitrary; M / tau has a wide margin. "
-                "Set alpha > 0 (try 0.01) or label more pairs."
+                "Set alpha > 0 (try 0.01), or label more pairs."
             )
         case Outcome.QUASI_SEPARABLE:
-            return (
-                "one direction explains some labels without a single exception: the likelihood has no finite maximum."
-            )
+            return "one direction explains some labels without exception, so the likelihood has no finite maximum."
         case Outcome.INTERRUPTED:
-            return f"stopped by hand; {left}. The metric is usable."
+            return f"the fit was interrupted; {left}. The metric is usable."
         case Outcome.CONVERGED:
             also = f" Rank {rank} costs nothing: no metric of higher rank is better." if rank else ""
             return f"the objective is within a proven {gap:.1e} of its global minimum.{also}"
@@ -121,16 +119,16 @@ def advise(outcome: Outcome, *, gap: float, is_proven: bool, tol: float, rank: i
             )
         case Outcome.TRUNCATED:
             return (
-                f"directions were cut from this metric after its fit, so it is not the best of rank {rank} and nothing "
-                f"is proven of it. Fit with rank={rank} for the best one."
+                f"directions were removed from this metric after its fit, so it is not the best of rank {rank}, and "
+                f"nothing is proven. Fit with rank={rank} for the best one."
             )
         case Outcome.UNKNOWN:
             return (
-                "this is a metric without its fit, so what it was learned from is not known and nothing is proven of "
-                "it. Fit to learn more."
+                "this metric was stored without its fit, so its training pairs are unknown, and nothing is proven. "
+                "Fit again for a certificate."
             )
         case Outcome.STALLED:
             return (
-                f"further steps gain nothing, but tol={tol:.1e} is not proven; {left}. The optimum may lie at "
+                f"further steps bring no improvement, but tol={tol:.1e} is not proven; {left}. The optimum may lie at "
                 "infinity (as with 0/1 columns and fit_origin). The metric is usable; raise alpha (try 0.001) or tol."
             )

@@ -1,4 +1,4 @@
-"""The feasible set: which M and thresholds may be a solution."""
+"""The feasible set of M and thresholds."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Cone:
 
     @property
     def lowest(self) -> FloatArray:
-        """The least thresholds, and zero for free ones: what they are measured from in a proof."""
+        """The least thresholds, and zero for free ones: the reference values in a proof."""
         return np.where(np.isneginf(self.least), 0.0, self.least)
 
     def trace(self, matrix: FloatArray) -> float:
-        """What the penalty weighs."""
+        """The trace that is penalised."""
         return float(np.trace(matrix[self.core, self.core]))
 
     def eigen(self, matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -51,12 +51,12 @@ class Cone:
         return values, np.vstack([vectors, np.zeros((self.size - len(vectors), len(vectors)))])
 
     def are_held(self, thresholds: FloatArray, slopes: FloatArray) -> BoolArray:
-        """Which thresholds their least values hold back."""
+        """Which thresholds are held at their least values."""
         held: BoolArray = (thresholds == self.least) & (slopes >= 0.0)
         return held
 
     def violations(self, gradient: FloatArray, slopes: FloatArray) -> tuple[float, float]:
-        """How far a gradient is from the dual cone: by its core, and by the rest.
+        """The distance of a gradient from the dual cone: in its core, and in the rest.
 
         Zero and zero mean that it proves a bound.
         """

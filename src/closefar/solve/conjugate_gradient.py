@@ -1,4 +1,4 @@
-"""Solving with the Hessian of the risk in (M, thresholds) where it is too large to form."""
+"""Solving with the Hessian of the risk in (M, thresholds) if it is too large to form."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Step = tuple[FloatArray, FloatArray]
 
 
 class HessianSolver:
-    """Solves H[S, t] = (matrix, thresholds) by conjugate gradients; one product, one pass.
+    """Solve H[S, t] = (matrix, thresholds) by conjugate gradients; each product is one pass.
 
-    Preconditioned by the Hessian of independent coordinates in `basis` (the eigenvectors
+    The preconditioner is the Hessian for independent coordinates in `basis` (the eigenvectors
     of M).
     """
 
@@ -32,7 +32,7 @@ class HessianSolver:
         self.model = _diagonal_model(objective, curvature, basis)
 
     def __call__(self, matrix: FloatArray, thresholds: FloatArray, held: BoolArray, residual: float) -> Step:
-        """Iterate until the spectral norm of what is left is at most `residual`; some thresholds are held."""
+        """Iterate until the spectral norm of the residual is at most `residual`; `held` thresholds are fixed."""
         precondition = self.model(held)
         solution, shift = np.zeros_like(matrix), np.zeros_like(thresholds)
         left, left_t = matrix, thresholds
@@ -65,7 +65,7 @@ def prove_bound(point: Point, target: float) -> float:
 def _diagonal_model(
     objective: Objective, curvature: Curvature, basis: FloatArray
 ) -> Callable[[BoolArray], Callable[[FloatArray, FloatArray], Step]]:
-    """Inverse of the Hessian as if only squares of the rotated coordinates were correlated, for thresholds held."""
+    """The inverse Hessian if only squares of the rotated coordinates were correlated, for held thresholds."""
     d = objective.n_directions
     fourth, border = objective.rotated_moments(curvature, basis)
     diagonal = np.block([[fourth, border], [border.T, curvature.thresholds]])

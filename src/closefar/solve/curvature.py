@@ -1,4 +1,4 @@
-"""Second derivatives of the risk, and what solvers ask of them: the Hessian, its products, and a diagonal model."""
+"""Second derivatives of the risk as solvers use them: the Hessian, its products, and a diagonal model."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = ["Curvature", "FullCurvature", "MarginCurvature"]
 class Curvature(ABC):
     """The second derivatives in squared distances and thresholds.
 
-    `distance` is that in the squared distance of each row, a handle; `thresholds` the matrix of
-    the sums of those in two thresholds.
+    `distance` is a handle with the second derivative in the squared distance of each row;
+    `thresholds` is the matrix of the sums of those in two thresholds.
     """
 
     def __init__(self, distance: Array, thresholds: FloatArray) -> None:
@@ -29,12 +29,12 @@ class Curvature(ABC):
     @property
     @abstractmethod
     def crosses(self) -> tuple[Array, ...]:
-        """Those in the squared distance of each row and each threshold, one handle each."""
+        """The mixed derivatives in the squared distance of each row and each threshold, one handle each."""
 
     @property
     @abstractmethod
     def border_passes(self) -> float:
-        """What the threshold part of the Hessian costs beside the sum of squares."""
+        """The cost of the threshold part of the Hessian, in addition to the sum of squares."""
 
     @abstractmethod
     def hessian(self, source: RowSource) -> FloatArray:
@@ -50,14 +50,14 @@ class Curvature(ABC):
 
 
 class _Change(NamedTuple):
-    """How first derivatives change along a step: in the squared distance of some rows, and, summed, in thresholds."""
+    """The change of first derivatives along a step: in the squared distance of some rows and, summed, in thresholds."""
 
     margin_gradient: Array
     slopes: FloatArray
 
 
 class FullCurvature(Curvature):
-    """Those of any loss of a squared distance and thresholds."""
+    """The second derivatives of any loss of a squared distance and thresholds."""
 
     def __init__(self, distance: Array, crosses: tuple[Array, ...], thresholds: FloatArray) -> None:
         super().__init__(distance, thresholds)
@@ -94,7 +94,7 @@ class FullCurvature(Curvature):
 
 
 class MarginCurvature(Curvature):
-    """Those of a loss that depends on the differences of squared distances and one threshold, q - tau, alone."""
+    """The second derivatives of a loss that depends only on the margins q - tau, with one threshold."""
 
     @property
     def crosses(self) -> tuple[Array, ...]:
@@ -105,7 +105,7 @@ class MarginCurvature(Curvature):
         return 0.0
 
     def hessian(self, source: RowSource) -> FloatArray:
-        """The sum of f f' for f = sqrt(c) (F, -1): one sum of squares, with the signs turned in the end."""
+        """The sum of f f' for f = sqrt(c) (F, -1): one sum of squares, with the signs changed at the end."""
         root = source.map(_root, self.distance)
         hessian = source.sum_of_squares(root, (root,))
         hessian[-1, :-1] *= -1.0

@@ -1,4 +1,4 @@
-"""Solving with flips: the plain optimum, the climb from there, and a last convex step that can be certified."""
+"""Solving with flips: the optimum without flips, the descent from there, and a last convex step with a certificate."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def solve_with_flips(
     watch: Watch,
     start: State | None = None,
 ) -> tuple[Solution, float]:
-    """Maximise the likelihood with flips over M and tau, and over q where `flip_rate` is None.
+    """Maximise the likelihood with flips over M and tau, and over q if `flip_rate` is None.
 
     `likelihood` is that of the objective, without flips.  Returns the solution and q.
     """
@@ -65,7 +65,7 @@ def solve_with_flips(
     loss = objective.with_likelihood(flipped).evaluate(last.squared, last.thresholds).loss
     convex = _interrupted(last.certificate, options) if was_interrupted else last.certificate
     certificate = _certificate(convex, loss, flipped.flip_rate, top.is_settled)
-    # What was proven on the way is about other problems than the last.
+    # Bounds proven along the way are for other problems than the last.
     steps = [replace(step, gap=np.inf) for step in (*plain.history, *recorder.steps)]
     penalty = last.certificate.objective - last.certificate.loss
     end = FitStep(certificate.n_passes, loss + penalty, certificate.gap)
@@ -82,7 +82,7 @@ def _climb_from(
     rng: np.random.Generator,
     watch: Watch,
 ) -> tuple[Solution, float]:
-    """Climb from a place near the top, and prove nothing."""
+    """Maximise from a point close to the maximum, without a certificate."""
     if flip_rate is None:
         squared = objective.quadratic_forms(start.matrix)
         flipped = flipped.with_best_rate(objective.source, squared, start.thresholds)
@@ -96,7 +96,7 @@ def _climb_from(
 
 
 def _interrupted(certificate: Certificate, options: Options) -> Certificate:
-    """The same after an interrupt: the climb was not at its end."""
+    """The certificate after an interrupt, before the maximisation was complete."""
     outcome, is_proven = Outcome.INTERRUPTED, certificate.lower_bound > 0.0
     advice = advise(
         outcome, gap=certificate.gap, is_proven=is_proven, tol=options.tol, rank=options.rank, max_iter=options.max_iter
@@ -105,14 +105,14 @@ def _interrupted(certificate: Certificate, options: Options) -> Certificate:
 
 
 def _certificate(convex: Certificate, loss: float, flip_rate: float, is_settled: bool) -> Certificate:
-    """What is proven of the last step, with the loss of the likelihood with flips."""
+    """The certificate of the last step, with the loss of the likelihood with flips."""
     advice = (
-        f"{convex.advice} The proof holds each label's probability of being flipped at this model's estimate; the flip "
+        f"{convex.advice} The proof holds each label's probability of being flipped fixed at its estimate; the flip "
         f"rate is {flip_rate:.3g}."
     )
     if not is_settled:
         advice += (
-            " Nearly all others are right, so the scale of M and tau, and with it how sharply probabilities change at "
-            "the threshold, is not determined; M / tau is."
+            " Nearly all other labels are right, so M / tau is determined, but not the scale of M and tau, and thus "
+            "how sharply probabilities change at the threshold."
         )
     return replace(convex, loss=loss, advice=advice, globally_optimal=False)

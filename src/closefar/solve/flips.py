@@ -1,9 +1,9 @@
 """Labels that are flipped whatever the distance: P(label) = q + (1 - 2q) Phi(l margin).
 
-The likelihood is not convex, so it is climbed from the convex optimum of q = 0, with
-Fisher's information for a Hessian and q maximised out along the way.  The last step is
-one of expectation-maximisation: with each label's probability of being flipped held
-fixed, the problem is convex again, and the certificate is about that.
+The negative log-likelihood is not convex, so it is minimised from the convex optimum of q = 0,
+with the Fisher information as the Hessian, and with q optimised along the way.  The last step is
+one of expectation-maximisation: with each label's probability of being flipped held fixed, the
+problem is convex again, and the certificate is that of this step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LARGEST_RATE = 0.499
 
 
 class FlippedCloseFar(CloseFar):
-    """The mean of -log(q + (1 - 2q) Phi(l m)); its curvature is Fisher's information, which is never negative."""
+    """The mean of -log(q + (1 - 2q) Phi(l m)); its curvature is the Fisher information, which is never negative."""
 
     def __init__(self, noise: Noise, signs: Array, weights: Array, flip_rate: float, lengths: Array = None) -> None:
         super().__init__(noise, signs, weights, lengths)
@@ -38,7 +38,7 @@ class FlippedCloseFar(CloseFar):
         wrong = with_flips(xp.exp(-self.noise.neg_log_cdf(-margin)), self.flip_rate) if order == 2 else None
         return Losses(
             loss=-float(xp.sum(weights * xp.log(probability))),
-            least_margin=-np.inf,  # a flipped label is on the wrong side, and rightly so
+            least_margin=-np.inf,  # flipped labels belong on the wrong side
             margin_gradient=-weights * signs * density / probability,
             curvature=weights * density**2 / (probability * wrong) if order == 2 else None,
         )
@@ -47,11 +47,11 @@ class FlippedCloseFar(CloseFar):
         return FlippedCloseFar(self.noise, self.signs, self.weights, flip_rate, self.lengths)
 
     def with_best_rate(self, source: RowSource, squared: Array, thresholds: FloatArray) -> FlippedCloseFar:
-        """The same with the likeliest flip rate at these squared distances."""
+        """The same with the maximum-likelihood flip rate at these squared distances."""
         return self.with_rate(best_flip_rate(source, self.right(source, squared, thresholds), self.weights))
 
     def share_undecided(self, source: RowSource, squared: Array, thresholds: FloatArray) -> float:
-        """The mean over labels of how near to the threshold each is: one at even odds, zero far away."""
+        """The mean uncertainty of the labels: one at even odds, zero far from the threshold."""
 
         def undecided(right: Array, weights: Array) -> Array:
             return 4.0 * weights * right * (1.0 - right)
@@ -60,7 +60,7 @@ class FlippedCloseFar(CloseFar):
         return source.total(source.map(undecided, right, self.weights))
 
     def softened(self, source: RowSource, squared: Array, thresholds: FloatArray) -> SoftCloseFar:
-        """The likelihood in which each label's probability of being flipped is held as it is here."""
+        """The likelihood in which each label's probability of being flipped is fixed at its present value."""
 
         def flipped(right: Array) -> Array:
             return self.flip_rate * (1.0 - right) / with_flips(right, self.flip_rate)
@@ -73,7 +73,7 @@ class FlippedCloseFar(CloseFar):
 
 
 class SoftCloseFar(CloseFar):
-    """The risk of labels of which each is flipped with a known probability: convex."""
+    """The risk of labels that are each flipped with a known probability; it is convex."""
 
     def __init__(self, noise: Noise, signs: Array, weights: Array, flipped: Array, lengths: Array = None) -> None:
         super().__init__(noise, signs, weights, lengths)
@@ -101,7 +101,7 @@ def best_flip_rate(source: RowSource, right: Array, weights: Array) -> float:
     def slope(rate: float) -> float:
         def terms(right: Array, weights: Array) -> Array:
             xp = array_namespace(right)
-            above_zero = xp.where(right > TINY, right, TINY)  # a margin that is hopelessly wrong has Phi = 0
+            above_zero = xp.where(right > TINY, right, TINY)  # Phi underflows to 0 at extremely wrong margins
             return weights * (1.0 - 2.0 * above_zero) / with_flips(above_zero, rate)
 
         return source.total(source.map(terms, right, weights))

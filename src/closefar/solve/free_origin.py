@@ -15,9 +15,9 @@ __all__ = ["with_finite_origin", "with_free_corner"]
 def with_finite_origin(cone: Cone, state: State, cost: float) -> State:
     """Turn x'Mx + b'x - tau into |(x, 1)'A|^2 - tau, a squared distance from a finite origin.
 
-    Where b leaves the range of M the best origin lies at infinity; an eigenvalue of `cost`
-    in that direction raises the loss by about as much and brings it back; below 1e-7 the
-    origin would be so far that margins lose their digits.
+    If b is not in the range of M, the best origin lies at infinity.  An eigenvalue of `cost` in that
+    direction makes it finite, and raises the loss by about as much; below 1e-7 the origin would be so
+    far away that margins lose their precision.
     """
     core = cone.core
     values, vectors = np.linalg.eigh(state.matrix[core, core])
@@ -35,7 +35,7 @@ def with_finite_origin(cone: Cone, state: State, cost: float) -> State:
 
 
 def with_free_corner(cone: Cone, state: State) -> State:
-    """With free linear terms the corner of M belongs to the threshold."""
+    """Move the corner of M to the threshold, as free linear terms require."""
     if not cone.has_constant:
         return state
     matrix = state.matrix.copy()

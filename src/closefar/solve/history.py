@@ -1,4 +1,4 @@
-"""What a fit has reached after each step."""
+"""The progress of a fit, step by step."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["FitStep", "Recorder"]
 
 @dataclass(frozen=True)
 class FitStep:
-    """The objective after so many passes over the data, and the gap that was proven by then.
+    """The objective after a number of passes over the data, and the gap proven by then.
 
-    `gap` is infinite where nothing was proven yet.
+    `gap` is infinite until one is proven.
     """
 
     passes: float
@@ -25,12 +25,12 @@ class FitStep:
 
     @classmethod
     def last(cls, certificate: Certificate) -> FitStep:
-        """Where a fit with this certificate ended."""
+        """The last step of a fit with this certificate."""
         return cls(certificate.n_passes, certificate.objective, certificate.gap)
 
 
 class Recorder:
-    """Watches a solver: keeps a `FitStep` of every state, and passes it on."""
+    """A watcher of a solver that keeps a `FitStep` of every state, and passes the state on."""
 
     def __init__(self, passes: Passes, watch: Watch) -> None:
         self.passes = passes

@@ -1,6 +1,6 @@
-"""Where noise meets rows: -log P(judgement) at squared distances and thresholds, with its derivatives.
+"""Likelihoods: -log P(judgement) at squared distances and thresholds, with its derivatives.
 
-A likelihood knows the arrays of one number per row that it needs (signs, weights); the source that
+A likelihood names the arrays of one number per row that it needs (signs, weights); the source that
 holds them evaluates it.  Nothing here passes over the rows themselves.
 """
 
@@ -22,7 +22,7 @@ from closefar.solve.curvature import Curvature, FullCurvature, MarginCurvature
 
 __all__ = ["CloseFar", "Evaluation", "Likelihood", "Losses", "Terms"]
 
-# The search for a threshold: its steps at the most, and how far beyond the squared distances it looks.
+# The search for a threshold: its maximum number of steps, and its range relative to the squared distances.
 _MOST_STEPS = 200
 _BEYOND = 1e3
 
@@ -31,10 +31,10 @@ class Terms(NamedTuple):
     """The likelihood of some of the rows: sums over them, and arrays of one number per row.
 
     `slopes` are the derivatives of the loss in the thresholds.  `margin_gradient` is the derivative in the
-    squared distance of each row, so that dR/dM is the sum of these times F_i.  Where they were asked for
-    there are second derivatives: `curvature` in the squared distance of each row, `crosses` in it and
-    each threshold, `curvatures` the sums of those in two thresholds; a loss that depends on q - tau alone
-    needs the first only.
+    squared distance of each row, so that dR/dM is the sum of these times F_i.  Second derivatives are
+    included on request: `curvature` in the squared distance of each row, `crosses` in it and each
+    threshold, and `curvatures`, the sums of those in two thresholds; a loss that depends only on q - tau
+    needs only the first.
     """
 
     loss: float
@@ -47,7 +47,7 @@ class Terms(NamedTuple):
 
 
 class Losses(NamedTuple):
-    """What the margins of some of the rows give: see `Terms`."""
+    """The losses and derivatives at the margins of some of the rows; see `Terms`."""
 
     loss: float
     least_margin: float
@@ -57,9 +57,9 @@ class Losses(NamedTuple):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The risk at given squared distances and thresholds, and what its derivatives need; see `Terms`.
+    """The risk at given squared distances and thresholds, with its derivatives; see `Terms`.
 
-    `second` is None where only first derivatives were asked for.
+    `second` is None if only first derivatives were requested.
     """
 
     loss: float
@@ -71,7 +71,7 @@ class Evaluation:
     @property
     def curvature(self) -> Curvature:
         if self.second is None:
-            raise ValueError("second derivatives must be asked for; got an evaluation of order 1. Use order=2.")
+            raise ValueError("curvature needs second derivatives; got an evaluation of order 1. Use order=2.")
         return self.second
 
 
@@ -83,9 +83,9 @@ class Likelihood(ABC):
     least : array
         The smallest value that each threshold may have.
     weights : handle
-        How much each row counts; they sum to one.
+        The weight of each row; they sum to one.
     row_arrays : tuple of handles
-        What `terms` needs of each row beside its squared distance.
+        The arrays that `terms` needs in addition to squared distances.
     """
 
     least: FloatArray
@@ -102,13 +102,13 @@ class Likelihood(ABC):
     ) -> tuple[FloatArray, Evaluation]:
         """Minimise over the thresholds, each at least `least`, until no slope is larger than `tol`.
 
-        `start` is a guess, which need not be feasible.  Returns them and the risk there, curvature
-        included.
+        `start` is a guess, which need not be feasible.  Returns the thresholds and the risk there,
+        including its curvature.
         """
 
     @abstractmethod
     def trend(self, source: RowSource) -> Array:
-        """The weights, negative where a smaller distance explains the judgement better."""
+        """The weights, with a negative sign if a smaller distance explains the judgement better."""
 
     @abstractmethod
     def take(self, source: RowSource, part: RowSource, indices: IndexArray) -> Likelihood:
@@ -132,7 +132,7 @@ class Likelihood(ABC):
         return self._join(source, parts, order=2), gradient
 
     def curvature(self, source: RowSource, parts: Sequence[Terms]) -> Curvature:
-        """Put together the second derivatives of all rows."""
+        """Join the second derivatives of all rows."""
         crosses = tuple(source.join(list(arrays)) for arrays in zip(*(part.crosses for part in parts), strict=True))
         curvatures = np.sum([part.curvatures for part in parts if part.curvatures is not None], axis=0)
         return FullCurvature(source.join([part.curvature for part in parts]), crosses, curvatures)
@@ -151,7 +151,7 @@ class CloseFar(Likelihood):
     """P(far) = Phi(q - tau) and P(close) = Phi(tau - q) of pairs with squared distance q; tau is at least 0.
 
     `signs` are +1 for far and -1 for close; all arrays are handles of the source.  With `lengths`
-    the squared distance is q + c times these, and c >= 0 is found like a second threshold.
+    the squared distance is q + c times these, and c >= 0 is optimised like a second threshold.
     """
 
     def __init__(self, noise: Noise, signs: Array, weights: Array, lengths: Array = None) -> None:
@@ -199,14 +199,14 @@ class CloseFar(Likelihood):
     def best_thresholds(
         self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float
     ) -> tuple[FloatArray, Evaluation]:
-        """Safeguarded Newton until the slopes are at most `tol`, or a threshold is least with a slope >= 0."""
+        """Use safeguarded Newton steps until the slopes are at most `tol`, or >= 0 for a threshold at `least`."""
         if self.lengths is not None:
             return _best_several(partial(self.evaluate, source, squared, order=2), start, least, tol)
         floor = float(least[0])
         smallest, largest = source.extremes(squared)
         low, high = max(smallest - _BEYOND, floor), max(largest + _BEYOND, floor)
         threshold = min(max(float(start[0]), low), high)
-        tried = set()  # the ends of the bracket: from a flat tail a step may lead back there
+        tried = set()  # the ends of the bracket, to which a step from a flat tail may return
         for _ in range(_MOST_STEPS):
             here = self.evaluate(source, squared, np.array([threshold]), order=2)
             slope = float(here.slopes[0])
@@ -245,12 +245,12 @@ class CloseFar(Likelihood):
         return arrays if self.lengths is None else (*arrays, self.lengths)
 
     def _of(self, signs: Array, weights: Array, *rest: Array) -> CloseFar:
-        """The same likelihood of other rows."""
+        """The same likelihood for other rows."""
         return CloseFar(self.noise, signs, weights, *rest)
 
 
 def _beyond(squared: Array, lengths: Array | None, thresholds: FloatArray) -> Array:
-    """The squared distances less tau, with c times the lengths where there are some."""
+    """The squared distances minus tau, plus c times the lengths, if there are any."""
     beyond = squared - float(thresholds[0])
     return beyond if lengths is None else beyond + float(thresholds[1]) * lengths
 
@@ -258,10 +258,10 @@ def _beyond(squared: Array, lengths: Array | None, thresholds: FloatArray) -> Ar
 def _best_several(
     evaluate: Callable[[FloatArray], Evaluation], start: FloatArray, least: FloatArray, tol: float
 ) -> tuple[FloatArray, Evaluation]:
-    """Minimise a convex loss over thresholds >= `least` until no slope that counts is larger than `tol`.
+    """Minimise a convex loss over thresholds >= `least` until no relevant slope is larger than `tol`.
 
-    Newton steps in the thresholds that are free; a step that does not lower the loss is halved, and
-    ends the search where only rounding is left.
+    This takes Newton steps in the free thresholds; a step that does not lower the loss is halved, and
+    the search ends when only rounding is left.
     """
     thresholds = np.maximum(start, least)
     here = evaluate(thresholds)
@@ -287,8 +287,8 @@ def _descend(
     step: FloatArray,
     least: FloatArray,
 ) -> tuple[FloatArray | None, Evaluation | None]:
-    """The first of ever shorter steps that lowers the loss or, within its rounding, the slopes."""
-    # From a flat tail a step may be enormous.
+    """The first of successively shorter steps that lowers the loss or, within its rounding error, the slopes."""
+    # A step from a flat tail may be enormous.
     length = min(1.0, 10.0 * (1.0 + float(np.abs(thresholds).max())) / max(float(np.abs(step).max()), TINY))
     while length > 1e-9:
         moved = np.maximum(thresholds + length * step, least)
@@ -303,6 +303,6 @@ def _descend(
 
 
 def _size(evaluation: Evaluation, thresholds: FloatArray, least: FloatArray) -> float:
-    """The largest slope that counts."""
+    """The largest relevant slope."""
     held = (thresholds <= least) & (evaluation.slopes >= 0.0)
     return float(np.abs(evaluation.slopes[~held]).max(initial=0.0))

@@ -1,4 +1,4 @@
-"""The one loop that every solver runs in, and what a solver is."""
+"""The interface of solvers, and the loop that runs them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["Ending", "Limits", "Run", "Solver", "State", "Watch", "run", "unwatc
 
 @dataclass(frozen=True)
 class State:
-    """Where a solver stands, in unit-free coordinates.
+    """The state of a solver, in unit-free coordinates.
 
     `objective` is the penalised risk at (matrix, thresholds), `bound` the best lower
-    bound on its minimum proven so far, `memory` the solver's own.  `stuck` says that
-    further steps cannot improve the objective in this arithmetic.
+    bound on its minimum proven so far, and `memory` is private to the solver.  If `stuck`,
+    further steps cannot improve the objective in floating-point arithmetic.
     """
 
     matrix: FloatArray
@@ -35,7 +35,7 @@ class State:
 
     @classmethod
     def at(cls, matrix: FloatArray, *thresholds: float) -> State:
-        """A place of which nothing else is known."""
+        """A point about which nothing else is known."""
         return cls(matrix, np.array(thresholds), objective=np.inf, bound=0.0, least_margin=-np.inf, memory=None)
 
     @property
@@ -44,9 +44,9 @@ class State:
 
 
 class Solver(ABC):
-    """A way to minimise the penalised risk, one step at a time.
+    """An algorithm that minimises the penalised risk, one step at a time.
 
-    `last_digits_are_cheap` says that a small tolerance costs hardly more than a large one.
+    If `last_digits_are_cheap`, a small tolerance costs hardly more than a large one.
     """
 
     last_digits_are_cheap: ClassVar[bool] = False
@@ -62,7 +62,7 @@ class Solver(ABC):
 
     @abstractmethod
     def resume(self, state: State) -> State:
-        """Return the first state where another solver, or another penalty, has come to this one."""
+        """Return the first state when continuing from the state of another solver or penalty."""
 
     @abstractmethod
     def step(self, state: State) -> State:
@@ -78,7 +78,7 @@ def unwatched(iteration: int, state: State) -> None:
 
 @dataclass(frozen=True)
 class Limits:
-    """When a run ends: the gap is proven to be at most `tol` or that share of the objective, or steps run out."""
+    """The limits of a run: a proven gap of at most `tol`, or that share of the objective, or a number of steps."""
 
     tol: float
     max_iter: int
@@ -88,7 +88,7 @@ class Limits:
 
 
 class Ending(Enum):
-    """Why a run came to an end."""
+    """Why a run ended."""
 
     CONVERGED = auto()
     SEPARABLE = auto()
@@ -99,7 +99,7 @@ class Ending(Enum):
 
 @dataclass(frozen=True)
 class Run:
-    """The last state of a solver, how it came to an end, and after how many steps."""
+    """The last state of a solver, why it ended, and after how many steps."""
 
     state: State
     ending: Ending

@@ -16,7 +16,7 @@ __all__ = ["Objective", "Passes"]
 
 
 class Passes:
-    """Counts passes over the rows; one is a loss with its gradient, two matrix products of the size of the data."""
+    """A counter of passes over the rows; one is a loss with its gradient: two products of the size of the data."""
 
     def __init__(self, whole: Passes | None = None, share: float = 1.0) -> None:
         self.count = 0.0
@@ -29,7 +29,7 @@ class Passes:
             self._whole.add(self._share * amount)
 
     def of_part(self, share: float) -> Passes:
-        """Count passes over this share of the rows, here too."""
+        """A counter of passes over this share of the rows, which also count here."""
         return Passes(self, share)
 
 
@@ -37,7 +37,7 @@ class Passes:
 class Objective:
     """R(M, tau) = sum_i w_i phi_i(z_i'M z_i, tau) and its derivatives.
 
-    Squared distances, and all that an `Evaluation` has of each row, are handles of the source.
+    Squared distances, and all arrays of an `Evaluation`, are handles of the source.
     Objectives over the same rows share one count of passes.
     """
 
@@ -59,13 +59,13 @@ class Objective:
         return self.outer(trend), self.source.total(trend)
 
     def with_likelihood(self, likelihood: Likelihood) -> Objective:
-        """Another likelihood of the same rows."""
+        """The objective of another likelihood of the same rows."""
         return replace(self, likelihood=likelihood)
 
     def sample(self, share: float, rng: np.random.Generator) -> Objective | None:
-        """The objective of about this share of the rows; None where those determine no threshold.
+        """The objective of about this share of the rows; None if they determine no threshold.
 
-        They do not where all of their judgements say the same.
+        This is the case if all their judgements are the same.
         """
         indices = np.flatnonzero(rng.random(self.source.n_rows) < share)
         part = self.source.take_rows(indices)
@@ -95,7 +95,7 @@ class Objective:
         return self.source.best_thresholds(self.likelihood, squared, start, least, tol)
 
     def along(self, squared: Array, scale: float, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the derivatives in (scale, thresholds), first and second, where distances are scaled: no pass."""
+        """Return the first and second derivatives in (scale, thresholds) for scaled distances: no pass."""
         here = self.evaluate(scale * squared, thresholds, order=2)
         curvature = here.curvature
         gradient = np.append(self.source.dot(here.margin_gradient, squared), here.slopes)
@@ -117,7 +117,7 @@ class Objective:
         return self.source.loss_and_gradient(self.likelihood, matrix, thresholds)
 
     def gradient(self, evaluation: Evaluation) -> FloatArray:
-        """Return dR/dM where the risk is known."""
+        """Return dR/dM, given the risk."""
         return self.outer(evaluation.margin_gradient)
 
     def outer(self, coefficients: Array) -> FloatArray:
@@ -126,7 +126,7 @@ class Objective:
         return self.source.outer(coefficients)
 
     def factor_gradient(self, factor: FloatArray, evaluation: Evaluation) -> FloatArray:
-        """Return dR/dA of R(A A', tau) where the risk is known."""
+        """Return dR/dA of R(A A', tau), given the risk."""
         self.passes.add(factor.shape[1] / self.n_directions)
         return 2.0 * self.source.factor_gradient(factor, evaluation.margin_gradient)
 

@@ -1,4 +1,4 @@
-"""The problem that a solver is given: the penalised risk over its feasible set."""
+"""The problem that solvers minimise: the penalised risk over its feasible set."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class Problem:
         return self._point(matrix, thresholds, evaluation, gradient)
 
     def known(self, matrix: FloatArray, thresholds: FloatArray, evaluation: Evaluation) -> Point:
-        """The same where the risk is known: half a pass."""
+        """The same, given the risk: half a pass."""
         return self._point(matrix, thresholds, evaluation, self.objective.gradient(evaluation))
 
     def sample(self, share: float, rng: np.random.Generator) -> Problem | None:
-        """The problem of about this share of the judgements; None where all of those say the same."""
+        """The problem of about this share of the judgements; None if they are all the same."""
         few = self.objective.sample(share, rng)
         return None if few is None else replace(self, objective=few)
 
@@ -81,6 +81,6 @@ class Point:
 
     @property
     def dual_value(self) -> float:
-        """A lower bound on the optimum wherever the gradient is in the dual cone."""
+        """A lower bound on the optimum, if the gradient is in the dual cone."""
         above = self.thresholds - self.problem.cone.lowest
         return self.value - float(np.sum(self.gradient * self.matrix)) - float(above @ self.slopes)

@@ -1,9 +1,9 @@
-"""Whether the optimum lies at infinity: a direction in which M and tau can grow without bound at no label's cost.
+"""Whether the optimum lies at infinity: a direction in which M and tau can grow without bound at no cost.
 
-Along (D, t), with D positive semidefinite and t >= 0, the risk falls without bound where
-l (z'Dz - t) >= 0 for every label l, and > 0 for some.  Labels that are still in doubt at the
-solution are those with z'Dz = t, which leaves few directions to look at: none, mostly.  With
-t = 0 they are those in which no close pair differs.
+The risk decreases for ever along (D, t), with D positive semidefinite and t >= 0, if
+l (z'Dz - t) >= 0 for every label l, and > 0 for some.  Labels that are still uncertain at the
+solution must have z'Dz = t, which leaves few candidate directions, usually none.  With t = 0 they
+are the directions in which no close pair differs.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from closefar.rows import BlockRows
 
 __all__ = ["find_recession"]
 
-# Parameters beyond which the search around a threshold takes longer than the fit.
+# With more parameters, the search around a threshold takes longer than the fit.
 _MOST_PARAMETERS = 600
 
-# Labels with 4 p (1 - p) above this count as in doubt; those of a rare kind still are when a fit has converged.
+# Labels with 4 p (1 - p) above this count as uncertain; those of a rare kind still are when a fit has converged.
 _IN_DOUBT = (0.5, 0.05, 0.005, 0.0005)
 
 _NULL = 1e-11  # an eigenvalue of a Gram matrix of unit vectors, relative to the largest
@@ -34,7 +34,7 @@ Features = Callable[[BlockRows, IndexArray], FloatArray]
 
 
 def find_recession(rows: BlockRows, signs: FloatArray, in_doubt: FloatArray) -> tuple[FloatArray, float] | None:
-    """Return (D, t), or None where there is none or the search would take too long.
+    """Return (D, t), or None if there is none or the search would take too long.
 
     `in_doubt` is 4 p (1 - p) of each label at the solution.
     """
@@ -56,7 +56,7 @@ def find_recession(rows: BlockRows, signs: FloatArray, in_doubt: FloatArray) -> 
 
 
 def _null_space(rows: BlockRows, chosen: BoolArray, features: Features) -> FloatArray:
-    """The orthogonal complement of the features of the chosen rows; a few of them often prove that it is empty."""
+    """The orthogonal complement of the features of the chosen rows; a few rows often prove that it is empty."""
     size = features(rows, np.arange(1)).shape[1]
     indices = np.flatnonzero(chosen)
     few = indices[:: max(len(indices) // (4 * size), 1)]
@@ -73,7 +73,7 @@ def _null_space(rows: BlockRows, chosen: BoolArray, features: Features) -> Float
 
 
 def _has_full_rank(gram: FloatArray) -> bool:
-    """Whether it clearly has full rank, by a Cholesky factorisation: a tenth of the time of the eigenvalues."""
+    """Whether it clearly has full rank, by a Cholesky factorisation, ten times as fast as eigenvalues."""
     try:
         np.linalg.cholesky(gram - _NULL * max(float(np.trace(gram)), 1.0) * np.eye(len(gram)))
     except np.linalg.LinAlgError:
@@ -82,7 +82,7 @@ def _has_full_rank(gram: FloatArray) -> bool:
 
 
 def _unit_rows(rows: BlockRows, indices: IndexArray) -> FloatArray:
-    """Rows of length one, and zero rows."""
+    """The rows scaled to length one; zero rows stay zero."""
     points = to_numpy(rows.take_rows(indices).read(slice(0, len(indices)))).T
     lengths = np.linalg.norm(points, axis=1, keepdims=True)
     unit: FloatArray = points / np.where(lengths > 0.0, lengths, 1.0)
@@ -90,14 +90,14 @@ def _unit_rows(rows: BlockRows, indices: IndexArray) -> FloatArray:
 
 
 def _form_features(rows: BlockRows, indices: IndexArray) -> FloatArray:
-    """The derivative of each margin in (packed M, tau), of length one."""
+    """The derivative of each margin in (packed M, tau), scaled to length one."""
     features = packed.margin_gradients(to_numpy(rows.take_rows(indices).read(slice(0, len(indices)))))
     unit: FloatArray = features / np.linalg.norm(features, axis=1, keepdims=True)
     return unit
 
 
 def _around_threshold(rows: BlockRows, signs: FloatArray, basis: FloatArray) -> tuple[FloatArray, float] | None:
-    """(D, t) by a linear program over the basis, with violated constraints added: labels, and eigenvectors of D."""
+    """(D, t) by a linear program over the basis that adds violated constraints: labels, and eigenvectors of D."""
     n, d = rows.n_rows, rows.n_columns
     chunks = (np.arange(start, min(start + _CHUNK, n)) for start in range(0, n, _CHUNK))
     changes = np.concatenate([_form_features(rows, chunk) @ basis for chunk in chunks]) * signs[:, None]

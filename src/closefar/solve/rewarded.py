@@ -1,4 +1,4 @@
-"""A proof for a run that got stuck: the minimum with a small reward for tr M has its gradient within the dual cone."""
+"""A proof for a run that is stuck: the minimum with a small reward for tr M has its gradient in the dual cone."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from closefar.solve.problem import Problem
 
 __all__ = ["with_reward_proof"]
 
-# Where the least reward leads nowhere, larger ones lead there.
+# If the smallest reward fails, it is approached from larger ones.
 _MULTIPLES = (1.0, 100.0, 10.0, 1.0)
 _MOST_STEPS = 30
 
 
 def with_reward_proof(kind: type[Solver], problem: Problem, found: Run, rng: np.random.Generator, tol: float) -> Run:
-    """Prove a bound where curvature comes in jumps (Laplace noise), so that no Newton step leads into the dual cone.
+    """Prove a bound if the curvature is discontinuous (Laplace noise), so that no Newton step leads into the dual cone.
 
-    Near the minimum of R - reward tr M the gradient of R is the reward times the identity, and
-    more; the bound that it proves is too low by about the reward times tr M.  What is better by
+    Near the minimum of R - reward tr M, the gradient of R is at least the reward times the identity;
+    the bound that it proves is too low by about the reward times tr M.  A result that is better by
     more than half the tolerance is kept.
     """
     state = near = found.state

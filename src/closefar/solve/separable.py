@@ -1,4 +1,4 @@
-"""Separable labels: some metric gets all of them right, so the likelihood has no finite maximum."""
+"""Separable labels: some metric gets every label right, so the likelihood has no finite maximum."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["widest_margin"]
 def widest_margin(
     kind: type[Solver], problem: Problem, separated: Run, rng: np.random.Generator, limits: Limits
 ) -> Run:
-    """Replace an arbitrary separating metric by one of wide margin.
+    """Replace an arbitrary separating metric by one with a wide margin.
 
-    As the penalty falls to zero its solution tends to the direction of largest margin;
-    the first penalty whose solution still separates the labels is taken.
+    As the penalty falls to zero, its solution tends to the direction of largest margin; the first
+    penalty whose solution separates the labels is used.
     """
     alpha = 0.01 * _largest_penalty(problem)
     cone = Cone(problem.cone.size, problem.objective.likelihood.least)
-    # First-order steps would crawl to the last digits.
+    # First-order steps would be slow for the last digits.
     share, relative_tol = (1e-6, 0.0) if kind.last_digits_are_cheap else (1e-3, 0.01)
     state: State | None = None
     found = separated

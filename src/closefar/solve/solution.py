@@ -1,4 +1,4 @@
-"""From an objective to a proven solution: choose a solver, run it, and certify what it reached."""
+"""From an objective to a certified solution: choose a solver, run it, and certify the result."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = ["Options", "Solution", "solve"]
 
 @dataclass(frozen=True)
 class Options:
-    """What is minimised, and how far.
+    """What is minimised, and to which tolerance.
 
-    `has_constant` says that the last coordinate of each row is the constant 1 of a learned
-    origin.  `proves` says whether a gap is to be proven where that is work of its own.
+    With `has_constant`, the last coordinate of each row is the constant 1 of a learned origin.  With
+    `proves`, a gap is proven even if that is additional work.
     """
 
     alpha: float
@@ -42,21 +42,21 @@ class Options:
 
     def problem(self, objective: Objective) -> Problem:
         """Minimise R + alpha tr M: over M positive semidefinite and thresholds >= 0."""
-        # A penalty on all of M keeps the origin finite; without one its linear terms must be free.
+        # A penalty on all of M keeps the origin finite; without a penalty its linear terms must be free.
         is_free = self.has_constant and self.alpha == 0.0
         least = objective.likelihood.least
         least = np.full_like(least, -np.inf) if is_free else least
         return Problem(objective, self.alpha, Cone(objective.n_directions, least, is_free))
 
     def limits(self, problem: Problem, watch: Watch) -> Limits:
-        """When a run ends; bringing a free origin back from infinity may cost the other half of the tolerance."""
+        """The limits of a run; making a free origin finite may use the other half of the tolerance."""
         tol = 0.5 * self.tol if problem.cone.has_constant else self.tol
         return Limits(tol, self.max_iter, watch, stop_if_separable=self.alpha == 0.0)
 
 
 @dataclass(frozen=True)
 class Solution:
-    """M = A A' and the thresholds in unit-free coordinates, the squared distance of each row, the proof, and the way.
+    """M = A A' and thresholds in unit-free coordinates, the squared distance of each row, certificate and history.
 
     `squared` is a handle of the source.
     """
@@ -70,7 +70,7 @@ class Solution:
 
     @property
     def state(self) -> State:
-        """Where another solver may go on."""
+        """The state from which another solver can continue."""
         return State.at(self.factor @ self.factor.T, *self.thresholds)
 
 
@@ -83,9 +83,9 @@ def solve(
     start: State | None = None,
     stay_near: bool = False,
 ) -> Solution:
-    """Minimise R(M, thresholds) + alpha tr M over the feasible set, M of at most the rank asked for.
+    """Minimise R(M, thresholds) + alpha tr M over the feasible set, with M of at most the given rank.
 
-    `start` is a feasible state near the optimum.  Where the rank is limited the search within it
+    `start` is a feasible state close to the optimum.  If the rank is limited, the search within it
     begins at the convex solution or, with `stay_near`, at `start`.
     """
     problem = options.problem(objective)
@@ -105,7 +105,7 @@ def solve(
 
 
 def _choose(objective: Objective) -> str:
-    """A dense Hessian, while it costs less than the gradient steps that it saves."""
+    """Choose a dense Hessian if it costs less than the gradient steps that it saves."""
     d, n = objective.n_directions, objective.n_judgements
     has_many = n >= 16 * packed_size(d)
     return "newton" if d <= 16 or (d <= 32 and has_many) else "fista"
@@ -122,7 +122,7 @@ def _solve_convex(
         solver.proves = False
     found = run(solver, solver.start if start is None else partial(solver.resume, start), limits)
     if found.ending is Ending.SEPARABLE:
-        # Not recorded: its penalties are not of this objective.
+        # Not recorded, since its penalties differ from this objective's.
         found = widest_margin(kind, problem, found, rng, replace(limits, watch=recorder.watch))
     if options.proves and found.ending is Ending.STUCK and problem.alpha == 0.0 and not problem.cone.has_constant:
         found = with_reward_proof(kind, problem, found, rng, limits.tol)
@@ -132,7 +132,7 @@ def _solve_convex(
 
 
 def _restrict(solver: Solver, ending: Ending, near: State, limits: Limits) -> Run:
-    """Go on within a limited rank; after an interrupt only cut the metric to it."""
+    """Continue within a limited rank; after an interrupt only truncate the metric to it."""
     if ending is Ending.INTERRUPTED:
         return Run(solver.resume(near), ending, n_iter=0)
     return run(solver, partial(solver.resume, near), limits)

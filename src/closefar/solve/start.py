@@ -1,4 +1,4 @@
-"""Where solvers start: the metric that the labels' second moments suggest."""
+"""The start of solvers: a metric from the second moments of the labelled rows."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["moment_start"]
 
 
 def moment_start(problem: Problem) -> tuple[FloatArray, FloatArray]:
-    """Return a metric and thresholds near the optimum.
+    """Return a metric and thresholds close to the optimum.
 
-    The feasible part of mean(l zz') - mean(l) I points the right way (for normal rows by
-    Stein's identity; without thresholds there is nothing to take mean(l) up, and it stays in).
-    Its scale and a threshold are then fitted by a few Newton steps on those numbers; several
-    thresholds have an order, which such steps would not keep, and are fitted to the scale.
+    The feasible part of mean(l zz') - mean(l) I has approximately the right direction (for normal
+    rows by Stein's identity; without thresholds, mean(l) is not subtracted, since nothing else can
+    absorb it).  Its scale and a threshold are then fitted by a few Newton steps; several thresholds
+    are ordered, which such steps would not preserve, and are fitted to the scale.
     """
     objective, least = problem.objective, problem.cone.least
     moments, mean_trend = objective.trend_moment()

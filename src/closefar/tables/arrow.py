@@ -18,6 +18,7 @@ __all__ = [
     "exact_integers",
     "fixed_width",
     "has_nan",
+    "has_text",
     "load_arrow",
     "numbers_of",
     "parts_of",
@@ -53,6 +54,13 @@ def trimmed(column: Any, missing: Collection[str]) -> Any:
     if not pc.any(is_missing).as_py():
         return words
     return pc.if_else(is_missing, pa.nulls(len(words), pa.string()), words)
+
+
+def has_text(column: Any, text: str) -> bool:
+    """Whether a column of strings has this one."""
+    import pyarrow.compute as pc
+
+    return bool(pc.any(pc.is_in(column, value_set=string_array([text]))).as_py())
 
 
 def string_array(texts: Sequence[str]) -> Any:

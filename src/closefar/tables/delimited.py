@@ -11,7 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
-from closefar.tables.arrow import as_numbers, chained, exact_integers, load_arrow, parts_of, shared_texts, trimmed
+from closefar.tables.arrow import (
+    as_numbers,
+    chained,
+    exact_integers,
+    has_text,
+    load_arrow,
+    parts_of,
+    shared_texts,
+    trimmed,
+)
 from closefar.tables.csv_blocks import Types, read_blocks
 from closefar.tables.errors import Place, TableError
 from closefar.tables.inputs import Input
@@ -56,7 +65,9 @@ class DelimitedFile:
         n_rows = 0
         with open_bytes(self._source) as file:
             n_expected = _n_expected(file, self._layout)
-            for table in read_blocks(self.path, file, self._layout, types, sorted(self._missing.words)):
+            for table in read_blocks(
+                self.path, file, self._layout, types, sorted(self._missing.words - self._missing.signs)
+            ):
                 n_rows += len(table)
                 for position, column in columns.items():
                     column.add(table.column(str(position)), n_expected)
@@ -106,13 +117,12 @@ class _Column:
             if numbers is not None:
                 self._add_numbers([numbers], n_expected)
                 return
-            self.has_lost_text = not np.all(np.isnan(self._numbers[: self._n_numbers]))
-            self._texts = [np.full(self._n_numbers, None)]
+            self.has_lost_text = self._n_numbers > 0
             self._is_text = True
         if self._is_id:
             self._add_ids(values)
         elif not self.has_lost_text:
-            self._texts.append(shared_texts(values, self._missing.words))
+            self._texts.append(values)
 
     def _add_numbers(self, parts: list[FloatArray], n_expected: int) -> None:
         """Add numbers to those of earlier blocks while they are in cache."""
@@ -132,7 +142,7 @@ class _Column:
         if self._are_integers and integers is None:
             self._texts = [earlier.cast(values.type) for earlier in self._texts]
             self._are_integers = False
-        self._texts.append(trimmed(values, self._missing.words) if integers is None else integers)
+        self._texts.append(values if integers is None else integers)
 
     def _numbers_in(self, values: Any) -> FloatArray | None:
         """The numbers in strings; None where one is neither a number nor missing."""
@@ -149,12 +159,15 @@ class _Column:
         """All values as a column of one of the kinds of `closefar.tables.values`."""
         if not self._is_text:
             return self._numbers[: self._n_numbers]
-        texts = np.concatenate(self._texts)
+        texts = shared_texts(self.ids())
         return texts if self._stays_text else _booleans(texts)
 
     def ids(self) -> Any:
-        """All values as strings, or integers, of pyarrow."""
-        return chained(self._texts)
+        """All values as strings of pyarrow, or integers, null where one is missing."""
+        if self._are_integers:
+            return chained(self._texts)
+        texts = trimmed(chained(self._texts), self._missing.words - self._missing.signs)
+        return texts if has_text(texts, "+") else trimmed(texts, self._missing.signs)
 
 
 def _n_expected(file: BinaryIO, layout: Layout) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
-from closefar.tables.columns import COLUMN_KINDS, Category, Column, Number
+from closefar.tables.columns import COLUMN_KINDS, Boolean, Category, Column, Number, Ordinal
 from closefar.tables.errors import Place, TableError, counted, listed, refuse_unknown
 from closefar.tables.kinds import learn_column
 from closefar.tables.values import are_finite, is_missing, standard_column
@@ -92,8 +92,9 @@ class Encoding:
 
     @property
     def categories(self) -> dict[str, tuple[str, ...]]:
-        """The values of each column that becomes 0/1 columns, the reference first."""
-        return {column.name: column.values for column in self.columns if isinstance(column, Category)}
+        """The values of each column without numbers: the reference first, or those that become 0, 1, 2 and so on."""
+        found = {column.name: column.values for column in self.columns if isinstance(column, Category | Ordinal)}
+        return {**found, **{column.name: ("false", "true") for column in self.columns if isinstance(column, Boolean)}}
 
     @classmethod
     def of_numbers(cls, names: Sequence[str]) -> Encoding:

@@ -194,9 +194,8 @@ def _without_gaps(groups: NDArray[np.object_], name: str, place: Place) -> NDArr
 def _about_large_integers(points: FloatArray, encoding: Encoding) -> list[str]:
     """A sentence that names the columns of integers that double precision may have rounded."""
     largest = np.maximum(points.max(axis=0), -points.min(axis=0))
-    names = [encoding.feature_names[where] for where in np.flatnonzero((largest > _EXACT) & (largest < _LARGEST))]
-    where = [encoding.feature_names.index(name) for name in names]
-    rounded = [name for name, column in zip(names, where, strict=True) if np.all(points[:, column] % 1 == 0)]
+    large = np.flatnonzero((largest > _EXACT) & (largest < _LARGEST))
+    rounded = [encoding.feature_names[column] for column in large if np.all(points[:, column] % 1 == 0)]
     if not rounded:
         return []
     return [

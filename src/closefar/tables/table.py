@@ -90,9 +90,9 @@ def read_table(path: str | os.PathLike[str], *, as_text: Collection[str] = (), n
 
     Text files are UTF-8, begin with a row of column names, and separate columns with commas,
     semicolons, tabs or bars.  Lines above the names that begin with # are comments, and Excel's
-    ``sep=;`` gives the separator.  An empty field, -, NA, N/A, n/a, #N/A, <NA>, NaN, nan, null, NULL
-    and None mean that a value is missing.  A column is numbers, or true and false, if all its values
-    are.
+    ``sep=;`` gives the separator.  An empty field, - (unless the column has + as well), NA, N/A, n/a,
+    #N/A, <NA>, NaN, nan, null, NULL and None mean that a value is missing.  A column is
+    numbers, or true and false, if all its values are.
 
     Parameters
     ----------

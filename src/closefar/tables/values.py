@@ -39,14 +39,21 @@ _LARGEST_WHOLE = 2.0**53  # above it not every whole number is a float64
 
 @dataclass(frozen=True)
 class MissingValues:
-    """The words that stand for a missing value; those that are numbers stand for it among numbers as well."""
+    """The words that stand for a missing value; those that are numbers stand for it among numbers as well.
+
+    Of them `signs` are values in a column that has "+" as well, as in + and - for positive and negative.
+    """
 
     words: frozenset[str] = frozenset([""])
+    signs: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, given: Iterable[str], *, in_text_file: bool) -> MissingValues:
         """The words that were given beside the usual ones; other formats than text have missing values of their own."""
-        return cls(frozenset(map(str.strip, given)).union(MISSING_WORDS if in_text_file else [""]))
+        own = frozenset(map(str.strip, given))
+        if not in_text_file:
+            return cls(own | {""})
+        return cls(own.union(MISSING_WORDS), frozenset("-") - own)
 
     @cached_property
     def _numbers(self) -> list[float]:

@@ -1,4 +1,4 @@
-"""The solvers: each one file and one line of `SOLVERS`."""
+"""The solvers: each is one file, and one line in `SOLVERS`."""
 
 from closefar.solve.loop import Solver
 from closefar.solve.solvers.factor import Factor

@@ -1,4 +1,4 @@
-"""The climb with a flip rate: steps of (M, tau) and estimates of the rate in turns, where the risk is not convex."""
+"""The alternating solver for flips: steps in (M, tau) and estimates of the flip rate in turn; not convex."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from closefar.solve.start import moment_start
 
 __all__ = ["Alternating", "Climb"]
 
-# A round that gains less than this, of the mean log-likelihood, ends the climb.
+# A round that improves the mean log-likelihood by less than this ends the search.
 LEAST_GAIN = 1e-7
 
-# Unknowns up to which a dense Hessian is formed.
+# The largest number of unknowns for which a dense Hessian is formed.
 _MOST_DENSE = 600
 
-# L-BFGS steps between two estimates of the rate, where the limit of the rank is reached or a dense Hessian too large.
+# L-BFGS steps between two estimates of the rate, if the rank limit is reached or a dense Hessian is too large.
 _STEPS_PER_ROUND = 20
 
 
 @dataclass(frozen=True)
 class Climb:
-    """How far the climb has come: the likelihood with its flip rate, and the squared distances.
+    """The state of the search: the likelihood with its flip rate, and the squared distances.
 
-    `inner` is the state of the solver that takes the steps.  `is_settled` says whether the labels
-    determine the scale of M and tau, as far as is known; `has_begun` whether a step was taken.
+    `inner` is the state of the solver that takes the steps.  `is_settled` is true if the labels
+    determine the scale of M and tau, as far as is known; `has_begun` is true after the first step.
     """
 
     likelihood: FlippedCloseFar
@@ -44,11 +44,10 @@ class Climb:
 
 
 class Alternating(Solver):
-    """A step of M and tau, then the likeliest flip rate for them, until a round gains nothing.
+    """Alternate a step in M and tau with the maximum-likelihood flip rate, until a round brings no improvement.
 
-    `likelihood` has the first flip rate, `estimate` says whether to look for a better one; with a
-    limited rank the steps keep to it.  It also ends when the scale of M and tau is no longer
-    determined.
+    `likelihood` has the initial flip rate, which is optimised if `estimate`; steps keep a limited
+    rank.  The search also ends when the scale of M and tau is no longer determined.
     """
 
     def __init__(
@@ -94,9 +93,9 @@ class Alternating(Solver):
     def _is_settled(self, likelihood: FlippedCloseFar, squared: Array, state: State) -> bool:
         """Whether the labels determine the scale of M and tau.
 
-        Where all labels but the flipped ones are right, the scale grows without bound.  It is
-        determined by the pairs near the threshold; as soon as there are hardly more of them than
-        unknowns they are being overfitted.  A penalty determines it in any case.
+        If all labels except the flipped ones are right, the scale grows without bound.  It is
+        determined by the pairs near the threshold; once there are hardly more of them than
+        unknowns, they are overfitted.  A penalty determines it in any case.
         """
         objective = self.problem.objective
         share = likelihood.share_undecided(objective.source, squared, state.thresholds)

@@ -12,13 +12,13 @@ __all__ = ["ConeProgram"]
 
 
 class ConeProgram:
-    """min 1/2 x'Hx + h'x over the feasible x = (packed M, thresholds), H being the Hessian plus damping.
+    """min 1/2 x'Hx + h'x over the feasible x = (packed M, thresholds), where H is the Hessian plus damping.
 
     `damping` is relative to the mean eigenvalue of the Hessian.
 
     The fixed point of Douglas-Rachford splitting is found by a semismooth Newton
-    method: a Newton step where it shrinks the residual, a splitting step (which never
-    enlarges it) where it does not.  One to three iterations suffice near a solution.
+    method: a Newton step if it reduces the residual, and otherwise a splitting step, which
+    never increases it.  One to three iterations suffice near a solution.
     """
 
     def __init__(self, hessian: FloatArray, damping: float, cone: Cone) -> None:
@@ -85,9 +85,9 @@ class ConeProgram:
 
 
 def _typical_eigenvalue(hessian: FloatArray) -> float:
-    """The geometric mean of the eigenvalues, whose mean is one; small ones are raised to a thousandth.
+    """The geometric mean of the eigenvalues, whose arithmetic mean is one; small ones are raised to a thousandth.
 
-    Outliers make the mean useless as a scale; this, like it, does not depend on the basis.
+    Outliers make the arithmetic mean useless as a scale; neither mean depends on the basis.
     """
     log_determinant = np.linalg.slogdet(hessian + 1e-3 * np.eye(len(hessian)))[1]
     return float(np.exp(log_determinant / len(hessian)))

@@ -1,4 +1,4 @@
-"""L-BFGS on the factor A of M = A A': for a fixed rank, where the problem is not convex."""
+"""L-BFGS on the factor A of M = A A', for a fixed rank, for which the problem is not convex."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class _Memory:
 
 
 class Factor(Solver):
-    """Minimises over d x rank factors; thresholds are minimised out at every point.
+    """Minimise over d x rank factors; thresholds are optimised at every point.
 
-    A stationary point of a fixed rank need not be optimal, so start it from the convex
-    solution (`resume`); the bound that came with that solution stays valid.  Of full rank it
-    proves one itself, unless the risk is not convex and nothing can be proven (`proves`).
+    A stationary point of a fixed rank need not be optimal, so start from the convex solution
+    (`resume`); the bound of that solution stays valid.  At full rank this solver proves a bound
+    itself, unless the risk is not convex and nothing can be proven (`proves`).
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Factor(Solver):
         factor = psd_factor(matrix)[:, ::-1][:, : self.rank]
         missing = self.rank - factor.shape[1]
         if missing:
-            # A zero column is stationary: start it small instead.
+            # A zero column is stationary, so start with a small one.
             small = 1e-3 * max(_norm(factor), 1e-3)
             factor = np.hstack([factor, small * np.eye(len(factor), missing)])
         return self._state(self._evaluate(factor, thresholds, ()), bound)

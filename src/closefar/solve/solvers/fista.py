@@ -1,4 +1,4 @@
-"""Accelerated projected gradient on M: for many columns, where a Hessian is too large."""
+"""Accelerated projected gradient on M, for many columns, if a Hessian is too large."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Place:
 
 @dataclass(frozen=True)
 class _Iterate(_Place):
-    """A place with the penalised risk there."""
+    """A place with its penalised risk."""
 
     evaluation: Evaluation
     value: float
@@ -45,10 +45,10 @@ class _Memory:
 
 
 class Fista(Solver):
-    """FISTA with restarts and backtracking; thresholds are minimised out at every point.
+    """FISTA with restarts and backtracking; thresholds are optimised at every point.
 
-    The gap is proven by `bound.lower_bound` with conjugate gradients, when the
-    residual says that it is about small enough.
+    The gap is proven by `bound.lower_bound` with conjugate gradients, once the residual
+    indicates that it is small enough.
     """
 
     def start(self) -> State:
@@ -74,7 +74,7 @@ class Fista(Solver):
                 break
             smoothness *= 1.5
         if float(np.sum(change * (here.matrix - last.here.matrix))) < 0.0:
-            momentum = 1.0  # the step turned back: restart
+            momentum = 1.0  # the step reversed direction: restart
         residual = smoothness * math.sqrt(moved)
         before = _Place(last.here.matrix, last.here.squared, last.here.thresholds)
         memory = _Memory(here, before, momentum, 0.97 * smoothness, residual, last.certify_below)
@@ -90,7 +90,7 @@ class Fista(Solver):
         return _state(here, 0.0, _Memory(here, here, 1.0, 0.3, residual=1e-2, certify_below=certify_below))
 
     def _extrapolate(self, last: _Memory, momentum: float, accuracy: float) -> _Iterate:
-        """Go on beyond the last step; z'Mz is linear in M, so this needs no pass over the data."""
+        """Extrapolate beyond the last step; z'Mz is linear in M, so this needs no pass over the data."""
         here, before = last.here, last.before
         if momentum == 0.0:
             return here

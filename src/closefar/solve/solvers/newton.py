@@ -1,4 +1,4 @@
-"""Proximal Newton with a dense Hessian: for few columns, where d(d+1)/2 numbers and the thresholds are cheap."""
+"""Proximal Newton with a dense Hessian, for few columns, so that d(d+1)/2 parameters and thresholds are cheap."""
 
 from __future__ import annotations
 
@@ -18,48 +18,48 @@ from closefar.solve.start import moment_start
 
 __all__ = ["Newton"]
 
-# From this decrement on the Hessian changes by a percent at most: keep it, and its inverse.
+# Below this decrement the Hessian changes by at most one percent: keep it, and its inverse.
 _FREEZE_BELOW = 1e-5
 
-# Relative to the mean eigenvalue of the Hessian: enough that directions the data leave open do not amplify rounding.
+# Relative to the mean eigenvalue of the Hessian: enough that undetermined directions do not amplify rounding errors.
 _DAMPING = 3e-4
 
 _MOST_IDLE_STEPS = 10
 
-# The first steps see one judgement in so many.
+# The first steps use one judgement in this many.
 _SCOUTED = 8
 
-# Where all judgements cost so much more than those, one that is not among them is enormous.
+# If the loss of all judgements is this many times that of the sample, one outside the sample is enormous.
 _SURPRISING = 10.0
 
 
 @dataclass(frozen=True)
 class _Memory:
     point: Point
-    splitting: FloatArray | None  # the last cone program's variable: it carries the active set over
+    splitting: FloatArray | None  # the variable of the last cone program, which preserves the active set
     decrement: float
     damping: float  # added to the Hessian, relative to its mean eigenvalue
     program: ConeProgram | None
-    idle: int = 0  # consecutive steps that gained next to nothing
+    idle: int = 0  # consecutive steps with almost no improvement
 
 
 class Newton(Solver):
-    """Each step minimises the quadratic model over the cone exactly; a line search keeps descent.
+    """Minimise the quadratic model over the cone exactly in each step; a line search ensures descent.
 
-    With many judgements the first steps are taken on an eighth of them.
+    With many judgements, the first steps use an eighth of them.
     """
 
     last_digits_are_cheap = True
 
     def __init__(self, problem: Problem, tol: float, rng: np.random.Generator) -> None:
         super().__init__(problem, tol, rng)
-        # Few judgements leave directions open, in which what one model leaves unsolved is never mended.
+        # Few judgements do not determine all directions, and the residual of a model is never reduced in the others.
         self.inexactness = 1e-5 if self._has_many() else 1e-9
 
     def start(self) -> State:
         scouted = self._scout()
         if scouted is not None:
-            # Their Hessian is near enough to the whole one's for the first step.
+            # Their Hessian is close enough to that of all for the first step.
             state, program = scouted
             begun = self._begin(state.matrix, state.thresholds, program)
             if begun.objective <= _SURPRISING * (1.0 + state.objective):
@@ -76,17 +76,17 @@ class Newton(Solver):
         if moved.stuck or (memory.decrement < max(1e2 * self.tol, 1e-9) and memory.damping <= last.damping):
             moved = replace(moved, bound=self._bound(moved, program))
             if moved.gap <= self.tol and not moved.stuck and memory.decrement > 1e-10:
-                # One more step with the same Hessian costs a pass and makes the minimiser itself exact.
+                # One more step with the same Hessian costs one pass, and makes the minimiser itself accurate.
                 moved, _ = self._advance(moved)
         return moved
 
     def advance(self, state: State) -> State:
-        """Take a step without proving anything: for a risk that is not convex."""
+        """Take a step without proving a bound, for a risk that is not convex."""
         return self._advance(state)[0]
 
     def renew(self, state: State) -> State:
         """Evaluate the same point again after the risk has changed a little."""
-        if not isinstance(state.memory, _Memory):  # begun, or left by another solver
+        if not isinstance(state.memory, _Memory):  # new, or from another solver
             return self.resume(state)
         point = self.problem.at(state.matrix, state.thresholds)
         return _state(point, 0.0, replace(state.memory, point=point))
@@ -121,12 +121,12 @@ class Newton(Solver):
         return _state(point, 0.0, _Memory(point, splitting=None, decrement=1.0, damping=_DAMPING, program=program))
 
     def _has_many(self) -> bool:
-        """Whether a part of the judgements is enough for the first steps."""
+        """Whether a sample of the judgements is enough for the first steps."""
         objective = self.problem.objective
         return objective.n_judgements >= _SCOUTED * 8 * packed.packed_size(objective.n_directions)
 
     def _scout(self) -> tuple[State, ConeProgram] | None:
-        """Take the first steps on an eighth of the judgements, if that is enough of them."""
+        """Take the first steps on an eighth of the judgements, if these are enough."""
         few = self.problem.sample(1.0 / _SCOUTED, self.rng) if self._has_many() else None
         if few is None:
             return None
@@ -160,7 +160,7 @@ class Newton(Solver):
         return None, 0.0
 
     def _bound(self, state: State, program: ConeProgram) -> float:
-        """Prove with the Hessian nearly undamped, which takes fewer rounds; else, where it is singular, damped."""
+        """Prove a bound with an almost undamped Hessian, which takes fewer rounds, or damped if it is singular."""
         bound = state.bound
         for relief in (0.999, 0.0):
             hessian = program.hessian - relief * program.damping * np.eye(len(program.hessian))
@@ -173,7 +173,7 @@ class Newton(Solver):
 def _solve_dense(
     hessian: FloatArray, matrix: FloatArray, thresholds: FloatArray, held: BoolArray, residual: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Solve H[S, t] = (matrix, thresholds) exactly; some thresholds are held."""
+    """Solve H[S, t] = (matrix, thresholds) exactly; some thresholds are held fixed."""
     right = packed.joined(matrix, thresholds)
     free = np.append(np.ones(len(right) - len(held), dtype=bool), ~held)
     solution = np.zeros_like(right)
@@ -182,7 +182,7 @@ def _solve_dense(
 
 
 def _damping(last: float, length: float, crawling: bool) -> float:
-    """More after a short step; less where full steps gain little (a flat, or an infinite, way to the optimum)."""
+    """More damping after a short step; less if full steps gain little (a flat or infinite path to the optimum)."""
     if length < 0.1:
         return min(max(1e-3, 10.0 * last), 10.0)
     if crawling:
