@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import closefar as cf
+from closefar.arrays import numbered
 from closefar.fitting import Settings, fit, fit_from, is_near_parts, refit
 from closefar.judgements import Judgements, PairGroupKFold, split_judgements
 from closefar.model import Scored
@@ -133,3 +134,34 @@ def test_folds_of_very_many_points_are_balanced():
     ids = rng.integers(500_000, size=(400_000, 2))
     sizes = [len(test) for _, test in PairGroupKFold(5, random_state=0).split(ids, groups=ids)]
     assert max(sizes) < 1.1 * min(sizes)
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        np.array([[3, 9], [9, 4]]),
+        np.array([-7, 5, -7], dtype=np.int32),
+        np.array([0, 10**12, 5, 0]),
+        np.array([250, 3, 250], dtype=np.uint8),
+        np.array(["b", "a", "b"]),
+        np.zeros((0, 2), dtype=np.int64),
+    ],
+    ids=["dense", "negative", "sparse", "small", "text", "none"],
+)
+def test_ids_are_numbered_in_their_order(ids):
+    different, inverse = np.unique(ids, return_inverse=True)
+    numbers, n = numbered(ids)
+    assert n == len(different)
+    assert np.array_equal(numbers, inverse.reshape(ids.shape))
+
+
+def test_products_of_pairs_that_share_points_are_summed_once():
+    rng = np.random.default_rng(0)
+    ids = rng.integers(30, size=(60, 2))
+    ids[:3], ids[3] = [[1, 2], [2, 1], [1, 2]], [5, 5]
+    terms = rng.standard_normal((60, 2))
+    one, both = dependence.Dependence(ids).cross_sums(terms)
+    shared = np.array([[len(set(left) & set(right)) for right in ids.tolist()] for left in ids.tolist()])
+    np.fill_diagonal(shared, 0)
+    assert np.allclose(one + both, terms.T @ (shared > 0) @ terms)
+    assert np.allclose(both, terms.T @ (shared == 2) @ terms)

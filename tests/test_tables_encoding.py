@@ -528,3 +528,19 @@ def test_control_characters_are_escaped_and_long_values_cut(tmp_path):
         learn(read_table(path).columns, name=str(path))
     assert "\x1b" not in str(caught.value)
     assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        np.random.default_rng(0).standard_normal(60_001),
+        np.exp(9.0 * np.random.default_rng(1).standard_normal(60_000)),
+        np.arange(60_000.0)[::-1],
+        np.repeat([0.0, 1.0], 30_000),
+        np.tile(np.arange(12.0), 5000),  # of which a sample in steps sees some values only
+    ],
+    ids=["odd", "skewed", "sorted", "two", "periodic"],
+)
+def test_the_median_of_many_numbers_is_that_of_numpy(numbers):
+    encoding = Encoding.learn({"x": numbers}, name="numbers")
+    assert encoding.columns[0].median == np.median(numbers)

@@ -369,6 +369,31 @@ def test_both_sides_and_single_points_share_no_rows(write):
     assert single.differences.tolist() == single.data.tolist() == [[1.0], [2.0]]
 
 
+@pytest.mark.parametrize("block", [16, 1 << 24])
+@pytest.mark.parametrize(
+    "odd", ["007", "0x10", "-0", "16.0", "p", " 12", "9223372036854775808", "-9223372036854775808"]
+)
+def test_ids_stay_as_written_among_integers(odd, block, write, monkeypatch):
+    monkeypatch.setattr(csv_blocks, "_BLOCK_BYTES", block)
+    ids = [*map(str, range(9, 19)), odd, "-5"]
+    points = write("id,x\n" + "".join(f"{name},{row}\n" for row, name in enumerate(ids)), "points.csv")
+    pairs = write("a,b,label\n" + "".join(f"{odd},{name},far\n" for name in ids[::-1]), "pairs.csv")
+    if odd.strip() in ids[:10]:
+        with pytest.raises(TableError, match="has '12' 2 times"):
+            read_pairs(Source(points=points, pairs=pairs), labelled=True)
+        return
+    table = read_pairs(Source(points=points, pairs=pairs), labelled=True)
+    assert table.ids.tolist() == [[odd, name] for name in ids[::-1]]
+    assert table.data[:, :, 0].tolist() == [[10.0, 11.0 - row] for row in range(12)]
+
+
+def test_a_row_of_integer_ids_is_no_row_of_names(write):
+    points = write("id,x\n" + "".join(f"{row},{row}\n" for row in range(9)), "points.csv")
+    pairs = write("0,1,2\n" + "".join(f"{row},{row + 1},far\n" for row in range(8)), "pairs.csv")
+    with pytest.raises(TableError, match="row 1 must name the columns; it has the ids '0' and '1'"):
+        read_pairs(Source(points=points, pairs=pairs, left="0", right="1", label="2"), labelled=True)
+
+
 @pytest.mark.parametrize("bytes_at_once", [1 << 24, 40])
 def test_a_minus_beside_a_plus_is_a_value(write, monkeypatch, bytes_at_once):
     monkeypatch.setattr(csv_blocks, "_BLOCK_BYTES", bytes_at_once)

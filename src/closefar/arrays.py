@@ -27,6 +27,7 @@ __all__ = [
     "is_foreign",
     "is_source",
     "like",
+    "numbered",
     "take_rows",
     "to_numpy",
 ]
@@ -36,6 +37,8 @@ Array = Any
 
 # Stands for zero in a denominator: quotients stay finite.
 TINY = 1e-300
+
+_MOST_GAPS = 4  # for each id
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -64,6 +67,19 @@ def to_numpy(values: Array) -> NDArray[Any]:
     """Return an array of any library as NumPy's."""
     on_other_device = is_torch_array(values) or is_cupy_array(values)
     return np.asarray(to_device(values, "cpu") if on_other_device else values)
+
+
+def numbered(ids: NDArray[Any]) -> tuple[IndexArray, int]:
+    """Return which of the different ids, in their order, each one is, and how many there are."""
+    if ids.size and ids.dtype.kind == "i" and ids.dtype.itemsize >= 4:
+        lowest, highest = int(ids.min()), int(ids.max())
+        if highest - lowest < _MOST_GAPS * ids.size:  # without sorting
+            is_there = np.zeros(highest - lowest + 1, dtype=bool)
+            is_there[ids - lowest] = True
+            numbers = np.cumsum(is_there) - 1
+            return numbers[ids - lowest], int(numbers[-1]) + 1
+    different, found = np.unique(ids, return_inverse=True)
+    return found.reshape(ids.shape), len(different)
 
 
 def is_source(values: Any) -> bool:

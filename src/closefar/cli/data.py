@@ -100,8 +100,7 @@ def groups_of(session: Session, table: PairTable, remedy: str = "cross-validatio
 
     A note says so, and what is done about it.
     """
-    import numpy as np
-
+    from closefar.arrays import numbered
     from closefar.judgements import find_points, share_points
 
     if table.groups is not None:
@@ -111,7 +110,7 @@ def groups_of(session: Session, table: PairTable, remedy: str = "cross-validatio
         points = find_points(table.data)
     if points is not None:
         session.warn(
-            f"these {len(points):,} pairs have only {len(np.unique(points)):,} different points, so they are not "
+            f"these {len(points):,} pairs have only {numbered(points)[1]:,} different points, so they are not "
             f"independent: {remedy}. If pairs depend on each other in another way, name the column of their groups "
             "with --group."
         )

@@ -16,7 +16,7 @@ from sklearn.model_selection import BaseCrossValidator, StratifiedGroupKFold, St
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _num_samples
 
-from closefar.arrays import FloatArray
+from closefar.arrays import FloatArray, numbered
 from closefar.judgements.judgements import Judgements
 from closefar.judgements.shared_points import find_points, warn_of_points
 
@@ -196,7 +196,7 @@ class PairGroupKFold(BaseCrossValidator):  # type: ignore[misc]
         if whole.all() and n_components < self.n_splits:
             whole[np.argmax(sizes)] = False
         own = np.where(whole[component], component, n_components + np.arange(n_points))
-        _, unit = np.unique(own, return_inverse=True)
+        unit, _ = numbered(own)
         loads = np.bincount(unit, weights=np.bincount(ends.ravel()))
         rng = check_random_state(self.random_state) if self.shuffle else None
         order = np.arange(len(loads)) if rng is None else rng.permutation(len(loads))
@@ -235,4 +235,4 @@ def _number_points(groups: Any, n: int) -> NDArray[np.int64]:
     if flat.dtype.kind == "O":
         codes: dict[Any, int] = {}
         return np.array([codes.setdefault(value, len(codes)) for value in flat]).reshape(n, 2)
-    return np.unique(flat, return_inverse=True)[1].reshape(n, 2)
+    return numbered(ids)[0]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.arrays import TINY, Array, FloatArray, as_float64, is_source, take_rows, to_numpy
+from closefar.arrays import TINY, Array, FloatArray, as_float64, is_source, numbered, take_rows, to_numpy
 
 __all__ = [
     "SharedPointsWarning",
@@ -85,7 +85,7 @@ def variance_of_sum(values: FloatArray, groups: NDArray[Any] | None) -> float:
     independent = float(values @ values)
     if groups is None:
         return independent
-    ids = np.unique(groups, return_inverse=True)[1].reshape(groups.shape)
+    ids, _ = numbered(groups)
     if ids.ndim == 1:
         sums = np.bincount(ids, values)
         return max(float(sums @ sums), independent)
@@ -102,8 +102,7 @@ def share_points(groups: NDArray[Any] | None) -> bool:
     """Whether a non-negligible part of the pairs depends on another pair by these groups."""
     if groups is None:
         return False
-    ids = np.unique(groups, return_inverse=True)[1].reshape(len(groups), -1)
-    return _share_dependent(ids) > _NEGLIGIBLE
+    return _share_dependent(numbered(groups)[0].reshape(len(groups), -1)) > _NEGLIGIBLE
 
 
 def find_points(data: Array) -> NDArray[np.intp] | None:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from closefar.arrays import FloatArray
+from closefar.arrays import FloatArray, numbered
 from closefar.judgements import sample_rows
 from closefar.questions.label_likelihood import LabelLikelihood, LabelTerms
 
 __all__ = ["Dependence"]
 
 # Sums over units use at most this many, which gives standard errors to within about one percent.
-_MOST_UNITS = 100_000
+_MOST_UNITS = 30_000
 
 
 class Dependence:
@@ -29,8 +30,7 @@ class Dependence:
         self.ids: NDArray[np.intp] | None = None
         self.n_units: int | None = None
         if groups is not None:
-            labels, inverse = np.unique(groups, return_inverse=True)
-            self.ids, self.n_units = inverse.reshape(groups.shape), len(labels)
+            self.ids, self.n_units = numbered(groups)
 
     @property
     def by_points(self) -> bool:
@@ -73,8 +73,7 @@ class Dependence:
         correction = self.n_units / max(self.n_units - 1.0, 1e-9)
         if not self.by_points:
             return correction * _outer_sums(likelihood, terms, self.ids[:, None])
-        members, pairs = self._points_and_pairs()
-        total = _outer_sums(likelihood, terms, members) - _outer_sums(likelihood, terms, pairs)
+        total = _sums_by_points(likelihood, terms, *self._points_and_pairs)
         values, vectors = np.linalg.eigh(total)
         spread: FloatArray = correction * (vectors * np.maximum(values, 0.0)) @ vectors.T
         return spread
@@ -88,15 +87,16 @@ class Dependence:
             return []
         if not self.by_points:
             return [_cross(terms, self.ids[:, None])]
-        members, pairs = self._points_and_pairs()
+        members, pairs = self._points_and_pairs
         both = _cross(terms, pairs)
         return [_cross(terms, members) - 2.0 * both, both]
 
+    @cached_property
     def _points_and_pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """The units of each row (-1: none) whose sums are added, and those whose sums are subtracted again.
+        """The units of each row (-1: none) whose products are added, and those whose products are subtracted again.
 
         In sums over points, two pairs that share both points count twice, but should count once
-        (Aronow, Samii and Assenova 2015).
+        (Aronow, Samii and Assenova 2015).  Units of a single row are left out: they have no products of two rows.
         """
         assert self.ids is not None
         assert self.n_units is not None
@@ -104,7 +104,7 @@ class Dependence:
         apart = low != high
         members = np.where(np.column_stack([np.ones_like(apart), apart]), np.column_stack([low, high]), -1)
         pairs = np.where(apart, np.unique(low * self.n_units + high, return_inverse=True)[1], -1)
-        return members, pairs[:, None]
+        return _of_several(members), _of_several(pairs[:, None])
 
 
 def _dealt(repeats: FloatArray, order: FloatArray, n_parts: int, rng: np.random.Generator) -> FloatArray:
@@ -146,6 +146,28 @@ def _outer_sums(likelihood: LabelLikelihood, terms: LabelTerms, members: NDArray
     return np.asarray(total + sums.T @ (sums * number[:, None]))
 
 
+def _sums_by_points(
+    likelihood: LabelLikelihood, terms: LabelTerms, members: NDArray[np.intp], pairs: NDArray[np.intp]
+) -> FloatArray:
+    """The sum of u v' over the scores of all rows that are the same or share a point."""
+    total: Any = sum(scores.T @ scores for _, scores in likelihood.scores(terms))
+    for sign, units in ((1.0, members), (-1.0, pairs)):
+        some, number = _some_units(units)
+        rows = np.flatnonzero(np.any(some >= 0, axis=1))
+        if len(rows):
+            scores = np.concatenate([scores for _, scores in likelihood.take(rows).scores(terms.take(rows))])
+            sums, own = _by_unit(scores, some[rows], len(number)), np.sum(np.append(number, 0.0)[some[rows]], axis=1)
+            total = total + sign * (sums.T @ (sums * number[:, None]) - scores.T @ (scores * own[:, None]))
+    return np.asarray(total)
+
+
+def _of_several(members: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The units of each row, numbered without those that only one row has, which become -1 like none."""
+    counts = np.bincount(members[members >= 0], minlength=1)
+    numbers = np.where(counts > 1, np.cumsum(counts > 1) - 1, -1)
+    return np.where(members >= 0, numbers[members], -1)
+
+
 def _some_units(members: NDArray[np.intp]) -> tuple[NDArray[np.intp], FloatArray]:
     """The units of each row, numbered anew (-1: none), and how many units each of those stands for.
 
@@ -163,6 +185,9 @@ def _some_units(members: NDArray[np.intp]) -> tuple[NDArray[np.intp], FloatArray
 
 
 def _cross(terms: FloatArray, members: NDArray[np.intp]) -> FloatArray:
+    is_in = np.any(members >= 0, axis=1)
+    if not is_in.all():
+        terms, members = terms[is_in], members[is_in]
     sums = _by_unit(terms, members, int(members.max(initial=0)) + 1)
     n_units = np.sum(members >= 0, axis=1)
     cross: FloatArray = sums.T @ sums - terms.T @ (terms * n_units[:, None])

@@ -8,13 +8,13 @@ the likelihood has an interior optimum, even if that of the fit lies on the boun
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
 
 from closefar import packed
-from closefar.arrays import FloatArray, to_numpy
+from closefar.arrays import FloatArray, IndexArray, to_numpy
 from closefar.judgements import Judgements
 from closefar.noise import Noise, with_flips
 from closefar.questions.label_model import LabelModel
@@ -41,6 +41,10 @@ class LabelTerms:
     flip_gradient: FloatArray
     cross: FloatArray
     flip_curvature: FloatArray
+
+    def take(self, rows: IndexArray) -> LabelTerms:
+        """Those of these rows."""
+        return LabelTerms(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +76,11 @@ class LabelLikelihood:
         squares = [np.mean(to_numpy(block) ** 2, axis=0) for _, block in self.rows.blocks()]
         chosen, number = representatives(self.shares, np.concatenate(squares), most)
         shares = number * self.shares[chosen]
-        part = replace(self, rows=self.rows.take_rows(chosen), signs=self.signs[chosen], shares=shares)
-        return part, number * repeats[chosen]
+        return replace(self.take(chosen), shares=shares), number * repeats[chosen]
+
+    def take(self, rows: IndexArray) -> LabelLikelihood:
+        """The part of the mean that these rows are."""
+        return replace(self, rows=self.rows.take_rows(rows), signs=self.signs[rows], shares=self.shares[rows])
 
     @property
     def n_on_matrix(self) -> int:

@@ -158,7 +158,7 @@ def check_noise_model(
 
 
 def check_noise_if_possible(fit: Fit, judgements: Judgements, groups: NDArray[Any] | None) -> NoiseCheck | None:
-    """Check the noise model with at most 50,000 of these pairs; None if the labels are not enough.
+    """Check the noise model with at most 30,000 of these pairs; None if the labels are not enough.
 
     Without groups, pairs are taken to be independent.
     """

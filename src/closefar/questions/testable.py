@@ -14,7 +14,7 @@ FEWEST_UNCERTAIN = 3.0
 FEWEST_UNITS = 20
 
 # What this many pairs do not show is too small to matter, and more would take long.
-MOST_TESTED = 50_000
+MOST_TESTED = 30_000
 
 
 def check_testable(fit: Fit) -> None:

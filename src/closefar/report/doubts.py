@@ -62,7 +62,8 @@ def read_ids(ids: Any, n: int) -> NDArray[np.object_] | None:
             f"ids must hold one id per pair or the ids of its two points, in shape ({n},) or ({n}, 2); "
             f"got shape {found.shape}."
         )
-    return np.vectorize(str, otypes=[object])(found.reshape(n, -1)) if n else found.reshape(n, -1)
+    found = found.reshape(n, -1)
+    return found if set(map(type, found.ravel())) == {str} else np.vectorize(str, otypes=[object])(found)
 
 
 def wrong_labels(

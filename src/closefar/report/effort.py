@@ -17,7 +17,7 @@ __all__ = ["Effort"]
 
 _LIMIT = 2e10  # of one part
 _FEWEST_PAIRS = 2000
-_MOST_PAIRS = 50_000  # which know an accuracy to 0.4 percentage points
+_MOST_PAIRS = 30_000  # which know an accuracy to 0.6 percentage points
 _FEWEST_PASSES = 20.0  # where a fit began near its end
 _FEW_FEATURES = 16
 _MOST_NUMBERS = 4e6  # in memory at once

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 from sklearn.utils import check_random_state
 
-from closefar.arrays import BoolArray, FloatArray
+from closefar.arrays import BoolArray, FloatArray, numbered
 from closefar.fitting import Fit, fit, fit_part
 from closefar.judgements import Judgements, Split, most_folds, split_judgements, variance_of_sum
 from closefar.model import Scored
@@ -85,7 +85,7 @@ class Judged:
     @property
     def n_units(self) -> int:
         """How many points or groups there are, or pairs where those are independent."""
-        return len(self.scored) if self.groups is None else len(np.unique(self.groups))
+        return len(self.scored) if self.groups is None else numbered(self.groups)[1]
 
     def interval(self, holds: BoolArray) -> tuple[float, float]:
         """The 95 % interval of the share for which something holds, wider where pairs depend on each other."""

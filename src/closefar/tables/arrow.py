@@ -15,6 +15,7 @@ __all__ = [
     "as_numbers",
     "chained",
     "decoded",
+    "exact_integers",
     "fixed_width",
     "has_nan",
     "has_text",
@@ -27,6 +28,7 @@ __all__ = [
     "trimmed",
 ]
 
+_FIRST = 100
 _STRING_TYPES = ("string", "large_string", "string_view")
 
 
@@ -111,7 +113,38 @@ def has_nan(numbers: Any) -> bool:
     """Whether a column of numbers has NaN beside null: pyarrow reads "nan(x)" as a number, Python does not."""
     import pyarrow.compute as pc
 
-    return bool(pc.any(pc.is_nan(numbers)).as_py())
+    total = pc.sum(numbers).as_py()  # NaN as well where plus and minus infinity are in it
+    return total is not None and bool(total != total and pc.any(pc.is_nan(numbers)).as_py())
+
+
+def exact_integers(strings: Any) -> Any:
+    """A column of strings as integers; None where one is none, or is written otherwise: 007 is another id than 7."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        strings.slice(0, _FIRST).cast(pa.int64())  # as a cast that fails takes its time
+        integers = strings.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return None
+    # pyarrow takes zeros in front, which make a text longer than its number needs, and 0x1f.
+    n_characters = pc.sum(pc.binary_length(strings)).as_py() or 0
+    numbers = fixed_width(integers, np.int64, 0)
+    n_needed = len(numbers) - integers.null_count + int(np.count_nonzero(numbers < 0))
+    sizes = np.abs(numbers)
+    for power in range(1, len(str(sizes.max(initial=0)))):
+        n_needed += int(np.count_nonzero(sizes >= 10**power))
+    return integers if n_characters == n_needed and not _has_letters(strings) else None
+
+
+def _has_letters(strings: Any) -> bool:
+    """Whether a character of these strings comes after 9 in ASCII."""
+    chunks = [chunk for chunk in (strings.chunks if hasattr(strings, "chunks") else [strings]) if len(chunk)]
+    ends = [np.frombuffer(chunk.buffers()[1], np.int32)[chunk.offset :][: len(chunk) + 1] for chunk in chunks]
+    return any(
+        np.frombuffer(chunk.buffers()[2] or b"", np.uint8)[end[0] : end[-1]].max(initial=0) > ord("9")
+        for chunk, end in zip(chunks, ends, strict=True)
+    )
 
 
 def decoded(column: Any) -> Any:
@@ -160,11 +193,16 @@ def numbers_of(column: Any) -> NDArray[Any]:
     raise TypeError(f"its type is {kind}")
 
 
-def shared_texts(column: Any) -> NDArray[np.object_]:
-    """A column of strings as Python's, None for null; equal ones share one object."""
+def shared_texts(column: Any, missing: Collection[str] | None = None) -> NDArray[np.object_]:
+    """A column of strings as Python's, None for null; equal ones share one object.
+
+    With words for missing values they are `trimmed` too.
+    """
     encoded = column.dictionary_encode()
     chunks = encoded.chunks if hasattr(encoded, "chunks") else [encoded]
-    values = np.array([*(chunks[0].dictionary.to_pylist() if chunks else ()), None], dtype=object)
+    different = chunks[0].dictionary if chunks else string_array([])
+    different = different if missing is None else trimmed(different, missing)
+    values = np.array([*different.to_pylist(), None], dtype=object)
     codes = [fixed_width(chunk.indices, np.int32, len(values) - 1) for chunk in chunks]
     texts: NDArray[np.object_] = values[np.concatenate(codes)] if codes else values[:0]
     return texts

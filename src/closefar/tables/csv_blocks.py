@@ -25,6 +25,7 @@ __all__ = ["read_blocks"]
 _BLOCK_BYTES = 1 << 24
 _MOST_BLOCKS = 8  # that a single row may take
 _PARSED_BYTES = 1 << 20  # by one thread at a time
+_COUNTED_BYTES = 1 << 18  # stays in cache
 _MANY_COLUMNS = 1000
 _SLOW_ROWS = 20_000
 _QUOTE, _LINE_ENDS = ord('"'), b"\r\n"
@@ -56,33 +57,34 @@ def read_blocks(
         yield from _read_slowly(path, file, layout, first_row, types)
 
 
-def _plain_blocks(file: BinaryIO, layout: Layout) -> Iterator[bytes]:
+def _plain_blocks(file: BinaryIO, layout: Layout) -> Iterator[bytearray]:
     """Whole rows at a time, up to the first that are not plain."""
     if len(layout.names) == 1:  # a blank line would be a value
         raise _NotPlainError
-    rest = b""
+    rest = bytearray()
     while content := file.read(_BLOCK_BYTES):
         block = rest + content
         quotes = _quotes(block)
         end = _end_of_rows(block, quotes)
+        rest = block[end:]
         if end:
-            _check_plain(block[:end], quotes[quotes < end], layout.separator)
-            yield block[:end]
+            del block[end:]  # in place, as a copy would take longer than to split some blocks
+            _check_plain(block, quotes[quotes < end], layout.separator)
+            yield block
         elif len(block) >= _MOST_BLOCKS * _BLOCK_BYTES:
             raise _NotPlainError
-        rest = block[end:]
     if rest.strip(b" " + _LINE_ENDS):
         _check_plain(rest, _quotes(rest), layout.separator)
         yield rest
 
 
-def _quotes(block: bytes) -> NDArray[np.intp]:
+def _quotes(block: bytearray) -> NDArray[np.intp]:
     if b'"' not in block:
         return np.empty(0, dtype=np.intp)
     return np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == _QUOTE)
 
 
-def _end_of_rows(block: bytes, quotes: NDArray[np.intp]) -> int:
+def _end_of_rows(block: bytearray, quotes: NDArray[np.intp]) -> int:
     """Where the last whole row ends, if the quotes are those of RFC 4180: after every second one a field ends."""
     line_end = b"\n" if b"\n" in block else b"\r"
     end = len(block) - 1 if line_end == b"\r" else len(block)  # a line feed may follow that carriage return
@@ -94,7 +96,7 @@ def _end_of_rows(block: bytes, quotes: NDArray[np.intp]) -> int:
     return 0
 
 
-def _check_plain(block: bytes, quotes: NDArray[np.intp], separator: str) -> None:
+def _check_plain(block: bytearray, quotes: NDArray[np.intp], separator: str) -> None:
     """Refuse bytes that are no text, blank lines, and quotes other than around a whole field or doubled inside one."""
     if b"\0" in block or block[0] in _LINE_ENDS:
         raise _NotPlainError
@@ -115,7 +117,7 @@ def _check_plain(block: bytes, quotes: NDArray[np.intp], separator: str) -> None
             raise _NotPlainError
 
 
-def _parsed(block: bytes, layout: Layout, types: Types, missing: list[str]) -> Any:
+def _parsed(block: bytearray, layout: Layout, types: Types, missing: list[str]) -> Any:
     """The wanted columns by pyarrow; as strings where a value is not of its type."""
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
@@ -147,11 +149,18 @@ def _parsed(block: bytes, layout: Layout, types: Types, missing: list[str]) -> A
     raise _NotPlainError
 
 
-def _n_lines(block: bytes) -> int:
-    feeds, returns = block.count(b"\n"), block.count(b"\r") if b"\r" in block else 0
+def _n_lines(block: bytearray) -> int:
+    feeds, returns = (_count(end, block) if end in block else 0 for end in b"\n\r")
     if returns not in (0, feeds) and feeds:  # ends of several kinds
         return len(block.splitlines())
     return max(feeds, returns) + (block[-1] not in _LINE_ENDS)
+
+
+def _count(byte: int, block: bytearray) -> int:
+    """As `block.count` does, but several times as fast."""
+    letters = np.frombuffer(block, dtype=np.uint8)
+    parts = (letters[start : start + _COUNTED_BYTES] for start in range(0, len(block), _COUNTED_BYTES))
+    return sum(int(np.count_nonzero(part == byte)) for part in parts)
 
 
 def _read_slowly(

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Collection
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
-from closefar.tables.arrow import as_numbers, chained, has_text, load_arrow, parts_of, shared_texts, trimmed
+from closefar.tables.arrow import (
+    as_numbers,
+    chained,
+    exact_integers,
+    has_text,
+    load_arrow,
+    parts_of,
+    shared_texts,
+    trimmed,
+)
 from closefar.tables.csv_blocks import Types, read_blocks
 from closefar.tables.errors import Place, TableError
 from closefar.tables.inputs import Input
-from closefar.tables.layout import find_layout
+from closefar.tables.layout import Layout, find_layout
 from closefar.tables.text_files import open_bytes
 from closefar.tables.values import BOOLEAN_WORDS, MissingValues
 
 __all__ = ["DelimitedFile"]
+
+_SPARE = 1.1  # memory that is not used is not taken either
 
 
 class DelimitedFile:
@@ -38,7 +51,7 @@ class DelimitedFile:
         """Read these columns; those `as_text` stay as they are written, and those `as_ids` stay pyarrow's too."""
         only, as_text, as_ids = set(only), set(as_text), set(as_ids)
         columns = {
-            position: _Column(self._missing, stays_text=name in as_text or name in as_ids)
+            position: _Column(self._missing, stays_text=name in as_text, is_id=name in as_ids)
             for position, name in enumerate(self.names)
             if name in only
         }
@@ -51,12 +64,13 @@ class DelimitedFile:
 
         n_rows = 0
         with open_bytes(self._source) as file:
+            n_expected = _n_expected(file, self._layout)
             for table in read_blocks(
                 self.path, file, self._layout, types, sorted(self._missing.words - self._missing.signs)
             ):
                 n_rows += len(table)
                 for position, column in columns.items():
-                    column.add(table.column(str(position)))
+                    column.add(table.column(str(position)), n_expected)
         if n_rows == 0:
             raise TableError(f"{self.path} has column names but no rows. Add at least one row of values.")
         lost = [self.names[position] for position, column in columns.items() if column.has_lost_text]
@@ -73,11 +87,14 @@ class DelimitedFile:
 class _Column:
     """One column, block by block: numbers until the first block that has other text."""
 
-    def __init__(self, missing: MissingValues, *, stays_text: bool) -> None:
+    def __init__(self, missing: MissingValues, *, stays_text: bool, is_id: bool) -> None:
         self._missing = missing
-        self._stays_text = self._is_text = stays_text
+        self._stays_text, self._is_id = stays_text, is_id
+        self._is_text = stays_text or is_id
+        self._are_integers = is_id  # so far
         self._has_odd_numbers = False  # that only Python can read
-        self._numbers: list[FloatArray] = []
+        self._numbers: FloatArray = np.empty(0)
+        self._n_numbers = 0
         self._texts: list[Any] = []
         self.has_lost_text = False  # an earlier block became numbers, so the file must be read again as text
 
@@ -90,20 +107,42 @@ class _Column:
         """Learn from a cell of the first rows: a column with text in one is read as text at once."""
         self._is_text |= self._missing.numbers_from([cell]) is None
 
-    def add(self, values: Any) -> None:
-        """Add the values of a block: numbers or strings of pyarrow."""
+    def add(self, values: Any, n_expected: int) -> None:
+        """Add the values of a block, numbers or strings of pyarrow; so many values are expected in all."""
         if str(values.type) == "double":
-            self._numbers += map(self._missing.in_numbers, parts_of(values, np.float64, np.nan))
+            self._add_numbers(parts_of(values, np.float64, np.nan), n_expected)
             return
         if not self._is_text:
             numbers = self._numbers_in(values)
             if numbers is not None:
-                self._numbers.append(numbers)
+                self._add_numbers([numbers], n_expected)
                 return
-            self.has_lost_text = bool(self._numbers)
+            self.has_lost_text = self._n_numbers > 0
             self._is_text = True
-        if not self.has_lost_text:
+        if self._is_id:
+            self._add_ids(values)
+        elif not self.has_lost_text:
             self._texts.append(values)
+
+    def _add_numbers(self, parts: list[FloatArray], n_expected: int) -> None:
+        """Add numbers to those of earlier blocks while they are in cache."""
+        start = self._n_numbers
+        self._n_numbers += sum(map(len, parts))
+        if self._n_numbers > len(self._numbers):
+            longer = np.empty(max(self._n_numbers, n_expected, 2 * len(self._numbers)))
+            longer[:start] = self._numbers[:start]
+            self._numbers = longer
+        for part in parts:
+            self._numbers[start : start + len(part)] = self._missing.in_numbers(part)
+            start += len(part)
+
+    def _add_ids(self, values: Any) -> None:
+        """Add ids: as integers as long as all are, else as strings."""
+        integers = exact_integers(values) if self._are_integers else None
+        if self._are_integers and integers is None:
+            self._texts = [earlier.cast(values.type) for earlier in self._texts]
+            self._are_integers = False
+        self._texts.append(values if integers is None else integers)
 
     def _numbers_in(self, values: Any) -> FloatArray | None:
         """The numbers in strings; None where one is neither a number nor missing."""
@@ -114,19 +153,28 @@ class _Column:
             numbers = as_numbers(words)
             if numbers is None:
                 return self._missing.numbers_from(words.to_pylist())
-        return self._missing.in_numbers(numbers)
+        return numbers
 
     def joined(self) -> NDArray[Any]:
         """All values as a column of one of the kinds of `closefar.tables.values`."""
         if not self._is_text:
-            return np.concatenate(self._numbers)
+            return self._numbers[: self._n_numbers]
         texts = shared_texts(self.ids())
         return texts if self._stays_text else _booleans(texts)
 
     def ids(self) -> Any:
-        """All values as strings of pyarrow, null where one is missing."""
+        """All values as strings of pyarrow, or integers, null where one is missing."""
+        if self._are_integers:
+            return chained(self._texts)
         texts = trimmed(chained(self._texts), self._missing.words - self._missing.signs)
         return texts if has_text(texts, "+") else trimmed(texts, self._missing.signs)
+
+
+def _n_expected(file: BinaryIO, layout: Layout) -> int:
+    """About how many rows there are, judged by the first ones; 0 where the size of the file is not known."""
+    size = os.fstat(file.fileno()).st_size if isinstance(file, io.BufferedReader) else 0
+    sampled = sum(sum(map(len, row)) + len(row) for row in layout.sample)
+    return int(_SPARE * len(layout.sample) * size / sampled) if sampled else 0
 
 
 def _booleans(column: NDArray[np.object_]) -> NDArray[Any]:

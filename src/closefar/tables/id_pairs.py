@@ -78,7 +78,7 @@ def _positions(
     own = as_id_column(own) if isinstance(own, np.ndarray) else own
     (codes, left, right), different = codes_of_ids(own, *ids)
     points.refuse_repeated(codes)
-    if str(ids[0].type) == "string" and are_among(names, own):  # only text files may lack names
+    if rows.place.first and are_among(names, own):  # only text files may lack names
         raise TableError(
             f"{rows.path}: row {rows.place.first - 1} must name the columns; it has the ids {quoted(names[0])} and "
             f"{quoted(names[1])}. Add a row of column names at the top."

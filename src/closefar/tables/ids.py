@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.tables.arrow import chained, decoded, fixed_width, string_array, texts_of, trimmed
+from closefar.tables.arrow import chained, decoded, exact_integers, fixed_width, string_array, texts_of, trimmed
 from closefar.tables.errors import Place, TableError, counted, quoted
 from closefar.tables.values import to_text
 
 __all__ = ["Ids", "are_among", "as_id_column", "check_ids", "codes_of_ids", "row_numbers"]
 
-_FIRST = 100
 _MOST_GAPS = 4  # integers with more of them than so many times their number are hashed
 
 
@@ -105,25 +104,21 @@ def are_among(names: Sequence[str], ids: Any) -> bool:
     """Whether all of these texts are ids."""
     import pyarrow.compute as pc
 
-    if not names or str(ids.type) != "string":
+    sought = string_array(names)
+    if str(ids.type) != "string":
+        sought = exact_integers(sought)
+    if not names or sought is None or sought.type != ids.type:
         return False
-    return bool(pc.sum(pc.is_in(ids, value_set=string_array(names))).as_py() >= len(names))
+    return bool(pc.sum(pc.is_in(ids, value_set=sought)).as_py() >= len(names))
 
 
 def _integers(column: Any) -> NDArray[np.int64] | None:
     """The ids as integers; None where one is not, or is not written as one is."""
     import pyarrow as pa
 
-    if pa.types.is_string(column.type):
-        try:
-            column.slice(0, _FIRST).cast(pa.int64())  # as a cast that fails takes its time
-            integers = column.cast(pa.int64())
-        except pa.ArrowInvalid:
-            return None
-        if not integers.cast(pa.string()).equals(column):  # 007 is another id than 7
-            return None
-        column = integers
-    return fixed_width(column, np.int64, 0) if column.type == pa.int64() and not column.null_count else None
+    integers = exact_integers(column) if pa.types.is_string(column.type) else column
+    is_known = integers is not None and integers.type == pa.int64() and not integers.null_count
+    return fixed_width(integers, np.int64, 0) if is_known else None
 
 
 def _codes_of_integers(columns: list[NDArray[np.int64] | None]) -> list[NDArray[np.int64]] | None:
@@ -137,7 +132,7 @@ def _codes_of_integers(columns: list[NDArray[np.int64] | None]) -> list[NDArray[
         return None
     places = np.full(highest - lowest + 1, -1, dtype=np.int64)
     places[first - lowest] = np.arange(len(first))
-    codes = [places[column - lowest] for column in found]
+    codes = [places.take(column - lowest) for column in found]
     is_complete = np.array_equal(codes[0], np.arange(len(first))) and all(code.min() >= 0 for code in codes)
     return codes if is_complete else None
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.tables.arrow import decoded, load_arrow, numbers_of, shared_texts, texts_of, trimmed
+from closefar.tables.arrow import decoded, load_arrow, numbers_of, shared_texts, texts_of
 from closefar.tables.errors import Place, TableError, listed, not_a_column, too_large, without_values
 from closefar.tables.ids import as_id_column
 from closefar.tables.inputs import Input
@@ -80,7 +80,7 @@ class ParquetFile:
         """A column of pyarrow as one of the kinds of `closefar.tables.values`."""
         types, column = self._arrow.types, decoded(column)
         if types.is_string(column.type):
-            return shared_texts(trimmed(column, self._missing.words))
+            return shared_texts(column, self._missing.words)
         if types.is_boolean(column.type) and not as_text and not column.null_count:
             return np.asarray(column.to_numpy())
         if as_text or types.is_boolean(column.type):

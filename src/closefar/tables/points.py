@@ -117,7 +117,7 @@ class IdentifiedPoints:
         columns, place = self.columns, self.place
         if not used.all():
             kept = np.flatnonzero(used)
-            columns = {name: column[kept] for name, column in columns.items()}
+            columns = {name: columns.pop(name).take(kept) for name in list(columns)}  # one at a time, for memory's sake
             place = place.at(kept)
         data, dropped, encoding = features.encode(columns, place)
         where = np.full(len(used), -1)
