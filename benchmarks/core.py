@@ -33,13 +33,13 @@ PAPER = {
 
 
 def paper_problem(seed: int) -> tuple[np.ndarray, np.ndarray, cf.Metric]:
-    """c1: the paper's d = 10, rank 5, 15,000 pairs, 10 % logistic noise."""
+    """c1: the paper's d = 10, rank 5, 15,000 pairs, 10% logistic noise."""
     pairs, labels, _, metric = cf.datasets.make_pairs(15_000, 10, **PAPER, random_state=seed)
     return pairs[:, 0] - pairs[:, 1], labels, metric
 
 
 def large_problem(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, cf.Metric]:
-    """c3: d = 100, rank 30, 20 % logistic noise."""
+    """c3: d = 100, rank 30, 20% logistic noise."""
     pairs, labels, _, metric = cf.datasets.make_pairs(n, 100, rank=30, wrong_share=0.2, random_state=seed)
     return pairs[:, 0] - pairs[:, 1], labels, metric
 

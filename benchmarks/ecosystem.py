@@ -45,7 +45,7 @@ def bench_neighbours(n: int, d: int, seed: int, repeats: int = 5) -> None:
     print(
         f"{'neighbours':<16} {n} x {d}, {n // 4} queries: get_metric() {seconds:.2f} s, transform "
         f"{np.median(times) * 1e3:.1f} ms, {seconds / np.median(times):.0f} times faster (bar 50), "
-        f"same neighbours {100 * same:.2f} %"
+        f"same neighbours {100 * same:.2f}%"
     )
 
 

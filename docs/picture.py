@@ -26,7 +26,7 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained
 cf.plot.margins(learner, data.pairs[test], data.labels[test], ax=left)
 left.set_ylabel("held-out pairs")
 agree = learner.score(data.pairs[test], data.true_labels[test])
-left.set_title(f"10 % of the labels are wrong; {agree:.1%} of the\ntrue ones are recovered", fontsize=9)
+left.set_title(f"10% of the labels are wrong; {agree:.1%} of the\ntrue ones are recovered", fontsize=9)
 
 index = np.arange(1, 11)
 right.bar(index - 0.2, data.metric.eigenvalues / data.metric.threshold, 0.4, color="#b0b0b0", label="true")

@@ -354,7 +354,7 @@ def test_the_penalty_is_chosen_among_factors_of_the_root_of_n(n_rows: int, monke
     given = cf.LinearMetricLearner(noise="normal")
     learner = fit_penalised(given, split.train, split.noisy_train, cv=3, factors=factors, n_rows=n_rows)
     assert any(learner.alpha * np.sqrt(900) == pytest.approx(factor) for factor in factors)
-    assert learner.alpha > 0  # with 40 % wrong labels and so few pairs a penalty helps
+    assert learner.alpha > 0  # with 40% wrong labels and so few pairs a penalty helps
     assert learner.noise == "normal"
     assert given.alpha == 0
     assert not hasattr(given, "metric_")

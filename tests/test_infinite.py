@@ -10,7 +10,7 @@ NOISES = ("logistic", "normal", "laplace", "hypsecant")
 
 
 def base_labels(rng, x):
-    """Labels that follow the columns x noisily, 30 % far."""
+    """Labels that follow the columns x noisily, 30% far."""
     score = np.sum(x**2, axis=1) + 0.8 * rng.logistic(size=len(x))
     return score > np.quantile(score, 0.7)
 

@@ -339,7 +339,7 @@ def test_at_most_ten_labels_are_shown(contradicting):
 def test_where_no_share_is_claimed_the_words_say_what_is_known():
     errors = some_errors(2, 7, share=None, meaning="flipped")
     assert errors.summary().startswith(
-        "7 of 20 labels contradict the learned distance; out-of-fold, 20.0% do (95 % interval 10.0% "
+        "7 of 20 labels contradict the learned distance; out-of-fold, 20.0% do (95% interval 10.0% "
         "to 30.0%).\nThe number of wrong labels can't be estimated: the metric is zero. "
         "2 are more likely flipped than not.\n"
     )

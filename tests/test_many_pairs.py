@@ -87,7 +87,7 @@ def test_a_direction_in_which_few_rows_vary_is_not_lost_in_a_part_of_them(monkey
     monkeypatch.setattr(label_judge, "_MOST_SEEN", 5000)
     part = errors()
     np.testing.assert_allclose(part[0], whole[0], rtol=0.1)
-    np.testing.assert_allclose(part[0][2, 2], whole[0][2, 2], rtol=0.01)  # of a random quarter of 100 rows: 20 % off
+    np.testing.assert_allclose(part[0][2, 2], whole[0][2, 2], rtol=0.01)  # of a random quarter of 100 rows: 20% off
     np.testing.assert_allclose(part[1], whole[1], rtol=0.1)
     assert np.any(part[0] != whole[0])
 

@@ -83,7 +83,7 @@ def _panel(index: int, *, own_line: bool = False) -> Panel:
     y = (0.8 + index / 10) / np.sqrt(x)
     gap = np.where(x == 2000, np.nan, 2 * y)
     return panel(
-        f"{index} % of the labels are wrong",
+        f"{index}% of the labels are wrong",
         "training pairs",
         "relative error of M / τ",
         [
@@ -92,7 +92,7 @@ def _panel(index: int, *, own_line: bool = False) -> Panel:
             series("Laplace", x, 3 * y),
             series("hyperbolic secant", x, 4 * y, low=3.5 * y, high=4.5 * y, style="points"),
         ],
-        [line(f"paper, {index} %" if own_line else "paper", 0.01 + index / 100), line("d²", 2500, axis="x")],
+        [line(f"paper, {index}%" if own_line else "paper", 0.01 + index / 100), line("d²", 2500, axis="x")],
         log_x=index % 2 == 0,
         log_y=index % 3 == 0,
     )
@@ -120,8 +120,8 @@ def _section() -> Section:
     ]
     single = [compare("seconds", 12.3, 60.0, "Another machine."), compare("trials differ", [1.0, 1.0], 1.0, why)]
     return section(
-        "Ours recovers 98.8 % of the true labels, as the paper's does.",
-        "20,000 training and 5,000 test pairs, d = 10, rank 5, 10 % wrong labels, 20 trials.",
+        "Ours recovers 98.8% of the true labels, as the paper's does.",
+        "20,000 training and 5,000 test pairs, d = 10, rank 5, 10% wrong labels, 20 trials.",
         tables=[
             comparison("Accuracy of the logistic model", rows),
             comparison("Rows with unlike numbers of trials", single),
@@ -203,8 +203,8 @@ def test_each_panel_has_title_axis_labels_and_legend(n_panels: int, own_line: bo
     for label in ("training pairs", "relative error of M / τ"):
         assert texts.count(label) == n_panels
     for index in range(n_panels):
-        assert f"{index} % of the labels are wrong" in texts
-        assert (f"paper, {index} %" if own_line else "paper") in texts
+        assert f"{index}% of the labels are wrong" in texts
+        assert (f"paper, {index}%" if own_line else "paper") in texts
     for label in ("logistic", "Gaussian", "Laplace", "hyperbolic secant"):
         assert texts.count(label) == 1  # one legend for all panels
     assert texts.count("d²") == (n_panels if own_line and n_panels > 1 else 1)
@@ -297,7 +297,7 @@ def test_comparison_rows(page: _Page) -> None:
 
     assert "ours (20 trials)" not in cells  # one row of the table has 2
     noisy = after("training, noisy labels", 4)
-    assert noisy[0] == "90.13 %"
+    assert noisy[0] == "90.13%"
     assert re.fullmatch(r"90\.\d\d % ± 0\.\d\d \(20 trials\)", noisy[1])
     assert re.fullmatch(rf"[+{_MINUS}]0\.\d\d points", noisy[2])
     assert noisy[3] == "within spread"

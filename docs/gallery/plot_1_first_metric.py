@@ -42,7 +42,7 @@ estimate = learner.fit_statistics_.wrong_share
 print(f"Share of wrong labels {wrong:.3f}, estimated {estimate:.3f}.")
 
 # %%
-# The probabilities are calibrated as well: of the pairs with a predicted probability of 70 %, about 70 % are labelled
+# The probabilities are calibrated as well: of the pairs with a predicted probability of 70%, about 70% are labelled
 # far.
 
 cf.plot.calibration(learner, data.pairs[test], data.labels[test])

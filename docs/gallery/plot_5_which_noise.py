@@ -33,7 +33,7 @@ print(better.check_noise_model().advice)
 print(f"Flipped labels: {flipped.mean():.3f}, estimated {better.flip_rate_:.3f}.")
 
 # %%
-# The plots show both models.  The band contains 95 % of the differences if the model is correct.
+# The plots show both models.  The band contains 95% of the differences if the model is correct.
 
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.8), sharey=True, layout="constrained")
 models = {"without flips": plain, "with flips": better}

@@ -25,13 +25,13 @@ _IMPLIED_SHARE = {"normal": 0.105, "laplace": 0.126, "hypsecant": 0.146}
 
 _ORIENTATION = "The paper uses a single orientation of M* and the covariance; each of our trials draws a new one."
 _SHARE = (
-    "The paper's own accuracy on noisy labels shows that more than 10 % of its labels were wrong. The next table uses "
+    "The paper's own accuracy on noisy labels shows that more than 10% of its labels were wrong. The next table uses "
     "the share of wrong labels that this accuracy implies."
 )
 
 
 def trials(config: Config) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Fit each model under each noise at 10 % wrong labels; experiment 3 reads the same fits."""
+    """Fit each model under each noise at 10% wrong labels; experiment 3 reads the same fits."""
     return _recover(config, [(noise, model, 0.1) for noise, model in product(NOISES, MODELS)])
 
 
@@ -52,12 +52,12 @@ def run(config: Config) -> Section:
     best = np.mean([trial["test_true"] for trial in found["logistic", "logistic"]])
     worst = np.mean([trial["test_true"] for trial in found["flips", "logistic"]])
     return section(
-        f"With 10 % wrong training labels, the logistic model predicts {percentage(best)} of the true test labels "
-        f"correctly under logistic noise (paper: 98.83 %) and {percentage(worst)} under noisy labelling (94.51 %).",
-        "d = 10, rank 5, τ* = 1.3, 15,000 training and 5,000 test pairs, 10 % wrong labels, no penalty, a new "
+        f"With 10% wrong training labels, the logistic model predicts {percentage(best)} of the true test labels "
+        f"correctly under logistic noise (paper: 98.83%) and {percentage(worst)} under noisy labelling (94.51%).",
+        "d = 10, rank 5, τ* = 1.3, 15,000 training and 5,000 test pairs, 10% wrong labels, no penalty, a new "
         f"orientation in each trial. Every fit is proven to be within {gap:.0e} of the global optimum.",
         tables=[
-            comparison("Logistic model, 10 % wrong labels", list(_rows(found, list(NOISES)))),
+            comparison("Logistic model, 10% wrong labels", list(_rows(found, list(NOISES)))),
             comparison(
                 "Logistic model, with the share of wrong labels that the paper's figures imply: "
                 + ", ".join(f"{NOISES[noise]} {percentage(share, 1)}" for noise, share in _IMPLIED_SHARE.items()),

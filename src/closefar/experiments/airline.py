@@ -28,7 +28,7 @@ _ORIGINS = {
 _PAPER = 0.93
 _PAPER_MODELS = ("logistic", "laplace", "hypsecant")
 _WHY = (
-    "The paper reports “93 %” for three models, rounded to whole per cents, on another split of the data, with the "
+    "The paper reports “93%” for three models, rounded to whole per cents, on another split of the data, with the "
     "origin of normalised columns; here, the origin is the one that the table names."
 )
 # Columns of 0 and 1 satisfy x² = x, so without a penalty an origin can run to infinity along them.
@@ -92,7 +92,7 @@ def run(config: Config) -> Section:
     return section(
         f"On raw columns with a learned origin, the logistic model has a test accuracy of "
         f"{percentage(best['learned'])}; with the origin at the minimum of each column it is "
-        f"{percentage(best['least'])}, and at zero {percentage(best['zero'])} (paper: 93 % on normalised columns).",
+        f"{percentage(best['least'])}, and at zero {percentage(best['zero'])} (paper: 93% on normalised columns).",
         f"{first['n_train']:,} training rows, the remaining rows for testing, "
         f"{n_splits} {'split' if n_splits == 1 else 'splits'}; "
         f"{len(first['feature_names'])} columns, with categories coded as 0, 1, 2 as in the paper. “Satisfied” is far. "

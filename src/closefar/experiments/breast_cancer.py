@@ -79,7 +79,7 @@ def run(config: Config) -> Section:
     ]
     columns = list(product(_PARTS, _CLASSES))
     return section(
-        f"With a cross-validated penalty, test accuracy is {percentage(rows[3]['ours'])} (paper: 97.47 %); without a "
+        f"With a cross-validated penalty, test accuracy is {percentage(rows[3]['ours'])} (paper: 97.47%); without a "
         f"penalty, it is {percentage(np.mean([each['test_all'] for each in plain]))}.",
         "Breast Cancer Wisconsin (Diagnostic): 569 samples, 30 columns; malignant is far, benign is close. "
         f"{n_splits} splits of 450 training and 119 test samples. Distances are measured from the minimum of "

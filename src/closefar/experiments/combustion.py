@@ -162,7 +162,7 @@ def run(config: Config) -> Section:
     return section(
         f"On raw columns, where the paper's descent does not converge, test accuracy is {percentage(raw['test'])}, and "
         f"the relative error of the metric in covariance-normalised columns is {raw['spectral_error']:.3f} "
-        f"({_SOURCES[first]}; paper, with columns normalised by hand: 99.73 % and 0.041).",
+        f"({_SOURCES[first]}; paper, with columns normalised by hand: 99.73% and 0.041).",
         f"{_N_TRAIN:,} training and {_N_TEST:,} test pairs, drawn from two thirds and one third of the "
         f"states, {n_trials} trials. Engineered labels: a pair is far if its squared distance under A*A*′, with A* "
         "applied to columns scaled to [0, 1], is at least the median. Mixture-fraction labels: a pair is far if its "
@@ -176,7 +176,7 @@ def run(config: Config) -> Section:
             "Ranges and covariance are computed from all states; the fit to raw columns uses neither.",
             "A* is read from the basis file of the published states. Without that file, and for simulated states, A* "
             "consists of the three leading principal directions of the columns scaled to [0, 1].",
-            "For mixture-fraction labels, the paper states 99.68 % in its text and 99.78 % in its table; the table is "
+            "For mixture-fraction labels, the paper states 99.68% in its text and 99.78% in its table; the table is "
             "used here.",
             "Errors are measured in the columns that the row names. For raw columns they are measured in "
             "covariance-normalised columns, because directions without variance leave M undetermined in the others.",

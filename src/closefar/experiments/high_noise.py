@@ -1,4 +1,4 @@
-"""Experiment 7: sample size at 45 % wrong labels, model and noise matched."""
+"""Experiment 7: sample size at 45% wrong labels, model and noise matched."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from closefar.experiments.result import (
 )
 from closefar.experiments.synthetic import MODELS, outcome, paper_pairs
 
-TITLE = "Sample size at 45 % wrong labels"
+TITLE = "Sample size at 45% wrong labels"
 
 _PAPER = 0.97
 _PAPER_MODELS = ("logistic", "laplace", "hypsecant")
 _WHY = (
-    "The paper gives an approximate value (“around 97 %”), read from plots for a single orientation of M* and the "
+    "The paper gives an approximate value (“around 97%”), read from plots for a single orientation of M* and the "
     "covariance; each of our trials draws a new one."
 )
 
 
 def trial(n_train: int, model: str, penalised: bool, seed: int) -> dict[str, Any]:
-    """Fit a model to labels of its own noise, 45 % of them wrong."""
+    """Fit a model to labels of its own noise, 45% of them wrong."""
     split = paper_pairs(n_train, noise=model, wrong_share=0.45, seed=seed)
     learner = cf.LinearMetricLearner(noise=model)
     if penalised:
@@ -65,16 +65,16 @@ def run(config: Config) -> Section:
     ]
     plain, shrunk = (np.mean([row["ours"] for row in half]) for half in (rows[:4], rows[4:]))
     return section(
-        f"With {largest:,} training pairs, 45 % of them labelled wrongly, the accuracy on true test labels, averaged "
+        f"With {largest:,} training pairs, 45% of them labelled wrongly, the accuracy on true test labels, averaged "
         f"over the four models, is {percentage(plain, 1)}; with a cross-validated penalty, it is "
         f"{percentage(shrunk, 1)}.",
-        f"The paper's synthetic data with 45 % wrong labels; model and noise match; {n_trials} orientations, 5,000 "
+        f"The paper's synthetic data with 45% wrong labels; model and noise match; {n_trials} orientations, 5,000 "
         "test pairs. The penalty is chosen by five-fold cross-validated log-loss on the noisy training labels.",
         tables=[comparison(f"Test accuracy on true labels at {largest:,} pairs", rows)],
         figures=[
             figure(
                 "high-noise",
-                "Accuracy on true labels against the number of training pairs, with 45 % wrong labels.",
+                "Accuracy on true labels against the number of training pairs, with 45% wrong labels.",
                 [_panel(found, sizes, model) for model in MODELS],
             )
         ],

@@ -232,7 +232,7 @@ _NOTES = [
     "The row therefore shows that 700 is plausible, but does not confirm it.",
     "The minimum is below the loss at (M*/s, τ*/s) because the fit adapts to the sample; the paper expects that the "
     "line is not crossed.",
-    "Here, each kind of noise makes 10 % of the labels wrong. Under Laplace and hyperbolic secant noise the paper "
-    "reports accuracies of 87.5 % and 85.5 % on noisy labels and 98.6 % and 98.5 % on true labels, which requires more "
-    "than 10 % wrong labels and raises its losses.",
+    "Here, each kind of noise makes 10% of the labels wrong. Under Laplace and hyperbolic secant noise the paper "
+    "reports accuracies of 87.5% and 85.5% on noisy labels and 98.6% and 98.5% on true labels, which requires more "
+    "than 10% wrong labels and raises its losses.",
 ]

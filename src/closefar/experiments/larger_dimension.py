@@ -1,4 +1,4 @@
-"""Experiment 12: d = 100, rank 30, 20 % wrong labels."""
+"""Experiment 12: d = 100, rank 30, 20% wrong labels."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def run(config: Config) -> Section:
         f"With {largest:,} training pairs, accuracy on true test labels is {percentage(rows[1]['ours'])} at the "
         f"optimum (proven gap {gap:.0e}), and {percentage(rows[3]['ours'])} with a penalty chosen on the training "
         "part.",
-        "d = 100, M* of rank 30 with uniform eigenvalues, τ* at the median, logistic noise and model, 20 % wrong "
+        "d = 100, M* of rank 30 with uniform eigenvalues, τ* at the median, logistic noise and model, 20% wrong "
         f"labels, 5,000 test pairs, {n_trials} {'orientation' if n_trials == 1 else 'orientations'}. The penalty is "
         "chosen by held-out log-loss on at most 60,000 training pairs.",
         tables=[
@@ -86,7 +86,7 @@ def run(config: Config) -> Section:
         figures=[
             figure(
                 "larger-dimension",
-                "Accuracy on true labels against the number of training pairs; d = 100, 20 % wrong labels.",
+                "Accuracy on true labels against the number of training pairs; d = 100, 20% wrong labels.",
                 [_accuracy_panel(found, sizes)],
             )
         ],

@@ -141,7 +141,7 @@ def _verdict(row: dict[str, Any]) -> str:
 def _value(value: float | None, percent: bool) -> str:
     if value is None:
         return _ABSENT
-    return _with_minus(f"{100 * value:.2f} %" if percent else _significant(value, 3))
+    return _with_minus(f"{100 * value:.2f}%" if percent else _significant(value, 3))
 
 
 def _spread(value: float | None, percent: bool) -> str:

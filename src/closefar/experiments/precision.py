@@ -21,7 +21,7 @@ _PAPER = {
 }
 _WHY = (
     "The error depends on the orientation of M* relative to the covariance. The paper uses a single orientation; each "
-    "of our trials draws a new one. More than 10 % of the paper's labels were wrong under Laplace and "
+    "of our trials draws a new one. More than 10% of the paper's labels were wrong under Laplace and "
     "hyperbolic secant noise (see the accuracy tables)."
 )
 
@@ -45,7 +45,7 @@ def run(config: Config) -> Section:
         "The fits are those of the accuracy tables. Relative error is the norm of M / τ − M* / τ*, divided by the norm "
         "of M* / τ*.",
         tables=[
-            comparison("Logistic model, 10 % wrong labels", rows),
+            comparison("Logistic model, 10% wrong labels", rows),
             *(
                 accuracy.model_grid(found, error, f"Relative {word} error of each model", ".3f")
                 for error, word in _ERRORS.items()

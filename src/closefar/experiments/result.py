@@ -123,7 +123,7 @@ def comparison(caption: str, rows: Sequence[Row]) -> Comparison:
 
 def percentage(share: float | np.floating[Any], digits: int = 2) -> str:
     """Format a share as the page writes percentages."""
-    return f"{100 * share:.{digits}f} %"
+    return f"{100 * share:.{digits}f}%"
 
 
 def grid(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Grid:

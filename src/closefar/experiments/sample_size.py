@@ -43,7 +43,7 @@ def run(config: Config) -> Section:
         f"With 100 training pairs, accuracy is {_mean(few, 'train_noisy')} on the noisy training labels and "
         f"{_mean(few, 'test_true')} on the true test labels; with 10,000 pairs, it is {_mean(many, 'test_true')} on "
         "the true test labels.",
-        f"The paper's synthetic data, logistic model, 10 % wrong labels, {n_trials} trials per size, 5,000 test pairs.",
+        f"The paper's synthetic data, logistic model, 10% wrong labels, {n_trials} trials per size, 5,000 test pairs.",
         tables=[
             comparison(
                 "What the paper states about its figure (logistic noise)",

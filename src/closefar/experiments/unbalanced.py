@@ -35,7 +35,7 @@ _SHARE = "The share depends on the orientation of M* relative to the covariance.
 
 
 def trial(threshold: float, n_train: int, n_test: int, seed: int) -> dict[str, Any]:
-    """Fit at a threshold, with the noise that makes 10 % of the labels wrong at the paper's 1.3."""
+    """Fit at a threshold, with the noise that makes 10% of the labels wrong at the paper's 1.3."""
     at_default = paper_pairs(n_train, n_test, noise=None, seed=seed)
     margins = at_default.metric.squared_distance(at_default.train) - at_default.metric.threshold
     scale = cf.datasets.solve_noise_scale(margins, "logistic", 0.1)
@@ -74,7 +74,7 @@ def run(config: Config) -> Section:
         f"class suffers: its lowest accuracy, averaged over orientations, is {percentage(rows[2]['ours'], 1)} for far "
         f"and {percentage(rows[3]['ours'], 1)} for close pairs.",
         f"{n_train:,} training and {n_test:,} test pairs, logistic noise and model, {len(thresholds)} thresholds τ* "
-        "from 0.1 to 6.1. The noise scale is the one that makes 10 % of the labels wrong at τ* = 1.3. "
+        "from 0.1 to 6.1. The noise scale is the one that makes 10% of the labels wrong at τ* = 1.3. "
         "Accuracy is measured on true labels.",
         tables=[comparison("What the paper states", rows)],
         figures=[

@@ -62,7 +62,7 @@ def run(config: Config) -> Section:
         f"differ by at most {worst:.0e}.",
         "The paper's section “Invariance to Changes in Unit of Input”: the optimum for z′ = Uz is U⁻ᵀMU⁻¹ with the "
         "same τ. The metric fitted in the original units is converted with change_units(U), and the model is refitted "
-        f"to Uz. {n_trials} trials per row, 15,000 pairs, 10 % wrong labels; the table shows the largest difference.",
+        f"to Uz. {n_trials} trials per row, 15,000 pairs, 10% wrong labels; the table shows the largest difference.",
         tables=[
             grid(
                 "Largest difference between the refitted and the predicted metric",

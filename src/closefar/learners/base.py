@@ -219,7 +219,7 @@ class MetricLearner(
 
         Score tests check whether labels depend on more than a distance: on the sign of differences,
         products of columns, absolute differences, place, asymmetric flips, or noise of another kind.
-        Together they reject a correct model in at most 5 % of cases.
+        Together they reject a correct model in at most 5% of cases.
 
         `groups` are the training pairs that are not independent, as for `closefar.check_noise_model`.
         """

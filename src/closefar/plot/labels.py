@@ -92,7 +92,7 @@ def calibration(
 ) -> Axes:
     """Plot the share of pairs labelled far against the predicted probability of far.
 
-    The error bars are Wilson's 95 % intervals of those shares.  If one does not reach the diagonal,
+    The error bars are Wilson's 95% intervals of those shares.  If one does not reach the diagonal,
     the probabilities of that bin are miscalibrated beyond chance.  The report has the same plot.
 
     Parameters
@@ -150,7 +150,7 @@ def noise_check(
     *,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot observed minus expected share far by margin, with a 95 % band for a correct model.
+    """Plot observed minus expected share far by margin, with a 95% band for a correct model.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ __all__ = ["CalibrationBin", "calibrate", "effective_number", "wilson"]
 
 @dataclass(frozen=True)
 class CalibrationBin:
-    """Pairs with about the same probability of far: its mean, the share labelled far with a 95 % interval, and a count.
+    """Pairs with about the same probability of far: its mean, the share labelled far with a 95% interval, and a count.
 
     If the interval does not contain `predicted`, the probabilities are miscalibrated beyond chance.
     """
@@ -48,7 +48,7 @@ def calibrate(scored: Scored, n_bins: int) -> list[CalibrationBin]:
 
 
 def wilson(share: float, n: float) -> tuple[float, float]:
-    """Wilson's 95 % interval for a share of n independent pairs."""
+    """Wilson's 95% interval for a share of n independent pairs."""
     z2 = 1.96**2
     centre = (share + z2 / (2.0 * n)) / (1.0 + z2 / n)
     reach = 1.96 / (1.0 + z2 / n) * float(np.sqrt(share * (1.0 - share) / n + z2 / (4.0 * n * n)))

@@ -53,7 +53,7 @@ class Finding:
 def find_misfit(fitted: Fit, groups: Any = None) -> tuple[Finding, ...]:
     """Test whether labels depend on more than a distance and its noise; clearest finding first.
 
-    All tests together reject a correct model in at most 5 % of cases (Holm's procedure).
+    All tests together reject a correct model in at most 5% of cases (Holm's procedure).
     They test the fit without penalty and class weights.
 
     Parameters

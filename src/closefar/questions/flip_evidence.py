@@ -34,7 +34,7 @@ class FlipEvidence:
     Attributes
     ----------
     rate, low, high : float
-        The mean of q, and its 95 % interval.
+        The mean of q, and its 95% interval.
     probability : array of shape (n,)
         The probability that each label is flipped.
     """

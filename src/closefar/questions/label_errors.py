@@ -66,7 +66,7 @@ class LabelErrors:
         This meaning is used if the noise near the threshold is not known well enough, or the noise
         model can't be trusted.
     share, share_low, share_high : float or None
-        The share of wrong labels, and a 95 % interval for the rate of wrong labels in the population
+        The share of wrong labels, and a 95% interval for the rate of wrong labels in the population
         of these pairs.  If there is evidence of flips, or the noise is not known well, the interval
         extends down to the share of flipped labels alone.  None if the model can't be trusted.
     reason : str or None
@@ -74,7 +74,7 @@ class LabelErrors:
     contradicts : array of shape (n,)
         Whether the label contradicts the sign of `margin`.
     unseen_share, unseen_low, unseen_high : float
-        The share of labels that contradict a distance learned without them, with its 95 %
+        The share of labels that contradict a distance learned without them, with its 95%
         interval.  If no label could be left out, the distance learned from all labels is used.
     margin, error : arrays of shape (n,)
         The margin of each pair, and its standard error, which ignores the common scale of all
@@ -123,12 +123,12 @@ class LabelErrors:
             likely = f"{doubtful:,} are more likely flipped than not." if doubtful else "None is clearly flipped."
             return (
                 f"{self.n_contradicting:,} of {n:,} labels contradict the learned distance; out-of-fold, "
-                f"{self.unseen_share:.1%} do (95 % interval {self.unseen_low:.1%} to {self.unseen_high:.1%}).\n"
+                f"{self.unseen_share:.1%} do (95% interval {self.unseen_low:.1%} to {self.unseen_high:.1%}).\n"
                 f"The number of wrong labels can't be estimated: {self.reason}. {likely}"
             )
         likely = "more likely wrong than right" if self.meaning == "side" else "more likely flipped than not"
         return (
-            f"{self.share:.1%} of {n:,} labels are wrong (95 % interval {self.share_low:.1%} to "
+            f"{self.share:.1%} of {n:,} labels are wrong (95% interval {self.share_low:.1%} to "
             f"{self.share_high:.1%}); {self.n_contradicting:,} contradict the learned distance.\n"
             f"{doubtful:,} are {likely}."
         )
@@ -151,7 +151,7 @@ class LabelErrors:
         if self.share is None:
             known = f"{self.n_contradicting} contradict the learned distance"
         else:
-            known = f"{self.share:.1%} wrong, 95 % interval {self.share_low:.1%} to {self.share_high:.1%}"
+            known = f"{self.share:.1%} wrong, 95% interval {self.share_low:.1%} to {self.share_high:.1%}"
         return f"LabelErrors({len(self.probability)} labels, {known})"
 
 
@@ -333,7 +333,7 @@ def _flipped(flips: FlipEvidence, verdicts: Verdicts, scored: Scored, unseen: Sc
 
 
 def _share(judgements: Judgements, probability: FloatArray) -> tuple[float, float, float]:
-    """The share of wrong labels, and its 95 % interval.
+    """The share of wrong labels, and its 95% interval.
 
     Its variance has two parts, uncertainty about each label and sampling: P (1 - P) + (P - share)^2.
     """

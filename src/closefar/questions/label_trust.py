@@ -26,7 +26,7 @@ _LEAST_PER_PARAMETER = 3.0
 # If p-values below 0.05 were enough, one share in twenty would be withheld by chance.
 _UNLIKELY = 0.01
 
-# One-sided, 2.3 % of normal numbers are larger.
+# One-sided, 2.3% of normal numbers are larger.
 _DEPENDENT = 2.0
 
 

@@ -76,7 +76,7 @@ class NoiseCheck:
     advice: str
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot observed minus expected share far by margin, with a 95 % band for a correct model."""
+        """Plot observed minus expected share far by margin, with a 95% band for a correct model."""
         ax = axes_or_new(ax)
         margin = np.array([row.margin for row in self.bins])
         band = 1.96 * np.array([row.error for row in self.bins])

@@ -11,7 +11,7 @@ tr((H + C)^-1 V) / 2, half the effective number of parameters.
 
 With few labels the error is larger.  The factor depends on the uncertain labels per parameter, U,
 which are proportional to N: 1 + a / U + b / U^2 below was measured in some 2,500 fits of 2 to 8
-columns (normal, t(3), lognormal and 0/1) with 5 to 20 % wrong labels.
+columns (normal, t(3), lognormal and 0/1) with 5 to 20% wrong labels.
 """
 
 from __future__ import annotations

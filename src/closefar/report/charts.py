@@ -138,7 +138,7 @@ def roc_chart(part: dict[str, Any]) -> str:
 
 
 def noise_chart(part: dict[str, Any]) -> str:
-    """Observed minus expected share far by margin, and the band in which 95 % of such differences lie."""
+    """Observed minus expected share far by margin, and the band in which 95% of such differences lie."""
     rows = part["bins"]
     margins = [row["margin"] for row in rows]
     reach = 1.1 * max(max(abs(row["observed"] - row["expected"]), 1.96 * row["error"]) for row in rows) or 0.01

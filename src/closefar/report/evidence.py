@@ -88,7 +88,7 @@ class Judged:
         return len(self.scored) if self.groups is None else numbered(self.groups)[1]
 
     def interval(self, holds: BoolArray) -> tuple[float, float]:
-        """The 95 % interval of the share for which something holds, wider where pairs depend on each other."""
+        """The 95% interval of the share for which something holds, wider where pairs depend on each other."""
         share = self.judgements.mean(holds)
         return wilson(share, self.effective_number(holds))
 
