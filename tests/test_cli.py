@@ -423,7 +423,7 @@ def test_columns_with_the_names_of_options_keep_them(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["fit", *files, "--out", str(out), "--max-iter", "1"])
     for text in (done.stdout, _run("inspect", out).stdout):
         assert {f"  {name:<50}" for name in named.values()} <= {line[:52] for line in text.splitlines()}
-        assert "Penalty alpha:" in text
+        assert "Penalty:" in text
         assert "--max-iter 1" in text
 
 
