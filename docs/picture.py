@@ -31,7 +31,7 @@ left.set_title(f"10% of the labels are wrong; {agree:.1%} of the\ntrue ones are 
 index = np.arange(1, 11)
 right.bar(index - 0.2, data.metric.eigenvalues / data.metric.threshold, 0.4, color="#b0b0b0", label="true")
 right.bar(index + 0.2, learner.metric_.eigenvalues / learner.metric_.threshold, 0.4, color="#0072B2", label="learned")
-right.set(xlabel="direction", ylabel="eigenvalue of M / threshold", xticks=index)
+right.set(xlabel="eigenvalue number", ylabel="eigenvalue of M / threshold", xticks=index)
 right.set_title(f"proven within {learner.certificate_.gap:.0e} of the global optimum", fontsize=9)
 right.legend(frameon=False)
 right.spines[["top", "right"]].set_visible(False)
