@@ -298,7 +298,7 @@ def test_comparison_rows(page: _Page) -> None:
     assert "ours (20 trials)" not in cells  # one row of the table has 2
     noisy = after("training, noisy labels", 4)
     assert noisy[0] == "90.13%"
-    assert re.fullmatch(r"90\.\d\d % ± 0\.\d\d \(20 trials\)", noisy[1])
+    assert re.fullmatch(r"90\.\d\d% ± 0\.\d\d \(20 trials\)", noisy[1])
     assert re.fullmatch(rf"[+{_MINUS}]0\.\d\d points", noisy[2])
     assert noisy[3] == "within spread"
     assert re.fullmatch(r"\+1\.0\d points", after("training, true labels", 3)[2])
