@@ -139,3 +139,14 @@ def test_laplace_fits_with_few_pairs_are_proven(seed):
     with pytest.warns(cf.IdentifiabilityWarning, match="uncertain labels per parameter"):
         certificate = cf.LinearMetricLearner(noise="laplace").fit(z, labels).certificate_
     assert certificate.gap <= 1e-6
+
+
+def test_a_rare_column_is_not_called_enormous(rng):
+    """Two rows in a thousand have a 1 in it, which is as large as usual."""
+    x = rng.standard_normal((1000, 3))
+    rare = np.zeros(1000)
+    rare[:2] = 1.0
+    labels = np.sum(x**2, axis=1) + rng.logistic(size=1000) > 3.0
+    labels[:2] = [False, True]
+    learner = cf.LinearMetricLearner().fit(np.column_stack([x, rare]), labels)
+    assert learner.fit_.problems == ()

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from closefar.arrays import BoolArray, FloatArray, IndexArray
+from closefar.arrays import BoolArray, FloatArray, IndexArray, to_numpy
 from closefar.fitting.statistics import count_parameters
 from closefar.judgements import Judgements
-from closefar.rows import ENORMOUS
+from closefar.rows import ENORMOUS, rows_of
 
 __all__ = ["IdentifiabilityWarning", "find_enormous", "find_problems", "name_columns"]
 
@@ -19,6 +19,10 @@ __all__ = ["IdentifiabilityWarning", "find_enormous", "find_problems", "name_col
 _INVOLVED = 0.05
 _MOST_NAMED = 6
 _MOST_COMBINATIONS = 3
+
+# A difference this many times as large as usual in its column is probably in another unit.
+_LONG = 1000.0
+_ENOUGH_ROWS = 10_000
 
 # Below this, a light penalty at least halved the excess loss on new labels in simulations.
 _FEW_UNCERTAIN = 1.0
@@ -104,7 +108,8 @@ def find_problems(
 
 def find_enormous(judgements: Judgements, enormous: IndexArray) -> list[str]:
     """Return a sentence, with advice, if some of the enormous differences are labelled close."""
-    row_numbers = judgements.numbers[enormous[~judgements.is_far[enormous]]]
+    close = enormous[~judgements.is_far[enormous]]
+    row_numbers = judgements.numbers[close[_are_long(judgements, close)]] if len(close) else close
     if len(row_numbers) == 0:
         return []
     named = ", ".join(map(str, row_numbers[:_MOST_NAMED].tolist()))
@@ -115,6 +120,18 @@ def find_enormous(judgements: Judgements, enormous: IndexArray) -> list[str]:
         f"so {it} alone determine{'s' if it == 'it' else ''} what is learned in that direction. Check the units, or "
         f"leave {'it' if it == 'it' else 'them'} out."
     ]
+
+
+def _are_long(judgements: Judgements, chosen: IndexArray) -> BoolArray:
+    """Whether a difference is far larger in some column than nonzero ones usually are; in a rare 0/1 column none is."""
+    rows = rows_of(judgements.data)
+    usual = rows.take_rows(np.union1d(chosen, np.arange(0, len(judgements), 1 + len(judgements) // _ENOUGH_ROWS)))
+    sizes = np.abs(to_numpy(usual.read(slice(0, usual.n_rows))))
+    sizes[sizes == 0.0] = np.nan
+    varies = ~np.all(np.isnan(sizes), axis=1)
+    found = np.abs(to_numpy(rows.take_rows(chosen).read(slice(0, len(chosen)))))[varies]
+    is_long: BoolArray = np.any(found > _LONG * np.nanmedian(sizes[varies], axis=1)[:, None], axis=0)
+    return is_long
 
 
 def name_columns(names: Sequence[str], direction: FloatArray) -> str:
