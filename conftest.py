@@ -1,4 +1,4 @@
-"""What all tests share: matplotlib without a window, no figure left open, signals that arrive, random numbers."""
+"""What all tests share: no windows, no figure left open, signals that arrive, random numbers, files."""
 
 import os
 import signal
@@ -25,3 +25,15 @@ def close_figures():
     yield
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write text or bytes to a file, and return its path."""
+
+    def written(content, name="table.csv"):
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return written

@@ -550,3 +550,19 @@ def test_what_is_changed_to_find_wrong_labels():
     wide = Judgements.of_signs(np.zeros((100, 60)), np.ones(100))
     assert label_error_settings(plain, wide)["alpha"] == pytest.approx(0.16)
     assert label_error_settings(cf.LinearMetricLearnerCV().get_params(), judgements) == {}  # which searches for flips
+
+
+def test_nothing_is_called_out_of_fold_where_no_label_was_left_out(rng):
+    """Labels that no distance explains: no share is reported, and of what was not measured nothing is said."""
+    z = rng.standard_normal((200, 2))
+    labels = np.where(rng.random(200) < 0.5, 1, -1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        seen, folded = (
+            find_label_errors(cf.LinearMetricLearner(), z, labels, method=method, random_state=0)
+            for method in ("in-sample", "auto")
+        )
+    assert (seen.share, seen.unseen_share, seen.unseen_low, seen.unseen_high) == (None,) * 4
+    assert "out-of-fold" not in seen.headline()
+    assert 0.0 < folded.unseen_low < folded.unseen_share < folded.unseen_high < 1.0
+    assert "out-of-fold" in folded.headline()

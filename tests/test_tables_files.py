@@ -19,16 +19,6 @@ from closefar.tables import TableError, csv_blocks, layout, read_table
 from closefar.tables.values import MISSING_WORDS
 
 
-@pytest.fixture
-def write(tmp_path):
-    def written(content, name="table.csv"):
-        path = tmp_path / name
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return path
-
-    return written
-
-
 def lists(table):
     return {name: column.tolist() for name, column in table.columns.items()}
 

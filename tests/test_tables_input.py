@@ -25,16 +25,6 @@ PAIRS = "first,second,label\nP1,P2,far\nP3,P1,close\n"
 
 
 @pytest.fixture
-def write(tmp_path):
-    def written(content, name="table.csv"):
-        path = tmp_path / name
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return path
-
-    return written
-
-
-@pytest.fixture
 def read(write):
     """Read points and pairs given as text."""
 

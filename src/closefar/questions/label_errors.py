@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -73,9 +73,9 @@ class LabelErrors:
         Why no share is reported.
     contradicts : array of shape (n,)
         Whether the label contradicts the sign of `margin`.
-    unseen_share, unseen_low, unseen_high : float
+    unseen_share, unseen_low, unseen_high : float or None
         The share of labels that contradict a distance learned without them, with its 95%
-        interval.  If no label could be left out, the distance learned from all labels is used.
+        interval.  None if no label was left out, as with ``method="in-sample"``.
     margin, error : arrays of shape (n,)
         The margin of each pair, and its standard error, which ignores the common scale of all
         margins, since that cannot change the side that a pair is on.
@@ -91,9 +91,9 @@ class LabelErrors:
     share_high: float | None
     reason: str | None
     contradicts: BoolArray
-    unseen_share: float
-    unseen_low: float
-    unseen_high: float
+    unseen_share: float | None
+    unseen_low: float | None
+    unseen_high: float | None
     margin: FloatArray
     error: FloatArray
     labels: NDArray[Any]
@@ -121,9 +121,12 @@ class LabelErrors:
         n, doubtful = len(self.probability), int(np.sum(self.probability > 0.5))
         if self.share is None:
             likely = f"{doubtful:,} are more likely flipped than not." if doubtful else "None is clearly flipped."
+            out_of_fold = ""
+            if self.unseen_share is not None:
+                interval = f"95% interval {self.unseen_low:.1%} to {self.unseen_high:.1%}"
+                out_of_fold = f"; out-of-fold, {self.unseen_share:.1%} do ({interval})"
             return (
-                f"{self.n_contradicting:,} of {n:,} labels contradict the learned distance; out-of-fold, "
-                f"{self.unseen_share:.1%} do (95% interval {self.unseen_low:.1%} to {self.unseen_high:.1%}).\n"
+                f"{self.n_contradicting:,} of {n:,} labels contradict the learned distance{out_of_fold}.\n"
                 f"The number of wrong labels can't be estimated: {self.reason}. {likely}"
             )
         likely = "more likely wrong than right" if self.meaning == "side" else "more likely flipped than not"
@@ -233,9 +236,10 @@ def find_label_errors(
         margin = np.where(verdicts.is_new, verdicts.margin, np.nan)
     tested = np.flatnonzero(~np.isnan(margin))
     unseen = Scored(judgements.take(tested), margin[tested], fit.metric.noise, fit.flip_rate)
-    if len(tested) == 0:
-        unseen = Scored.by(fit.metric, judgements)
-    return judge_labels(fit, judgements, unseen, verdicts, groups=found_groups)
+    if len(tested) > 0:
+        return judge_labels(fit, judgements, unseen, verdicts, groups=found_groups)
+    found = judge_labels(fit, judgements, Scored.by(fit.metric, judgements), verdicts, groups=found_groups)
+    return replace(found, unseen_share=None, unseen_low=None, unseen_high=None)
 
 
 def label_error_settings(
