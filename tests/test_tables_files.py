@@ -298,7 +298,9 @@ def test_hostile_text(write, name, gzipped):
 
 
 @pytest.mark.parametrize(
-    "content", [b"a,b\n1,2\n", b"", gzip.compress(b"a,b\n" + b"1,2\n" * 9999)[:-30], b"\x1f\x8b\x08junk"]
+    "content",
+    [b"a,b\n1,2\n", b"", gzip.compress(b"a,b\n" + b"1,2\n" * 9999)[:-30], b"\x1f\x8b\x08junk"],
+    ids=["plain text", "nothing", "cut short", "only a header"],
 )
 def test_damaged_gzip(write, content):
     with pytest.raises(TableError, match=r"not a gzip file, or it is damaged|is empty"):
