@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
     from closefar import datasets, noise, plot, theory
     from closefar.fitting import IdentifiabilityWarning
-    from closefar.judgements import PairGroupKFold, SharedPointsWarning
+    from closefar.judgements import PairGroupKFold, SharedPointsWarning, Tuples
     from closefar.learners import LinearMetricLearner, LinearMetricLearnerCV
     from closefar.model import Metric, ModelFileError, load
     from closefar.questions import (
@@ -29,6 +29,7 @@ __all__ = [
     "ModelFileError",
     "PairGroupKFold",
     "SharedPointsWarning",
+    "Tuples",
     "check_noise_model",
     "choose_rank",
     "confidence",
@@ -55,6 +56,7 @@ _HOMES = {
     "ModelFileError": "model",
     "PairGroupKFold": "judgements",
     "SharedPointsWarning": "judgements",
+    "Tuples": "judgements",
     "check_noise_model": "questions",
     "choose_rank": "questions",
     "confidence": "questions",

@@ -19,6 +19,7 @@ from closefar.judgements.shared_points import (
     share_points,
     variance_of_sum,
 )
+from closefar.judgements.tuples import Tuples
 
 __all__ = [
     "Columns",
@@ -27,6 +28,7 @@ __all__ = [
     "SharedPointsWarning",
     "Sides",
     "Split",
+    "Tuples",
     "check_pairs",
     "effective_number",
     "find_points",

@@ -3,6 +3,7 @@
 from closefar.rows.blocks import BlockRows
 from closefar.rows.coordinates import ENORMOUS, Coordinates
 from closefar.rows.differences import Differences, rows_of
+from closefar.rows.indexed import IndexedRows
 from closefar.rows.source import RowSource
 from closefar.rows.unit_free import column_scales, factor_in_rows, find_coordinates, unit_free
 
@@ -11,6 +12,7 @@ __all__ = [
     "BlockRows",
     "Coordinates",
     "Differences",
+    "IndexedRows",
     "RowSource",
     "column_scales",
     "factor_in_rows",

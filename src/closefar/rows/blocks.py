@@ -9,7 +9,7 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
 
 from closefar import packed
-from closefar.arrays import Array, FloatArray, IndexArray, like, to_numpy
+from closefar.arrays import Array, FloatArray, IndexArray, as_float64, like, to_numpy
 from closefar.rows.coordinates import Coordinates
 from closefar.rows.source import Pulling, RowSource, concatenated, slices
 
@@ -23,6 +23,8 @@ KEEP_BYTES = 1 << 28
 
 class BlockRows(RowSource):
     """Rows z_i that are computed with block by block, in their array library; a source only has to `read` blocks."""
+
+    can_project = True
 
     @abstractmethod
     def read(self, where: slice) -> Array:
@@ -50,9 +52,44 @@ class BlockRows(RowSource):
     def row_array(self, values: FloatArray) -> Array:
         return like(self.read(slice(0, 0)), values)
 
+    def forward(self, factor: FloatArray) -> Array:
+        """Return the projections as an array of shape (n, k)."""
+        parts = [block.T @ like(block, factor) for _, block in self.blocks()]
+        return parts[0] if len(parts) == 1 else array_namespace(parts[0]).concat(parts, axis=0)
+
+    def backward(self, projections: Array, coefficients: Array) -> FloatArray:
+        return to_numpy(
+            _sum(block @ (projections[where, :] * coefficients[where, None]) for where, block in self.blocks())
+        )
+
+    def inner(self, left: Array, right: Array) -> Array:
+        if is_numpy_array(left):
+            return np.einsum("ij,ij->i", left, right, dtype=np.float64)
+        return as_float64(array_namespace(left).vecdot(left, right, axis=-1))
+
     def projected(self, factor: FloatArray) -> FloatArray:
         """Return A'z_i for each row, k numbers each, in NumPy: an array of shape (n, k)."""
-        return np.vstack([to_numpy(block.T @ like(block, factor)) for _, block in self.blocks()])
+        return to_numpy(self.forward(factor))
+
+    def largest(self, centre: FloatArray) -> FloatArray:
+        """Return the largest absolute value of each column, measured from `centre`."""
+        extremes = []
+        for _, block in self.blocks():
+            xp = array_namespace(block)
+            extremes.append([to_numpy(xp.max(block, axis=1)), -to_numpy(xp.min(block, axis=1))])
+        upper, lower = np.max(extremes, axis=0)
+        found: FloatArray = np.maximum(upper - centre, centre + lower)
+        return found
+
+    def second_moment(self, weights: FloatArray, centre: FloatArray, scale: FloatArray) -> FloatArray:
+        """Return sum_i w_i x_i x_i' of the scaled rows x = (z - centre) / scale."""
+
+        def scaled(where: slice, block: Array) -> Array:
+            centred = block - like(block, centre)[:, None] if np.any(centre) else block
+            return centred * like(block, np.sqrt(weights[where])) / like(block, scale)[:, None]
+
+        blocks = (scaled(where, block) for where, block in self.blocks())
+        return to_numpy(_sum(each @ each.T for each in blocks))
 
     def quadratic_forms(self, matrix: FloatArray) -> Array:
         return concatenated([_quadratic(matrix, block) for _, block in self.blocks()])

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from closefar.arrays import Array, FloatArray, as_float64, like
+from closefar.judgements import Tuples
 from closefar.rows.blocks import BlockRows
+from closefar.rows.indexed import IndexedRows
 from closefar.rows.source import RowSource
 
 __all__ = ["Differences", "rows_of"]
@@ -46,6 +48,8 @@ def rows_of(data: Any, origin: FloatArray | None = None) -> BlockRows:
 
     Single points are measured from an origin, if one is given; in the difference of a pair it cancels.
     """
+    if isinstance(data, Tuples):
+        return IndexedRows(data.points, data.index)
     if isinstance(data, RowSource) and not isinstance(data, BlockRows):
         raise TypeError(
             f"rows must be readable in blocks to find their coordinates; got {type(data).__name__}. "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -60,7 +60,14 @@ class RowSource(ABC):
     ----------
     n_rows, n_columns : int
         The number of rows, and the number of columns of S.
+
+    Attributes
+    ----------
+    can_project : bool
+        Whether rows are differences whose projections A'z_i can be kept (`forward`, `backward`, `inner`).
     """
+
+    can_project: ClassVar[bool] = False
 
     def __init__(self, n_rows: int, n_columns: int) -> None:
         self.n_rows = n_rows
@@ -131,6 +138,20 @@ class RowSource(ABC):
     def dot(self, left: Array, right: Array) -> float:
         """Return the sum of those products."""
         return self.total(self.product(left, right))
+
+    # Projections: k numbers per row, as a handle that callers may add and multiply by numbers, like row arrays.
+
+    def forward(self, factor: FloatArray) -> Array:
+        """Return the projections A'z_i, from which everything about M = A A' can be computed without another pass."""
+        raise NotImplementedError(f"{type(self).__name__} has no projections.")
+
+    def backward(self, projections: Array, coefficients: Array) -> FloatArray:
+        """Return sum_i c_i z_i p_i', one column for each of the k numbers."""
+        raise NotImplementedError(f"{type(self).__name__} has no projections.")
+
+    def inner(self, left: Array, right: Array) -> Array:
+        """Return the row array p_i'q_i of two projections: for p = q = A'z it is z'AA'z."""
+        raise NotImplementedError(f"{type(self).__name__} has no projections.")
 
     # Derived from the operator.
 

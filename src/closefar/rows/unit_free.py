@@ -119,8 +119,9 @@ def _find_robust(source: BlockRows, weights: FloatArray, asked: _Asked, in_full:
 
 def _squared_lengths(source: BlockRows, coordinates: Coordinates) -> FloatArray:
     """The squared length of each row in these coordinates, without the constant of a learned origin."""
-    d = coordinates.transform.shape[1]
-    mapped = (coordinates.apply(block)[:d, :] for _, block in source.blocks())
+    if not coordinates.has_constant:
+        return source.gather(source.squared_distances(coordinates.transform))
+    mapped = (coordinates.apply(block)[:-1, :] for _, block in source.blocks())
     return np.concatenate([to_numpy(squared_columns(block)) for block in mapped])
 
 
@@ -136,7 +137,7 @@ def _normalise(source: BlockRows, weights: FloatArray, asked: _Asked) -> Coordin
 
     # With fewer rows than columns the Gram matrix is singular, and may be too large.
     has_gram = asked.blend > 0.0 or source.n_rows >= source.n_columns
-    gram = to_numpy(sum(rows.T @ rows for rows in scaled_blocks())) if has_gram else None
+    gram = source.second_moment(weights, centre, scale) if has_gram else None
     squares = np.diag(gram) if gram is not None else to_numpy(sum(squared_columns(rows) for rows in scaled_blocks()))
     length = np.sqrt(squares)
     length[length == 0] = 1.0
@@ -209,13 +210,8 @@ def _triangle(rows: Array) -> Array:
 
 def _scales(source: BlockRows, centre: FloatArray) -> FloatArray:
     """The largest entry of each centred column; infinite if it is the rounding error of a constant."""
-    extremes = []
-    for _, block in source.blocks():
-        xp = array_namespace(block)
-        extremes.append([to_numpy(xp.max(block, axis=1)), -to_numpy(xp.min(block, axis=1))])
-    upper, lower = np.max(extremes, axis=0)
-    if not np.all(np.isfinite([upper, lower])):
+    largest = source.largest(centre)
+    if not np.all(np.isfinite(largest)):
         raise ValueError("rows must be finite; got NaN or infinity. Leave those pairs out, or fill in the values.")
-    largest = np.maximum(upper - centre, centre + lower)
     constant = largest <= 1e-13 * np.abs(centre)
     return np.where(constant, np.inf, largest)
