@@ -10,6 +10,7 @@ from sklearn.model_selection import KFold, StratifiedGroupKFold, StratifiedKFold
 
 import closefar as cf
 from closefar.judgements import Columns, Judgements, PairGroupKFold, Sides, check_pairs, split_judgements
+from closefar.judgements.frames import names_of_frame
 from closefar.judgements.labels import check_class_weights, check_weights, column_of_labels, find_sides
 
 RNG = np.random.default_rng(0)
@@ -203,14 +204,15 @@ def test_columns_remember_names():
 def test_names_of_columns_are_compared_where_all_are_words():
     named, nameless = Columns(2, names_in_data=("x", "y")), Columns(2)
     rows = np.zeros((1, 2))
-    named.check_names(pd.DataFrame(rows, columns=["x", "y"]))
+    named.check_names(names_of_frame(pd.DataFrame(rows, columns=["x", "y"])))
     for columns in ([0, 1], ["x", 1]):
-        nameless.check_names(pd.DataFrame(rows, columns=columns))
-        with pytest.warns(UserWarning, match="X has no feature names, but the learner was fitted with") as caught:
-            named.check_names(pd.DataFrame(rows, columns=columns))
-        assert caught[0].filename == __file__
-    nameless.check_names(rows)
-    nameless.check_names(pd.DataFrame(rows[:, :0]))
+        assert names_of_frame(pd.DataFrame(rows, columns=columns)) is None
+    nameless.check_names(None)
+    with pytest.warns(UserWarning, match="X has no feature names, but the learner was fitted with") as caught:
+        named.check_names(None)
+    assert caught[0].filename == __file__
+    assert names_of_frame(rows) is None
+    assert names_of_frame(pd.DataFrame(rows[:, :0])) is None
 
 
 # Arrays of other libraries and rows that are no array

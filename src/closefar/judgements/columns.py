@@ -38,10 +38,8 @@ class Columns:
         known = seen if names is None else names
         return cls(n_columns, None if known is None else tuple(known), None if seen is None else tuple(seen))
 
-    def check_names(self, data: Any) -> None:
-        """Refuse a table whose columns have other names, or another order, than those of the fit."""
-        columns = tuple(getattr(data, "columns", ()))
-        names = columns if columns and all(isinstance(name, str) for name in columns) else None
+    def check_names(self, names: tuple[str, ...] | None) -> None:
+        """Refuse columns that have other names, or another order, than those of the fit."""
         if names == self.names_in_data:
             return
         if names is None or self.names_in_data is None:

@@ -19,6 +19,7 @@ from sklearn.utils.validation import _num_samples
 from closefar.arrays import FloatArray, numbered
 from closefar.judgements.judgements import Judgements
 from closefar.judgements.shared_points import find_points, warn_of_points
+from closefar.judgements.tuples import Tuples
 
 __all__ = ["PairGroupKFold", "Split", "most_folds", "resolve_folds", "split_by_points", "split_judgements"]
 
@@ -52,7 +53,8 @@ def split_judgements(cv: Any, judgements: Judgements, *, groups: Any = None, see
             cv = PairGroupKFold(int(cv), random_state=seed or 0)
         else:
             cv = StratifiedGroupKFold(int(cv), **shuffle)
-    splits = check_cv(cv).split(np.zeros((len(judgements), 1)), judgements.is_far.astype(np.int64), groups)
+    rows = judgements.data if isinstance(judgements.data, Tuples) else np.zeros((len(judgements), 1))
+    splits = check_cv(cv).split(rows, judgements.is_far.astype(np.int64), groups)
     everything = np.arange(len(judgements))
     return [(everything[train], everything[test]) for train, test in splits]
 
@@ -63,7 +65,8 @@ def resolve_folds(
     """Return the folds and the groups to split by: as given or, by default, as the data require.
 
     A number of folds without groups is by point where pairs share points: with fewer folds, or by
-    pair after all, where the points do not allow so many.  A warning says so.
+    pair after all, where the points do not allow so many.  A warning says so, unless an index of the
+    points was given and allows all folds.
     """
     points = find_points(judgements.data) if groups is None and isinstance(cv, numbers.Integral) else None
     if points is None:
@@ -74,7 +77,7 @@ def resolve_folds(
         consequence = "but folds are by pair, as no two of them have both classes and no point in common"
     elif n_folds < cv:
         consequence = f"folds are by point, {n_folds} of them, as more would lack a class"
-    if warns:
+    if warns and not (isinstance(judgements.data, Tuples) and n_folds == cv):
         warn_of_points(points, consequence, stacklevel=stacklevel + 1)
     return (cv, None) if n_folds < 2 else (n_folds, points)
 
@@ -163,11 +166,13 @@ class PairGroupKFold(BaseCrossValidator):  # type: ignore[misc]
         Parameters
         ----------
         X : anything of n rows
+            The index of `Tuples` is the default of `groups`.
         y : array of n labels, optional
             If given, both sides of each split must have two labels.
-        groups : array of shape (n, 2)
+        groups : array of shape (n, 2), optional for `Tuples`
             The ids of the two points of each pair.
         """
+        groups = X.index if groups is None and isinstance(X, Tuples) else groups
         ends = _number_points(groups, _num_samples(X))
         parts = self._divide(ends)[ends]
         labels = None if y is None else np.asarray(y)

@@ -10,15 +10,16 @@ from sklearn.utils.validation import check_array, validate_data
 
 from closefar.arrays import Array, is_foreign, is_source
 from closefar.judgements.columns import Columns
+from closefar.judgements.frames import check_frame_columns, names_of_frame
+from closefar.judgements.tuples import Tuples
 
 __all__ = ["check_pairs"]
 
-_NUMBER_KINDS = "biuf"
 _CHECKED_ROWS = 1 << 16  # at a time
 
 
 def check_pairs(estimator: Any, pairs: Any, *, fitting: bool) -> Array:
-    """Check an (n, d) array or frame of differences or an (n, 2, d) array of pairs.
+    """Check an (n, d) array or frame of differences, an (n, 2, d) array of pairs, or pairs by index.
 
     Nothing is copied unless its type is not float32 or float64; arrays of other libraries, and
     sources, stay what they are.  `estimator` learns the columns where it is fitting, and must have
@@ -29,7 +30,9 @@ def check_pairs(estimator: Any, pairs: Any, *, fitting: bool) -> Array:
         "ensure_min_samples": 2 if fitting else 1,
         "estimator": _name(estimator),
     }
-    if is_source(pairs):
+    if isinstance(pairs, Tuples):
+        data = _check_tuples(estimator, pairs, rules["ensure_min_samples"], fitting=fitting)
+    elif is_source(pairs):
         data = pairs
         _check_size(data.shape, rules["ensure_min_samples"])
     elif is_foreign(pairs):
@@ -38,13 +41,15 @@ def check_pairs(estimator: Any, pairs: Any, *, fitting: bool) -> Array:
         data = check_array(pairs, allow_nd=True, input_name="pairs", **rules)
         _check_two_points(data.shape)
     else:
-        _check_columns(pairs)
+        check_frame_columns(pairs)
         _check_axes(pairs, (0, 1, 2))  # validation has more to say of few axes
         if not isinstance(estimator, Columns):
             return validate_data(estimator, pairs, reset=fitting, **rules)
-        estimator.check_names(pairs)
+        estimator.check_names(names_of_frame(pairs))
         data = check_array(pairs, input_name="X", **rules)
     _check_number_of_columns(estimator, int(data.shape[-1]), fitting=fitting)
+    if fitting and isinstance(pairs, Tuples) and pairs.feature_names is not None:
+        estimator.feature_names_in_ = np.array(pairs.feature_names, dtype=object)
     return data
 
 
@@ -57,6 +62,21 @@ def _check_axes(pairs: Any, allowed: tuple[int, ...]) -> None:
     n_axes = getattr(pairs, "ndim", 2)
     if n_axes not in allowed:
         raise ValueError(f"X must be differences (n, d) or pairs (n, 2, d); got {n_axes} axes, {tuple(pairs.shape)}.")
+
+
+def _check_tuples(estimator: Any, pairs: Tuples, least: int, *, fitting: bool) -> Tuples:
+    """Check pairs by index: two points each, and columns with the names of the fit where both have names."""
+    if pairs.shape[1] != 2:
+        raise ValueError(
+            f"pairs must have two points each; got Tuples with an index of shape {pairs.index.shape}. "
+            "Pass an index of shape (n, 2)."
+        )
+    _check_size(pairs.shape, least)
+    if not fitting:
+        columns = estimator if isinstance(estimator, Columns) else Columns.of(estimator)
+        if pairs.feature_names is not None and columns.names_in_data is not None:
+            columns.check_names(pairs.feature_names)
+    return pairs
 
 
 def _check_foreign(pairs: Array, least: int) -> Array:
@@ -105,23 +125,4 @@ def _check_number_of_columns(estimator: Any, n_columns: int, *, fitting: bool) -
         raise ValueError(
             f"pairs must have the {estimator.n_features_in_} columns that {_name(estimator)} was fitted with; "
             f"got {n_columns}."
-        )
-
-
-def _check_columns(frame: Any) -> None:
-    """Name the first column of a frame that does not hold numbers."""
-    if not (hasattr(frame, "columns") and hasattr(frame, "dtypes")):
-        return
-    for index, (name, dtype) in enumerate(zip(frame.columns, frame.dtypes, strict=True)):
-        if getattr(dtype, "kind", "-") in _NUMBER_KINDS or str(dtype) in ("Boolean", "Null"):
-            continue
-        if hasattr(dtype, "is_numeric") and dtype.is_numeric():
-            continue
-        column = np.asarray(frame.iloc[:, index] if hasattr(frame, "iloc") else frame[name])
-        if column.dtype.kind == "O" and all(isinstance(value, (int, float, np.number)) for value in column):
-            continue
-        example = f" (first value {column[0]!r})" if len(column) else ""
-        raise ValueError(
-            f"columns must hold numbers; column {name!r} has type {dtype}{example}. "
-            "Encode it (for instance one-hot) or leave it out."
         )

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import TINY, Array, FloatArray, as_float64, is_source, numbered, take_rows, to_numpy
+from closefar.judgements.tuples import Tuples
 
 __all__ = [
     "SharedPointsWarning",
@@ -59,12 +60,12 @@ def resolve_groups(groups: Any, data: Array, *, stacklevel: int = 2) -> NDArray[
     """Validate the groups of dependent pairs: one group id per pair, the ids of its two points, or None.
 
     Without groups, the data may show that pairs share points: those are then the groups, with a
-    warning.
+    warning if that was found in an array, not given by an index.
     """
     if groups is not None:
         return _checked(groups, int(data.shape[0]))
     points = find_points(data)
-    if points is not None:
+    if points is not None and not isinstance(data, Tuples):
         warn_of_points(points, "folds and standard errors are by point", stacklevel=stacklevel + 1)
     return points
 
@@ -108,17 +109,24 @@ def share_points(groups: NDArray[Any] | None) -> bool:
 def find_points(data: Array) -> NDArray[np.intp] | None:
     """Number the points of pairs, shape (n, 2); None where hardly any pairs share one, or where that can't be told.
 
-    Equal rows are one point unless columns have so few values that different points are often
-    equal.
+    The index of pairs says which points they share.  In an array equal rows are one point unless
+    columns have so few values that different points are often equal.
     """
+    if isinstance(data, Tuples):
+        numbers = numbered(data.index.astype(np.intp, copy=False))[0]
+        return numbers if _are_dependent(numbers) else None
     if is_source(data) or data.ndim != 3:
         return None
-    n = int(data.shape[0])
     found = np.unique(_digests(data), return_inverse=True)[1]
-    ids: NDArray[np.intp] = found.reshape(n, 2)
-    if found.max() < 2 or _share_dependent(ids) <= max(_NEGLIGIBLE, _FEWEST / n):
+    ids: NDArray[np.intp] = found.reshape(-1, 2)
+    if not _are_dependent(ids):
         return None
     return ids if _have_own_values(data, found) or _exceed_chance(data, found) else None
+
+
+def _are_dependent(ids: NDArray[np.intp]) -> bool:
+    """Whether enough pairs have a point in common with another to matter."""
+    return bool(ids.max() >= 2 and _share_dependent(ids) > max(_NEGLIGIBLE, _FEWEST / len(ids)))
 
 
 def _checked(groups: Any, n: int) -> NDArray[Any]:
@@ -139,9 +147,15 @@ def _checked(groups: Any, n: int) -> NDArray[Any]:
 
 def _share_dependent(ids: NDArray[np.intp]) -> float:
     """The share of pairs with a group or a point that another pair has too."""
-    members = np.where(np.column_stack([np.ones(len(ids), dtype=bool), ids[:, 1:] != ids[:, :1]]), ids, -1)
-    degrees = np.bincount(members[members >= 0])
-    return float(np.mean(np.any(np.where(members >= 0, degrees[members], 0) > 1, axis=1)))
+    degrees = np.bincount(ids[:, 0], minlength=int(ids.max(initial=0)) + 1)
+    others = [(column, column != ids[:, 0]) for column in ids[:, 1:].T]
+    for column, differs in others:
+        degrees += np.bincount(column[differs], minlength=len(degrees))
+    is_shared = degrees > 1
+    dependent = is_shared[ids[:, 0]]
+    for column, differs in others:
+        dependent |= is_shared[column] & differs
+    return float(np.mean(dependent))
 
 
 def _points_at(data: Array, where: NDArray[np.intp]) -> FloatArray:

@@ -6,26 +6,38 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_array
 
-from closefar.arrays import FloatArray, IndexArray
+from closefar.arrays import IndexArray
+from closefar.judgements.frames import check_frame_columns, names_of_frame
 
 __all__ = ["Tuples"]
 
 _SIZES = (2, 3, 4)
+_NUMBER_KINDS = "biuf"
+_CHECKED_VALUES = 1 << 20  # at a time
 
 
 class Tuples:
     """Tuples of points, given by index: they act as an array of shape (n, k, d) that is never formed.
 
-    A slice, an index array or a mask selects tuples, which share the points; two or three subscripts
-    and `numpy.asarray` form the array that they select.
+    A slice, an index array or a mask selects tuples, which share the points; other subscripts,
+    such as ``[0]`` or ``[:, 0]``, and `numpy.asarray` form the array that they select.  Both arrays
+    are used as they are, without a copy, and can't be changed through this object.
 
     Parameters
     ----------
     points : array or frame of shape (n_points, d)
-        Each point once: NumPy, pandas, polars, or a memory map.
+        Each point once: NumPy, pandas, polars, or a memory map.  Points that occur must be finite.
     index : array of int, of shape (n, 2), (n, 3) or (n, 4)
         The row numbers of the points of each tuple.
+
+    Attributes
+    ----------
+    points : array of shape (n_points, d)
+    index : array of shape (n, k)
+    feature_names : tuple of str, optional
+        The column names of a frame.
 
     Examples
     --------
@@ -34,70 +46,183 @@ class Tuples:
     >>> pairs = cf.Tuples(points, [[0, 1], [1, 2]])
     >>> pairs.shape, len(pairs[:1])
     ((2, 2, 2), 1)
+    >>> (pairs[:, 0] - pairs[:, 1]).tolist()
+    [[-2.0, 1.0], [1.0, -1.0]]
     """
 
+    __slots__ = ("_feature_names", "_index", "_points")
+
     def __init__(self, points: Any, index: Any) -> None:
-        names = getattr(points, "columns", None)
-        self.points: FloatArray = _checked_points(points)
-        self.index: IndexArray = _checked_index(index, len(self.points))
-        self.feature_names: tuple[str, ...] | None = None if names is None else tuple(str(name) for name in names)
+        self._feature_names = names_of_frame(points)
+        self._points = _read_only(_checked_points(points))
+        self._index = _read_only(_checked_index(index, len(self._points)))
+        _check_finite(self)
+
+    @property
+    def points(self) -> NDArray[Any]:
+        return self._points
+
+    @property
+    def index(self) -> IndexArray:
+        return self._index
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        return self._feature_names
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        return len(self.index), int(self.index.shape[1]), int(self.points.shape[1])
+        return len(self._index), int(self._index.shape[1]), int(self._points.shape[1])
 
     @property
     def ndim(self) -> int:
         return 3
 
     @property
+    def size(self) -> int:
+        return int(np.prod(self.shape))
+
+    @property
     def dtype(self) -> np.dtype[Any]:
-        return self.points.dtype
+        """float32 if the points are stored in single precision; otherwise float64."""
+        return np.dtype(np.float32 if self._points.dtype == np.float32 else np.float64)
 
     def __len__(self) -> int:
-        return len(self.index)
+        return len(self._index)
 
     def __repr__(self) -> str:
-        return f"Tuples({len(self.points)} points, {len(self)} tuples of {self.shape[1]})"
+        n, k, d = self.shape
+        return f"Tuples({n:,} tuples of {k}, {len(self._points):,} points, {d} columns)"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Tuples):
+            return NotImplemented
+        return (
+            np.array_equal(self._index, other._index)
+            and self._feature_names == other._feature_names
+            and (self._points is other._points or np.array_equal(self._points, other._points))
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self._points, self._index, self._feature_names)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
             raise ValueError("Tuples must be copied to become an array; got copy=False.")
-        return np.asarray(self.points[self.index], dtype=dtype)
+        return self._at(self._index).astype(self.dtype if dtype is None else dtype, copy=False)
 
     def __getitem__(self, key: Any) -> Any:
-        keys = key if isinstance(key, tuple) else (key,)
-        keys = tuple(each for each in keys if each is not Ellipsis)
-        if len(keys) == 1 and np.ndim(keys[0]) == 1 or isinstance(keys[0], slice) and len(keys) == 1:
-            return self._with_index(self.index[keys[0]])
-        return self.points[self.index[keys[:2]]][(..., *keys[2:])]
+        first, second, third = _three_keys(key)
+        if _is_everything(second) and _is_everything(third):
+            selected = self._index[first]
+            selects_tuples = isinstance(first, slice) or np.ndim(first) == 1
+            return self._with_index(selected) if selects_tuples else self._at(selected)
+        if isinstance(third, (slice, int, np.integer)) or (isinstance(first, slice) and isinstance(second, slice)):
+            return self._at(self._index[first, second], third)
+        return np.asarray(self)[key]
 
     def take_rows(self, where: IndexArray) -> Tuples:
         """Return the tuples at these indices."""
-        return self._with_index(self.index[where])
+        return self._with_index(self._index[where])
+
+    def _at(self, numbers: IndexArray, columns: Any = slice(None)) -> NDArray[Any]:
+        """Some columns of points, by number."""
+        found: NDArray[Any] = self._points[:, columns][numbers].astype(self.dtype, copy=False)
+        return found
 
     def _with_index(self, index: IndexArray) -> Tuples:
-        part = object.__new__(Tuples)
-        part.points, part.index, part.feature_names = self.points, index, self.feature_names
-        return part
+        return _restored(self._points, index, self._feature_names)
 
 
-def _checked_points(points: Any) -> FloatArray:
-    array = np.asanyarray(points)
+def _restored(points: NDArray[Any], index: IndexArray, feature_names: tuple[str, ...] | None) -> Tuples:
+    """Tuples of arrays that were checked before."""
+    tuples = object.__new__(Tuples)
+    tuples._points, tuples._index, tuples._feature_names = _read_only(points), _read_only(index), feature_names
+    return tuples
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.setflags(write=False)
+    return view
+
+
+def _three_keys(key: Any) -> tuple[Any, Any, Any]:
+    """A subscript as one key for each axis."""
+    keys = list(key) if isinstance(key, tuple) else [key]
+    dots = [place for place, each in enumerate(keys) if each is Ellipsis]
+    if len(dots) > 1 or any(each is None for each in keys) or len(keys) - len(dots) > 3:
+        raise IndexError(f"Tuples take one subscript for each of their three axes; got {key!r}.")
+    missing = [slice(None)] * (3 - len(keys) + len(dots))
+    first, second, third = keys[: dots[0]] + missing + keys[dots[0] + 1 :] if dots else keys + missing
+    return first, second, third
+
+
+def _is_everything(key: Any) -> bool:
+    return isinstance(key, slice) and key == slice(None)
+
+
+def _checked_points(points: Any) -> NDArray[Any]:
+    check_frame_columns(points)
+    if isinstance(points, np.ndarray):
+        array = np.asarray(points)  # also of a memory map, which stays one
+    else:
+        array = check_array(
+            points,
+            dtype=(np.float64, np.float32),
+            ensure_all_finite=False,
+            ensure_min_samples=0,
+            ensure_min_features=0,
+            input_name="points",
+        )
     if array.ndim != 2 or array.shape[1] == 0:
         raise ValueError(f"points must have shape (n_points, d), with at least one column; got {array.shape}.")
-    if array.dtype not in (np.float32, np.float64):
-        array = array.astype(np.float64)
+    if array.dtype.kind not in _NUMBER_KINDS:
+        raise ValueError(f"points must hold real numbers; got an array of {array.dtype}. Convert it to floats.")
     return array
 
 
 def _checked_index(index: Any, n_points: int) -> IndexArray:
     array = np.asarray(index)
     if array.ndim != 2 or array.shape[1] not in _SIZES:
-        raise ValueError(f"index must have shape (n, 2), (n, 3) or (n, 4); got {array.shape}.")
+        raise ValueError(
+            f"index must have shape (n, 2), (n, 3) or (n, 4): the row numbers of the points of each tuple; "
+            f"got {array.shape}."
+        )
     if array.dtype.kind not in "iu":
-        raise ValueError(f"index must hold whole numbers, the rows of points; got {array.dtype}.")
+        raise ValueError(f"index must hold integers, the row numbers of points; got {array.dtype}. Convert it.")
     if array.size and not (array.min() >= 0 and array.max() < n_points):
-        wrong = int(array.min()) if array.min() < 0 else int(array.max())
-        raise ValueError(f"index must hold row numbers from 0 to {n_points - 1}; got {wrong}.")
+        place = int(np.argmax(((array < 0) | (array >= n_points)).ravel()))
+        tuple_number, side = divmod(place, array.shape[1])
+        raise ValueError(
+            f"index must hold row numbers of the {n_points:,} points, 0 to {n_points - 1}; "
+            f"got {int(array[tuple_number, side])} in row {tuple_number}, column {side}."
+        )
     return array
+
+
+def _check_finite(tuples: Tuples) -> None:
+    """Refuse NaN and infinity in points that occur."""
+    points, index = tuples.points, tuples.index
+    if points.dtype.kind != "f":
+        return
+    step = max(1, _CHECKED_VALUES // points.shape[1])
+    starts = range(0, len(points), step)
+    is_bad = np.concatenate(
+        [np.zeros(0, dtype=bool), *(~np.isfinite(points[start : start + step]).all(axis=1) for start in starts)]
+    )
+    if not is_bad.any():
+        return
+    for start in range(0, len(index), _CHECKED_VALUES):
+        bad = np.flatnonzero(is_bad[index[start : start + _CHECKED_VALUES]].ravel())
+        if len(bad):
+            row, side = divmod(int(bad[0]), index.shape[1])
+            point = int(index[start + row, side])
+            column = int(np.argmin(np.isfinite(points[point])))
+            name = column if tuples.feature_names is None else repr(tuples.feature_names[column])
+            raise ValueError(
+                f"points must be finite; point {point}, which occurs in tuple {start + row}, has "
+                f"{points[point, column]} in column {name}. Fill it in, or leave out the tuples that it occurs in."
+            )
