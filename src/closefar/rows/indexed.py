@@ -154,7 +154,9 @@ class IndexedRows(BlockRows):
         degrees, pulled = np.zeros(n_points), np.zeros_like(projections)
         for where in slices(self.n_rows, int(np.clip(4 * n_points, _FEWEST_SUMMED, _MOST_SUMMED))):
             ends = self._index[where].astype(np.int32 if n_points < 1 << 31 else np.int64)
-            adjacency = coo_array((coefficients[where], (ends[:, 0], ends[:, 1])), shape=(n_points, n_points)).tocsr()
+            entries = coo_array((coefficients[where], (ends[:, 0], ends[:, 1])), shape=(n_points, n_points))
+            entries.has_canonical_format = True  # or repeated pairs would be looked for, and summed
+            adjacency = entries.tocsr()
             for side in (adjacency, adjacency.T):
                 degrees += side.sum(axis=1)
                 for columns in slices(projections.shape[1], _COLUMNS):

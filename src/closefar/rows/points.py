@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from closefar.rows.coordinates import Coordinates
 from closefar.rows.source import slices
 
 __all__ = ["Points"]
+
+_HELD_BYTES = 1 << 26
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,11 +59,19 @@ class Points:
     def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """Centred points, unmapped, in double precision."""
         for where in slices(len(self), max(1, BLOCK_BYTES // (8 * self.array.shape[1]))):
-            block = self.array[where if self.numbers is None else self.numbers[where]].astype(np.float64, copy=False)
-            block = block if self.centre is None else block - self.centre
-            if self.unused is not None and np.any(self.unused[where]):
-                block = np.where(self.unused[where, None], 0.0, block)
-            yield where, block
+            yield where, self._read(where) if self._held is None else self._held[where]
+
+    @cached_property
+    def _held(self) -> FloatArray | None:
+        """All centred points, if they are few."""
+        return self._read(slice(0, len(self))) if 8 * len(self) * self.array.shape[1] <= _HELD_BYTES else None
+
+    def _read(self, where: slice) -> FloatArray:
+        block = self.array[where if self.numbers is None else self.numbers[where]].astype(np.float64, copy=False)
+        block = block if self.centre is None else block - self.centre
+        if self.unused is not None and np.any(self.unused[where]):
+            block = np.where(self.unused[where, None], 0.0, block)
+        return block
 
     def columns(self, which: slice) -> FloatArray:
         """Return some of the coordinates of each point."""
@@ -81,10 +92,10 @@ class Points:
 
     def pull(self, values: FloatArray) -> FloatArray:
         """Return sum_i x_i y_i' for values y of shape (n, k)."""
-        total = np.zeros((self.array.shape[1], values.shape[1]))
+        total = np.zeros((values.shape[1], self.array.shape[1]))
         for where, block in self.blocks():
-            total += block.T @ values[where]
-        return total if self.transform is None else self.transform.T @ total
+            total += values[where].T @ block  # faster than the transpose if there are few values
+        return total.T if self.transform is None else self.transform.T @ total.T
 
     def extent(self) -> FloatArray:
         """Return the range of each column, unmapped, over the points that occur."""
