@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from closefar.arrays import FloatArray, as_float64, is_source, like, to_numpy
 from closefar.fitting import Fit, FitStatistics, RankChoice
-from closefar.judgements import check_pairs
+from closefar.judgements import Tuples, check_pairs
 from closefar.model import Metric
 from closefar.noise import with_flips
 from closefar.questions import (
@@ -25,7 +25,7 @@ from closefar.questions import (
     summarize,
     truncation_of,
 )
-from closefar.rows import rows_of
+from closefar.rows import IndexedRows, rows_of
 from closefar.solve import Certificate, FitStep
 
 __all__ = ["MetricLearner"]
@@ -151,6 +151,8 @@ class MetricLearner(
         """
         directions = self.metric_.components.T
         data = check_pairs(self, X, fitting=False)
+        if isinstance(data, Tuples):
+            return IndexedRows(data.points, data.index).sides(directions)
         if is_source(data):
             return rows_of(data).projected(directions)
         mapped: FloatArray = to_numpy(as_float64(data) @ like(data, directions))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from closefar.arrays import FloatArray, as_float64, to_numpy
+from closefar.arrays import FloatArray, as_float64, is_source, to_numpy
 from closefar.fitting import Fit, fit, without_penalty
 from closefar.judgements import Judgements, find_points
 from closefar.model import Scored
@@ -167,7 +167,8 @@ def _of_place(shown: str, column: str, fitted: Fit, judgements: Judgements) -> s
 
 def _log_columns(fitted: Fit, judgements: Judgements) -> list[str]:
     """The columns of positive numbers, if differences of their logarithms describe the labels better."""
-    data: FloatArray = to_numpy(as_float64(judgements.data))
+    pairs = judgements.data
+    data: FloatArray = np.asarray(pairs, np.float64) if is_source(pairs) else to_numpy(as_float64(pairs))
     positive = np.all(data > 0, axis=(0, 1))
     if not np.any(positive):
         return []

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray, IndexArray, as_float64, is_source, to_numpy
-from closefar.judgements import Judgements, sample_rows
+from closefar.judgements import Judgements, Tuples, sample_rows
 from closefar.model import ZERO, Directions, Metric
 from closefar.report.colouring import Colouring
 from closefar.report.wording import count, percent
@@ -73,7 +73,7 @@ def point_map(
     used = np.unique(index)
     total = len(used)
     used = used[sample_rows(total, _MOST_MARKS, seed)]
-    values = points[used]
+    values = points[used].astype(np.float64, copy=False)
     places = (values - values.mean(axis=0)) @ directions.columns[:, :2]
     colouring = Colouring.of(values, list(metric.column_names), importance, categories)
     return {
@@ -94,9 +94,11 @@ def distinct_points(
 
     `ids` are those of both points of all pairs that were given, where they share any.
     """
+    used = judgements.sample(_MOST_PAIRS, seed)
+    if isinstance(used.data, Tuples):
+        return used.data.points, used.data.index
     if not judgements.are_pairs or is_source(judgements.data):
         return None
-    used = judgements.sample(_MOST_PAIRS, seed)
     sides: FloatArray = to_numpy(as_float64(used.data)).reshape(2 * len(used), -1)
     if ids is None or ids.ndim != 2:
         return sides, np.arange(len(sides)).reshape(-1, 2)

@@ -80,6 +80,14 @@ class IndexedRows(BlockRows):
             np.subtract(projections[left], projections[right], out=found[where])
         return found
 
+    def sides(self, factor: FloatArray) -> FloatArray:
+        """Return A'x of both points of each pair: an array of shape (n, 2, k)."""
+        projections = self.forward(factor)
+        if self._points.centre is not None:
+            projections += self._points.centre @ factor
+        found: FloatArray = projections[self._index]
+        return found
+
     def squared_distances(self, factor: FloatArray) -> FloatArray:
         return self._forms(self.forward(factor))
 
