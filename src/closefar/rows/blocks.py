@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from typing import ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
@@ -13,18 +14,24 @@ from closefar.arrays import Array, FloatArray, IndexArray, as_float64, like, to_
 from closefar.rows.coordinates import Coordinates
 from closefar.rows.source import Pulling, RowSource, concatenated, slices
 
-__all__ = ["BlockRows", "squared_columns"]
+__all__ = ["KEEP_BYTES", "BlockRows", "MappedRows", "squared_columns"]
 
 BLOCK_BYTES = 1 << 22  # a block and its products stay in cache; the overhead of the loop over blocks is negligible
 
 # Up to this size the rows in unit-free coordinates are kept; beyond it each pass maps them again.
 KEEP_BYTES = 1 << 28
 
+_MANY_COLUMNS = 48  # from here on, a sum of outer products is limited by its products
+
 
 class BlockRows(RowSource):
     """Rows z_i that are computed with block by block, in their array library; a source only has to `read` blocks."""
 
     can_project = True
+
+    def in_single(self) -> BlockRows | None:
+        """Return a source that computes in single precision; None if there is none, or if it takes much memory."""
+        return None
 
     @abstractmethod
     def read(self, where: slice) -> Array:
@@ -54,13 +61,15 @@ class BlockRows(RowSource):
 
     def forward(self, factor: FloatArray) -> Array:
         """Return the projections as an array of shape (n, k)."""
-        parts = [block.T @ like(block, factor) for _, block in self.blocks()]
+        parts = [block.T @ _matching(block, factor) for _, block in self.blocks()]
         return parts[0] if len(parts) == 1 else array_namespace(parts[0]).concat(parts, axis=0)
 
     def backward(self, projections: Array, coefficients: Array) -> FloatArray:
-        return to_numpy(
-            _sum(block @ (projections[where, :] * coefficients[where, None]) for where, block in self.blocks())
-        )
+        def pulled(where: slice, block: Array) -> Array:
+            here = projections[where, :]
+            return block @ (here * _matching(here, coefficients[where])[:, None])
+
+        return to_numpy(_sum(pulled(where, block) for where, block in self.blocks()))
 
     def inner(self, left: Array, right: Array) -> Array:
         if is_numpy_array(left):
@@ -95,10 +104,10 @@ class BlockRows(RowSource):
         return concatenated([_quadratic(matrix, block) for _, block in self.blocks()])
 
     def squared_distances(self, factor: FloatArray) -> Array:
-        return concatenated([squared_columns(like(block, factor).T @ block) for _, block in self.blocks()])
+        return concatenated([squared_columns(_matching(block, factor).T @ block) for _, block in self.blocks()])
 
     def outer(self, coefficients: Array) -> FloatArray:
-        return _symmetric(_sum(block @ (block * coefficients[where]).T for where, block in self.blocks()))
+        return _symmetric(_sum(_weighted_outer(block, coefficients[where]) for where, block in self.blocks()))
 
     def factor_gradient(self, factor: FloatArray, coefficients: Array) -> FloatArray:
         return to_numpy(
@@ -112,7 +121,7 @@ class BlockRows(RowSource):
 
         def outer(where: slice, block: Array) -> Array:
             parts.append(function(_quadratic(matrix, block), *(array[where] for array in arrays)))
-            return block @ (block * parts[-1].margin_gradient).T
+            return _weighted_outer(block, parts[-1].margin_gradient)
 
         return parts, _symmetric(_sum(outer(where, block) for where, block in self.blocks()))
 
@@ -137,7 +146,8 @@ class BlockRows(RowSource):
         return total * np.outer(scale, scale)
 
     def _block_slices(self) -> Iterator[slice]:
-        return slices(self.n_rows, max(512, BLOCK_BYTES // (8 * self.n_columns)))
+        # More than as many rows as columns, or sums of outer products would be limited by adding them.
+        return slices(self.n_rows, max(512, BLOCK_BYTES // (8 * self.n_columns), 2 * self.n_columns))
 
     def _features(self, root: Array, border: tuple[Array, ...]) -> Iterator[Array]:
         """The f_i of `sum_of_squares` as columns, a block at a time, without the weights of packed entries."""
@@ -170,12 +180,14 @@ class HeldRows(BlockRows):
 class MappedRows(BlockRows):
     """The rows of another source in other coordinates: kept if they are few, otherwise mapped in each pass."""
 
+    keeps: ClassVar[bool] = True
+
     def __init__(self, source: BlockRows, coordinates: Coordinates) -> None:
         super().__init__(source.n_rows, coordinates.n_directions)
         self._source = source
         self._coordinates = coordinates
         self._kept: Array = None
-        if 8 * self.n_rows * self.n_columns <= KEEP_BYTES:
+        if self.keeps and 8 * self.n_rows * self.n_columns <= KEEP_BYTES:
             self._kept = self._map_all()
 
     def read(self, where: slice) -> Array:
@@ -203,7 +215,8 @@ def _columns(block: Array, indices: IndexArray) -> Array:
 
 
 def _sum(parts: Iterator[Array]) -> Array:
-    total = next(parts)
+    """The sum in double precision, whatever that of the parts is."""
+    total = as_float64(next(parts))
     for part in parts:
         total += part
     return total
@@ -213,8 +226,31 @@ def _empty_like(block: Array, shape: tuple[int, int]) -> Array:
     return array_namespace(block).empty(shape, dtype=block.dtype, device=device(block))
 
 
+def _matching(block: Array, values: Array) -> Array:
+    """These numbers in the library and the precision of a block."""
+    if is_numpy_array(block):
+        return values.astype(block.dtype, copy=False)
+    return like(block, values) if is_numpy_array(values) else values
+
+
+def _weighted_outer(block: Array, coefficients: Array) -> Array:
+    """sum_i c_i z_i z_i' over the columns z_i of a block.
+
+    If there are many columns of data, the rows of each sign are summed apart: a product with its own transpose
+    takes half the time.
+    """
+    if not is_numpy_array(block) or len(block) < _MANY_COLUMNS:
+        return block @ (block * coefficients).T
+    root = _matching(block, np.sqrt(np.abs(coefficients)))
+    total = np.zeros((len(block), len(block)))
+    for sign, chosen in ((1.0, coefficients > 0.0), (-1.0, coefficients < 0.0)):
+        some = block.T[chosen] * root[chosen, None]
+        total += sign * (some.T @ some)
+    return total
+
+
 def _quadratic(matrix: FloatArray, block: Array) -> Array:
-    return _column_dots(like(block, matrix) @ block, block)
+    return _column_dots(_matching(block, matrix) @ block, block)
 
 
 def squared_columns(product: Array) -> Array:
@@ -225,7 +261,7 @@ def squared_columns(product: Array) -> Array:
 def _column_dots(left: Array, right: Array) -> Array:
     """The dot product of each column of `left` with the same column of `right`."""
     if is_numpy_array(left):
-        return np.einsum("ij,ij->j", left, right)
+        return np.einsum("ij,ij->j", left, right, dtype=np.float64)
     return array_namespace(left).vecdot(left, right, axis=-2)
 
 

@@ -45,6 +45,12 @@ class Coordinates:
         """The length of w, which excludes directions of z that do not vary."""
         return int(self.transform.shape[1]) + int(self.has_constant)
 
+    @property
+    def condition(self) -> float:
+        """The largest root mean square of the scaled columns along a direction, divided by the smallest."""
+        lengths = np.linalg.norm(self.scales[:, None] * self.transform, axis=0)
+        return float(lengths.max(initial=1.0) / lengths.min(initial=1.0))
+
     def apply(self, block: Array) -> Array:
         """Map rows, each a column of the block, to coordinates."""
         mapped = like(block, self.transform).T @ block

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from array_api_compat import is_numpy_array
+
 from closefar.arrays import Array, FloatArray, as_float64, like
 from closefar.judgements import Tuples
 from closefar.rows.blocks import BlockRows
@@ -11,6 +14,9 @@ from closefar.rows.indexed import IndexedRows
 from closefar.rows.source import RowSource
 
 __all__ = ["Differences", "rows_of"]
+
+# Up to this size, rows in double precision are copied to single precision for the steps that approach an optimum.
+_COPY_BYTES = 1 << 27
 
 
 class Differences(BlockRows):
@@ -28,6 +34,28 @@ class Differences(BlockRows):
         if self._data.ndim == 2:
             return as_float64(self._data[where, :]).T
         return (as_float64(self._data[where, 0, :]) - as_float64(self._data[where, 1, :])).T
+
+
+    def in_single(self) -> BlockRows | None:
+        if not is_numpy_array(self._data):
+            return None
+        if self._data.dtype == np.float32:
+            return SingleDifferences(self._data)
+        if 4 * self.n_rows * self.n_columns > _COPY_BYTES:
+            return None
+        copy = np.empty((self.n_rows, self.n_columns), dtype=np.float32)
+        for where, block in self.blocks():
+            copy[where] = block.T
+        return SingleDifferences(copy)
+
+
+class SingleDifferences(Differences):
+    """Differences that are computed with in single precision; sums over blocks of them are in double precision."""
+
+    def read(self, where: slice) -> Array:
+        if self._data.ndim == 2:
+            return self._data[where, :].T
+        return (self._data[where, 0, :] - self._data[where, 1, :]).T
 
 
 class FromOrigin(BlockRows):

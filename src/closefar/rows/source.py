@@ -74,6 +74,11 @@ class RowSource(ABC):
         self.n_columns = n_columns
 
     @property
+    def rough(self) -> RowSource:
+        """The same rows in a precision that is enough to approach an optimum, if that is faster; or the rows."""
+        return self
+
+    @property
     def shape(self) -> tuple[int, int]:
         return self.n_rows, self.n_columns
 

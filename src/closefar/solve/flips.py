@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 from closefar.arrays import TINY, Array, FloatArray
 from closefar.noise import Noise, with_flips
 from closefar.rows import RowSource
-from closefar.solve.likelihood import CloseFar, Losses
+from closefar.solve.likelihood import CloseFar
 
 __all__ = ["FlippedCloseFar", "SoftCloseFar", "best_flip_rate"]
 
@@ -25,23 +25,23 @@ _LARGEST_RATE = 0.499
 class FlippedCloseFar(CloseFar):
     """The mean of -log(q + (1 - 2q) Phi(l m)); its curvature is the Fisher information, which is never negative."""
 
+    is_convex = False
+    separates = False  # flipped labels belong on the wrong side
+
     def __init__(self, noise: Noise, signs: Array, weights: Array, flip_rate: float, lengths: Array = None) -> None:
         super().__init__(noise, signs, weights, lengths)
         self.flip_rate = flip_rate
 
-    def losses(self, margin: Array, signs: Array, weights: Array, *rest: Array, order: int) -> Losses:
+    def pointwise(self, margin: Array, *rest: Array, order: int) -> tuple[Array, ...]:
         xp = array_namespace(margin)
         loss, slope = self.noise.derivatives(margin, 1)
         right = xp.exp(-loss)
         probability = with_flips(right, self.flip_rate)
         density = -(1.0 - 2.0 * self.flip_rate) * slope * right
-        wrong = with_flips(xp.exp(-self.noise.neg_log_cdf(-margin)), self.flip_rate) if order == 2 else None
-        return Losses(
-            loss=-float(xp.sum(weights * xp.log(probability))),
-            least_margin=-np.inf,  # flipped labels belong on the wrong side
-            margin_gradient=-weights * signs * density / probability,
-            curvature=weights * density**2 / (probability * wrong) if order == 2 else None,
-        )
+        if order < 2:
+            return -xp.log(probability), -density / probability
+        wrong = with_flips(xp.exp(-self.noise.neg_log_cdf(-margin)), self.flip_rate)
+        return -xp.log(probability), -density / probability, density**2 / (probability * wrong)
 
     def with_rate(self, flip_rate: float) -> FlippedCloseFar:
         return FlippedCloseFar(self.noise, self.signs, self.weights, flip_rate, self.lengths)
@@ -75,20 +75,20 @@ class FlippedCloseFar(CloseFar):
 class SoftCloseFar(CloseFar):
     """The risk of labels that are each flipped with a known probability; it is convex."""
 
+    separates = False
+
     def __init__(self, noise: Noise, signs: Array, weights: Array, flipped: Array, lengths: Array = None) -> None:
         super().__init__(noise, signs, weights, lengths)
         self.row_arrays = self._row_arrays(flipped)
 
-    def losses(self, margin: Array, signs: Array, weights: Array, *rest: Array, order: int) -> Losses:
-        xp = array_namespace(margin)
+    def pointwise(self, margin: Array, *rest: Array, order: int) -> tuple[Array, ...]:
         (flipped,) = rest
         kept = self.noise.derivatives(margin, order)
         turned = self.noise.derivatives(-margin, order)
-        return Losses(
-            loss=float(xp.sum(weights * ((1.0 - flipped) * kept[0] + flipped * turned[0]))),
-            least_margin=-np.inf,
-            margin_gradient=weights * signs * ((1.0 - flipped) * kept[1] - flipped * turned[1]),
-            curvature=weights * ((1.0 - flipped) * kept[2] + flipped * turned[2]) if order == 2 else None,
+        signs = (1.0, -1.0, 1.0)
+        return tuple(
+            (1.0 - flipped) * left + sign * flipped * right
+            for left, right, sign in zip(kept, turned, signs, strict=False)
         )
 
     def _of(self, signs: Array, weights: Array, *rest: Array) -> SoftCloseFar:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -152,7 +152,17 @@ class CloseFar(Likelihood):
 
     `signs` are +1 for far and -1 for close; all arrays are handles of the source.  With `lengths`
     the squared distance is q + c times these, and c >= 0 is optimised like a second threshold.
+
+    Attributes
+    ----------
+    is_convex : bool
+        Whether `pointwise` is convex in the margin, so that bounds can be proven.
+    separates : bool
+        Whether the loss has no finite minimum if every label is on the right side.
     """
+
+    is_convex: ClassVar[bool] = True
+    separates: ClassVar[bool] = True
 
     def __init__(self, noise: Noise, signs: Array, weights: Array, lengths: Array = None) -> None:
         self.noise = noise
@@ -162,22 +172,33 @@ class CloseFar(Likelihood):
         self.least = np.zeros(1 if lengths is None else 2)
         self.row_arrays = self._row_arrays()
 
+    def pointwise(self, margin: Array, *rest: Array, order: int) -> tuple[Array, ...]:
+        """The loss of each row as a function of its margin l (q - tau), and its first `order` derivatives."""
+        return self.noise.derivatives(margin, order)
+
     def losses(self, margin: Array, signs: Array, weights: Array, *rest: Array, order: int) -> Losses:
         """Evaluate some of the rows at their margins l (q - tau)."""
         xp = array_namespace(margin)
-        derivatives = self.noise.derivatives(margin, order)
+        derivatives = self.pointwise(margin, *rest, order=order)
         return Losses(
             loss=float(xp.vecdot(weights, derivatives[0])),
-            least_margin=float(xp.min(margin)),
+            least_margin=float(xp.min(margin)) if self.separates else -np.inf,
             margin_gradient=weights * signs * derivatives[1],
             curvature=weights * derivatives[2] if order == 2 else None,
         )
 
-    def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
+    def margins(
+        self, squared: Array, *arrays: Array, thresholds: FloatArray
+    ) -> tuple[Array, tuple[Array, ...]]:
+        """The margins l (q - tau) of some of the rows, and their arrays without the lengths."""
         lengths = None if self.lengths is None else arrays[-1]
         arrays = arrays if self.lengths is None else arrays[:-1]
+        return arrays[0] * _beyond(squared, lengths, thresholds), arrays
+
+    def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
+        lengths = None if self.lengths is None else arrays[-1]
         xp = array_namespace(squared)
-        margin = arrays[0] * _beyond(squared, lengths, thresholds)
+        margin, arrays = self.margins(squared, *arrays, thresholds=thresholds)
         loss, least_margin, margin_gradient, curvature = self.losses(margin, *arrays, order=order)
         slope = -float(xp.sum(margin_gradient))
         if lengths is None:

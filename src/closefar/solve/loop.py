@@ -22,7 +22,8 @@ class State:
 
     `objective` is the penalised risk at (matrix, thresholds), `bound` the best lower
     bound on its minimum proven so far, and `memory` is private to the solver.  If `stuck`,
-    further steps cannot improve the objective in floating-point arithmetic.
+    further steps cannot improve the objective in floating-point arithmetic.  `factor` is one of the
+    matrix, if the solver knows it.
     """
 
     matrix: FloatArray
@@ -32,6 +33,7 @@ class State:
     least_margin: float
     memory: Any
     stuck: bool = False
+    factor: FloatArray | None = None
 
     @classmethod
     def at(cls, matrix: FloatArray, *thresholds: float) -> State:

@@ -130,6 +130,26 @@ class Objective:
         self.passes.add(factor.shape[1] / self.n_directions)
         return 2.0 * self.source.factor_gradient(factor, evaluation.margin_gradient)
 
+    @property
+    def rough(self) -> Objective:
+        """The objective in a precision that is enough to approach its minimum, if that is faster."""
+        return self if self.source.rough is self.source else replace(self, source=self.source.rough)
+
+    def forward(self, factor: FloatArray) -> Array:
+        """Return the projections A'z_i of each row, as a handle."""
+        self.passes.add(0.5 * factor.shape[1] / self.n_directions)
+        return self.source.forward(factor)
+
+    def backward(self, projections: Array, coefficients: Array) -> FloatArray:
+        """Return sum_i c_i z_i p_i' for projections p; for p = A'z and c = dR/dq this is half of dR/dA."""
+        pulled = self.source.backward(projections, coefficients)
+        self.passes.add(0.5 * pulled.shape[1] / self.n_directions)
+        return pulled
+
+    def inner(self, left: Array, right: Array) -> Array:
+        """Return p_i'q_i of two projections for each row: no pass over the rows."""
+        return self.source.inner(left, right)
+
     def hessian(self, curvature: Curvature) -> FloatArray:
         """Return the second derivative in (packed M, thresholds) as a matrix of d(d+1)/2 rows and more."""
         size = packed.packed_size(self.n_directions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -19,9 +20,15 @@ from closefar.solve.objective import Objective
 from closefar.solve.problem import Problem
 from closefar.solve.rewarded import with_reward_proof
 from closefar.solve.separable import widest_margin
-from closefar.solve.solvers import SOLVERS, Factor
+from closefar.solve.solvers import SOLVERS, Factor, LowRank
 
 __all__ = ["Options", "Solution", "solve"]
+
+# With more columns, a limited rank is solved without the convex problem, which would take longer.
+_MANY_COLUMNS = 128
+
+# The most that the projections of all rows may take.
+_PROJECTION_BYTES = 1 << 29
 
 
 @dataclass(frozen=True)
@@ -90,44 +97,77 @@ def solve(
     """
     problem = options.problem(objective)
     recorder = Recorder(objective.passes, watch)
-    found = _solve_convex(problem, options, recorder, rng, start)
-    n_iter = found.n_iter
-    if options.rank is not None and options.rank < psd_factor(found.state.matrix).shape[1]:
-        near = replace(start, bound=found.state.bound) if stay_near and start is not None else found.state
-        solver = Factor(problem, options.tol, rng, options.rank)
-        found = _restrict(solver, found.ending, near, options.limits(problem, recorder))
-        n_iter += found.n_iter
-    thresholds, factor = found.state.thresholds, psd_factor(found.state.matrix)
+    kind = _kind(problem, options)
+    if options.rank is not None and kind is LowRank and objective.n_directions > _MANY_COLUMNS:
+        solver = LowRank(problem, options.tol, rng, options.rank)
+        found = run(solver, _start(solver, start), options.limits(problem, recorder))
+    else:
+        found = _solve_convex(kind, problem, options, recorder, rng, start)
+        if options.rank is not None and options.rank < _factor(found.state).shape[1]:
+            near = replace(start, bound=found.state.bound) if stay_near and start is not None else found.state
+            within = LowRank if kind is LowRank else Factor
+            limits = options.limits(problem, recorder)
+            restricted = _restrict(within(problem, options.tol, rng, options.rank), found.ending, near, limits)
+            found = replace(restricted, n_iter=found.n_iter + restricted.n_iter)
+    thresholds, factor = found.state.thresholds, _factor(found.state)
     squared = objective.squared_distances(factor)
     evaluation = objective.evaluate(squared, thresholds)
-    certificate = _certify(problem, options, found, evaluation, problem.value(evaluation, factor @ factor.T))
-    return Solution(factor, thresholds, squared, certificate, n_iter, (*recorder.steps, FitStep.last(certificate)))
+    value = evaluation.loss + options.alpha * problem.cone.trace(factor @ factor.T)
+    certificate = _certify(problem, options, found, evaluation, value)
+    steps = (*recorder.steps, FitStep.last(certificate))
+    return Solution(factor, thresholds, squared, certificate, found.n_iter, steps)
 
 
-def _choose(objective: Objective) -> str:
+def _kind(problem: Problem, options: Options) -> type[Solver]:
+    """The solver that is asked for, or the one that suits the problem."""
+    is_projected = problem.objective.source.can_project and not problem.cone.has_constant
+    if options.solver == "auto" or (options.solver == "lowrank" and not is_projected):
+        return SOLVERS[_choose(problem.objective, is_projected)]
+    if options.solver == "factor" and not options.proves and is_projected:
+        return SOLVERS[_choose(problem.objective, is_projected)]
+    return SOLVERS[options.solver]
+
+
+def _choose(objective: Objective, is_projected: bool) -> str:
     """Choose a dense Hessian if it costs less than the gradient steps that it saves."""
     d, n = objective.n_directions, objective.n_judgements
     has_many = n >= 16 * packed_size(d)
-    return "newton" if d <= 16 or (d <= 32 and has_many) else "fista"
+    if d <= 16 or (d <= 32 and has_many):
+        return "newton"
+    # Projections on about half as many columns are kept, at a point and along a line.
+    return "lowrank" if is_projected and 8 * n * d <= _PROJECTION_BYTES else "fista"
+
+
+def _start(solver: Solver, start: State | None) -> Callable[[], State]:
+    return solver.start if start is None else partial(solver.resume, start)
+
+
+def _factor(state: State) -> FloatArray:
+    return psd_factor(state.matrix) if state.factor is None else state.factor
 
 
 def _solve_convex(
-    problem: Problem, options: Options, recorder: Recorder, rng: np.random.Generator, start: State | None
+    kind: type[Solver],
+    problem: Problem,
+    options: Options,
+    recorder: Recorder,
+    rng: np.random.Generator,
+    start: State | None,
 ) -> Run:
     """Minimise without a limit on the rank."""
-    kind = SOLVERS[_choose(problem.objective) if options.solver == "auto" else options.solver]
     limits = options.limits(problem, recorder)
     solver = kind(problem, limits.tol, rng)
-    if isinstance(solver, Factor) and not options.proves:
+    if isinstance(solver, (Factor, LowRank)) and not options.proves:
         solver.proves = False
-    found = run(solver, solver.start if start is None else partial(solver.resume, start), limits)
+    found = run(solver, _start(solver, start), limits)
     if found.ending is Ending.SEPARABLE:
         # Not recorded, since its penalties differ from this objective's.
         found = widest_margin(kind, problem, found, rng, replace(limits, watch=recorder.watch))
     if options.proves and found.ending is Ending.STUCK and problem.alpha == 0.0 and not problem.cone.has_constant:
         found = with_reward_proof(kind, problem, found, rng, limits.tol)
     if problem.cone.has_constant and found.state.matrix[-1, -1] == 0.0:
-        found = replace(found, state=with_finite_origin(problem.cone, found.state, 0.25 * options.tol))
+        moved = with_finite_origin(problem.cone, found.state, 0.25 * options.tol)
+        found = replace(found, state=replace(moved, factor=None))
     return found
 
 

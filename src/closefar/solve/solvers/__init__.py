@@ -3,8 +3,9 @@
 from closefar.solve.loop import Solver
 from closefar.solve.solvers.factor import Factor
 from closefar.solve.solvers.fista import Fista
+from closefar.solve.solvers.low_rank import LowRank
 from closefar.solve.solvers.newton import Newton
 
-__all__ = ["SOLVERS", "Factor", "Fista", "Newton"]
+__all__ = ["SOLVERS", "Factor", "Fista", "LowRank", "Newton"]
 
-SOLVERS: dict[str, type[Solver]] = {"newton": Newton, "fista": Fista, "factor": Factor}
+SOLVERS: dict[str, type[Solver]] = {"newton": Newton, "fista": Fista, "factor": Factor, "lowrank": LowRank}

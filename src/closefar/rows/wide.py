@@ -1,0 +1,90 @@
+"""Rows of many columns in other coordinates, which are applied to factors and sums, never to the rows.
+
+With w = T'z for each row, W A = Z (T A) and W'Y = T'(Z'Y): a product with a factor of k columns takes k / d of
+the time that mapping the rows would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+from closefar.arrays import Array, FloatArray
+from closefar.rows.blocks import KEEP_BYTES, BlockRows, MappedRows
+from closefar.rows.coordinates import Coordinates
+from closefar.rows.source import Pulling, RowSource
+
+__all__ = ["WideRows", "suits_factors"]
+
+# Rows of up to this many columns are mapped: the dense Hessian of narrow data needs them.
+_NARROW = 32
+
+# T'(Z'CZ)T has the rounding error of Z'CZ times the square of the condition number, while rows that are mapped first
+# have it once.  Up to this number the square loses four digits of sixteen; beyond it, sums map each block of rows.
+_SUMS_UP_TO = 1e2
+
+# In single precision, projections lose as many digits as this number has, of seven; three must be left.
+_SINGLE_UP_TO = 1e3
+_SINGLE_SCALES = 1e-12, 1e12  # of columns, so that their squares neither overflow nor underflow
+
+
+def suits_factors(source: BlockRows, coordinates: Coordinates) -> bool:
+    """Whether products with factors are faster than mapped rows, and accurate."""
+    if coordinates.has_constant or source.n_columns <= _NARROW:
+        return False
+    return coordinates.condition <= _SUMS_UP_TO or 8 * source.n_rows * coordinates.n_directions > KEEP_BYTES
+
+
+class WideRows(MappedRows):
+    """The rows of another source in coordinates that are applied to factors and sums."""
+
+    keeps = False
+
+    def __init__(self, source: BlockRows, coordinates: Coordinates) -> None:
+        super().__init__(source, coordinates)
+        self._transform = coordinates.transform
+        self._sums_are_safe = coordinates.condition <= _SUMS_UP_TO
+
+    @cached_property
+    def rough(self) -> RowSource:
+        scales = self._coordinates.scales
+        used = scales[scales > 0.0]
+        lowest, highest = _SINGLE_SCALES
+        if self._coordinates.condition > _SINGLE_UP_TO or used.min() < lowest or used.max() > highest:
+            return self
+        single = self._source.in_single()
+        return self if single is None else WideRows(single, self._coordinates)
+
+    def forward(self, factor: FloatArray) -> Array:
+        return self._source.forward(self._transform @ factor)
+
+    def backward(self, projections: Array, coefficients: Array) -> FloatArray:
+        pulled: FloatArray = self._transform.T @ self._source.backward(projections, coefficients)
+        return pulled
+
+    def inner(self, left: Array, right: Array) -> Array:
+        return self._source.inner(left, right)
+
+    def squared_distances(self, factor: FloatArray) -> Array:
+        return self._source.squared_distances(self._transform @ factor)
+
+    def factor_gradient(self, factor: FloatArray, coefficients: Array) -> FloatArray:
+        return self.backward(self.forward(factor), coefficients)
+
+    def quadratic_forms(self, matrix: FloatArray) -> Array:
+        if not self._sums_are_safe:
+            return super().quadratic_forms(matrix)
+        return self._source.quadratic_forms(self._transform @ matrix @ self._transform.T)
+
+    def outer(self, coefficients: Array) -> FloatArray:
+        if not self._sums_are_safe:
+            return super().outer(coefficients)
+        total = self._transform.T @ self._source.outer(coefficients) @ self._transform
+        return 0.5 * (total + total.T)
+
+    def sweep(
+        self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
+    ) -> tuple[list[Pulling], FloatArray]:
+        if not self._sums_are_safe:
+            return super().sweep(matrix, function, *arrays)
+        return RowSource.sweep(self, matrix, function, *arrays)

@@ -1,0 +1,84 @@
+"""A lower bound on the penalised optimum from one gradient, without another pass over the rows.
+
+The loss of each row lies above every tangent: phi(m) >= phi(m') + phi'(m') (m - m').  If all slopes are multiplied
+by s = min(1, alpha / -lambda_min(dR/dM)), the gradient s dR/dM + alpha I is positive semidefinite, and the slopes of
+the thresholds keep their signs.  The tangents with these slopes then bound the objective of every feasible point by
+
+    sum_i w_i (phi(m_i') - s p_i m_i'),     phi'(m_i') = s p_i,  p_i = phi'(m_i),
+
+which is too low by about the violation of the dual cone times tr M.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from closefar.arrays import Array, FloatArray
+from closefar.solve.factored import Place
+from closefar.solve.likelihood import CloseFar
+from closefar.solve.problem import Problem
+
+__all__ = ["has_tangents", "tangent_bound"]
+
+_MOST_STEPS = 60
+_REACH = 1e3  # a slope of a threshold that is wrong by rounding is multiplied by this multiple of the thresholds
+
+
+def has_tangents(problem: Problem) -> bool:
+    """Whether a bound can be computed this way."""
+    likelihood = problem.objective.likelihood
+    return problem.alpha > 0.0 and isinstance(likelihood, CloseFar) and likelihood.is_convex
+
+
+def tangent_bound(problem: Problem, place: Place, least: float) -> float:
+    """The bound proven by the slopes at a place where lambda_min(dR/dM) is at least `least`."""
+    thresholds = place.thresholds
+    likelihood, source = problem.objective.likelihood, problem.objective.source
+    assert isinstance(likelihood, CloseFar)
+    share = min(1.0, problem.alpha / max(-least, 1e-300))
+    tangents = partial(_tangents, likelihood, thresholds, share)
+    values = source.parts(tangents, place.squared, *likelihood.row_arrays)
+    # Thresholds are optimal up to rounding; a slope that is still negative is paid for by their size.
+    slack = np.maximum(-place.evaluation.slopes, 0.0) @ (_REACH * (1.0 + np.abs(thresholds)))
+    return float(sum(values)) - float(slack)
+
+
+def _tangents(
+    likelihood: CloseFar, thresholds: FloatArray, share: float, squared: Array, *arrays: Array
+) -> float:
+    """sum_i w_i (phi(m') - q m') for some of the rows, with q = share phi'(m) and phi'(m') = q."""
+    xp = array_namespace(squared)
+    margin, (_, weights, *rest) = likelihood.margins(squared, *arrays, thresholds=thresholds)
+    pointwise = partial(_derivatives, likelihood, rest)
+    _, slope, curvature = pointwise(margin)
+    wanted = share * slope
+    # Towards the minimum, where slopes are smaller: the solution is between the margin and the first point beyond it.
+    ahead = xp.where(slope < 0.0, xp.ones_like(slope), -xp.ones_like(slope))
+    near, far = margin, margin + ahead * (1.0 + xp.abs(margin))
+    for _ in range(_MOST_STEPS):
+        is_beyond = ahead * (pointwise(far)[1] - wanted) >= 0.0
+        if bool(xp.all(is_beyond)):
+            break
+        far = xp.where(is_beyond, far, 2.0 * far - near)
+    found = near
+    for _ in range(_MOST_STEPS):
+        loss, slope, curvature = pointwise(found)
+        left = slope - wanted
+        if bool(xp.all(xp.abs(left) <= 1e-15 * (1.0 + xp.abs(wanted)))):
+            break
+        is_short = ahead * left < 0.0
+        near, far = xp.where(is_short, found, near), xp.where(is_short, far, found)
+        proposal = found - left / xp.where(curvature > 0.0, curvature, xp.ones_like(curvature))
+        is_inside = (curvature > 0.0) & (ahead * (proposal - near) > 0.0) & (ahead * (far - proposal) > 0.0)
+        found = xp.where(is_inside, proposal, 0.5 * (near + far))
+    loss, slope, _ = pointwise(found)
+    # The infimum of phi(m) - q m lies between `near` and `far`; what an inexact slope leaves of it is subtracted.
+    left = xp.abs(slope - wanted) * xp.abs(far - near)
+    return float(xp.vecdot(weights, loss - wanted * found - left))
+
+
+def _derivatives(likelihood: CloseFar, rest: list[Array], margin: Array) -> tuple[Array, ...]:
+    return likelihood.pointwise(margin, *rest, order=2)

@@ -1,0 +1,152 @@
+"""The penalised risk as a function of a factor A of M = A A', with the thresholds minimised out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from closefar.arrays import TINY, Array, FloatArray
+from closefar.solve.likelihood import Evaluation
+from closefar.solve.objective import Objective
+from closefar.solve.problem import Problem
+
+__all__ = ["Factored", "Place"]
+
+# The line search ends when the slope is this share of that at its start, or after this many evaluations.
+_ACCURATE, _MOST_STEPS = 3e-2, 12
+
+
+@dataclass(frozen=True)
+class Place:
+    """A factor with the projections of the data on it, their squared lengths, the best thresholds and the value.
+
+    `curvature` is the sum of the second derivatives in the squared distances.
+    """
+
+    factor: FloatArray
+    projections: Array
+    squared: Array
+    thresholds: FloatArray
+    evaluation: Evaluation
+    value: float
+    curvature: float
+
+    @property
+    def trace(self) -> float:
+        return float(np.sum(self.factor**2))
+
+
+@dataclass(frozen=True)
+class Factored:
+    """A problem over factors; `objective` may be less precise than that of the problem."""
+
+    problem: Problem
+    objective: Objective
+
+    def at(self, factor: FloatArray, thresholds: FloatArray, tol: float = 1e-12) -> Place:
+        """Evaluate a factor: half a pass."""
+        projections = self.objective.forward(factor)
+        return self._place(factor, projections, self.objective.inner(projections, projections), thresholds, tol)
+
+    def gradient(self, place: Place) -> FloatArray:
+        """The derivative in A: half a pass."""
+        pulled = self.objective.backward(place.projections, place.evaluation.margin_gradient)
+        return 2.0 * (pulled + self.problem.alpha * place.factor)
+
+    def search(self, place: Place, direction: FloatArray) -> Place:
+        """Minimise along A + t D, for one projection on D: half a pass.
+
+        The squared distances along it are f + 2 t P'Q + t^2 Q'Q for each pair, so t and the thresholds are found
+        without another pass, by Newton steps in both.
+        """
+        objective = self.objective
+        ahead = objective.forward(direction)
+        linear, square = 2.0 * objective.inner(place.projections, ahead), objective.inner(ahead, ahead)
+        line = _Line(self.problem, objective, place, linear, square, direction)
+        length, thresholds = line.minimise()
+        squared = place.squared + length * (linear + length * square)
+        projections = place.projections + _scaled(ahead, length)
+        return self._place(place.factor + length * direction, projections, squared, thresholds, 1e-12)
+
+    def _place(
+        self, factor: FloatArray, projections: Array, squared: Array, thresholds: FloatArray, tol: float
+    ) -> Place:
+        thresholds, evaluation = self.objective.best_thresholds(squared, thresholds, self.problem.cone.least, tol)
+        value = evaluation.loss + self.problem.alpha * float(np.sum(factor**2))
+        curvature = self.objective.source.total(evaluation.curvature.distance)
+        return Place(factor, projections, squared, thresholds, evaluation, value, curvature)
+
+
+class _Line:
+    """The penalised risk along a line of factors, as a function of its length and the thresholds."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        objective: Objective,
+        place: Place,
+        linear: Array,
+        square: Array,
+        direction: FloatArray,
+    ) -> None:
+        self.objective, self.least = objective, problem.cone.least
+        self.place, self.linear, self.square = place, linear, square
+        self.alpha = problem.alpha
+        self.trace = 2.0 * float(np.sum(place.factor * direction)), float(np.sum(direction**2))
+
+    def minimise(self) -> tuple[float, FloatArray]:
+        """The best length and thresholds of a few safeguarded Newton steps."""
+        length, thresholds = 1.0, self.place.thresholds
+        low, high = 0.0, np.inf
+        best = self.place.value, 0.0, thresholds
+        first = abs(self._slope_at_start())
+        for _ in range(_MOST_STEPS):
+            value, gradient, hessian = self._evaluate(length, thresholds)
+            if value < best[0]:
+                best = value, length, thresholds
+            free = np.append(True, ~((thresholds <= self.least) & (gradient[1:] >= 0.0)))
+            # The slope in the length if the thresholds follow it.
+            on = hessian[np.ix_(free, free)]
+            rest = np.linalg.solve(on[1:, 1:] + TINY * np.eye(len(on) - 1), np.column_stack([gradient[free][1:], on[1:, 0]]))
+            slope = float(gradient[0] - on[0, 1:] @ rest[:, 0])
+            curvature = float(on[0, 0] - on[0, 1:] @ rest[:, 1])
+            if not np.isfinite(value):
+                low, high, length, thresholds = low, length, 0.1 * length, self.place.thresholds
+                continue
+            if abs(slope) <= _ACCURATE * first and float(np.abs(gradient[free][1:]).max(initial=0.0)) <= 1e-2 * first:
+                break
+            low, high = (low, length) if slope > 0.0 else (length, high)
+            new = length - slope / curvature if curvature > 0.0 else np.inf
+            if not low < new < high:
+                new = 2.0 * length if high == np.inf else 0.5 * (low + high)
+            new = min(new, 10.0 * length)
+            step = np.zeros_like(thresholds)
+            step[free[1:]] = -(rest[:, 0] + (new - length) * rest[:, 1])
+            length, thresholds = new, np.maximum(thresholds + step, self.least)
+        return best[1], best[2]
+
+    def _slope_at_start(self) -> float:
+        pull = self.objective.source.dot(self.place.evaluation.margin_gradient, self.linear)
+        return pull + self.alpha * self.trace[0]
+
+    def _evaluate(self, length: float, thresholds: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+        """The value with its gradient and Hessian in (length, thresholds)."""
+        source, (on_linear, on_square) = self.objective.source, self.trace
+        squared = self.place.squared + length * (self.linear + length * self.square)
+        change = self.linear + (2.0 * length) * self.square
+        here = self.objective.evaluate(squared, thresholds, order=2)
+        curvature = here.curvature
+        value = here.loss + self.alpha * (self.place.trace + length * (on_linear + length * on_square))
+        slope = source.dot(here.margin_gradient, change) + self.alpha * (on_linear + 2.0 * length * on_square)
+        bend = 2.0 * (source.dot(here.margin_gradient, self.square) + self.alpha * on_square)
+        hessian = np.empty((1 + len(thresholds), 1 + len(thresholds)))
+        hessian[0, 0] = source.dot(source.product(curvature.distance, change), change) + bend
+        hessian[0, 1:] = hessian[1:, 0] = [source.dot(cross, change) for cross in curvature.crosses]
+        hessian[1:, 1:] = curvature.thresholds
+        return value, np.append(slope, here.slopes), hessian
+
+
+def _scaled(projections: Array, length: float) -> Array:
+    """Times a number, without raising the precision."""
+    return projections * float(length)

@@ -1,0 +1,114 @@
+"""Which columns a factor of low rank needs: the first ones, and those that a full gradient shows to be missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from closefar.arrays import FloatArray
+from closefar.solve.factored import Factored, Place
+from closefar.solve.start import fit_scale
+
+__all__ = ["Spectrum", "change_columns", "leading_factor"]
+
+_FEWEST_COLUMNS = 8
+
+# The rounding error of a gradient in single precision is measured along this many random directions.  Its root mean
+# square there is its Frobenius norm, which is at least its spectral norm; that it is three times too small has a
+# probability of one in a million even if all of the error is in one direction.
+_N_PROBES, _CAUTION = 16, 3.0
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """The eigenvalues of dR/dM, ascending, with its eigenvectors; `rounding` bounds the error of each."""
+
+    gradient: FloatArray
+    values: FloatArray
+    vectors: FloatArray
+    rounding: float
+
+    @property
+    def least(self) -> float:
+        """A lower bound on the smallest eigenvalue."""
+        return float(self.values[0]) - self.rounding
+
+    @classmethod
+    def of(cls, factored: Factored, exact: Factored, place: Place, rng: np.random.Generator) -> Spectrum:
+        """Compute dR/dM, and measure its rounding error if it is in single precision."""
+        pull = place.evaluation.margin_gradient
+        gradient = factored.objective.outer(pull)
+        rounding = 0.0
+        if factored is not exact:
+            probes = rng.standard_normal((len(gradient), _N_PROBES))
+            errors = gradient @ probes - exact.objective.backward(exact.objective.forward(probes), pull)
+            rounding = _CAUTION * float(np.sqrt(np.sum(errors**2) / _N_PROBES))
+        values, vectors = np.linalg.eigh(gradient)
+        return cls(gradient, values, vectors, rounding + _double_rounding(exact, values))
+
+
+def _double_rounding(exact: Factored, values: FloatArray) -> float:
+    """The rounding error of sums in double precision, whose terms are d times as large as the result."""
+    return 8.0 * float(np.finfo(np.float64).eps) * exact.objective.n_directions * (1.0 + float(np.abs(values).max()))
+
+
+def _worth_of(place: Place, alpha: float, tol: float) -> float:
+    """The violation of the dual cone along a direction from which on a new column is worth its cost."""
+    return min(1e-3 * alpha + 1e-7, 0.2 * tol / max(place.trace, 1.0))
+
+
+def leading_factor(factored: Factored, rank: int | None) -> tuple[FloatArray, FloatArray]:
+    """A factor of the leading directions of -dR/dM at M = 0, with a good scale and thresholds for it."""
+    objective, problem = factored.objective, factored.problem
+    d = objective.n_directions
+    moments, mean_trend = objective.trend_moment()
+    if len(problem.cone.least) > 0:
+        moments = moments - mean_trend * np.eye(d)
+    values, vectors = np.linalg.eigh(0.5 * moments)
+    n_useful = int(np.sum(values > problem.alpha))
+    k = rank or int(np.clip(n_useful // 3, _FEWEST_COLUMNS, d))
+    largest = float(values[-1])
+    if largest <= 0.0 or (n_useful == 0 and rank is None):
+        nothing = np.zeros((d, 0))
+        return nothing, problem.minimise_threshold(objective.squared_distances(nothing), problem.cone.lowest, 1e-6)[0]
+    chosen = slice(None, -k - 1, -1)
+    factor = vectors[:, chosen] * np.sqrt(np.maximum(values[chosen] - 0.5 * problem.alpha, 1e-2 * largest))
+    squared = objective.squared_distances(factor)
+    scale, thresholds = fit_scale(replace(problem, objective=objective), squared, problem.alpha * float(np.sum(factor**2)))
+    return np.sqrt(scale) * factor, thresholds
+
+
+def change_columns(factored: Factored, place: Place, spectrum: Spectrum, tol: float, *, shrinks: bool) -> Place | None:
+    """Add the columns that the gradient shows to be missing, by a proximal step within their directions.
+
+    If it `shrinks`, the step is taken within the old directions too, and columns that it empties are dropped.
+    Returns None if there is nothing to change, or no change lowers the objective.
+    """
+    alpha, scale = factored.problem.alpha, 0.5 / max(place.curvature, 1e-12)
+    basis = np.linalg.qr(place.factor)[0]
+    most = max(place.factor.shape[1], _FEWEST_COLUMNS)
+    worth = max(_worth_of(place, alpha, tol), 0.3 * spectrum.rounding)
+    found = np.flatnonzero(spectrum.values < -alpha - worth)[:most]
+    outside = spectrum.vectors[:, found] - basis @ (basis.T @ spectrum.vectors[:, found])
+    found = found[np.sum(outside**2, axis=0) > 0.5]
+    new = spectrum.vectors[:, found]
+    if shrinks:
+        both = np.linalg.qr(np.hstack([basis, new]))[0]
+        ahead = both.T @ (spectrum.gradient @ both) + alpha * np.eye(both.shape[1])
+        inside = both.T @ place.factor
+        lengths, turn = np.linalg.eigh(inside @ inside.T - scale * ahead)
+        keep = lengths > 1e-3 * lengths[-1]
+        if lengths[-1] > 0.0:
+            changed = factored.at(both @ (turn[:, keep] * np.sqrt(lengths[keep])), place.thresholds)
+            if changed.value < place.value:
+                return changed
+    if len(found) == 0:
+        return None
+    added = new * np.sqrt(scale * np.maximum(-alpha - spectrum.values[found], 0.0))
+    for _ in range(8):
+        changed = factored.at(np.hstack([place.factor, added]), place.thresholds)
+        if changed.value < place.value:
+            return changed
+        added = 0.4 * added
+    return None

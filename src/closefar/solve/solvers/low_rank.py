@@ -1,0 +1,207 @@
+"""Preconditioned L-BFGS on a factor of low rank, for many columns; full gradients only prove, and find new columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from closefar.arrays import TINY, FloatArray
+from closefar.solve.cone import psd_factor
+from closefar.solve.conjugate_gradient import prove_bound
+from closefar.solve.dual import has_tangents, tangent_bound
+from closefar.solve.factored import Factored, Place
+from closefar.solve.growth import Spectrum, change_columns, leading_factor
+from closefar.solve.loop import Solver, State
+from closefar.solve.problem import Point, Problem
+from closefar.solve.sylvester import Model
+
+__all__ = ["LowRank"]
+
+_HISTORY = 10
+_FIRST_CHECK = 5  # steps before the first full gradient, and after columns were added
+
+# A tolerance that can be reached in single precision alone.
+_SINGLE_TOL = 1e-5
+
+Steps = tuple[tuple[FloatArray, FloatArray, float], ...]  # recent (step, change of gradient, their product)
+
+
+@dataclass(frozen=True)
+class _Memory:
+    factored: Factored
+    place: Place
+    gradient: FloatArray
+    model: Model
+    steps: Steps = ()
+    decrement: float = np.inf
+    n_since: int = 0  # steps since the last full gradient
+    check_after: int = _FIRST_CHECK  # check after this many steps; 0 if only the decrement decides
+    check_below: float = 1e-2  # check once the decrement is below this multiple of the tolerance
+    n_checks: int = 0
+    is_idle: bool = False  # the last step brought nothing
+
+
+class LowRank(Solver):
+    """Minimise over factors with as many columns as the optimum needs, or at most `rank`.
+
+    The thresholds are optimised at every point, and a step is one projection and one pull back of as many columns
+    as the factor has.  Without `rank` the gap is proven: with a penalty from a full gradient alone (`tangent_bound`),
+    otherwise by conjugate gradients.
+    """
+
+    def __init__(
+        self, problem: Problem, tol: float, rng: np.random.Generator, rank: int | None = None, *, proves: bool = True
+    ) -> None:
+        super().__init__(problem, tol, rng)
+        self.rank = rank if rank is not None and rank < problem.cone.size else None
+        self.proves = proves
+        self.exact = Factored(problem, problem.objective)
+        rough = problem.objective.rough
+        self.rough = self.exact if rough is problem.objective else Factored(problem, rough)
+
+    def start(self) -> State:
+        factor, thresholds = leading_factor(self.rough, self.rank)
+        return self._begin(factor, thresholds, bound=0.0)
+
+    def resume(self, state: State) -> State:
+        factor = psd_factor(state.matrix, cutoff=1e-7)[:, ::-1]
+        return self._begin(factor[:, : self.rank], state.thresholds, state.bound)
+
+    def step(self, state: State) -> State:
+        last: _Memory = state.memory
+        is_small = last.n_since >= 2 and last.decrement <= last.check_below * self.tol
+        is_settled = is_small or last.is_idle or last.place.factor.shape[1] == 0
+        is_due = last.n_since == last.check_after and last.check_after > 0
+        return self._check(state, is_settled=is_settled) if is_settled or is_due else self._descend(state)
+
+    def _begin(self, factor: FloatArray, thresholds: FloatArray, bound: float) -> State:
+        place = self.rough.at(factor, thresholds)
+        model = Model(self.problem.alpha, self.rank is not None)
+        memory = _Memory(self.rough, place, self.rough.gradient(place), model)
+        return _state(memory, bound)
+
+    def _descend(self, state: State) -> State:
+        last: _Memory = state.memory
+        direction, steps = _direction(last)
+        place = last.factored.search(last.place, direction)
+        gradient = last.factored.gradient(place)
+        step, change = place.factor - last.place.factor, gradient - last.gradient
+        product = float(np.sum(step * change))
+        if product > 1e-10 * float(np.linalg.norm(step) * np.linalg.norm(change)):
+            steps = (*steps, (step, change, product))[-_HISTORY:]
+        memory = replace(
+            last,
+            place=place,
+            gradient=gradient,
+            steps=steps,
+            decrement=-0.5 * float(np.sum(direction * last.gradient)),
+            n_since=last.n_since + 1,
+            is_idle=not place.value < last.place.value - 1e-15 * abs(place.value),
+        )
+        return _state(memory, state.bound)
+
+    def _check(self, state: State, *, is_settled: bool) -> State:
+        """Take a full gradient: it proves a bound, renews the model, and shows which columns are missing."""
+        last: _Memory = state.memory
+        alpha, factored = self.problem.alpha, last.factored
+        place = factored.at(last.place.factor, last.place.thresholds, 1e-15)
+        spectrum, bound = self._bounded(factored, place)
+        bound = max(bound, state.bound)
+        model = replace(last.model, values=spectrum.values + alpha, vectors=spectrum.vectors)
+        memory = replace(last, place=place, model=model, n_since=0, n_checks=last.n_checks + 1, is_idle=False)
+        if place.value - bound <= self.tol:
+            return self._in_double(memory, bound)
+        if self.rank is None:
+            changed = change_columns(factored, place, spectrum, self.tol, shrinks=last.n_checks == 0)
+            if changed is not None:
+                return self._with_columns(memory, changed, bound)
+        elif not is_settled:
+            memory = replace(memory, check_after=3 * last.check_after)
+        if not is_settled:
+            return _state(replace(memory, gradient=factored.gradient(place)), bound)
+        return self._finish(memory, spectrum, bound, is_idle=last.is_idle)
+
+    def _bounded(self, factored: Factored, place: Place) -> tuple[Spectrum, float]:
+        """The gradient and the bound that it proves; in double precision where rounding alone exceeds the tolerance."""
+        spectrum = Spectrum.of(factored, self.exact, place, self.rng)
+        if not (self.proves and has_tangents(self.problem)):
+            return spectrum, 0.0
+        bound = tangent_bound(self.problem, place, spectrum.least)
+        unrounded = bound + spectrum.rounding * place.trace
+        if factored is not self.exact and place.value - bound > self.tol >= place.value - unrounded:
+            spectrum = Spectrum.of(self.exact, self.exact, place, self.rng)
+            bound = tangent_bound(self.problem, place, spectrum.least)
+        return spectrum, bound
+
+    def _with_columns(self, memory: _Memory, changed: Place, bound: float) -> State:
+        """Continue with more columns; recent steps are still right for the old ones."""
+        more = changed.factor.shape[1] - memory.place.factor.shape[1]
+        steps = () if memory.n_checks == 1 else tuple((_grown(s, more), _grown(y, more), sy) for s, y, sy in memory.steps)
+        gradient = memory.factored.gradient(changed)
+        return _state(
+            replace(memory, place=changed, gradient=gradient, steps=steps, check_after=_FIRST_CHECK), bound
+        )
+
+    def _finish(self, memory: _Memory, spectrum: Spectrum, bound: float, *, is_idle: bool) -> State:
+        """Nothing is left to do at this precision: end, or prove what is left, or continue more precisely."""
+        is_rough = memory.factored is not self.exact
+        if self.rank is not None or not self.proves:
+            if is_rough and self.tol < _SINGLE_TOL:
+                return self._in_double(memory, bound)
+            return replace(self._in_double(memory, bound), stuck=True)
+        if is_rough and (is_idle or self.problem.alpha == 0.0):
+            return self._in_double(memory, bound)
+        if not is_rough and not has_tangents(self.problem):
+            place = memory.place
+            gradient = spectrum.gradient + self.problem.alpha * np.eye(len(spectrum.gradient))
+            point = Point(self.problem, place.factor @ place.factor.T, place.thresholds, place.evaluation, gradient)
+            bound = max(bound, prove_bound(point, self.tol))
+        # The proven gap falls about as the root of the decrement.
+        wanted = float(np.clip((0.5 * self.tol / max(memory.place.value - bound, TINY)) ** 1.7, 1e-4, 0.3))
+        memory = replace(memory, check_after=0, check_below=wanted * memory.check_below)
+        gradient = memory.factored.gradient(memory.place)
+        return replace(_state(replace(memory, gradient=gradient), bound), stuck=is_idle)
+
+    def _in_double(self, memory: _Memory, bound: float) -> State:
+        """Continue in double precision, or end there."""
+        if memory.factored is not self.exact:
+            place = self.exact.at(memory.place.factor, memory.place.thresholds, 1e-15)
+            memory = replace(memory, factored=self.exact, place=place, gradient=self.exact.gradient(place))
+        return _state(memory, bound)
+
+
+def _direction(memory: _Memory) -> tuple[FloatArray, Steps]:
+    """The preconditioned L-BFGS direction (Nocedal's two-loop recursion), and the steps that it used."""
+    place, model, steps = memory.place, memory.model, memory.steps
+    direction = -memory.gradient
+    weights = []
+    for step, change, product in reversed(steps):
+        weights.append(float(np.sum(step * direction)) / product)
+        direction = direction - weights[-1] * change
+    direction = model.inverse(place, direction)
+    if steps:
+        _, change, product = steps[-1]
+        direction = direction * (product / float(np.sum(change * model.inverse(place, change))))
+    for (step, change, product), weight in zip(steps, reversed(weights), strict=True):
+        direction = direction + (weight - float(np.sum(change * direction)) / product) * step
+    if float(np.sum(direction * memory.gradient)) >= 0.0:
+        return -model.inverse(place, memory.gradient), ()
+    return direction, steps
+
+
+def _grown(matrix: FloatArray, more: int) -> FloatArray:
+    return np.hstack([matrix, np.zeros((len(matrix), more))])
+
+
+def _state(memory: _Memory, bound: float) -> State:
+    place = memory.place
+    return State(
+        matrix=place.factor @ place.factor.T,
+        thresholds=place.thresholds,
+        objective=place.value,
+        bound=bound,
+        least_margin=place.evaluation.least_margin,
+        memory=memory,
+        factor=place.factor,
+    )
