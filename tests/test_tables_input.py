@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import closefar as cf
 from closefar.tables import Source, TableError, csv_blocks, inputs, open_table, read_pairs, read_table
 from closefar.tables.values import MISSING_WORDS
 
@@ -310,7 +311,7 @@ def test_ids_keep_their_digits(tmp_path, ids, suffixes):
     if suffixes == (".parquet", ".csv") and isinstance(ids[0], float):
         paths[1].write_text(paths[1].read_text().replace("2.0", "2"))  # as text, 2.0 is another id than 2
     table = read_pairs(Source(points=paths[0], pairs=paths[1]), labelled=True)
-    assert table.differences.tolist() == [[-1.0], [-2.0]]
+    assert (table.data[:, 0] - table.data[:, 1]).tolist() == [[-1.0], [-2.0]]
     texts = [str(each) for each in ids]
     if suffixes[0] != ".csv":  # numbers, not texts
         texts = [str(each.normalize()) if isinstance(each, Decimal) else str(each).removesuffix(".0") for each in ids]
@@ -336,8 +337,8 @@ def test_points_are_kept_once(read):
     table = read(pairs=PAIRS + "P3,P3,close\n")
     assert table.points.tolist() == [[1.5, 0], [2.5, 1], [3.5, 0]]
     assert table.index.tolist() == [[0, 1], [2, 0], [2, 2]]
+    assert isinstance(table.data, cf.Tuples)
     np.testing.assert_array_equal(table.data, table.points[table.index])
-    np.testing.assert_array_equal(table.differences, table.data[:, 0] - table.data[:, 1])
     assert len(table) == 3
 
 
@@ -346,17 +347,17 @@ def test_codes_of_ids_do_not_depend_on_the_order_of_the_points(read):
     first, second = read(), read(header + "".join(reversed(rows)))
     assert first.ids.tolist() == second.ids.tolist()
     assert first.identity.codes.tolist() == second.identity.codes.tolist() == [[0, 1], [2, 0]]
-    np.testing.assert_array_equal(first.differences, second.differences)
+    np.testing.assert_array_equal(first.data, second.data)
 
 
 def test_both_sides_and_single_points_share_no_rows(write):
     sides = read_pairs(Source(pairs=write("left_x,right_x,label\n1,2,far\n3,5,close\n")), labelled=True)
     assert sides.index.tolist() == [[0, 1], [2, 3]]
-    assert sides.differences.tolist() == [[-1.0], [-2.0]]
+    assert sides.data.tolist() == [[[1.0], [2.0]], [[3.0], [5.0]]]
     single = read_pairs(Source(points=write("x,label\n1,far\n2,close\n")), labelled=True)
     assert single.is_single
     assert single.index.tolist() == [0, 1]
-    assert single.differences.tolist() == single.data.tolist() == [[1.0], [2.0]]
+    assert single.data.tolist() == [[1.0], [2.0]]
 
 
 @pytest.mark.parametrize("block", [16, 1 << 24])

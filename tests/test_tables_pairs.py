@@ -62,8 +62,8 @@ def single(write):
 def test_pairs_of_ids(by_id):
     table = by_id()
     assert table.encoding.feature_names == ("height", "colour=blue")
-    assert table.data.tolist() == [[[1.5, 0], [2.5, 1]], [[3.5, 0], [1.5, 0]], [[3.5, 0], [3.5, 0]]]
-    assert table.data.flags.c_contiguous
+    assert np.asarray(table.data).tolist() == [[[1.5, 0], [2.5, 1]], [[3.5, 0], [1.5, 0]], [[3.5, 0], [3.5, 0]]]
+    assert table.points.flags.c_contiguous
     assert table.labels.tolist() == ["far", "close", "close"]
     assert table.ids.tolist() == [["a", "b"], ["c", "a"], ["c", "c"]]
     assert table.id_names == ("first", "second")
@@ -134,7 +134,7 @@ def test_new_pairs_without_labels(by_id):
     encoding = by_id().encoding
     plain = by_id(pairs="p,q\na,b\n", labelled=False, encoding=encoding)
     assert plain.labels is None
-    assert plain.data.tolist() == [[[1.5, 0], [2.5, 1]]]
+    assert np.asarray(plain.data).tolist() == [[[1.5, 0], [2.5, 1]]]
     for pairs in ("label,p,q\nfar,a,b\n", "label,p,q\n,a,b\n"):
         table = by_id(pairs=pairs, labelled=False, encoding=encoding, weight="not there")
         assert table.labels is None
@@ -161,7 +161,7 @@ def test_pairs_that_lack_a_value_are_left_out(by_id):
     assert table.ids.tolist() == [["a", "b"], ["c", "a"]]
     assert table.labels.tolist() == ["far", "close"]
     assert table.weights.tolist() == [1.0, 5.0]
-    assert table.data.tolist() == [[[1.5, 0], [2.5, 1]], [[3.5, 0], [1.5, 0]]]
+    assert np.asarray(table.data).tolist() == [[[1.5, 0], [2.5, 1]], [[3.5, 0], [1.5, 0]]]
     assert "3 of 5 pairs were left out: they lack a value." in table.notes
 
 
@@ -272,7 +272,7 @@ def test_arrays_as_points_are_numbered_from_zero(tmp_path):
     np.save(tmp_path / "points.npy", np.arange(8.0).reshape(4, 2))
     np.save(tmp_path / "pairs.npy", np.array([[0, 3, 1], [2, 2, 0]]))
     table = read_pairs(Source(points=tmp_path / "points.npy", pairs=tmp_path / "pairs.npy"), labelled=True)
-    assert table.data.tolist() == [[[0, 1], [6, 7]], [[4, 5], [4, 5]]]
+    assert np.asarray(table.data).tolist() == [[[0, 1], [6, 7]], [[4, 5], [4, 5]]]
     assert table.labels.tolist() == ["1", "0"]
     assert table.ids.tolist() == [["0", "3"], ["2", "2"]]
     np.save(tmp_path / "pairs.npy", np.array([[0, 4, 1]]))
@@ -284,7 +284,7 @@ def test_arrays_with_ids(tmp_path):
     np.savez(tmp_path / "points.npz", X=np.arange(4.0).reshape(2, 2), id=np.array(["a", "b"]))
     np.savez(tmp_path / "pairs.npz", one=np.array(["a"]), two=np.array(["b"]), labels=np.array([True]))
     table = read_pairs(Source(points=tmp_path / "points.npz", pairs=tmp_path / "pairs.npz"), labelled=True)
-    assert table.data.tolist() == [[[0, 1], [2, 3]]]
+    assert np.asarray(table.data).tolist() == [[[0, 1], [2, 3]]]
     assert table.labels.tolist() == ["True"]
 
 
@@ -399,7 +399,7 @@ def test_two_sides(by_side):
     table = by_side()
     assert table.encoding.column_names == ("height", "colour")
     assert table.encoding.feature_names == ("height", "colour=blue")
-    assert table.data.tolist() == [[[1.5, 0], [2.5, 1]], [[3.5, 0], [1.5, 0]]]
+    assert np.asarray(table.data).tolist() == [[[1.5, 0], [2.5, 1]], [[3.5, 0], [1.5, 0]]]
     assert table.labels.tolist() == ["far", "close"]
     assert table.ids.tolist() == ["2", "3"]
     assert table.id_names == ("row",)
@@ -426,7 +426,7 @@ def test_the_usual_names_of_sides_are_found(by_side, left, right):
     names = [left.format("mass"), left.format("age"), right.format("age"), right.format("mass"), "label"]
     table = by_side(",".join(names) + "\n1,2,3,4,far\n")
     assert table.encoding.column_names == ("mass", "age")
-    assert table.data.tolist() == [[[1, 2], [4, 3]]]
+    assert np.asarray(table.data).tolist() == [[[1, 2], [4, 3]]]
 
 
 @pytest.mark.parametrize(
@@ -442,7 +442,7 @@ def test_the_usual_names_of_sides_are_found(by_side, left, right):
 def test_sides_can_be_named(by_side, sides, names):
     table = by_side(",".join([*names, "label"]) + "\n1,2,far\n", sides=sides)
     assert table.encoding.column_names == ("age",)
-    assert table.data.tolist() == [[[1], [2]]]
+    assert np.asarray(table.data).tolist() == [[[1], [2]]]
 
 
 def test_three_of_a_kind_are_not_two_sides(by_side):
@@ -565,7 +565,7 @@ def test_the_two_forms_give_the_same(tmp_path, write):
 def test_single_points(single):
     table = single()
     assert table.is_single
-    assert table.data.tolist() == [[1.5, 0], [2.5, 1], [3.5, 0]]
+    assert np.asarray(table.data).tolist() == [[1.5, 0], [2.5, 1], [3.5, 0]]
     assert table.labels.tolist() == ["far", "close", "far"]
     assert table.ids.tolist() == ["a", "b", "c"]
     assert table.id_names == ("id",)
@@ -593,7 +593,7 @@ def test_single_points_need_a_label_column(single):
 def test_single_points_with_gaps(single):
     text = "x,label\n1,far\n,far\n3,\n4,close\ninf,\n"
     table = single(text, options={"missing": "drop"})
-    assert table.data.tolist() == [[1.0], [4.0]]
+    assert np.asarray(table.data).tolist() == [[1.0], [4.0]]
     assert table.ids.tolist() == ["2", "5"]
     assert table.notes == (
         "2 of 5 points were left out: they lack a label.",
@@ -627,7 +627,7 @@ def test_single_points_of_an_array(tmp_path):
 def test_points_to_map(write, by_id):
     encoding = by_id().encoding
     table = read_points(write("more,colour,id,height\n0,blue,p,1\n0,red,q,2\n", "new.csv"), encoding=encoding)
-    assert table.data.tolist() == [[1, 1], [2, 0]]
+    assert np.asarray(table.data).tolist() == [[1, 1], [2, 0]]
     assert table.ids.tolist() == ["p", "q"]
     assert table.id_name == "id"
     assert table.encoding == encoding

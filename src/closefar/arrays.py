@@ -25,6 +25,7 @@ __all__ = [
     "IndexArray",
     "as_float64",
     "is_foreign",
+    "is_indexed",
     "is_source",
     "like",
     "numbered",
@@ -85,6 +86,11 @@ def numbered(ids: NDArray[Any]) -> tuple[IndexArray, int]:
 def is_source(values: Any) -> bool:
     """Whether these are rows that are no array: they have a `shape`, and some can be taken (`take_rows`)."""
     return hasattr(values, "take_rows")
+
+
+def is_indexed(values: Any) -> bool:
+    """Whether these are pairs of points by index: they have `points` and an `index` of them."""
+    return hasattr(values, "points") and hasattr(values, "index")
 
 
 def take_rows(values: Array, where: IndexArray) -> Array:

@@ -145,7 +145,7 @@ def folds_of(
     n_folds = max(2, min(n_folds, n_rarer))
     if groups is None:
         return n_folds, None
-    allowed = most_folds(n_folds, Judgements.of_signs(table.differences, signs, table.weights), groups, seed=0)
+    allowed = most_folds(n_folds, Judgements.of_signs(table.data, signs, table.weights), groups, seed=0)
     if allowed >= 2:
         return allowed, groups
     session.warn(
@@ -160,7 +160,7 @@ def squared_distances(table: PairTable, model: Model) -> FloatArray:
     import numpy as np
 
     with np.errstate(all="ignore"):
-        squared = model.metric.measure(table.differences)
+        squared = model.metric.measure(table.data if table.is_single else table)
     beyond = np.flatnonzero(~np.isfinite(squared))
     if len(beyond):
         first = ", ".join(np.atleast_1d(table.ids[beyond[0]]).tolist())
@@ -194,7 +194,7 @@ def judgements_of(table: PairTable, model: Model) -> Judgements:
     from closefar.judgements import Columns, Judgements, Sides
 
     columns, sides = Columns(len(model.metric.factor)), Sides.of(*model.classes)
-    return Judgements.read_more(columns, table.differences, table.labels, table.weights, sides=sides)
+    return Judgements.read_more(columns, table.data, table.labels, table.weights, sides=sides)
 
 
 def report_of(

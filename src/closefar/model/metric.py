@@ -394,7 +394,10 @@ class Metric:
         )
 
     def measure(self, data: Any) -> FloatArray:
-        """Return the squared distance of each row of differences (n, d) or pairs (n, 2, d), of any array library."""
+        """Return the squared distance of each row of differences (n, d) or pairs (n, 2, d), of any array library.
+
+        Pairs may also be given by index: as anything that has `points` and an `index` of shape (n, 2).
+        """
         rows = rows_of(data, self.origin)
         return rows.gather(rows.squared_distances(self.factor))
 

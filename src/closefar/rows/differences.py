@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import is_numpy_array
 
-from closefar.arrays import Array, FloatArray, as_float64, like
-from closefar.judgements import Tuples
+from closefar.arrays import Array, FloatArray, as_float64, is_indexed, like
 from closefar.rows.blocks import BlockRows
 from closefar.rows.indexed import IndexedRows
 from closefar.rows.source import RowSource
@@ -34,7 +33,6 @@ class Differences(BlockRows):
         if self._data.ndim == 2:
             return as_float64(self._data[where, :]).T
         return (as_float64(self._data[where, 0, :]) - as_float64(self._data[where, 1, :])).T
-
 
     def in_single(self) -> BlockRows | None:
         if not is_numpy_array(self._data):
@@ -72,11 +70,11 @@ class FromOrigin(BlockRows):
 
 
 def rows_of(data: Any, origin: FloatArray | None = None) -> BlockRows:
-    """Return differences, pairs or a source as rows.
+    """Return differences, pairs, pairs by index or a source as rows.
 
     Single points are measured from an origin, if one is given; in the difference of a pair it cancels.
     """
-    if isinstance(data, Tuples):
+    if is_indexed(data):
         return IndexedRows(data.points, data.index)
     if isinstance(data, RowSource) and not isinstance(data, BlockRows):
         raise TypeError(

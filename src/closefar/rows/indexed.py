@@ -45,6 +45,10 @@ class IndexedRows(BlockRows):
         self._points = points
         self._index = index
 
+    @property
+    def n_projected(self) -> int:
+        return len(self._points)
+
     def read(self, where: slice) -> FloatArray:
         left, right = self._index[where].T
         differences = self._points.at(left) - self._points.at(right)

@@ -83,6 +83,11 @@ class RowSource(ABC):
         return self.n_rows, self.n_columns
 
     @property
+    def n_projected(self) -> int:
+        """How many rows the projections of `forward` have."""
+        return self.n_rows
+
+    @property
     def ndim(self) -> int:
         return 2
 

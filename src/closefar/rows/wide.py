@@ -12,6 +12,7 @@ from functools import cached_property
 from closefar.arrays import Array, FloatArray
 from closefar.rows.blocks import KEEP_BYTES, BlockRows, MappedRows
 from closefar.rows.coordinates import Coordinates
+from closefar.rows.indexed import IndexedRows
 from closefar.rows.source import Pulling, RowSource
 
 __all__ = ["WideRows", "suits_factors"]
@@ -30,6 +31,8 @@ _SINGLE_SCALES = 1e-12, 1e12  # of columns, so that their squares neither overfl
 
 def suits_factors(source: BlockRows, coordinates: Coordinates) -> bool:
     """Whether products with factors are faster than mapped rows, and accurate."""
+    if isinstance(source, IndexedRows):  # it maps its points, which are fewer
+        return False
     if coordinates.has_constant or source.n_columns <= _NARROW:
         return False
     return coordinates.condition <= _SUMS_UP_TO or 8 * source.n_rows * coordinates.n_directions > KEEP_BYTES

@@ -135,7 +135,8 @@ def _choose(objective: Objective, is_projected: bool) -> str:
     if d <= 16 or (d <= 32 and has_many):
         return "newton"
     # Projections on about half as many columns are kept, at a point and along a line.
-    return "lowrank" if is_projected and 8 * n * d <= _PROJECTION_BYTES else "fista"
+    takes = 8 * objective.source.n_projected * d
+    return "lowrank" if is_projected and takes <= _PROJECTION_BYTES else "fista"
 
 
 def _start(solver: Solver, start: State | None) -> Callable[[], State]:

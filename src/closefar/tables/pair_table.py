@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +18,11 @@ from closefar.tables.sources import check_weights
 from closefar.tables.table import TableFile
 from closefar.tables.values import is_missing
 
+if TYPE_CHECKING:
+    from closefar.judgements import Tuples
+
 __all__ = ["PairTable", "TableRows", "note_ignored", "note_left_out"]
 
-_ROWS_AT_ONCE = 1 << 13  # stay in cache
 _EXACT, _LARGEST = 2.0**53, 2.0**64  # between these, integers of 64 bits are rounded
 
 
@@ -69,23 +70,15 @@ class PairTable:
         return self.index.ndim == 1
 
     @property
-    def data(self) -> FloatArray:
-        """Both points of each pair, shape (n, 2, d), or the single points, (n, d); made anew each time."""
+    def data(self) -> FloatArray | Tuples:
+        """The pairs, shape (n, 2, d): by index unless each point is in one pair; or the single points, (n, d)."""
         if self._is_in_order:
             return self.points.reshape(*self.index.shape, -1)
-        return self.points.take(self.index, axis=0)
-
-    @cached_property
-    def differences(self) -> FloatArray:
-        """The difference of each pair, or the single points: shape (n, d)."""
         if self.is_single:
-            return self.data
-        differences = np.empty((len(self), self.points.shape[1]))
-        for start in range(0, len(self), _ROWS_AT_ONCE):
-            left, right = self.index[start : start + _ROWS_AT_ONCE].T
-            some = differences[start : start + _ROWS_AT_ONCE]
-            np.subtract(self.points.take(left, axis=0), self.points.take(right, axis=0), out=some)
-        return differences
+            return self.points.take(self.index, axis=0)
+        from closefar.judgements import Tuples  # imports scikit-learn, which predictions do not need
+
+        return Tuples(self.points, self.index)
 
     @property
     def ids(self) -> NDArray[np.object_]:

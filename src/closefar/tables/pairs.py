@@ -59,8 +59,8 @@ def read_pairs(
     ...     table = read_pairs(Source(points=points, pairs=pairs), labelled=True)
     >>> table.encoding.feature_names
     ('height', 'colour=blue')
-    >>> table.data.tolist()
-    [[[1.5, 0.0], [2.5, 1.0]], [[3.5, 0.0], [1.5, 0.0]]]
+    >>> table.points.tolist(), table.index.tolist()
+    ([[1.5, 0.0], [2.5, 1.0], [3.5, 0.0]], [[0, 1], [2, 0]])
     >>> table.labels.tolist(), table.ids.tolist()
     (['far', 'close'], [['a', 'b'], ['c', 'a']])
     """
