@@ -11,7 +11,7 @@ from closefar.rows import Differences, unit_free
 from closefar.solve import CloseFar, Evaluation, MarginCurvature, Objective, Options, Passes, solve
 from closefar.solve.bound import _slack, lower_bound, proven_bound
 from closefar.solve.cone import Cone
-from closefar.solve.conjugate_gradient import HessianSolver
+from closefar.solve.conjugate_gradient import HessianSolver, diagonal_model, sample_model
 from closefar.solve.problem import Point, Problem
 from closefar.solve.solvers.newton import _solve_dense
 
@@ -215,13 +215,17 @@ def test_the_slack_is_the_positive_part_of_the_gradient_where_the_metric_is_zero
 # Conjugate gradients
 
 
+def solver_in(basis, objective, curvature):
+    return HessianSolver(objective, curvature, diagonal_model(objective, curvature, basis))
+
+
 def test_conjugate_gradients_solve_with_the_hessian():
     objective = objective_of(1500, 4)
     matrix, tau = 0.7 * np.eye(4), np.array([1.5])
     here, _ = objective.loss_and_gradient(matrix, tau)
     hessian = objective.hessian(here.curvature)
     right, right_t = np.diag([1.0, -0.5, 0.2, 0.0]) + 0.1, np.array([0.3])
-    solver = HessianSolver(objective, here.curvature, np.eye(4))
+    solver = solver_in(np.eye(4), objective, here.curvature)
     for held in (np.array([False]), np.array([True])):
         step, shift = solver(right, right_t, held, 1e-10)
         expected, expected_t = _solve_dense(hessian, right, right_t, held, 0.0)
@@ -232,6 +236,21 @@ def test_conjugate_gradients_solve_with_the_hessian():
     assert objective.passes.count - before < 15
     left = right - packed.split(hessian @ packed.joined(rough, shift), 4)[0]
     assert np.linalg.norm(left, 2) <= 0.1
+
+
+def test_the_hessian_of_a_sample_makes_passes_over_all_judgements_few():
+    objective = objective_of(20_000, 4)
+    few = objective.sample(0.1, np.random.default_rng(0))
+    matrix, tau = 0.7 * np.eye(4), np.array([1.5])
+    here, there = (each.loss_and_gradient(matrix, tau)[0].curvature for each in (objective, few))
+    right, right_t = np.diag([1.0, -0.5, 0.2, 0.0]) + 0.1, np.array([0.3])
+    solver = HessianSolver(objective, here, sample_model(few, there, np.eye(4), 0.05))
+    before, on_few = objective.passes.count, few.passes.count
+    step, shift = solver(right, right_t, np.array([False]), 1e-6)
+    on_few = few.passes.count - on_few
+    assert objective.passes.count - before - 0.1 * on_few < 10
+    left = right - packed.split(objective.hessian(here) @ packed.joined(step, shift), 4)[0]
+    assert np.linalg.norm(left, 2) <= 1.1e-6
 
 
 def mirrored(turn, scales=(1.0, 2.0, 0.5)):
@@ -250,9 +269,9 @@ def test_where_only_squares_of_coordinates_are_correlated_one_product_is_enough(
     turn = np.linalg.qr(np.random.default_rng(1).standard_normal((3, 3)))[0]
     objective, curvature, _ = mirrored(turn)
     right, right_t = np.array([[1.0, 0.3, -0.2], [0.3, -0.5, 0.4], [-0.2, 0.4, 0.1]]), np.array([0.3])
-    solver = HessianSolver(objective, curvature, turn)
+    solver = solver_in(turn, objective, curvature)
     expected, expected_t = _solve_dense(objective.hessian(curvature), right, right_t, np.array(held), 0.0)
-    step, shift = solver.model(np.array(held))(right, right_t)
+    step, shift = solver.preconditioner(np.array(held))(right, right_t)
     np.testing.assert_allclose(step, expected, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(shift, expected_t, rtol=1e-5, atol=1e-5)
     before = objective.passes.count
@@ -266,14 +285,14 @@ def test_a_coordinate_without_data_has_a_ridge_of_1e_10_of_the_mean_curvature():
     weights = curvature.distance
     mean = (np.sum(weights @ z**4) + weights.sum()) / 4.0
     right = np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 3.0]])
-    step, _ = HessianSolver(objective, curvature, np.eye(3)).model(np.array([False]))(right, np.zeros(1))
+    step, _ = solver_in(np.eye(3), objective, curvature).preconditioner(np.array([False]))(right, np.zeros(1))
     np.testing.assert_allclose(step, right / (1e-10 * mean), rtol=1e-6)
 
 
 @pytest.mark.parametrize(("scale", "residual"), [(0.0, 0.0), (1.0, 1.5), (1.0, np.inf)])
 def test_a_right_side_within_the_residual_costs_nothing(scale, residual):
     objective, curvature, _ = mirrored(np.eye(3))
-    solver = HessianSolver(objective, curvature, np.eye(3))
+    solver = solver_in(np.eye(3), objective, curvature)
     before = objective.passes.count
     right = scale * np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])  # of spectral norm sqrt(2)
     step, shift = solver(right, np.zeros(1), np.array([False]), residual)
@@ -285,6 +304,6 @@ def test_a_right_side_within_the_residual_costs_nothing(scale, residual):
 def test_without_curvature_there_is_no_step():
     objective, _, _ = mirrored(np.eye(3))
     flat = MarginCurvature(np.zeros(40), np.zeros((1, 1)))
-    step, shift = HessianSolver(objective, flat, np.eye(3))(np.eye(3), np.ones(1), np.array([False]), 1e-3)
+    step, shift = solver_in(np.eye(3), objective, flat)(np.eye(3), np.ones(1), np.array([False]), 1e-3)
     assert not step.any()
     assert not shift.any()

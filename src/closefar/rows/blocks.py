@@ -47,14 +47,18 @@ class BlockRows(RowSource):
     def take_rows(self, indices: IndexArray) -> BlockRows:
         """Return the rows at these indices, held in memory."""
         order = np.argsort(indices, kind="stable")
-        wanted, picked = indices[order], []
+        wanted = indices[order]
+        taken: Array = None
         for where in self._block_slices():
             first, last = np.searchsorted(wanted, [where.start, where.stop])
             if first < last:
-                picked.append(_columns(self.read(where), wanted[first:last] - where.start))
-        columns = concatenated(picked) if picked else self.read(slice(0, 0))
-        is_sorted = bool(np.all(order == np.arange(len(order))))
-        return HeldRows(columns if is_sorted else _columns(columns, np.argsort(order)))
+                some = _columns(self.read(where), wanted[first:last] - where.start)
+                if taken is None:
+                    taken = _empty_like(some, (len(wanted), self.n_columns)).T  # the entries of a row are together
+                taken[:, first:last] = some
+        taken = self.read(slice(0, 0)) if taken is None else taken
+        is_sorted = bool(np.all(order[1:] > order[:-1]))
+        return HeldRows(taken if is_sorted else _columns(taken, np.argsort(order)))
 
     def row_array(self, values: FloatArray) -> Array:
         return like(self.read(slice(0, 0)), values)

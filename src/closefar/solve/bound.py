@@ -78,7 +78,7 @@ def lower_bound(point: Point, solve: HessianSolve, target: float) -> float:
         )
         bound = max(bound, proven_bound(point, ceiling))
         before, violation = violation, max(cone.violations(point.gradient, point.slopes))
-        if not 0.0 < violation < 0.5 * before:
+        if ceiling - bound <= target or not 0.0 < violation < 0.5 * before:
             break
     return bound
 

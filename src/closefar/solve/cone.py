@@ -45,6 +45,15 @@ class Cone:
         """The trace that is penalised."""
         return float(np.trace(matrix[self.core, self.core]))
 
+    def project(self, matrix: FloatArray) -> FloatArray:
+        """The nearest feasible M."""
+        projected = matrix.copy()
+        factor = psd_factor(matrix[self.core, self.core], cutoff=1e-9)
+        projected[self.core, self.core] = factor @ factor.T
+        if self.has_constant:
+            projected[-1, -1] = 0.0
+        return projected
+
     def eigen(self, matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Eigenvalues of the core, ascending, and its eigenvectors as columns in all coordinates."""
         values, vectors = np.linalg.eigh(matrix[self.core, self.core])

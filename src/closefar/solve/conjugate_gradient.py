@@ -12,28 +12,34 @@ from closefar.solve.curvature import Curvature
 from closefar.solve.objective import Objective
 from closefar.solve.problem import Point
 
-__all__ = ["HessianSolver", "prove_bound"]
+__all__ = ["HessianSolver", "diagonal_model", "prove_bound", "sample_model"]
 
 _MAX_ITER = 60
 
 Step = tuple[FloatArray, FloatArray]
 
+Preconditioner = Callable[[BoolArray], Callable[[FloatArray, FloatArray], Step]]
+
 
 class HessianSolver:
     """Solve H[S, t] = (matrix, thresholds) by conjugate gradients; each product is one pass.
 
-    The preconditioner is the Hessian for independent coordinates in `basis` (the eigenvectors
-    of M).
+    `preconditioner` returns an approximate inverse of the Hessian for held thresholds, which need not be linear.
+    A residual of `share` of the right-hand side is always small enough.
     """
 
-    def __init__(self, objective: Objective, curvature: Curvature, basis: FloatArray) -> None:
+    def __init__(
+        self, objective: Objective, curvature: Curvature, preconditioner: Preconditioner, share: float = 0.0
+    ) -> None:
         self.objective = objective
         self.curvature = curvature
-        self.model = _diagonal_model(objective, curvature, basis)
+        self.preconditioner = preconditioner
+        self.share = share
 
     def __call__(self, matrix: FloatArray, thresholds: FloatArray, held: BoolArray, residual: float) -> Step:
         """Iterate until the spectral norm of the residual is at most `residual`; `held` thresholds are fixed."""
-        precondition = self.model(held)
+        precondition = self.preconditioner(held)
+        residual = max(residual, self.share * float(np.linalg.norm(matrix, 2)))
         solution, shift = np.zeros_like(matrix), np.zeros_like(thresholds)
         left, left_t = matrix, thresholds
         step, step_t = precondition(left, left_t)
@@ -47,25 +53,35 @@ class HessianSolver:
                 break
             length = size / curved
             solution, shift = solution + length * step, shift + length * step_t
+            before, before_t = left, left_t
             left, left_t = left - length * image, left_t - length * image_t
             ahead, ahead_t = precondition(left, left_t)
-            new_size = float(np.sum(left * ahead) + left_t @ ahead_t)
-            step, step_t = ahead + (new_size / size) * step, ahead_t + (new_size / size) * step_t
-            size = new_size
+            # Polak and Ribiere's rule allows for a preconditioner that is not quite linear.
+            turn = (float(np.sum((left - before) * ahead) + (left_t - before_t) @ ahead_t)) / size
+            size = float(np.sum(left * ahead) + left_t @ ahead_t)
+            step, step_t = ahead + turn * step, ahead_t + turn * step_t
         return solution, shift
 
 
 def prove_bound(point: Point, target: float) -> float:
     """A proven lower bound on the optimum, by conjugate gradients from a nearly optimal point."""
-    basis = np.linalg.eigh(point.matrix)[1]
-    solve = HessianSolver(point.problem.objective, point.evaluation.curvature, basis)
-    return lower_bound(point, solve, target)
+    objective, curvature = point.problem.objective, point.evaluation.curvature
+    model = diagonal_model(objective, curvature, np.linalg.eigh(point.matrix)[1])
+    return lower_bound(point, HessianSolver(objective, curvature, model), target)
 
 
-def _diagonal_model(
-    objective: Objective, curvature: Curvature, basis: FloatArray
-) -> Callable[[BoolArray], Callable[[FloatArray, FloatArray], Step]]:
-    """The inverse Hessian if only squares of the rotated coordinates were correlated, for held thresholds."""
+def sample_model(objective: Objective, curvature: Curvature, basis: FloatArray, share: float) -> Preconditioner:
+    """The inverse Hessian of a sample of the judgements, up to a residual of this share."""
+    solve = HessianSolver(objective, curvature, diagonal_model(objective, curvature, basis), share)
+
+    def holding(held: BoolArray) -> Callable[[FloatArray, FloatArray], Step]:
+        return lambda matrix, thresholds: solve(matrix, thresholds, held, 0.0)
+
+    return holding
+
+
+def diagonal_model(objective: Objective, curvature: Curvature, basis: FloatArray) -> Preconditioner:
+    """The inverse Hessian if only squares of the coordinates in `basis` (eigenvectors of M) were correlated."""
     d = objective.n_directions
     fourth, border = objective.rotated_moments(curvature, basis)
     diagonal = np.block([[fourth, border], [border.T, curvature.thresholds]])

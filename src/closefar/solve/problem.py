@@ -27,13 +27,10 @@ class Problem:
 
     def project(self, matrix: FloatArray) -> tuple[FloatArray, Array]:
         """The nearest feasible M and its squared distances: at most half a pass."""
-        core = self.cone.core
-        factor = psd_factor(matrix[core, core], cutoff=1e-9)
         if not self.cone.has_constant:
+            factor = psd_factor(matrix, cutoff=1e-9)
             return factor @ factor.T, self.objective.squared_distances(factor)
-        projected = matrix.copy()
-        projected[core, core] = factor @ factor.T
-        projected[-1, -1] = 0.0
+        projected = self.cone.project(matrix)
         return projected, self.objective.quadratic_forms(projected)
 
     def minimise_threshold(

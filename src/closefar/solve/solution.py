@@ -19,6 +19,7 @@ from closefar.solve.loop import Ending, Limits, Run, Solver, State, Watch, run
 from closefar.solve.objective import Objective
 from closefar.solve.problem import Problem
 from closefar.solve.rewarded import with_reward_proof
+from closefar.solve.sampling import enough_for_hessian
 from closefar.solve.separable import widest_margin
 from closefar.solve.solvers import SOLVERS, Factor, LowRank
 
@@ -134,6 +135,8 @@ def _choose(objective: Objective, is_projected: bool) -> str:
     has_many = n >= 16 * packed_size(d)
     if d <= 16 or (d <= 32 and has_many):
         return "newton"
+    if enough_for_hessian(objective):
+        return "sampled"
     # Projections on about half as many columns are kept, at a point and along a line.
     takes = 8 * objective.source.n_projected * d
     return "lowrank" if is_projected and takes <= _PROJECTION_BYTES else "fista"

@@ -16,6 +16,8 @@ from closefar.solve.start import moment_start
 
 __all__ = ["Fista"]
 
+_MOST_STEPS = 200  # of an approach without a proof
+
 
 @dataclass(frozen=True)
 class _Place:
@@ -83,6 +85,15 @@ class Fista(Solver):
             bound = max(bound, proven_bound(point, here.value))
         new = _state(here, bound, memory)
         return self._certify(new) if residual <= last.certify_below * math.sqrt(smoothness) else new
+
+    def approach(self, state: State, tol: float) -> State:
+        """Step until the gap is probably below `tol`, which is not proven; a solver with a tolerance of zero does."""
+        for _ in range(_MOST_STEPS):
+            state = self.step(state)
+            memory: _Memory = state.memory
+            if memory.residual <= 0.3 * math.sqrt(tol * memory.smoothness) or state.least_margin > 0.0:
+                break
+        return state
 
     def _begin(self, matrix: FloatArray, thresholds: FloatArray) -> State:
         here = self._settle(*self.problem.project(matrix), thresholds, accuracy=1e-6)

@@ -1,0 +1,124 @@
+"""Newton steps with the Hessian of a sample, for so many judgements that passes over all of them should be few."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from closefar.arrays import FloatArray
+from closefar.solve.bound import lower_bound
+from closefar.solve.conjugate_gradient import HessianSolver, sample_model
+from closefar.solve.loop import Solver, State
+from closefar.solve.problem import Point, Problem
+from closefar.solve.sampled_model import SampledModel
+from closefar.solve.sampling import enough_for_hessian, share_for_hessian
+from closefar.solve.solvers.fista import Fista
+
+__all__ = ["Sampled"]
+
+# A sample of its own precedes a sample that is larger than this many times the parameters.
+_SCOUTED = 64
+
+# The loss of a sample is as accurate as (number of parameters) / (2 times its size); going on below this share of it
+# only fits the sample.
+_STATISTICAL = 0.1
+
+# The minimum is proven once the model says that it is this near, as a share of the tolerance.
+_PROVE_BELOW = 0.3
+
+# The residual that solving with the Hessian of the sample leaves; that Hessian itself is hardly more accurate.
+_INEXACT = 0.05
+
+# Steps that do not halve the decrement before the sample is given up: the judgements outside it are different.
+_MOST_SLOW = 3
+
+
+@dataclass(frozen=True)
+class _Memory:
+    few: Problem
+    point: Point
+    decrement: float
+    slow: int = 0  # consecutive steps after which the decrement was not much smaller
+
+
+class Sampled(Solver):
+    """Approach the optimum on a sample, then correct it by steps whose gradient is that of all judgements.
+
+    Each step takes one pass, and makes the distance to the optimum smaller by a factor of about the
+    square root of (number of parameters) / (size of the sample).  The proof does the same, and its result is verified
+    on all judgements.  If the sample turns out to be misleading, `Fista` goes on.
+    """
+
+    def start(self) -> State:
+        few = self._sample()
+        near = None if few is None else _approach(few, self.rng)
+        if few is None or near is None:
+            return self._plain.start()
+        return self._begin(few, near)
+
+    def resume(self, state: State) -> State:
+        few = self._sample()
+        return self._plain.resume(state) if few is None else self._begin(few, state)
+
+    def step(self, state: State) -> State:
+        last = state.memory
+        if not isinstance(last, _Memory):
+            return self._plain.step(state)
+        model = SampledModel(last.few, last.point)
+        move = model.minimise()
+        slow = last.slow + 1 if move.decrement > 0.5 * last.decrement else 0
+        if move.decrement <= _PROVE_BELOW * self.tol:
+            state = replace(state, bound=max(state.bound, self._prove(last, model)))
+            if state.gap <= self.tol:
+                return state
+        new = None if slow >= _MOST_SLOW else self._search(last.point, move.matrix, move.thresholds, move.decrement)
+        if new is None:
+            return replace(self._plain.resume(state), bound=state.bound)
+        return _state(new, state.bound, _Memory(last.few, new, move.decrement, slow))
+
+    @property
+    def _plain(self) -> Fista:
+        return Fista(self.problem, self.tol, self.rng)
+
+    def _sample(self) -> Problem | None:
+        if not enough_for_hessian(self.problem.objective):
+            return None
+        return self.problem.sample(share_for_hessian(self.problem.objective), self.rng)
+
+    def _begin(self, few: Problem, near: State) -> State:
+        point = self.problem.at(near.matrix, near.thresholds)
+        return _state(point, near.bound if near.memory is None else 0.0, _Memory(few, point, decrement=np.inf))
+
+    def _prove(self, last: _Memory, model: SampledModel) -> float:
+        point = last.point
+        basis = np.linalg.eigh(point.matrix)[1]
+        preconditioner = sample_model(last.few.objective, model.curvature, basis, _INEXACT)
+        solve = HessianSolver(self.problem.objective, point.evaluation.curvature, preconditioner)
+        return lower_bound(point, solve, self.tol)
+
+    def _search(self, point: Point, matrix: FloatArray, thresholds: FloatArray, decrement: float) -> Point | None:
+        """Halve the step until the objective falls; None if the model is wrong."""
+        length = 1.0
+        while length > 0.1:
+            new = self.problem.at(point.matrix + length * matrix, point.thresholds + length * thresholds)
+            if new.value <= point.value - 1e-4 * length * decrement + 1e-14:
+                return new
+            length *= 0.5
+        return None
+
+
+def _approach(few: Problem, rng: np.random.Generator) -> State | None:
+    """Minimise over a sample, up to its statistical precision; None if its labels are separable."""
+    objective = few.objective
+    n_parameters = len(few.cone.least) + few.cone.size * (few.cone.size + 1) // 2
+    solver = Fista(few, 0.0, rng)
+    scouts = few.sample(0.125, rng) if objective.n_judgements >= _SCOUTED * n_parameters else None
+    near = None if scouts is None else _approach(scouts, rng)
+    state = solver.start() if near is None else solver.resume(near)
+    state = solver.approach(state, _STATISTICAL * n_parameters / (2.0 * objective.n_judgements))
+    return None if few.alpha == 0.0 and state.least_margin > 0.0 else state
+
+
+def _state(point: Point, bound: float, memory: _Memory) -> State:
+    return State(point.matrix, point.thresholds, point.value, bound, point.evaluation.least_margin, memory)
