@@ -40,6 +40,14 @@ def _indices(d: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 @lru_cache(maxsize=8)
+def _places(d: int) -> NDArray[np.intp]:
+    """The place of each entry of a symmetric matrix in its packed vector."""
+    places = np.zeros((d, d), dtype=np.intp)
+    places[_indices(d)] = np.arange(packed_size(d))
+    return np.maximum(places, places.T)
+
+
+@lru_cache(maxsize=8)
 def weights(d: int) -> FloatArray:
     """The factor of each packed entry: 1 on the diagonal, sqrt(2) off it."""
     rows, columns = _indices(d)
@@ -57,9 +65,8 @@ def pack_plain(matrix: FloatArray) -> FloatArray:
 
 
 def unpack(vector: FloatArray, d: int) -> FloatArray:
-    matrix = np.zeros((d, d))
-    matrix[_indices(d)] = vector / weights(d)
-    return matrix + np.triu(matrix, 1).T
+    matrix: FloatArray = (vector / weights(d))[_places(d)]
+    return matrix
 
 
 def joined(matrix: FloatArray, more: FloatArray) -> FloatArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
@@ -17,6 +17,8 @@ from closefar.rows.source import Pulling, RowSource, concatenated, slices
 __all__ = ["KEEP_BYTES", "BlockRows", "MappedRows", "squared_columns"]
 
 BLOCK_BYTES = 1 << 22  # a block and its products stay in cache; the overhead of the loop over blocks is negligible
+
+_LONG = 32  # rows that are reduced at a time
 
 # Up to this size the rows in unit-free coordinates are kept; beyond it each pass maps them again.
 KEEP_BYTES = 1 << 28
@@ -46,8 +48,9 @@ class BlockRows(RowSource):
 
     def take_rows(self, indices: IndexArray) -> BlockRows:
         """Return the rows at these indices, held in memory."""
-        order = np.argsort(indices, kind="stable")
-        wanted = indices[order]
+        is_sorted = bool(np.all(indices[1:] >= indices[:-1]))
+        order = None if is_sorted else np.argsort(indices, kind="stable")
+        wanted = indices if order is None else indices[order]
         taken: Array = None
         for where in self._block_slices():
             first, last = np.searchsorted(wanted, [where.start, where.stop])
@@ -57,8 +60,7 @@ class BlockRows(RowSource):
                     taken = _empty_like(some, (len(wanted), self.n_columns)).T  # the entries of a row are together
                 taken[:, first:last] = some
         taken = self.read(slice(0, 0)) if taken is None else taken
-        is_sorted = bool(np.all(order[1:] > order[:-1]))
-        return HeldRows(taken if is_sorted else _columns(taken, np.argsort(order)))
+        return HeldRows(taken if order is None else _columns(taken, np.argsort(order)))
 
     def row_array(self, values: FloatArray) -> Array:
         return like(self.read(slice(0, 0)), values)
@@ -86,11 +88,7 @@ class BlockRows(RowSource):
 
     def largest(self, centre: FloatArray) -> FloatArray:
         """Return the largest absolute value of each column, measured from `centre`."""
-        extremes = []
-        for _, block in self.blocks():
-            xp = array_namespace(block)
-            extremes.append([to_numpy(xp.max(block, axis=1)), -to_numpy(xp.min(block, axis=1))])
-        upper, lower = np.max(extremes, axis=0)
+        upper, lower = np.max([_extremes(block) for _, block in self.blocks()], axis=0)
         found: FloatArray = np.maximum(upper - centre, centre + lower)
         return found
 
@@ -144,8 +142,11 @@ class BlockRows(RowSource):
 
         return to_numpy(_sum(fourth(where, block) for where, block in self.blocks())), to_numpy(_sum(iter(sums)))
 
-    def sum_of_squares(self, root: Array, border: tuple[Array, ...]) -> FloatArray:
-        total = to_numpy(_sum(filled @ filled.T for filled in self._features(root, border)))
+    def sum_of_squares(self, root: Array, border: tuple[Array, ...], *, rough: bool = False) -> FloatArray:
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = to_numpy(_sum(each @ each.T for each in self._features(root, border, rough)))
+        if rough and not np.all(np.isfinite(total)):  # beyond the range of single precision
+            return self.sum_of_squares(root, border)
         scale = np.append(packed.weights(self.n_columns), np.ones(len(border)))
         return total * np.outer(scale, scale)
 
@@ -153,20 +154,22 @@ class BlockRows(RowSource):
         # More than as many rows as columns, or sums of outer products would be limited by adding them.
         return slices(self.n_rows, max(512, BLOCK_BYTES // (8 * self.n_columns), 2 * self.n_columns))
 
-    def _features(self, root: Array, border: tuple[Array, ...]) -> Iterator[Array]:
+    def _features(self, root: Array, border: tuple[Array, ...], rough: bool = False) -> Iterator[Array]:
         """The f_i of `sum_of_squares` as columns, a block at a time, without the weights of packed entries."""
         size = packed.packed_size(self.n_columns)
-        step = max(256, BLOCK_BYTES // (16 * size))
+        step = max(256, BLOCK_BYTES // ((4 if rough else 16) * size))
         features: Array = None  # reused, since allocation would take longer than the products
         for where, block in self.blocks():
             if features is None:
-                features = _empty_like(block, (size + len(border), step))
+                dtype = array_namespace(block).float32 if rough else block.dtype
+                features = _empty_like(block, (size + len(border), min(step, self.n_rows)), dtype)
             for start in range(where.start, where.stop, step):
                 stop = min(start + step, where.stop)
                 filled = features[:, : stop - start]
-                packed.fill_products(block[:, start - where.start : stop - where.start], root[start:stop], out=filled)
+                columns, scale = block[:, start - where.start : stop - where.start], root[start:stop]
+                packed.fill_products(_as_type(columns, filled), _as_type(scale, filled), out=filled)
                 for line, values in enumerate(border, start=size):
-                    filled[line, :] = values[start:stop]
+                    filled[line, :] = _as_type(values[start:stop], filled)
                 yield filled
 
 
@@ -211,10 +214,28 @@ class MappedRows(BlockRows):
         return kept
 
 
+def _extremes(block: Array) -> list[FloatArray]:
+    """The largest and minus the smallest entry of each line of a block."""
+    d, n = block.shape
+    if is_numpy_array(block) and block.T.flags.c_contiguous and n >= _LONG:
+        # Lines that lie side by side are reduced many at a time.
+        wide = block.T[: n - n % _LONG].reshape(-1, _LONG * d)
+        rest = block[:, n - n % _LONG :]
+        lines = np.hstack([wide.max(axis=0).reshape(_LONG, d).T, wide.min(axis=0).reshape(_LONG, d).T, rest])
+        return [lines.max(axis=1), -lines.min(axis=1)]
+    xp = array_namespace(block)
+    return [to_numpy(xp.max(block, axis=1)), -to_numpy(xp.min(block, axis=1))]
+
+
 def _columns(block: Array, indices: IndexArray) -> Array:
-    """Some columns of a block; NumPy's indexing keeps the entries of each column contiguous."""
+    """Some columns of a block, in its memory order."""
     if is_numpy_array(block):
-        return block[:, indices]
+        if block.strides[1] != block.itemsize:
+            return block[:, indices]
+        found = np.empty((len(block), len(indices)), dtype=block.dtype)
+        for line, values in enumerate(block):
+            np.take(values, indices, out=found[line])
+        return found
     return array_namespace(block).take(block, like(block, indices), axis=1)
 
 
@@ -226,8 +247,12 @@ def _sum(parts: Iterator[Array]) -> Array:
     return total
 
 
-def _empty_like(block: Array, shape: tuple[int, int]) -> Array:
-    return array_namespace(block).empty(shape, dtype=block.dtype, device=device(block))
+def _empty_like(block: Array, shape: tuple[int, int], dtype: Any = None) -> Array:
+    return array_namespace(block).empty(shape, dtype=dtype or block.dtype, device=device(block))
+
+
+def _as_type(array: Array, model: Array) -> Array:
+    return array_namespace(array).astype(array, model.dtype, copy=False)
 
 
 def _matching(block: Array, values: Array) -> Array:

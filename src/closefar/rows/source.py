@@ -147,7 +147,7 @@ class RowSource(ABC):
 
     def dot(self, left: Array, right: Array) -> float:
         """Return the sum of those products."""
-        return self.total(self.product(left, right))
+        return sum(self.parts(_dot, left, right))
 
     # Projections: k numbers per row, as a handle that callers may add and multiply by numbers, like row arrays.
 
@@ -194,8 +194,11 @@ class RowSource(ABC):
         columns = [[self.dot(q, each) for each in (curvature, *crosses)] for q in measured]
         return self._gram(measured, curvature), np.array(columns)
 
-    def sum_of_squares(self, root: Array, border: tuple[Array, ...]) -> FloatArray:
-        """Return sum_i f_i f_i' for f_i = (root_i times F_i, packed, and border_i)."""
+    def sum_of_squares(self, root: Array, border: tuple[Array, ...], *, rough: bool = False) -> FloatArray:
+        """Return sum_i f_i f_i' for f_i = (root_i times F_i, packed, and border_i).
+
+        If it may be `rough`, single precision is used where that is faster.
+        """
         size = packed.packed_size(self.n_columns)
         measured = [self.quadratic_forms(packed.unpack(entry, self.n_columns)) for entry in np.eye(size)]
         features = [self.product(q, root) for q in measured] + list(border)
@@ -233,3 +236,7 @@ def concatenated(arrays: list[Array]) -> Array:
 
 def _product(left: Array, right: Array) -> Array:
     return left * right
+
+
+def _dot(left: Array, right: Array) -> float:
+    return float(array_namespace(left).vecdot(left, right))

@@ -68,19 +68,28 @@ def lower_bound(point: Point, solve: HessianSolve, target: float) -> float:
     violation = np.inf
     for _ in range(_MOST_ROUNDS):
         held = cone.are_held(point.thresholds, point.slopes)
-        step, shift = solve(goal - point.gradient, -point.slopes, held, residual)
+        rise = np.where(held | np.isneginf(cone.least), 0.0, inside)
+        step, shift = solve(goal - point.gradient, rise - point.slopes, held, residual)
         if not float(np.linalg.norm(step)) <= longest:
             break
-        matrix = point.matrix + step
-        squared = problem.objective.quadratic_forms(matrix)
-        point = problem.known(
-            matrix, *problem.minimise_threshold(squared, point.thresholds + shift, tol=0.1 * _ROUNDING)
-        )
+        point = _move(point, step, shift, 2.0 * rise)
         bound = max(bound, proven_bound(point, ceiling))
         before, violation = violation, max(cone.violations(point.gradient, point.slopes))
         if ceiling - bound <= target or not 0.0 < violation < 0.5 * before:
             break
     return bound
+
+
+def _move(point: Point, step: FloatArray, shift: FloatArray, most: FloatArray) -> Point:
+    """The point at the end of a step; thresholds with a slope below zero or above `most` are minimised."""
+    problem = point.problem
+    matrix, thresholds = point.matrix + step, np.maximum(point.thresholds + shift, problem.cone.least)
+    squared = problem.objective.quadratic_forms(matrix)
+    evaluation = problem.objective.evaluate(squared, thresholds, order=2)
+    held = problem.cone.are_held(thresholds, evaluation.slopes)
+    if not np.all(held | ((evaluation.slopes >= 0.0) & (evaluation.slopes <= most))):
+        thresholds, evaluation = problem.minimise_threshold(squared, thresholds, tol=0.1 * _ROUNDING)
+    return problem.known(matrix, thresholds, evaluation)
 
 
 def _slack(point: Point) -> FloatArray:

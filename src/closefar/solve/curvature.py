@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
 
 from closefar import packed
-from closefar.arrays import Array, FloatArray
+from closefar.arrays import Array, FloatArray, IndexArray
 from closefar.rows import RowSource
 
 __all__ = ["Curvature", "FullCurvature", "MarginCurvature"]
@@ -19,8 +19,11 @@ class Curvature(ABC):
     """The second derivatives in squared distances and thresholds.
 
     `distance` is a handle with the second derivative in the squared distance of each row;
-    `thresholds` is the matrix of the sums of those in two thresholds.
+    `thresholds` is the matrix of the sums of those in two thresholds.  If it `can_be_sampled`, those of some rows
+    can stand for all.
     """
+
+    can_be_sampled: ClassVar[bool] = False
 
     def __init__(self, distance: Array, thresholds: FloatArray) -> None:
         self.distance = distance
@@ -37,8 +40,12 @@ class Curvature(ABC):
         """The cost of the threshold part of the Hessian, in addition to the sum of squares."""
 
     @abstractmethod
-    def hessian(self, source: RowSource) -> FloatArray:
-        """The second derivative of the risk in (packed M, thresholds) as a matrix."""
+    def hessian(self, source: RowSource, *, rough: bool = False) -> FloatArray:
+        """The second derivative of the risk in (packed M, thresholds) as a matrix, `rough` in single precision."""
+
+    def sampled(self, source: RowSource, part: RowSource, indices: IndexArray, factors: FloatArray) -> Curvature:
+        """The second derivatives of some rows, which are `part`, each times its factor."""
+        raise NotImplementedError(f"{type(self).__name__} needs the second derivatives of all rows.")
 
     @abstractmethod
     def product(self, source: RowSource, matrix: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -71,8 +78,8 @@ class FullCurvature(Curvature):
     def border_passes(self) -> float:
         return 0.5 * len(self.crosses)
 
-    def hessian(self, source: RowSource) -> FloatArray:
-        on_matrix = source.sum_of_squares(source.map(_root, self.distance), ())
+    def hessian(self, source: RowSource, *, rough: bool = False) -> FloatArray:
+        on_matrix = source.sum_of_squares(source.map(_root, self.distance), (), rough=rough)
         border = np.reshape([packed.pack(source.outer(cross)) for cross in self.crosses], (-1, len(on_matrix)))
         return np.block([[on_matrix, border.T], [border, self.thresholds]])
 
@@ -96,6 +103,8 @@ class FullCurvature(Curvature):
 class MarginCurvature(Curvature):
     """The second derivatives of a loss that depends only on the margins q - tau, with one threshold."""
 
+    can_be_sampled = True
+
     @property
     def crosses(self) -> tuple[Array, ...]:
         return (-self.distance,)
@@ -104,13 +113,17 @@ class MarginCurvature(Curvature):
     def border_passes(self) -> float:
         return 0.0
 
-    def hessian(self, source: RowSource) -> FloatArray:
+    def hessian(self, source: RowSource, *, rough: bool = False) -> FloatArray:
         """The sum of f f' for f = sqrt(c) (F, -1): one sum of squares, with the signs changed at the end."""
         root = source.map(_root, self.distance)
-        hessian = source.sum_of_squares(root, (root,))
+        hessian = source.sum_of_squares(root, (root,), rough=rough)
         hessian[-1, :-1] *= -1.0
         hessian[:-1, -1] *= -1.0
         return hessian
+
+    def sampled(self, source: RowSource, part: RowSource, indices: IndexArray, factors: FloatArray) -> MarginCurvature:
+        distance = part.product(source.pick(self.distance, indices), part.row_array(factors))
+        return MarginCurvature(distance, np.array([[part.total(distance)]]))
 
     def product(self, source: RowSource, matrix: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
         shift = float(thresholds[0])

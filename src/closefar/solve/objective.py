@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from closefar import packed
-from closefar.arrays import Array, FloatArray
+from closefar.arrays import Array, FloatArray, IndexArray
 from closefar.rows import RowSource
 from closefar.solve.curvature import Curvature
 from closefar.solve.likelihood import Evaluation, Likelihood
@@ -100,7 +100,7 @@ class Objective:
         curvature = here.curvature
         gradient = np.append(self.source.dot(here.margin_gradient, squared), here.slopes)
         hessian = np.empty((len(gradient), len(gradient)))
-        hessian[0, 0] = self.source.dot(curvature.distance, self.source.map(_square, squared))
+        hessian[0, 0] = self.source.dot(self.source.product(curvature.distance, squared), squared)
         hessian[0, 1:] = hessian[1:, 0] = [self.source.dot(cross, squared) for cross in curvature.crosses]
         hessian[1:, 1:] = curvature.thresholds
         return gradient, hessian
@@ -150,11 +150,21 @@ class Objective:
         """Return p_i'q_i of two projections for each row: no pass over the rows."""
         return self.source.inner(left, right)
 
-    def hessian(self, curvature: Curvature) -> FloatArray:
-        """Return the second derivative in (packed M, thresholds) as a matrix of d(d+1)/2 rows and more."""
+    def hessian(self, curvature: Curvature, *, rough: bool = False) -> FloatArray:
+        """Return the second derivative in (packed M, thresholds) as a matrix of d(d+1)/2 rows and more.
+
+        If it may be `rough`, single precision is used where that is faster.
+        """
         size = packed.packed_size(self.n_directions)
         self.passes.add(size * size / (4.0 * self.n_directions**2) + curvature.border_passes)
-        return curvature.hessian(self.source)
+        return curvature.hessian(self.source, rough=rough)
+
+    def sampled_hessian(self, curvature: Curvature, indices: IndexArray, factors: FloatArray) -> FloatArray:
+        """Return the Hessian of some judgements, each times its factor, in single precision where that is faster."""
+        part = self.source.take_rows(indices)
+        size = packed.packed_size(self.n_directions)
+        self.passes.add(size * size / (4.0 * self.n_directions**2) * len(indices) / self.n_judgements)
+        return curvature.sampled(self.source, part, indices, factors).hessian(part, rough=True)
 
     def hessian_product(
         self, matrix: FloatArray, thresholds: FloatArray, curvature: Curvature

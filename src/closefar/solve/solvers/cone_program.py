@@ -66,6 +66,10 @@ class ConeProgram:
         return inside - self.resolvent @ (self.rho * (2.0 * inside - t) - linear), spectrum
 
     def _newton_step(self, t: FloatArray, residual: FloatArray, spectrum: tuple[FloatArray, FloatArray]) -> FloatArray:
+        """Solve J step = -residual for the Jacobian J, after multiplying both sides by H + rho.
+
+        In the eigenbasis of M the projection has a diagonal derivative D, and (H + rho) J = H D + rho (1 - D).
+        """
         values, vectors = spectrum
         core = self.cone.core
         turn, slopes = np.eye(self.cone.size), np.ones((self.cone.size, self.cone.size))
@@ -73,15 +77,16 @@ class ConeProgram:
         slopes[core, core] = _projection_slopes(values)
         if self.cone.has_constant:
             slopes[-1, -1] = 0.0
-        rotation = packed.packed_rotation(turn)
-        size = len(rotation)
-        slope = np.zeros((len(t), len(t)))
-        slope[:size, :size] = (rotation * packed.pack_plain(slopes)) @ rotation.T
-        slope[size:, size:] = np.diag((t[size:] > self.cone.least).astype(float))
-        identity = np.eye(len(t))
-        jacobian = slope - self.rho * (self.resolvent @ (2.0 * slope - identity))
-        jacobian += (1e-4 * self.damping / self.rho) * identity
-        return np.asarray(np.linalg.solve(jacobian, -residual), dtype=np.float64)
+        size = packed.packed_size(self.cone.size)
+        rotation = np.eye(len(t))
+        rotation[:size, :size] = packed.packed_rotation(turn)
+        diagonal = np.concatenate([packed.pack_plain(slopes), t[size:] > self.cone.least])
+        regular = 1e-4 * self.damping / self.rho
+        system = (rotation.T @ self.hessian @ rotation) * (diagonal + regular)
+        system[np.diag_indices(len(t))] += self.rho * (1.0 + regular - diagonal)
+        right = rotation.T @ (self.hessian @ residual + self.rho * residual)
+        step: FloatArray = rotation @ np.linalg.solve(system, -right)
+        return step
 
 
 def _typical_eigenvalue(hessian: FloatArray) -> float:

@@ -11,6 +11,7 @@ import numpy as np
 from closefar import packed
 from closefar.arrays import BoolArray, FloatArray
 from closefar.solve.bound import lower_bound
+from closefar.solve.importance import HessianSampler
 from closefar.solve.loop import Solver, State
 from closefar.solve.problem import Point, Problem
 from closefar.solve.solvers.cone_program import ConeProgram
@@ -26,8 +27,19 @@ _DAMPING = 3e-4
 
 _MOST_IDLE_STEPS = 10
 
-# The first steps use one judgement in this many.
+# Decrements below this may be rounding errors.
+_ROUNDING = 1e-12
+
+# The first steps use one judgement in this many, and at most this many bytes of them.
 _SCOUTED = 8
+_MOST_SCOUTED_BYTES = 1 << 26
+
+# The first steps are taken on a sample if a step on all takes longer than the overhead of one: multiplications.
+_LONG_PASS = 1e7
+
+# The Hessian is that of a sample of this many judgements per parameter, and of more near the optimum.
+_CURVED_FAR, _CURVED_NEAR = 64, 512
+_NEAR = 1e-3
 
 # If the loss of all judgements is this many times that of the sample, one outside the sample is enormous.
 _SURPRISING = 10.0
@@ -41,12 +53,14 @@ class _Memory:
     damping: float  # added to the Hessian, relative to its mean eigenvalue
     program: ConeProgram | None
     idle: int = 0  # consecutive steps with almost no improvement
+    samples: bool = True  # whether the Hessian of a sample is enough
 
 
 class Newton(Solver):
     """Minimise the quadratic model over the cone exactly in each step; a line search ensures descent.
 
-    With many judgements, the first steps use an eighth of them.
+    With many judgements, the first steps use an eighth of them, and so on recursively, and Hessians are
+    those of a sample, as long as steps with them are good.
     """
 
     last_digits_are_cheap = True
@@ -55,6 +69,8 @@ class Newton(Solver):
         super().__init__(problem, tol, rng)
         # Few judgements do not determine all directions, and the residual of a model is never reduced in the others.
         self.inexactness = 1e-5 if self._has_many() else 1e-9
+        self.sampler = HessianSampler(problem.objective, rng)
+        self.scout: Newton | None = None
 
     def start(self) -> State:
         scouted = self._scout()
@@ -73,12 +89,18 @@ class Newton(Solver):
         last: _Memory = state.memory
         moved, program = self._advance(state)
         memory: _Memory = moved.memory
-        if moved.stuck or (memory.decrement < max(1e2 * self.tol, 1e-9) and memory.damping <= last.damping):
+        if moved.stuck or (memory.damping <= last.damping and self._is_near(memory.decrement, last.decrement)):
             moved = replace(moved, bound=self._bound(moved, program))
-            if moved.gap <= self.tol and not moved.stuck and memory.decrement > 1e-10:
+            left = memory.decrement * min(memory.decrement / last.decrement, 1.0)  # if the next step shrinks as this one
+            if moved.gap <= self.tol and not moved.stuck and left > 1e-11:
                 # One more step with the same Hessian costs one pass, and makes the minimiser itself accurate.
                 moved, _ = self._advance(moved)
         return moved
+
+    def _is_near(self, decrement: float, before: float) -> bool:
+        """Whether to try a proof: at the optimum, or near it if the next step would not be much nearer."""
+        is_fast = decrement < 1e-2 * before
+        return decrement < max(0.1 * self.tol, 1e-10) or (decrement < max(1e2 * self.tol, 1e-9) and not is_fast)
 
     def advance(self, state: State) -> State:
         """Take a step without proving a bound, for a risk that is not convex."""
@@ -94,7 +116,7 @@ class Newton(Solver):
     def _advance(self, state: State) -> tuple[State, ConeProgram]:
         last: _Memory = state.memory
         point = last.point
-        program = last.program or self._model(point, last.damping)
+        program = last.program or self._model(last)
         x = packed.joined(point.matrix, point.thresholds)
         gradient = packed.joined(point.gradient, point.slopes)
         accuracy = max(self.inexactness * last.decrement, 1e-15)
@@ -104,15 +126,17 @@ class Newton(Solver):
         decrement = max(-float(gradient @ direction + 0.5 * direction @ program.hessian @ direction), 0.0)
         new, length = self._search(point, x, direction, decrement)
         if new is None:
-            damping = last.damping if last.program is not None else max(1e-3, 100.0 * last.damping)
-            memory = replace(last, program=None, decrement=1.0, damping=damping, splitting=None)
+            is_best = last.program is None and not last.samples
+            damping = max(1e-3, 100.0 * last.damping) if is_best else last.damping
+            memory = replace(last, program=None, decrement=1.0, damping=damping, splitting=None, samples=False)
             return replace(state, memory=memory, stuck=damping > 1e6), program
         slow = length == 1.0 and decrement > 0.1 * last.decrement
         crawling = length == 1.0 and decrement > 0.5 * last.decrement
         keep = 0.0 < decrement < _FREEZE_BELOW and not slow
         idle = last.idle + 1 if point.value - new.value <= max(0.1 * self.tol, 1e-15) else 0
         damping = _damping(last.damping, length, crawling)
-        memory = _Memory(new, splitting, decrement, damping, program if keep else None, idle)
+        samples = last.samples and _is_good(decrement, last.decrement, length)
+        memory = _Memory(new, splitting, decrement, damping, program if keep else None, idle, samples)
         return replace(_state(new, state.bound, memory), stuck=idle >= _MOST_IDLE_STEPS), program
 
     def _begin(self, matrix: FloatArray, thresholds: FloatArray, program: ConeProgram | None = None) -> State:
@@ -125,12 +149,18 @@ class Newton(Solver):
         objective = self.problem.objective
         return objective.n_judgements >= _SCOUTED * 8 * packed.packed_size(objective.n_directions)
 
+    def _scouts(self) -> bool:
+        objective = self.problem.objective
+        return self._has_many() and 4.0 * objective.n_judgements * objective.n_directions**2 >= _LONG_PASS
+
     def _scout(self) -> tuple[State, ConeProgram] | None:
         """Take the first steps on an eighth of the judgements, if these are enough."""
-        few = self.problem.sample(1.0 / _SCOUTED, self.rng) if self._has_many() else None
+        objective = self.problem.objective
+        most = _MOST_SCOUTED_BYTES / (8 * objective.n_directions * objective.n_judgements)
+        few = self.problem.sample(min(1.0 / _SCOUTED, most), self.rng) if self._scouts() else None
         if few is None:
             return None
-        scout = Newton(few, tol=0.0, rng=self.rng)
+        self.scout = scout = Newton(few, tol=0.0, rng=self.rng)
         scout.inexactness = 1e-3
         size = packed.packed_size(few.objective.n_directions)
         state = scout.start()
@@ -143,9 +173,21 @@ class Newton(Solver):
     def _evaluate(self, x: FloatArray) -> Point:
         return self.problem.at(*packed.split(x, self.problem.cone.size))
 
-    def _model(self, point: Point, damping: float) -> ConeProgram:
-        hessian = self.problem.objective.hessian(point.evaluation.curvature)
-        return ConeProgram(hessian, damping, self.problem.cone)
+    def _model(self, last: _Memory) -> ConeProgram:
+        curvature = last.point.evaluation.curvature
+        # Single precision is enough for steps, unless the directions that matter are nearly flat.
+        if not last.samples or last.damping < _DAMPING:
+            hessian = self.problem.objective.hessian(curvature, rough=last.damping >= _DAMPING)
+            return ConeProgram(hessian, last.damping, self.problem.cone)
+        per_parameter = _CURVED_NEAR if last.decrement < _NEAR else _CURVED_FAR
+        number = per_parameter * packed.packed_size(self.problem.cone.size)
+        scout = self.scout
+        if scout is not None and scout.problem.objective.n_judgements >= number:
+            few = scout.problem.objective
+            squared = few.quadratic_forms(last.point.matrix)
+            curvature = few.evaluate(squared, last.point.thresholds, order=2).curvature
+            return ConeProgram(scout.sampler.hessian(curvature, number), last.damping, self.problem.cone)
+        return ConeProgram(self.sampler.hessian(curvature, number), last.damping, self.problem.cone)
 
     def _search(
         self, point: Point, x: FloatArray, direction: FloatArray, decrement: float
@@ -179,6 +221,11 @@ def _solve_dense(
     solution = np.zeros_like(right)
     solution[free] = np.linalg.solve(hessian[np.ix_(free, free)], right[free])
     return packed.split(solution, len(matrix))
+
+
+def _is_good(decrement: float, before: float, length: float) -> bool:
+    """Whether steps with the Hessian of a sample shrink as fast as they should."""
+    return length == 1.0 and (decrement < 0.25 * before or decrement < _ROUNDING)
 
 
 def _damping(last: float, length: float, crawling: bool) -> float:
