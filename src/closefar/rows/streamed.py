@@ -43,6 +43,9 @@ class StreamedRows(BlockRows):
     Rows that fit `HOLD_BYTES` are read once and held.
     """
 
+    _reading: _Reading | None
+    _held: Array
+
     def __init__(self, chunks: Chunks) -> None:
         super().__init__(*chunks.shape)
         self._chunks = chunks
@@ -81,8 +84,8 @@ class StreamedRows(BlockRows):
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
-        self._reading: _Reading | None = None
-        self._held: Array = None
+        self._reading = None
+        self._held = None
 
     def _collect(self, where: slice, dtype: np.dtype[Any]) -> Array:
         """These rows, from as many chunks as they are in."""

@@ -169,12 +169,23 @@ class Encoding:
         table = _Rows(columns, self.column_names, self.missing, place)
         if table.filled:
             warnings.warn(table.filled, UserWarning, stacklevel=2)
+        return self._numbers(table), table.dropped
+
+    def apply_to_part(self, columns: Mapping[str, Any], *, place: Place) -> FloatArray:
+        """Encode some rows of a table, none of which is to be left out; what is filled in is not warned of."""
+        return self._numbers(_Rows(columns, self.column_names, self.missing, place))
+
+    def find_dropped(self, columns: Mapping[str, Any], *, place: Place) -> NDArray[np.bool_]:
+        """Return which rows `apply` leaves out because they lack a value; columns are read one at a time."""
+        return _Rows(columns, self.column_names, self.missing, place).dropped
+
+    def _numbers(self, table: _Rows) -> FloatArray:
         data = np.empty((int(np.sum(~table.dropped)), len(self.feature_names)))
         start = 0
         for group in (self.columns[at : at + _COLUMNS_AT_ONCE] for at in range(0, len(self.columns), _COLUMNS_AT_ONCE)):
             encoded = [self._encode(column, table) for column in group]
             start += _fill(data, start, encoded)
-        return data, table.dropped
+        return data
 
     def _encode(self, column: Column, table: _Rows) -> FloatArray:
         numbers = column.encode(table.read(column.name), table.place, self.unseen)

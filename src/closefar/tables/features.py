@@ -88,17 +88,21 @@ class Features:
         self, columns: Mapping[str, NDArray[Any]], place: Place
     ) -> tuple[FloatArray, NDArray[np.bool_], Encoding]:
         """The numbers, the rows that were left out, and the encoding."""
-        encoding = self.encoding
-        if encoding is None:
-            encoding = Encoding.learn(
-                columns,
-                categorical=self.categorical,
-                ordinal=self.ordinal,
-                missing=self.missing or "refuse",
-                unseen=self.unseen or "refuse",
-                name=place,
-            )
+        encoding = self.learned(columns, place)
         return *encoding.apply(columns, name=place), encoding
+
+    def learned(self, columns: Mapping[str, NDArray[Any]], place: Place) -> Encoding:
+        """The encoding that is known, or that these columns tell."""
+        if self.encoding is not None:
+            return self.encoding
+        return Encoding.learn(
+            columns,
+            categorical=self.categorical,
+            ordinal=self.ordinal,
+            missing=self.missing or "refuse",
+            unseen=self.unseen or "refuse",
+            name=place,
+        )
 
 
 @dataclass(frozen=True)

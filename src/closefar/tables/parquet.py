@@ -81,9 +81,14 @@ class ParquetFile:
                 with self._opened(part) as file, self._readable(part, "its data is damaged"):
                     yield from file.iter_batches(n_rows, row_groups=groups, columns=list(only), use_threads=False)
 
-    def type_of(self, name: str) -> Any:
-        """The type of a column, as pyarrow has it."""
-        return self._schema.field(name).type
+    def number_type(self, name: str) -> np.dtype[Any] | None:
+        """The type of a column of plain numbers, none of which stands for a missing value; None for any other."""
+        types, kind = self._arrow.types, self._schema.field(name).type
+        is_plain = types.is_integer(kind) or types.is_float32(kind) or types.is_float64(kind)
+        return np.dtype(kind.to_pandas_dtype()) if is_plain and not self._missing.has_numbers else None
+
+    def close(self) -> None:
+        """Nothing is open between passes."""
 
     def converted(self, column: Any, name: str, *, as_text: bool, is_id: bool = False) -> Any:
         """Values of pyarrow as a column of one of the kinds of `closefar.tables.values`, or as ids."""
