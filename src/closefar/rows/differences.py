@@ -35,7 +35,6 @@ class Differences(BlockRows):
             return as_float64(self._data[where, :]).T
         return (as_float64(self._data[where, 0, :]) - as_float64(self._data[where, 1, :])).T
 
-
     def in_single(self) -> BlockRows | None:
         if not is_numpy_array(self._data):
             return None

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from closefar.arrays import Array, IndexArray, as_float64
+from closefar.arrays import Array, IndexArray
 from closefar.rows.blocks import BlockRows
 
 __all__ = ["Chunks", "SelectedRows", "StreamedRows"]
@@ -52,16 +52,23 @@ class StreamedRows(BlockRows):
         self._forget()
 
     def read(self, where: slice) -> Array:
+        return self.read_as(where, np.dtype(np.float64))
+
+    def in_single(self) -> BlockRows | None:
+        return _InSingle(self) if self._chunks.dtype == np.float32 else None
+
+    def read_as(self, where: slice, dtype: np.dtype[Any]) -> Array:
+        """Return these rows, each as a column, in this precision."""
         if where.stop <= where.start:
-            return np.empty((self.n_columns, 0))
+            return np.empty((self.n_columns, 0), dtype=dtype)
         with self._lock:
             try:
                 if self._held is None and self._size_of(self.n_rows) <= HOLD_BYTES:
                     self._held = self._collect(slice(0, self.n_rows), self._chunks.dtype)
                     self._stop_reading()
                 if self._held is not None:
-                    return as_float64(self._held[:, where])
-                return self._collect(where, np.dtype(np.float64))
+                    return self._held[:, where].astype(dtype, copy=False)
+                return self._collect(where, dtype)
             except BaseException:
                 self._stop_reading()
                 raise
@@ -127,6 +134,17 @@ class StreamedRows(BlockRows):
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._forget()
+
+
+class _InSingle(BlockRows):
+    """The same rows, which are computed with in the single precision of their file."""
+
+    def __init__(self, source: StreamedRows) -> None:
+        super().__init__(*source.shape)
+        self._source = source
+
+    def read(self, where: slice) -> Array:
+        return self._source.read_as(where, np.dtype(np.float32))
 
 
 class SelectedRows(BlockRows):

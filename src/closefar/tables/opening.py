@@ -77,6 +77,7 @@ def open_file(file: ParquetFile, roles: Roles) -> PairFile:
     if lacking is not None:
         rows.leave_out(lacking, "a value")
     labels, kept = rows.labels, rows.kept
+    file.release_memory()
     return PairFile(
         TableChunks(file, roles, encoding, kept),
         encoding,

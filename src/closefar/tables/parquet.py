@@ -87,6 +87,10 @@ class ParquetFile:
         is_plain = types.is_integer(kind) or types.is_float32(kind) or types.is_float64(kind)
         return np.dtype(kind.to_pandas_dtype()) if is_plain and not self._missing.has_numbers else None
 
+    def release_memory(self) -> None:
+        """Return what pyarrow keeps for columns that were read as a whole."""
+        self._arrow.default_memory_pool().release_unused()
+
     def close(self) -> None:
         """Nothing is open between passes."""
 
