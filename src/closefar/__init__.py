@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         truncation_path,
     )
     from closefar.solve import Certificate
+    from closefar.tables import open_pairs
 
 __all__ = [
     "Certificate",
@@ -37,6 +38,7 @@ __all__ = [
     "find_label_errors",
     "load",
     "noise",
+    "open_pairs",
     "plan_sample_size",
     "plot",
     "theory",
@@ -62,6 +64,7 @@ _HOMES = {
     "confidence": "questions",
     "find_label_errors": "questions",
     "load": "model",
+    "open_pairs": "tables",
     "plan_sample_size": "questions",
     "truncation_path": "questions",
 }

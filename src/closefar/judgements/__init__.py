@@ -1,5 +1,6 @@
 """Labelled pairs and the checks that they pass: data, labels, weights, folds."""
 
+from closefar.judgements.coded import CodedLabels
 from closefar.judgements.columns import Columns
 from closefar.judgements.folds import (
     PairGroupKFold,
@@ -10,7 +11,7 @@ from closefar.judgements.folds import (
     split_judgements,
 )
 from closefar.judgements.judgements import Judgements, effective_number, sample_rows
-from closefar.judgements.labels import Sides
+from closefar.judgements.labels import Sides, own_labels
 from closefar.judgements.pairs import check_pairs
 from closefar.judgements.shared_points import (
     SharedPointsWarning,
@@ -22,6 +23,7 @@ from closefar.judgements.shared_points import (
 from closefar.judgements.tuples import Tuples
 
 __all__ = [
+    "CodedLabels",
     "Columns",
     "Judgements",
     "PairGroupKFold",
@@ -33,6 +35,7 @@ __all__ = [
     "effective_number",
     "find_points",
     "most_folds",
+    "own_labels",
     "resolve_folds",
     "resolve_groups",
     "sample_rows",

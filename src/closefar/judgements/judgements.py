@@ -17,6 +17,7 @@ from closefar.judgements.labels import (
     check_weights,
     column_of_labels,
     find_sides,
+    own_labels,
 )
 from closefar.judgements.pairs import check_pairs
 
@@ -65,7 +66,8 @@ class Judgements:
     def read(
         cls, estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, far_label: Any = None, stacklevel: int = 3
     ) -> Judgements:
-        """Validate the training data of an estimator."""
+        """Validate the training data of an estimator; opened pairs may have their labels and weights themselves."""
+        y, sample_weight = own_labels(X, y, sample_weight)
         data = check_pairs(estimator, X, fitting=True)
         labels = column_of_labels(y, int(data.shape[0]), warn=True)
         return cls._of(data, labels, find_sides(labels, far_label, stacklevel=stacklevel + 1), sample_weight)
@@ -73,6 +75,7 @@ class Judgements:
     @classmethod
     def read_more(cls, estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, sides: Sides) -> Judgements:
         """Validate judgements for a fitted estimator: they must have its columns and its labels."""
+        y, sample_weight = own_labels(X, y, sample_weight)
         data = check_pairs(estimator, X, fitting=False)
         return cls._of(data, column_of_labels(y, int(data.shape[0])), sides, sample_weight)
 
@@ -89,7 +92,7 @@ class Judgements:
         return cls._of(data, labels, Sides(np.array([-1.0, 1.0])), weights)
 
     @classmethod
-    def _of(cls, data: Array, labels: NDArray[Any], sides: Sides, sample_weight: Any) -> Judgements:
+    def _of(cls, data: Array, labels: Any, sides: Sides, sample_weight: Any) -> Judgements:
         is_far = are_far(labels, sides)
         return cls(data, labels, is_far, check_weights(sample_weight, len(labels)), sides)
 

@@ -12,9 +12,10 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_array, column_or_1d
 
-from closefar.arrays import BoolArray, FloatArray, is_foreign, to_numpy
+from closefar.arrays import BoolArray, FloatArray, is_foreign, is_source, to_numpy
+from closefar.judgements.coded import CodedLabels
 
-__all__ = ["Sides", "are_far", "check_class_weights", "check_weights", "column_of_labels", "find_sides"]
+__all__ = ["Sides", "are_far", "check_class_weights", "check_weights", "column_of_labels", "find_sides", "own_labels"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,18 +39,29 @@ class Sides:
         return self.classes.tolist()[1 if self.far_is_last else 0]
 
 
-def column_of_labels(labels: Any, n: int, *, warn: bool = False) -> NDArray[Any]:
-    """Return the labels as an array of n."""
+def own_labels(pairs: Any, labels: Any, sample_weight: Any) -> tuple[Any, Any]:
+    """Return the labels and weights that are given or, without labels, those that opened pairs have themselves."""
+    if labels is not None or not is_source(pairs):
+        return labels, sample_weight
+    return getattr(pairs, "labels", None), getattr(pairs, "weights", None) if sample_weight is None else sample_weight
+
+
+def column_of_labels(labels: Any, n: int, *, warn: bool = False) -> Any:
+    """Return the labels as an array of n; coded ones stay what they are."""
     if labels is None:
         raise ValueError("requires y to be passed, but the target y is None: give one close/far label per pair.")
-    column: NDArray[Any] = column_or_1d(to_numpy(labels) if is_foreign(labels) else labels, warn=warn)
+    column = labels
+    if not isinstance(labels, CodedLabels):
+        column = column_or_1d(to_numpy(labels) if is_foreign(labels) else labels, warn=warn)
     if len(column) != n:
         raise ValueError(f"there must be one label per pair; got {len(column)} labels for {n} pairs.")
     return column
 
 
-def find_sides(labels: NDArray[Any], far_label: Any, *, stacklevel: int = 3) -> Sides:
+def find_sides(labels: NDArray[Any] | CodedLabels, far_label: Any, *, stacklevel: int = 3) -> Sides:
     """Find the two labels, and which of them means far: `far_label` or, where that is None, the one that sorts last."""
+    if isinstance(labels, CodedLabels):
+        labels = np.array(list(labels.counts()), dtype=object)
     if labels.dtype.kind not in "biu":
         check_classification_targets(labels)
     classes = np.unique(labels)
@@ -77,7 +89,7 @@ def find_sides(labels: NDArray[Any], far_label: Any, *, stacklevel: int = 3) -> 
     return Sides(classes)
 
 
-def are_far(labels: NDArray[Any], sides: Sides) -> BoolArray:
+def are_far(labels: NDArray[Any] | CodedLabels, sides: Sides) -> BoolArray:
     """Say which labels mean far; each must be one of the two that a learner was fitted with."""
     far = np.asarray(labels == sides.far, dtype=bool)
     unknown = ~far & ~np.asarray(labels == sides.close, dtype=bool)
@@ -111,8 +123,12 @@ def check_weights(sample_weight: Any, n: int) -> FloatArray:
     return weights
 
 
-def check_class_weights(class_weight: Any, labels: NDArray[Any]) -> FloatArray:
+def check_class_weights(class_weight: Any, labels: NDArray[Any] | CodedLabels) -> FloatArray:
     """Return the weight that the label of each pair has."""
+    if isinstance(labels, CodedLabels):
+        if isinstance(class_weight, dict):
+            class_weight = {code: class_weight[word] for code, word in enumerate(labels.words) if word in class_weight}
+        labels = labels.codes
     weights: FloatArray = compute_sample_weight(class_weight, labels)
     if not np.all(weights >= 0):
         raise ValueError(f"class_weight must be >= 0 for both classes; got {class_weight!r}.")

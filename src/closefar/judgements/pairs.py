@@ -31,7 +31,7 @@ def check_pairs(estimator: Any, pairs: Any, *, fitting: bool) -> Array:
         "estimator": _name(estimator),
     }
     if isinstance(pairs, Tuples):
-        data = _check_tuples(estimator, pairs, rules["ensure_min_samples"], fitting=fitting)
+        data = _check_tuples(pairs, rules["ensure_min_samples"])
     elif is_source(pairs):
         data = pairs
         _check_size(data.shape, rules["ensure_min_samples"])
@@ -48,8 +48,8 @@ def check_pairs(estimator: Any, pairs: Any, *, fitting: bool) -> Array:
         estimator.check_names(names_of_frame(pairs))
         data = check_array(pairs, input_name="X", **rules)
     _check_number_of_columns(estimator, int(data.shape[-1]), fitting=fitting)
-    if fitting and isinstance(pairs, Tuples) and pairs.feature_names is not None:
-        estimator.feature_names_in_ = np.array(pairs.feature_names, dtype=object)
+    if is_source(pairs):
+        _check_names_of_source(estimator, getattr(pairs, "feature_names", None), fitting=fitting)
     return data
 
 
@@ -64,18 +64,26 @@ def _check_axes(pairs: Any, allowed: tuple[int, ...]) -> None:
         raise ValueError(f"X must be differences (n, d) or pairs (n, 2, d); got {n_axes} axes, {tuple(pairs.shape)}.")
 
 
-def _check_tuples(estimator: Any, pairs: Tuples, least: int, *, fitting: bool) -> Tuples:
-    """Check pairs by index: two points each, and columns with the names of the fit where both have names."""
+def _check_names_of_source(estimator: Any, names: tuple[str, ...] | None, *, fitting: bool) -> None:
+    """Check the columns of pairs by index, or in a file: those of the fit where both have names."""
+    if names is None:
+        return
+    if fitting:
+        estimator.feature_names_in_ = np.array(names, dtype=object)
+        return
+    columns = estimator if isinstance(estimator, Columns) else Columns.of(estimator)
+    if columns.names_in_data is not None:
+        columns.check_names(names)
+
+
+def _check_tuples(pairs: Tuples, least: int) -> Tuples:
+    """Check pairs by index: two points each."""
     if pairs.shape[1] != 2:
         raise ValueError(
             f"pairs must have two points each; got Tuples with an index of shape {pairs.index.shape}. "
             "Pass an index of shape (n, 2)."
         )
     _check_size(pairs.shape, least)
-    if not fitting:
-        columns = estimator if isinstance(estimator, Columns) else Columns.of(estimator)
-        if pairs.feature_names is not None and columns.names_in_data is not None:
-            columns.check_names(pairs.feature_names)
     return pairs
 
 

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from closefar.arrays import FloatArray, as_float64, is_source, like, to_numpy
 from closefar.fitting import Fit, FitStatistics, RankChoice
-from closefar.judgements import Tuples, check_pairs
+from closefar.judgements import Tuples, check_pairs, own_labels
 from closefar.model import Metric
 from closefar.noise import with_flips
 from closefar.questions import (
@@ -161,6 +161,12 @@ class MetricLearner(
     def pair_distance(self, X: Any) -> FloatArray:
         """Return the distance of each pair, or the length of each difference."""
         return np.sqrt(self._squared_distances(X))
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the accuracy of `predict`, weighted if there are weights; opened pairs may have their own labels."""
+        y, sample_weight = own_labels(X, y, sample_weight)
+        accuracy: float = super().score(X, y, sample_weight=sample_weight)
+        return accuracy
 
     def pair_score(self, X: Any) -> FloatArray:
         """Return minus the distance of each pair: larger is closer, as in metric-learn."""

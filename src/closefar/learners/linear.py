@@ -153,7 +153,7 @@ class LinearMetricLearner(MetricLearner):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, feature_names: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, feature_names: Any = None) -> Self:
         """Learn from pairs.
 
         Parameters
@@ -161,9 +161,10 @@ class LinearMetricLearner(MetricLearner):
         X : array or frame of shape (n, d), or array of shape (n, 2, d)
             Differences x - y (or points, measured from the origin), or pairs of points: NumPy
             arrays and memory maps, data frames, arrays of other libraries (torch, array-api-strict),
-            which are used without conversion, or a row source (`closefar.rows.BlockRows`).
+            which are used without conversion, pairs by index (`closefar.Tuples`), pairs in a file
+            (`closefar.open_pairs`), or a row source (`closefar.rows.BlockRows`).
         y : array of n labels
-            Close or far, as two distinct values.
+            Close or far, as two distinct values.  Opened pairs with labels need none.
         sample_weight : array of n numbers >= 0, optional
             A weight of 2 is equivalent to repeating the pair.
         feature_names : sequence of d str, optional

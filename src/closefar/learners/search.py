@@ -143,7 +143,9 @@ class LinearMetricLearnerCV(MetricLearner):
     cv_results_: dict[str, Any]
     best_estimator_: LinearMetricLearner
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, *, feature_names: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None, *, feature_names: Any = None
+    ) -> Self:
         """Choose, then learn from all pairs.
 
         Parameters

@@ -161,7 +161,7 @@ class LabelErrors:
 def find_label_errors(
     learner: Learner,
     pairs: Any,
-    labels: Any,
+    labels: Any = None,
     *,
     sample_weight: Any = None,
     cv: Any = 5,

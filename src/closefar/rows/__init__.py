@@ -5,15 +5,18 @@ from closefar.rows.coordinates import ENORMOUS, Coordinates
 from closefar.rows.differences import Differences, rows_of
 from closefar.rows.indexed import IndexedRows
 from closefar.rows.source import RowSource
+from closefar.rows.streamed import Chunks, StreamedRows
 from closefar.rows.unit_free import column_scales, factor_in_rows, find_coordinates, unit_free
 
 __all__ = [
     "ENORMOUS",
     "BlockRows",
+    "Chunks",
     "Coordinates",
     "Differences",
     "IndexedRows",
     "RowSource",
+    "StreamedRows",
     "column_scales",
     "factor_in_rows",
     "find_coordinates",

@@ -46,9 +46,7 @@ def tangent_bound(problem: Problem, place: Place, least: float) -> float:
     return float(sum(values)) - float(slack)
 
 
-def _tangents(
-    likelihood: CloseFar, thresholds: FloatArray, share: float, squared: Array, *arrays: Array
-) -> float:
+def _tangents(likelihood: CloseFar, thresholds: FloatArray, share: float, squared: Array, *arrays: Array) -> float:
     """sum_i w_i (phi(m') - q m') for some of the rows, with q = share phi'(m) and phi'(m') = q."""
     xp = array_namespace(squared)
     margin, (_, weights, *rest) = likelihood.margins(squared, *arrays, thresholds=thresholds)

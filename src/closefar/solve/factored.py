@@ -108,7 +108,9 @@ class _Line:
             free = np.append(True, ~((thresholds <= self.least) & (gradient[1:] >= 0.0)))
             # The slope in the length if the thresholds follow it.
             on = hessian[np.ix_(free, free)]
-            rest = np.linalg.solve(on[1:, 1:] + TINY * np.eye(len(on) - 1), np.column_stack([gradient[free][1:], on[1:, 0]]))
+            rest = np.linalg.solve(
+                on[1:, 1:] + TINY * np.eye(len(on) - 1), np.column_stack([gradient[free][1:], on[1:, 0]])
+            )
             slope = float(gradient[0] - on[0, 1:] @ rest[:, 0])
             curvature = float(on[0, 0] - on[0, 1:] @ rest[:, 1])
             if not np.isfinite(value):

@@ -75,7 +75,9 @@ def leading_factor(factored: Factored, rank: int | None) -> tuple[FloatArray, Fl
     chosen = slice(None, -k - 1, -1)
     factor = vectors[:, chosen] * np.sqrt(np.maximum(values[chosen] - 0.5 * problem.alpha, 1e-2 * largest))
     squared = objective.squared_distances(factor)
-    scale, thresholds = fit_scale(replace(problem, objective=objective), squared, problem.alpha * float(np.sum(factor**2)))
+    scale, thresholds = fit_scale(
+        replace(problem, objective=objective), squared, problem.alpha * float(np.sum(factor**2))
+    )
     return np.sqrt(scale) * factor, thresholds
 
 

@@ -187,9 +187,7 @@ class CloseFar(Likelihood):
             curvature=weights * derivatives[2] if order == 2 else None,
         )
 
-    def margins(
-        self, squared: Array, *arrays: Array, thresholds: FloatArray
-    ) -> tuple[Array, tuple[Array, ...]]:
+    def margins(self, squared: Array, *arrays: Array, thresholds: FloatArray) -> tuple[Array, tuple[Array, ...]]:
         """The margins l (q - tau) of some of the rows, and their arrays without the lengths."""
         lengths = None if self.lengths is None else arrays[-1]
         arrays = arrays if self.lengths is None else arrays[:-1]

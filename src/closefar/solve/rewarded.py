@@ -33,9 +33,7 @@ def with_reward_proof(kind: type[Solver], problem: Problem, found: Run, rng: np.
         squared = problem.objective.quadratic_forms(near.matrix)
         point = problem.known(near.matrix, *problem.minimise_threshold(squared, near.thresholds))
         if point.value < state.objective - 0.5 * tol:
-            state = replace(
-                state, matrix=point.matrix, factor=None, thresholds=point.thresholds, objective=point.value
-            )
+            state = replace(state, matrix=point.matrix, factor=None, thresholds=point.thresholds, objective=point.value)
         state = replace(state, bound=max(state.bound, proven_bound(point, state.objective)))
         if state.gap <= tol:
             break

@@ -1,5 +1,7 @@
 """From files that people have to pairs that the learner takes."""
 
+from typing import TYPE_CHECKING, Any
+
 from closefar.tables.encoding import Encoding
 from closefar.tables.errors import TableError
 from closefar.tables.pair_table import PairTable
@@ -9,16 +11,31 @@ from closefar.tables.sources import Source
 from closefar.tables.table import Table, open_table, read_table
 from closefar.tables.writing import encode_table
 
+if TYPE_CHECKING:
+    from closefar.tables.opened import IndexedPairs, PairFile, open_pairs
+
 __all__ = [
     "Encoding",
+    "IndexedPairs",
+    "PairFile",
     "PairTable",
     "PointTable",
     "Source",
     "Table",
     "TableError",
     "encode_table",
+    "open_pairs",
     "open_table",
     "read_pairs",
     "read_points",
     "read_table",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import opened pairs when they are used: they are rows of the learner, and scikit-learn takes its time."""
+    if name not in __all__:
+        raise AttributeError(f"module 'closefar.tables' has no attribute {name!r}")
+    from closefar.tables import opened
+
+    return getattr(opened, name)

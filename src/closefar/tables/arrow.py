@@ -12,6 +12,7 @@ from closefar.arrays import FloatArray
 from closefar.tables.values import text_column, to_text
 
 __all__ = [
+    "array_of_numbers",
     "as_numbers",
     "chained",
     "decoded",
@@ -70,6 +71,13 @@ def string_array(texts: Sequence[str]) -> Any:
     encoded = [text.encode("utf-8") for text in texts]
     ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
     return pa.StringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
+
+
+def array_of_numbers(numbers: FloatArray) -> Any:
+    """An array of numbers, which pyarrow takes without a copy."""
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(pa.float64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def parts_of(column: Any, dtype: Any, fill: Any) -> list[NDArray[Any]]:
@@ -176,7 +184,7 @@ def texts_of(column: Any) -> NDArray[np.object_]:
             return text_column(None if value is None else f"{value.normalize():f}" for value in column.to_pylist())
         return shared_texts(pc.utf8_rtrim(pc.utf8_rtrim(written, "0"), ".") if kind.scale > 0 else written)
     if types.is_boolean(kind):
-        return text_column(None if value is None else str(value) for value in column.to_pylist())
+        return shared_texts(pc.if_else(column, "True", "False"))
     return to_text(numbers_of(column))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
 from closefar.tables.arrow import (
+    array_of_numbers,
     as_numbers,
     chained,
     exact_integers,
@@ -28,7 +29,7 @@ from closefar.tables.layout import Layout, find_layout
 from closefar.tables.text_files import open_bytes
 from closefar.tables.values import BOOLEAN_WORDS, MissingValues
 
-__all__ = ["DelimitedFile"]
+__all__ = ["DelimitedFile", "LostTextError"]
 
 _SPARE = 1.1  # memory that is not used is not taken either
 
@@ -40,7 +41,7 @@ class DelimitedFile:
 
     def __init__(self, source: Input, missing: MissingValues) -> None:
         self.path = source.name
-        self._source, self._missing = source, missing
+        self._source, self.missing = source, missing
         self._arrow = load_arrow(self.path)
         with open_bytes(source) as file:
             self._layout = find_layout(self.path, file)
@@ -49,30 +50,10 @@ class DelimitedFile:
 
     def read(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str] = ()) -> dict[str, Any]:
         """Read these columns; those `as_text` stay as they are written, and those `as_ids` stay pyarrow's too."""
-        only, as_text, as_ids = set(only), set(as_text), set(as_ids)
-        columns = {
-            position: _Column(self._missing, stays_text=name in as_text, is_id=name in as_ids)
-            for position, name in enumerate(self.names)
-            if name in only
-        }
-        for row in self._layout.sample:
-            for position, column in columns.items():
-                column.expect(row[position])
-
-        def types() -> Types:
-            return {position: self._arrow.type_for_alias(column.type) for position, column in columns.items()}
-
-        n_rows = 0
-        with open_bytes(self._source) as file:
-            n_expected = _n_expected(file, self._layout)
-            for table in read_blocks(
-                self.path, file, self._layout, types, sorted(self._missing.words - self._missing.signs)
-            ):
-                n_rows += len(table)
-                for position, column in columns.items():
-                    column.add(table.column(str(position)), n_expected)
-        if n_rows == 0:
-            raise TableError(f"{self.path} has column names but no rows. Add at least one row of values.")
+        as_ids = set(as_ids)
+        columns = self._columns(only, as_text, as_ids)
+        n_rows = sum(self._blocks(columns))
+        self._require_rows(n_rows)
         lost = [self.names[position] for position, column in columns.items() if column.has_lost_text]
         again = self.read(lost, lost) if lost else {}
         self._arrow.default_memory_pool().release_unused()
@@ -82,6 +63,62 @@ class DelimitedFile:
             if name not in lost:
                 found[name] = column.ids() if name in as_ids else column.joined()
         return {name: found[name] if name in found else again[name] for name in self.names if name in only}
+
+    def tables(self, only: Collection[str], as_text: Collection[str]) -> Iterator[Any]:
+        """Give tables of pyarrow: numbers, or trimmed strings in those `as_text` and where the first rows have text.
+
+        None for a block where an earlier one became numbers in a column that has text: `LostTextError` names those
+        columns at the end, which have to be read as text.
+        """
+        columns = self._columns(only, as_text, ())
+        n_rows = 0
+        for n_block in self._blocks(columns):
+            n_rows += n_block
+            drained = {self.names[position]: column.drained() for position, column in columns.items()}
+            yield None if None in drained.values() else self._arrow.table(drained)
+        self._require_rows(n_rows)
+        lost = [self.names[position] for position, column in columns.items() if column.has_lost_text]
+        if lost:
+            raise LostTextError(lost)
+
+    def _columns(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str]) -> dict[int, _Column]:
+        """The columns to read, by position, with what their first rows tell."""
+        wanted, texts, ids = set(only), set(as_text), set(as_ids)
+        columns = {
+            position: _Column(self.missing, stays_text=name in texts, is_id=name in ids)
+            for position, name in enumerate(self.names)
+            if name in wanted
+        }
+        for row in self._layout.sample:
+            for position, column in columns.items():
+                column.expect(row[position])
+        return columns
+
+    def _blocks(self, columns: Mapping[int, _Column]) -> Iterator[int]:
+        """Add one block after another to the columns; gives the number of rows of each."""
+
+        def types() -> Types:
+            return {position: self._arrow.type_for_alias(column.type) for position, column in columns.items()}
+
+        words = sorted(self.missing.words - self.missing.signs)
+        with open_bytes(self._source) as file:
+            n_expected = _n_expected(file, self._layout)
+            for table in read_blocks(self.path, file, self._layout, types, words):
+                for position, column in columns.items():
+                    column.add(table.column(str(position)), n_expected)
+                yield len(table)
+
+    def _require_rows(self, n_rows: int) -> None:
+        if n_rows == 0:
+            raise TableError(f"{self.path} has column names but no rows. Add at least one row of values.")
+
+
+class LostTextError(Exception):
+    """Columns have text after blocks that were read as numbers."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        super().__init__(names)
 
 
 class _Column:
@@ -95,6 +132,7 @@ class _Column:
         self._has_odd_numbers = False  # that only Python can read
         self._numbers: FloatArray = np.empty(0)
         self._n_numbers = 0
+        self._was_drained = False
         self._texts: list[Any] = []
         self.has_lost_text = False  # an earlier block became numbers, so the file must be read again as text
 
@@ -117,7 +155,7 @@ class _Column:
             if numbers is not None:
                 self._add_numbers([numbers], n_expected)
                 return
-            self.has_lost_text = self._n_numbers > 0
+            self.has_lost_text = self._n_numbers > 0 or self._was_drained
             self._is_text = True
         if self._is_id:
             self._add_ids(values)
@@ -161,6 +199,17 @@ class _Column:
             return self._numbers[: self._n_numbers]
         texts = shared_texts(self.ids())
         return texts if self._stays_text else _booleans(texts)
+
+    def drained(self) -> Any:
+        """What was added since the last time, as pyarrow has it; None where text was lost."""
+        if self.has_lost_text:
+            return None
+        self._was_drained = True
+        if self._is_text:
+            texts, self._texts = self._texts, []
+            return trimmed(chained(texts), self._missing.words - self._missing.signs)
+        numbers, self._n_numbers = self._numbers[: self._n_numbers].copy(), 0
+        return array_of_numbers(numbers)
 
     def ids(self) -> Any:
         """All values as strings of pyarrow, or integers, null where one is missing."""

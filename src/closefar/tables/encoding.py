@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from dataclasses import fields as dataclass_fields
 from typing import Any
@@ -134,9 +134,19 @@ class Encoding:
         _check_policies(missing, unseen)
         _check_orders(ordinal)
         names = chosen_names(list(table_columns), place, columns, drop, [*categorical, *ordinal])
-        table = _Rows(table_columns, names, missing, place, is_training=True)
+        numbers: dict[str, Column] = {}
+
+        def learn_numbers(name: str, values: NDArray[Any]) -> None:
+            """Learn a column of numbers where it is read anyway, to look for missing values."""
+            if values.dtype.kind == "f" and name not in categorical and name not in ordinal:
+                numbers[name] = Number.learn(name, values, place)
+
+        visit = None if missing == "drop" else learn_numbers
+        table = _Rows(table_columns, names, missing, place, is_training=True, visit=visit)
         learnt = tuple(
-            learn_column(
+            numbers[name]
+            if name in numbers
+            else learn_column(
                 name,
                 table.read(name),
                 table.place,
@@ -169,12 +179,23 @@ class Encoding:
         table = _Rows(columns, self.column_names, self.missing, place)
         if table.filled:
             warnings.warn(table.filled, UserWarning, stacklevel=2)
+        return self._numbers(table), table.dropped
+
+    def apply_to_part(self, columns: Mapping[str, Any], *, place: Place) -> FloatArray:
+        """Encode some rows of a table, none of which is to be left out; what is filled in is not warned of."""
+        return self._numbers(_Rows(columns, self.column_names, self.missing, place))
+
+    def find_dropped(self, columns: Mapping[str, Any], *, place: Place) -> NDArray[np.bool_]:
+        """Return which rows `apply` leaves out because they lack a value; columns are read one at a time."""
+        return _Rows(columns, self.column_names, self.missing, place).dropped
+
+    def _numbers(self, table: _Rows) -> FloatArray:
         data = np.empty((int(np.sum(~table.dropped)), len(self.feature_names)))
         start = 0
         for group in (self.columns[at : at + _COLUMNS_AT_ONCE] for at in range(0, len(self.columns), _COLUMNS_AT_ONCE)):
             encoded = [self._encode(column, table) for column in group]
             start += _fill(data, start, encoded)
-        return data, table.dropped
+        return data
 
     def _encode(self, column: Column, table: _Rows) -> FloatArray:
         numbers = column.encode(table.read(column.name), table.place, self.unseen)
@@ -247,9 +268,10 @@ class _Rows:
         place: Place,
         *,
         is_training: bool = False,
+        visit: Callable[[str, NDArray[Any]], None] | None = None,
     ) -> None:
         self._columns, self.place = columns, place
-        lacking, counts = self._find_missing(names)
+        lacking, counts = self._find_missing(names, visit)
         if is_training:
             refuse_empty(place, [name for name, count in counts.items() if count == len(lacking)])
         if counts and missing == "refuse":
@@ -284,8 +306,10 @@ class _Rows:
             message = f"{self.place.path}: {self.place.column(name)} holds neither numbers nor text: {error}."
             raise TableError(message) from error
 
-    def _find_missing(self, names: Sequence[str]) -> tuple[NDArray[np.bool_], dict[str, int]]:
-        """Which rows lack a value, and how many values each column lacks, if any."""
+    def _find_missing(
+        self, names: Sequence[str], visit: Callable[[str, NDArray[Any]], None] | None
+    ) -> tuple[NDArray[np.bool_], dict[str, int]]:
+        """Which rows lack a value, and how many values each column lacks, if any; `visit` gets each that has some."""
         lacking = np.zeros(len(self._standard(names[0])), dtype=bool)
         counts: dict[str, int] = {}
         for name in names:
@@ -294,6 +318,8 @@ class _Rows:
                 mask = is_missing(column)
                 lacking |= mask
                 counts |= {name: int(mask.sum())} if mask.any() else {}
+            if visit is not None and counts.get(name) != len(lacking):
+                visit(name, column)
         return lacking, counts
 
     def _listed(self, counts: Mapping[str, int]) -> str:

@@ -13,7 +13,7 @@ from closefar.arrays import FloatArray
 from closefar.tables.encoding import Encoding, chosen_names
 from closefar.tables.errors import Place, TableError, quoted, refuse_unknown
 
-__all__ = ["Features"]
+__all__ = ["Features", "Roles"]
 
 
 @dataclass(frozen=True)
@@ -88,14 +88,69 @@ class Features:
         self, columns: Mapping[str, NDArray[Any]], place: Place
     ) -> tuple[FloatArray, NDArray[np.bool_], Encoding]:
         """The numbers, the rows that were left out, and the encoding."""
-        encoding = self.encoding
-        if encoding is None:
-            encoding = Encoding.learn(
-                columns,
-                categorical=self.categorical,
-                ordinal=self.ordinal,
-                missing=self.missing or "refuse",
-                unseen=self.unseen or "refuse",
-                name=place,
-            )
+        encoding = self.learned(columns, place)
         return *encoding.apply(columns, name=place), encoding
+
+    def learned(self, columns: Mapping[str, NDArray[Any]], place: Place) -> Encoding:
+        """The encoding that is known, or that these columns tell."""
+        if self.encoding is not None:
+            return self.encoding
+        return Encoding.learn(
+            columns,
+            categorical=self.categorical,
+            ordinal=self.ordinal,
+            missing=self.missing or "refuse",
+            unseen=self.unseen or "refuse",
+            name=place,
+        )
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which use the columns of a file of single points, or of pairs side by side, have.
+
+    Parameters
+    ----------
+    features : Features
+        What the features are called is what the two sides have in common.
+    names : list of str
+        The features, as they are called.
+    sides : tuple of two dicts, or None
+        For pairs, the name in the file of each feature of the left and of the right side.
+    label, weight, group : str or None
+        None where there is no such column, or none is wanted.
+    id_names : tuple of str
+        The columns of ids: none, one, or those of both sides.
+    notes : tuple of str
+        Sentences about what is ignored.
+    """
+
+    features: Features
+    names: list[str]
+    sides: tuple[dict[str, str], dict[str, str]] | None
+    label: str | None
+    weight: str | None
+    group: str | None
+    id_names: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def texts(self) -> list[str]:
+        """The columns of labels and groups, which are read as they are written."""
+        return [name for name in (self.label, self.group) if name is not None]
+
+    @property
+    def own(self) -> list[str]:
+        """The columns of features, by their names in the file."""
+        return self.names if self.sides is None else [side[name] for side in self.sides for name in self.names]
+
+    @property
+    def own_texts(self) -> list[str]:
+        """Those of them that are read as they are written."""
+        names = self.features.text_names
+        return list(names) if self.sides is None else [side[name] for side in self.sides for name in names]
+
+    @property
+    def used(self) -> list[str]:
+        """All columns that are read."""
+        return [*self.own, *self.texts, *self.id_names, *([] if self.weight is None else [self.weight])]

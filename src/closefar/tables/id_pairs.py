@@ -23,15 +23,14 @@ from closefar.tables.sources import (
 )
 from closefar.tables.table import TableFile, open_table
 
-__all__ = ["read_id_pairs"]
+__all__ = ["find_id_roles", "read_id_pairs"]
 
 
 def read_id_pairs(source: Source, features: Features, *, labelled: bool) -> PairTable:
     """Read a table of points and a table of pairs of their ids; each point is encoded once."""
     assert source.pairs is not None
     file = open_table(source.pairs, source.na_values)
-    left, right, label, weight = _roles(file, source, labelled=labelled)
-    group = find_group(file, source, labelled=labelled)
+    left, right, label, weight, group = find_id_roles(file, source, labelled=labelled)
     texts = [name for name in (label if labelled else None, group) if name is not None]
     columns = file.read([left, right, *texts, *filter(None, [weight])], texts, [left, right])
     for name, option in ((left, "left"), (right, "right")):
@@ -54,8 +53,10 @@ def read_id_pairs(source: Source, features: Features, *, labelled: bool) -> Pair
     return rows.table(data, found, identity, (left, right), encoding, notes)
 
 
-def _roles(file: TableFile, source: Source, *, labelled: bool) -> tuple[str, str, str | None, str | None]:
-    """The columns of the two ids, of the label and of the weight."""
+def find_id_roles(
+    file: TableFile, source: Source, *, labelled: bool
+) -> tuple[str, str, str | None, str | None, str | None]:
+    """The columns of the two ids, of the label, of the weight and of the group."""
     label, weight = find_label(file, source, labelled=labelled), find_weight(file, source, labelled=labelled)
     left, right = find_pair_of_ids(file, source, label)
     if labelled and label is None:
@@ -67,7 +68,7 @@ def _roles(file: TableFile, source: Source, *, labelled: bool) -> tuple[str, str
             f"{file.path}: ids, label and weight must be in different columns; got {listed(used)}. "
             "Choose them with --left, --right, --label and --weight."
         )
-    return left, right, label, weight
+    return left, right, label, weight, find_group(file, source, labelled=labelled)
 
 
 def _positions(

@@ -37,8 +37,11 @@ class Ids:
     @cached_property
     def texts(self) -> NDArray[np.object_]:
         """The ids as text, in the shape of the index."""
-        values = self.values
-        return (to_text(values) if isinstance(values, np.ndarray) else texts_of(values))[self.index]
+        values, index = self.values, self.index
+        if index.size < len(values):
+            values = values.take(index.ravel())
+            index = np.arange(index.size).reshape(index.shape)
+        return (to_text(values) if isinstance(values, np.ndarray) else texts_of(values))[index]
 
     @cached_property
     def codes(self) -> NDArray[np.int64]:

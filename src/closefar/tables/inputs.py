@@ -9,16 +9,17 @@ import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import BinaryIO, cast
 
 from closefar.tables.errors import UnreadableError
 
-__all__ = ["STANDARD_INPUT", "Input"]
+__all__ = ["PARQUET_SUFFIXES", "STANDARD_INPUT", "Input", "Unchanged"]
 
 STANDARD_INPUT = "-"
+PARQUET_SUFFIXES = (".parquet", ".pq")
 
 _DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # may lead to a file, but have no suffix
 _IN_MEMORY = 1 << 26  # what a pipe delivers is kept in memory up to this many bytes, beyond that in a temporary file
@@ -61,11 +62,33 @@ class Input(os.PathLike[str]):
         if self._path == STANDARD_INPUT:
             return
         if os.path.isdir(self._path):
-            raise UnreadableError(f"{self.name} is a directory. Give the path of a file in it.")
+            if not self.parts():
+                raise UnreadableError(
+                    f"{self.name} is a directory without Parquet files. Give the path of a file, or of a directory "
+                    "with files that end with .parquet."
+                )
+            return
         if not os.path.exists(self._path):
             raise UnreadableError(f"{self.name} does not exist. Check the path.")
         if not os.access(self._path, os.R_OK):
             raise UnreadableError(f"{self.name} can't be read: permission denied. Change the permissions of the file.")
+
+    def parts(self) -> list[Input]:
+        """The file itself, or the Parquet files of a directory in the order of their names."""
+        if not os.path.isdir(self._path):
+            return [self]
+        names = sorted(name for name in os.listdir(self._path) if not name.startswith((".", "_")))
+        return [Input(os.path.join(self._path, name)) for name in names if name.lower().endswith(PARQUET_SUFFIXES)]
+
+    def stamp(self) -> tuple[int, int] | None:
+        """What changes when a file is written again: its size and its time."""
+        if self.is_stream:
+            return None
+        try:
+            found = os.stat(self._path)
+        except OSError as error:
+            raise UnreadableError(f"{self.name} can't be read: {error.strerror}. Check the path.") from error
+        return found.st_size, found.st_mtime_ns
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
@@ -89,6 +112,22 @@ class Input(os.PathLike[str]):
                 raise
             raise UnreadableError(f"{self.name} can't be read: {error.strerror or error}.") from error
         return cast(BinaryIO, copy)
+
+
+class Unchanged:
+    """Files as they were when they were opened, to which every later pass is held."""
+
+    def __init__(self, files: Sequence[Input]) -> None:
+        self._stamps = {file: file.stamp() for file in files}
+
+    def check(self) -> None:
+        """Refuse a file that was written since then."""
+        for file, stamp in self._stamps.items():
+            if file.stamp() != stamp:
+                raise UnreadableError(
+                    f"{file.name} has changed since it was opened, so its rows are no longer the same. "
+                    "Open it again when it is complete."
+                )
 
 
 def _read_once(path: str, name: str) -> Iterator[bytes]:

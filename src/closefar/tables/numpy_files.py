@@ -15,7 +15,7 @@ from closefar.tables.ids import as_id_column
 from closefar.tables.inputs import Input
 from closefar.tables.values import MissingValues, standard_column, to_text
 
-__all__ = ["NumpyFile"]
+__all__ = ["NumpyFile", "loading"]
 
 _NPY, _ZIP = b"\x93NUMPY", b"PK"
 _NAMES_OF_COLUMNS = ("columns", "feature_names")
@@ -108,7 +108,8 @@ class NumpyFile:
 
 
 @contextmanager
-def _loading(path: str) -> Iterator[None]:
+def loading(path: str) -> Iterator[None]:
+    """What goes wrong when a NumPy file is opened is a TableError."""
     try:
         yield
     except MemoryError as error:
@@ -126,7 +127,7 @@ def _loading(path: str) -> Iterator[None]:
 
 def _load(source: Input) -> NDArray[Any] | dict[str, NDArray[Any]]:
     """The array of a .npy file, mapped where it can be, or those of a .npz file."""
-    with _loading(source.name), source.open() as file:
+    with loading(source.name), source.open() as file:
         start = file.read(len(_NPY))
         file.seek(0)
         is_archive = start.startswith(_ZIP) if source.is_stream else source.name.lower().endswith(".npz")
@@ -136,7 +137,7 @@ def _load(source: Input) -> NDArray[Any] | dict[str, NDArray[Any]]:
             return _load_archive(source.name, file)
         if source.is_stream:
             return np.asarray(np.load(file, allow_pickle=False))
-    with _loading(source.name):
+    with loading(source.name):
         return np.asarray(np.load(source.name, mmap_mode="r", allow_pickle=False))
 
 

@@ -21,7 +21,7 @@ from closefar.tables.values import is_missing
 if TYPE_CHECKING:
     from closefar.judgements import Tuples
 
-__all__ = ["PairTable", "TableRows", "note_ignored", "note_left_out"]
+__all__ = ["PairTable", "TableRows", "note_constant", "note_ignored", "note_left_out"]
 
 _EXACT, _LARGEST = 2.0**53, 2.0**64  # between these, integers of 64 bits are rounded
 
@@ -148,6 +148,27 @@ class TableRows:
     def _kept_of(self, column: Any) -> Any:
         return column if column is None or len(self.kept) == self.n_read else column[self.kept]
 
+    @property
+    def labels(self) -> NDArray[np.object_] | None:
+        """The labels of the kept rows."""
+        kept: NDArray[np.object_] | None = self._kept_of(self._labels)
+        return kept
+
+    @property
+    def weights(self) -> FloatArray | None:
+        kept: FloatArray | None = self._kept_of(self._weights)
+        return kept
+
+    @property
+    def groups(self) -> NDArray[np.object_] | None:
+        kept: NDArray[np.object_] | None = self._kept_of(self._groups)
+        return kept
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about what was left out."""
+        return tuple(self._notes)
+
     def table(
         self,
         points: FloatArray,
@@ -158,19 +179,16 @@ class TableRows:
         notes: Sequence[str],
     ) -> PairTable:
         """The pairs: `index` and `identity` of the kept rows."""
-        constant = [column.name for column in encoding.columns if isinstance(column, Category) and not column.shares]
-        if constant:
-            notes = [*notes, f"These columns have a single category, so they give no feature: {listed(constant)}."]
         return PairTable(
             points=points,
             index=index,
-            labels=self._kept_of(self._labels),
+            labels=self.labels,
             identity=identity,
-            weights=self._kept_of(self._weights),
+            weights=self.weights,
             encoding=encoding,
-            notes=(*self._notes, *notes, *_about_large_integers(points, encoding)),
+            notes=(*self._notes, *notes, *note_constant(encoding), *_about_large_integers(points, encoding)),
             id_names=id_names,
-            groups=self._kept_of(self._groups),
+            groups=self.groups,
         )
 
 
@@ -195,6 +213,12 @@ def _about_large_integers(points: FloatArray, encoding: Encoding) -> list[str]:
         f"These columns have integers above 2**53, which are rounded to double precision: {listed(rounded)}. Subtract "
         "a common offset from them, or use --categorical if they are codes."
     ]
+
+
+def note_constant(encoding: Encoding) -> list[str]:
+    """A sentence that names the columns of one category, if there are any."""
+    constant = [column.name for column in encoding.columns if isinstance(column, Category) and not column.shares]
+    return [f"These columns have a single category, so they give no feature: {listed(constant)}."] if constant else []
 
 
 def note_left_out(lacking: NDArray[np.bool_], noun: str, what: str) -> str:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from closefar.arrays import FloatArray
 from closefar.tables.encoding import Encoding
 from closefar.tables.errors import Place, TableError, quoted
-from closefar.tables.features import Features
+from closefar.tables.features import Features, Roles
 from closefar.tables.ids import Ids, check_ids, row_numbers
 from closefar.tables.pair_table import PairTable, TableRows, note_left_out
 from closefar.tables.sources import (
@@ -22,9 +22,9 @@ from closefar.tables.sources import (
     find_label_and_weight,
     find_own_id,
 )
-from closefar.tables.table import open_table
+from closefar.tables.table import TableFile, open_table
 
-__all__ = ["IdentifiedPoints", "PointTable", "read_identified", "read_points", "read_single"]
+__all__ = ["IdentifiedPoints", "PointTable", "find_single_roles", "read_identified", "read_points", "read_single"]
 
 _ROW = "row"  # what the column of row numbers is called where there are no ids
 
@@ -147,10 +147,8 @@ def read_identified(source: Source, id: str | None, features: Features, *, needs
     return IdentifiedPoints(file.place, id_name, Ids(ids, np.arange(len(ids))), columns, notes)
 
 
-def read_single(source: Source, features: Features, *, labelled: bool) -> PairTable:
-    """Read single points with a label each."""
-    assert source.points is not None
-    file = open_table(source.points, source.na_values)
+def find_single_roles(file: TableFile, source: Source, features: Features, *, labelled: bool) -> Roles:
+    """Which columns of a file of single points mean what."""
     label, weight = find_label_and_weight(file, source, labelled=labelled)
     id_name = find_own_id(file, source.id)
     group = find_group(file, source, labelled=labelled)
@@ -158,17 +156,24 @@ def read_single(source: Source, features: Features, *, labelled: bool) -> PairTa
     if not labelled and features.needed is not None:
         roles = {"id": id_name}  # a feature of the model may be called "label"
     names = features.names_among(file.names, roles, file.place)
-    texts = [name for name in (label if labelled else None, group) if name is not None]
-    own_ids = [] if id_name is None else [id_name]
-    columns = file.read([*names, *texts, *own_ids, *filter(None, [weight])], [*features.text_names, *texts], own_ids)
-    rows = TableRows(file, columns, label if labelled else None, weight, group, "points")
+    own_ids = () if id_name is None else (id_name,)
+    return Roles(features, names, None, label if labelled else None, weight, group, own_ids)
+
+
+def read_single(source: Source, features: Features, *, labelled: bool) -> PairTable:
+    """Read single points with a label each."""
+    assert source.points is not None
+    file = open_table(source.points, source.na_values)
+    roles = find_single_roles(file, source, features, labelled=labelled)
+    columns = file.read(roles.used, [*roles.own_texts, *roles.texts], roles.id_names)
+    rows = TableRows(file, columns, roles.label, roles.weight, roles.group, "points")
     rows.leave_out_unlabelled(drops_missing=features.drops_missing)
-    values = rows.kept_of({name: columns[name] for name in names})
+    values = rows.kept_of({name: columns[name] for name in roles.names})
     data, dropped, encoding = features.encode(values, file.place.at(rows.kept))
     rows.leave_out(dropped, "a value")
     identity = row_numbers(file.place, rows.n_read)
-    if id_name is not None:
+    for id_name in roles.id_names:
         check_ids(columns[id_name], id_name, file.place, "id")
         identity = Ids(columns[id_name], np.arange(rows.n_read))
     index = np.arange(len(data))
-    return rows.table(data, index, identity.take(rows.kept), (id_name or _ROW,), encoding, ())
+    return rows.table(data, index, identity.take(rows.kept), roles.id_names or (_ROW,), encoding, ())

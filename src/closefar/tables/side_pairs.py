@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from closefar.tables.encoding import chosen_names
-from closefar.tables.errors import TableError, listed, refuse_unknown
-from closefar.tables.features import Features
+from closefar.tables.errors import Place, TableError, listed, refuse_unknown
+from closefar.tables.features import Features, Roles
 from closefar.tables.ids import Ids, check_ids, codes_of_ids, row_numbers
 from closefar.tables.pair_table import PairTable, TableRows, note_ignored
 from closefar.tables.sides import Sides, Stacked, find_sides
@@ -22,13 +23,11 @@ from closefar.tables.sources import (
 )
 from closefar.tables.table import TableFile, open_table
 
-__all__ = ["read_side_pairs"]
+__all__ = ["find_side_roles", "ids_of_pairs", "place_of_sides", "read_side_pairs"]
 
 
-def read_side_pairs(source: Source, features: Features, *, labelled: bool) -> PairTable:
-    """Read pairs of points, one encoding for both sides."""
-    assert source.pairs is not None
-    file = open_table(source.pairs, source.na_values)
+def find_side_roles(file: TableFile, source: Source, features: Features, *, labelled: bool) -> Roles:
+    """Which columns of a file of pairs, with both points side by side, mean what."""
     label, weight = find_label_and_weight(file, source, labelled=labelled)
     group = find_group(file, source, labelled=labelled)
     taken = {label, weight, source.weight, source.group, source.id, source.left, source.right}
@@ -36,31 +35,41 @@ def read_side_pairs(source: Source, features: Features, *, labelled: bool) -> Pa
     id_names = _id_names(file, source, sides, features.needed)
     features, stems = _side_features(file, sides, features, id_names)
     left, right = ({stem: side[stem] for stem in stems} for side in (sides.left, sides.right))
+    roles = Roles(features, stems, (left, right), label if labelled else None, weight, group, id_names)
+    stems_of = sides.stems
+    unwanted = [name for name in file.names if stems_of.get(name, name) in features.drop]
+    return replace(roles, notes=tuple(note_ignored(file, [*roles.used, *taken, *unwanted])))
 
-    texts = [name for name in (label if labelled else None, group) if name is not None]
-    own = [*left.values(), *right.values()]
-    own_texts = [side[stem] for side in (left, right) for stem in features.text_names]
-    columns = file.read([*own, *texts, *id_names, *filter(None, [weight])], [*own_texts, *texts], id_names)
-    differ = [stem for stem in stems if columns[left[stem]].dtype != columns[right[stem]].dtype]
+
+def read_side_pairs(source: Source, features: Features, *, labelled: bool) -> PairTable:
+    """Read pairs of points, one encoding for both sides."""
+    assert source.pairs is not None
+    file = open_table(source.pairs, source.na_values)
+    roles = find_side_roles(file, source, features, labelled=labelled)
+    assert roles.sides is not None
+    left, right = roles.sides
+    columns = file.read(roles.used, [*roles.own_texts, *roles.texts], roles.id_names)
+    differ = [stem for stem in roles.names if columns[left[stem]].dtype != columns[right[stem]].dtype]
     if differ:  # as written on both sides: 1.10 stays that on the side that has only numbers
         mixed = [side[stem] for stem in differ for side in (left, right)]
         columns |= file.read(mixed, mixed)
-    rows = TableRows(file, columns, label if labelled else None, weight, group, "pairs")
+    rows = TableRows(file, columns, roles.label, roles.weight, roles.group, "pairs")
     rows.leave_out_unlabelled(drops_missing=features.drops_missing)
 
-    place = replace(file.place, rows=(2 * rows.kept[:, None] + np.arange(2)).reshape(-1), sides=(left, right))
-    stacked = Stacked(rows.kept_of({name: columns[name] for name in own}), (left, right))
-    data, dropped, encoding = features.encode(stacked, place)
+    stacked = Stacked(rows.kept_of({name: columns[name] for name in roles.own}), (left, right))
+    data, dropped, encoding = roles.features.encode(stacked, place_of_sides(file.place, rows.kept, (left, right)))
     lacking = np.logical_or(dropped[::2], dropped[1::2])
     if lacking.any():
         data = data[np.repeat(~lacking, 2)[~dropped]]
     rows.leave_out(lacking, "a value")
-    identity = _ids(file, columns, id_names, rows.n_read).take(rows.kept)
-    stems_of = sides.stems
-    unwanted = [name for name in file.names if stems_of.get(name, name) in features.drop]
-    notes = note_ignored(file, [*own, *texts, *id_names, *taken, *unwanted])
+    identity = ids_of_pairs(file.place, columns, roles.id_names, rows.n_read).take(rows.kept)
     index = np.arange(len(data)).reshape(-1, 2)
-    return rows.table(data, index, identity, id_names or ("row",), encoding, notes)
+    return rows.table(data, index, identity, roles.id_names or ("row",), encoding, roles.notes)
+
+
+def place_of_sides(place: Place, kept: NDArray[np.int64], sides: tuple[Mapping[str, str], Mapping[str, str]]) -> Place:
+    """Where the values of these rows are from, a left one and its right one in turn."""
+    return replace(place, rows=(2 * kept[:, None] + np.arange(2)).reshape(-1), sides=sides)
 
 
 def _id_names(file: TableFile, source: Source, sides: Sides, needed: Sequence[str] | None) -> tuple[str, ...]:
@@ -97,10 +106,11 @@ def _side_features(
     return features, chosen_names(found, file.place, features.columns, (), features.text_names)
 
 
-def _ids(file: TableFile, columns: Mapping[str, Any], id_names: tuple[str, ...], n: int) -> Ids:
+def ids_of_pairs(place: Place, columns: Mapping[str, Any], id_names: tuple[str, ...], n: int) -> Ids:
+    """The ids of pairs: of both sides, or of the pairs as such, or row numbers."""
     for name, option in zip(id_names, ("left", "right") if len(id_names) == 2 else ("id",), strict=len(id_names) > 0):
-        check_ids(columns[name], name, file.place, option)
+        check_ids(columns[name], name, place, option)
     if not id_names:
-        return row_numbers(file.place, n)
+        return row_numbers(place, n)
     codes, different = codes_of_ids(*(columns[name] for name in id_names))
     return Ids(different, codes[0] if len(codes) == 1 else np.stack(codes, axis=1))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from closefar.tables.delimited import DelimitedFile
 from closefar.tables.errors import TEXT_SUFFIXES, Place, TableError, refuse_unknown
-from closefar.tables.inputs import Input
+from closefar.tables.inputs import PARQUET_SUFFIXES, Input
 from closefar.tables.numpy_files import NumpyFile
 from closefar.tables.parquet import ParquetFile
 from closefar.tables.values import MissingValues
@@ -37,7 +37,7 @@ Format = type[DelimitedFile] | type[ParquetFile] | type[NumpyFile]
 _FORMATS: dict[str, Format] = {
     **dict.fromkeys(TEXT_SUFFIXES, DelimitedFile),
     **{f"{suffix}.gz": DelimitedFile for suffix in TEXT_SUFFIXES},
-    **dict.fromkeys((".parquet", ".pq"), ParquetFile),
+    **dict.fromkeys(PARQUET_SUFFIXES, ParquetFile),
     **dict.fromkeys((".npy", ".npz"), NumpyFile),
 }
 _MAGIC: dict[bytes, Format] = {b"PAR1": ParquetFile, b"\x93NUMPY": NumpyFile, b"PK\x03\x04": NumpyFile}
@@ -61,7 +61,7 @@ class Table:
 
 
 def open_table(path: str | os.PathLike[str], na_values: Iterable[str] = ()) -> TableFile:
-    """Find out the format and the column names of a file; "-" is standard input.
+    """Find out the format and the column names of a file, or of a directory of Parquet files; "-" is standard input.
 
     `na_values` stand for missing values beside the usual words.
     """
@@ -77,6 +77,8 @@ def _format_of(source: Input) -> Format:
         with source.open() as file:
             start = file.read(8)
         return next((_MAGIC[magic] for magic in _MAGIC if start.startswith(magic)), DelimitedFile)
+    if Path(source.name).is_dir():
+        return ParquetFile
     suffixes = Path(source.name.lower()).suffixes
     for suffix in ("".join(suffixes[-2:]), "".join(suffixes[-1:])):
         if suffix in _FORMATS:

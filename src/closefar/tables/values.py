@@ -61,6 +61,11 @@ class MissingValues:
             number for number in map(float, filter(is_number, self.words)) if number == number
         ]  # NaN is missing anyway
 
+    @property
+    def has_numbers(self) -> bool:
+        """Whether a number stands for a missing value."""
+        return bool(self._numbers)
+
     def in_numbers(self, numbers: FloatArray) -> FloatArray:
         """The numbers, with NaN for those that stand for a missing value."""
         return np.where(np.isin(numbers, self._numbers), np.nan, numbers) if self._numbers else numbers

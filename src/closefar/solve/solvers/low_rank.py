@@ -137,11 +137,11 @@ class LowRank(Solver):
     def _with_columns(self, memory: _Memory, changed: Place, bound: float) -> State:
         """Continue with more columns; recent steps are still right for the old ones."""
         more = changed.factor.shape[1] - memory.place.factor.shape[1]
-        steps = () if memory.n_checks == 1 else tuple((_grown(s, more), _grown(y, more), sy) for s, y, sy in memory.steps)
-        gradient = memory.factored.gradient(changed)
-        return _state(
-            replace(memory, place=changed, gradient=gradient, steps=steps, check_after=_FIRST_CHECK), bound
+        steps = (
+            () if memory.n_checks == 1 else tuple((_grown(s, more), _grown(y, more), sy) for s, y, sy in memory.steps)
         )
+        gradient = memory.factored.gradient(changed)
+        return _state(replace(memory, place=changed, gradient=gradient, steps=steps, check_after=_FIRST_CHECK), bound)
 
     def _finish(self, memory: _Memory, spectrum: Spectrum, bound: float, *, is_idle: bool) -> State:
         """Nothing is left to do at this precision: end, or prove what is left, or continue more precisely."""

@@ -1,0 +1,141 @@
+"""Pairs of points that are in memory, once each, with labels that a file has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from closefar.arrays import FloatArray
+from closefar.judgements import Tuples
+from closefar.tables.encoding import Encoding
+from closefar.tables.errors import TableError, quoted
+from closefar.tables.features import Features
+from closefar.tables.id_pairs import find_id_roles, read_id_pairs
+from closefar.tables.ids import Ids
+from closefar.tables.numpy_files import loading
+from closefar.tables.pair_file import coded
+from closefar.tables.pair_table import TableRows
+from closefar.tables.sources import Source
+from closefar.tables.table import TableFile, open_table
+
+__all__ = ["IndexedPairs", "open_id_pairs", "open_index_pairs"]
+
+_MOST_INT32 = np.iinfo(np.int32).max
+
+
+class IndexedPairs(Tuples):
+    """Pairs by index, as `Tuples`, with the labels, weights and ids of their file; see `PairFile` for these."""
+
+    def __init__(
+        self,
+        points: Any,
+        index: NDArray[Any],
+        *,
+        encoding: Encoding,
+        identity: Ids,
+        id_names: Sequence[str],
+        labels: Any = None,
+        weights: FloatArray | None = None,
+        groups: Any = None,
+        notes: Sequence[str] = (),
+    ) -> None:
+        super().__init__(points, index.astype(np.int32) if len(points) <= _MOST_INT32 else index)
+        self.labels, self.weights, self.groups = labels, weights, groups
+        self.encoding, self._feature_names = encoding, encoding.feature_names
+        self.identity, self.id_names, self.notes = identity, tuple(id_names), tuple(notes)
+        self.is_single = False
+
+    @property
+    def data(self) -> Tuples:
+        return self
+
+    @property
+    def ids(self) -> NDArray[np.object_]:
+        """The ids of both points as text, shape (n, 2)."""
+        return self.identity.texts
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def __enter__(self) -> IndexedPairs:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_id_pairs(source: Source, features: Features, *, labelled: bool) -> IndexedPairs:
+    """Read a file of points and a file of pairs of their ids, which become row numbers."""
+    table = read_id_pairs(source, features, labelled=labelled)
+    return IndexedPairs(
+        table.points,
+        table.index,
+        labels=None if table.labels is None else coded(table.labels),
+        weights=table.weights,
+        groups=table.groups,
+        encoding=table.encoding,
+        identity=table.identity,
+        id_names=table.id_names,
+        notes=table.notes,
+    )
+
+
+def open_index_pairs(points: Any, source: Source, *, labelled: bool, drops_missing: bool) -> IndexedPairs:
+    """Read a file of pairs of row numbers of points that are in memory."""
+    names = getattr(points, "columns", None)
+    n_points, n_columns = points.shape
+    encoding = Encoding.of_numbers([f"x{at}" for at in range(n_columns)] if names is None else list(map(str, names)))
+    assert source.pairs is not None
+    if str(source.pairs).lower().endswith(".npy"):
+        with loading(str(source.pairs)):
+            index = np.load(source.pairs, allow_pickle=False)
+        _check_rows(index, str(source.pairs), n_points)
+        identity = Ids(np.arange(n_points), index)
+        return IndexedPairs(points, index, encoding=encoding, identity=identity, id_names=("left", "right"))
+    file = open_table(source.pairs, source.na_values)
+    left, right, label, weight, group = find_id_roles(file, source, labelled=labelled)
+    texts = [name for name in (label if labelled else None, group) if name is not None]
+    columns = file.read([*texts, *filter(None, [weight]), left], texts, [left])
+    rows = TableRows(file, columns, label if labelled else None, weight, group, "pairs")
+    rows.leave_out_unlabelled(drops_missing=drops_missing)
+    sides = [_row_numbers(file, name) for name in (left, right)]
+    _check_rows(np.stack(sides, axis=1), file.path, n_points)
+    index = np.stack(sides, axis=1)[rows.kept]
+    return IndexedPairs(
+        points,
+        index,
+        labels=None if rows.labels is None else coded(rows.labels),
+        weights=rows.weights,
+        groups=rows.groups,
+        encoding=encoding,
+        identity=Ids(np.arange(n_points), index),
+        id_names=(left, right),
+        notes=rows.notes,
+    )
+
+
+def _row_numbers(file: TableFile, name: str) -> NDArray[np.int64]:
+    """A column of row numbers, whose values are whole numbers."""
+    numbers = file.read([name], ())[name]
+    if numbers.dtype.kind != "f" or not np.all(np.floor(numbers) == numbers):
+        raise TableError(
+            f"{file.path}: column {quoted(name)} must hold row numbers of the points, whole numbers from 0; got values "
+            "that are not. Give the points as a file with ids, or choose other columns with --left and --right."
+        )
+    rows: NDArray[np.int64] = numbers.astype(np.int64)
+    return rows
+
+
+def _check_rows(index: NDArray[Any], path: str, n_points: int) -> None:
+    if index.ndim != 2 or index.shape[1] != 2 or index.dtype.kind not in "iu":
+        raise TableError(f"{path} must hold whole numbers of shape (n, 2); got {index.dtype} of shape {index.shape}.")
+    wrong = np.argwhere((index < 0) | (index >= n_points))
+    if len(wrong):
+        row, side = wrong[0]
+        raise TableError(
+            f"{path} must hold row numbers of the points, from 0 to {n_points - 1}; got {index[row, side]} in row "
+            f"{row} (counted from 0). Count rows from 0, or add the points."
+        )

@@ -1,0 +1,192 @@
+"""`closefar.open_pairs`: pairs in files, of any size, for the learner."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from closefar.judgements import CodedLabels
+from closefar.tables.encoding import Encoding
+from closefar.tables.errors import TableError
+from closefar.tables.features import Features
+from closefar.tables.indexed_pairs import IndexedPairs, open_id_pairs, open_index_pairs
+from closefar.tables.numpy_files import loading
+from closefar.tables.opening import open_source
+from closefar.tables.pair_file import PairFile, natural
+from closefar.tables.sides import find_sides
+from closefar.tables.sources import Source, find_label
+from closefar.tables.table import open_table
+
+__all__ = ["IndexedPairs", "PairFile", "open_pairs"]
+
+File = str | os.PathLike[str]
+
+
+def open_pairs(
+    pairs: File | None = None,
+    *,
+    points: Any = None,
+    labels: Any = None,
+    weights: Any = None,
+    id: str | None = None,
+    left: str | None = None,
+    right: str | None = None,
+    label: str | None = None,
+    weight: str | None = None,
+    group: str | None = None,
+    sides: tuple[str, str] | None = None,
+    na_values: Sequence[str] = (),
+    encoding: Encoding | None = None,
+    columns: Sequence[str] | None = None,
+    drop: Collection[str] = (),
+    categorical: Collection[str] = (),
+    ordinal: Mapping[str, Sequence[str]] | None = None,
+    missing: str | None = None,
+    unseen: str | None = None,
+) -> PairFile | IndexedPairs:
+    """Open pairs in a file that may be larger than memory, for `fit`, `predict` and the questions.
+
+    The file is read block by block in each pass, ahead of the computation.  It may be
+
+    * Parquet, or a folder of Parquet files with the same columns, in the order of their names;
+    * .npy with an array of differences, (n, d), or of pairs, (n, 2, d), with columns x0, x1, ...;
+    * CSV, TSV and other text, also .gz, which is parsed once into a temporary file (in the folder that
+      the variable TMPDIR names) of about eight bytes per number.
+
+    Files of up to 512 MB of numbers are held in memory once they are read.
+
+    Parameters
+    ----------
+    pairs : path, optional
+        A file of pairs.  With `points`: two ids per pair.  Alone: the columns of both points side by
+        side, such as left_age and right_age, or else the differences.
+    points : path, or array or frame of shape (n_points, d), optional
+        With `pairs`: the points, which are held in memory once each, and whose ids the pairs have; those
+        of an array are its row numbers.  Alone: a path of single points, or of differences.
+    labels, weights : array, or path of a .npy file, optional
+        One per row, where the file has no column for them.
+    id, left, right, label, weight, group : str, optional
+        Names of columns, as in `closefar.tables.Source`.  By default labels are in the column called
+        "label" or "labels", if there is one.
+    sides : tuple of two str, optional
+        How the names of the columns of the two sides begin or end.
+    na_values : sequence of str
+        What stands for a missing value beside the usual words.
+    encoding : Encoding, optional
+        That of the training data, for new data: ``opened.encoding``.  By default one is learned.
+    columns, drop, categorical, ordinal, missing, unseen
+        As for `closefar.tables.read_pairs`: which columns to use, and how they become numbers.
+
+    Returns
+    -------
+    PairFile or, with `points` and `pairs`, IndexedPairs
+        Rows for the learner, with `labels`, `weights`, `ids`, `feature_names` and `encoding`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> import closefar as cf
+    >>> data = cf.datasets.make_pairs(2000, 4, rank=2, random_state=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "pairs.npy")
+    ...     np.save(path, data.pairs)
+    ...     with cf.open_pairs(path, labels=data.labels) as opened:
+    ...         learner = cf.LinearMetricLearner().fit(opened)
+    >>> opened.shape, learner.certificate_.converged
+    ((2000, 4), True)
+    """
+    features = Features(encoding, columns, drop, categorical, ordinal, missing, unseen)
+    if points is None and pairs is None:
+        raise ValueError("open_pairs needs a file of pairs, of points, or both; got neither.")
+    is_path = isinstance(points, str | os.PathLike)
+    if points is not None and not is_path and pairs is None:
+        raise ValueError("points that are no file need a file of pairs of their row numbers; got none. Give pairs.")
+    source = Source(
+        points if is_path else None,
+        pairs,
+        id=id,
+        left=left,
+        right=right,
+        label=label,
+        weight=weight,
+        group=group,
+        sides=sides,
+        na_values=tuple(na_values),
+    )
+    opened = _open(source, None if is_path else points, features, has_labels=labels is not None)
+    given, given_weights = _given(labels), _given(weights)
+    if given is not None:
+        opened.labels = _checked(given, opened, "labels")
+    elif isinstance(opened.labels, CodedLabels):
+        opened.labels = natural(opened.labels)
+    if given_weights is not None:
+        opened.weights = _checked(given_weights, opened, "weights").astype(np.float64)
+    return opened
+
+
+def _open(source: Source, points: Any, features: Features, *, has_labels: bool) -> PairFile | IndexedPairs:
+    if points is not None:
+        labelled = _has_labels(source, source.pairs, has_labels)
+        array = points if hasattr(points, "shape") else np.asarray(points)
+        return open_index_pairs(array, source, labelled=labelled, drops_missing=features.drops_missing)
+    if source.points is not None and source.pairs is not None:
+        return open_id_pairs(source, features, labelled=_has_labels(source, source.pairs, has_labels))
+    path = source.points if source.pairs is None else source.pairs
+    if source.pairs is not None and not _is_array(path) and not _has_sides(source, features):
+        source = replace(source, points=source.pairs, pairs=None)
+    return open_source(source, features, labelled=_has_labels(source, path, has_labels))
+
+
+def _is_array(path: Any) -> bool:
+    return str(os.fspath(path)).lower().endswith(".npy")
+
+
+def _has_labels(source: Source, path: Any, has_labels: bool) -> bool:
+    """Whether to read labels from the file: unless they are given, wherever it has them."""
+    if has_labels or _is_array(path):
+        if source.label is not None:
+            raise ValueError(
+                "labels must be given either as an array or as the name of a column; got both, or a column of an array."
+            )
+        return False
+    return source.label is not None or find_label(open_table(path, source.na_values), source, labelled=True) is not None
+
+
+def _has_sides(source: Source, features: Features) -> bool:
+    """Whether a file has the columns of two sides; names that end with 1 and 2 are features unless all columns pair."""
+    if source.sides is not None or source.left is not None:
+        return True
+    assert source.pairs is not None
+    file = open_table(source.pairs, source.na_values)
+    taken = {find_label(file, source, labelled=False), source.label, source.weight, source.group, source.id}
+    names = [name for name in file.names if name not in taken and name not in features.drop and name.lower() != "id"]
+    try:
+        found = find_sides(names, None, features.needed, file.path)
+    except TableError:
+        return False
+    is_counted = any(mark.strip("_.") in ("1", "2") for mark in found.marks)
+    return not is_counted or 2 * len(found.shared) == len(names)
+
+
+def _given(values: Any) -> NDArray[Any] | None:
+    if values is None or not isinstance(values, str | Path):
+        return None if values is None else np.asarray(values)
+    with loading(str(values)):
+        return np.asarray(np.load(values, allow_pickle=False))
+
+
+def _checked(values: NDArray[Any], opened: PairFile | IndexedPairs, name: str) -> NDArray[Any]:
+    if values.shape != (len(opened),):
+        raise ValueError(
+            f"{name} must hold one value per row that is used, {len(opened):,}; got shape {values.shape}. "
+            "Rows that lack a value are left out with missing='drop': name the column of labels in the file instead."
+        )
+    return values

@@ -1,0 +1,124 @@
+"""Opening pairs in files that may be larger than memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from closefar.tables.chunks import FileColumns, TableChunks
+from closefar.tables.delimited import DelimitedFile
+from closefar.tables.encoding import Encoding
+from closefar.tables.errors import TableError
+from closefar.tables.features import Features, Roles
+from closefar.tables.ids import Ids, row_numbers
+from closefar.tables.numpy_chunks import NumpyChunks
+from closefar.tables.pair_file import PairFile, coded
+from closefar.tables.pair_table import TableRows, note_constant
+from closefar.tables.parquet import ParquetFile
+from closefar.tables.points import find_single_roles
+from closefar.tables.side_pairs import find_side_roles, ids_of_pairs, place_of_sides
+from closefar.tables.sides import Stacked
+from closefar.tables.sources import Source
+from closefar.tables.spooled import SpooledFile
+from closefar.tables.table import TableFile, open_table
+
+__all__ = ["can_stream", "open_source"]
+
+
+def can_stream(source: Source) -> bool:
+    """Whether the pairs can be read in passes: one file that is Parquet, text, or an array of .npy."""
+    if (source.points is None) == (source.pairs is None):
+        return False
+    name = os.fspath(_only_path(source)).lower()
+    return os.path.isdir(name) or not name.endswith(".npz")
+
+
+def open_source(source: Source, features: Features, *, labelled: bool) -> PairFile:
+    """Open the pairs, or single points, of one file; labels stay text.
+
+    Two passes are made: one for labels, weights and groups, one for the encoding, which holds a column at a time.
+    """
+    if os.fspath(_only_path(source)).lower().endswith(".npy"):
+        return open_array(source, features)
+    file = open_table(_only_path(source), source.na_values)
+    find_roles = find_single_roles if source.pairs is None else find_side_roles
+    roles = find_roles(file, source, features, labelled=labelled)
+    return open_file(_streamable(file, roles), roles)
+
+
+def open_array(source: Source, features: Features) -> PairFile:
+    """Open an array of differences or points, or of pairs; its columns are called x0, x1, ..."""
+    chunks = NumpyChunks(_only_path(source))
+    if features.drops_missing or (features.missing or "refuse") != "refuse":
+        raise TableError(
+            f"{chunks.path}: missing values of an array are refused; got --missing {features.missing}. Leave the "
+            "option out, and such rows out of the array."
+        )
+    names = features.names_among(chunks.names, {}, chunks.place)
+    chunks.use(names)
+    encoding = features.encoding or Encoding.of_numbers(names)
+    read_ids = partial(row_numbers, chunks.place, chunks.shape[0])
+    return PairFile(chunks, encoding, is_single=not chunks.are_pairs, read_ids=read_ids)
+
+
+def open_file(file: ParquetFile, roles: Roles) -> PairFile:
+    """Open a file whose columns are known."""
+    features, is_single = roles.features, roles.sides is None
+    small = [*roles.texts, *([] if roles.weight is None else [roles.weight])]
+    columns = file.read(small, roles.texts) if small else {roles.own[0]: np.empty(file.n_rows)}
+    rows = TableRows(file, columns, roles.label, roles.weight, roles.group, "points" if is_single else "pairs")
+    rows.leave_out_unlabelled(drops_missing=features.drops_missing)
+    encoding, lacking = _learned(file, roles, rows.kept)
+    if lacking is not None:
+        rows.leave_out(lacking, "a value")
+    labels, kept = rows.labels, rows.kept
+    file.release_memory()
+    return PairFile(
+        TableChunks(file, roles, encoding, kept),
+        encoding,
+        is_single=is_single,
+        labels=None if labels is None else coded(labels),
+        weights=rows.weights,
+        groups=rows.groups,
+        read_ids=partial(_read_ids, file, roles.id_names, kept),
+        id_names=roles.id_names or ("row",),
+        notes=[*rows.notes, *roles.notes, *note_constant(encoding)],
+    )
+
+
+def _only_path(source: Source) -> str | os.PathLike[str]:
+    path = source.pairs if source.points is None else source.points
+    assert path is not None
+    return path
+
+
+def _streamable(file: TableFile, roles: Roles) -> ParquetFile:
+    """The file itself or, where passes over it would be slow, a copy of its columns."""
+    if isinstance(file, DelimitedFile):
+        return SpooledFile(file, roles.used, [*roles.own_texts, *roles.texts, *roles.id_names])
+    if isinstance(file, ParquetFile):
+        return file
+    raise TableError(f"{file.path} can't be read in parts. Save the table as Parquet, or one array as .npy.")
+
+
+def _learned(file: ParquetFile, roles: Roles, kept: NDArray[np.int64]) -> tuple[Encoding, NDArray[np.bool_] | None]:
+    """The encoding, and which of the kept rows lack a value where those are left out; a column is read at a time."""
+    columns: Mapping[str, NDArray[Any]] = FileColumns(file, roles, kept)
+    place = file.place if len(kept) == file.n_rows else file.place.at(kept)
+    if roles.sides is not None:
+        columns, place = Stacked(columns, roles.sides), place_of_sides(file.place, kept, roles.sides)
+    encoding = roles.features.learned(columns, place)
+    if not roles.features.drops_missing:
+        return encoding, None
+    dropped = encoding.find_dropped(columns, place=place)
+    return encoding, dropped if roles.sides is None else np.logical_or(dropped[::2], dropped[1::2])
+
+
+def _read_ids(file: ParquetFile, names: tuple[str, ...], kept: NDArray[np.int64]) -> Ids:
+    columns = file.read(names, (), names)
+    return ids_of_pairs(file.place, columns, names, file.n_rows).take(kept)

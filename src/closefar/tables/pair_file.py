@@ -1,0 +1,141 @@
+"""Pairs in a file, opened rather than read: rows for the learner, with the labels and all that is known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from closefar.arrays import Array, FloatArray
+from closefar.judgements import CodedLabels
+from closefar.rows import Chunks, StreamedRows
+from closefar.tables.encoding import Encoding
+from closefar.tables.ids import Ids
+from closefar.tables.values import is_number
+
+__all__ = ["PairFile", "PointChunks", "coded", "natural"]
+
+_BYTES = np.iinfo(np.int8).max
+
+
+class PointChunks(Chunks, Protocol):
+    """Chunks that know the points as well as their differences."""
+
+    def points(self) -> Iterator[FloatArray]:
+        """Give single points, (m, d), or both points of each pair, (m, 2, d)."""
+
+
+class PairFile(StreamedRows):
+    """Pairs, or single points, in a file that is read in each pass; `closefar.open_pairs` opens one.
+
+    It acts as an array of the differences, or points, of shape (n, d), of which a few rows are in memory
+    at a time: learners and questions take it, and a slice, an index array or a mask selects rows.
+    Leaving a ``with`` block closes it.
+
+    Attributes
+    ----------
+    labels : array of n labels, or None
+        Numbers where all labels are whole numbers, bools where they are true or false, otherwise text
+        with a byte per pair.
+    weights : array of n numbers, or None
+    groups : array of n texts, or None
+        Which pairs belong together.
+    encoding : Encoding
+        How the columns became numbers; pass it to `open_pairs` with new data.
+    feature_names : tuple of str
+    notes : tuple of str
+        Sentences about what was left out or ignored.
+    is_single : bool
+        Whether each row is a point, or a difference, and not a pair of points.
+    id_names : tuple of str
+        What the columns of `ids` are called.
+    """
+
+    def __init__(
+        self,
+        chunks: PointChunks,
+        encoding: Encoding,
+        *,
+        is_single: bool,
+        labels: Any = None,
+        weights: FloatArray | None = None,
+        groups: Any = None,
+        read_ids: Callable[[], Ids],
+        id_names: Sequence[str] = ("row",),
+        notes: Sequence[str] = (),
+    ) -> None:
+        super().__init__(chunks)
+        self.encoding, self.is_single = encoding, is_single
+        self.labels, self.weights, self.groups = labels, weights, groups
+        self.id_names, self.notes = tuple(id_names), tuple(notes)
+        self._points, self._read_ids = chunks, read_ids
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    def __repr__(self) -> str:
+        return f"PairFile({self.n_rows:,} {'rows' if self.is_single else 'pairs'} of {self.n_columns} columns)"
+
+    def __getitem__(self, key: Any) -> Array:
+        keys = [each for each in (key if isinstance(key, tuple) else (key,)) if each is not Ellipsis]
+        if len(keys) != 1 or not (isinstance(keys[0], slice) or np.ndim(keys[0]) == 1):
+            raise IndexError(f"opened pairs take a slice, an index array or a mask of rows; got {key!r}.")
+        return self.take_rows(np.arange(self.n_rows)[keys[0]])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        return self.encoding.feature_names
+
+    @property
+    def data(self) -> Self:
+        """The rows themselves, so that ``fit(opened.data, opened.labels)`` reads as it does for a table in memory."""
+        return self
+
+    @property
+    def differences(self) -> Self:
+        return self
+
+    @cached_property
+    def identity(self) -> Ids:
+        """The ids, read when they are first asked for."""
+        return self._read_ids()
+
+    @property
+    def ids(self) -> NDArray[np.object_]:
+        """The ids as text: shape (n, 2) where both sides have an id, else (n,): ids, or row numbers as in the file."""
+        return self.identity.texts
+
+    def point_blocks(self) -> Iterator[FloatArray]:
+        """Give the single points, (m, d), or both points of each pair, (m, 2, d), some rows at a time."""
+        return self._points.points()
+
+
+def coded(texts: NDArray[np.object_]) -> CodedLabels:
+    """A column of text as codes; equal texts are there once."""
+    import pyarrow as pa
+
+    column = pa.array(texts, pa.string()).dictionary_encode()
+    words = column.dictionary.to_pylist()
+    return CodedLabels(words, column.indices.to_numpy().astype(np.int8 if len(words) <= _BYTES else np.int32))
+
+
+def natural(labels: CodedLabels) -> Any:
+    """Labels as numbers, or true and false, where they are; otherwise themselves."""
+    words = labels.words.tolist()
+    if {word.lower() for word in words} <= {"true", "false"}:
+        return np.array([word.lower() == "true" for word in words])[labels.codes]
+    if all(is_number(word) and float(word).is_integer() and abs(float(word)) <= _BYTES for word in words):
+        return np.array([int(float(word)) for word in words], dtype=np.int8)[labels.codes]
+    return labels
