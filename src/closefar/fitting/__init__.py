@@ -2,9 +2,11 @@
 
 from closefar.fitting.fitting import fit, without_penalty
 from closefar.fitting.identifiability import IdentifiabilityWarning
-from closefar.fitting.known_rank import refit
 from closefar.fitting.noise_choice import NoiseChoice, choose_noise
 from closefar.fitting.parts import fit_from, fit_part, is_near_parts
+from closefar.fitting.penalised import refit
+from closefar.fitting.penalty_choice import is_wide, usual_penalty
+from closefar.fitting.penalty_scores import PenaltyChoice, PenaltyScore
 from closefar.fitting.protocols import Fitted, Learner
 from closefar.fitting.rank_choice import cross_validate_rank
 from closefar.fitting.rank_scores import RankChoice, RankScore
@@ -20,6 +22,8 @@ __all__ = [
     "IdentifiabilityWarning",
     "Learner",
     "NoiseChoice",
+    "PenaltyChoice",
+    "PenaltyScore",
     "RankChoice",
     "RankScore",
     "Settings",
@@ -32,7 +36,9 @@ __all__ = [
     "fit_from",
     "fit_part",
     "is_near_parts",
+    "is_wide",
     "refit",
     "refit_leading",
+    "usual_penalty",
     "without_penalty",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from closefar.fitting.known_rank import fit_known_rank
+from closefar.fitting.penalised import fit_penalised
 from closefar.fitting.rank_choice import cross_validate_rank
 from closefar.fitting.result import Fit
 from closefar.fitting.settings import Settings
@@ -37,7 +37,7 @@ def fit(
     weighted.check_both_count()
     choice = cross_validate_rank(weighted, settings) if settings.chooses_rank else None
     known = settings if choice is None else settings.but(rank=choice.rank)
-    found = fit_known_rank(weighted.counted(), known, start=start, columns=columns)
+    found = fit_penalised(weighted.counted(), known, start=start, columns=columns)
     return replace(found, settings=settings, judgements=judgements, rank_choice=choice)
 
 

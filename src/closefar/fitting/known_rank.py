@@ -1,10 +1,10 @@
-"""One fit with a known limit on the rank: from judgements to coordinates, solution and metric."""
+"""One fit with a known penalty and limit on the rank: from judgements to coordinates, solution and metric."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,18 +35,74 @@ from closefar.solve import (
     solve_with_flips,
 )
 
-__all__ = ["fit_known_rank", "refit"]
-
-# alpha="auto", from simulations: 0.1 / sqrt(n), twice that with few uncertain labels per parameter, and zero with
-# many.
-_LIGHT = 0.1
-_FEW, _MANY = 2.0, 10.0
+__all__ = ["Prepared", "fit_known_rank", "state_of"]
 
 
-def refit(judgements: Judgements, settings: Settings, *, start: Metric | None = None) -> Fit:
-    """Fit as part of a longer computation, which an interrupt ends altogether; identifiability is not checked."""
-    judgements.check_both_count()
-    return fit_known_rank(judgements, settings, start=start, explains=False).unless_interrupted()
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Judgements with their rows in the coordinates of a penalty, which do not depend on its weight."""
+
+    judgements: Judgements
+    source: BlockRows
+    rows: BlockRows
+    coordinates: Coordinates
+
+    @classmethod
+    def of(cls, judgements: Judgements, settings: Settings, *, finds_null: bool) -> Prepared:
+        source = rows_of(judgements.data)
+        rows, coordinates = unit_free(
+            source,
+            judgements.shares,
+            with_constant=settings.fit_origin,
+            blend=settings.blend,
+            in_units=settings.in_units,
+            close=~judgements.is_far,
+            finds_null=finds_null,
+        )
+        return cls(judgements, source, rows, coordinates)
+
+    def solve(self, settings: Settings, state: State | None) -> tuple[Solution, Scored, NoiseChoice | None]:
+        """The solution for the given noise or, of several, for the one with the highest likelihood."""
+        solutions, scored = {}, {}
+        for noise in settings.candidates:
+            solution, flip_rate = _solve(noise, self.rows, self.judgements, settings, state)
+            margin = self.rows.gather(solution.squared) - solution.thresholds[0]
+            solutions[noise.name], scored[noise.name] = solution, Scored(self.judgements, margin, noise, flip_rate)
+        choice = None
+        name = settings.candidates[0].name
+        if len(scored) > 1:
+            choice = choose_noise({name: each.losses for name, each in scored.items()}, self.judgements.weights)
+            name = choice.name
+        return solutions[name], scored[name], choice
+
+    def margin(self, solution: Solution, judgements: Judgements) -> FloatArray:
+        """The margins of other judgements."""
+        others = rows_of(judgements.data)
+        if self.coordinates.has_constant:
+            squared = others.in_coordinates(self.coordinates).squared_distances(solution.factor)
+        else:
+            squared = others.squared_distances(self.coordinates.to_units(solution.factor))
+        margin: FloatArray = others.gather(squared) - solution.thresholds[0]
+        return margin
+
+    def state_at(self, metric: Metric, settings: Settings) -> State | None:
+        """A metric in these coordinates, for a solver to start from; None if an origin is learned."""
+        if settings.fit_origin:
+            return None
+        factor = self.coordinates.from_units(metric.factor)
+        if factor is None:
+            factor = factor_in_rows(self.rows, self.source, self.judgements.shares, metric.factor)
+        return state_of(factor, metric.threshold, settings)
+
+
+def state_of(factor: FloatArray, threshold: float, settings: Settings) -> State:
+    """M = A A' and a threshold in the coordinates of the rows, for a solver to start from."""
+    matrix, threshold = factor @ factor.T, max(threshold, 0.0)
+    if not settings.is_centred:
+        return State.at(matrix, threshold)
+    k = len(matrix)
+    centre = max(float(np.linalg.eigvalsh(matrix)[0]), 0.0)
+    return State.at(matrix - centre * np.eye(k), threshold, k * centre)
 
 
 def fit_known_rank(
@@ -62,20 +118,11 @@ def fit_known_rank(
     `start` is a metric close to the solution; it is ignored if an origin is learned.  `explains` also
     looks for what the data do not determine, which can take longer than the fit.
     """
-    if settings.chooses_alpha:
-        return _fit_choosing_alpha(judgements, settings, start, columns, explains=explains)
     columns = Columns(judgements.n_columns) if columns is None else columns
-    source = rows_of(judgements.data)
-    rows, coordinates = unit_free(
-        source,
-        judgements.shares,
-        with_constant=settings.fit_origin,
-        blend=settings.blend,
-        close=~judgements.is_far,
-        finds_null=explains,
-    )
-    state = None if start is None or settings.fit_origin else _state(start, rows, source, judgements.shares, settings)
-    solution, scored, choice = _solve_best(rows, judgements, settings, state)
+    prepared = Prepared.of(judgements, settings, finds_null=explains)
+    rows, coordinates = prepared.rows, prepared.coordinates
+    state = None if start is None else prepared.state_at(start, settings)
+    solution, scored, choice = prepared.solve(settings, state)
     metric = _metric(solution, scored, rows, coordinates, settings, columns.names)
     certificate = solution.certificate
     if explains and settings.known_alpha == 0 and not settings.fit_origin:
@@ -140,49 +187,6 @@ def _find_problems(
         penalised=settings.known_alpha > 0,
         uncertain_per_parameter=math.inf if says_little else statistics.uncertain_per_parameter,
     )
-
-
-def _solve_best(
-    rows: BlockRows, judgements: Judgements, settings: Settings, state: State | None
-) -> tuple[Solution, Scored, NoiseChoice | None]:
-    """The solution for the given noise or, of several, for the one with the highest likelihood."""
-    solutions, scored = {}, {}
-    for noise in settings.candidates:
-        solution, flip_rate = _solve(noise, rows, judgements, settings, state)
-        margin = rows.gather(solution.squared) - solution.thresholds[0]
-        solutions[noise.name], scored[noise.name] = solution, Scored(judgements, margin, noise, flip_rate)
-    choice = None
-    name = settings.candidates[0].name
-    if len(scored) > 1:
-        choice = choose_noise({name: each.losses for name, each in scored.items()}, judgements.weights)
-        name = choice.name
-    return solutions[name], scored[name], choice
-
-
-def _fit_choosing_alpha(
-    judgements: Judgements, settings: Settings, start: Metric | None, columns: Columns | None, *, explains: bool
-) -> Fit:
-    """Fit with a light penalty, and again if the labels require another one."""
-    root_n = math.sqrt(judgements.effective_number)
-    light = settings.but(alpha=_LIGHT / root_n)
-    found = fit_known_rank(judgements, light, start=start, columns=columns, explains=explains)
-    per_parameter = found.statistics.uncertain_per_parameter
-    if not (found.was_interrupted or _FEW <= per_parameter < _MANY):
-        alpha = 2.0 * _LIGHT / root_n if per_parameter < _FEW else 0.0
-        other = settings.but(alpha=alpha)
-        found = fit_known_rank(judgements, other, start=found.metric, columns=columns, explains=explains)
-    return replace(found, settings=settings, chosen_alpha=found.alpha)
-
-
-def _state(start: Metric, rows: BlockRows, source: BlockRows, shares: FloatArray, settings: Settings) -> State:
-    """A metric in the coordinates of the rows, for a solver to start from."""
-    factor = factor_in_rows(rows, source, shares, start.factor)
-    matrix, threshold = factor @ factor.T, max(start.threshold, 0.0)
-    if not settings.is_centred:
-        return State.at(matrix, threshold)
-    k = len(matrix)
-    centre = max(float(np.linalg.eigvalsh(matrix)[0]), 0.0)
-    return State.at(matrix - centre * np.eye(k), threshold, k * centre)
 
 
 def _solve(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from closefar.fitting.known_rank import refit
+from closefar.fitting.penalised import refit
 from closefar.fitting.result import Fit
 from closefar.judgements import Judgements
 from closefar.model import Metric

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from closefar.fitting.known_rank import refit
+from closefar.fitting.penalised import refit
 from closefar.fitting.rank_scores import RULES, RankChoice, choose_from, compare_ranks
 from closefar.fitting.settings import Settings
 from closefar.fitting.subspace import candidate_ranks, refit_leading

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from closefar.fitting.identifiability import IdentifiabilityWarning
 from closefar.fitting.noise_choice import NoiseChoice
+from closefar.fitting.penalty_scores import PenaltyChoice
 from closefar.fitting.rank_scores import RankChoice
 from closefar.fitting.settings import Settings
 from closefar.fitting.statistics import FitStatistics
@@ -51,6 +52,8 @@ class Fit:
         How the noise and the rank were chosen, if they were.
     chosen_alpha : float, optional
         The weight of the penalty, if it was chosen.
+    penalty_choice : PenaltyChoice, optional
+        How the weight and the scale of the penalty were chosen, if that was on held-out pairs.
     """
 
     settings: Settings
@@ -67,6 +70,7 @@ class Fit:
     noise_choice: NoiseChoice | None = None
     rank_choice: RankChoice | None = None
     chosen_alpha: float | None = None
+    penalty_choice: PenaltyChoice | None = None
 
     @classmethod
     def of(cls, fitted: Any) -> Fit:
@@ -84,6 +88,11 @@ class Fit:
     def alpha(self) -> float:
         """The weight of the penalty that was set or chosen."""
         return self.settings.known_alpha if self.chosen_alpha is None else self.chosen_alpha
+
+    @property
+    def alpha_scale(self) -> float | str:
+        """The scale of the penalty that was set or chosen."""
+        return self.settings.known_scale if self.penalty_choice is None else self.penalty_choice.alpha_scale
 
     @property
     def flip_rate(self) -> float:
@@ -118,7 +127,12 @@ class Fit:
     def chosen(self) -> Settings:
         """The settings with the chosen noise, rank, penalty and flip rate."""
         return self.settings.but(
-            noise=self.metric.noise, rank=self.rank, alpha=self.alpha, flip_rate=self.flip_rate, verbose=0
+            noise=self.metric.noise,
+            rank=self.rank,
+            alpha=self.alpha,
+            alpha_scale=self.alpha_scale,
+            flip_rate=self.flip_rate,
+            verbose=0,
         )
 
     def read(self, X: Any, y: Any = None, sample_weight: Any = None) -> Judgements:

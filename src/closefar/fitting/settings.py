@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -20,7 +20,8 @@ __all__ = ["Settings"]
 # The tolerance of approximate fits; L-BFGS then ends within about a hundredth of it of the optimum.
 _ROUGH = 1e-3
 
-_BLENDS = {"data": 0.0, "columns": 1.0}
+_BLENDS = {"auto": 0.0, "data": 0.0, "columns": 1.0, "units": 1.0}
+_UNITS = "units:"
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Settings:
     noise: str | Noise = "logistic"
     rank: int | str | None = None
     alpha: float | str = 0.0
-    alpha_scale: float | str = "data"
+    alpha_scale: float | str = "auto"
     shrink_to: str = "zero"
     flip_rate: float | str = 0.0
     fit_origin: bool = False
@@ -100,11 +101,24 @@ class Settings:
         return float(self.alpha)
 
     @property
+    def chooses_scale(self) -> bool:
+        """Whether the scale of the penalty is chosen with its weight, if there are many columns."""
+        return self.chooses_alpha and _is(self.alpha_scale, "auto")
+
+    @property
+    def known_scale(self) -> float | str:
+        """The scale of the penalty, if it is not chosen."""
+        return "data" if _is(self.alpha_scale, "auto") else self.alpha_scale
+
+    @property
     def blend(self) -> float:
-        """The scale of the penalty, from that of the data (0) to that of the columns (1)."""
-        if self.alpha == 0:
-            return 0.0
-        return _BLENDS[self.alpha_scale] if isinstance(self.alpha_scale, str) else float(self.alpha_scale)
+        """The scale of the penalty, from that of the data (0) to that of the columns, or of their units (1)."""
+        return 0.0 if self.alpha == 0 else _blend(self.alpha_scale)
+
+    @property
+    def in_units(self) -> bool:
+        """Whether the scale of the penalty is blended with the units of the data, not with the columns."""
+        return isinstance(self.alpha_scale, str) and self.alpha_scale.startswith("units")
 
     @property
     def is_centred(self) -> bool:
@@ -151,10 +165,11 @@ class Settings:
                 'noise="auto" needs alpha=0, since it compares likelihoods, which a penalty changes by different '
                 f"amounts; got alpha={self.alpha!r}. Use alpha=0, or LinearMetricLearnerCV(noises=...)."
             )
-        scale = self.alpha_scale
-        is_share = isinstance(scale, numbers.Real) and not isinstance(scale, bool) and 0 <= float(scale) <= 1
-        if not (is_share or (isinstance(scale, str) and scale in _BLENDS)):
-            raise ValueError(f'alpha_scale must be "data", "columns" or a number from 0 to 1; got {scale!r}.')
+        if not _is_scale(self.alpha_scale):
+            raise ValueError(
+                'alpha_scale must be "auto", "data", "columns", a number from 0 (data) to 1 (columns), "units", or a '
+                f'blend from "units:0" (data) to "units:1"; got {self.alpha_scale!r}.'
+            )
         if self.shrink_to not in ("zero", "identity"):
             raise ValueError(f'shrink_to must be "zero" or "identity"; got {self.shrink_to!r}.')
         if self.shrink_to == "identity" and self.rank is not None:
@@ -174,6 +189,21 @@ class Settings:
 def _parameters(kind: type[Settings]) -> list[str]:
     """The names of the settings that are parameters of learners."""
     return [field.name for field in fields(kind) if field.name != "approximate"]
+
+
+def _blend(scale: float | str) -> float:
+    if not isinstance(scale, str):
+        return float(scale)
+    return float(scale.removeprefix(_UNITS)) if scale.startswith(_UNITS) else _BLENDS[scale]
+
+
+def _is_scale(scale: Any) -> bool:
+    if isinstance(scale, bool) or not isinstance(scale, numbers.Real | str):
+        return False
+    try:
+        return 0.0 <= _blend(cast("float | str", scale)) <= 1.0
+    except (KeyError, ValueError):  # another word, or no number after the colon
+        return False
 
 
 def _is(value: Any, word: str) -> bool:

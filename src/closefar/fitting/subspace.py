@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 from scipy.optimize import brentq
 
-from closefar.fitting.known_rank import refit
 from closefar.fitting.origin import find_origin
+from closefar.fitting.penalised import refit
 from closefar.fitting.settings import Settings
 from closefar.judgements import Judgements
 from closefar.model import Directions, Metric

@@ -124,7 +124,7 @@ class LinearMetricLearner(MetricLearner):
         *,
         rank: int | str | None = None,
         alpha: float | str = 0.0,
-        alpha_scale: float | str = "data",
+        alpha_scale: float | str = "auto",
         shrink_to: str = "zero",
         flip_rate: float | str = 0.0,
         fit_origin: bool = False,

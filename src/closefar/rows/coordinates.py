@@ -18,6 +18,8 @@ __all__ = ["ENORMOUS", "Coordinates"]
 # Rows this many times as long as a typical row are in another unit, or wrong.
 ENORMOUS = 1e4
 
+_WELL_CONDITIONED = 1e6
+
 
 @dataclass(frozen=True)
 class Coordinates:
@@ -64,3 +66,12 @@ class Coordinates:
         if self.offset is None:
             return self.transform @ factor
         return np.vstack([self.transform @ factor[:-1], self.offset @ factor[:-1] + factor[-1]])
+
+    def from_units(self, factor: FloatArray) -> FloatArray | None:
+        """Map a factor in the user's units to coordinates; None if the rows are needed to do that accurately."""
+        varies = np.any(self.transform != 0.0, axis=1)
+        scaled = self.scales[varies, None] * self.transform[varies]
+        if self.has_constant or scaled.shape[0] != scaled.shape[1] or np.linalg.cond(scaled, 1) > _WELL_CONDITIONED:
+            return None
+        found: FloatArray = np.linalg.solve(scaled, self.scales[varies, None] * factor[varies])
+        return found

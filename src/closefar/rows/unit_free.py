@@ -35,12 +35,19 @@ def unit_free(
     *,
     with_constant: bool = False,
     blend: float = 0.0,
+    in_units: bool = False,
     close: BoolArray | None = None,
     finds_null: bool = True,
 ) -> tuple[BlockRows, Coordinates]:
     """Return the rows in unit-free coordinates, and the coordinates; see `find_coordinates`."""
     coordinates = find_coordinates(
-        source, weights, with_constant=with_constant, blend=blend, close=close, finds_null=finds_null
+        source,
+        weights,
+        with_constant=with_constant,
+        blend=blend,
+        in_units=in_units,
+        close=close,
+        finds_null=finds_null,
     )
     if coordinates.transform.shape[1] == 0:
         raise ValueError(
@@ -74,6 +81,7 @@ def find_coordinates(
     *,
     with_constant: bool = False,
     blend: float = 0.0,
+    in_units: bool = False,
     close: BoolArray | None = None,
     finds_null: bool = True,
 ) -> Coordinates:
@@ -81,13 +89,14 @@ def find_coordinates(
 
     Sigma is the weighted second moment of the rows; `weights` sum to one.  With b = 0 directions
     that do not vary, to rounding, are dropped; with b > 0 columns that do not.  With b = 1 each
-    coordinate is one column, scaled.  Rows that are enormous compared with the others (for instance
+    coordinate is one column, scaled.  With `in_units` the blend is with the mean of diag(Sigma) times
+    the identity, in the units of the data.  Rows that are enormous compared with the others (for instance
     in the wrong unit) have less weight, or they would dominate: this is a Huber-type estimate, which
     follows every change of units.  Enormous rows that are `close` keep their weight: M is almost zero
     along them, whatever the others are.  `finds_null` also finds the directions that do not vary,
     which can be most of the work if there are many columns.
     """
-    asked = _Asked(with_constant, blend, finds_null)
+    asked = _Asked(with_constant, blend, in_units, finds_null)
     counted_less = _find_robust(source, weights, asked, np.zeros(len(weights), dtype=bool))
     in_full = np.zeros(len(weights), dtype=bool)
     in_full[counted_less.enormous] = close is not None and close[counted_less.enormous]
@@ -103,6 +112,7 @@ class _Asked:
 
     with_constant: bool
     blend: float
+    in_units: bool
     finds_null: bool
 
 
@@ -169,10 +179,14 @@ def _normalise(source: BlockRows, weights: FloatArray, asked: _Asked) -> Coordin
         null = directions[:, ~keep]
     else:
         varies = np.isfinite(scale) & (squares > 0)
-        moments, turn = np.linalg.eigh(_blended(gram / np.outer(length, length), asked.blend)[np.ix_(varies, varies)])
-        directions = np.zeros((len(scale), len(moments)))
+        moments, unit = gram / np.outer(length, length), scale * length
+        if asked.in_units:
+            unit = np.full_like(usual, np.sqrt(np.sum(usual**2) / max(np.sum(varies), 1)) or 1.0)
+            moments = moments * np.outer(usual / unit, usual / unit)
+        spread, turn = np.linalg.eigh(_blended(moments[np.ix_(varies, varies)], asked.blend))
+        directions = np.zeros((len(scale), len(spread)))
         directions[varies] = turn
-        transform = directions / np.sqrt(moments) / (scale * length)[:, None]
+        transform = directions / np.sqrt(spread) / unit[:, None]
         null = np.eye(len(scale))[:, ~varies]
     return Coordinates(transform, -(centre @ transform) if asked.with_constant else None, null, usual)
 
@@ -201,7 +215,7 @@ def _centre(source: BlockRows, weights: FloatArray, centred: bool) -> FloatArray
 
 
 def _blended(moments: FloatArray, blend: float) -> FloatArray:
-    """The second moments of columns of length one, blended with those of uncorrelated columns."""
+    """Second moments, blended with those of uncorrelated columns of length one."""
     blended: FloatArray = (1.0 - blend) * moments + blend * np.eye(len(moments))
     return blended
 

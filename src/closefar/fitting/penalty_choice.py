@@ -1,0 +1,181 @@
+"""The choice of a penalty, its weight and its scale, along one path of fits that are judged on held-out pairs.
+
+With many columns, a penalty in the scale of the data hardly shrinks the directions in which the data vary little, and
+those are most of the noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from closefar.arrays import FloatArray
+from closefar.fitting.known_rank import Prepared, state_of
+from closefar.fitting.penalty_scores import PenaltyChoice, PenaltyScore
+from closefar.fitting.settings import Settings
+from closefar.fitting.statistics import count_parameters
+from closefar.judgements import Judgements, resolve_folds, split_judgements, variance_of_sum
+from closefar.model import Metric, Scored
+from closefar.rows import column_scales, rows_of
+from closefar.solve import Outcome, Solution
+
+__all__ = ["choose_penalty", "is_wide", "usual_penalty"]
+
+# From this many columns on, and with fewer pairs per parameter than this.
+_MANY_COLUMNS = 64
+_PER_PARAMETER = 10.0
+
+# From simulations: the best alpha is about 0.3 sqrt(d / n) in every scale, and the best ratio of the mean variance,
+# added to all directions, to the second moment about 0.4 d / sqrt(n).
+_ALPHA = 0.3
+_RATIO, _LEAST_RATIO, _LARGEST_RATIO = 0.4, 0.5, 10.0
+
+# Columns whose root mean squares differ by more than this do not have the same unit.
+_SAME_UNIT = 1000.0
+
+# Multiples of the usual alpha: all scales are compared at the last of the first three, where M still has a low rank
+# and a fit takes little time.
+_LARGE = (8.0, 4.0, 2.0)
+_SMALL = (1.0, 0.5, 0.25, 0.125, 0.0625)
+
+_PROVEN = 1e-3  # the proven gap of each fit on the path, relative to the objective
+
+_FOLDS, _FEWER_FOLDS = 5, 3
+_FEWEST_HELD_OUT = 100
+_CLEARLY = 2.0  # standard errors
+
+
+def is_wide(n_pairs: float, n_columns: int, rank: int | None = None) -> bool:
+    """Whether the columns are so many, compared with the pairs, that a penalty decides what is learned."""
+    return n_columns >= _MANY_COLUMNS and n_pairs < _PER_PARAMETER * count_parameters(n_columns, rank)
+
+
+def usual_penalty(judgements: Judgements, *, has_origin: bool = False) -> tuple[float, list[float | str]]:
+    """Return the alpha that is usually best with many columns, and the scales to try, the usually better one first.
+
+    Columns that have the same unit (embeddings, pixels) are shrunk in that unit, others each in its own.
+    """
+    lengths = column_scales(rows_of(judgements.data), judgements.shares, centred=has_origin)
+    lengths = lengths[lengths > 0]
+    n, d = judgements.effective_number, max(len(lengths), 1)
+    ratio = float(np.clip(_RATIO * d / math.sqrt(n), _LEAST_RATIO, _LARGEST_RATIO))
+    blend = round(ratio / (1.0 + ratio), 2)
+    has_one_unit = lengths.max(initial=0.0) <= _SAME_UNIT * lengths.min(initial=np.inf)
+    return _ALPHA * math.sqrt(d / n), [f"units:{blend:g}" if has_one_unit else blend, "data"]
+
+
+def choose_penalty(judgements: Judgements, settings: Settings) -> tuple[PenaltyChoice, Metric | None]:
+    """Choose on held-out pairs; also return the metric of the chosen penalty, fitted to the others, to start from.
+
+    Fits follow one path from a large alpha down, each starting from the last one.  Near its beginning the scales are
+    compared: one that is usually worse must be clearly better.  The path ends after the alpha with the lowest loss.
+    If several alphas are equally good within a standard error, the usual one is the best guess.
+    """
+    usual, scales = usual_penalty(judgements, has_origin=settings.fit_origin)
+    scales = scales if settings.chooses_scale else [settings.known_scale]
+    search = _Search.of(judgements, settings)
+    if search is None:
+        return PenaltyChoice(usual, scales[0], 0, False, ()), None
+    best = search.follow(scales[0], [multiple * usual for multiple in _LARGE])[-1]
+    for scale in scales[1:]:
+        other = search.follow(scale, [_LARGE[-1] * usual])[-1]
+        excess, error = search.compare(best, other)
+        best = other if excess > _CLEARLY * error else best
+    path = [each for each in search.tried if each.scale == best.scale]
+    path += search.follow(best.scale, [multiple * usual for multiple in _SMALL], path)
+    lowest = min(path, key=lambda tried: tried.loss)
+    near = [tried for tried in path if _is_near(*search.compare(tried, lowest))]
+    chosen = min(near, key=lambda tried: abs(math.log(tried.alpha / usual)))
+    table = tuple(search.score(tried, lowest if tried in path else None) for tried in search.tried)
+    choice = PenaltyChoice(chosen.alpha, chosen.scale, len(search.test), search.points is not None, table)
+    return choice, search.metric(chosen)
+
+
+def _is_near(excess: float, error: float) -> bool:
+    return excess <= error
+
+
+@dataclass(frozen=True, eq=False)
+class _Tried:
+    """A penalty with the loss of each held-out pair, and the fit to the others."""
+
+    alpha: float
+    scale: float | str
+    losses: FloatArray
+    loss: float
+    accuracy: float
+    solution: Solution
+
+
+class _Search:
+    """Fits to some of the pairs with one penalty after another, judged on the others."""
+
+    def __init__(self, train: Judgements, test: Judgements, points: NDArray[Any] | None, settings: Settings) -> None:
+        self.train = train
+        self.test = test
+        self.points = points
+        self.settings = settings
+        self.tried: list[_Tried] = []
+        self._prepared: dict[float | str, Prepared] = {}
+
+    @classmethod
+    def of(cls, judgements: Judgements, settings: Settings) -> _Search | None:
+        """Hold out a fifth of the pairs, or of the points where pairs share them; None if these are too few."""
+        n_folds, points = resolve_folds(_FOLDS, judgements, None, seed=0, warns=False)
+        for number in dict.fromkeys((min(n_folds, judgements.n_rarer), min(n_folds, _FEWER_FOLDS))):
+            if judgements.n_rarer < max(number, 2):
+                continue
+            train, test = split_judgements(number, judgements, groups=points, seed=0)[0]
+            if len(test) >= _FEWEST_HELD_OUT and judgements.take(train).n_rarer > 0:
+                held_out = None if points is None else np.asarray(points)[test]
+                return cls(judgements.take(train), judgements.take(test), held_out, settings.but(verbose=0))
+        return None
+
+    def follow(self, scale: float | str, alphas: Sequence[float], path: Sequence[_Tried] = ()) -> list[_Tried]:
+        """Try these alphas in turn; if they continue a path, end after one that is worse than the best."""
+        found: list[_Tried] = []
+        for alpha in alphas:
+            before = [*path, *found]
+            found.append(self._try(scale, alpha, before[-1].solution if before else None))
+            if path and found[-1].loss > min(tried.loss for tried in before):
+                break
+        return found
+
+    def compare(self, one: _Tried, other: _Tried) -> tuple[float, float]:
+        """The difference of two held-out losses, pair by pair, and its standard error."""
+        shares = self.test.shares
+        excess = one.loss - other.loss
+        error = math.sqrt(variance_of_sum((one.losses - other.losses - excess) * shares, self.points))
+        return excess, error
+
+    def score(self, tried: _Tried, lowest: _Tried | None) -> PenaltyScore:
+        excess, error = self.compare(tried, tried if lowest is None else lowest)
+        rank, gap = tried.solution.factor.shape[1], tried.solution.certificate.gap
+        return PenaltyScore(tried.alpha, tried.scale, tried.loss, excess, error, tried.accuracy, rank, gap)
+
+    def metric(self, tried: _Tried) -> Metric | None:
+        """The metric of a fit to start from; None if an origin is learned."""
+        coordinates, solution = self._prepared[tried.scale].coordinates, tried.solution
+        if coordinates.has_constant:
+            return None
+        return Metric.from_factor(coordinates.to_units(solution.factor), float(solution.thresholds[0]))
+
+    def _try(self, scale: float | str, alpha: float, last: Solution | None) -> _Tried:
+        objective = math.log(2.0) if last is None else last.certificate.objective
+        settings = self.settings.but(alpha=alpha, alpha_scale=scale, tol=max(self.settings.tol, _PROVEN * objective))
+        if scale not in self._prepared:
+            self._prepared[scale] = Prepared.of(self.train, settings, finds_null=False)
+        prepared = self._prepared[scale]
+        start = None if last is None else state_of(last.factor, float(last.thresholds[0]), settings)
+        solution, scored, _ = prepared.solve(settings, None if settings.fit_origin else start)
+        if solution.certificate.outcome is Outcome.INTERRUPTED:
+            raise KeyboardInterrupt
+        held_out = Scored(self.test, prepared.margin(solution, self.test), scored.noise, scored.flip_rate)
+        found = _Tried(alpha, scale, held_out.losses, held_out.loss, held_out.accuracy, solution)
+        self.tried.append(found)
+        return found

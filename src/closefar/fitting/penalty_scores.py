@@ -1,0 +1,71 @@
+"""The table from which a penalty is chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from closefar.plain import format_table
+
+__all__ = ["PenaltyChoice", "PenaltyScore"]
+
+
+class PenaltyScore(NamedTuple):
+    """A penalty that was tried.
+
+    `loss` and `accuracy` are those of held-out pairs, `excess` is the difference of that loss from the lowest one
+    with this scale, with its standard error, and `gap` is the proven gap of the fit to the others.
+    """
+
+    alpha: float
+    alpha_scale: float | str
+    loss: float
+    excess: float
+    standard_error: float
+    accuracy: float
+    rank: int
+    gap: float
+
+
+@dataclass(frozen=True)
+class PenaltyChoice:
+    """The weight and the scale of a penalty that were chosen on held-out pairs, and the table of all that were tried.
+
+    Attributes
+    ----------
+    alpha : float
+    alpha_scale : float or str
+        As in `LinearMetricLearner`.
+    n_held_out : int
+        The number of held-out pairs; zero if there were too few, and the penalty is a rule of thumb.
+    by_point : bool
+        Whether points were held out, since pairs share them.
+    table : tuple of PenaltyScore
+        In the order in which they were tried.
+    """
+
+    alpha: float
+    alpha_scale: float | str
+    n_held_out: int
+    by_point: bool
+    table: tuple[PenaltyScore, ...]
+
+    def __str__(self) -> str:
+        if not self.table:
+            return f"alpha={self.alpha:.4g}, alpha_scale={self.alpha_scale!r}: a rule of thumb, as pairs are too few"
+        columns = [
+            ("alpha", ".4g"),
+            ("scale", ""),
+            ("held-out loss", ".5f"),
+            ("excess", ".5f"),
+            ("std. error", ".5f"),
+            ("accuracy", ".4f"),
+            ("rank", "d"),
+            ("proven gap", ".1e"),
+        ]
+        lines = format_table(columns, [list(score) for score in self.table]).split("\n")
+        marked = [
+            line + (" *" if score[:2] == (self.alpha, self.alpha_scale) else "")
+            for line, score in zip(lines[1:], self.table, strict=True)
+        ]
+        return "\n".join([lines[0], *marked])
