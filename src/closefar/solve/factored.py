@@ -49,6 +49,10 @@ class Factored:
         projections = self.objective.forward(factor)
         return self._place(factor, projections, self.objective.inner(projections, projections), thresholds, tol)
 
+    def settled(self, place: Place) -> Place:
+        """The same place with exact thresholds: no pass."""
+        return self._place(place.factor, place.projections, place.squared, place.thresholds, 1e-15)
+
     def gradient(self, place: Place) -> FloatArray:
         """The derivative in A: half a pass."""
         pulled = self.objective.backward(place.projections, place.evaluation.margin_gradient)
