@@ -107,8 +107,9 @@ class _Line:
         first = abs(self._slope_at_start())
         for _ in range(_MOST_STEPS):
             value, gradient, hessian = self._evaluate(length, thresholds)
-            if value < best[0]:
-                best = value, length, thresholds
+            # Below the rounding error of the value, a step that ends with a smaller slope is still one.
+            if value < best[0] + 1e-15 * abs(best[0]):
+                best = min(value, best[0]), length, thresholds
             free = np.append(True, ~((thresholds <= self.least) & (gradient[1:] >= 0.0)))
             # The slope in the length if the thresholds follow it.
             on = hessian[np.ix_(free, free)]

@@ -120,22 +120,24 @@ def solve(
 
 def _kind(problem: Problem, options: Options) -> type[Solver]:
     """The solver that is asked for, or the one that suits the problem."""
-    is_projected = problem.objective.source.can_project and not problem.cone.has_constant
-    if options.solver == "auto" or (options.solver == "lowrank" and not is_projected):
-        return SOLVERS[_choose(problem.objective, is_projected)]
-    if options.solver == "factor" and not options.proves and is_projected:
-        return SOLVERS[_choose(problem.objective, is_projected)]
-    return SOLVERS[options.solver]
+    chosen = _choose(problem.objective)
+    suits_factors = problem.objective.source.can_project and not problem.cone.has_constant
+    name = options.solver
+    if name == "auto":
+        name = chosen
+    elif name == "factor" and not options.proves and chosen == "lowrank":
+        name = chosen
+    return SOLVERS["fista" if name == "lowrank" and not suits_factors else name]
 
 
-def _choose(objective: Objective, is_projected: bool) -> str:
+def _choose(objective: Objective) -> str:
     """Choose a dense Hessian if it costs less than the gradient steps that it saves."""
     d, n = objective.n_directions, objective.n_judgements
     has_many = n >= 16 * packed_size(d)
     if d <= 16 or (d <= 32 and has_many):
         return "newton"
     # Projections on about half as many columns are kept, at a point and along a line.
-    return "lowrank" if is_projected and 8 * n * d <= _PROJECTION_BYTES else "fista"
+    return "lowrank" if objective.source.can_project and 8 * n * d <= _PROJECTION_BYTES else "fista"
 
 
 def _start(solver: Solver, start: State | None) -> Callable[[], State]:

@@ -21,6 +21,8 @@ __all__ = ["LowRank"]
 _HISTORY = 10
 _FIRST_CHECK = 5  # steps before the first full gradient, and after columns were added
 
+_MOST_IDLE = 3
+
 # A tolerance that can be reached in single precision alone.
 _SINGLE_TOL = 1e-5
 
@@ -40,7 +42,11 @@ class _Memory:
     check_below: float = 1e-2  # check once the decrement is below this multiple of the tolerance
     n_checks: int = 0
     expected: float = np.inf  # the gap that the last full gradient would prove
-    is_idle: bool = False  # the last step brought nothing
+    n_idle: int = 0  # consecutive steps that brought nothing
+
+    @property
+    def is_idle(self) -> bool:
+        return self.n_idle >= _MOST_IDLE
 
 
 class LowRank(Solver):
@@ -91,14 +97,17 @@ class LowRank(Solver):
         product = float(np.sum(step * change))
         if product > 1e-10 * float(np.linalg.norm(step) * np.linalg.norm(change)):
             steps = (*steps, (step, change, product))[-_HISTORY:]
+        # Below the rounding error of the value, a smaller decrement is progress too.
+        decrement = -0.5 * float(np.sum(direction * last.gradient))
+        falls = place.value < last.place.value - 1e-15 * abs(place.value) or decrement < 0.5 * last.decrement
         memory = replace(
             last,
             place=place,
             gradient=gradient,
             steps=steps,
-            decrement=-0.5 * float(np.sum(direction * last.gradient)),
+            decrement=decrement,
             n_since=last.n_since + 1,
-            is_idle=not place.value < last.place.value - 1e-15 * abs(place.value),
+            n_idle=0 if falls else last.n_idle + (1 if np.any(step) else _MOST_IDLE),
         )
         return _state(memory, state.bound)
 
@@ -111,10 +120,10 @@ class LowRank(Solver):
         expected = spectrum.violation(alpha) * place.trace
         model = replace(last.model, values=spectrum.values + alpha, vectors=spectrum.vectors)
         memory = replace(
-            last, place=place, model=model, n_since=0, n_checks=last.n_checks + 1, is_idle=False, expected=expected
+            last, place=place, model=model, n_since=0, n_checks=last.n_checks + 1, n_idle=0, expected=expected
         )
         bound = state.bound
-        if expected <= self.tol or (is_settled and self.rank is not None):
+        if expected <= self.tol or last.is_idle or (is_settled and self.rank is not None):
             bound = max(bound, self._bound(memory, spectrum))
             if place.value - bound <= self.tol:
                 return self._in_double(memory, bound)
@@ -170,7 +179,7 @@ class LowRank(Solver):
             bound = max(bound, prove_bound(point, self.tol))
         # The proven gap falls about as the root of the decrement.
         gap = memory.expected if has_tangents(self.problem) else memory.place.value - bound
-        wanted = float(np.clip((0.5 * self.tol / max(gap, TINY)) ** 1.7, 1e-4, 0.3))
+        wanted = float(np.clip(0.5 * self.tol / max(gap, TINY), 5e-3, 0.5)) ** 1.7
         memory = replace(memory, check_after=0, check_below=wanted * memory.check_below)
         return replace(_state(memory, bound), stuck=is_idle)
 
