@@ -70,7 +70,8 @@ class Factored:
         line = _Line(self.problem, objective, place, linear, square, direction)
         length, thresholds = line.minimise()
         squared = place.squared + length * (linear + length * square)
-        projections = place.projections + _scaled(ahead, length)
+        projections = ahead * float(length)
+        projections += place.projections
         return self._place(place.factor + length * direction, projections, squared, thresholds, 1e-12)
 
     def _place(
@@ -151,7 +152,3 @@ class _Line:
         hessian[1:, 1:] = curvature.thresholds
         return value, np.append(slope, here.slopes), hessian
 
-
-def _scaled(projections: Array, length: float) -> Array:
-    """Times a number, without raising the precision."""
-    return projections * float(length)
