@@ -118,7 +118,7 @@ def test_an_unknown_solver_is_refused():
     assert "got 'simplex'" in str(error.value)
 
 
-@pytest.mark.parametrize(("d", "solver"), [(4, "newton"), (40, "fista")])
+@pytest.mark.parametrize(("d", "solver"), [(4, "newton"), (40, "lowrank")])
 def test_auto_chooses_by_the_number_of_columns(d, solver):
     data = cf.datasets.make_pairs(3000, d, rank=3, wrong_share=0.1, random_state=7)
     auto, named = fit(data, alpha=0.01), fit(data, alpha=0.01, solver=solver)

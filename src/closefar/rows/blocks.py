@@ -67,8 +67,15 @@ class BlockRows(RowSource):
 
     def forward(self, factor: FloatArray) -> Array:
         """Return the projections as an array of shape (n, k)."""
-        parts = [block.T @ _matching(block, factor) for _, block in self.blocks()]
-        return parts[0] if len(parts) == 1 else array_namespace(parts[0]).concat(parts, axis=0)
+        found: Array = None
+        for where, block in self.blocks():
+            part = block.T @ _matching(block, factor)
+            if part.shape[0] == self.n_rows:
+                return part
+            if found is None:
+                found = _empty_like(part, (self.n_rows, int(part.shape[1])))
+            found[where, :] = part
+        return found
 
     def backward(self, projections: Array, coefficients: Array) -> FloatArray:
         def pulled(where: slice, block: Array) -> Array:
@@ -106,7 +113,7 @@ class BlockRows(RowSource):
         return concatenated([_quadratic(matrix, block) for _, block in self.blocks()])
 
     def squared_distances(self, factor: FloatArray) -> Array:
-        return concatenated([squared_columns(_matching(block, factor).T @ block) for _, block in self.blocks()])
+        return concatenated([_squared_lengths(block, factor) for _, block in self.blocks()])
 
     def outer(self, coefficients: Array) -> FloatArray:
         return _symmetric(_sum(_weighted_outer(block, coefficients[where]) for where, block in self.blocks()))
@@ -134,8 +141,8 @@ class BlockRows(RowSource):
 
         def fourth(where: slice, block: Array) -> Array:
             xp = array_namespace(block)
-            squares = (like(block, basis).T @ block) ** 2
-            curved = squares * curvature[where]
+            squares = (_matching(block, basis).T @ block) ** 2
+            curved = squares * _matching(block, curvature[where])
             columns = [xp.sum(curved, axis=1), *(xp.sum(squares * cross[where], axis=1) for cross in crosses)]
             sums.append(xp.stack(columns, axis=1))
             return curved @ squares.T
@@ -278,8 +285,24 @@ def _weighted_outer(block: Array, coefficients: Array) -> Array:
     return total
 
 
+def _has_contiguous_rows(block: Array) -> bool:
+    """Whether each row, a column of the block, is contiguous in memory."""
+    return is_numpy_array(block) and block.flags.f_contiguous
+
+
+def _squared_lengths(block: Array, factor: FloatArray) -> Array:
+    factor = _matching(block, factor)
+    if _has_contiguous_rows(block):
+        projected = block.T @ factor
+        return np.einsum("ij,ij->i", projected, projected, dtype=np.float64)
+    return squared_columns(factor.T @ block)
+
+
 def _quadratic(matrix: FloatArray, block: Array) -> Array:
-    return _column_dots(_matching(block, matrix) @ block, block)
+    matrix = _matching(block, matrix)
+    if _has_contiguous_rows(block):
+        return np.einsum("ij,ij->i", block.T @ matrix, block.T, dtype=np.float64)
+    return _column_dots(matrix @ block, block)
 
 
 def squared_columns(product: Array) -> Array:

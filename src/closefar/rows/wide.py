@@ -85,6 +85,11 @@ class WideRows(MappedRows):
         total = self._transform.T @ self._source.outer(coefficients) @ self._transform
         return 0.5 * (total + total.T)
 
+    def rotated_moments(
+        self, curvature: Array, crosses: tuple[Array, ...], basis: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        return self._source.rotated_moments(curvature, crosses, self._transform @ basis)
+
     def sweep(
         self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
     ) -> tuple[list[Pulling], FloatArray]:

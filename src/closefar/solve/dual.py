@@ -24,6 +24,7 @@ from closefar.solve.problem import Problem
 __all__ = ["has_tangents", "tangent_bound"]
 
 _MOST_STEPS = 60
+_ROUNDING = 1e-13
 _REACH = 1e3  # a slope of a threshold that is wrong by rounding is multiplied by this multiple of the thresholds
 
 
@@ -51,7 +52,7 @@ def _tangents(likelihood: CloseFar, thresholds: FloatArray, share: float, square
     xp = array_namespace(squared)
     margin, (_, weights, *rest) = likelihood.margins(squared, *arrays, thresholds=thresholds)
     pointwise = partial(_derivatives, likelihood, rest)
-    _, slope, curvature = pointwise(margin)
+    slope = pointwise(margin)[1]
     wanted = share * slope
     # Towards the minimum, where slopes are smaller: the solution is between the margin and the first point beyond it.
     ahead = xp.where(slope < 0.0, xp.ones_like(slope), -xp.ones_like(slope))
@@ -65,17 +66,16 @@ def _tangents(likelihood: CloseFar, thresholds: FloatArray, share: float, square
     for _ in range(_MOST_STEPS):
         loss, slope, curvature = pointwise(found)
         left = slope - wanted
-        if bool(xp.all(xp.abs(left) <= 1e-15 * (1.0 + xp.abs(wanted)))):
+        # The infimum of phi(m) - q m lies between `near` and `far`: this is what an inexact slope may leave of it.
+        error = float(xp.vecdot(weights, xp.abs(left) * xp.abs(far - near)))
+        if error <= _ROUNDING:
             break
         is_short = ahead * left < 0.0
         near, far = xp.where(is_short, found, near), xp.where(is_short, far, found)
         proposal = found - left / xp.where(curvature > 0.0, curvature, xp.ones_like(curvature))
         is_inside = (curvature > 0.0) & (ahead * (proposal - near) > 0.0) & (ahead * (far - proposal) > 0.0)
         found = xp.where(is_inside, proposal, 0.5 * (near + far))
-    loss, slope, _ = pointwise(found)
-    # The infimum of phi(m) - q m lies between `near` and `far`; what an inexact slope leaves of it is subtracted.
-    left = xp.abs(slope - wanted) * xp.abs(far - near)
-    return float(xp.vecdot(weights, loss - wanted * found - left))
+    return float(xp.vecdot(weights, loss - wanted * found)) - error
 
 
 def _derivatives(likelihood: CloseFar, rest: list[Array], margin: Array) -> tuple[Array, ...]:

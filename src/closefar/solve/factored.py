@@ -49,6 +49,10 @@ class Factored:
         projections = self.objective.forward(factor)
         return self._place(factor, projections, self.objective.inner(projections, projections), thresholds, tol)
 
+    def settled(self, place: Place) -> Place:
+        """The same place with exact thresholds: no pass."""
+        return self._place(place.factor, place.projections, place.squared, place.thresholds, 1e-15)
+
     def gradient(self, place: Place) -> FloatArray:
         """The derivative in A: half a pass."""
         pulled = self.objective.backward(place.projections, place.evaluation.margin_gradient)
@@ -66,7 +70,8 @@ class Factored:
         line = _Line(self.problem, objective, place, linear, square, direction)
         length, thresholds = line.minimise()
         squared = place.squared + length * (linear + length * square)
-        projections = place.projections + _scaled(ahead, length)
+        projections = ahead * float(length)
+        projections += place.projections
         return self._place(place.factor + length * direction, projections, squared, thresholds, 1e-12)
 
     def _place(
@@ -103,8 +108,9 @@ class _Line:
         first = abs(self._slope_at_start())
         for _ in range(_MOST_STEPS):
             value, gradient, hessian = self._evaluate(length, thresholds)
-            if value < best[0]:
-                best = value, length, thresholds
+            # Below the rounding error of the value, a step that ends with a smaller slope is still one.
+            if value < best[0] + 1e-15 * abs(best[0]):
+                best = min(value, best[0]), length, thresholds
             free = np.append(True, ~((thresholds <= self.least) & (gradient[1:] >= 0.0)))
             # The slope in the length if the thresholds follow it.
             on = hessian[np.ix_(free, free)]
@@ -148,7 +154,3 @@ class _Line:
         hessian[1:, 1:] = curvature.thresholds
         return value, np.append(slope, here.slopes), hessian
 
-
-def _scaled(projections: Array, length: float) -> Array:
-    """Times a number, without raising the precision."""
-    return projections * float(length)

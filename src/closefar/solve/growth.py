@@ -16,7 +16,7 @@ _FEWEST_COLUMNS = 8
 
 # The rounding error of a gradient in single precision is measured along this many random directions.  Its root mean
 # square there is its Frobenius norm, which is at least its spectral norm; that it is three times too small has a
-# probability of one in a million even if all of the error is in one direction.
+# probability of five in a million even if all of the error is in one direction.
 _N_PROBES, _CAUTION = 16, 3.0
 
 
@@ -35,27 +35,25 @@ class Spectrum:
         return float(self.values[0]) - self.rounding
 
     @classmethod
-    def of(cls, factored: Factored, exact: Factored, place: Place, rng: np.random.Generator) -> Spectrum:
-        """Compute dR/dM, and measure its rounding error if it is in single precision."""
-        pull = place.evaluation.margin_gradient
-        gradient = factored.objective.outer(pull)
-        rounding = 0.0
-        if factored is not exact:
-            probes = rng.standard_normal((len(gradient), _N_PROBES))
-            errors = gradient @ probes - exact.objective.backward(exact.objective.forward(probes), pull)
-            rounding = _CAUTION * float(np.sqrt(np.sum(errors**2) / _N_PROBES))
+    def of(cls, factored: Factored, place: Place) -> Spectrum:
+        """Compute dR/dM; its rounding error is that of double precision."""
+        gradient = factored.objective.outer(place.evaluation.margin_gradient)
         values, vectors = np.linalg.eigh(gradient)
-        return cls(gradient, values, vectors, rounding + _double_rounding(exact, values))
+        largest = 1.0 + float(np.abs(values).max())
+        # Terms are about d times as large as their sum.
+        rounding = 8.0 * float(np.finfo(np.float64).eps) * len(values) * largest
+        return cls(gradient, values, vectors, rounding)
 
+    def measured(self, exact: Factored, place: Place, rng: np.random.Generator) -> Spectrum:
+        """The same with the error of a gradient in single precision, measured in double precision."""
+        probes = rng.standard_normal((len(self.gradient), _N_PROBES))
+        image = exact.objective.backward(exact.objective.forward(probes), place.evaluation.margin_gradient)
+        error = float(np.linalg.norm(self.gradient @ probes - image)) / np.sqrt(_N_PROBES)
+        return replace(self, rounding=self.rounding + _CAUTION * error)
 
-def _double_rounding(exact: Factored, values: FloatArray) -> float:
-    """The rounding error of sums in double precision, whose terms are d times as large as the result."""
-    return 8.0 * float(np.finfo(np.float64).eps) * exact.objective.n_directions * (1.0 + float(np.abs(values).max()))
-
-
-def _worth_of(place: Place, alpha: float, tol: float) -> float:
-    """The violation of the dual cone along a direction from which on a new column is worth its cost."""
-    return min(1e-3 * alpha + 1e-7, 0.2 * tol / max(place.trace, 1.0))
+    def violation(self, alpha: float) -> float:
+        """How far dR/dM + alpha I is from positive semidefinite, at most."""
+        return max(self.rounding - alpha - float(self.values[0]), 0.0)
 
 
 def leading_factor(factored: Factored, rank: int | None) -> tuple[FloatArray, FloatArray]:
@@ -75,22 +73,24 @@ def leading_factor(factored: Factored, rank: int | None) -> tuple[FloatArray, Fl
     chosen = slice(None, -k - 1, -1)
     factor = vectors[:, chosen] * np.sqrt(np.maximum(values[chosen] - 0.5 * problem.alpha, 1e-2 * largest))
     squared = objective.squared_distances(factor)
-    scale, thresholds = fit_scale(
-        replace(problem, objective=objective), squared, problem.alpha * float(np.sum(factor**2))
-    )
+    penalty = problem.alpha * float(np.sum(factor**2))
+    scale, thresholds = fit_scale(replace(problem, objective=objective), squared, penalty)
     return np.sqrt(scale) * factor, thresholds
 
 
-def change_columns(factored: Factored, place: Place, spectrum: Spectrum, tol: float, *, shrinks: bool) -> Place | None:
+def change_columns(
+    factored: Factored, place: Place, spectrum: Spectrum, tol: float, precision: float, *, shrinks: bool
+) -> Place | None:
     """Add the columns that the gradient shows to be missing, by a proximal step within their directions.
 
-    If it `shrinks`, the step is taken within the old directions too, and columns that it empties are dropped.
+    Violations below `precision` may be rounding errors.  If it `shrinks`, the step is taken within the old directions too, and columns that it empties are dropped.
     Returns None if there is nothing to change, or no change lowers the objective.
     """
     alpha, scale = factored.problem.alpha, 0.5 / max(place.curvature, 1e-12)
     basis = np.linalg.qr(place.factor)[0]
     most = max(place.factor.shape[1], _FEWEST_COLUMNS)
-    worth = max(_worth_of(place, alpha, tol), 0.3 * spectrum.rounding)
+    # A violation from which on a new column is worth its cost.
+    worth = max(min(1e-3 * alpha + 1e-7, 0.2 * tol / max(place.trace, 1.0)), precision)
     found = np.flatnonzero(spectrum.values < -alpha - worth)[:most]
     outside = spectrum.vectors[:, found] - basis @ (basis.T @ spectrum.vectors[:, found])
     found = found[np.sum(outside**2, axis=0) > 0.5]

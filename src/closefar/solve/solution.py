@@ -121,15 +121,17 @@ def solve(
 
 def _kind(problem: Problem, options: Options) -> type[Solver]:
     """The solver that is asked for, or the one that suits the problem."""
-    is_projected = problem.objective.source.can_project and not problem.cone.has_constant
-    if options.solver == "auto" or (options.solver == "lowrank" and not is_projected):
-        return SOLVERS[_choose(problem.objective, is_projected)]
-    if options.solver == "factor" and not options.proves and is_projected:
-        return SOLVERS[_choose(problem.objective, is_projected)]
-    return SOLVERS[options.solver]
+    chosen = _choose(problem.objective)
+    suits_factors = problem.objective.source.can_project and not problem.cone.has_constant
+    name = options.solver
+    if name == "auto":
+        name = chosen
+    elif name == "factor" and not options.proves and chosen == "lowrank":
+        name = chosen
+    return SOLVERS["fista" if name == "lowrank" and not suits_factors else name]
 
 
-def _choose(objective: Objective, is_projected: bool) -> str:
+def _choose(objective: Objective) -> str:
     """Choose a dense Hessian if it costs less than the gradient steps that it saves."""
     d, n = objective.n_directions, objective.n_judgements
     has_many = n >= 16 * packed_size(d)

@@ -21,6 +21,8 @@ __all__ = ["LowRank"]
 _HISTORY = 10
 _FIRST_CHECK = 5  # steps before the first full gradient, and after columns were added
 
+_MOST_IDLE = 3
+
 # A tolerance that can be reached in single precision alone.
 _SINGLE_TOL = 1e-5
 
@@ -39,7 +41,12 @@ class _Memory:
     check_after: int = _FIRST_CHECK  # check after this many steps; 0 if only the decrement decides
     check_below: float = 1e-2  # check once the decrement is below this multiple of the tolerance
     n_checks: int = 0
-    is_idle: bool = False  # the last step brought nothing
+    expected: float = np.inf  # the gap that the last full gradient would prove
+    n_idle: int = 0  # consecutive steps that brought nothing
+
+    @property
+    def is_idle(self) -> bool:
+        return self.n_idle >= _MOST_IDLE
 
 
 class LowRank(Solver):
@@ -90,14 +97,17 @@ class LowRank(Solver):
         product = float(np.sum(step * change))
         if product > 1e-10 * float(np.linalg.norm(step) * np.linalg.norm(change)):
             steps = (*steps, (step, change, product))[-_HISTORY:]
+        # Below the rounding error of the value, a smaller decrement is progress too.
+        decrement = -0.5 * float(np.sum(direction * last.gradient))
+        falls = place.value < last.place.value - 1e-15 * abs(place.value) or decrement < 0.5 * last.decrement
         memory = replace(
             last,
             place=place,
             gradient=gradient,
             steps=steps,
-            decrement=-0.5 * float(np.sum(direction * last.gradient)),
+            decrement=decrement,
             n_since=last.n_since + 1,
-            is_idle=not place.value < last.place.value - 1e-15 * abs(place.value),
+            n_idle=0 if falls else last.n_idle + (1 if np.any(step) else _MOST_IDLE),
         )
         return _state(memory, state.bound)
 
@@ -105,34 +115,44 @@ class LowRank(Solver):
         """Take a full gradient: it proves a bound, renews the model, and shows which columns are missing."""
         last: _Memory = state.memory
         alpha, factored = self.problem.alpha, last.factored
-        place = factored.at(last.place.factor, last.place.thresholds, 1e-15)
-        spectrum, bound = self._bounded(factored, place)
-        bound = max(bound, state.bound)
+        place = factored.settled(last.place)
+        spectrum = Spectrum.of(factored, place)
+        expected = spectrum.violation(alpha) * place.trace
         model = replace(last.model, values=spectrum.values + alpha, vectors=spectrum.vectors)
-        memory = replace(last, place=place, model=model, n_since=0, n_checks=last.n_checks + 1, is_idle=False)
-        if place.value - bound <= self.tol:
-            return self._in_double(memory, bound)
+        memory = replace(
+            last, place=place, model=model, n_since=0, n_checks=last.n_checks + 1, n_idle=0, expected=expected
+        )
+        bound = state.bound
+        if expected <= self.tol or last.is_idle or (is_settled and self.rank is not None):
+            bound = max(bound, self._bound(memory, spectrum))
+            if place.value - bound <= self.tol:
+                return self._in_double(memory, bound)
         if self.rank is None:
-            changed = change_columns(factored, place, spectrum, self.tol, shrinks=last.n_checks == 0)
+            changed = change_columns(
+                factored, place, spectrum, self.tol, self._precision(memory), shrinks=last.n_checks == 0
+            )
             if changed is not None:
                 return self._with_columns(memory, changed, bound)
         elif not is_settled:
             memory = replace(memory, check_after=3 * last.check_after)
         if not is_settled:
-            return _state(replace(memory, gradient=factored.gradient(place)), bound)
+            return _state(memory, bound)
         return self._finish(memory, spectrum, bound, is_idle=last.is_idle)
 
-    def _bounded(self, factored: Factored, place: Place) -> tuple[Spectrum, float]:
-        """The gradient and the bound that it proves; in double precision where rounding alone exceeds the tolerance."""
-        spectrum = Spectrum.of(factored, self.exact, place, self.rng)
+    def _bound(self, memory: _Memory, spectrum: Spectrum) -> float:
+        """The bound that the gradient proves; in double precision where rounding alone exceeds the tolerance."""
+        place = memory.place
         if not (self.proves and has_tangents(self.problem)):
-            return spectrum, 0.0
-        bound = tangent_bound(self.problem, place, spectrum.least)
-        unrounded = bound + spectrum.rounding * place.trace
-        if factored is not self.exact and place.value - bound > self.tol >= place.value - unrounded:
-            spectrum = Spectrum.of(self.exact, self.exact, place, self.rng)
-            bound = tangent_bound(self.problem, place, spectrum.least)
-        return spectrum, bound
+            return 0.0
+        if memory.factored is not self.exact:
+            spectrum = spectrum.measured(self.exact, place, self.rng)
+            if spectrum.violation(self.problem.alpha) * place.trace > self.tol:
+                spectrum = Spectrum.of(self.exact, place)
+        return tangent_bound(self.problem, place, float(spectrum.values[0]) - spectrum.rounding)
+
+    def _precision(self, memory: _Memory) -> float:
+        """The size of eigenvalues of a gradient that may be rounding errors."""
+        return 0.0 if memory.factored is self.exact else 1e-6 / np.sqrt(self.problem.cone.size)
 
     def _with_columns(self, memory: _Memory, changed: Place, bound: float) -> State:
         """Continue with more columns; recent steps are still right for the old ones."""
@@ -158,16 +178,18 @@ class LowRank(Solver):
             point = Point(self.problem, place.factor @ place.factor.T, place.thresholds, place.evaluation, gradient)
             bound = max(bound, prove_bound(point, self.tol))
         # The proven gap falls about as the root of the decrement.
-        wanted = float(np.clip((0.5 * self.tol / max(memory.place.value - bound, TINY)) ** 1.7, 1e-4, 0.3))
+        gap = memory.expected if has_tangents(self.problem) else memory.place.value - bound
+        wanted = float(np.clip(0.5 * self.tol / max(gap, TINY), 5e-3, 0.5)) ** 1.7
         memory = replace(memory, check_after=0, check_below=wanted * memory.check_below)
-        gradient = memory.factored.gradient(memory.place)
-        return replace(_state(replace(memory, gradient=gradient), bound), stuck=is_idle)
+        return replace(_state(memory, bound), stuck=is_idle)
 
     def _in_double(self, memory: _Memory, bound: float) -> State:
         """Continue in double precision, or end there."""
         if memory.factored is not self.exact:
             place = self.exact.at(memory.place.factor, memory.place.thresholds, 1e-15)
-            memory = replace(memory, factored=self.exact, place=place, gradient=self.exact.gradient(place))
+            memory = replace(memory, factored=self.exact, place=place)
+        if memory.place.value - bound > self.tol:
+            memory = replace(memory, gradient=self.exact.gradient(memory.place))
         return _state(memory, bound)
 
 
