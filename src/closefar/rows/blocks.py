@@ -16,7 +16,7 @@ from closefar.rows.source import Pulling, RowSource, concatenated, slices
 
 __all__ = ["KEEP_BYTES", "BlockRows", "MappedRows", "squared_columns"]
 
-BLOCK_BYTES = 1 << 22  # a block and its products stay in cache; the overhead of the loop over blocks is negligible
+BLOCK_BYTES = 1 << 21  # a block and its products stay in cache; the overhead of the loop over blocks is negligible
 
 _LONG = 32  # rows that are reduced at a time
 
@@ -34,6 +34,11 @@ class BlockRows(RowSource):
     def in_single(self) -> BlockRows | None:
         """Return a source that computes in single precision; None if there is none, or if it takes much memory."""
         return None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the rows are in memory as `read` returns them, so that reading takes no time."""
+        return False
 
     @abstractmethod
     def read(self, where: slice) -> Array:

@@ -28,6 +28,11 @@ class Differences(BlockRows):
         super().__init__(int(data.shape[0]), int(data.shape[-1]))
         self._data = data
 
+    @property
+    def is_held(self) -> bool:
+        data = self._data
+        return is_numpy_array(data) and data.ndim == 2 and data.dtype == np.float64 and data.flags.c_contiguous
+
     def read(self, where: slice) -> Array:
         """Return these differences without reading the others."""
         if self._data.ndim == 2:

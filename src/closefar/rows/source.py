@@ -65,9 +65,12 @@ class RowSource(ABC):
     ----------
     can_project : bool
         Whether rows are differences whose projections A'z_i can be kept (`forward`, `backward`, `inner`).
+    condition : float
+        By how much coordinates amplify the rounding errors of sums.
     """
 
     can_project: ClassVar[bool] = False
+    condition: float = 1.0
 
     def __init__(self, n_rows: int, n_columns: int) -> None:
         self.n_rows = n_rows

@@ -17,8 +17,9 @@ from closefar.rows.source import Pulling, RowSource
 
 __all__ = ["WideRows", "suits_factors"]
 
-# Rows of up to this many columns are mapped: the dense Hessian of narrow data needs them.
+# Rows of up to this many columns are mapped and kept if they are few, or if reading them takes time.
 _NARROW = 32
+_CACHED = 1 << 23  # bytes; beyond it, mapped rows are read from memory like the others
 
 # T'(Z'CZ)T has the rounding error of Z'CZ times the square of the condition number, while rows that are mapped first
 # have it once.  Up to this number the square loses four digits of sixteen; beyond it, sums map each block of rows.
@@ -31,11 +32,12 @@ _SINGLE_SCALES = 1e-12, 1e12  # of columns, so that their squares neither overfl
 
 def suits_factors(source: BlockRows, coordinates: Coordinates) -> bool:
     """Whether products with factors are faster than mapped rows, and accurate."""
-    if isinstance(source, IndexedRows):  # it maps its points, which are fewer
+    if coordinates.has_constant or isinstance(source, IndexedRows):  # which maps its points, since they are fewer
         return False
-    if coordinates.has_constant or source.n_columns <= _NARROW:
-        return False
-    return coordinates.condition <= _SUMS_UP_TO or 8 * source.n_rows * coordinates.n_directions > KEEP_BYTES
+    size = 8 * source.n_rows * coordinates.n_directions
+    if source.n_columns <= _NARROW:
+        return size > (_CACHED if source.is_held else KEEP_BYTES) and coordinates.condition <= _SUMS_UP_TO
+    return size > KEEP_BYTES or coordinates.condition <= _SUMS_UP_TO
 
 
 class WideRows(MappedRows):
@@ -47,6 +49,8 @@ class WideRows(MappedRows):
         super().__init__(source, coordinates)
         self._transform = coordinates.transform
         self._sums_are_safe = coordinates.condition <= _SUMS_UP_TO
+        if self._sums_are_safe:
+            self.condition = coordinates.condition
 
     @cached_property
     def rough(self) -> RowSource:
@@ -77,13 +81,12 @@ class WideRows(MappedRows):
     def quadratic_forms(self, matrix: FloatArray) -> Array:
         if not self._sums_are_safe:
             return super().quadratic_forms(matrix)
-        return self._source.quadratic_forms(self._transform @ matrix @ self._transform.T)
+        return self._source.quadratic_forms(_symmetric(self._transform @ matrix @ self._transform.T))
 
     def outer(self, coefficients: Array) -> FloatArray:
         if not self._sums_are_safe:
             return super().outer(coefficients)
-        total = self._transform.T @ self._source.outer(coefficients) @ self._transform
-        return 0.5 * (total + total.T)
+        return _symmetric(self._transform.T @ self._source.outer(coefficients) @ self._transform)
 
     def rotated_moments(
         self, curvature: Array, crosses: tuple[Array, ...], basis: FloatArray
@@ -95,4 +98,11 @@ class WideRows(MappedRows):
     ) -> tuple[list[Pulling], FloatArray]:
         if not self._sums_are_safe:
             return super().sweep(matrix, function, *arrays)
-        return RowSource.sweep(self, matrix, function, *arrays)
+        mapped = self._transform @ matrix @ self._transform.T
+        parts, total = self._source.sweep(_symmetric(mapped), function, *arrays)
+        return parts, _symmetric(self._transform.T @ total @ self._transform)
+
+
+def _symmetric(matrix: FloatArray) -> FloatArray:
+    symmetric: FloatArray = 0.5 * (matrix + matrix.T)
+    return symmetric

@@ -47,7 +47,7 @@ def proven_bound(point: Point, ceiling: float) -> float:
         return -np.inf
     trace = _REACH * size if below <= _ROUNDING else ceiling / problem.alpha
     # The rounding error of margins, and so of the gradient, is about eps * size, and it is multiplied by M.
-    rounding = np.finfo(np.float64).eps * size * (1.0 + size)
+    rounding = np.finfo(np.float64).eps * problem.objective.source.condition * size * (1.0 + size)
     bound = point.dual_value - below * trace - rest * _REACH * size - rounding
     return float(bound) if bound <= ceiling else -np.inf
 

@@ -141,7 +141,7 @@ def _choose(objective: Objective) -> str:
         return "sampled"
     # Projections on about half as many columns are kept, at a point and along a line.
     takes = 8 * objective.source.n_projected * d
-    return "lowrank" if is_projected and takes <= _PROJECTION_BYTES else "fista"
+    return "lowrank" if objective.source.can_project and takes <= _PROJECTION_BYTES else "fista"
 
 
 def _start(solver: Solver, start: State | None) -> Callable[[], State]:
