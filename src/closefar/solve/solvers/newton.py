@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from closefar import packed
-from closefar.arrays import BoolArray, FloatArray
+from closefar.arrays import TINY, BoolArray, FloatArray
 from closefar.solve.bound import lower_bound
 from closefar.solve.importance import HessianSampler
 from closefar.solve.loop import Solver, State
@@ -80,7 +80,7 @@ class Newton(Solver):
             begun = self._begin(state.matrix, state.thresholds, program)
             if begun.objective <= _SURPRISING * (1.0 + state.objective):
                 return begun
-        return self._begin(*moment_start(self.problem))
+        return self._begin(*moment_start(self.problem, accuracy=1e-2))
 
     def resume(self, state: State) -> State:
         return self._begin(state.matrix, state.thresholds)
@@ -91,7 +91,7 @@ class Newton(Solver):
         memory: _Memory = moved.memory
         if moved.stuck or (memory.damping <= last.damping and self._is_near(memory.decrement, last.decrement)):
             moved = replace(moved, bound=self._bound(moved, program))
-            left = memory.decrement * min(memory.decrement / last.decrement, 1.0)  # if the next step shrinks as this one
+            left = memory.decrement * min(memory.decrement / max(last.decrement, TINY), 1.0)  # after a step like this one
             if moved.gap <= self.tol and not moved.stuck and left > 1e-11:
                 # One more step with the same Hessian costs one pass, and makes the minimiser itself accurate.
                 moved, _ = self._advance(moved)
