@@ -163,7 +163,9 @@ def scripted(violations, matrix=0.0):
     problem = SimpleNamespace(
         alpha=0.0,
         cone=Cone(1, np.zeros(1)),
-        objective=SimpleNamespace(quadratic_forms=lambda matrix: matrix),
+        objective=SimpleNamespace(
+            quadratic_forms=lambda matrix: matrix, evaluate=lambda *_, order: SimpleNamespace(slopes=np.array([-1.0]))
+        ),
         value=lambda evaluation, matrix: evaluation.loss,
         minimise_threshold=minimise_threshold,
     )
@@ -181,6 +183,16 @@ def test_a_proof_goes_on_while_rounds_halve_the_violation(violations, n_rounds):
     point, seen = scripted(violations)
     lower_bound(point, Asked(1.0, 0.5), 1e-3)
     assert seen == [(1.0 + k, 2.5 + 0.5 * k) for k in range(n_rounds)]
+
+
+@pytest.mark.parametrize(("slope", "is_exact"), [(-1e-9, True), (0.0, False), (8e-5, False), (9e-5, True)])
+def test_a_proof_takes_a_threshold_as_it_is_if_its_slope_is_small_and_feasible(slope, is_exact):
+    """At tau = 2 a slope of 1e-3 / (8 * 3) is aimed at, and up to twice that is as good."""
+    point, seen = scripted([0.0])
+    point.problem.objective.evaluate = lambda *_, order: SimpleNamespace(slopes=np.array([slope]))
+    asked = Asked(1.0)
+    lower_bound(point, asked, 1e-3)
+    assert bool(seen) == is_exact
 
 
 @pytest.mark.parametrize(("matrix", "longest"), [(0.0, 10.0), (3.0, 40.0)])

@@ -63,6 +63,7 @@ def find_sides(labels: NDArray[Any] | CodedLabels, far_label: Any, *, stacklevel
     if isinstance(labels, CodedLabels):
         labels = np.array(list(labels.counts()), dtype=object)
     if labels.dtype.kind not in "biu":
+        labels = _few_different(labels)
         check_classification_targets(labels)
     classes = np.unique(labels)
     if len(classes) > 2:
@@ -87,6 +88,16 @@ def find_sides(labels: NDArray[Any] | CodedLabels, far_label: Any, *, stacklevel
             stacklevel=stacklevel,
         )
     return Sides(classes)
+
+
+def _few_different(labels: NDArray[Any]) -> NDArray[Any]:
+    """One label of each kind if there are at most two, without sorting them; otherwise the labels."""
+    if len(labels) == 0:
+        return labels
+    others = np.flatnonzero(labels != labels[0])
+    if len(others) == 0 or np.all(labels[others] == labels[others[0]]):
+        return labels[[0, *others[:1]]]
+    return labels
 
 
 def are_far(labels: NDArray[Any] | CodedLabels, sides: Sides) -> BoolArray:

@@ -109,7 +109,9 @@ class BlockRows(RowSource):
 
         def scaled(where: slice, block: Array) -> Array:
             centred = block - like(block, centre)[:, None] if np.any(centre) else block
-            return centred * like(block, np.sqrt(weights[where])) / like(block, scale)[:, None]
+            rows = centred / like(block, scale)[:, None]
+            rows *= like(block, np.sqrt(weights[where]))
+            return rows
 
         blocks = (scaled(where, block) for where, block in self.blocks())
         return to_numpy(_sum(each @ each.T for each in blocks))
@@ -169,7 +171,7 @@ class BlockRows(RowSource):
     def _features(self, root: Array, border: tuple[Array, ...], rough: bool = False) -> Iterator[Array]:
         """The f_i of `sum_of_squares` as columns, a block at a time, without the weights of packed entries."""
         size = packed.packed_size(self.n_columns)
-        step = max(256, BLOCK_BYTES // ((4 if rough else 16) * size))
+        step = max(256, BLOCK_BYTES // (16 * size))
         features: Array = None  # reused, since allocation would take longer than the products
         for where, block in self.blocks():
             if features is None:

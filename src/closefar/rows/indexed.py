@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 
 from closefar.arrays import BoolArray, FloatArray, IndexArray
-from closefar.rows.blocks import BLOCK_BYTES, BlockRows
+from closefar.rows.blocks import BLOCK_BYTES, KEEP_BYTES, BlockRows
 from closefar.rows.coordinates import Coordinates
 from closefar.rows.points import Points
 from closefar.rows.source import PART_ROWS, Pulling, slices
@@ -23,6 +23,7 @@ _GATHERED_BYTES = 1 << 19
 _FEWEST_SUMMED, _MOST_SUMMED = 1 << 18, 1 << 21  # pairs in one sparse matrix
 _MOMENT_BYTES = 1 << 26
 _SAMPLED = 1 << 10
+_FEW_PER_POINT = 4
 
 
 class IndexedRows(BlockRows):
@@ -59,7 +60,8 @@ class IndexedRows(BlockRows):
         return IndexedRows(*_occurring(self._points, self._index[indices]))
 
     def in_coordinates(self, coordinates: Coordinates) -> BlockRows:
-        if coordinates.has_constant:  # of a learned origin, which pairs do not have
+        takes_little = 8 * self.n_rows * coordinates.n_directions <= KEEP_BYTES
+        if coordinates.has_constant or (self._are_few and takes_little):  # a learned origin is that of single points
             return super().in_coordinates(coordinates)
         return IndexedRows(self._points.in_coordinates(coordinates), self._index)
 
@@ -134,9 +136,14 @@ class IndexedRows(BlockRows):
         return self._points.extent()
 
     def second_moment(self, weights: FloatArray, centre: FloatArray, scale: FloatArray) -> FloatArray:
-        if np.any(centre):
+        if np.any(centre) or self._are_few:
             return super().second_moment(weights, centre, scale)
         return self._moment(weights, scale)
+
+    @property
+    def _are_few(self) -> bool:
+        """Whether there are so few pairs for each point that their differences are faster than Laplacians."""
+        return self.n_columns < _COLUMNS and self.n_rows <= _FEW_PER_POINT * len(self._points)
 
     def _halves(self, matrix: FloatArray) -> tuple[FloatArray, FloatArray | None]:
         """Projections P and Q with z'Sz = (P_i - P_j)'(Q_i - Q_j)."""

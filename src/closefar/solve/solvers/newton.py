@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from closefar import packed
-from closefar.arrays import BoolArray, FloatArray
+from closefar.arrays import TINY, BoolArray, FloatArray
 from closefar.solve.bound import lower_bound
 from closefar.solve.importance import HessianSampler
 from closefar.solve.loop import Solver, State
@@ -37,9 +37,11 @@ _MOST_SCOUTED_BYTES = 1 << 26
 # The first steps are taken on a sample if a step on all takes longer than the overhead of one: multiplications.
 _LONG_PASS = 1e7
 
-# The Hessian is that of a sample of this many judgements per parameter, and of more near the optimum.
+# The Hessian is that of a sample of this many judgements per parameter; near the optimum of more, if they can be had
+# for so many passes.
 _CURVED_FAR, _CURVED_NEAR = 64, 512
 _NEAR = 1e-3
+_WORTH_PASSES = 10.0
 
 # If the loss of all judgements is this many times that of the sample, one outside the sample is enormous.
 _SURPRISING = 10.0
@@ -80,7 +82,7 @@ class Newton(Solver):
             begun = self._begin(state.matrix, state.thresholds, program)
             if begun.objective <= _SURPRISING * (1.0 + state.objective):
                 return begun
-        return self._begin(*moment_start(self.problem))
+        return self._begin(*moment_start(self.problem, accuracy=1e-2))
 
     def resume(self, state: State) -> State:
         return self._begin(state.matrix, state.thresholds)
@@ -91,7 +93,7 @@ class Newton(Solver):
         memory: _Memory = moved.memory
         if moved.stuck or (memory.damping <= last.damping and self._is_near(memory.decrement, last.decrement)):
             moved = replace(moved, bound=self._bound(moved, program))
-            left = memory.decrement * min(memory.decrement / last.decrement, 1.0)  # if the next step shrinks as this one
+            left = memory.decrement * min(memory.decrement / max(last.decrement, TINY), 1.0)  # after a step like this one
             if moved.gap <= self.tol and not moved.stuck and left > 1e-11:
                 # One more step with the same Hessian costs one pass, and makes the minimiser itself accurate.
                 moved, _ = self._advance(moved)
@@ -179,15 +181,23 @@ class Newton(Solver):
         if not last.samples or last.damping < _DAMPING:
             hessian = self.problem.objective.hessian(curvature, rough=last.damping >= _DAMPING)
             return ConeProgram(hessian, last.damping, self.problem.cone)
-        per_parameter = _CURVED_NEAR if last.decrement < _NEAR else _CURVED_FAR
-        number = per_parameter * packed.packed_size(self.problem.cone.size)
-        scout = self.scout
-        if scout is not None and scout.problem.objective.n_judgements >= number:
-            few = scout.problem.objective
-            squared = few.quadratic_forms(last.point.matrix)
-            curvature = few.evaluate(squared, last.point.thresholds, order=2).curvature
-            return ConeProgram(scout.sampler.hessian(curvature, number), last.damping, self.problem.cone)
-        return ConeProgram(self.sampler.hessian(curvature, number), last.damping, self.problem.cone)
+        number, scout = self._number_curved(last.decrement), self.scout
+        if scout is None or scout.problem.objective.n_judgements < number:
+            return ConeProgram(self.sampler.hessian(curvature, number), last.damping, self.problem.cone)
+        few = scout.problem.objective
+        squared = few.quadratic_forms(last.point.matrix)
+        curvature = few.evaluate(squared, last.point.thresholds, order=2).curvature
+        return ConeProgram(scout.sampler.hessian(curvature, number), last.damping, self.problem.cone)
+
+    def _number_curved(self, decrement: float) -> int:
+        """The number of judgements whose Hessian is used after a step with this decrement."""
+        objective = self.problem.objective
+        size = packed.packed_size(objective.n_directions)
+        least, most = _CURVED_FAR * size, _CURVED_NEAR * size
+        if decrement >= _NEAR:
+            return least
+        share = _WORTH_PASSES * 4.0 * objective.n_directions**2 / size**2  # whose Hessian costs that many passes
+        return int(min(max(share * objective.n_judgements, least), most))
 
     def _search(
         self, point: Point, x: FloatArray, direction: FloatArray, decrement: float
