@@ -14,7 +14,10 @@ from typing import IO
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["check_writable", "is_device", "replace_file", "replace_files", "staged_files"]
+__all__ = ["Content", "check_writable", "is_device", "replace_file", "replace_files", "staged_files"]
+
+# The bytes of a file, or a function that writes them piece by piece.
+Content = bytes | Callable[[IO[bytes]], None]
 
 _ADVICE = "Check that the folder exists and is writable, and that the disk has room."
 _TEMPORARY = ".closefar-{}.tmp"
@@ -39,19 +42,19 @@ def check_writable(path: Path) -> None:
         raise PermissionError(f"can't write {path}: permission denied. {_ADVICE}")
 
 
-def replace_file(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: Content) -> None:
     """Write a file so that a reader, or a failure, sees the old one or the whole new one."""
     replace_files({path: content})
 
 
-def replace_files(contents: Mapping[Path, bytes]) -> None:
+def replace_files(contents: Mapping[Path, Content]) -> None:
     """Write several files, all of them or none: each is on the disk whole before the first takes its place."""
     with staged_files(contents) as put_in_place:
         put_in_place()
 
 
 @contextlib.contextmanager
-def staged_files(contents: Mapping[Path, bytes]) -> Iterator[Callable[[], None]]:
+def staged_files(contents: Mapping[Path, Content]) -> Iterator[Callable[[], None]]:
     """Write each to a temporary file beside its target; gives the function that puts all of them in place.
 
     Temporary files are removed on leaving, and so are those that a killed program left in the same folders.
@@ -90,11 +93,16 @@ def _target(path: Path) -> Path:
     return path if is_device(path) else Path(os.path.realpath(path))
 
 
-def _write(path: Path, file: IO[bytes], content: bytes) -> None:
+def _write(path: Path, file: IO[bytes], content: Content) -> None:
     try:
-        file.write(content)
+        if isinstance(content, bytes):
+            file.write(content)
+        else:
+            content(file)
         file.flush()
     except OSError as error:
+        if isinstance(error, ValueError):  # of a file that the content is made from
+            raise
         with contextlib.suppress(OSError):
             file.close()  # would try again to write what it holds
         raise type(error)(f"can't write {path}: {error.strerror}. {_ADVICE}") from error

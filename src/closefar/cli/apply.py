@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from closefar.learners import Model
-    from closefar.tables import PairTable
+    from closefar.tables import Pairs
 
-__all__ = ["check_table", "predict", "transform", "write_table"]
+__all__ = ["check_table", "predict", "transform", "write_results"]
 
 _PREDICTED = ("distance", "margin", "probability_far", "predicted")
 _DIRECTION = "direction"
@@ -44,7 +44,7 @@ def predict(
 
         loaded = Model.load(model)
         table = read_for_model(session, loaded, files, new_data, labelled=False)
-        write_table(session, predictions(loaded, table), out)
+        write_results(session, predictions(loaded, table), len(table), out)
 
 
 def transform(
@@ -69,25 +69,27 @@ def transform(
         files = Files(points=points, id=id, na_values=na_values)
         check_table(session, out, table_of(_DIRECTION), replacing, read=[*files.paths, model])
         from closefar.learners import Model
-        from closefar.tables import read_points
+        from closefar.tables import read_or_open_points
 
         loaded = Model.load(model)
         with session.stage("reading"):
-            table = read_points(loaded.source(files.source()), encoding=new_data.encoding_of(loaded))
+            table = read_or_open_points(loaded.source(files.source()), encoding=new_data.encoding_of(loaded))
         session.warn(*table.notes)
-        mapped = table.data @ loaded.metric.components.T
+        mapped = table.projected(loaded.metric.components.T)
         columns = {f"{_DIRECTION}{index}": column for index, column in enumerate(mapped.T, start=1)}
-        write_table(session, with_ids(table, columns), out)
+        write_results(session, with_ids(table, columns), len(mapped), out)
 
 
-def predictions(model: Model, table: PairTable) -> dict[str, NDArray[Any]]:
-    """Return the columns of a prediction: the ids, distance, margin, probability and label."""
+def predictions(model: Model, table: Pairs) -> Iterator[dict[str, NDArray[Any]]]:
+    """Give the columns of a prediction, some rows at a time: the ids, distance, margin, probability and label."""
     import numpy as np
+
+    from closefar.judgements import CodedLabels
 
     metric, squared = model.metric, squared_distances(table, model)
     margin = squared - metric.threshold
-    labels = np.array(model.classes)[(margin >= 0).astype(int)]
-    columns = (np.sqrt(squared), margin, metric.probability_at(margin), labels)
+    labels = CodedLabels(model.classes, (margin >= 0).view(np.int8))
+    columns: tuple[Any, ...] = (np.sqrt(squared), margin, metric.probability_at(margin), labels)
     return with_ids(table, dict(zip(_PREDICTED, columns, strict=True)))
 
 
@@ -105,17 +107,15 @@ def check_table(
     encode_table({}, table_path(out))  # says if its format is unknown, or a package is missing
 
 
-def write_table(session: Session, columns: dict[str, NDArray[Any]], out: Path | None) -> None:
-    """Write a table to a file, or to standard output as CSV or JSON."""
-    n_rows = len(next(iter(columns.values())))
+def write_results(session: Session, blocks: Iterator[dict[str, NDArray[Any]]], n_rows: int, out: Path | None) -> None:
+    """Write a table, given some rows at a time, to a file, or to standard output as CSV or JSON."""
     if out is None and session.output.json:
-        session.show("", {"records": records(columns)})
+        session.show("", {"records": [record for columns in blocks for record in records(columns)]})
         return
-    from closefar.tables import encode_table
+    from closefar.tables import csv_parts, write_table
 
-    content = encode_table(columns, table_path(out))
     if out is None:
-        session.show_table(content)
+        session.show_table(csv_parts(blocks))
     else:
-        session.write_files({out: content})
+        session.write_files({out: lambda file: write_table(blocks, table_path(out), file)})
         session.show(f"Wrote {n_rows:,} rows to {out}.", {"written": [str(out)], "n_rows": n_rows})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from closefar.judgements import Judgements
     from closefar.learners import MetricLearner, Model
     from closefar.model import Metric
-    from closefar.tables import PairTable, PointTable, Source
+    from closefar.tables import Pairs, PointTable, Source
 
 __all__ = [
     "directions_of",
@@ -38,38 +38,39 @@ __all__ = [
 ]
 
 N_FOLDS = 5
+_ROWS_WRITTEN = 1 << 17  # at a time
 _LARGEST_SCALE = 1e75
 
 # Labels, in lower case, that say by themselves which one is far.
 _PLAIN = {("close", "far"), ("0", "1"), ("-1", "1"), ("false", "true")}
 
 
-def read_labelled(session: Session, files: Files, columns: Columns) -> tuple[PairTable, Source]:
+def read_labelled(session: Session, files: Files, columns: Columns) -> tuple[Pairs, Source]:
     """Read pairs with their labels."""
-    from closefar.tables import read_pairs
+    from closefar.tables import read_or_open_pairs
 
     source = files.source()
     with session.stage("reading"):
-        table = read_pairs(source, labelled=True, **columns.encoding_options())
+        table = read_or_open_pairs(source, labelled=True, **columns.encoding_options())
     session.warn(*table.notes)
     return table, source
 
 
-def read_for_model(session: Session, model: Model, files: Files, new_data: NewData, *, labelled: bool) -> PairTable:
+def read_for_model(session: Session, model: Model, files: Files, new_data: NewData, *, labelled: bool) -> Pairs:
     """Read pairs as those of the fit were read."""
-    from closefar.tables import read_pairs
+    from closefar.tables import read_or_open_pairs
 
     source = model.source(files.source())
     if (source.pairs is None) != model.is_single:
         need = "single points: use --points alone" if model.is_single else "pairs: use --pairs, usually with --points"
         raise ValueError(f"the model was fitted to {need}.")
     with session.stage("reading"):
-        table = read_pairs(source, encoding=new_data.encoding_of(model), labelled=labelled)
+        table = read_or_open_pairs(source, encoding=new_data.encoding_of(model), labelled=labelled)
     session.warn(*table.notes)
     return table
 
 
-def fit_learner(session: Session, table: PairTable, learning: Learning) -> MetricLearner:
+def fit_learner(session: Session, table: Pairs, learning: Learning) -> MetricLearner:
     """Fit to a table of pairs."""
     far = far_label(table.labels, learning.far)
     learner = learning.learner(far, verbose=session.is_watched)
@@ -95,7 +96,7 @@ def _check_scales(learner: MetricLearner, names: Sequence[str]) -> None:
             )
 
 
-def groups_of(session: Session, table: PairTable, remedy: str = "cross-validation is by point") -> NDArray[Any] | None:
+def groups_of(session: Session, table: Pairs, remedy: str = "cross-validation is by point") -> NDArray[Any] | None:
     """Which pairs depend on each other: those of a group, or those that share points by their ids or values.
 
     A note says so, and what is done about it.
@@ -105,7 +106,7 @@ def groups_of(session: Session, table: PairTable, remedy: str = "cross-validatio
 
     if table.groups is not None:
         return table.groups.astype(str)
-    points: NDArray[Any] | None = table.identity.codes if table.identity.index.ndim == 2 else None
+    points: NDArray[Any] | None = table.identity.codes if len(table.id_names) == 2 else None
     if not share_points(points):
         points = find_points(table.data)
     if points is not None:
@@ -117,7 +118,7 @@ def groups_of(session: Session, table: PairTable, remedy: str = "cross-validatio
     return points
 
 
-def sampled_groups(table: PairTable, used: Judgements) -> NDArray[Any]:
+def sampled_groups(table: Pairs, used: Judgements) -> NDArray[Any]:
     """Which of some pairs of the table depend on each other, as `groups_of` has it, without a note."""
     import numpy as np
 
@@ -125,7 +126,7 @@ def sampled_groups(table: PairTable, used: Judgements) -> NDArray[Any]:
 
     if table.groups is not None:
         return table.groups[used.numbers].astype(str)
-    points = table.identity.index[used.numbers] if table.identity.index.ndim == 2 else None
+    points = table.identity.index[used.numbers] if len(table.id_names) == 2 else None
     if points is not None and share_points(points):
         return points
     found = find_points(used.data)
@@ -133,7 +134,7 @@ def sampled_groups(table: PairTable, used: Judgements) -> NDArray[Any]:
 
 
 def folds_of(
-    session: Session, table: PairTable, far: str, groups: NDArray[Any] | None, n_folds: int = N_FOLDS
+    session: Session, table: Pairs, far: str, groups: NDArray[Any] | None, n_folds: int = N_FOLDS
 ) -> tuple[int, NDArray[Any] | None]:
     """The number of folds that the groups allow, and the groups; by pair where they allow none."""
     import numpy as np
@@ -155,7 +156,7 @@ def folds_of(
     return n_folds, np.arange(len(table))
 
 
-def squared_distances(table: PairTable, model: Model) -> FloatArray:
+def squared_distances(table: Pairs, model: Model) -> FloatArray:
     """The squared distance of each pair, which must be a number."""
     import numpy as np
 
@@ -179,17 +180,32 @@ def directions_of(metric: Metric) -> list[dict[str, Any]]:
     ]
 
 
-def with_ids(table: PairTable | PointTable, columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Put the ids before the columns of a result."""
+def with_ids(
+    table: Pairs | PointTable, columns: dict[str, NDArray[Any]], order: NDArray[Any] | None = None
+) -> Iterator[dict[str, NDArray[Any]]]:
+    """Put the ids before the columns of a result; gives some rows at a time, in this order if there is one."""
     names = (table.id_name,) if hasattr(table, "id_name") else table.id_names
     clash = [name for name in names if name in columns]
     if clash:
         raise ValueError(f"the id column {clash[0]!r} has the name of a column of the result. Rename it.")
-    ids = table.ids.reshape(len(table.ids), -1).T
-    return {**dict(zip(names, ids, strict=True)), **columns}
+    return _blocks_with_ids(table.identity, names, columns, order)
 
 
-def judgements_of(table: PairTable, model: Model) -> Judgements:
+def _blocks_with_ids(
+    identity: Any, names: Sequence[str], columns: dict[str, NDArray[Any]], order: NDArray[Any] | None
+) -> Iterator[dict[str, NDArray[Any]]]:
+    import numpy as np
+
+    n_rows = len(next(iter(columns.values()))) if order is None else len(order)
+    for start in range(0, max(n_rows, 1), _ROWS_WRITTEN):
+        rows = slice(start, start + _ROWS_WRITTEN)
+        where = rows if order is None else order[rows]
+        ids = identity.take(where).texts
+        block = dict(zip(names, ids.reshape(len(ids), -1).T, strict=True))
+        yield block | {name: np.asarray(column[where]) for name, column in columns.items()}
+
+
+def judgements_of(table: Pairs, model: Model) -> Judgements:
     """The pairs with their labels, which must be those of the model."""
     from closefar.judgements import Columns, Judgements, Sides
 
@@ -201,7 +217,7 @@ def report_of(
     session: Session,
     learner: Fit | MetricLearner,
     path: Path,
-    table: PairTable,
+    table: Pairs,
     *judged: Any,
     files: WeightedFiles,
     model: Path,
@@ -213,14 +229,15 @@ def report_of(
     points, pairs = (None if path is None else str(path) for path in files.paths)
     provenance = Provenance(points, pairs, str(model), table.encoding.categories)
     groups = groups_of(session, table, *(["intervals are wider for it"] if judged else []))
-    options = {"title": title, "provenance": provenance, "ids": table.ids, "groups": groups}
+    ids = table.ids if hasattr(table, "points") or table.id_names != ("row",) else None  # a file has many row numbers
+    options = {"title": title, "provenance": provenance, "ids": ids, "groups": groups}
     with session.stage("report", n_parts=N_PARTS) as tell:
         return encode_report(learner, report_path(path), *judged, **options, watch=tell)
 
 
 def far_label(labels: Any, far: str | None) -> str:
     """Find out which of two labels means far."""
-    counts: Counter[str] = Counter(labels.tolist())
+    counts: dict[str, int] = labels.counts() if hasattr(labels, "counts") else Counter(labels.tolist())
     words = sorted(counts)
     named = ", ".join(f"{word[:60]!r} ({counts[word]})" for word in words[:5])
     if len(words) != 2:

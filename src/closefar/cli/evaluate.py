@@ -14,7 +14,7 @@ from closefar.cli.session import Output, Session
 
 if TYPE_CHECKING:
     from closefar.learners import Model
-    from closefar.tables import PairTable
+    from closefar.tables import Pairs
 
 __all__ = ["evaluate", "report"]
 
@@ -72,7 +72,7 @@ def report(
         session.show(f"Wrote {out}.", {"written": [str(out)], "n_pairs": len(table)})
 
 
-def evaluation(model: Model, table: PairTable) -> dict[str, Any]:
+def evaluation(model: Model, table: Pairs) -> dict[str, Any]:
     """Return the figures, weighted as the pairs are; `confusion` counts pairs."""
     import numpy as np
 

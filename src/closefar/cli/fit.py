@@ -17,7 +17,7 @@ from closefar.messages import as_options
 
 if TYPE_CHECKING:
     from closefar.learners import MetricLearner, Model
-    from closefar.tables import PairTable
+    from closefar.tables import Pairs
 
 __all__ = ["fit"]
 
@@ -106,7 +106,7 @@ def _facts(model: Model, learner: MetricLearner) -> dict[str, Any]:
     }
 
 
-def _warn_of_noise(session: Session, learner: MetricLearner, table: PairTable) -> None:
+def _warn_of_noise(session: Session, learner: MetricLearner, table: Pairs) -> None:
     """Warn, with the remedy, if the labels clearly contradict the noise model."""
     from closefar.questions import check_noise_if_possible
 

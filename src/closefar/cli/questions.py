@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from closefar.cli.apply import check_table, write_table
+from closefar.cli.apply import check_table, write_results
 from closefar.cli.data import (
     far_label,
     fit_learner,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from closefar.questions import LabelErrors
-    from closefar.tables import PairTable
+    from closefar.tables import Pairs
 
 __all__ = ["label_errors", "sample_size"]
 
@@ -96,11 +97,10 @@ def label_errors(
                 groups=groups,
                 random_state=seed,
             )
-        rows = _rows(table, errors)
         if out is not None:
-            write_table(session, rows, out)
+            write_results(session, _rows(table, errors, errors.order), len(table), out)
             return
-        shown = {name: values[:top] for name, values in rows.items()}
+        shown = next(_rows(table, errors, errors.order[:top]))
         session.show(_text(errors, shown), {**_facts(errors), "most_suspicious": records(shown)})
 
 
@@ -150,11 +150,10 @@ def _facts(errors: LabelErrors) -> dict[str, Any]:
     return {"n_labels": len(errors.labels), **{name: getattr(errors, name) for name in names + unseen}}
 
 
-def _rows(table: PairTable, errors: LabelErrors) -> dict[str, NDArray[Any]]:
-    """All labels, the most suspicious first."""
-    order = errors.order
+def _rows(table: Pairs, errors: LabelErrors, order: NDArray[Any]) -> Iterator[dict[str, NDArray[Any]]]:
+    """The labels in this order, some at a time."""
     columns = dict(zip(_COLUMNS, (errors.labels, errors.probability, errors.margin, errors.error), strict=True))
-    return {name: column[order] for name, column in with_ids(table, columns).items()}
+    return with_ids(table, columns, order)
 
 
 def _text(errors: LabelErrors, shown: dict[str, NDArray[Any]]) -> str:

@@ -8,7 +8,7 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,8 @@ from closefar.messages import as_options, printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+    from closefar.files import Content
 
 __all__ = [
     "CODE_INTERRUPTED",
@@ -157,7 +159,7 @@ class Session:
         if sys.stdout is None and (takes_table or self.output.json):
             raise OSError(f"standard output is closed. {'Name a file with --out.' if takes_table else 'Open it.'}")
 
-    def write_files(self, contents: Mapping[Path, bytes]) -> None:
+    def write_files(self, contents: Mapping[Path, Content]) -> None:
         """Write files, all of them or none; an interrupt comes too late once the first is in its place."""
         from closefar.files import staged_files
 
@@ -176,14 +178,15 @@ class Session:
         elif not self.output.quiet:
             self._print(printable(text))
 
-    def show_table(self, content: bytes) -> None:
-        """Write a table to standard output, which is asked for and so is never quiet.
+    def show_table(self, parts: Iterable[bytes]) -> None:
+        """Write a table to standard output part by part; it is asked for and so is never quiet.
 
         It is UTF-8 whatever the terminal is said to know, so that ids stay the ids of other files; only what would
         control a terminal is escaped there.
         """
         self._print_notes()
-        self._print(printable(content.decode("utf-8", "replace")).encode() if sys.stdout.isatty() else content)
+        for content in parts:
+            self._print(printable(content.decode("utf-8", "replace")).encode() if sys.stdout.isatty() else content)
 
     def _print(self, content: str | bytes) -> None:
         if sys.stdout is None:  # of a text for a person, who closed it

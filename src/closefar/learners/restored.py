@@ -13,7 +13,7 @@ from closefar.learners.linear import LinearMetricLearner
 from closefar.model import Metric, Scored
 from closefar.rows import column_scales, rows_of
 from closefar.solve import Certificate, Outcome
-from closefar.tables import PairTable
+from closefar.tables import Pairs
 
 __all__ = ["metric_alone", "restore_fit"]
 
@@ -50,7 +50,7 @@ def metric_alone(
     classes: tuple[str, str],
     outcome: Outcome,
     before: Fit | None,
-    table: PairTable,
+    table: Pairs,
     *,
     is_known: bool,
 ) -> Fit:

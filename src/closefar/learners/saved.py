@@ -13,7 +13,7 @@ from closefar.messages import as_options
 from closefar.model import Metric, ModelFileError, load_with_header
 from closefar.model.modelfile import encode
 from closefar.plain import plain
-from closefar.tables import Encoding, PairTable, Source, open_table
+from closefar.tables import Encoding, Pairs, Source, open_table
 
 if TYPE_CHECKING:  # models are shown, applied and exported without scikit-learn, which takes a second to import
     from closefar.fitting import Fit
@@ -58,7 +58,7 @@ class Model:
     truncated: dict[str, Any] | None = None
 
     @classmethod
-    def of(cls, learner: MetricLearner, table: PairTable, source: Source) -> Model:
+    def of(cls, learner: MetricLearner, table: Pairs, source: Source) -> Model:
         """Build the model of a learner that was fitted to a table."""
         from closefar.fitting import Fit
         from closefar.questions import summarize
@@ -156,11 +156,11 @@ class Model:
 
         return summarize(self._fit(self.fit), as_options)
 
-    def is_fitted_to(self, table: PairTable) -> bool:
+    def is_fitted_to(self, table: Pairs) -> bool:
         """Whether these are exactly the pairs and labels of the fit, or of the fit before truncation."""
         return self._facts is not None and self._facts["fingerprint"] == _fingerprint(table)
 
-    def learner(self, training: PairTable | None = None) -> LinearMetricLearner:
+    def learner(self, training: Pairs | None = None) -> LinearMetricLearner:
         """Return the fitted learner, with its training pairs if they are given."""
         if self.fit is None:
             raise ValueError(
@@ -174,7 +174,7 @@ class Model:
         learner.fit_, learner.n_features_in_ = fit, len(self.metric.factor)
         return learner
 
-    def fit_on(self, table: PairTable) -> Fit:
+    def fit_on(self, table: Pairs) -> Fit:
         """Return the fit, with these pairs if they are its training pairs; for a metric alone, its figures on them."""
         from closefar.learners.restored import metric_alone
         from closefar.solve import Outcome
@@ -191,7 +191,7 @@ class Model:
         """The facts of the fit, or of the fit before truncation."""
         return self.truncated["fit"] if self.fit is None and self.truncated is not None else self.fit
 
-    def _fit(self, facts: dict[str, Any], training: PairTable | None = None) -> Fit:
+    def _fit(self, facts: dict[str, Any], training: Pairs | None = None) -> Fit:
         from closefar.judgements import Judgements
         from closefar.learners.restored import restore_fit
         from closefar.questions import summarize
@@ -212,12 +212,14 @@ def _check(is_right: bool, name: str) -> None:
         raise ValueError(f"its {name} has the wrong type")
 
 
-def _fingerprint(table: PairTable) -> str:
+def _fingerprint(table: Pairs) -> str:
     digest = hashlib.sha256()
-    for start in range(0, len(table), _ROWS_AT_ONCE):
-        digest.update(np.ascontiguousarray(table.points[table.index[start : start + _ROWS_AT_ONCE]]).data)
-    labels = [] if table.labels is None else table.labels.tolist()
-    digest.update("\0".join(labels).encode("utf-8", "surrogatepass"))
+    for points in table.point_blocks():
+        digest.update(np.ascontiguousarray(points).data)
+    labels: Any = [] if table.labels is None else table.labels
+    for start in range(0, len(labels), _ROWS_AT_ONCE):
+        words = "\0".join(labels[start : start + _ROWS_AT_ONCE].tolist())
+        digest.update(("\0" * (start > 0) + words).encode("utf-8", "surrogatepass"))
     if table.weights is not None:
         digest.update(np.ascontiguousarray(table.weights).data)
     return digest.hexdigest()

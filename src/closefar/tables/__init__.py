@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 from closefar.tables.encoding import Encoding
 from closefar.tables.errors import TableError
 from closefar.tables.pair_table import PairTable
-from closefar.tables.pairs import read_pairs
+from closefar.tables.pairs import Pairs, read_or_open_pairs, read_or_open_points, read_pairs
 from closefar.tables.points import PointTable, read_points
 from closefar.tables.sources import Source
 from closefar.tables.table import Table, open_table, read_table
-from closefar.tables.writing import encode_table
+from closefar.tables.writing import csv_parts, encode_table, write_table
 
 if TYPE_CHECKING:
     from closefar.tables.opened import IndexedPairs, PairFile, open_pairs
@@ -19,16 +19,21 @@ __all__ = [
     "IndexedPairs",
     "PairFile",
     "PairTable",
+    "Pairs",
     "PointTable",
     "Source",
     "Table",
     "TableError",
+    "csv_parts",
     "encode_table",
     "open_pairs",
     "open_table",
+    "read_or_open_pairs",
+    "read_or_open_points",
     "read_pairs",
     "read_points",
     "read_table",
+    "write_table",
 ]
 
 

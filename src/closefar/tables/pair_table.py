@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +84,11 @@ class PairTable:
     def ids(self) -> NDArray[np.object_]:
         """The ids as text: shape (n, 2) where both sides have an id, else (n,): ids, or row numbers as in the file."""
         return self.identity.texts
+
+    def point_blocks(self) -> Iterator[FloatArray]:
+        """Give the single points, (m, d), or both points of each pair, (m, 2, d), some rows at a time."""
+        for start in range(0, len(self), _ROWS_AT_ONCE):
+            yield self.points[self.index[start : start + _ROWS_AT_ONCE]]
 
     @property
     def _is_in_order(self) -> bool:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from closefar.tables.encoding import Encoding
 from closefar.tables.features import Features
 from closefar.tables.id_pairs import read_id_pairs
 from closefar.tables.pair_table import PairTable
-from closefar.tables.points import read_single
+from closefar.tables.points import PointTable, read_points, read_single
 from closefar.tables.side_pairs import read_side_pairs
-from closefar.tables.sources import Source
+from closefar.tables.sizes import is_large
+from closefar.tables.sources import Source, find_id
+from closefar.tables.table import open_table
 
-__all__ = ["read_pairs"]
+if TYPE_CHECKING:
+    from closefar.tables.pair_file import PairFile
+
+__all__ = ["Pairs", "read_or_open_pairs", "read_or_open_points", "read_pairs"]
+
+Pairs: TypeAlias = "PairTable | PairFile"  # in memory, or in a file
 
 
 def read_pairs(
@@ -65,6 +74,35 @@ def read_pairs(
     (['far', 'close'], [['a', 'b'], ['c', 'a']])
     """
     features = Features(encoding, columns, drop, categorical, ordinal, missing, unseen)
+    return read_with(source, features, labelled=labelled)
+
+
+def read_or_open_pairs(source: Source, *, encoding: Encoding | None = None, labelled: bool, **options: Any) -> Pairs:
+    """Read pairs as `read_pairs` does or, of a file that is too large to be held in memory, open them.
+
+    That is one whose numbers take more than a gigabyte, or an eighth of the memory of the machine.
+    """
+    features = Features(encoding, **options)
+    if not is_large(source):
+        return read_with(source, features, labelled=labelled)
+    from closefar.tables.opening import open_source  # rows of the learner, which take a second to import
+
+    return open_source(source, features, labelled=labelled)
+
+
+def read_or_open_points(source: Source, *, encoding: Encoding) -> PointTable | PairFile:
+    """Read points as `read_points` does or, of a file that is too large to be held in memory, open them."""
+    if not is_large(source):
+        return read_points(source, encoding=encoding)
+    from closefar.tables.opening import open_source
+
+    assert source.points is not None
+    id_name = find_id(open_table(source.points, source.na_values), source.id, encoding.column_names)
+    return open_source(replace(source, id=id_name), Features(encoding), labelled=False)
+
+
+def read_with(source: Source, features: Features, *, labelled: bool) -> PairTable:
+    """Read pairs with these features."""
     if source.pairs is None:
         return read_single(source, features, labelled=labelled)
     if source.points is None:

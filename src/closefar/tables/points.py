@@ -44,6 +44,10 @@ class PointTable:
         """The ids as text."""
         return self.identity.texts
 
+    def projected(self, directions: FloatArray) -> FloatArray:
+        """Return the coordinate of each point along each direction, a column of `directions`."""
+        return self.data @ directions
+
 
 def read_points(
     source_or_path: Source | str | os.PathLike[str], *, id: str | None = None, encoding: Encoding

@@ -1,4 +1,4 @@
-"""A table as the content of a file."""
+"""A table as the content of a file: whole, or some rows after the others."""
 
 from __future__ import annotations
 
@@ -6,69 +6,88 @@ import csv
 import gzip
 import io
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from closefar.tables.errors import TableError
 
-__all__ = ["encode_table"]
+__all__ = ["csv_parts", "encode_table", "write_table"]
 
 Columns = Mapping[str, NDArray[Any]]
+Blocks = Iterable[Columns]
 
 
 def encode_table(columns: Columns, path: Path) -> bytes:
     """Return what a file of that name holds; a number reads back as the very same one."""
-    for suffix, encode in _FORMATS.items():
+    content = io.BytesIO()
+    write_table([columns], path, content)
+    return content.getvalue()
+
+
+def write_table(blocks: Blocks, path: Path, file: IO[bytes]) -> None:
+    """Write a table, given some rows at a time, in the format that a file of that name has."""
+    for suffix, write in _FORMATS.items():
         if path.name.lower().endswith(suffix):
-            return encode(columns)
+            write(blocks, file)
+            return
     raise TableError(f"can't write {path}: unsupported file type. Its name must end with {', '.join(_FORMATS)}.")
 
 
-def _csv(columns: Columns) -> bytes:
-    return _separated(columns, ",")
+def csv_parts(blocks: Blocks, separator: str = ",") -> Iterator[bytes]:
+    """Give the text of a table, some rows at a time; the first has the column names."""
+    for number, columns in enumerate(blocks):
+        text = io.StringIO()
+        writer = csv.writer(text, delimiter=separator, lineterminator="\n")
+        if number == 0:
+            writer.writerow(columns)
+        writer.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))
+        yield text.getvalue().encode("utf-8", "surrogatepass")
 
 
-def _gzipped_csv(columns: Columns) -> bytes:
-    return gzip.compress(_csv(columns), mtime=0)
+def _csv(blocks: Blocks, file: IO[bytes]) -> None:
+    file.writelines(csv_parts(blocks))
 
 
-def _tsv(columns: Columns) -> bytes:
-    return _separated(columns, "\t")
+def _gzipped_csv(blocks: Blocks, file: IO[bytes]) -> None:
+    with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as compressed:
+        compressed.writelines(csv_parts(blocks))
 
 
-def _separated(columns: Columns, separator: str) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text, delimiter=separator, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))
-    return text.getvalue().encode("utf-8", "surrogatepass")
+def _tsv(blocks: Blocks, file: IO[bytes]) -> None:
+    file.writelines(csv_parts(blocks, "\t"))
 
 
-def _parquet(columns: Columns) -> bytes:
+def _parquet(blocks: Blocks, file: IO[bytes]) -> None:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
         raise ImportError("Writing Parquet needs pyarrow: run pip install 'closefar[parquet]'.") from error
-    buffer = io.BytesIO()
-    pq.write_table(pa.table({name: pa.array(values) for name, values in columns.items()}), buffer)
-    return buffer.getvalue()
+    writer: Any = None
+    try:
+        for columns in blocks:
+            table = pa.table({name: pa.array(values) for name, values in columns.items()})
+            writer = writer or pq.ParquetWriter(file, table.schema)
+            writer.write_table(table)
+    finally:
+        if writer is not None:
+            writer.close()
 
 
-def _npz(columns: Columns) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:  # numpy.savez has names of its own, such as file
-        for name, values in columns.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                np.save(file, values.astype(str) if values.dtype == object else values, allow_pickle=False)
-    return buffer.getvalue()
+def _npz(blocks: Blocks, file: IO[bytes]) -> None:
+    parts = list(blocks)
+    with zipfile.ZipFile(file, "w") as archive:  # numpy.savez has names of its own, such as file
+        for name in parts[0]:
+            values = parts[0][name] if len(parts) == 1 else np.concatenate([columns[name] for columns in parts])
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.save(member, values.astype(str) if values.dtype == object else values, allow_pickle=False)
 
 
-_FORMATS: dict[str, Callable[[Columns], bytes]] = {
+_FORMATS: dict[str, Callable[[Blocks, IO[bytes]], None]] = {
     ".csv": _csv,
     ".csv.gz": _gzipped_csv,
     ".tsv": _tsv,
