@@ -38,10 +38,11 @@ _RATIO, _LEAST_RATIO, _LARGEST_RATIO = 0.4, 0.5, 10.0
 # Columns whose root mean squares differ by more than this do not have the same unit.
 _SAME_UNIT = 1000.0
 
-# Multiples of the usual alpha: all scales are compared at the last of the first three, where M still has a low rank
-# and a fit takes little time.
-_LARGE = (8.0, 4.0, 2.0)
-_SMALL = (1.0, 0.5, 0.25, 0.125, 0.0625)
+# Multiples of the usual alpha: scales are compared at the first, where M still has a low rank and a fit takes little
+# time; then the path goes down or, if that is worse, up.
+_FIRST = 2.0
+_DOWN = (1.0, 0.5, 0.25, 0.125, 0.0625)
+_UP = (4.0, 8.0, 16.0)
 
 _PROVEN = 1e-3  # the proven gap of each fit on the path, relative to the objective
 
@@ -72,7 +73,7 @@ def usual_penalty(judgements: Judgements, *, has_origin: bool = False) -> tuple[
 def choose_penalty(judgements: Judgements, settings: Settings) -> tuple[PenaltyChoice, Metric | None]:
     """Choose on held-out pairs; also return the metric of the chosen penalty, fitted to the others, to start from.
 
-    Fits follow one path from a large alpha down, each starting from the last one.  Near its beginning the scales are
+    Fits follow one path from a large alpha down, each starting from the last one.  At its beginning scales are
     compared: one that is usually worse must be clearly better.  The path ends after the alpha with the lowest loss.
     If several alphas are equally good within a standard error, the usual one is the best guess.
     """
@@ -81,17 +82,18 @@ def choose_penalty(judgements: Judgements, settings: Settings) -> tuple[PenaltyC
     search = _Search.of(judgements, settings)
     if search is None:
         return PenaltyChoice(usual, scales[0], 0, False, ()), None
-    best = search.follow(scales[0], [multiple * usual for multiple in _LARGE])[-1]
+    best = search.follow(scales[0], [_FIRST * usual])
     for scale in scales[1:]:
-        other = search.follow(scale, [_LARGE[-1] * usual])[-1]
-        excess, error = search.compare(best, other)
+        other = search.follow(scale, [_FIRST * usual])
+        excess, error = search.compare(best[0], other[0])
         best = other if excess > _CLEARLY * error else best
-    path = [each for each in search.tried if each.scale == best.scale]
-    path += search.follow(best.scale, [multiple * usual for multiple in _SMALL], path)
+    path = search.follow(best[0].scale, [multiple * usual for multiple in _DOWN], best)
+    if len(path) == 2:
+        path = search.follow(best[0].scale, [multiple * usual for multiple in _UP], path[::-1])
     lowest = min(path, key=lambda tried: tried.loss)
     near = [tried for tried in path if _is_near(*search.compare(tried, lowest))]
     chosen = min(near, key=lambda tried: abs(math.log(tried.alpha / usual)))
-    table = tuple(search.score(tried, lowest if tried in path else None) for tried in search.tried)
+    table = tuple(search.score(tried, lowest) for tried in search.tried)
     choice = PenaltyChoice(chosen.alpha, chosen.scale, len(search.test), search.points is not None, table)
     return choice, search.metric(chosen)
 
@@ -137,14 +139,13 @@ class _Search:
         return None
 
     def follow(self, scale: float | str, alphas: Sequence[float], path: Sequence[_Tried] = ()) -> list[_Tried]:
-        """Try these alphas in turn; if they continue a path, end after one that is worse than the best."""
-        found: list[_Tried] = []
+        """Continue a path by these alphas in turn, until one is worse than the best so far."""
+        path = list(path)
         for alpha in alphas:
-            before = [*path, *found]
-            found.append(self._try(scale, alpha, before[-1].solution if before else None))
-            if path and found[-1].loss > min(tried.loss for tried in before):
+            path.append(self._try(scale, alpha, path[-1].solution if path else None))
+            if path[-1].loss > min(tried.loss for tried in path):
                 break
-        return found
+        return path
 
     def compare(self, one: _Tried, other: _Tried) -> tuple[float, float]:
         """The difference of two held-out losses, pair by pair, and its standard error."""
@@ -153,8 +154,8 @@ class _Search:
         error = math.sqrt(variance_of_sum((one.losses - other.losses - excess) * shares, self.points))
         return excess, error
 
-    def score(self, tried: _Tried, lowest: _Tried | None) -> PenaltyScore:
-        excess, error = self.compare(tried, tried if lowest is None else lowest)
+    def score(self, tried: _Tried, lowest: _Tried) -> PenaltyScore:
+        excess, error = self.compare(tried, lowest)
         rank, gap = tried.solution.factor.shape[1], tried.solution.certificate.gap
         return PenaltyScore(tried.alpha, tried.scale, tried.loss, excess, error, tried.accuracy, rank, gap)
 
