@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from closefar.arrays import FloatArray
 from closefar.model.scored import Scored
-from closefar.noise import with_flips
 
 __all__ = ["FitStatistics", "count_parameters", "count_uncertain"]
 
@@ -58,13 +55,12 @@ class FitStatistics:
 
     @classmethod
     def of(cls, scored: Scored, column_scales: FloatArray, n_parameters: int) -> FitStatistics:
-        wrong = with_flips(scored.noise.cdf(-np.abs(scored.margin)), scored.flip_rate)
         return cls(
             n_pairs=len(scored),
             share_far=scored.share_far,
             null_loss=scored.null_loss,
             accuracy=scored.accuracy,
-            wrong_share=scored.judgements.mean(wrong),
+            wrong_share=scored.judgements.mean(scored.probability_wrong),
             column_scales=tuple(column_scales.tolist()),
             n_parameters=n_parameters,
             uncertain_labels=count_uncertain(scored),

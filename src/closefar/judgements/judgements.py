@@ -23,10 +23,12 @@ from closefar.judgements.pairs import check_pairs
 
 __all__ = ["Judgements", "effective_number", "sample_rows"]
 
+_VERY_MANY = 1 << 20
+
 
 def effective_number(weights: FloatArray) -> float:
     """The number of equally weighted pairs with the same information: (sum w)^2 / sum w^2."""
-    return float(weights.sum() ** 2 / np.sum(weights**2))
+    return float(weights.sum() ** 2 / np.vdot(weights, weights))
 
 
 def sample_rows(n: int, most: int, seed: int = 0) -> IndexArray:
@@ -117,15 +119,23 @@ class Judgements:
         return np.arange(len(self)) if self.taken is None else self.taken
 
     @property
-    def signs(self) -> FloatArray:
-        """+1 for far, -1 for close."""
-        return np.where(self.is_far, 1.0, -1.0)
+    def signs(self) -> NDArray[Any]:
+        """+1 for far, -1 for close: floats or, of very many, single bytes, which take longer to compute with."""
+        kind = np.int8 if len(self) >= _VERY_MANY else np.float64
+        return np.where(self.is_far, kind(1), kind(-1))
 
     @property
     def shares(self) -> FloatArray:
         """The weights, summing to one."""
+        if self._is_uniform:
+            return np.broadcast_to(1.0 / max(len(self), 1), len(self))
         shares: FloatArray = self.weights / self.weights.sum()
         return shares
+
+    @property
+    def _is_uniform(self) -> bool:
+        """Whether no weights were given: one number stands for all."""
+        return self.weights.strides == (0,)
 
     @property
     def effective_number(self) -> float:
@@ -140,11 +150,11 @@ class Judgements:
     @property
     def sample_weight(self) -> FloatArray | None:
         """The weights where there are any."""
-        return None if np.all(self.weights == 1.0) else self.weights
+        return None if self._is_uniform or np.all(self.weights == 1.0) else self.weights
 
     def mean(self, values: Any) -> float:
         """The weighted mean of one number per pair."""
-        return float(np.average(values, weights=self.weights))
+        return float(np.mean(values) if self._is_uniform else np.average(values, weights=self.weights))
 
     def take(self, where: IndexArray) -> Judgements:
         """These judgements alone."""
@@ -155,9 +165,12 @@ class Judgements:
             data=take_rows(self.data, where),
             labels=self.labels[where],
             is_far=self.is_far[where],
-            weights=self.weights[where],
+            weights=self._take_weights(where),
             taken=self.numbers[where],
         )
+
+    def _take_weights(self, where: IndexArray) -> FloatArray:
+        return self.weights[: len(where)] if self._is_uniform else self.weights[where]
 
     def sample(self, n: int, seed: int) -> Judgements:
         """At most n of them, chosen at random, in their order."""
@@ -165,6 +178,8 @@ class Judgements:
 
     def counted(self) -> Judgements:
         """Those that count: of a weight above 0."""
+        if self._is_uniform:
+            return self
         counts = self.weights > 0
         return self if np.all(counts) else self.take(np.flatnonzero(counts))
 

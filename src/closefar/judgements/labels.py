@@ -114,9 +114,9 @@ def are_far(labels: NDArray[Any] | CodedLabels, sides: Sides) -> BoolArray:
 
 
 def check_weights(sample_weight: Any, n: int) -> FloatArray:
-    """Return one weight >= 0 per pair, not all 0."""
+    """Return one weight >= 0 per pair, not all 0; without any, ones that take no memory."""
     if sample_weight is None:
-        return np.ones(n)
+        return np.broadcast_to(1.0, n)
     given = to_numpy(sample_weight) if is_foreign(sample_weight) else np.asarray(sample_weight)
     if given.shape not in ((), (n,)):
         raise ValueError(f"sample_weight must hold one number per pair; got shape {given.shape} for {n} pairs.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:  # metrics are loaded, applied and saved without scikit-learn,
     from closefar.judgements import Judgements
 
 __all__ = ["Scored"]
+
+_PART = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +35,8 @@ class Scored:
     @classmethod
     def by(cls, metric: Metric, judgements: Judgements) -> Scored:
         """Compute the margins with a metric."""
-        margin = metric.measure(judgements.data) - metric.threshold
+        margin = metric.measure(judgements.data)
+        margin -= metric.threshold
         return cls(judgements, margin, metric.noise, metric.flip_rate)
 
     def __len__(self) -> int:
@@ -47,22 +51,38 @@ class Scored:
         right: BoolArray = (self.margin >= 0) == self.judgements.is_far
         return right
 
+    def mapped(self, function: Callable[[FloatArray], FloatArray], *, of_labels: bool = False) -> FloatArray:
+        """Return a function of each margin, or of each margin times the sign of its label: part by part, in cache."""
+        found = np.empty(len(self.margin))
+        for start in range(0, len(self.margin), _PART):
+            where = slice(start, start + _PART)
+            margin = self.margin[where]
+            found[where] = function(np.where(self.judgements.is_far[where], margin, -margin) if of_labels else margin)
+        return found
+
     @property
     def probability_far(self) -> FloatArray:
-        probability: FloatArray = with_flips(self.noise.cdf(self.margin), self.flip_rate)
-        return probability
+        return self.mapped(lambda margin: with_flips(self.noise.cdf(margin), self.flip_rate))
+
+    @property
+    def probability_wrong(self) -> FloatArray:
+        """The probability of a label on the wrong side of the threshold."""
+        return self.mapped(lambda margin: with_flips(self.noise.cdf(-np.abs(margin)), self.flip_rate))
 
     @property
     def in_doubt(self) -> FloatArray:
         """4 p (1 - p) of each label, without flips: one at even odds, zero far from the threshold."""
-        rarer: FloatArray = self.noise.cdf(-np.abs(self.margin))
-        return 4.0 * rarer * (1.0 - rarer)
+
+        def doubt(margin: FloatArray) -> FloatArray:
+            rarer: FloatArray = self.noise.cdf(-np.abs(margin))
+            return 4.0 * rarer * (1.0 - rarer)
+
+        return self.mapped(doubt)
 
     @property
     def losses(self) -> FloatArray:
         """-log P(label) of each judgement."""
-        losses: FloatArray = label_losses(self.noise, self.judgements.signs * self.margin, self.flip_rate)
-        return losses
+        return self.mapped(lambda margin: label_losses(self.noise, margin, self.flip_rate), of_labels=True)
 
     @property
     def loss(self) -> float:

@@ -68,7 +68,8 @@ class BlockRows(RowSource):
         return HeldRows(taken if order is None else _columns(taken, np.argsort(order)))
 
     def row_array(self, values: FloatArray) -> Array:
-        return like(self.read(slice(0, 0)), values)
+        block = self.read(slice(0, 0))
+        return values if is_numpy_array(block) else like(block, values.astype(np.float64, copy=False))
 
     def forward(self, factor: FloatArray) -> Array:
         """Return the projections as an array of shape (n, k)."""

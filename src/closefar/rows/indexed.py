@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
 
 from closefar.arrays import BoolArray, FloatArray, IndexArray
 from closefar.rows.blocks import BLOCK_BYTES, KEEP_BYTES, BlockRows
@@ -169,6 +168,8 @@ class IndexedRows(BlockRows):
 
     def _laplacian(self, projections: FloatArray, coefficients: Any) -> FloatArray:
         """Return LP, where L is the Laplacian of these coefficients of the pairs."""
+        from scipy.sparse import coo_array  # metrics are loaded and applied without SciPy
+
         n_points = len(self._points)
         degrees, pulled = np.zeros(n_points), np.zeros_like(projections)
         for where in slices(self.n_rows, int(np.clip(4 * n_points, _FEWEST_SUMMED, _MOST_SUMMED))):

@@ -85,9 +85,10 @@ def _move(point: Point, step: FloatArray, shift: FloatArray, most: FloatArray) -
     problem = point.problem
     matrix, thresholds = point.matrix + step, np.maximum(point.thresholds + shift, problem.cone.least)
     squared = problem.objective.quadratic_forms(matrix)
-    evaluation = problem.objective.evaluate(squared, thresholds, order=2)
+    evaluation = problem.objective.evaluate(squared, thresholds)
     held = problem.cone.are_held(thresholds, evaluation.slopes)
     if not np.all(held | ((evaluation.slopes >= 0.0) & (evaluation.slopes <= most))):
+        del evaluation  # and its numbers of all rows
         thresholds, evaluation = problem.minimise_threshold(squared, thresholds, tol=0.1 * _ROUNDING)
     return problem.known(matrix, thresholds, evaluation)
 

@@ -121,15 +121,18 @@ class Likelihood(ABC):
     def evaluate(self, source: RowSource, squared: Array, thresholds: FloatArray, order: int) -> Evaluation:
         """Return the risk at these squared distances."""
         terms = partial(self.terms, thresholds=thresholds, order=order)
-        return self._join(source, source.parts(terms, squared, *self.row_arrays), order)
+        store = _Store(source, self.weights, order)
+        parts = source.parts(store.filling(terms), squared, *self.row_arrays, *store.arrays)
+        return self._join(source, store.joined(parts), order)
 
     def loss_and_gradient(
         self, source: RowSource, matrix: FloatArray, thresholds: FloatArray
     ) -> tuple[Evaluation, FloatArray]:
         """Return the risk of a metric, with its curvature, and dR/dM."""
         terms = partial(self.terms, thresholds=thresholds, order=2)
-        parts, gradient = source.sweep(matrix, terms, *self.row_arrays)
-        return self._join(source, parts, order=2), gradient
+        store = _Store(source, self.weights, order=2)
+        parts, gradient = source.sweep(matrix, store.filling(terms), *self.row_arrays, *store.arrays)
+        return self._join(source, store.joined(parts), order=2), gradient
 
     def curvature(self, source: RowSource, parts: Sequence[Terms]) -> Curvature:
         """Join the second derivatives of all rows."""
@@ -145,6 +148,50 @@ class Likelihood(ABC):
             margin_gradient=source.join([part.margin_gradient for part in parts]),
             second=self.curvature(source, parts) if order == 2 else None,
         )
+
+
+class _Store:
+    """The arrays of all rows, which each part of NumPy's arrays is written into; other parts are joined at the end.
+
+    Joining holds all numbers twice, which would be most of the memory of a fit to very many judgements.
+    """
+
+    def __init__(self, source: RowSource, weights: Array, order: int) -> None:
+        self._source = source
+        is_written = isinstance(weights, np.ndarray)
+        self.arrays = tuple(np.empty(source.n_rows) for _ in range(order)) if is_written else ()
+
+    def filling(self, terms: Callable[..., Terms]) -> Callable[..., Terms]:
+        """The function that also takes parts of the arrays, and writes into them."""
+        if not self.arrays:
+            return terms
+
+        def fill(squared: Array, *arrays: Array) -> Terms:
+            given, outputs = arrays[: -len(self.arrays)], arrays[-len(self.arrays) :]
+            found = terms(squared, *given)
+            for output, values in zip(outputs, (found.margin_gradient, found.curvature), strict=False):
+                output[...] = values
+            return found._replace(margin_gradient=outputs[0], curvature=outputs[1] if len(outputs) > 1 else None)
+
+        return fill
+
+    def joined(self, parts: Sequence[Terms]) -> Sequence[Terms]:
+        """The parts as one, if they are parts of the arrays."""
+        if not self.arrays or any(part.margin_gradient.base is not self.arrays[0] for part in parts):
+            return parts
+        curvatures = [part.curvatures for part in parts if part.curvatures is not None]
+        crosses = zip(*(part.crosses for part in parts), strict=True)
+        return [
+            Terms(
+                loss=sum(part.loss for part in parts),
+                slopes=np.sum([part.slopes for part in parts], axis=0),
+                least_margin=min(part.least_margin for part in parts),
+                margin_gradient=self.arrays[0],
+                curvature=self.arrays[1] if len(self.arrays) > 1 else None,
+                crosses=tuple(self._source.join(list(arrays)) for arrays in crosses),
+                curvatures=np.sum(curvatures, axis=0) if curvatures else None,
+            )
+        ]
 
 
 class CloseFar(Likelihood):
@@ -240,6 +287,7 @@ class CloseFar(Likelihood):
                 break
             tried.add(threshold)
             threshold = proposal
+            del here  # its arrays are those of all rows
         else:
             here = self.evaluate(source, squared, np.array([threshold]), order=2)
         return np.array([threshold]), here

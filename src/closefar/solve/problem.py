@@ -54,7 +54,8 @@ class Problem:
         return None if few is None else replace(self, objective=few)
 
     def _point(self, matrix: FloatArray, thresholds: FloatArray, evaluation: Evaluation, gradient: FloatArray) -> Point:
-        return Point(self, matrix, thresholds, evaluation, gradient + self.alpha * self.cone.identity)
+        summed = replace(evaluation, margin_gradient=None)  # one number per row that nothing needs any more
+        return Point(self, matrix, thresholds, summed, gradient + self.alpha * self.cone.identity)
 
 
 @dataclass(frozen=True)
