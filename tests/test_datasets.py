@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from closefar.datasets import make_pairs, pairs_from_points, solve_noise_scale
+from closefar.datasets import count_pairs, make_pairs, pairs_from_points, solve_noise_scale
 from closefar.noise import NOISES, Normal
 
 N = 20_000
@@ -317,8 +317,40 @@ def test_points_are_not_changed(points):
     X, classes = points
     before = X.tobytes(), classes.tobytes()
     pairs, _ = pairs_from_points(X, classes, random_state=9)
-    pairs[:] = 0.0
+    with pytest.raises(TypeError):
+        pairs[:] = 0.0
+    pairs[:, 0][:] = 0.0
     assert (X.tobytes(), classes.tobytes()) == before
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "precision", "expected", "reason"),
+    [
+        (5000, 8, 0.002, 9250, "37 parameters (8 columns) their expected excess loss is 0.002"),
+        (5000, 1, 0.5, 100, "2 parameters (1 column) their expected excess loss is 0.01"),
+        (5000, 768, 0.001, 100_000, "20 per point, beyond which more add little: with 295,297 parameters"),
+        (12, 3, 0.001, 66, "66 pairs of 12 points, all of them: with 7 parameters"),
+    ],
+)
+def test_as_many_pairs_as_the_precision_needs(n, d, precision, expected, reason, capsys):
+    count = count_pairs(n, d, precision)
+    assert count.n_pairs == expected
+    assert reason in count.sentence
+    X = np.random.default_rng(0).standard_normal((n, d))
+    pairs, labels = pairs_from_points(X, X[:, 0] > 0, "auto", precision=precision, random_state=0)
+    assert len(pairs) == len(labels) == expected
+    assert capsys.readouterr().out == count.sentence + "\n"
+    assert np.all(pairs.index[:, 0] != pairs.index[:, 1])
+    if n == 12:
+        assert len(np.unique(pairs.index, axis=0)) == 66
+    pairs_from_points(X, X[:, 0] > 0, "auto", precision=precision, random_state=0, verbose=False)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("precision", [0.0, -1.0, np.inf, np.nan, "high"])
+def test_a_precision_is_a_positive_number(precision):
+    with pytest.raises(ValueError, match="precision must be a finite number > 0"):
+        count_pairs(100, 2, precision)
 
 
 @pytest.mark.parametrize(
@@ -330,9 +362,9 @@ def test_points_are_not_changed(points):
         (np.zeros((4, 2)), np.zeros(3), None, r"one class label per point; got shape \(3,\)"),
         (np.zeros((4, 2)), np.zeros((4, 1)), None, r"one class label per point; got shape \(4, 1\)"),
         (np.zeros((4, 2)), "abcd", None, r"one class label per point; got shape \(\)"),
-        (np.zeros((4, 2)), np.zeros(4), 0, "n_pairs must be None or a whole number >= 1; got 0"),
-        (np.zeros((4, 2)), np.zeros(4), -3, "n_pairs must be None or a whole number >= 1; got -3"),
-        (np.zeros((4, 2)), np.zeros(4), 2.5, "n_pairs must be None or a whole number >= 1; got 2.5"),
+        (np.zeros((4, 2)), np.zeros(4), 0, 'n_pairs must be None, "auto" or a whole number >= 1; got 0'),
+        (np.zeros((4, 2)), np.zeros(4), -3, 'n_pairs must be None, "auto" or a whole number >= 1; got -3'),
+        (np.zeros((4, 2)), np.zeros(4), 2.5, 'n_pairs must be None, "auto" or a whole number >= 1; got 2.5'),
         (np.zeros((4, 2)), lambda left, right: True, None, r"one value per pair; got shape \(\) for 2 pairs"),
         (np.zeros((4, 2)), lambda left, right: left > 0, None, r"one value per pair; got shape \(2, 2\) for 2 pairs"),
         (np.zeros((4, 2)), lambda left, right: ["far", "close"], None, "relation must return"),

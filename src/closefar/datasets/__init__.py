@@ -1,13 +1,16 @@
 """Example data: generated pairs, pairs made from points, and the paper's real data sets."""
 
 from closefar.datasets.flamelets import make_combustion
+from closefar.datasets.from_points import PairCount, count_pairs, pairs_from_points
 from closefar.datasets.patients import PatientTables, make_patients
 from closefar.datasets.published import load_airline, load_combustion
-from closefar.datasets.synthetic import LabelledPairs, make_pairs, pairs_from_points, solve_noise_scale
+from closefar.datasets.synthetic import LabelledPairs, make_pairs, solve_noise_scale
 
 __all__ = [
     "LabelledPairs",
+    "PairCount",
     "PatientTables",
+    "count_pairs",
     "load_airline",
     "load_combustion",
     "make_combustion",

@@ -1,9 +1,8 @@
-"""The paper's generator of labelled pairs, and pairs made from points."""
+"""The paper's generator of labelled pairs."""
 
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +14,7 @@ from closefar.arrays import FloatArray
 from closefar.model import Metric
 from closefar.noise import NOISES, Noise, get_noise
 
-__all__ = ["LabelledPairs", "make_pairs", "pairs_from_points", "solve_noise_scale"]
-
-Relation = Callable[[FloatArray, FloatArray], Any]
+__all__ = ["LabelledPairs", "make_pairs", "solve_noise_scale"]
 
 
 class LabelledPairs(NamedTuple):
@@ -130,65 +127,6 @@ def solve_noise_scale(margins: Any, noise: str | Noise, wrong_share: float) -> f
 
     middle = np.log(np.median(size))
     return float(np.exp(brentq(excess, middle - 60.0, middle + 60.0, xtol=1e-12)))
-
-
-def pairs_from_points(
-    X: Any,
-    relation: Any,
-    n_pairs: int | None = None,
-    *,
-    random_state: Any = None,
-    return_indices: bool = False,
-) -> tuple[NDArray[Any], ...]:
-    """Make labelled pairs from points.
-
-    Parameters
-    ----------
-    X : array or frame of shape (n, d)
-    relation : array of n class labels, or callable
-        Points of the same class are close, others far.  A callable receives two arrays of
-        points, one pair per row, and returns which pairs are far (booleans, or labels -1
-        and +1).
-    n_pairs : int, optional
-        By default the points are partitioned at random into n // 2 disjoint pairs, which
-        are independent if the points are (the paper's section "Limitations").  A number
-        means that many random pairs of two different points, which share points and
-        are not independent.
-    random_state : int, RandomState or None
-    return_indices : bool
-        Also return the (n_pairs, 2) row numbers of the two points.
-
-    Returns
-    -------
-    pairs, labels : arrays of shape (n_pairs, 2, d) and (n_pairs,); labels are -1 close, +1 far
-    """
-    points = np.asarray(X)
-    if points.ndim != 2 or len(points) < 2:
-        raise ValueError(f"X must be an (n, d) array of at least 2 points; got shape {points.shape}.")
-    n = len(points)
-    rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
-    if n_pairs is None:
-        indices = rng.permutation(n)[: n // 2 * 2].reshape(-1, 2)
-    elif isinstance(n_pairs, numbers.Integral) and n_pairs >= 1:
-        left = rng.integers(n, size=n_pairs)
-        indices = np.column_stack([left, (left + rng.integers(1, n, size=n_pairs)) % n])
-    else:
-        raise ValueError(f"n_pairs must be None or a whole number >= 1; got {n_pairs!r}.")
-    pairs = points[indices]
-    if callable(relation):
-        answer = np.asarray(relation(pairs[:, 0], pairs[:, 1]))
-        if answer.dtype != bool and not np.all(np.isin(answer, (-1, 1))):
-            raise ValueError(f"relation must return booleans (far or not) or labels -1 and +1; got {answer[:5]!r}.")
-        far = answer if answer.dtype == bool else answer == 1
-    else:
-        classes = np.asarray(relation)
-        if classes.shape != (n,):
-            raise ValueError(f"relation must be a callable or one class label per point; got shape {classes.shape}.")
-        far = classes[indices[:, 0]] != classes[indices[:, 1]]
-    if far.shape != (len(indices),):
-        raise ValueError(f"relation must return one value per pair; got shape {far.shape} for {len(indices)} pairs.")
-    labels = np.where(far, 1, -1)
-    return (pairs, labels, indices) if return_indices else (pairs, labels)
 
 
 def _check_noise_level(noise: Any, noise_scale: float | None, wrong_share: float | None) -> None:

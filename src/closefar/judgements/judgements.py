@@ -98,6 +98,15 @@ class Judgements:
         is_far = are_far(labels, sides)
         return cls(data, labels, is_far, check_weights(sample_weight, len(labels)), sides)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "weights": None if self._is_uniform else self.weights}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore equal weights as one number, so that other processes compute with the same rounding."""
+        vars(self).update(state)
+        if state["weights"] is None:
+            vars(self)["weights"] = check_weights(None, len(self))
+
     def __len__(self) -> int:
         return len(self.labels)
 
