@@ -166,7 +166,7 @@ def _symmetric(rng):
 )
 def test_very_many_judgements_are_sampled(d, n, solver):
     counted = SimpleNamespace(n_directions=d, n_judgements=n, likelihood=SimpleNamespace(n_thresholds=1))
-    assert _choose(counted) == solver
+    assert _choose(counted, is_projected=False) == solver
     assert 0 < share_for_hessian(counted) <= 1 / 12
     counted.n_judgements = 10**9
     assert share_for_hessian(counted) * 10**9 == pytest.approx(128 * d * (d + 1) / 2)

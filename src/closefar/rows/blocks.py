@@ -207,6 +207,13 @@ class MappedRows(BlockRows):
             return self._kept[:, where]
         return self._coordinates.apply(self._source.read(where))
 
+    def take_rows(self, indices: IndexArray) -> BlockRows:
+        """Return these rows, of which no others are mapped, held in memory."""
+        if self._kept is not None:
+            return super().take_rows(indices)
+        taken = MappedRows(self._source.take_rows(indices), self._coordinates)
+        return taken if taken._kept is None else HeldRows(taken._kept)
+
     def _map_all(self) -> Array:
         kept: Array = None
         for where, block in self._source.blocks():
@@ -284,7 +291,7 @@ def _weighted_outer(block: Array, coefficients: Array) -> Array:
 
 
 def _quadratic(matrix: FloatArray, block: Array) -> Array:
-    """z'Sz for each column z of a block, for a symmetric S; the product is laid out like the block."""
+    """Z'Sz for each column z of a block, for a symmetric S; the product is laid out like the block."""
     if is_numpy_array(block) and block.flags.f_contiguous:
         return _column_dots((block.T @ _matching(block, matrix)).T, block)
     return _column_dots(_matching(block, matrix) @ block, block)

@@ -31,7 +31,9 @@ class Differences(BlockRows):
     @property
     def is_held(self) -> bool:
         data = self._data
-        return is_numpy_array(data) and data.ndim == 2 and data.dtype == np.float64 and data.flags.c_contiguous
+        if not is_numpy_array(data) or data.ndim != 2 or data.dtype != np.float64:
+            return False
+        return bool(data.flags.c_contiguous)
 
     def read(self, where: slice) -> Array:
         """Return these differences without reading the others."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from closefar import packed
-from closefar.arrays import BoolArray, FloatArray
+from closefar.arrays import TINY, BoolArray, FloatArray
 from closefar.solve.bound import lower_bound
 from closefar.solve.importance import HessianSampler
 from closefar.solve.loop import Solver, State
@@ -91,7 +91,7 @@ class Newton(Solver):
         memory: _Memory = moved.memory
         if moved.stuck or (memory.damping <= last.damping and self._is_near(memory.decrement, last.decrement)):
             moved = replace(moved, bound=self._bound(moved, program))
-            left = memory.decrement * min(memory.decrement / last.decrement, 1.0)  # if the next step shrinks as this one
+            left = memory.decrement * min(memory.decrement / max(last.decrement, TINY), 1.0)  # if the next step shrinks as this one
             if moved.gap <= self.tol and not moved.stuck and left > 1e-11:
                 # One more step with the same Hessian costs one pass, and makes the minimiser itself accurate.
                 moved, _ = self._advance(moved)
