@@ -1,5 +1,6 @@
 """Proven bounds on the optimum and the conjugate gradients that find them, each by something independent."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -39,10 +40,13 @@ def settled(problem, matrix, thresholds):
     return problem.known(matrix, *problem.minimise_threshold(problem.objective.quadratic_forms(matrix), thresholds))
 
 
+UNSEEN = SimpleNamespace(source=SimpleNamespace(condition=1.0))  # an objective that is not computed
+
+
 def point_at(matrix, tau, gradient, slope, *, alpha=0.0, loss=0.0, problem=None):
     """A point whose loss and derivatives are given, not computed."""
     matrix, gradient = np.atleast_2d(matrix).astype(float), np.atleast_2d(gradient).astype(float)
-    problem = problem or Problem(None, alpha, Cone(len(matrix), np.zeros(1)))
+    problem = problem or Problem(UNSEEN, alpha, Cone(len(matrix), np.zeros(1)))
     here = Evaluation(loss, np.array([float(slope)]), least_margin=-1.0, margin_gradient=None, second=None)
     return Point(problem, matrix, np.array([float(tau)]), here, gradient)
 
@@ -57,6 +61,8 @@ def test_a_bound_allows_for_the_rounding_of_margins(matrix, tau):
     size = 1.0 + np.abs(matrix).sum() + tau
     bound = proven_bound(point, 1.0)
     assert bound == pytest.approx(-EPS * size * (1.0 + size), rel=1e-9, abs=0.0)
+    ill = replace(point.problem, objective=SimpleNamespace(source=SimpleNamespace(condition=50.0)))
+    assert proven_bound(replace(point, problem=ill), 1.0) == pytest.approx(50.0 * bound, rel=1e-9, abs=0.0)
     assert proven_bound(point, bound) == bound
     assert proven_bound(point, bound - 1e-3) == -np.inf
 
@@ -144,7 +150,7 @@ def test_the_goal_of_a_proof_costs_half_of_the_target(scale, target):
 
 def test_a_proof_with_free_linear_terms_leaves_a_residual_of_rounding_only():
     solver = Asked()
-    problem = Problem(None, 0.0, Cone(2, np.array([-np.inf]), has_constant=True))
+    problem = Problem(UNSEEN, 0.0, Cone(2, np.array([-np.inf]), has_constant=True))
     lower_bound(point_at(np.eye(2), 1.0, np.eye(2), 0.1, problem=problem), solver, 1e-3)
     ((_, _, held, residual),) = solver.calls
     assert residual <= 1e-13
@@ -164,7 +170,9 @@ def scripted(violations, matrix=0.0):
         alpha=0.0,
         cone=Cone(1, np.zeros(1)),
         objective=SimpleNamespace(
-            quadratic_forms=lambda matrix: matrix, evaluate=lambda *_, order: SimpleNamespace(slopes=np.array([-1.0]))
+            source=UNSEEN.source,
+            quadratic_forms=lambda matrix: matrix,
+            evaluate=lambda *_, order: SimpleNamespace(slopes=np.array([-1.0])),
         ),
         value=lambda evaluation, matrix: evaluation.loss,
         minimise_threshold=minimise_threshold,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,11 @@ __all__ = [
     "as_float64",
     "is_foreign",
     "is_indexed",
+    "is_mapped",
     "is_source",
     "like",
     "numbered",
+    "release",
     "take_rows",
     "to_numpy",
 ]
@@ -54,6 +57,23 @@ def is_foreign(values: Any) -> bool:
     if is_torch_array(values) or is_cupy_array(values):
         return True
     return is_array_api_obj(values) and bool(is_array_api_strict_namespace(array_namespace(values)))
+
+
+def is_mapped(values: Any) -> bool:
+    """Whether this is a memory map, or a view of one, that no copy of changed pages belongs to."""
+    while isinstance(values, np.ndarray):
+        if isinstance(values, np.memmap):
+            return values.mode in ("r", "r+")
+        values = values.base
+    return False
+
+
+def release(values: Any) -> None:
+    """Give back the pages of a memory map: those that were read count as memory in use, and can be read again."""
+    while isinstance(values, np.ndarray):
+        values = values.base
+    if isinstance(values, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
+        values.madvise(mmap.MADV_DONTNEED)
 
 
 def like(reference: Array, values: NDArray[Any]) -> Array:

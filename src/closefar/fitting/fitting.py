@@ -9,6 +9,7 @@ from closefar.fitting.penalised import fit_penalised
 from closefar.fitting.rank_choice import cross_validate_rank
 from closefar.fitting.result import Fit
 from closefar.fitting.settings import Settings
+from closefar.fitting.threads import threads_for
 from closefar.judgements import Columns, Judgements
 from closefar.model import Metric
 
@@ -35,9 +36,10 @@ def fit(
     settings.check(judgements)
     weighted = judgements.weighted(settings.class_weight)
     weighted.check_both_count()
-    choice = cross_validate_rank(weighted, settings) if settings.chooses_rank else None
-    known = settings if choice is None else settings.but(rank=choice.rank)
-    found = fit_penalised(weighted.counted(), known, start=start, columns=columns)
+    with threads_for(len(judgements), judgements.n_columns):
+        choice = cross_validate_rank(weighted, settings) if settings.chooses_rank else None
+        known = settings if choice is None else settings.but(rank=choice.rank)
+        found = fit_penalised(weighted.counted(), known, start=start, columns=columns)
     return replace(found, settings=settings, judgements=judgements, rank_choice=choice)
 
 

@@ -9,6 +9,7 @@ from closefar.fitting.known_rank import fit_known_rank
 from closefar.fitting.penalty_choice import choose_penalty, is_wide
 from closefar.fitting.result import Fit
 from closefar.fitting.settings import Settings
+from closefar.fitting.threads import threads_for
 from closefar.judgements import Columns, Judgements
 from closefar.model import Metric
 
@@ -23,7 +24,8 @@ _FEW, _MANY = 2.0, 10.0
 def refit(judgements: Judgements, settings: Settings, *, start: Metric | None = None) -> Fit:
     """Fit as part of a longer computation, which an interrupt ends altogether; identifiability is not checked."""
     judgements.check_both_count()
-    return fit_penalised(judgements, settings, start=start, explains=False).unless_interrupted()
+    with threads_for(len(judgements), judgements.n_columns):
+        return fit_penalised(judgements, settings, start=start, explains=False).unless_interrupted()
 
 
 def fit_penalised(

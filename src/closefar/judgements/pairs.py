@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_array, validate_data
 
-from closefar.arrays import Array, is_foreign, is_source
+from closefar.arrays import Array, is_foreign, is_mapped, is_source, release
 from closefar.judgements.columns import Columns
 from closefar.judgements.frames import check_frame_columns, names_of_frame
 from closefar.judgements.tuples import Tuples
@@ -30,6 +31,9 @@ def check_pairs(estimator: Any, pairs: Any, *, fitting: bool) -> Array:
         "ensure_min_samples": 2 if fitting else 1,
         "estimator": _name(estimator),
     }
+    if is_mapped(pairs) and pairs.dtype in rules["dtype"]:
+        _check_mapped(pairs, rules["estimator"])
+        rules["ensure_all_finite"] = False
     if isinstance(pairs, Tuples):
         data = _check_tuples(pairs, rules["ensure_min_samples"])
     elif is_source(pairs):
@@ -51,6 +55,14 @@ def check_pairs(estimator: Any, pairs: Any, *, fitting: bool) -> Array:
     if is_source(pairs):
         _check_names_of_source(estimator, getattr(pairs, "feature_names", None), fitting=fitting)
     return data
+
+
+def _check_mapped(pairs: NDArray[Any], name: str) -> None:
+    """Check that the numbers of a memory map are finite, in parts that are released."""
+    for start in range(0, len(pairs), _CHECKED_ROWS):
+        part = pairs[start : start + _CHECKED_ROWS]
+        check_array(part, allow_nd=True, dtype=None, ensure_min_features=0, estimator=name, input_name="X")
+        release(pairs)
 
 
 def _name(estimator: Any) -> str:

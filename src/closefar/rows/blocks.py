@@ -217,6 +217,13 @@ class MappedRows(BlockRows):
             return self._kept[:, where]
         return self._coordinates.apply(self._source.read(where))
 
+    def take_rows(self, indices: IndexArray) -> BlockRows:
+        """Return these rows, of which no others are mapped, held in memory."""
+        if self._kept is not None:
+            return super().take_rows(indices)
+        taken = MappedRows(self._source.take_rows(indices), self._coordinates)
+        return taken if taken._kept is None else HeldRows(taken._kept)
+
     def _map_all(self) -> Array:
         kept: Array = None
         for where, block in self._source.blocks():

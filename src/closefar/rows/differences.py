@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import is_numpy_array
 
-from closefar.arrays import Array, FloatArray, as_float64, is_indexed, like
+from closefar.arrays import Array, FloatArray, as_float64, is_indexed, is_mapped, like, release
 from closefar.rows.blocks import BlockRows
 from closefar.rows.indexed import IndexedRows
 from closefar.rows.source import RowSource
@@ -16,6 +16,9 @@ __all__ = ["Differences", "rows_of"]
 
 # Up to this size, rows in double precision are copied to single precision for the steps that approach an optimum.
 _COPY_BYTES = 1 << 27
+
+# Pages of a memory map that were read count as memory in use; they are released in portions of this size.
+_RELEASED_BYTES = 1 << 26
 
 
 class Differences(BlockRows):
@@ -27,17 +30,30 @@ class Differences(BlockRows):
     def __init__(self, data: Array) -> None:
         super().__init__(int(data.shape[0]), int(data.shape[-1]))
         self._data = data
+        self._is_mapped = is_mapped(data)
+        self._unreleased = 0
 
     @property
     def is_held(self) -> bool:
         data = self._data
-        return is_numpy_array(data) and data.ndim == 2 and data.dtype == np.float64 and data.flags.c_contiguous
+        if not is_numpy_array(data) or data.ndim != 2 or data.dtype != np.float64:
+            return False
+        return bool(data.flags.c_contiguous)
 
     def read(self, where: slice) -> Array:
         """Return these differences without reading the others."""
+        if self._is_mapped:
+            self._release_some(where)
         if self._data.ndim == 2:
             return as_float64(self._data[where, :]).T
         return (as_float64(self._data[where, 0, :]) - as_float64(self._data[where, 1, :])).T
+
+    def _release_some(self, where: slice) -> None:
+        """Before these rows are read, release what was read before, if it is much."""
+        self._unreleased += (where.stop - where.start) * self._data[:1].nbytes
+        if self._unreleased > _RELEASED_BYTES:
+            release(self._data)
+            self._unreleased = 0
 
     def in_single(self) -> BlockRows | None:
         if not is_numpy_array(self._data):
@@ -56,6 +72,8 @@ class SingleDifferences(Differences):
     """Differences that are computed with in single precision; sums over blocks of them are in double precision."""
 
     def read(self, where: slice) -> Array:
+        if self._is_mapped:
+            self._release_some(where)
         if self._data.ndim == 2:
             return self._data[where, :].T
         return (self._data[where, 0, :] - self._data[where, 1, :]).T

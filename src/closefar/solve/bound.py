@@ -59,7 +59,7 @@ def lower_bound(point: Point, solve: HessianSolve, target: float) -> float:
     into it; the result is verified, not assumed.  `solve` takes a right-hand side (matrix and
     thresholds), the thresholds to hold fixed, and the residual that it may leave.
     """
-    problem, cone, ceiling = point.problem, point.problem.cone, point.value
+    cone, ceiling = point.problem.cone, point.value
     bound = max(0.0, proven_bound(point, ceiling))
     inside = max(target, 1e-12) / (2.0 * max(cone.trace(point.matrix), 1.0))
     goal = _slack(point) + inside * cone.identity

@@ -8,7 +8,6 @@ problem is convex again, and the certificate is that of this step.
 
 from __future__ import annotations
 
-import numpy as np
 from array_api_compat import array_namespace
 from scipy.optimize import brentq
 

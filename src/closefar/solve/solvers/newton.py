@@ -93,7 +93,8 @@ class Newton(Solver):
         memory: _Memory = moved.memory
         if moved.stuck or (memory.damping <= last.damping and self._is_near(memory.decrement, last.decrement)):
             moved = replace(moved, bound=self._bound(moved, program))
-            left = memory.decrement * min(memory.decrement / max(last.decrement, TINY), 1.0)  # after a step like this one
+            # If the next step shrinks as this one.
+            left = memory.decrement * min(memory.decrement / max(last.decrement, TINY), 1.0)
             if moved.gap <= self.tol and not moved.stuck and left > 1e-11:
                 # One more step with the same Hessian costs one pass, and makes the minimiser itself accurate.
                 moved, _ = self._advance(moved)

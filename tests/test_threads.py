@@ -1,0 +1,74 @@
+"""BLAS threads: no more than the work can share, and restored whatever happens."""
+
+import numpy as np
+import pytest
+
+import closefar as cf
+from closefar.fitting import threads
+from closefar.fitting.threads import threads_for
+
+
+class Library:
+    def __init__(self, num_threads):
+        self.num_threads = num_threads
+        self.n_changes = 0
+
+    def set_num_threads(self, number):
+        self.num_threads = number
+        self.n_changes += 1
+
+
+@pytest.fixture
+def libraries(monkeypatch):
+    found = (Library(8), Library(3), Library(1))
+    monkeypatch.setattr(threads, "_libraries", lambda: found)
+    return found
+
+
+def numbers(libraries):
+    return [library.num_threads for library in libraries]
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "within"),
+    [(300, 5, [1, 1, 1]), (60_000, 100, [6, 3, 1]), (20_000, 100, [2, 2, 1]), (10**7, 50, [8, 3, 1])],
+)
+def test_the_number_follows_from_the_size_of_the_work_and_is_never_raised(libraries, n, d, within):
+    with threads_for(n, d):
+        assert numbers(libraries) == within
+    assert numbers(libraries) == [8, 3, 1]
+    assert libraries[2].n_changes == 0
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_the_numbers_are_restored_after_an_error(libraries, error):
+    with pytest.raises(error), threads_for(300, 5):
+        raise error
+    assert numbers(libraries) == [8, 3, 1]
+
+
+def test_a_computation_within_another_changes_nothing(libraries):
+    with threads_for(300, 5):
+        with threads_for(10**7, 50):
+            assert numbers(libraries) == [1, 1, 1]
+        assert numbers(libraries) == [1, 1, 1]
+        assert [library.n_changes for library in libraries] == [1, 1, 0]
+    assert numbers(libraries) == [8, 3, 1]
+
+
+def test_a_small_fit_uses_one_thread(libraries, monkeypatch):
+    seen = []
+    data = cf.datasets.make_pairs(300, 3, random_state=0)
+    original = threads._LIMIT.leave
+    monkeypatch.setattr(threads._LIMIT, "leave", lambda: (seen.append(numbers(libraries)), original()))
+    cf.LinearMetricLearner().fit(data.pairs, data.labels)
+    assert [1, 1, 1] in seen
+    assert numbers(libraries) == [8, 3, 1]
+
+
+def test_the_libraries_of_this_process_are_left_as_they_were():
+    before = numbers(threads._libraries())
+    with threads_for(100, 2):
+        assert all(number == 1 for number in numbers(threads._libraries()))
+        assert np.isfinite(np.eye(3) @ np.eye(3)).all()
+    assert numbers(threads._libraries()) == before
