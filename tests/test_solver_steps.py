@@ -261,18 +261,19 @@ def test_newton_is_stuck_after_ten_steps_that_gain_next_to_nothing(tol, least):
 @pytest.mark.parametrize(
     ("tol", "decrement", "before", "damping", "stuck", "is_tried"),
     [
-        (1e-4, 0.99e-5, 1.0, 1.0, False, True),
-        (1e-4, 1.01e-5, 1.0, 1.0, False, False),  # a step later it will be much smaller
-        (1e-4, 1.01e-5, 1.0e-3, 1.0, False, True),
-        (1e-4, 1.01e-5, 1.02e-3, 1.0, False, False),
-        (1e-4, 0.99e-2, 0.1, 1.0, False, True),
-        (1e-4, 1.01e-2, 0.1, 1.0, False, False),
-        (0.0, 0.99e-10, 1.0, 1.0, False, True),
-        (0.0, 1.01e-10, 1.0, 1.0, False, False),
-        (0.0, 0.99e-9, 1e-8, 1.0, False, True),
-        (0.0, 1e-9, 1e-8, 1.0, False, False),
-        (1e-4, 1e-6, 1.0, 1.01, False, False),
-        (1e-4, 1e-6, 1.0, 0.5, False, True),
+        (1e-4, 0.99e-2, 0.039, 1.0, False, True),  # steps hardly shrink
+        (1e-4, 1.01e-2, 0.039, 1.0, False, False),
+        (0.0, 0.99e-9, 0.0, 1.0, False, True),
+        (0.0, 1.01e-9, 0.0, 1.0, False, False),
+        (0.0, 0.99e-13, 1.0, 1.0, False, True),  # there is only rounding left
+        (1e-4, 0.99e-6, 1e-3, 1.0, False, True),  # the next decrement would be 1e-9
+        (1e-4, 1.01e-6, 1e-3, 1.0, False, False),
+        (1e-8, 3.1e-7, 1e-2, 1.0, False, True),  # the next decrement would be 1e-11
+        (1e-8, 3.2e-7, 1e-2, 1.0, False, False),
+        (1e-8, 5e-11, 1e-9, 1.0, False, True),  # rounds that shrink as steps do reach the cone from here
+        (1e-8, 2e-10, 2e-9, 1.0, False, False),
+        (1e-4, 1e-7, 1e-3, 1.01, False, False),
+        (1e-4, 1e-7, 1e-3, 0.5, False, True),
         (1e-4, 1.0, 1.0, 2.0, True, True),
     ],
 )

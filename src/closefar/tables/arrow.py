@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ __all__ = [
     "load_arrow",
     "numbers_of",
     "parts_of",
+    "release_memory",
     "shared_texts",
     "string_array",
     "texts_of",
@@ -43,6 +45,12 @@ def load_arrow(path: str) -> Any:
     except ImportError as error:
         raise ImportError(f"Reading {path} needs pyarrow: run pip install 'closefar[parquet]'.") from error
     return pyarrow
+
+
+def release_memory() -> None:
+    """Give the memory that pyarrow no longer uses, but keeps, back to the system."""
+    if "pyarrow" in sys.modules:
+        sys.modules["pyarrow"].default_memory_pool().release_unused()
 
 
 def trimmed(column: Any, missing: Collection[str]) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from closefar.tables.arrow import release_memory
 from closefar.tables.encoding import Encoding
 from closefar.tables.features import Features
 from closefar.tables.id_pairs import read_id_pairs
@@ -103,6 +104,12 @@ def read_or_open_points(source: Source, *, encoding: Encoding) -> PointTable | P
 
 def read_with(source: Source, features: Features, *, labelled: bool) -> PairTable:
     """Read pairs with these features."""
+    table = _read(source, features, labelled=labelled)
+    release_memory()
+    return table
+
+
+def _read(source: Source, features: Features, *, labelled: bool) -> PairTable:
     if source.pairs is None:
         return read_single(source, features, labelled=labelled)
     if source.points is None:

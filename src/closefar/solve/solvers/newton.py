@@ -27,6 +27,9 @@ _DAMPING = 3e-4
 
 _MOST_IDLE_STEPS = 10
 
+# With so small a decrement of the next step, the minimiser is accurate.
+_ACCURATE = 1e-11
+
 # Decrements below this may be rounding errors.
 _ROUNDING = 1e-12
 
@@ -91,19 +94,26 @@ class Newton(Solver):
         last: _Memory = state.memory
         moved, program = self._advance(state)
         memory: _Memory = moved.memory
-        if moved.stuck or (memory.damping <= last.damping and self._is_near(memory.decrement, last.decrement)):
+        shrinks = min(memory.decrement / max(last.decrement, TINY), 1.0)
+        if moved.stuck or (memory.damping <= last.damping and self._is_near(moved, shrinks)):
             moved = replace(moved, bound=self._bound(moved, program))
-            # If the next step shrinks as this one.
-            left = memory.decrement * min(memory.decrement / max(last.decrement, TINY), 1.0)
-            if moved.gap <= self.tol and not moved.stuck and left > 1e-11:
+            if moved.gap <= self.tol and not moved.stuck and memory.decrement * shrinks > _ACCURATE:
                 # One more step with the same Hessian costs one pass, and makes the minimiser itself accurate.
                 moved, _ = self._advance(moved)
         return moved
 
-    def _is_near(self, decrement: float, before: float) -> bool:
-        """Whether to try a proof: at the optimum, or near it if the next step would not be much nearer."""
-        is_fast = decrement < 1e-2 * before
-        return decrement < max(0.1 * self.tol, 1e-10) or (decrement < max(1e2 * self.tol, 1e-9) and not is_fast)
+    def _is_near(self, state: State, shrinks: float) -> bool:
+        """Whether to try a proof after a step whose decrement was this share of the one before.
+
+        The rounds of a proof converge as steps do, so a proof is tried once they can reach the dual cone, and no
+        step is due that would follow anyway; or at once if steps hardly shrink.
+        """
+        decrement = float(state.memory.decrement)
+        if shrinks > 0.25 or decrement < 1e-13:
+            return decrement < max(1e2 * self.tol, 1e-9)
+        inside = self.tol / (2.0 * max(self.problem.cone.trace(state.matrix), 1.0))
+        is_accurate = decrement * shrinks <= max(1e-5 * self.tol, _ACCURATE)
+        return is_accurate and decrement * shrinks**5 <= 10.0 * inside**2
 
     def advance(self, state: State) -> State:
         """Take a step without proving a bound, for a risk that is not convex."""
