@@ -14,7 +14,10 @@ from closefar.solve.problem import Problem
 __all__ = ["Factored", "Place"]
 
 # The line search ends when the slope is this share of that at its start, or after this many evaluations.
-_ACCURATE, _MOST_STEPS = 3e-2, 12
+_ACCURATE, _MOST_STEPS = 0.1, 12
+
+
+_THRESHOLD_TOL = 1e-12
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Factored:
     problem: Problem
     objective: Objective
 
-    def at(self, factor: FloatArray, thresholds: FloatArray, tol: float = 1e-12) -> Place:
+    def at(self, factor: FloatArray, thresholds: FloatArray, tol: float = _THRESHOLD_TOL) -> Place:
         """Evaluate a factor: half a pass."""
         projections = self.objective.forward(factor)
         return self._place(factor, projections, self.objective.inner(projections, projections), thresholds, tol)
@@ -72,7 +75,7 @@ class Factored:
         squared = place.squared + length * (linear + length * square)
         projections = ahead * float(length)
         projections += place.projections
-        return self._place(place.factor + length * direction, projections, squared, thresholds, 1e-12)
+        return self._place(place.factor + length * direction, projections, squared, thresholds, _THRESHOLD_TOL)
 
     def _place(
         self, factor: FloatArray, projections: Array, squared: Array, thresholds: FloatArray, tol: float

@@ -23,6 +23,8 @@ _FIRST_CHECK = 5  # steps before the first full gradient, and after columns were
 
 _MOST_IDLE = 3
 
+_SINGLE_DECREMENT = 1e-9  # below this, steps in single precision follow rounding errors
+
 # A tolerance that can be reached in single precision alone.
 _SINGLE_TOL = 1e-5
 
@@ -77,7 +79,8 @@ class LowRank(Solver):
 
     def step(self, state: State) -> State:
         last: _Memory = state.memory
-        is_small = last.n_since >= 2 and last.decrement <= last.check_below * self.tol
+        floor = 0.0 if last.factored is self.exact else _SINGLE_DECREMENT
+        is_small = last.n_since >= 2 and last.decrement <= max(last.check_below * self.tol, floor)
         is_settled = is_small or last.is_idle or last.place.factor.shape[1] == 0
         is_due = last.n_since == last.check_after and last.check_after > 0
         return self._check(state, is_settled=is_settled) if is_settled or is_due else self._descend(state)
@@ -170,7 +173,7 @@ class LowRank(Solver):
             if is_rough and self.tol < _SINGLE_TOL:
                 return self._in_double(memory, bound)
             return replace(self._in_double(memory, bound), stuck=True)
-        if is_rough and (is_idle or self.problem.alpha == 0.0):
+        if is_rough and (is_idle or self.problem.alpha == 0.0 or memory.decrement <= _SINGLE_DECREMENT):
             return self._in_double(memory, bound)
         if not is_rough and not has_tangents(self.problem):
             place = memory.place
