@@ -14,7 +14,10 @@ from closefar.solve.problem import Problem
 __all__ = ["Factored", "Place"]
 
 # The line search ends when the slope is this share of that at its start, or after this many evaluations.
-_ACCURATE, _MOST_STEPS = 3e-2, 12
+_ACCURATE, _MOST_STEPS = 0.1, 12
+
+
+_THRESHOLD_TOL = 1e-12
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Factored:
     problem: Problem
     objective: Objective
 
-    def at(self, factor: FloatArray, thresholds: FloatArray, tol: float = 1e-12) -> Place:
+    def at(self, factor: FloatArray, thresholds: FloatArray, tol: float = _THRESHOLD_TOL) -> Place:
         """Evaluate a factor: half a pass."""
         projections = self.objective.forward(factor)
         return self._place(factor, projections, self.objective.inner(projections, projections), thresholds, tol)
@@ -72,7 +75,7 @@ class Factored:
         squared = place.squared + length * (linear + length * square)
         projections = ahead * float(length)
         projections += place.projections
-        return self._place(place.factor + length * direction, projections, squared, thresholds, 1e-12)
+        return self._place(place.factor + length * direction, projections, squared, thresholds, _THRESHOLD_TOL)
 
     def _place(
         self, factor: FloatArray, projections: Array, squared: Array, thresholds: FloatArray, tol: float
@@ -131,8 +134,24 @@ class _Line:
             new = min(new, 10.0 * length)
             step = np.zeros_like(thresholds)
             step[free[1:]] = -(rest[:, 0] + (new - length) * rest[:, 1])
+            step = np.clip(step, -3.0 - thresholds, 3.0 + thresholds)  # far from it where the loss is flat
             length, thresholds = new, np.maximum(thresholds + step, self.least)
-        return best[1], best[2]
+        return (best[1], best[2]) if best[1] > 0.0 else self._backtrack()
+
+    def _backtrack(self) -> tuple[float, FloatArray]:
+        """The first of shorter and shorter lengths that lowers the value with thresholds that are best there."""
+        length, best = 1.0, self.place.thresholds
+        while length > 1e-6:
+            squared = self.place.squared + length * (self.linear + length * self.square)
+            thresholds, here = self.objective.best_thresholds(squared, best, self.least, 1e-9)
+            if here.loss + self._penalty(length) < self.place.value:
+                return length, thresholds
+            length *= 0.25
+        return 0.0, self.place.thresholds
+
+    def _penalty(self, length: float) -> float:
+        on_linear, on_square = self.trace
+        return self.alpha * (self.place.trace + length * (on_linear + length * on_square))
 
     def _slope_at_start(self) -> float:
         pull = self.objective.source.dot(self.place.evaluation.margin_gradient, self.linear)
@@ -145,7 +164,7 @@ class _Line:
         change = self.linear + (2.0 * length) * self.square
         here = self.objective.evaluate(squared, thresholds, order=2)
         curvature = here.curvature
-        value = here.loss + self.alpha * (self.place.trace + length * (on_linear + length * on_square))
+        value = here.loss + self._penalty(length)
         slope = source.dot(here.margin_gradient, change) + self.alpha * (on_linear + 2.0 * length * on_square)
         bend = 2.0 * (source.dot(here.margin_gradient, self.square) + self.alpha * on_square)
         hessian = np.empty((1 + len(thresholds), 1 + len(thresholds)))

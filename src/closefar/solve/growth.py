@@ -13,6 +13,7 @@ from closefar.solve.start import fit_scale
 __all__ = ["Spectrum", "change_columns", "leading_factor"]
 
 _FEWEST_COLUMNS = 8
+_FEW_COLUMNS = 200
 
 # The rounding error of a gradient in single precision is measured along this many random directions.  Its root mean
 # square there is its Frobenius norm, which is at least its spectral norm; that it is three times too small has a
@@ -65,7 +66,9 @@ def leading_factor(factored: Factored, rank: int | None) -> tuple[FloatArray, Fl
         moments = moments - mean_trend * np.eye(d)
     values, vectors = np.linalg.eigh(0.5 * moments)
     n_useful = int(np.sum(values > problem.alpha))
-    k = rank or int(np.clip(n_useful // 3, _FEWEST_COLUMNS, d))
+    # With a penalty the optimum has far fewer directions than the gradient at zero.
+    n_expected = n_useful // 2 if problem.alpha == 0.0 and d <= _FEW_COLUMNS else n_useful // 3
+    k = rank or int(np.clip(n_expected, _FEWEST_COLUMNS, d))
     largest = float(values[-1])
     if largest <= 0.0 or (n_useful == 0 and rank is None):
         nothing = np.zeros((d, 0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -31,8 +30,9 @@ def widest_margin(
     for _ in range(10):
         tol = share * alpha
         solver = kind(Problem(problem.objective, alpha, cone), tol, rng)
-        start = solver.start if state is None else partial(solver.resume, state)
-        path = run(solver, start, Limits(tol, limits.max_iter, limits.watch, relative_tol=relative_tol))
+        first = solver.start() if state is None else solver.resume(state)
+        solver.tol = max(tol, 0.5 * relative_tol * first.objective)
+        path = run(solver, lambda: first, Limits(tol, limits.max_iter, limits.watch, relative_tol=relative_tol))
         state = path.state
         found = replace(found, n_iter=found.n_iter + path.n_iter)
         if path.ending is Ending.INTERRUPTED:

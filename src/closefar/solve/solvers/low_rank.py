@@ -23,6 +23,11 @@ _FIRST_CHECK = 5  # steps before the first full gradient, and after columns were
 
 _MOST_IDLE = 3
 
+# Conjugate gradients are worth a try if the gap is at most this multiple of the tolerance, or columns are few.
+_NEAR, _FEW_COLUMNS = 1e4, 64
+
+_SINGLE_DECREMENT = 1e-9  # below this, steps in single precision follow rounding errors
+
 # A tolerance that can be reached in single precision alone.
 _SINGLE_TOL = 1e-5
 
@@ -72,12 +77,15 @@ class LowRank(Solver):
         return self._begin(factor, thresholds, bound=0.0)
 
     def resume(self, state: State) -> State:
+        """Start from the leading directions; a bound stays valid only if the rank is limited, not the penalty changed."""
         factor = psd_factor(state.matrix, cutoff=1e-7)[:, ::-1]
-        return self._begin(factor[:, : self.rank], state.thresholds, state.bound)
+        bound = 0.0 if self.rank is None else state.bound
+        return self._begin(factor[:, : self.rank], state.thresholds, bound)
 
     def step(self, state: State) -> State:
         last: _Memory = state.memory
-        is_small = last.n_since >= 2 and last.decrement <= last.check_below * self.tol
+        floor = 0.0 if last.factored is self.exact else _SINGLE_DECREMENT
+        is_small = last.n_since >= 2 and last.decrement <= max(last.check_below * self.tol, floor)
         is_settled = is_small or last.is_idle or last.place.factor.shape[1] == 0
         is_due = last.n_since == last.check_after and last.check_after > 0
         return self._check(state, is_settled=is_settled) if is_settled or is_due else self._descend(state)
@@ -95,7 +103,10 @@ class LowRank(Solver):
         gradient = last.factored.gradient(place)
         step, change = place.factor - last.place.factor, gradient - last.gradient
         product = float(np.sum(step * change))
-        if product > 1e-10 * float(np.linalg.norm(step) * np.linalg.norm(change)):
+        has_failed = not np.any(step)
+        if has_failed:
+            steps = ()
+        elif product > 1e-10 * float(np.linalg.norm(step) * np.linalg.norm(change)):
             steps = (*steps, (step, change, product))[-_HISTORY:]
         # Below the rounding error of the value, a smaller decrement is progress too.
         decrement = -0.5 * float(np.sum(direction * last.gradient))
@@ -107,7 +118,7 @@ class LowRank(Solver):
             steps=steps,
             decrement=decrement,
             n_since=last.n_since + 1,
-            n_idle=0 if falls else last.n_idle + (1 if np.any(step) else _MOST_IDLE),
+            n_idle=0 if falls and not has_failed else last.n_idle + (1 if last.steps else _MOST_IDLE),
         )
         return _state(memory, state.bound)
 
@@ -170,9 +181,10 @@ class LowRank(Solver):
             if is_rough and self.tol < _SINGLE_TOL:
                 return self._in_double(memory, bound)
             return replace(self._in_double(memory, bound), stuck=True)
-        if is_rough and (is_idle or self.problem.alpha == 0.0):
+        if is_rough and (is_idle or self.problem.alpha == 0.0 or memory.decrement <= _SINGLE_DECREMENT):
             return self._in_double(memory, bound)
-        if not is_rough and not has_tangents(self.problem):
+        is_near = memory.expected <= _NEAR * self.tol or len(spectrum.values) <= _FEW_COLUMNS
+        if not is_rough and is_near and not has_tangents(self.problem):
             place = memory.place
             gradient = spectrum.gradient + self.problem.alpha * np.eye(len(spectrum.gradient))
             point = Point(self.problem, place.factor @ place.factor.T, place.thresholds, place.evaluation, gradient)
