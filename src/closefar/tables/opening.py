@@ -27,15 +27,7 @@ from closefar.tables.sources import Source
 from closefar.tables.spooled import SpooledFile
 from closefar.tables.table import TableFile, open_table
 
-__all__ = ["can_stream", "open_source"]
-
-
-def can_stream(source: Source) -> bool:
-    """Whether the pairs can be read in passes: one file that is Parquet, text, or an array of .npy."""
-    if (source.points is None) == (source.pairs is None):
-        return False
-    name = os.fspath(_only_path(source)).lower()
-    return os.path.isdir(name) or not name.endswith(".npz")
+__all__ = ["open_source"]
 
 
 def open_source(source: Source, features: Features, *, labelled: bool) -> PairFile:
