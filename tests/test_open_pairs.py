@@ -125,7 +125,7 @@ def test_encodings_are_those_of_tables_in_memory(name, tmp_path, table):
         assert opened.encoding == held.encoding
         assert len(opened) == len(held) < N
         rows = np.hstack([block for _, block in opened.blocks()]).T
-        np.testing.assert_allclose(rows, held.differences, rtol=0, atol=1e-15)
+        np.testing.assert_allclose(rows, held.data[:, 0] - held.data[:, 1], rtol=0, atol=1e-15)
         assert np.array_equal(np.concatenate(list(opened.point_blocks())), held.data)
         assert isinstance(opened.labels, CodedLabels)
         assert opened.labels.tolist() == held.labels.tolist()

@@ -103,10 +103,6 @@ class PairFile(StreamedRows):
         """The rows themselves, so that ``fit(opened.data, opened.labels)`` reads as it does for a table in memory."""
         return self
 
-    @property
-    def differences(self) -> Self:
-        return self
-
     @cached_property
     def identity(self) -> Ids:
         """The ids, read when they are first asked for."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PairTable", "TableRows", "note_constant", "note_ignored", "note_left_out"]
 
+_ROWS_AT_ONCE = 1 << 16
 _EXACT, _LARGEST = 2.0**53, 2.0**64  # between these, integers of 64 bits are rounded
 
 
