@@ -43,6 +43,7 @@ class StreamedRows(BlockRows):
     Rows that fit `HOLD_BYTES` are read once and held.
     """
 
+    _lock: threading.Lock
     _reading: _Reading | None
     _held: Array
 
