@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import closefar as cf
+import closefar.cli.data as cli_data
 from closefar.judgements import CodedLabels
 from closefar.rows import streamed
-from closefar.tables import TableError, chunks, numpy_chunks, read_pairs
+from closefar.tables import TableError, chunks, numpy_chunks, read_pairs, read_table, sizes, write_table
 from closefar.tables.sources import Source
 
 pa = pytest.importorskip("pyarrow")
@@ -409,3 +411,63 @@ def test_an_error_while_reading_ahead_is_raised_where_the_rows_are_used(tmp_path
         pytest.raises(TableError, match=r"has the value 'west' in row 1100 \(counted from 0\)"),
     ):
         learner.predict(new)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.tsv", "t.parquet", "t.npz"])
+def test_a_table_written_in_blocks_reads_as_one_written_whole(name, tmp_path):
+    columns = {"id": np.array(["a", "b", "c"], dtype=object), "margin": np.array([1.5, -0.1, 1e-17])}
+    path = tmp_path / name
+    with open(path, "wb") as file:
+        write_table(({each: values[at : at + 2] for each, values in columns.items()} for at in (0, 2)), path, file)
+    found = read_table(path, as_text=["id"]).columns
+    assert found["id"].tolist() == ["a", "b", "c"]
+    assert np.array_equal(found["margin"], columns["margin"])
+
+
+@pytest.fixture
+def large(tmp_path, table, monkeypatch) -> Path:
+    """The file of a command line that opens every file, however small."""
+    monkeypatch.setattr(sizes, "MOST_BYTES", 0)
+    monkeypatch.chdir(tmp_path)
+    table["ward"] = np.array(["north", "south"] * (N // 2), dtype=object)
+    return write(tmp_path, {**table, "id": np.arange(N)})
+
+
+def _run(*command: Any) -> tuple[int, str]:
+    from closefar.cli.app import app
+
+    done = CliRunner().invoke(app, [str(part) for part in command])
+    return done.exit_code, done.output
+
+
+def test_commands_open_large_files(large, monkeypatch):
+    code, _ = _run("fit", "--points", large)
+    assert code == 0
+    for command in ("predict", "transform"):
+        results = []
+        for rows_written, out in ((1 << 17, "whole.csv"), (100, "blocks.csv")):
+            monkeypatch.setattr(cli_data, "_ROWS_WRITTEN", rows_written)
+            assert _run(command, "--model", "model.closefar", "--points", large, "--out", out, "--force")[0] == 0
+            results.append(Path(out).read_text())
+        assert results[0] == results[1]
+        assert len(results[0].splitlines()) == N + 1
+    code, text = _run("evaluate", "--model", "model.closefar", "--points", large)
+    assert code == 0
+    assert "these are the training pairs of the model" in text
+    monkeypatch.setattr(sizes, "MOST_BYTES", 1 << 30)
+    assert _run("evaluate", "--model", "model.closefar", "--points", large)[1] == text
+    monkeypatch.setattr(sizes, "MOST_BYTES", 0)
+    assert _run("label-errors", "--points", large, "--out", "errors.csv")[0] == 0
+    assert len(Path("errors.csv").read_text().splitlines()) == N + 1
+
+
+def test_commands_leave_nothing_behind_when_a_large_file_is_wrong(large, table):
+    assert _run("fit", "--points", large)[0] == 0
+    before = sorted(path.name for path in large.parent.iterdir())
+    table["ward"][1100] = "west"
+    write(large.parent, {**table, "id": np.arange(N)})
+    code, text = _run("predict", "--model", "model.closefar", "--points", large, "--out", "predicted.csv")
+    assert code == 2
+    assert "has the value 'west' in row 1100" in text
+    assert "--unseen average" in text
+    assert sorted(path.name for path in large.parent.iterdir()) == before
