@@ -43,6 +43,7 @@ class StreamedRows(BlockRows):
     Rows that fit `HOLD_BYTES` are read once and held.
     """
 
+    _lock: threading.Lock
     _reading: _Reading | None
     _held: Array
 
@@ -62,6 +63,8 @@ class StreamedRows(BlockRows):
         if where.stop <= where.start:
             return np.empty((self.n_columns, 0), dtype=dtype)
         with self._lock:
+            if self._is_closed:
+                raise ValueError("these rows are in a file that is closed. Open it again.")
             try:
                 if self._held is None and self._size_of(self.n_rows) <= HOLD_BYTES:
                     self._held = self._collect(slice(0, self.n_rows), self._chunks.dtype)
@@ -83,13 +86,14 @@ class StreamedRows(BlockRows):
         """End the thread that reads ahead, and close the file."""
         with self._lock:
             self._stop_reading()
-            self._held = None
+            self._held, self._is_closed = None, True
             self._chunks.close()
 
     def _size_of(self, n_rows: int) -> int:
         return n_rows * self.n_columns * int(self._chunks.dtype.itemsize)
 
     def _forget(self) -> None:
+        self._is_closed = False
         self._lock = threading.Lock()
         self._reading = None
         self._held = None
@@ -129,7 +133,11 @@ class StreamedRows(BlockRows):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy, or another process, reads the file anew."""
-        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_reading", "_held")}
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if name not in ("_lock", "_reading", "_held", "_is_closed")
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)

@@ -68,6 +68,7 @@ def row_numbers(place: Place, n: int) -> Ids:
 def as_id_column(column: Any, missing: Collection[str] = ("",)) -> Any:
     """A column of pyarrow's, or of NumPy's, as ids: strings, 64-bit integers, or other numbers as they are stored."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     if isinstance(column, np.ndarray):
         if column.dtype.kind in "SUOM":
@@ -79,6 +80,8 @@ def as_id_column(column: Any, missing: Collection[str] = ("",)) -> Any:
     types, kind = pa.types, column.type
     if types.is_string(kind):
         return trimmed(column, missing)
+    if types.is_boolean(kind):
+        return pc.if_else(column, "True", "False")
     if types.is_integer(kind) and not types.is_uint64(kind):
         return column.cast(pa.int64())
     if types.is_floating(kind):

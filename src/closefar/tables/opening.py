@@ -27,15 +27,7 @@ from closefar.tables.sources import Source
 from closefar.tables.spooled import SpooledFile
 from closefar.tables.table import TableFile, open_table
 
-__all__ = ["can_stream", "open_source"]
-
-
-def can_stream(source: Source) -> bool:
-    """Whether the pairs can be read in passes: one file that is Parquet, text, or an array of .npy."""
-    if (source.points is None) == (source.pairs is None):
-        return False
-    name = os.fspath(_only_path(source)).lower()
-    return os.path.isdir(name) or not name.endswith(".npz")
+__all__ = ["open_source"]
 
 
 def open_source(source: Source, features: Features, *, labelled: bool) -> PairFile:
@@ -69,20 +61,24 @@ def open_array(source: Source, features: Features) -> PairFile:
 def open_file(file: ParquetFile, roles: Roles) -> PairFile:
     """Open a file whose columns are known."""
     features, is_single = roles.features, roles.sides is None
-    small = [*roles.texts, *([] if roles.weight is None else [roles.weight])]
-    columns = file.read(small, roles.texts) if small else {roles.own[0]: np.empty(file.n_rows)}
-    rows = TableRows(file, columns, roles.label, roles.weight, roles.group, "points" if is_single else "pairs")
+    columns: dict[str, Any] = {}
+    if roles.label is not None:
+        columns[roles.label] = coded(file.read([roles.label], (), [roles.label])[roles.label])
+    columns |= file.read([name for name in (roles.weight, roles.group) if name is not None], roles.texts)
+    rows = TableRows(
+        file, columns, roles.label, roles.weight, roles.group, "points" if is_single else "pairs", file.n_rows
+    )
     rows.leave_out_unlabelled(drops_missing=features.drops_missing)
     encoding, lacking = _learned(file, roles, rows.kept)
     if lacking is not None:
         rows.leave_out(lacking, "a value")
-    labels, kept = rows.labels, rows.kept
+    kept = rows.kept
     file.release_memory()
     return PairFile(
         TableChunks(file, roles, encoding, kept),
         encoding,
         is_single=is_single,
-        labels=None if labels is None else coded(labels),
+        labels=rows.labels,
         weights=rows.weights,
         groups=rows.groups,
         read_ids=partial(_read_ids, file, roles.id_names, kept),

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from closefar.arrays import Array, FloatArray
 from closefar.judgements import CodedLabels
 from closefar.rows import Chunks, StreamedRows
+from closefar.tables.arrow import fixed_width, texts_of
 from closefar.tables.encoding import Encoding
 from closefar.tables.ids import Ids
 from closefar.tables.values import is_number
@@ -103,10 +104,6 @@ class PairFile(StreamedRows):
         """The rows themselves, so that ``fit(opened.data, opened.labels)`` reads as it does for a table in memory."""
         return self
 
-    @property
-    def differences(self) -> Self:
-        return self
-
     @cached_property
     def identity(self) -> Ids:
         """The ids, read when they are first asked for."""
@@ -122,13 +119,18 @@ class PairFile(StreamedRows):
         return self._points.points()
 
 
-def coded(texts: NDArray[np.object_]) -> CodedLabels:
-    """A column of text as codes; equal texts are there once."""
+def coded(column: Any) -> CodedLabels:
+    """A column of pyarrow's, or of text, as codes of the different values as text; -1 where one is missing."""
     import pyarrow as pa
 
-    column = pa.array(texts, pa.string()).dictionary_encode()
-    words = column.dictionary.to_pylist()
-    return CodedLabels(words, column.indices.to_numpy().astype(np.int8 if len(words) <= _BYTES else np.int32))
+    if isinstance(column, np.ndarray):
+        column = pa.chunked_array([pa.array(column, pa.string())])
+    chunks = column.dictionary_encode().chunks
+    words = texts_of(chunks[0].dictionary)
+    kind = np.int8 if len(words) <= _BYTES else np.int32
+    return CodedLabels(
+        words, np.concatenate([fixed_width(chunk.indices, np.int32, -1).astype(kind) for chunk in chunks])
+    )
 
 
 def natural(labels: CodedLabels) -> Any:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PairTable", "TableRows", "note_constant", "note_ignored", "note_left_out"]
 
-_ROWS_AT_ONCE = 1 << 13  # stay in cache
+_ROWS_AT_ONCE = 1 << 16
 _EXACT, _LARGEST = 2.0**53, 2.0**64  # between these, integers of 64 bits are rounded
 
 
@@ -108,6 +108,8 @@ class TableRows:
         Names of columns; None where there is none, or none is wanted.
     noun : str
         What a row is, in the plural.
+    n_rows : int, optional
+        How many rows there are, where no column may have been read.
     """
 
     def __init__(
@@ -118,18 +120,21 @@ class TableRows:
         weight: str | None,
         group: str | None,
         noun: str,
+        n_rows: int | None = None,
     ) -> None:
         self.path, self.place, self._noun, self._label = file.path, file.place, noun, label
         self._labels = None if label is None else columns[label]
         self._weights = None if weight is None else check_weights(columns[weight], weight, file.place)
         self._groups = None if group is None else _without_gaps(columns[group], group, file.place)
         self._notes: list[str] = []
-        self.n_read = len(next(iter(columns.values())))
+        self.n_read = len(next(iter(columns.values()))) if n_rows is None else n_rows
         self.kept: NDArray[np.int64] = np.arange(self.n_read)
 
     def leave_out_unlabelled(self, *, drops_missing: bool) -> None:
         """Leave out rows without a label, or refuse them."""
-        lacking = np.zeros(self.n_read, dtype=bool) if self._labels is None else is_missing(self._labels)
+        lacking = np.zeros(self.n_read, dtype=bool)
+        if self._labels is not None:
+            lacking = self._labels.codes < 0 if hasattr(self._labels, "codes") else is_missing(self._labels)
         if lacking.any() and not drops_missing:
             raise TableError(
                 f"{self.path}: label column {quoted(self._label)} has {counted(int(lacking.sum()), 'missing value')}"
@@ -155,10 +160,9 @@ class TableRows:
         return column if column is None or len(self.kept) == self.n_read else column[self.kept]
 
     @property
-    def labels(self) -> NDArray[np.object_] | None:
-        """The labels of the kept rows."""
-        kept: NDArray[np.object_] | None = self._kept_of(self._labels)
-        return kept
+    def labels(self) -> Any:
+        """The labels of the kept rows, as text or coded."""
+        return self._kept_of(self._labels)
 
     @property
     def weights(self) -> FloatArray | None:
