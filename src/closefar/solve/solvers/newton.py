@@ -25,7 +25,7 @@ _FREEZE_BELOW = 1e-5
 # Relative to the mean eigenvalue of the Hessian: enough that undetermined directions do not amplify rounding errors.
 _DAMPING = 3e-4
 
-# Single precision is enough for steps, unless one direction has so many times the usual curvature, as with a row in
+# Single precision is enough for steps, unless one direction has so many times the usual curvature, as with a pair in
 # another unit, or unless the directions that matter are nearly flat, so that there is little damping.
 _UNEVEN = 1e3
 
@@ -43,7 +43,7 @@ _MOST_SCOUTED_BYTES = 1 << 26
 
 # The first steps are taken on a sample if a step on all, of so many multiplications, takes longer than the overhead.
 _LONG_PASS = 1e7
-_ENORMOUS = 1e3  # times the usual squared length of a row
+_ENORMOUS = 1e3  # times the usual squared length of a difference
 
 # The Hessian is that of a sample of this many judgements per parameter; near the optimum of more, if they can be had
 # for so many passes.
@@ -168,7 +168,7 @@ class Newton(Solver):
         return objective.n_judgements >= _SCOUTED * 8 * packed.packed_size(objective.n_directions)
 
     def _scouts(self) -> bool:
-        """Whether to begin with a sample: to save time, or as an enormous row is hardly in it and spoils moments."""
+        """Whether to begin with a sample: to save time, or as an enormous one is hardly in it and spoils moments."""
         objective = self.problem.objective
         if not self._has_many():
             return False
