@@ -57,7 +57,14 @@ def agrees(monkeypatch, z, labels, weights=None, tol=1e-9, slack=0.0, **options)
 @pytest.mark.usefixtures("samples_early")
 @pytest.mark.parametrize(
     "options",
-    [{}, {"alpha": 0.01}, {"noise": "normal"}, {"flip_rate": 0.05}, {"fit_origin": True}, {"shrink_to": "identity", "alpha": 0.02}],
+    [
+        {},
+        {"alpha": 0.01},
+        {"noise": "normal"},
+        {"flip_rate": 0.05},
+        {"fit_origin": True},
+        {"shrink_to": "identity", "alpha": 0.02},
+    ],
     ids=str,
 )
 def test_the_optimum_is_that_of_all_judgements(monkeypatch, options):

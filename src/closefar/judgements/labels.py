@@ -62,8 +62,8 @@ def find_sides(labels: NDArray[Any] | CodedLabels, far_label: Any, *, stacklevel
     """Find the two labels, and which of them means far: `far_label` or, where that is None, the one that sorts last."""
     if isinstance(labels, CodedLabels):
         labels = np.array(list(labels.counts()), dtype=object)
+    labels = _few_different(labels)
     if labels.dtype.kind not in "biu":
-        labels = _few_different(labels)
         check_classification_targets(labels)
     classes = np.unique(labels)
     if len(classes) > 2:

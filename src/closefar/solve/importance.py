@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from closefar.arrays import FloatArray
@@ -22,7 +24,6 @@ class HessianSampler:
     def __init__(self, objective: Objective, rng: np.random.Generator) -> None:
         self.objective = objective
         self.rng = rng
-        self._sizes: FloatArray | None = None
 
     def hessian(self, curvature: Curvature, number: int) -> FloatArray:
         """The Hessian of about this many judgements, in single precision; of all if there are not many more."""
@@ -33,15 +34,17 @@ class HessianSampler:
         indices = np.flatnonzero(self.rng.random(len(chances)) < chances)
         return objective.sampled_hessian(curvature, indices, 1.0 / chances[indices])
 
+    @cached_property
+    def lengths(self) -> FloatArray:
+        """1 + |z|^2 of each judgement."""
+        source = self.objective.source
+        return 1.0 + source.gather(source.squared_distances(np.eye(source.n_columns)))
+
     def _chances(self, curved: FloatArray, number: int) -> FloatArray:
         """The probability with which each judgement is drawn."""
-        if self._sizes is None:
-            source = self.objective.source
-            self._sizes = (1.0 + source.gather(source.squared_distances(np.eye(source.n_columns)))) ** 2
-        importance = curved * self._sizes
+        importance = curved * self.lengths**2
         total = float(importance.sum())
         chances: FloatArray = np.full(len(curved), 0.5 * number / len(curved))
         if 0.0 < total < np.inf:
             chances += (0.5 * number / total) * importance
         return np.minimum(chances, 1.0, out=chances)
-

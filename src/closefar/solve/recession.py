@@ -38,15 +38,16 @@ def find_recession(rows: BlockRows, signs: FloatArray, in_doubt: FloatArray) -> 
 
     `in_doubt` is 4 p (1 - p) of each label at the solution.
     """
-    free = _null_space(rows, signs < 0.0, _unit_rows)
+    free = _null_space(rows, signs < 0.0, _unit_rows, rows.n_columns)
     if free.shape[1] > 0:
         along, lengths = (rows.gather(rows.squared_distances(each)) for each in (free, np.eye(len(free))))
         if np.any(along > _ZERO**2 * lengths):
             return free @ free.T, 0.0  # directions in which no close pair differs
-    if packed.packed_size(rows.n_columns) + 1 > _MOST_PARAMETERS:
+    n_parameters = packed.packed_size(rows.n_columns) + 1
+    if n_parameters > _MOST_PARAMETERS:
         return None
     for level in _IN_DOUBT:
-        basis = _null_space(rows, in_doubt >= level, _form_features)
+        basis = _null_space(rows, in_doubt >= level, _form_features, n_parameters)
         if basis.shape[1] == 0:
             return None
         found = _around_threshold(rows, signs, basis)
@@ -55,9 +56,8 @@ def find_recession(rows: BlockRows, signs: FloatArray, in_doubt: FloatArray) -> 
     return None
 
 
-def _null_space(rows: BlockRows, chosen: BoolArray, features: Features) -> FloatArray:
+def _null_space(rows: BlockRows, chosen: BoolArray, features: Features, size: int) -> FloatArray:
     """The orthogonal complement of the features of the chosen rows; a few rows often prove that it is empty."""
-    size = features(rows, np.arange(1)).shape[1]
     indices = np.flatnonzero(chosen)
     few = indices[:: max(len(indices) // (4 * size), 1)]
     for part in (few, indices):

@@ -7,7 +7,12 @@ import numpy as np
 from closefar.arrays import TINY, Array, FloatArray
 from closefar.solve.problem import Problem
 
-__all__ = ["fit_scale", "moment_start"]
+__all__ = ["fit_scale", "moment_start", "spectral_start"]
+
+# The judgements that a spectrum is fitted to, and the most steps; a step that gains less than this share is the last.
+_FITTED = 2048
+_MOST_STEPS = 5
+_LEAST_GAIN = 0.03
 
 
 def moment_start(problem: Problem, accuracy: float = 1e-4) -> tuple[FloatArray, FloatArray]:
@@ -49,3 +54,44 @@ def fit_scale(
         if gradient @ step < accuracy:
             break
     return scale, thresholds
+
+
+def spectral_start(problem: Problem, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    """Return a metric and thresholds still closer to the optimum, for few columns.
+
+    Its eigenvectors are those of the moments in `moment_start`; its eigenvalues are fitted to a sample by Newton steps.
+    """
+    objective, cone = problem.objective, problem.cone
+    share = _FITTED / objective.n_judgements
+    few = problem if share >= 0.5 else problem.sample(share, rng)
+    if few is None or cone.has_constant or len(cone.least) != 1:
+        return moment_start(problem)
+    moments, mean_trend = objective.trend_moment()
+    values, basis = np.linalg.eigh(moments - mean_trend * np.eye(len(moments)))
+    squared = few.objective.squared_distances(basis * np.sqrt(np.maximum(values, 0.0)))
+    scale, thresholds = fit_scale(few, squared, accuracy=0.1)
+    return _fit_spectrum(few, basis, np.append(scale * np.maximum(values, 0.0), thresholds))
+
+
+def _fit_spectrum(few: Problem, basis: FloatArray, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Minimise over x = (eigenvalues, threshold) >= 0 of a metric with these eigenvectors."""
+    least, d = np.append(np.zeros(len(basis)), few.cone.least), len(basis)
+    best, best_value = x, np.inf
+    for _ in range(_MOST_STEPS):
+        point = few.at((basis * x[:d]) @ basis.T, x[d:])
+        if not point.value < best_value:
+            break
+        is_last = point.value > (1.0 - _LEAST_GAIN) * best_value
+        best, best_value = x, point.value
+        if is_last:
+            break
+        gradient = np.append(np.einsum("ij,ij->j", basis, point.gradient @ basis), point.slopes)
+        curvature = point.evaluation.curvature
+        fourth, border = few.objective.rotated_moments(curvature, basis)
+        hessian = np.block([[fourth, border], [border.T, curvature.thresholds]])
+        free = (x > least) | (gradient < 0.0)
+        damped = hessian + (1e-6 * np.trace(hessian) + TINY) * np.eye(len(hessian))
+        step = np.zeros_like(x)
+        step[free] = -np.linalg.solve(damped[np.ix_(free, free)], gradient[free])
+        x = np.maximum(x + step, least)
+    return (basis * best[:d]) @ basis.T, best[d:]

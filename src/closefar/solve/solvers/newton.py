@@ -15,7 +15,7 @@ from closefar.solve.importance import HessianSampler
 from closefar.solve.loop import Solver, State
 from closefar.solve.problem import Point, Problem
 from closefar.solve.solvers.cone_program import ConeProgram
-from closefar.solve.start import moment_start
+from closefar.solve.start import spectral_start
 
 __all__ = ["Newton"]
 
@@ -24,6 +24,10 @@ _FREEZE_BELOW = 1e-5
 
 # Relative to the mean eigenvalue of the Hessian: enough that undetermined directions do not amplify rounding errors.
 _DAMPING = 3e-4
+
+# Single precision is enough for steps, unless one direction has so many times the usual curvature, as with a pair in
+# another unit, or unless the directions that matter are nearly flat, so that there is little damping.
+_UNEVEN = 1e3
 
 _MOST_IDLE_STEPS = 10
 
@@ -37,8 +41,9 @@ _ROUNDING = 1e-12
 _SCOUTED = 8
 _MOST_SCOUTED_BYTES = 1 << 26
 
-# The first steps are taken on a sample if a step on all takes longer than the overhead of one: multiplications.
+# The first steps are taken on a sample if a step on all, of so many multiplications, takes longer than the overhead.
 _LONG_PASS = 1e7
+_ENORMOUS = 1e3  # times the usual squared length of a difference
 
 # The Hessian is that of a sample of this many judgements per parameter; near the optimum of more, if they can be had
 # for so many passes.
@@ -85,7 +90,7 @@ class Newton(Solver):
             begun = self._begin(state.matrix, state.thresholds, program)
             if begun.objective <= _SURPRISING * (1.0 + state.objective):
                 return begun
-        return self._begin(*moment_start(self.problem, accuracy=1e-2))
+        return self._begin(*spectral_start(self.problem, self.rng))
 
     def resume(self, state: State) -> State:
         return self._begin(state.matrix, state.thresholds)
@@ -163,8 +168,12 @@ class Newton(Solver):
         return objective.n_judgements >= _SCOUTED * 8 * packed.packed_size(objective.n_directions)
 
     def _scouts(self) -> bool:
+        """Whether to begin with a sample: to save time, or as an enormous one is hardly in it and spoils moments."""
         objective = self.problem.objective
-        return self._has_many() and 4.0 * objective.n_judgements * objective.n_directions**2 >= _LONG_PASS
+        if not self._has_many():
+            return False
+        is_long = 4.0 * objective.n_judgements * objective.n_directions**2 >= _LONG_PASS
+        return is_long or float(self.sampler.lengths.max()) > _ENORMOUS * objective.n_directions
 
     def _scout(self) -> tuple[State, ConeProgram] | None:
         """Take the first steps on an eighth of the judgements, if these are enough."""
@@ -187,18 +196,22 @@ class Newton(Solver):
         return self.problem.at(*packed.split(x, self.problem.cone.size))
 
     def _model(self, last: _Memory) -> ConeProgram:
+        hessian = self._rough_hessian(last) if last.damping >= _DAMPING else None
+        if hessian is None or np.max(np.diag(hessian)) > _UNEVEN * np.median(np.diag(hessian)):
+            hessian = self.problem.objective.hessian(last.point.evaluation.curvature)
+        return ConeProgram(hessian, last.damping, self.problem.cone)
+
+    def _rough_hessian(self, last: _Memory) -> FloatArray:
+        """The Hessian in single precision, and of a sample if that is enough: that of the scouts, if they are."""
         curvature = last.point.evaluation.curvature
-        # Single precision is enough for steps, unless the directions that matter are nearly flat.
-        if not last.samples or last.damping < _DAMPING:
-            hessian = self.problem.objective.hessian(curvature, rough=last.damping >= _DAMPING)
-            return ConeProgram(hessian, last.damping, self.problem.cone)
+        if not last.samples:
+            return self.problem.objective.hessian(curvature, rough=True)
         number, scout = self._number_curved(last.decrement), self.scout
         if scout is None or scout.problem.objective.n_judgements < number:
-            return ConeProgram(self.sampler.hessian(curvature, number), last.damping, self.problem.cone)
+            return self.sampler.hessian(curvature, number)
         few = scout.problem.objective
         squared = few.quadratic_forms(last.point.matrix)
-        curvature = few.evaluate(squared, last.point.thresholds, order=2).curvature
-        return ConeProgram(scout.sampler.hessian(curvature, number), last.damping, self.problem.cone)
+        return scout.sampler.hessian(few.evaluate(squared, last.point.thresholds, order=2).curvature, number)
 
     def _number_curved(self, decrement: float) -> int:
         """The number of judgements whose Hessian is used after a step with this decrement."""
