@@ -180,6 +180,7 @@ def measure(name: str, folder: Path) -> None:
     """Fit in this process, with its resident set sampled."""
     labels = np.load(folder / "labels.npy")
     data: Any = np.load(folder / "pairs.npy") if name == "memory" else None
+    learner = cf.LinearMetricLearner(tol=1e-4)  # which loads the rest of the program
     before, peak, ends = resident(), [0], threading.Event()
 
     def watch() -> None:
@@ -194,7 +195,7 @@ def measure(name: str, folder: Path) -> None:
             data = np.load(folder / "pairs.npy", mmap_mode="r")
         elif name != "memory":
             data = cf.open_pairs(folder / f"pairs.{name}", labels=labels)
-        learner = cf.LinearMetricLearner(tol=1e-4).fit(data, labels)
+        learner.fit(data, labels)
     finally:
         ends.set()
         watcher.join()
