@@ -140,15 +140,12 @@ class Likelihood(ABC):
         curvatures = np.sum([part.curvatures for part in parts if part.curvatures is not None], axis=0)
         return FullCurvature(source.join([part.curvature for part in parts]), crosses, curvatures)
 
-    def _join(self, source: RowSource, parts: list[Terms], order: int) -> Evaluation:
-        """Join the parts, which are emptied, so that not everything is in memory twice."""
-        pulls = source.join([part.margin_gradient for part in parts])
-        parts[:] = [part._replace(margin_gradient=None) for part in parts]
+    def _join(self, source: RowSource, parts: Sequence[Terms], order: int) -> Evaluation:
         return Evaluation(
             loss=sum(part.loss for part in parts),
             slopes=np.sum([part.slopes for part in parts], axis=0),
             least_margin=min(part.least_margin for part in parts),
-            margin_gradient=pulls,
+            margin_gradient=source.join([part.margin_gradient for part in parts]),
             second=self.curvature(source, parts) if order == 2 else None,
         )
 
