@@ -27,6 +27,7 @@ lint: $(VENV)/.test
 
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/core.py
+	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/ecosystem.py
 
 docs: $(VENV)/.docs

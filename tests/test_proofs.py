@@ -172,7 +172,7 @@ def scripted(violations, matrix=0.0):
         objective=SimpleNamespace(
             source=UNSEEN.source,
             quadratic_forms=lambda matrix: matrix,
-            evaluate=lambda *_: SimpleNamespace(slopes=np.array([-1.0])),
+            evaluate=lambda *_, order=1: SimpleNamespace(slopes=np.array([-1.0])),
         ),
         value=lambda evaluation, matrix: evaluation.loss,
         minimise_threshold=minimise_threshold,
@@ -197,7 +197,7 @@ def test_a_proof_goes_on_while_rounds_halve_the_violation(violations, n_rounds):
 def test_a_proof_takes_a_threshold_as_it_is_if_its_slope_is_small_and_feasible(slope, is_exact):
     """At tau = 2 a slope of 1e-3 / (8 * 3) is aimed at, and up to twice that is as good."""
     point, seen = scripted([0.0])
-    point.problem.objective.evaluate = lambda *_: SimpleNamespace(slopes=np.array([slope]))
+    point.problem.objective.evaluate = lambda *_, order=1: SimpleNamespace(slopes=np.array([slope]))
     asked = Asked(1.0)
     lower_bound(point, asked, 1e-3)
     assert bool(seen) == is_exact

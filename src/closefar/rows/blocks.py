@@ -60,7 +60,7 @@ class BlockRows(RowSource):
         for where in self._block_slices():
             first, last = np.searchsorted(wanted, [where.start, where.stop])
             if first < last:
-                some = _columns(self.read(where), wanted[first:last] - where.start)
+                some = self._read_some(where, wanted[first:last] - where.start)
                 if taken is None:
                     taken = _empty_like(some, (len(wanted), self.n_columns)).T  # the entries of a row are together
                 taken[:, first:last] = some
@@ -165,6 +165,10 @@ class BlockRows(RowSource):
         scale = np.append(packed.weights(self.n_columns), np.ones(len(border)))
         return total * np.outer(scale, scale)
 
+    def _read_some(self, where: slice, indices: IndexArray) -> Array:
+        """Return some of the rows of a block."""
+        return _columns(self.read(where), indices)
+
     def _block_slices(self) -> Iterator[slice]:
         # More than as many rows as columns, or sums of outer products would be limited by adding them.
         return slices(self.n_rows, max(512, BLOCK_BYTES // (8 * self.n_columns), 2 * self.n_columns))
@@ -217,12 +221,10 @@ class MappedRows(BlockRows):
             return self._kept[:, where]
         return self._coordinates.apply(self._source.read(where))
 
-    def take_rows(self, indices: IndexArray) -> BlockRows:
-        """Return these rows, of which no others are mapped, held in memory."""
+    def _read_some(self, where: slice, indices: IndexArray) -> Array:
         if self._kept is not None:
-            return super().take_rows(indices)
-        taken = MappedRows(self._source.take_rows(indices), self._coordinates)
-        return taken if taken._kept is None else HeldRows(taken._kept)
+            return super()._read_some(where, indices)
+        return self._coordinates.apply(_columns(self._source.read(where), indices))
 
     def _map_all(self) -> Array:
         kept: Array = None
@@ -302,7 +304,7 @@ def _weighted_outer(block: Array, coefficients: Array) -> Array:
 
 def _has_contiguous_rows(block: Array) -> bool:
     """Whether each row, a column of the block, is contiguous in memory."""
-    return is_numpy_array(block) and block.flags.f_contiguous
+    return bool(is_numpy_array(block) and block.flags.f_contiguous)
 
 
 def _squared_lengths(block: Array, factor: FloatArray) -> Array:

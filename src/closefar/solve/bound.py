@@ -68,9 +68,8 @@ def lower_bound(point: Point, solve: HessianSolve, target: float) -> float:
     violation = np.inf
     for _ in range(_MOST_ROUNDS):
         held = cone.are_held(point.thresholds, point.slopes)
-        rise = np.where(
-            held | np.isneginf(cone.least), 0.0, max(target, 1e-12) / (8.0 * (1.0 + np.abs(point.thresholds)))
-        )
+        allowed = max(target, 1e-12) / (8.0 * (1.0 + np.abs(point.thresholds)))
+        rise = np.where(held | np.isneginf(cone.least), 0.0, allowed)
         step, shift = solve(goal - point.gradient, rise - point.slopes, held, residual)
         if not float(np.linalg.norm(step)) <= longest:
             break

@@ -8,16 +8,18 @@ from closefar.solve.objective import Objective
 __all__ = ["enough_for_hessian", "share_for_hessian"]
 
 # A Hessian of m judgements differs from that of all by about 2 sqrt(p / m), relative to it, with p parameters.
-_PER_PARAMETER, _LEAST_PER_PARAMETER = 128, 32
+_LEAST_PER_PARAMETER, _MOST_PER_PARAMETER = 32, 128
 
-# A step on the sample, of some twenty passes over it, then takes no longer than two passes over all judgements.
-_LARGEST_SHARE = 1.0 / 12.0
+# A step on the sample, of about ten passes over it, takes no longer than two passes over all judgements, if the sample
+# is no larger than the second share; if it is no larger than the first, it takes little time and memory.
+_SMALL_SHARE, _LARGEST_SHARE = 1.0 / 24.0, 1.0 / 6.0
 
 
 def share_for_hessian(objective: Objective) -> float:
     """The share of the judgements whose Hessian stands for that of all."""
-    wanted = _PER_PARAMETER * packed_size(objective.n_directions)
-    return min(_LARGEST_SHARE, wanted / objective.n_judgements)
+    per_parameter = packed_size(objective.n_directions) / objective.n_judgements
+    small = min(_SMALL_SHARE, _MOST_PER_PARAMETER * per_parameter)
+    return min(max(small, _LEAST_PER_PARAMETER * per_parameter), _LARGEST_SHARE)
 
 
 def enough_for_hessian(objective: Objective) -> bool:

@@ -121,7 +121,7 @@ def solve(
 
 def _kind(problem: Problem, options: Options) -> type[Solver]:
     """The solver that is asked for, or the one that suits the problem."""
-    chosen = _choose(problem.objective)
+    chosen = _choose(problem.objective, is_limited=options.rank is not None)
     suits_factors = problem.objective.source.can_project and not problem.cone.has_constant
     name = options.solver
     if name == "auto":
@@ -131,17 +131,18 @@ def _kind(problem: Problem, options: Options) -> type[Solver]:
     return SOLVERS["fista" if name == "lowrank" and not suits_factors else name]
 
 
-def _choose(objective: Objective) -> str:
+def _choose(objective: Objective, *, is_limited: bool = False) -> str:
     """Choose a dense Hessian if it costs less than the gradient steps that it saves."""
     d, n = objective.n_directions, objective.n_judgements
     has_many = n >= 16 * packed_size(d)
     if d <= 16 or (d <= 32 and has_many):
         return "newton"
-    if enough_for_hessian(objective):
-        return "sampled"
     # Projections on about half as many columns are kept, at a point and along a line.
     takes = 8 * objective.source.n_projected * d
-    return "lowrank" if objective.source.can_project and takes <= _PROJECTION_BYTES else "fista"
+    is_projected = objective.source.can_project and takes <= _PROJECTION_BYTES
+    if enough_for_hessian(objective) and not (is_limited and is_projected):
+        return "sampled"
+    return "lowrank" if is_projected else "fista"
 
 
 def _start(solver: Solver, start: State | None) -> Callable[[], State]:
