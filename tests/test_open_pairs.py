@@ -194,6 +194,20 @@ def test_new_data_must_have_the_features_of_the_fit_in_their_order(tmp_path, tab
             assert np.array_equal(learner.predict(other), learner.predict(values))
 
 
+def test_pairs_have_no_origin_and_points_have(tmp_path, table):
+    points = {name: values + 1.0 if name != "label" else values for name, values in table.items()}
+    with cf.open_pairs(points=write(tmp_path, points)) as opened:
+        learner = cf.LinearMetricLearner(fit_origin=True).fit(opened)
+        values = np.column_stack([points[name] for name in "abc"])
+        expected = cf.LinearMetricLearner(fit_origin=True).fit(values, points["label"])
+        np.testing.assert_allclose(learner.pair_distance(opened), expected.pair_distance(values), atol=1e-6)
+    with cf.open_pairs(write(tmp_path, sides_of(points), "pairs.parquet")) as opened:
+        pairs = np.concatenate(list(opened.point_blocks()))
+        np.testing.assert_allclose(learner.pair_distance(opened), learner.metric_.distance(pairs[:, 0], pairs[:, 1]))
+        with pytest.raises(ValueError, match="fit_origin needs single points"):
+            learner.fit(opened)
+
+
 def test_columns_that_end_with_numbers_are_differences_unless_all_pair(tmp_path, table):
     names = {"z1": table["a"], "z2": table["b"], "w": table["c"], "label": table["label"]}
     with cf.open_pairs(write(tmp_path, names)) as opened:
@@ -208,7 +222,10 @@ def test_columns_that_end_with_numbers_are_differences_unless_all_pair(tmp_path,
 
 def test_a_copy_reads_the_file_anew(tmp_path, table):
     np.save(tmp_path / "z.npy", np.column_stack([table[name] for name in "abc"]))
-    for opened in (cf.open_pairs(write(tmp_path, table)), cf.open_pairs(tmp_path / "z.npy", labels=table["label"])):
+    pa.table(table).to_pandas().to_csv(tmp_path / "z.csv", index=False)
+    write(tmp_path, table)
+    for name, labels in (("z.parquet", None), ("z.csv", None), ("z.npy", table["label"])):
+        opened = cf.open_pairs(tmp_path / name, labels=labels)
         first = opened.read(slice(0, 5))
         for other in (copy.deepcopy(opened), pickle.loads(pickle.dumps(opened))):
             assert np.array_equal(other.read(slice(0, 5)), first)

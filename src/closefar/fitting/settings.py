@@ -179,7 +179,7 @@ class Settings:
             )
         if self.solver not in ("auto", *SOLVERS):
             raise ValueError(f"solver must be one of {['auto', *SOLVERS]}; got {self.solver!r}.")
-        if self.fit_origin and judgements.are_pairs:
+        if self.fit_origin and not (judgements.data.ndim == 2 and getattr(judgements.data, "is_single", True)):
             raise ValueError(
                 "fit_origin needs single points as an (n, d) array, since differences of pairs have no origin; got "
                 f"pairs of shape {tuple(judgements.data.shape)}. Leave fit_origin out, or pass points."

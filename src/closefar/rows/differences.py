@@ -105,5 +105,5 @@ def rows_of(data: Any, origin: FloatArray | None = None) -> BlockRows:
             "Derive its class from closefar.rows.BlockRows."
         )
     source = data if isinstance(data, BlockRows) else Differences(data)
-    has_two_sides = not isinstance(data, BlockRows) and data.ndim == 3
+    has_two_sides = data.ndim == 3 or not getattr(data, "is_single", True)
     return source if origin is None or has_two_sides else FromOrigin(source, origin)

@@ -46,7 +46,7 @@ def open_source(source: Source, features: Features, *, labelled: bool) -> PairFi
 def open_array(source: Source, features: Features) -> PairFile:
     """Open an array of differences or points, or of pairs; its columns are called x0, x1, ..."""
     chunks = NumpyChunks(_only_path(source))
-    if features.drops_missing or (features.missing or "refuse") != "refuse":
+    if (features.missing or "refuse") != "refuse":
         raise TableError(
             f"{chunks.path}: missing values of an array are refused; got --missing {features.missing}. Leave the "
             "option out, and such rows out of the array."
