@@ -302,7 +302,7 @@ def _weighted_outer(block: Array, coefficients: Array) -> Array:
 
 def _has_contiguous_rows(block: Array) -> bool:
     """Whether each row, a column of the block, is contiguous in memory."""
-    return is_numpy_array(block) and block.flags.f_contiguous
+    return bool(is_numpy_array(block) and block.flags.f_contiguous)
 
 
 def _squared_lengths(block: Array, factor: FloatArray) -> Array:

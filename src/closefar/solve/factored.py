@@ -172,4 +172,3 @@ class _Line:
         hessian[0, 1:] = hessian[1:, 0] = [source.dot(cross, change) for cross in curvature.crosses]
         hessian[1:, 1:] = curvature.thresholds
         return value, np.append(slope, here.slopes), hessian
-
