@@ -21,7 +21,7 @@ __all__ = ["LowRank"]
 _HISTORY = 10
 _FIRST_CHECK = 5  # steps before the first full gradient, and after columns were added
 
-_MOST_IDLE = 5
+_MOST_IDLE = 10
 
 # Conjugate gradients are worth a try if the gap is at most this multiple of the tolerance, or columns are few.
 _NEAR, _FEW_COLUMNS = 1e4, 64
