@@ -28,7 +28,8 @@ class LinearMetricLearner(MetricLearner):
         The distribution of the label noise.  "auto" fits all of `closefar.noise.NOISES` and chooses
         the one with the highest likelihood.
     rank : int or "auto", optional
-        Largest rank of M.  The certificate then states what the restriction may cost.  "auto"
+        Largest rank of M.  The certificate then states what the restriction may cost, as far as it is proven: with
+        more than 128 columns and alpha=0 nothing is.  "auto"
         chooses it by cross-validation (see `closefar.choose_rank`).
     alpha : float or "auto", default=0.0
         Weight of a trace penalty in unit-free coordinates.  0 is the maximum-likelihood estimator of
@@ -63,8 +64,9 @@ class LinearMetricLearner(MetricLearner):
         is that of the last step, with each label's probability of being flipped held fixed.
     fit_origin : bool, default=False
         Learn the point that distances are measured from; for single points only.
-    solver : {"auto", "newton", "fista", "factor"}, default="auto"
-        "newton" suits few columns, "fista" many; "factor" is a nonconvex L-BFGS.
+    solver : {"auto", "newton", "lowrank", "fista", "factor"}, default="auto"
+        "newton" suits few columns, "lowrank" many, "fista" many columns of very many pairs; "factor" is a
+        nonconvex L-BFGS.
     tol : float, default=1e-6
         Stop once the proven gap of the objective to its minimum is below this.
     max_iter : int, default=1000

@@ -144,7 +144,7 @@ def _has_no_enormous(source: BlockRows, coordinates: Coordinates) -> bool:
     usual = coordinates.transform.shape[1]
     random = np.random.default_rng(0).standard_normal((usual, _N_PROJECTIONS)) / np.sqrt(_N_PROJECTIONS)
     estimates = source.gather(source.squared_distances(coordinates.transform @ random))
-    return float(estimates.max(initial=0.0)) <= _ENORMOUS * usual / 5.0
+    return bool(estimates.max(initial=0.0) <= _ENORMOUS * usual / 5.0)
 
 
 def _squared_lengths(source: BlockRows, coordinates: Coordinates) -> FloatArray:

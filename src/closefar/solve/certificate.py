@@ -108,9 +108,10 @@ def advise(outcome: Outcome, *, gap: float, is_proven: bool, tol: float, rank: i
             also = f" Rank {rank} costs nothing: no metric of higher rank is better." if rank else ""
             return f"the objective is within a proven {gap:.1e} of its global minimum.{also}"
         case Outcome.RESTRICTED:
+            by = f"by at most {gap:.1e}" if is_proven else "and nothing is proven about by how much"
             return (
                 f"no small change of this rank-{rank} metric improves it, but metrics of higher rank may be "
-                f"better, by at most {gap:.1e}. Raise rank, or leave it out, to close the gap."
+                f"better, {by}. Raise rank, or leave it out, to close the gap."
             )
         case Outcome.UNFINISHED:
             return (

@@ -112,7 +112,7 @@ class _Line:
         for _ in range(_MOST_STEPS):
             value, gradient, hessian = self._evaluate(length, thresholds)
             # Below the rounding error of the value, a step that ends with a smaller slope is still one.
-            if value < best[0] + 1e-15 * abs(best[0]):
+            if value < best[0] + 1e-14 * abs(best[0]):
                 best = min(value, best[0]), length, thresholds
             free = np.append(True, ~((thresholds <= self.least) & (gradient[1:] >= 0.0)))
             # The slope in the length if the thresholds follow it.
@@ -172,4 +172,3 @@ class _Line:
         hessian[0, 1:] = hessian[1:, 0] = [source.dot(cross, change) for cross in curvature.crosses]
         hessian[1:, 1:] = curvature.thresholds
         return value, np.append(slope, here.slopes), hessian
-

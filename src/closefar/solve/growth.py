@@ -86,8 +86,9 @@ def change_columns(
 ) -> Place | None:
     """Add the columns that the gradient shows to be missing, by a proximal step within their directions.
 
-    Violations below `precision` may be rounding errors.  If it `shrinks`, the step is taken within the old directions too, and columns that it empties are dropped.
-    Returns None if there is nothing to change, or no change lowers the objective.
+    Violations below `precision` may be rounding errors.  If it `shrinks`, the step is taken within the old
+    directions too, and columns that it empties are dropped.  Returns None if there is nothing to change, or no
+    change lowers the objective.
     """
     alpha, scale = factored.problem.alpha, 0.5 / max(place.curvature, 1e-12)
     basis = np.linalg.qr(place.factor)[0]

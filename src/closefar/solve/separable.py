@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -30,9 +31,9 @@ def widest_margin(
     for _ in range(10):
         tol = share * alpha
         solver = kind(Problem(problem.objective, alpha, cone), tol, rng)
-        first = solver.start() if state is None else solver.resume(state)
-        solver.tol = max(tol, 0.5 * relative_tol * first.objective)
-        path = run(solver, lambda: first, Limits(tol, limits.max_iter, limits.watch, relative_tol=relative_tol))
+        state = solver.start() if state is None else solver.resume(state)
+        solver.tol = max(tol, 0.5 * relative_tol * state.objective)
+        path = run(solver, partial(_same, state), Limits(tol, limits.max_iter, limits.watch, relative_tol=relative_tol))
         state = path.state
         found = replace(found, n_iter=found.n_iter + path.n_iter)
         if path.ending is Ending.INTERRUPTED:
@@ -41,6 +42,10 @@ def widest_margin(
             return replace(found, state=replace(state, bound=0.0))
         alpha *= 0.1
     return found
+
+
+def _same(state: State) -> State:
+    return state
 
 
 def _largest_penalty(problem: Problem) -> float:

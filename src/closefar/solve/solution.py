@@ -124,9 +124,7 @@ def _kind(problem: Problem, options: Options) -> type[Solver]:
     chosen = _choose(problem.objective, is_limited=options.rank is not None)
     suits_factors = problem.objective.source.can_project and not problem.cone.has_constant
     name = options.solver
-    if name == "auto":
-        name = chosen
-    elif name == "factor" and not options.proves and chosen == "lowrank":
+    if name == "auto" or (name == "factor" and not options.proves and chosen == "lowrank"):
         name = chosen
     return SOLVERS["fista" if name == "lowrank" and not suits_factors else name]
 

@@ -34,7 +34,8 @@ class Model:
         on_columns = 4.0 * place.curvature * np.maximum(lengths, 1e-4 * lengths[-1]) + 1e-12
         least = 2.0 * self.alpha + (1e-3 if self.alpha == 0.0 else 0.0)
         if self.values is None or self.vectors is None:
-            return ((right @ turn) / (on_columns + least)) @ turn.T
+            scaled: FloatArray = ((right @ turn) / (on_columns + least)) @ turn.T
+            return scaled
         bend = 2.0 * self.values[:, None]
         if self.is_limited:
             denominator = np.maximum(on_columns + bend, 0.1 * on_columns)

@@ -21,7 +21,7 @@ __all__ = ["LowRank"]
 _HISTORY = 10
 _FIRST_CHECK = 5  # steps before the first full gradient, and after columns were added
 
-_MOST_IDLE = 3
+_MOST_IDLE = 10
 
 # Conjugate gradients are worth a try if the gap is at most this multiple of the tolerance, or columns are few.
 _NEAR, _FEW_COLUMNS = 1e4, 64
@@ -42,6 +42,7 @@ class _Memory:
     model: Model
     steps: Steps = ()
     decrement: float = np.inf
+    lowest: float = np.inf  # of all decrements
     n_since: int = 0  # steps since the last full gradient
     check_after: int = _FIRST_CHECK  # check after this many steps; 0 if only the decrement decides
     check_below: float = 1e-2  # check once the decrement is below this multiple of the tolerance
@@ -77,7 +78,7 @@ class LowRank(Solver):
         return self._begin(factor, thresholds, bound=0.0)
 
     def resume(self, state: State) -> State:
-        """Start from the leading directions; a bound stays valid only if the rank is limited, not the penalty changed."""
+        """Start from its leading directions; its bound is valid if the rank is limited, but not for another penalty."""
         factor = psd_factor(state.matrix, cutoff=1e-7)[:, ::-1]
         bound = 0.0 if self.rank is None else state.bound
         return self._begin(factor[:, : self.rank], state.thresholds, bound)
@@ -110,13 +111,14 @@ class LowRank(Solver):
             steps = (*steps, (step, change, product))[-_HISTORY:]
         # Below the rounding error of the value, a smaller decrement is progress too.
         decrement = -0.5 * float(np.sum(direction * last.gradient))
-        falls = place.value < last.place.value - 1e-15 * abs(place.value) or decrement < 0.5 * last.decrement
+        falls = place.value < last.place.value - 1e-15 * abs(place.value) or decrement < 0.8 * last.lowest
         memory = replace(
             last,
             place=place,
             gradient=gradient,
             steps=steps,
             decrement=decrement,
+            lowest=min(decrement, last.lowest),
             n_since=last.n_since + 1,
             n_idle=0 if falls and not has_failed else last.n_idle + (1 if last.steps else _MOST_IDLE),
         )
@@ -144,9 +146,8 @@ class LowRank(Solver):
             )
             if changed is not None:
                 return self._with_columns(memory, changed, bound)
-        elif not is_settled:
-            memory = replace(memory, check_after=3 * last.check_after)
         if not is_settled:
+            memory = replace(memory, check_after=3 * last.check_after)
             return _state(memory, bound)
         return self._finish(memory, spectrum, bound, is_idle=last.is_idle)
 
@@ -184,7 +185,8 @@ class LowRank(Solver):
         if is_rough and (is_idle or self.problem.alpha == 0.0 or memory.decrement <= _SINGLE_DECREMENT):
             return self._in_double(memory, bound)
         is_near = memory.expected <= _NEAR * self.tol or len(spectrum.values) <= _FEW_COLUMNS
-        if not is_rough and is_near and not has_tangents(self.problem):
+        # A full gradient alone proves a gap down to about the root of the rounding error.
+        if not is_rough and is_near and (is_idle or not has_tangents(self.problem)):
             place = memory.place
             gradient = spectrum.gradient + self.problem.alpha * np.eye(len(spectrum.gradient))
             point = Point(self.problem, place.factor @ place.factor.T, place.thresholds, place.evaluation, gradient)
