@@ -101,6 +101,8 @@ def _facts(model: Model, learner: MetricLearner) -> dict[str, Any]:
         "eigenvalues": metric.eigenvalues,
         "noise": metric.noise.name,
         "flip_rate": metric.flip_rate,
+        "alpha": learner.alpha_,
+        "alpha_scale": learner.fit_.alpha_scale,
         "certificate": {**plain(certificate), "status": as_options(certificate.status)},
         "statistics": learner.fit_statistics_,
     }

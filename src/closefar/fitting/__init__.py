@@ -5,7 +5,6 @@ from closefar.fitting.identifiability import IdentifiabilityWarning
 from closefar.fitting.noise_choice import NoiseChoice, choose_noise
 from closefar.fitting.parts import fit_from, fit_part, is_near_parts
 from closefar.fitting.penalised import refit
-from closefar.fitting.penalty_choice import is_wide, usual_penalty
 from closefar.fitting.penalty_scores import PenaltyChoice, PenaltyScore
 from closefar.fitting.protocols import Fitted, Learner
 from closefar.fitting.rank_choice import cross_validate_rank
@@ -14,6 +13,7 @@ from closefar.fitting.result import Fit
 from closefar.fitting.settings import Settings
 from closefar.fitting.statistics import FitStatistics, count_parameters, count_uncertain
 from closefar.fitting.subspace import candidate_ranks, refit_leading
+from closefar.fitting.wide import is_wide, usual_penalty
 
 __all__ = [
     "Fit",

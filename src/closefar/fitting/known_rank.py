@@ -18,6 +18,7 @@ from closefar.fitting.result import Fit
 from closefar.fitting.reversal import find_reversal
 from closefar.fitting.settings import Settings
 from closefar.fitting.statistics import FitStatistics, count_parameters
+from closefar.fitting.wide import MANY_COLUMNS
 from closefar.judgements import Columns, Judgements
 from closefar.model import Metric, Scored
 from closefar.noise import Noise
@@ -37,6 +38,11 @@ from closefar.solve import (
 
 __all__ = ["Prepared", "fit_known_rank", "state_of"]
 
+# The scale in which separable labels of many columns get a wide margin; it follows the units of each column.  Closer to
+# that of the columns it would predict slightly better, but take much longer.
+_MARGIN_BLEND = 0.4
+_MARGIN_STEPS = 5  # at most so many times the steps that it took to separate them at all
+
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
@@ -46,20 +52,23 @@ class Prepared:
     source: BlockRows
     rows: BlockRows
     coordinates: Coordinates
+    blend: float
 
     @classmethod
-    def of(cls, judgements: Judgements, settings: Settings, *, finds_null: bool) -> Prepared:
-        source = rows_of(judgements.data)
+    def of(
+        cls, judgements: Judgements, settings: Settings, *, finds_null: bool, blend: float | None = None
+    ) -> Prepared:
+        source, blend = rows_of(judgements.data), settings.blend if blend is None else blend
         rows, coordinates = unit_free(
             source,
             judgements.shares,
             with_constant=settings.fit_origin,
-            blend=settings.blend,
+            blend=blend,
             in_units=settings.in_units,
             close=~judgements.is_far,
             finds_null=finds_null,
         )
-        return cls(judgements, source, rows, coordinates)
+        return cls(judgements, source, rows, coordinates, blend)
 
     def solve(self, settings: Settings, state: State | None) -> tuple[Solution, Scored, NoiseChoice | None]:
         """The solution for the given noise or, of several, for the one with the highest likelihood."""
@@ -123,7 +132,9 @@ def fit_known_rank(
     rows, coordinates = prepared.rows, prepared.coordinates
     state = None if start is None else prepared.state_at(start, settings)
     solution, scored, choice = prepared.solve(settings, state)
-    metric = _metric(solution, scored, rows, coordinates, settings, columns.names)
+    if _has_arbitrary_margin(solution, settings, judgements.n_columns):
+        prepared, solution, scored = _with_better_margin(prepared, settings, solution, scored)
+    metric = _metric(solution, scored, prepared, settings, columns.names)
     certificate = solution.certificate
     if explains and settings.known_alpha == 0 and not settings.fit_origin:
         certificate = named_if_infinite(certificate, scored, rows, coordinates, metric.column_names)
@@ -149,6 +160,28 @@ def fit_known_rank(
         judgements=judgements,
         noise_choice=choice,
     )
+
+
+def _has_arbitrary_margin(solution: Solution, settings: Settings, n_columns: int) -> bool:
+    """Whether the labels of many columns are separable, and the scale of the margin was not set."""
+    is_separable = solution.certificate.outcome is Outcome.SEPARABLE
+    return is_separable and n_columns >= MANY_COLUMNS and settings.alpha_scale == "auto" and not settings.fit_origin
+
+
+def _with_better_margin(
+    prepared: Prepared, settings: Settings, solution: Solution, scored: Scored
+) -> tuple[Prepared, Solution, Scored]:
+    """Separate the labels with a wide margin in a scale that predicts better than that of the data, if that succeeds.
+
+    In the scale of the data all directions count the same; along most of many, the data vary little.
+    """
+    blended = Prepared.of(prepared.judgements, settings, finds_null=False, blend=_MARGIN_BLEND)
+    limited = settings.but(max_iter=min(int(settings.max_iter), _MARGIN_STEPS * solution.n_iter))
+    other, other_scored, _ = blended.solve(limited, None)
+    n_passes = solution.certificate.n_passes + other.certificate.n_passes
+    if other.certificate.outcome is not Outcome.SEPARABLE:
+        return prepared, replace(solution, certificate=replace(solution.certificate, n_passes=n_passes)), scored
+    return blended, replace(other, certificate=replace(other.certificate, n_passes=n_passes)), other_scored
 
 
 def _explain(
@@ -221,21 +254,16 @@ def _with_centre(solution: Solution, lengths: Array, k: int) -> Solution:
 
 
 def _metric(
-    solution: Solution,
-    scored: Scored,
-    rows: BlockRows,
-    coordinates: Coordinates,
-    settings: Settings,
-    names: tuple[str, ...] | None,
+    solution: Solution, scored: Scored, prepared: Prepared, settings: Settings, names: tuple[str, ...] | None
 ) -> Metric:
     """The solution in the user's units."""
-    judgements = scored.judgements
+    judgements, rows, coordinates = scored.judgements, prepared.rows, prepared.coordinates
     factor, threshold, origin = solution.factor, float(solution.thresholds[0]), None
     if settings.fit_origin:
         origin, slack = find_origin(rows_of(judgements.data), judgements.shares, coordinates.to_units(factor))
         factor, threshold = factor[:-1], threshold - slack
     moment = None
-    if settings.blend > 0.0:
+    if prepared.blend > 0.0:
         moment = rows.outer(rows.row_array(judgements.shares))[: len(factor), : len(factor)]
     return Metric.from_data_scale(
         coordinates.transform,

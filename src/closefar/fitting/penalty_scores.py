@@ -14,7 +14,7 @@ class PenaltyScore(NamedTuple):
     """A penalty that was tried.
 
     `loss` and `accuracy` are those of held-out pairs, `excess` is the difference of that loss from the lowest one
-    with this scale, with its standard error, and `gap` is the proven gap of the fit to the others.
+    with the chosen scale, with its standard error, and `gap` is the proven gap of the fit to the other pairs.
     """
 
     alpha: float
@@ -50,9 +50,18 @@ class PenaltyChoice:
     by_point: bool
     table: tuple[PenaltyScore, ...]
 
+    @property
+    def sentence(self) -> str:
+        """What was chosen, and how."""
+        chosen = f'alpha="auto" chose alpha={self.alpha:.4g} and alpha_scale={self.alpha_scale!r}'
+        if not self.table:
+            return f"{chosen} by a rule of thumb, as pairs are too few to hold some out."
+        unseen = "pairs of unseen points" if self.by_point else "held-out pairs"
+        return f"{chosen} by the loss of {self.n_held_out:,} {unseen}, out of {len(self.table)} penalties."
+
     def __str__(self) -> str:
         if not self.table:
-            return f"alpha={self.alpha:.4g}, alpha_scale={self.alpha_scale!r}: a rule of thumb, as pairs are too few"
+            return self.sentence
         columns = [
             ("alpha", ".4g"),
             ("scale", ""),

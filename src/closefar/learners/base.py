@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeatures
 from sklearn.utils.validation import check_is_fitted
 
 from closefar.arrays import FloatArray, as_float64, is_source, like, to_numpy
-from closefar.fitting import Fit, FitStatistics, RankChoice
+from closefar.fitting import Fit, FitStatistics, PenaltyChoice, RankChoice
 from closefar.judgements import Tuples, check_pairs, own_labels
 from closefar.model import Metric
 from closefar.noise import with_flips
@@ -111,6 +111,17 @@ class MetricLearner(
         choice = self._fitted().rank_choice
         if choice is None:
             raise AttributeError('rank_choice_ exists only with rank="auto"; here the rank was set.')
+        return choice
+
+    @property
+    def penalty_choice_(self) -> PenaltyChoice:
+        """With alpha="auto" and many columns: the table from which the penalty was chosen."""
+        choice = self._fitted().penalty_choice
+        if choice is None:
+            raise AttributeError(
+                'penalty_choice_ exists only with alpha="auto" and many columns; here the penalty was set, or chosen '
+                "by a rule."
+            )
         return choice
 
     @property

@@ -35,14 +35,22 @@ class LinearMetricLearner(MetricLearner):
         the paper, which overfits if there are few pairs.  "auto" is 0 if there are at least ten uncertain
         labels per parameter (see `FitStatistics`), and otherwise 0.1 / sqrt(n), or twice that if there are
         fewer than two; it needs at most two fits.  Cross-validation (`LinearMetricLearnerCV`) chooses better.
-    alpha_scale : {"data", "columns"} or float, default="data"
+        With 64 columns or more, and fewer than ten pairs per parameter, "auto" chooses the weight and the
+        scale of the penalty on held-out pairs (held-out points, if pairs share points), along a path of fits
+        from a large alpha down, which takes about as long as two fits; see `penalty_choice_`.
+    alpha_scale : {"auto", "data", "columns", "units", "units:B"} or float, default="auto"
         The coordinates that the penalty is measured in.  "data": those in which the second
         moment of the rows is the identity, so that the penalty is the mean of z'Mz and follows
         every linear change of units.  "columns": each column divided by its root mean square (its
         standard deviation with `fit_origin`), which follows the units of each column.  Choose
         it if columns are nearly collinear and there are few rows: it also shrinks the directions in
         which the data hardly vary.  A number b from 0 ("data") to 1 ("columns") blends their second
-        moments: the penalty is alpha times the trace of M ((1 - b) Sigma + b diag(Sigma)).
+        moments: the penalty is alpha times the trace of M ((1 - b) Sigma + b diag(Sigma)).  "units": the
+        units of the data, in which the mean square of the columns is one on average; "units:0.5", say,
+        is the blend (1 - b) Sigma + b v I with b = 0.5 and v that mean.  Choose it if there are many
+        columns of one unit, such as embeddings or pixels; it does not follow a change of the units of some
+        columns.  "auto" is "data", unless alpha="auto" chooses it.  (With alpha=0 and fewer pairs than
+        parameters, where the labels are separable, the margin is then measured in a blend with "columns".)
     shrink_to : {"zero", "identity"}, default="zero"
         The matrix that the penalty shrinks M to as alpha grows.  "identity": c times the identity in the
         coordinates of the penalty, with the best c >= 0; the penalty is then on the trace of M - c I, which
@@ -100,6 +108,11 @@ class LinearMetricLearner(MetricLearner):
         With noise="auto": for each noise its loss, the difference from the loss of the chosen noise, and z.
     alpha_ : float
         The weight of the penalty that was set or chosen.
+    alpha_scale_ : float or str
+        The scale of the penalty that was set or chosen.
+    penalty_choice_ : PenaltyChoice
+        With alpha="auto" and many columns: the penalties that were tried, each with the loss and the
+        accuracy on held-out pairs and a proven gap.
     flip_rate_ : float
         The flip rate that was set or estimated.
     fit_statistics_ : FitStatistics
@@ -152,6 +165,11 @@ class LinearMetricLearner(MetricLearner):
         self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
+
+    @property
+    def alpha_scale_(self) -> float | str:
+        """The scale of the penalty that was set or chosen."""
+        return self._fitted().alpha_scale
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, feature_names: Any = None) -> Self:
         """Learn from pairs.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from closefar.fitting import Fit, FitStatistics, Settings, count_parameters
+from closefar.fitting import Fit, FitStatistics, PenaltyChoice, PenaltyScore, Settings, count_parameters
 from closefar.judgements import Columns, Judgements, Sides
 from closefar.learners.linear import LinearMetricLearner
 from closefar.model import Metric, Scored
@@ -42,6 +42,7 @@ def restore_fit(metric: Metric, classes: tuple[str, str], facts: dict[str, Any])
         columns=Columns(len(metric.factor), metric.feature_names),
         judgements=None,
         chosen_alpha=chosen_alpha,
+        penalty_choice=_penalty_choice(facts.get("penalty_choice")),
     )
 
 
@@ -91,6 +92,14 @@ def _certificate(values: dict[str, Any]) -> Certificate:
     outcome, _, advice = values["status"].partition(": ")
     certificate: Certificate = _restored(Certificate, {"outcome": outcome, "advice": advice, **values})
     return certificate
+
+
+def _penalty_choice(values: dict[str, Any] | None) -> PenaltyChoice | None:
+    if values is None:
+        return None
+    choice = PenaltyChoice(**{**values, "table": tuple(PenaltyScore(*score) for score in values["table"])})
+    _check(isinstance(choice.alpha, float) and isinstance(choice.alpha_scale, int | float | str), "penalty_choice")
+    return choice
 
 
 _KINDS: dict[str, Any] = {

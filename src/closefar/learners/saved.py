@@ -70,6 +70,7 @@ class Model:
             "statistics": fit.statistics,
             "rank": fit.rank,
             "chosen_alpha": fit.chosen_alpha,
+            "penalty_choice": fit.penalty_choice,
             "n_iter": fit.n_iter,
             "problems": fit.problems,
             "fingerprint": _fingerprint(table),

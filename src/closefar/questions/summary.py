@@ -36,7 +36,10 @@ def summarize(fit: Fit, say: Callable[[str], str] = str) -> str:
     lines = ["Linear metric learner".center(_WIDTH), "=" * _WIDTH]
     for left, left_value, right, right_value in cells:
         lines.append(f"{left}:{left_value:>{35 - len(left)}}    {right}:{right_value:>{37 - len(right)}}")
-    lines += ["-" * _WIDTH, *textwrap.wrap(say(certificate.status), _WIDTH), "-" * _WIDTH]
+    lines += ["-" * _WIDTH, *textwrap.wrap(say(certificate.status), _WIDTH)]
+    if fit.penalty_choice is not None:
+        lines += textwrap.wrap(say(fit.penalty_choice.sentence), _WIDTH)
+    lines += ["-" * _WIDTH]
     lines += [*describe_directions(metric), "-" * _WIDTH]
     lines += [*_loadings(metric, np.array(statistics.column_scales)), "=" * _WIDTH]
     return "\n".join(lines)
@@ -49,6 +52,8 @@ def _uncertain(statistics: FitStatistics) -> str:
 def _penalty(fit: Fit) -> str:
     settings = fit.chosen
     scale = {0.0: "", 1.0: "columns"}.get(settings.blend, f"scale {settings.blend:g}")
+    if settings.in_units and settings.blend > 0:
+        scale = str(settings.alpha_scale)
     said = ", ".join(part for part in (scale, "identity" if settings.is_centred else "") if part)
     return f"{settings.alpha:g}" + (f" ({said})" if said else "")
 

@@ -101,7 +101,7 @@ def _wrong(facts: dict[str, Any]) -> str:
         return "this is not clearly better than chance"
     if facts["certificate"]["outcome"] in _ALONE:
         return "how many labels are wrong can't be estimated without a fit"
-    if wrong["reason"] is not None or wrong["doubt"] is not None or facts["fit"]["parameters"]["alpha"] > 0:
+    if wrong["reason"] is not None or wrong["doubt"] is not None or facts["fit"]["alpha"] > 0:
         return "how many labels are wrong can't be estimated from this fit"
     if wrong["kind"] == "probability":
         return f"about {percent(wrong['share'])} of the labels are wrong"

@@ -243,6 +243,9 @@ def _fit(fit: Fit, provenance: Provenance) -> dict[str, Any]:
         "rank": metric.rank,
         "n_features": len(metric.factor),
         "origin": metric.origin,
+        "alpha": fit.alpha,
+        "alpha_scale": fit.alpha_scale,
+        "penalty_choice": None if fit.penalty_choice is None else fit.penalty_choice.sentence,
         "parameters": {name: _text(value) for name, value in parameters.items()},
         "summary": summary_of(fit, provenance.say),
     }

@@ -98,7 +98,7 @@ def advise(outcome: Outcome, *, gap: float, is_proven: bool, tol: float, rank: i
             return (
                 "this metric gets every label right, so the likelihood has no finite maximum and the scale of "
                 "M and tau (hence the probabilities) is arbitrary; M / tau has a wide margin. "
-                "Set alpha > 0 (try 0.01), or label more pairs."
+                'Set alpha="auto", or label more pairs.'
             )
         case Outcome.QUASI_SEPARABLE:
             return "one direction explains some labels without exception, so the likelihood has no finite maximum."
