@@ -73,5 +73,5 @@ class Coordinates:
         scaled = self.scales[varies, None] * self.transform[varies]
         if self.has_constant or scaled.shape[0] != scaled.shape[1] or np.linalg.cond(scaled, 1) > _WELL_CONDITIONED:
             return None
-        found: FloatArray = np.linalg.solve(scaled, self.scales[varies, None] * factor[varies])
+        found = np.linalg.solve(scaled, self.scales[varies, None] * factor[varies]).astype(np.float64)
         return found
