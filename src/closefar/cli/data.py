@@ -73,10 +73,13 @@ def read_for_model(session: Session, model: Model, files: Files, new_data: NewDa
 def fit_learner(session: Session, table: Pairs, learning: Learning) -> MetricLearner:
     """Fit to a table of pairs."""
     far = far_label(table.labels, learning.far)
-    learner = learning.learner(far, verbose=session.is_watched)
+    from closefar.learners import LinearMetricLearnerCV
+
+    learner = learning.learner(far, verbose=session.is_watched, shape=table.data.shape)
     options: dict[str, Any] = {"feature_names": table.encoding.feature_names}
-    groups = groups_of(session, table) if learning.makes_folds else None
-    if learning.chooses_alpha:
+    is_searched = isinstance(learner, LinearMetricLearnerCV)
+    groups = groups_of(session, table) if is_searched or learning.rank == "auto" else None
+    if is_searched:
         folds, options["groups"] = folds_of(session, table, far, groups)
         if folds < N_FOLDS:
             learner.set_params(cv=folds)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["BalancedLearning", "Learning", "PenalisedLearning"]
 
 _PANEL = "Learning"
+_SCALES = ("data", "columns", "units")
 
 
 @dataclass(frozen=True)
@@ -64,11 +65,6 @@ class Learning:
     def chooses_alpha(self) -> bool:
         return False
 
-    @property
-    def makes_folds(self) -> bool:
-        """Whether something is chosen by cross-validation."""
-        return self.chooses_alpha or self.rank == "auto"
-
     def parameters(self) -> dict[str, Any]:
         """The parameters of the learner."""
         return {
@@ -78,11 +74,13 @@ class Learning:
             "max_iter": self.max_iter,
         }
 
-    def learner(self, far_label: str, *, verbose: bool) -> MetricLearner:
+    def learner(self, far_label: str, *, verbose: bool, shape: tuple[int, ...] = ()) -> MetricLearner:
+        """The learner for pairs of this shape: with many columns, cross-validation would take too long."""
+        from closefar.fitting import is_wide
         from closefar.learners import LinearMetricLearner, LinearMetricLearnerCV
 
         parameters = {**self.parameters(), "far_label": far_label, "verbose": int(verbose)}
-        if not self.chooses_alpha:
+        if not self.chooses_alpha or (shape and is_wide(shape[0], shape[-1], parameters["rank"])):
             return LinearMetricLearner(**parameters)
         parameters.pop("alpha")
         noise, rank = parameters.pop("noise"), parameters.pop("rank")
@@ -97,7 +95,8 @@ class PenalisedLearning(Learning):
         str,
         typer.Option(
             metavar="WEIGHT",
-            help="Weight of the penalty, which favours low rank; auto cross-validates it, and the next three.",
+            help="Weight of the penalty, which favours low rank; auto cross-validates it, and the next three. "
+            "With many columns, auto chooses it and its scale on held-out pairs.",
             rich_help_panel=_PANEL,
         ),
     ] = "0"
@@ -105,7 +104,8 @@ class PenalisedLearning(Learning):
         str | None,
         typer.Option(
             metavar="SCALE",
-            help="Scale of the penalty: data, columns, or a number from 0 (data) to 1 (columns).",
+            help="Scale of the penalty: data, columns, or a number from 0 (data) to 1 (columns); "
+            "for many columns of one unit units, or units:0.5 and such for a blend with data.",
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -137,9 +137,10 @@ class PenalisedLearning(Learning):
         alpha = _number(self.alpha, float, "--alpha", "auto")
         if not self.chooses_alpha:
             _check_range("--alpha", alpha)
-        scale = _number(self.alpha_scale, float, "--alpha-scale", "data", "columns")
-        if isinstance(scale, float) and not 0 <= scale <= 1:
-            raise ValueError(f"--alpha-scale must be data, columns or a number from 0 to 1; got {scale:g}.")
+        scale = self.alpha_scale
+        blend = _number(scale and scale.removeprefix("units:"), float, "--alpha-scale", *_SCALES)
+        if isinstance(blend, float) and not 0 <= blend <= 1:
+            raise ValueError(f"--alpha-scale must be {_any_of(*_SCALES, 'a number from 0 to 1')}; got {scale}.")
         if self.shrink_to not in (None, "zero", "identity"):
             raise ValueError(f"--shrink-to must be zero or identity; got {self.shrink_to!r}.")
         rate = _number(self.flip_rate, float, "--flip-rate", "estimate")
@@ -162,7 +163,7 @@ class PenalisedLearning(Learning):
     def parameters(self) -> dict[str, Any]:
         given = {
             "alpha": _number(self.alpha, float, "--alpha", "auto"),
-            "alpha_scale": _number(self.alpha_scale, float, "--alpha-scale", "data", "columns"),
+            "alpha_scale": _scale(self.alpha_scale),
             "shrink_to": self.shrink_to,
             "flip_rate": _number(self.flip_rate, float, "--flip-rate", "estimate"),
             "fit_origin": self.origin,
@@ -181,6 +182,11 @@ class BalancedLearning(PenalisedLearning):
 
     def parameters(self) -> dict[str, Any]:
         return super().parameters() | {"class_weight": "balanced" if self.balanced else None}
+
+
+def _scale(text: str | None) -> Any:
+    is_blend = text is not None and text.startswith("units:")
+    return text if is_blend else _number(text, float, "--alpha-scale", *_SCALES)
 
 
 def _number(text: str | None, kind: type[int] | type[float], option: str, *words: str) -> Any:

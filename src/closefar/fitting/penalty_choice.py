@@ -31,7 +31,7 @@ _FIRST = 2.0
 _DOWN = (1.0, 0.5, 0.25, 0.125, 0.0625)
 _UP = (4.0, 8.0, 16.0)
 
-_PROVEN = 1e-3  # the proven gap of each fit on the path, relative to the objective
+_PROVEN = 2e-3  # the proven gap of each fit on the path, relative to the objective
 
 _FOLDS, _FEWER_FOLDS = 5, 3
 _FEWEST_HELD_OUT = 100

@@ -21,9 +21,9 @@ MANY_COLUMNS = 64
 _PER_PARAMETER = 10.0
 
 # From simulations: the best alpha is about 0.3 sqrt(d / n) in every scale, and the best ratio of the mean variance,
-# added to all directions, to the second moment about 0.4 d / sqrt(n).
+# added to all directions, to the second moment about 0.06 d^2 / n.
 _ALPHA = 0.3
-_RATIO, _LEAST_RATIO, _LARGEST_RATIO = 0.4, 0.5, 10.0
+_RATIO, _LEAST_RATIO, _LARGEST_RATIO = 0.06, 1.0, 20.0
 
 # Columns whose root mean squares differ by more than this do not have the same unit.
 _SAME_UNIT = 1000.0
@@ -42,7 +42,7 @@ def usual_penalty(judgements: Judgements, *, has_origin: bool = False) -> tuple[
     lengths = column_scales(rows_of(judgements.data), judgements.shares, centred=has_origin)
     lengths = lengths[lengths > 0]
     n, d = judgements.effective_number, max(len(lengths), 1)
-    ratio = float(np.clip(_RATIO * d / math.sqrt(n), _LEAST_RATIO, _LARGEST_RATIO))
+    ratio = float(np.clip(_RATIO * d**2 / n, _LEAST_RATIO, _LARGEST_RATIO))
     blend = round(ratio / (1.0 + ratio), 2)
     has_one_unit = lengths.max(initial=0.0) <= _SAME_UNIT * lengths.min(initial=np.inf)
     return _ALPHA * math.sqrt(d / n), [f"units:{blend:g}" if has_one_unit else blend, "data"]

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.metrics import check_scoring, log_loss, make_scorer
 from sklearn.model_selection import ParameterGrid
 
-from closefar.fitting import Fit
+from closefar.fitting import Fit, is_wide, usual_penalty
 from closefar.judgements import Columns, Judgements, Sides, Split, resolve_folds, split_by_points, split_judgements
 from closefar.learners.base import MetricLearner
 from closefar.learners.linear import LinearMetricLearner
@@ -46,6 +46,8 @@ class LinearMetricLearnerCV(MetricLearner):
         6.4 / sqrt(n), geometrically spaced, where n is the number of pairs (with weights w,
         sum(w)^2 / sum(w^2)).  None means 7, so that each is twice the previous one; the search then
         starts at the largest, stops after two in a row that score worse than the best, and skips the rest.
+        With 64 columns or more, and fewer than ten pairs per parameter, the k values have the same ratio and
+        0.3 sqrt(d / n) in their middle.
     noises : sequence of names or Noise, default=("logistic",)
     ranks : sequence of int or None, default=(None,)
     cv : int, splitter or iterable of (train, test), optional
@@ -60,8 +62,10 @@ class LinearMetricLearnerCV(MetricLearner):
     rule : {"best", "one_se"}, default="best"
         "one_se" changes only alpha, to the largest value whose mean score is within one standard
         error of the best.
-    alpha_scale : {"auto", "data", "columns"} or float, default="auto"
-        As in `LinearMetricLearner`.  "auto" tries "columns", then 0.3 and, if that is better, "data".
+    alpha_scale : {"auto", "data", "columns", "units", "units:B"} or float, default="auto"
+        As in `LinearMetricLearner`.  "auto" tries "columns", then 0.3 and, if that is better, "data".  With
+        many columns it tries a blend of "data" with "units", or with "columns" if these are of different
+        units, and then "data".
     shrink_to : {"auto", "zero", "identity"}, default="auto"
         As in `LinearMetricLearner`.  "auto" tries both if the rank is not limited.
     flip_rate : {"auto", "estimate"} or float, default="auto"
@@ -195,7 +199,7 @@ class LinearMetricLearnerCV(MetricLearner):
         scorer = _NEG_LOG_LOSS if self.scoring == "neg_log_loss" else check_scoring(trial, self.scoring)
         sides = [(coded.take(train), coded.take(test)) for train, test in self._splits(weighted, cv, groups)]
         trials = Trials(trial, scorer, sides, n_jobs=self.n_jobs, verbose=self.verbose > 0)
-        found = self._try_all(trials, weighted.effective_number)
+        found = self._try_all(trials, *self._usual(weighted))
         self.cv_results_ = trials.results()
         best = self._choose(trials.tried, found)
         self.best_score_ = float(self.cv_results_["mean_test_score"][best])
@@ -205,14 +209,20 @@ class LinearMetricLearnerCV(MetricLearner):
         )
         return chosen
 
-    def _try_all(self, trials: Trials, n: float) -> Tried:
+    def _usual(self, judgements: Judgements) -> tuple[float, list[float | str]]:
+        """The alpha in the middle of the default candidates, and the scales to try."""
+        if is_wide(judgements.effective_number, judgements.n_columns):
+            return usual_penalty(judgements.counted(), has_origin=self.fit_origin)
+        return 0.8 / math.sqrt(judgements.effective_number), list(_SCALES)
+
+    def _try_all(self, trials: Trials, middle: float, scales: list[float | str]) -> Tried:
         """Try alphas, noises and ranks, then vary the best of them in one parameter after another; return the best.
 
         Flips come first: if many labels are flipped, no other choice is clear without them.  Another
         scale of the penalty, or another matrix to shrink to, must be clearly better.
         """
-        grid = self._grid(n)
-        scales = _SCALES if _is_auto(self.alpha_scale) else (self.alpha_scale,)
+        grid = self._grid(middle)
+        scales = scales if _is_auto(self.alpha_scale) else [self.alpha_scale]
         centre = "zero" if _is_auto(self.shrink_to) else self.shrink_to
         rate = 0.0 if _is_auto(self.flip_rate) else self.flip_rate
         fixed = {"alpha_scale": [scales[0]], "shrink_to": [centre], "flip_rate": [rate]}
@@ -236,10 +246,10 @@ class LinearMetricLearnerCV(MetricLearner):
             best = found if found.is_clearly_better(best) else best
         return best
 
-    def _grid(self, n: float) -> dict[str, list[Any]]:
+    def _grid(self, middle: float) -> dict[str, list[Any]]:
         if self.rule not in ("best", "one_se"):
             raise ValueError(f'rule must be "best" or "one_se"; got {self.rule!r}.')
-        grid = {"alpha": _alpha_grid(self.alphas, n), "noise": _as_list(self.noises), "rank": _as_list(self.ranks)}
+        grid = {"alpha": _alpha_grid(self.alphas, middle), "noise": _as_list(self.noises), "rank": _as_list(self.ranks)}
         if not all(grid.values()):
             raise ValueError(f"alphas, noises and ranks must each contain at least one value; got {grid}.")
         return grid
@@ -301,10 +311,10 @@ def _is_alike(one: Tried, other: Tried) -> bool:
     return {**one.candidate, "alpha": 0.0} == {**other.candidate, "alpha": 0.0}
 
 
-def _alpha_grid(alphas: Any, n: float) -> list[float]:
+def _alpha_grid(alphas: Any, middle: float) -> list[float]:
     count = 7 if alphas is None else alphas
     if isinstance(count, (int, np.integer)) and count >= 1:
-        return [0.0, *(np.geomspace(0.1, 6.4, count) / math.sqrt(n)).tolist()]
+        return [0.0, *(np.geomspace(0.125, 8.0, count) * middle).tolist()]
     values = np.asarray(alphas)
     if values.ndim != 1 or values.dtype.kind not in "iuf" or not np.all(np.isfinite(values) & (values >= 0)):
         raise ValueError(f"alphas must be None, a whole number >= 1 or a list of finite numbers >= 0; got {alphas!r}.")

@@ -99,7 +99,7 @@ def change_columns(
     outside = spectrum.vectors[:, found] - basis @ (basis.T @ spectrum.vectors[:, found])
     found = found[np.sum(outside**2, axis=0) > 0.5]
     new = spectrum.vectors[:, found]
-    if shrinks:
+    if shrinks and place.factor.shape[1] + len(found) > 0:
         both = np.linalg.qr(np.hstack([basis, new]))[0]
         ahead = both.T @ (spectrum.gradient @ both) + alpha * np.eye(both.shape[1])
         inside = both.T @ place.factor
