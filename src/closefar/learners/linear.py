@@ -38,7 +38,7 @@ class LinearMetricLearner(MetricLearner):
         fewer than two; it needs at most two fits.  Cross-validation (`LinearMetricLearnerCV`) chooses better.
         With 64 columns or more, and fewer than ten pairs per parameter, "auto" chooses the weight and the
         scale of the penalty on held-out pairs (held-out points, if pairs share points), along a path of fits
-        from a large alpha down, which takes about as long as two fits; see `penalty_choice_`.
+        from a large alpha down, which together takes about as long as three fits; see `penalty_choice_`.
     alpha_scale : {"auto", "data", "columns", "units", "units:B"} or float, default="auto"
         The coordinates that the penalty is measured in.  "data": those in which the second
         moment of the rows is the identity, so that the penalty is the mean of z'Mz and follows
