@@ -233,7 +233,14 @@ def test_problems_and_limits_follow_the_options():
 
 @pytest.mark.parametrize(
     ("d", "n", "solver"),
-    [(16, 20, "newton"), (17, 2447, "lowrank"), (17, 2448, "newton"), (32, 8448, "newton"), (33, 50_000, "lowrank")],
+    [
+        (16, 20, "newton"),
+        (17, 2447, "lowrank"),
+        (17, 2448, "newton"),
+        (32, 8448, "newton"),
+        (33, 50_000, "lowrank"),
+        (1536, 50_000, "lowrank"),
+    ],
 )
 def test_the_solver_follows_from_the_size(d, n, solver):
     rows = Differences(np.broadcast_to(np.zeros(1), (n, d)))

@@ -30,6 +30,7 @@ _MANY_COLUMNS = 128
 
 # The most that the projections of all rows may take.
 _PROJECTION_BYTES = 1 << 29
+_TYPICAL_RANK = 128  # at most, of metrics of many columns
 
 
 @dataclass(frozen=True)
@@ -135,8 +136,8 @@ def _choose(objective: Objective, *, is_limited: bool = False) -> str:
     has_many = n >= 16 * packed_size(d)
     if d <= 16 or (d <= 32 and has_many):
         return "newton"
-    # Projections on about half as many columns are kept, at a point and along a line.
-    takes = 8 * objective.source.n_projected * d
+    # Projections are kept at a point and along a line: on half as many columns or, of many, on a low rank.
+    takes = 2 * 8 * objective.source.n_projected * min(d // 2, _TYPICAL_RANK)
     is_projected = objective.source.can_project and takes <= _PROJECTION_BYTES
     if enough_for_hessian(objective) and not (is_limited and is_projected):
         return "sampled"
