@@ -248,7 +248,7 @@ def test_bad_class_weights_are_refused(class_weight, rule):
         ({"alpha": -1.0}, 'alpha must be a finite number >= 0 or "auto"; got -1.0'),
         ({"alpha": np.nan}, 'alpha must be a finite number >= 0 or "auto"; got nan'),
         ({"alpha": "0"}, "alpha must be a finite number >= 0 or \"auto\"; got '0'"),
-        ({"alpha_scale": "units"}, 'alpha_scale must be "data", "columns" or a number from 0 to 1; got \'units\''),
+        ({"alpha_scale": "unit"}, 'alpha_scale must be "auto", "data", "columns", a number from 0 .*got \'unit\''),
         ({"tol": -1e-3}, "tol must be a finite number >= 0; got -0.001"),
         ({"tol": np.inf}, "tol must be a finite number >= 0; got inf"),
         ({"tol": None}, "tol must be a finite number >= 0; got None"),

@@ -256,7 +256,7 @@ def test_advice_names_what_was_asked_for():
         Outcome.UNFINISHED, **facts
     )
     assert "no gap is proven yet" in advise(Outcome.STALLED, **{**facts, "is_proven": False})
-    assert "Set alpha > 0" in advise(Outcome.SEPARABLE, **facts)
+    assert 'Set alpha="auto"' in advise(Outcome.SEPARABLE, **facts)
     assert "the fit was interrupted" in advise(Outcome.INTERRUPTED, **facts)
 
 

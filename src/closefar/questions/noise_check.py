@@ -198,7 +198,7 @@ def _bins(scored: Scored, model: LabelModel, n_bins: int) -> IndexArray:
     for index, amount in enumerate(np.bincount(fine, weights=weights * model.variance)):
         joined[index] = number
         held += amount
-        if held >= _LEAST_VARIANCE:
+        if held >= (1.0 - 1e-9) * _LEAST_VARIANCE:  # whatever the rounding of a sum
             number, held = number + 1, 0.0
     if number < 2:
         raise ValueError(
