@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from closefar.cli.learning import Learning
@@ -39,6 +42,7 @@ __all__ = [
 
 N_FOLDS = 5
 _ROWS_WRITTEN = 1 << 17  # at a time
+_LONG_TO_READ = 1 << 25  # bytes
 _LARGEST_SCALE = 1e75
 
 # Labels, in lower case, that say by themselves which one is far.
@@ -50,10 +54,18 @@ def read_labelled(session: Session, files: Files, columns: Columns) -> tuple[Pai
     from closefar.tables import read_or_open_pairs
 
     source = files.source()
+    _prepare_learners(source)
     with session.stage("reading"):
         table = read_or_open_pairs(source, labelled=True, **columns.encoding_options())
     session.warn(*table.notes)
     return table, source
+
+
+def _prepare_learners(source: Source) -> None:
+    """Import the learners while a large file is read, which takes about a second on a processor of its own."""
+    named = [path for path in (source.points, source.pairs) if path is not None and os.path.isfile(path)]
+    if sum(os.path.getsize(path) for path in named) >= _LONG_TO_READ:
+        Thread(target=import_module, args=("closefar.learners.search",)).start()
 
 
 def read_for_model(session: Session, model: Model, files: Files, new_data: NewData, *, labelled: bool) -> Pairs:
