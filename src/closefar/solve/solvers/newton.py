@@ -37,8 +37,10 @@ _ACCURATE = 1e-11
 # Decrements below this may be rounding errors.
 _ROUNDING = 1e-12
 
-# A Hessian of so few multiplications takes next to no time: it is computed exactly, and steps continue down to rounding
-# errors.  Few judgements determine few directions; the others must not depend on rounding errors of single precision.
+# With so few judgements and multiplications for a Hessian, it takes next to no time: it is computed exactly, and steps
+# continue down to rounding errors.  Few judgements may not determine all directions, and the others must not depend on
+# rounding errors of single precision.
+_FEW = 4096
 _FEW_MULTIPLICATIONS = 1e7
 _MOST_POLISHING = 5
 _ROUNDING_OF_FEW = 1e-17
@@ -86,8 +88,8 @@ class Newton(Solver):
         # Few judgements do not determine all directions, and the residual of a model is never reduced in the others.
         self.inexactness = 1e-5 if self._has_many() else 1e-9
         self.sampler = HessianSampler(problem.objective, rng)
-        size = packed.packed_size(problem.objective.n_directions)
-        self.is_small = problem.objective.n_judgements * size**2 <= _FEW_MULTIPLICATIONS
+        n, size = problem.objective.n_judgements, packed.packed_size(problem.objective.n_directions)
+        self.is_small = n <= _FEW and n * size**2 <= _FEW_MULTIPLICATIONS
         self.scout: Newton | None = None
 
     def start(self) -> State:
