@@ -299,12 +299,36 @@ def test_newton_proves_where_the_decrement_is_small_or_nothing_moves(tol, decrem
 )
 def test_newton_polishes_what_is_proven(gap, decrement, before, stuck, n_steps):
     solver, state = newton_at(0.25, decrement=before)
+    solver.is_small = False
     moved = replace(state, objective=1.0, stuck=stuck, memory=replace(state.memory, decrement=decrement))
     seen = []
     solver._advance = lambda each: (seen.append(each.bound), (replace(moved, bound=each.bound), None))[1]
     solver._bound = lambda *_: 1.0 - gap
     assert solver.step(state).bound == 1.0 - gap
     assert seen == [0.0, 1.0 - gap][:n_steps]
+
+
+@pytest.mark.parametrize(
+    ("decrements", "n_steps"),
+    [
+        ([1e-8, 1e-12, 1e-15, 1e-18, 1e-20], 4),  # down to rounding errors
+        ([1e-8, 1e-12, 1e-12, 1e-18], 3),  # which the third step has reached
+        ([10.0**-k for k in range(7, 17)], 6),  # at most five more
+    ],
+)
+def test_newton_polishes_small_problems_down_to_rounding_errors(decrements, n_steps):
+    solver, state = newton_at(0.25, decrement=1e-5)
+    assert solver.is_small
+    seen = []
+
+    def advance(each):
+        seen.append(each)
+        memory = replace(state.memory, decrement=decrements[len(seen) - 1])
+        return replace(state, objective=1.0, bound=each.bound, memory=memory), None
+
+    solver._advance, solver._bound = advance, lambda *_: 1.0
+    solver.step(state)
+    assert len(seen) == n_steps
 
 
 @pytest.mark.parametrize(

@@ -125,10 +125,11 @@ def run(solver: Solver, start: Callable[[], State], limits: Limits) -> Run:
 
 
 def _ending(state: State, iteration: int, limits: Limits) -> Ending | None:
-    if state.gap <= max(limits.tol, limits.relative_tol * state.objective):
-        return Ending.CONVERGED
+    # First, since the loss of a metric that separates the labels may already be below the tolerance.
     if limits.stop_if_separable and state.least_margin > 0.0:
         return Ending.SEPARABLE
+    if state.gap <= max(limits.tol, limits.relative_tol * state.objective):
+        return Ending.CONVERGED
     if state.stuck:
         return Ending.STUCK
     return Ending.LIMIT if iteration >= limits.max_iter else None

@@ -13,6 +13,7 @@ __all__ = ["fit_scale", "moment_start", "spectral_start"]
 _FITTED = 2048
 _MOST_STEPS = 5
 _LEAST_GAIN = 0.03
+_LONGEST_STEP = 3.0  # relative to the eigenvalues and the threshold
 
 
 def moment_start(problem: Problem, accuracy: float = 1e-4) -> tuple[FloatArray, FloatArray]:
@@ -81,7 +82,8 @@ def _fit_spectrum(few: Problem, basis: FloatArray, x: FloatArray) -> tuple[Float
         point = few.at((basis * x[:d]) @ basis.T, x[d:])
         if not point.value < best_value:
             break
-        is_last = point.value > (1.0 - _LEAST_GAIN) * best_value
+        # Towards separating the labels, steps would become longer and longer.
+        is_last = point.value > (1.0 - _LEAST_GAIN) * best_value or point.evaluation.least_margin > 0.0
         best, best_value = x, point.value
         if is_last:
             break
@@ -93,5 +95,6 @@ def _fit_spectrum(few: Problem, basis: FloatArray, x: FloatArray) -> tuple[Float
         damped = hessian + (1e-6 * np.trace(hessian) + TINY) * np.eye(len(hessian))
         step = np.zeros_like(x)
         step[free] = -np.linalg.solve(damped[np.ix_(free, free)], gradient[free])
-        x = np.maximum(x + step, least)
+        longest = _LONGEST_STEP * float(np.linalg.norm(x))
+        x = np.maximum(x + step * min(1.0, longest / max(float(np.linalg.norm(step)), TINY)), least)
     return (basis * best[:d]) @ basis.T, best[d:]

@@ -15,7 +15,7 @@ from closefar.solve.importance import HessianSampler
 from closefar.solve.loop import Solver, State
 from closefar.solve.problem import Point, Problem
 from closefar.solve.solvers.cone_program import ConeProgram
-from closefar.solve.start import spectral_start
+from closefar.solve.start import moment_start, spectral_start
 
 __all__ = ["Newton"]
 
@@ -36,6 +36,14 @@ _ACCURATE = 1e-11
 
 # Decrements below this may be rounding errors.
 _ROUNDING = 1e-12
+
+# With so few judgements and multiplications for a Hessian, it takes next to no time: it is computed exactly, and steps
+# continue down to rounding errors.  Few judgements may not determine all directions, and the others must not depend on
+# rounding errors of single precision.
+_FEW = 4096
+_FEW_MULTIPLICATIONS = 1e7
+_MOST_POLISHING = 5
+_ROUNDING_OF_FEW = 1e-17
 
 # The first steps use one judgement in this many, and at most this many bytes of them.
 _SCOUTED = 8
@@ -80,6 +88,8 @@ class Newton(Solver):
         # Few judgements do not determine all directions, and the residual of a model is never reduced in the others.
         self.inexactness = 1e-5 if self._has_many() else 1e-9
         self.sampler = HessianSampler(problem.objective, rng)
+        n, size = problem.objective.n_judgements, packed.packed_size(problem.objective.n_directions)
+        self.is_small = n <= _FEW and n * size**2 <= _FEW_MULTIPLICATIONS
         self.scout: Newton | None = None
 
     def start(self) -> State:
@@ -90,6 +100,9 @@ class Newton(Solver):
             begun = self._begin(state.matrix, state.thresholds, program)
             if begun.objective <= _SURPRISING * (1.0 + state.objective):
                 return begun
+        if self.is_small:
+            # Eigenvectors of few judgements may depend on rounding errors, and so would what these do not determine.
+            return self._begin(*moment_start(self.problem))
         return self._begin(*spectral_start(self.problem, self.rng))
 
     def resume(self, state: State) -> State:
@@ -102,10 +115,22 @@ class Newton(Solver):
         shrinks = min(memory.decrement / max(last.decrement, TINY), 1.0)
         if moved.stuck or (memory.damping <= last.damping and self._is_near(moved, shrinks)):
             moved = replace(moved, bound=self._bound(moved, program))
-            if moved.gap <= self.tol and not moved.stuck and memory.decrement * shrinks > _ACCURATE:
-                # One more step with the same Hessian costs one pass, and makes the minimiser itself accurate.
-                moved, _ = self._advance(moved)
+            if moved.gap <= self.tol and not moved.stuck:
+                moved = self._polish(moved, memory.decrement * shrinks)
         return moved
+
+    def _polish(self, state: State, next_decrement: float) -> State:
+        """Make the minimiser itself accurate: steps with the same Hessian cost one pass each."""
+        accurate, most = (_ROUNDING_OF_FEW, _MOST_POLISHING) if self.is_small else (_ACCURATE, 1)
+        for _ in range(most):
+            if next_decrement <= accurate:
+                break
+            before = state.memory.decrement
+            moved, _ = self._advance(state)
+            if moved.stuck or moved.memory.decrement >= before:
+                break
+            state, next_decrement = moved, moved.memory.decrement
+        return state
 
     def _is_near(self, state: State, shrinks: float) -> bool:
         """Whether to try a proof after a step whose decrement was this share of the one before.
@@ -196,7 +221,7 @@ class Newton(Solver):
         return self.problem.at(*packed.split(x, self.problem.cone.size))
 
     def _model(self, last: _Memory) -> ConeProgram:
-        hessian = self._rough_hessian(last) if last.damping >= _DAMPING else None
+        hessian = self._rough_hessian(last) if last.damping >= _DAMPING and not self.is_small else None
         if hessian is None or np.max(np.diag(hessian)) > _UNEVEN * np.median(np.diag(hessian)):
             hessian = self.problem.objective.hessian(last.point.evaluation.curvature)
         return ConeProgram(hessian, last.damping, self.problem.cone)
