@@ -18,6 +18,8 @@ __all__ = ["KEEP_BYTES", "BlockRows", "MappedRows", "squared_columns"]
 
 BLOCK_BYTES = 1 << 21  # a block and its products stay in cache; the overhead of the loop over blocks is negligible
 
+_SAFE_SCALES = 1e-60, 1e60  # of columns, whose squares and their sums neither overflow nor underflow
+
 _LONG = 32  # rows that are reduced at a time
 
 # Up to this size the rows in unit-free coordinates are kept; beyond it each pass maps them again.
@@ -30,6 +32,7 @@ class BlockRows(RowSource):
     """Rows z_i that are computed with block by block, in their array library; a source only has to `read` blocks."""
 
     can_project = True
+    n_fold: ClassVar[int] = 1  # a block has so many times as many rows as one in double precision
 
     def in_single(self) -> BlockRows | None:
         """Return a source that computes in single precision; None if there is none, or if it takes much memory."""
@@ -108,14 +111,23 @@ class BlockRows(RowSource):
     def second_moment(self, weights: FloatArray, centre: FloatArray, scale: FloatArray) -> FloatArray:
         """Return sum_i w_i x_i x_i' of the scaled rows x = (z - centre) / scale."""
 
+        lowest, highest = _SAFE_SCALES
+        finite = scale[np.isfinite(scale)]
+        # Sums of such numbers can be scaled instead of the rows, which would take as long as the sums of few columns.
+        scales_sums = not np.any(centre) and lowest < finite.min(initial=1.0) and finite.max(initial=1.0) < highest
+        is_weighted = bool(np.any(weights != weights[:1]))
+
         def scaled(where: slice, block: Array) -> Array:
-            centred = block - like(block, centre)[:, None] if np.any(centre) else block
-            rows = centred / like(block, scale)[:, None]
-            rows *= like(block, np.sqrt(weights[where]))
-            return rows
+            rows = block
+            if not scales_sums:
+                rows = (block - like(block, centre)[:, None]) / like(block, scale)[:, None]
+            return rows * like(block, np.sqrt(weights[where])) if is_weighted else rows
 
         blocks = (scaled(where, block) for where, block in self.blocks())
-        return to_numpy(_sum(each @ each.T for each in blocks))
+        total = to_numpy(_sum(each @ each.T for each in blocks))
+        if scales_sums:
+            total = total / scale[:, None] / scale
+        return total if is_weighted else total * weights[0]
 
     def quadratic_forms(self, matrix: FloatArray) -> Array:
         return concatenated([_quadratic(matrix, block) for _, block in self.blocks()])
@@ -171,7 +183,8 @@ class BlockRows(RowSource):
 
     def _block_slices(self) -> Iterator[slice]:
         # More than as many rows as columns, or sums of outer products would be limited by adding them.
-        return slices(self.n_rows, max(512, BLOCK_BYTES // (8 * self.n_columns), 2 * self.n_columns))
+        size = max(512, BLOCK_BYTES // (8 * self.n_columns), 2 * self.n_columns)
+        return slices(self.n_rows, size * self.n_fold)
 
     def _features(self, root: Array, border: tuple[Array, ...], rough: bool = False) -> Iterator[Array]:
         """The f_i of `sum_of_squares` as columns, a block at a time, without the weights of packed entries."""
@@ -296,9 +309,11 @@ def _weighted_outer(block: Array, coefficients: Array) -> Array:
         return block @ (block * coefficients).T
     root = _matching(block, np.sqrt(np.abs(coefficients)))
     total = np.zeros((len(block), len(block)))
-    for sign, chosen in ((1.0, coefficients > 0.0), (-1.0, coefficients < 0.0)):
-        some = block.T[chosen] * root[chosen, None]
-        total += sign * (some.T @ some)
+    for add, chosen in ((np.add, coefficients > 0.0), (np.subtract, coefficients < 0.0)):
+        indices = np.flatnonzero(chosen)
+        some = np.take(block.T, indices, axis=0)
+        some *= root[indices, None]
+        add(total, some.T @ some, out=total)
     return total
 
 

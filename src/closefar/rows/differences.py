@@ -71,6 +71,8 @@ class Differences(BlockRows):
 class SingleDifferences(Differences):
     """Differences that are computed with in single precision; sums over blocks of them are in double precision."""
 
+    n_fold = 2
+
     def read(self, where: slice) -> Array:
         if self._is_mapped:
             self._release_some(where)

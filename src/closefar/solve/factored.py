@@ -14,10 +14,11 @@ from closefar.solve.problem import Problem
 __all__ = ["Factored", "Place"]
 
 # The line search ends when the slope is this share of that at its start, or after this many evaluations.
-_ACCURATE, _MOST_STEPS = 0.1, 12
+_ACCURATE, _ACCURATE_THRESHOLDS, _MOST_STEPS = 0.1, 0.02, 12
 
 
-_THRESHOLD_TOL = 1e-12
+# Slopes of the thresholds; in single precision, derivatives in the factor are less accurate than that anyway.
+_THRESHOLD_TOL, _ROUGH_THRESHOLD_TOL = 1e-12, 1e-9
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,11 @@ class Factored:
     problem: Problem
     objective: Objective
 
-    def at(self, factor: FloatArray, thresholds: FloatArray, tol: float = _THRESHOLD_TOL) -> Place:
+    @property
+    def is_exact(self) -> bool:
+        return self.objective is self.problem.objective
+
+    def at(self, factor: FloatArray, thresholds: FloatArray, tol: float | None = None) -> Place:
         """Evaluate a factor: half a pass."""
         projections = self.objective.forward(factor)
         return self._place(factor, projections, self.objective.inner(projections, projections), thresholds, tol)
@@ -75,11 +80,13 @@ class Factored:
         squared = place.squared + length * (linear + length * square)
         projections = ahead * float(length)
         projections += place.projections
-        return self._place(place.factor + length * direction, projections, squared, thresholds, _THRESHOLD_TOL)
+        return self._place(place.factor + length * direction, projections, squared, thresholds)
 
     def _place(
-        self, factor: FloatArray, projections: Array, squared: Array, thresholds: FloatArray, tol: float
+        self, factor: FloatArray, projections: Array, squared: Array, thresholds: FloatArray, tol: float | None = None
     ) -> Place:
+        if tol is None:
+            tol = _THRESHOLD_TOL if self.is_exact else _ROUGH_THRESHOLD_TOL
         thresholds, evaluation = self.objective.best_thresholds(squared, thresholds, self.problem.cone.least, tol)
         value = evaluation.loss + self.problem.alpha * float(np.sum(factor**2))
         curvature = self.objective.source.total(evaluation.curvature.distance)
@@ -105,9 +112,9 @@ class _Line:
 
     def minimise(self) -> tuple[float, FloatArray]:
         """The best length and thresholds of a few safeguarded Newton steps."""
-        length, thresholds = 1.0, self.place.thresholds
+        length, thresholds = 1.0, self._thresholds_ahead()
         low, high = 0.0, np.inf
-        best = self.place.value, 0.0, thresholds
+        best = self.place.value, 0.0, self.place.thresholds
         first = abs(self._slope_at_start())
         for _ in range(_MOST_STEPS):
             value, gradient, hessian = self._evaluate(length, thresholds)
@@ -125,18 +132,35 @@ class _Line:
             if not np.isfinite(value):
                 low, high, length, thresholds = low, length, 0.1 * length, self.place.thresholds
                 continue
-            if abs(slope) <= _ACCURATE * first and float(np.abs(gradient[free][1:]).max(initial=0.0)) <= 1e-2 * first:
-                break
             low, high = (low, length) if slope > 0.0 else (length, high)
             new = length - slope / curvature if curvature > 0.0 else np.inf
             if not low < new < high:
                 new = 2.0 * length if high == np.inf else 0.5 * (low + high)
             new = min(new, 10.0 * length)
+            off = float(np.abs(gradient[free][1:]).max(initial=0.0))
+            is_accurate = abs(slope) <= _ACCURATE * first and off <= _ACCURATE_THRESHOLDS * first
             step = np.zeros_like(thresholds)
-            step[free[1:]] = -(rest[:, 0] + (new - length) * rest[:, 1])
-            step = np.clip(step, -3.0 - thresholds, 3.0 + thresholds)  # far from it where the loss is flat
-            length, thresholds = new, np.maximum(thresholds + step, self.least)
+            step[free[1:]] = -(rest[:, 0] + (0.0 if is_accurate else new - length) * rest[:, 1])
+            moved = self._moved(thresholds, step)
+            if is_accurate:
+                return (length, moved) if best[1] == length else best[1:]
+            length, thresholds = new, moved
         return (best[1], best[2]) if best[1] > 0.0 else self._backtrack()
+
+    def _thresholds_ahead(self) -> FloatArray:
+        """The thresholds that follow a step of length one, to first order."""
+        place, source = self.place, self.objective.source
+        curvature = place.evaluation.curvature
+        crosses = np.array([source.dot(cross, self.linear) for cross in curvature.crosses])
+        free = place.thresholds > self.least
+        step = np.zeros_like(crosses)
+        on = curvature.thresholds[np.ix_(free, free)]
+        step[free] = -np.linalg.solve(on + TINY * np.eye(len(on)), crosses[free])
+        return self._moved(place.thresholds, step)
+
+    def _moved(self, thresholds: FloatArray, step: FloatArray) -> FloatArray:
+        within = np.clip(step, -3.0 - thresholds, 3.0 + thresholds)  # far from it where the loss is flat
+        return np.maximum(thresholds + within, self.least)
 
     def _backtrack(self) -> tuple[float, FloatArray]:
         """The first of shorter and shorter lengths that lowers the value with thresholds that are best there."""

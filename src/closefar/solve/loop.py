@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from closefar.arrays import FloatArray
+from closefar.arrays import Array, FloatArray
 from closefar.solve.problem import Problem
 
 __all__ = ["Ending", "Limits", "Run", "Solver", "State", "Watch", "run", "unwatched"]
@@ -23,7 +23,7 @@ class State:
     `objective` is the penalised risk at (matrix, thresholds), `bound` the best lower
     bound on its minimum proven so far, and `memory` is private to the solver.  If `stuck`,
     further steps cannot improve the objective in floating-point arithmetic.  `factor` is one of the
-    matrix, if the solver knows it.
+    matrix, and `squared` are its squared distances in full precision, if the solver knows them.
     """
 
     matrix: FloatArray
@@ -34,6 +34,7 @@ class State:
     memory: Any
     stuck: bool = False
     factor: FloatArray | None = None
+    squared: Array = None
 
     @classmethod
     def at(cls, matrix: FloatArray, *thresholds: float) -> State:

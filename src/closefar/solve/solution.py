@@ -112,7 +112,8 @@ def solve(
             restricted = _restrict(within(problem, options.tol, rng, options.rank), found.ending, near, limits)
             found = replace(restricted, n_iter=found.n_iter + restricted.n_iter)
     thresholds, factor = found.state.thresholds, _factor(found.state)
-    squared = objective.squared_distances(factor)
+    squared = found.state.squared if found.state.factor is not None else None
+    squared = objective.squared_distances(factor) if squared is None else squared
     evaluation = objective.evaluate(squared, thresholds)
     value = evaluation.loss + options.alpha * problem.cone.trace(factor @ factor.T)
     certificate = _certify(problem, options, found, evaluation, value)

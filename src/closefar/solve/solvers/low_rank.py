@@ -21,6 +21,9 @@ __all__ = ["LowRank"]
 _HISTORY = 10
 _FIRST_CHECK = 5  # steps before the first full gradient, and after columns were added
 
+# A decrement of this multiple of the tolerance is small; a smaller one proves a smaller gap, but not at a limited rank.
+_SETTLED, _SETTLED_AT_RANK = 1e-2, 3e-2
+
 _MOST_IDLE = 10
 
 # Conjugate gradients are worth a try if the gap is at most this multiple of the tolerance, or columns are few.
@@ -45,7 +48,7 @@ class _Memory:
     lowest: float = np.inf  # of all decrements
     n_since: int = 0  # steps since the last full gradient
     check_after: int = _FIRST_CHECK  # check after this many steps; 0 if only the decrement decides
-    check_below: float = 1e-2  # check once the decrement is below this multiple of the tolerance
+    check_below: float = _SETTLED  # check once the decrement is below this multiple of the tolerance
     n_checks: int = 0
     expected: float = np.inf  # the gap that the last full gradient would prove
     n_idle: int = 0  # consecutive steps that brought nothing
@@ -94,7 +97,8 @@ class LowRank(Solver):
     def _begin(self, factor: FloatArray, thresholds: FloatArray, bound: float) -> State:
         place = self.rough.at(factor, thresholds)
         model = Model(self.problem.alpha, self.rank is not None)
-        memory = _Memory(self.rough, place, self.rough.gradient(place), model)
+        below = _SETTLED if self.rank is None else _SETTLED_AT_RANK
+        memory = _Memory(self.rough, place, self.rough.gradient(place), model, check_below=below)
         return _state(memory, bound)
 
     def _descend(self, state: State) -> State:
@@ -128,6 +132,8 @@ class LowRank(Solver):
         """Take a full gradient: it proves a bound, renews the model, and shows which columns are missing."""
         last: _Memory = state.memory
         alpha, factored = self.problem.alpha, last.factored
+        if is_settled and self.rank is not None and not self._proves and self._is_precise(last):
+            return self._end(last, state.bound)
         place = factored.settled(last.place)
         spectrum = Spectrum.of(factored, place)
         expected = spectrum.violation(alpha) * place.trace
@@ -145,6 +151,8 @@ class LowRank(Solver):
                 factored, place, spectrum, self.tol, self._precision(memory), shrinks=last.n_checks == 0
             )
             if changed is not None:
+                if is_settled:
+                    memory = self._stricter(memory, expected)
                 return self._with_columns(memory, changed, bound)
         if not is_settled:
             memory = replace(memory, check_after=3 * last.check_after)
@@ -154,7 +162,7 @@ class LowRank(Solver):
     def _bound(self, memory: _Memory, spectrum: Spectrum) -> float:
         """The bound that the gradient proves; in double precision where rounding alone exceeds the tolerance."""
         place = memory.place
-        if not (self.proves and has_tangents(self.problem)):
+        if not self._proves:
             return 0.0
         if memory.factored is not self.exact:
             spectrum = spectrum.measured(self.exact, place, self.rng)
@@ -179,9 +187,7 @@ class LowRank(Solver):
         """Nothing is left to do at this precision: end, or prove what is left, or continue more precisely."""
         is_rough = memory.factored is not self.exact
         if self.rank is not None or not self.proves:
-            if is_rough and self.tol < _SINGLE_TOL:
-                return self._in_double(memory, bound)
-            return replace(self._in_double(memory, bound), stuck=True)
+            return self._end(memory, bound) if self._is_precise(memory) else self._in_double(memory, bound)
         if is_rough and (is_idle or self.problem.alpha == 0.0 or memory.decrement <= _SINGLE_DECREMENT):
             return self._in_double(memory, bound)
         is_near = memory.expected <= _NEAR * self.tol or len(spectrum.values) <= _FEW_COLUMNS
@@ -191,20 +197,38 @@ class LowRank(Solver):
             gradient = spectrum.gradient + self.problem.alpha * np.eye(len(spectrum.gradient))
             point = Point(self.problem, place.factor @ place.factor.T, place.thresholds, place.evaluation, gradient)
             bound = max(bound, prove_bound(point, self.tol))
-        # The proven gap falls about as the root of the decrement.
         gap = memory.expected if has_tangents(self.problem) else memory.place.value - bound
-        wanted = float(np.clip(0.5 * self.tol / max(gap, TINY), 5e-3, 0.5)) ** 1.7
-        memory = replace(memory, check_after=0, check_below=wanted * memory.check_below)
+        memory = replace(self._stricter(memory, gap), check_after=0)
         return replace(_state(memory, bound), stuck=is_idle)
+
+    def _stricter(self, memory: _Memory, gap: float) -> _Memory:
+        """Check again when the decrement promises a small enough gap, which falls about as its root."""
+        wanted = float(np.clip(0.5 * self.tol / max(gap, TINY), 5e-3, 0.5)) ** 1.7
+        return replace(memory, check_below=wanted * memory.check_below)
+
+    @property
+    def _proves(self) -> bool:
+        """Whether a full gradient proves a bound."""
+        return self.proves and has_tangents(self.problem)
+
+    def _is_precise(self, memory: _Memory) -> bool:
+        return memory.factored is self.exact or self.tol >= _SINGLE_TOL
+
+    def _end(self, memory: _Memory, bound: float) -> State:
+        """End where nothing more can be proven."""
+        place = self.exact.at(memory.place.factor, memory.place.thresholds, 1e-15)
+        memory = replace(memory, factored=self.exact, place=place)
+        return replace(_state(memory, bound), stuck=True, squared=place.squared)
 
     def _in_double(self, memory: _Memory, bound: float) -> State:
         """Continue in double precision, or end there."""
-        if memory.factored is not self.exact:
-            place = self.exact.at(memory.place.factor, memory.place.thresholds, 1e-15)
-            memory = replace(memory, factored=self.exact, place=place)
-        if memory.place.value - bound > self.tol:
-            memory = replace(memory, gradient=self.exact.gradient(memory.place))
-        return _state(memory, bound)
+        if memory.factored is self.exact:
+            return _state(memory, bound)
+        place = self.exact.at(memory.place.factor, memory.place.thresholds, 1e-15)
+        memory = replace(memory, factored=self.exact, place=place)
+        if place.value - bound <= self.tol:
+            return replace(_state(memory, bound), squared=place.squared)
+        return _state(replace(memory, gradient=self.exact.gradient(place)), bound)
 
 
 def _direction(memory: _Memory) -> tuple[FloatArray, Steps]:
