@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -69,7 +70,7 @@ class Scored:
         """The probability of a label on the wrong side of the threshold."""
         return self.mapped(lambda margin: with_flips(self.noise.cdf(-np.abs(margin)), self.flip_rate))
 
-    @property
+    @cached_property
     def in_doubt(self) -> FloatArray:
         """4 p (1 - p) of each label, without flips: one at even odds, zero far from the threshold."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -55,7 +56,8 @@ class Problem:
 
     def _point(self, matrix: FloatArray, thresholds: FloatArray, evaluation: Evaluation, gradient: FloatArray) -> Point:
         summed = replace(evaluation, margin_gradient=None)  # one number per row that nothing needs any more
-        return Point(self, matrix, thresholds, summed, gradient + self.alpha * self.cone.identity)
+        penalised = gradient + self.alpha * self.cone.identity if self.alpha else gradient
+        return Point(self, matrix, thresholds, summed, penalised)
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Point:
         """The derivatives of the risk in the thresholds."""
         return self.evaluation.slopes
 
-    @property
+    @cached_property
     def value(self) -> float:
         return self.problem.value(self.evaluation, self.matrix)
 

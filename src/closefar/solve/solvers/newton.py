@@ -222,7 +222,7 @@ class Newton(Solver):
 
     def _model(self, last: _Memory) -> ConeProgram:
         hessian = self._rough_hessian(last) if last.damping >= _DAMPING and not self.is_small else None
-        if hessian is None or np.max(np.diag(hessian)) > _UNEVEN * np.median(np.diag(hessian)):
+        if hessian is None or _is_uneven(np.diag(hessian)):
             hessian = self.problem.objective.hessian(last.point.evaluation.curvature)
         return ConeProgram(hessian, last.damping, self.problem.cone)
 
@@ -280,6 +280,12 @@ def _solve_dense(
     solution = np.zeros_like(right)
     solution[free] = np.linalg.solve(hessian[np.ix_(free, free)], right[free])
     return packed.split(solution, len(matrix))
+
+
+def _is_uneven(curvatures: FloatArray) -> bool:
+    """Whether one of these is so many times the median that single precision is not enough for the others."""
+    ordered = np.sort(curvatures)
+    return bool(ordered[-1] > _UNEVEN * ordered[len(ordered) // 2])
 
 
 def _is_good(decrement: float, before: float, length: float) -> bool:
