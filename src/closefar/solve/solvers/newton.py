@@ -34,6 +34,9 @@ _MOST_IDLE_STEPS = 10
 # With so small a decrement of the next step, the minimiser is accurate.
 _ACCURATE = 1e-11
 
+# Steps with the same Hessian shrink the decrement by no more, as far as one knows; the first step tells nothing.
+_LEAST_SHRINKING = 1e-5
+
 # Decrements below this may be rounding errors.
 _ROUNDING = 1e-12
 
@@ -86,10 +89,10 @@ class Newton(Solver):
     def __init__(self, problem: Problem, tol: float, rng: np.random.Generator) -> None:
         super().__init__(problem, tol, rng)
         # Few judgements do not determine all directions, and the residual of a model is never reduced in the others.
-        self.inexactness = 1e-5 if self._has_many() else 1e-9
-        self.sampler = HessianSampler(problem.objective, rng)
         n, size = problem.objective.n_judgements, packed.packed_size(problem.objective.n_directions)
         self.is_small = n <= _FEW and n * size**2 <= _FEW_MULTIPLICATIONS
+        self.inexactness = 1e-5 if self._has_many() and not self.is_small else 1e-9
+        self.sampler = HessianSampler(problem.objective, rng)
         self.scout: Newton | None = None
 
     def start(self) -> State:
@@ -112,7 +115,7 @@ class Newton(Solver):
         last: _Memory = state.memory
         moved, program = self._advance(state)
         memory: _Memory = moved.memory
-        shrinks = min(memory.decrement / max(last.decrement, TINY), 1.0)
+        shrinks = min(max(memory.decrement / max(last.decrement, TINY), _LEAST_SHRINKING), 1.0)
         if moved.stuck or (memory.damping <= last.damping and self._is_near(moved, shrinks)):
             moved = replace(moved, bound=self._bound(moved, program))
             if moved.gap <= self.tol and not moved.stuck:
@@ -127,9 +130,11 @@ class Newton(Solver):
                 break
             before = state.memory.decrement
             moved, _ = self._advance(state)
-            if moved.stuck or moved.memory.decrement >= before:
+            if moved.stuck:
                 break
             state, next_decrement = moved, moved.memory.decrement
+            if next_decrement >= before:
+                break
         return state
 
     def _is_near(self, state: State, shrinks: float) -> bool:
