@@ -95,7 +95,7 @@ class BlockRows(RowSource):
 
     def inner(self, left: Array, right: Array) -> Array:
         if is_numpy_array(left):
-            return np.einsum("ij,ij->i", left, right, dtype=np.float64)
+            return _row_dots(left, right)
         return as_float64(array_namespace(left).vecdot(left, right, axis=-1))
 
     def projected(self, factor: FloatArray) -> FloatArray:
@@ -326,15 +326,20 @@ def _squared_lengths(block: Array, factor: FloatArray) -> Array:
     factor = _matching(block, factor)
     if _has_contiguous_rows(block):
         projected = block.T @ factor
-        return np.einsum("ij,ij->i", projected, projected, dtype=np.float64)
+        return _row_dots(projected, projected)
     return squared_columns(factor.T @ block)
 
 
 def _quadratic(matrix: FloatArray, block: Array) -> Array:
     matrix = _matching(block, matrix)
     if _has_contiguous_rows(block):
-        return np.einsum("ij,ij->i", block.T @ matrix, block.T, dtype=np.float64)
+        return _row_dots(block.T @ matrix, block.T)
     return _column_dots(matrix @ block, block)
+
+
+def _row_dots(left: FloatArray, right: FloatArray) -> FloatArray:
+    """The dot product of each row of `left` with the same row of `right`, to the precision of its terms."""
+    return np.einsum("ij,ij->i", left, right).astype(np.float64, copy=False)
 
 
 def squared_columns(product: Array) -> Array:
