@@ -191,6 +191,8 @@ class LowRank(Solver):
         if self.rank is not None or not self.proves:
             return self._end(memory, bound) if self._is_precise(memory) else self._in_double(memory, bound)
         if is_rough and (is_idle or self.problem.alpha == 0.0 or memory.decrement <= _SINGLE_DECREMENT):
+            if self._proves:
+                return self._in_double(replace(self._stricter(memory, memory.expected), check_after=0), bound)
             is_ready = not is_idle and memory.decrement <= memory.check_below * self.tol
             return self._in_double(replace(memory, n_since=2 if is_ready else 0), bound)
         is_near = memory.expected <= _NEAR * self.tol or len(spectrum.values) <= _FEW_COLUMNS
@@ -207,7 +209,7 @@ class LowRank(Solver):
     def _stricter(self, memory: _Memory, gap: float) -> _Memory:
         """Check again when the decrement promises a small enough gap, which falls about as its root."""
         wanted = float(np.clip(0.5 * self.tol / max(gap, TINY), 5e-3, 0.5)) ** 1.7
-        return replace(memory, check_below=wanted * memory.check_below)
+        return replace(memory, check_below=wanted * min(memory.check_below, memory.decrement / self.tol))
 
     @property
     def _proves(self) -> bool:
