@@ -22,7 +22,7 @@ _HISTORY = 10
 _FIRST_CHECK = 5  # steps before the first full gradient, and after columns were added
 
 # A decrement of this multiple of the tolerance is small; a smaller one proves a smaller gap, but not at a limited rank.
-_SETTLED, _SETTLED_AT_RANK = 1e-2, 3e-2
+_SETTLED, _SETTLED_AT_RANK, _SETTLED_FOR_NEWTON = 1e-2, 3e-2, 0.1
 
 _MOST_IDLE = 10
 
@@ -98,6 +98,8 @@ class LowRank(Solver):
         place = self.rough.at(factor, thresholds)
         model = Model(self.problem.alpha, self.rank is not None)
         below = _SETTLED if self.rank is None else _SETTLED_AT_RANK
+        if self.rank is None and not self._proves:
+            below = _SETTLED_FOR_NEWTON
         memory = _Memory(self.rough, place, self.rough.gradient(place), model, check_below=below)
         return _state(memory, bound)
 
@@ -189,7 +191,10 @@ class LowRank(Solver):
         if self.rank is not None or not self.proves:
             return self._end(memory, bound) if self._is_precise(memory) else self._in_double(memory, bound)
         if is_rough and (is_idle or self.problem.alpha == 0.0 or memory.decrement <= _SINGLE_DECREMENT):
-            return self._in_double(memory, bound)
+            if self._proves:
+                return self._in_double(replace(self._stricter(memory, memory.expected), check_after=0), bound)
+            is_ready = not is_idle and memory.decrement <= memory.check_below * self.tol
+            return self._in_double(replace(memory, n_since=2 if is_ready else 0), bound)
         is_near = memory.expected <= _NEAR * self.tol or len(spectrum.values) <= _FEW_COLUMNS
         # A full gradient alone proves a gap down to about the root of the rounding error.
         if not is_rough and is_near and (is_idle or not has_tangents(self.problem)):
@@ -204,7 +209,7 @@ class LowRank(Solver):
     def _stricter(self, memory: _Memory, gap: float) -> _Memory:
         """Check again when the decrement promises a small enough gap, which falls about as its root."""
         wanted = float(np.clip(0.5 * self.tol / max(gap, TINY), 5e-3, 0.5)) ** 1.7
-        return replace(memory, check_below=wanted * memory.check_below)
+        return replace(memory, check_below=wanted * min(memory.check_below, memory.decrement / self.tol))
 
     @property
     def _proves(self) -> bool:
