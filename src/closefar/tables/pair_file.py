@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.arrays import Array, FloatArray
+from closefar.arrays import FloatArray
 from closefar.judgements import CodedLabels
 from closefar.rows import Chunks, StreamedRows
 from closefar.tables.arrow import fixed_width, texts_of
@@ -34,7 +34,8 @@ class PairFile(StreamedRows):
     """Pairs, or single points, in a file that is read in each pass; `closefar.open_pairs` opens one.
 
     It acts as an array of the differences, or points, of shape (n, d), of which a few rows are in memory
-    at a time: learners and questions take it, and a slice, an index array or a mask selects rows.
+    at a time: learners and questions take it, and a slice, an index array or a mask selects rows, and
+    `numpy.asarray` reads them all.
     Leaving a ``with`` block closes it.
 
     Attributes
@@ -75,17 +76,8 @@ class PairFile(StreamedRows):
         self.id_names, self.notes = tuple(id_names), tuple(notes)
         self._points, self._read_ids = chunks, read_ids
 
-    def __len__(self) -> int:
-        return self.n_rows
-
     def __repr__(self) -> str:
         return f"PairFile({self.n_rows:,} {'rows' if self.is_single else 'pairs'} of {self.n_columns} columns)"
-
-    def __getitem__(self, key: Any) -> Array:
-        keys = [each for each in (key if isinstance(key, tuple) else (key,)) if each is not Ellipsis]
-        if len(keys) != 1 or not (isinstance(keys[0], slice) or np.ndim(keys[0]) == 1):
-            raise IndexError(f"opened pairs take a slice, an index array or a mask of rows; got {key!r}.")
-        return self.take_rows(np.arange(self.n_rows)[keys[0]])
 
     def __enter__(self) -> Self:
         return self
