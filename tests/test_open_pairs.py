@@ -433,6 +433,31 @@ def test_columns_of_points_in_memory_are_chosen(tmp_path, table):
         cf.open_pairs(tmp_path / "i.npy", id="x1", **options)
 
 
+def test_an_array_may_have_columns_of_labels_weights_and_ids(tmp_path, table):
+    values = np.column_stack([*table.values(), np.arange(N) % 3, np.arange(N) + 100])
+    np.save(tmp_path / "z.npy", values)
+    with cf.open_pairs(tmp_path / "z.npy", label="x3", weight="x4", id="x5") as opened:
+        np.testing.assert_array_equal(np.asarray(opened), values[:, :3])
+        np.testing.assert_array_equal(opened.labels, table["label"])
+        np.testing.assert_array_equal(opened.weights, values[:, 4])
+        assert opened.ids[:2].tolist() == ["100", "101"]
+    values[7, 3] = np.nan
+    np.save(tmp_path / "z.npy", values)
+    with pytest.raises(TableError, match=r"label column 'x3' has 1 missing value.*in row 7 \(counted from 0\)"):
+        cf.open_pairs(tmp_path / "z.npy", label="x3")
+
+
+@pytest.mark.parametrize("shape", [(N, 3), (N, 2, 3)], ids=["differences", "pairs"])
+def test_commands_say_that_a_large_array_has_no_labels(shape, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("z.npy", np.ones(shape))
+    option = "--points" if len(shape) == 2 else "--pairs"
+    expected = _run("fit", option, "z.npy")
+    assert expected[0] == 2
+    monkeypatch.setattr(sizes, "MOST_BYTES", 0)
+    assert _run("fit", option, "z.npy") == expected
+
+
 def test_what_is_in_memory_is_not_opened(tmp_path):
     with pytest.raises(TypeError, match=r"got ndarray. If it is in memory, pass it to the learner"):
         cf.open_pairs(np.ones((3, 2)))

@@ -134,6 +134,11 @@ def open_pairs(
 
 def _open(source: Source, points: Any, features: Features, *, has_labels: bool) -> PairFile | IndexedPairs:
     if points is not None:
+        if _is_array(source.pairs) and source.label is not None:
+            raise ValueError(
+                f"an array of row numbers has no column of labels; got label={source.label!r}. Give labels, an array "
+                "of one per row."
+            )
         labelled = _has_labels(source, source.pairs, has_labels)
         array = points if hasattr(points, "shape") else np.asarray(points)
         return open_index_pairs(array, source, features, labelled=labelled)
@@ -151,13 +156,9 @@ def _is_array(path: Any) -> bool:
 
 def _has_labels(source: Source, path: Any, has_labels: bool) -> bool:
     """Whether to read labels from the file: unless they are given, wherever it has them."""
-    if has_labels or _is_array(path):
-        if source.label is not None:
-            raise ValueError(
-                f"an array has no column of labels; got label={source.label!r}. Give labels, an array of one per row."
-            )
-        return False
-    return source.label is not None or find_label(open_table(path, source.na_values), source, labelled=True) is not None
+    if has_labels or source.label is not None:
+        return not has_labels
+    return not _is_array(path) and find_label(open_table(path, source.na_values), source, labelled=True) is not None
 
 
 def _has_sides(source: Source, features: Features) -> bool:
