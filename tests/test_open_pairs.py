@@ -352,13 +352,13 @@ WRONG = {
     "truncated Parquet": (_truncated_parquet, r"z.parquet can't be read: it is not a Parquet file, or it is damaged"),
     "damaged row group": (_damaged_row_group, r"z.parquet can't be read: its data is damaged"),
     "a folder of different files": (_other_columns, r"all files must have the same columns.*2.parquet has"),
-    "missing value": (_missing_value, r"missing values in column 'b' \(1\).*--missing drop"),
-    "dates": (_dates, "column 'b' holds dates or times"),
+    "missing value": (_missing_value, r"missing values in column 'b' \(1\).*with missing='drop'"),
     "lists": (_lists, "column 'b' holds neither numbers nor text"),
     "npy of one axis": (_npy(np.ones(5)), r"must hold differences or points.*got an array of shape\s+\(5,\)"),
     "npy of text": (_npy(np.array([["a", "b"]])), "must hold numbers"),
     "npy without rows": (_npy(np.ones((0, 2))), "no rows"),
     "npy with a policy": (_npy(np.ones((5, 2)), missing="median"), "missing values of an array are refused"),
+    "dates": (_dates, r"column 'b' holds dates or times.*with drop=\['b'\]"),
     "npy with unknown columns": (_npy(np.ones((5, 2)), columns=["y"]), "no column 'y'"),
     "npy cut short": (_shortened_npy, "not a NumPy file, or it is damaged"),
     "npy with NaN": (_nan_in_npy, r"finite numbers; got nan in row 4321 \(counted from 0\), column 'x2'"),
@@ -456,6 +456,16 @@ def test_commands_say_that_a_large_array_has_no_labels(shape, tmp_path, monkeypa
     assert expected[0] == 2
     monkeypatch.setattr(sizes, "MOST_BYTES", 0)
     assert _run("fit", option, "z.npy") == expected
+
+
+def test_errors_in_a_pass_name_arguments(tmp_path, table):
+    words = np.where(table["a"] > 0, "up", "down")
+    with cf.open_pairs(write(tmp_path, {**table, "c": words})) as opened:
+        learner = cf.LinearMetricLearner().fit(opened)
+    words = np.where(np.arange(N) == 700, "left", words)
+    other = cf.open_pairs(write(tmp_path, {**table, "c": words}), encoding=opened.encoding)
+    with other, pytest.raises(TableError, match=r"'left'.*use unseen='average'"):
+        learner.predict(other)
 
 
 def test_what_is_in_memory_is_not_opened(tmp_path):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from closefar.judgements import CodedLabels
 from closefar.tables.encoding import Encoding
-from closefar.tables.errors import TableError
+from closefar.tables.errors import TableError, in_words_of_python
 from closefar.tables.features import Features
 from closefar.tables.indexed_pairs import IndexedPairs, open_id_pairs, open_index_pairs
 from closefar.tables.inputs import InputList
@@ -121,15 +121,22 @@ def open_pairs(
         sides=_two_sides(sides),
         na_values=tuple(_names(na_values)),
     )
-    opened = _open(source, None if is_path else points, features, has_labels=labels is not None)
-    given, given_weights = _given(labels), _given(weights)
-    if given is not None:
-        opened.labels = _checked(given, opened, "labels")
+    with in_words_of_python():
+        opened = _open(source, None if is_path else points, features, has_labels=labels is not None)
+    if isinstance(opened, PairFile):
+        opened.speaks_python = True
+    _label(opened, _given(labels), _given(weights))
+    return opened
+
+
+def _label(opened: PairFile | IndexedPairs, labels: NDArray[Any] | None, weights: NDArray[Any] | None) -> None:
+    """Add what was given beside the file; labels of the file become numbers where they are."""
+    if labels is not None:
+        opened.labels = _checked(labels, opened, "labels")
     elif isinstance(opened.labels, CodedLabels):
         opened.labels = natural(opened.labels)
-    if given_weights is not None:
-        opened.weights = _checked(given_weights, opened, "weights").astype(np.float64)
-    return opened
+    if weights is not None:
+        opened.weights = _checked(weights, opened, "weights").astype(np.float64)
 
 
 def _open(source: Source, points: Any, features: Features, *, has_labels: bool) -> PairFile | IndexedPairs:

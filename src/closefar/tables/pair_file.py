@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -10,11 +11,12 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.arrays import FloatArray
+from closefar.arrays import Array, FloatArray
 from closefar.judgements import CodedLabels
 from closefar.rows import Chunks, StreamedRows
 from closefar.tables.arrow import fixed_width, texts_of
 from closefar.tables.encoding import Encoding
+from closefar.tables.errors import in_words_of_python
 from closefar.tables.ids import Ids
 from closefar.tables.values import is_number
 
@@ -55,6 +57,8 @@ class PairFile(StreamedRows):
         Whether each row is a point, or a difference, and not a pair of points.
     id_names : tuple of str
         What the columns of `ids` are called.
+    speaks_python : bool
+        Whether errors in a pass name arguments of Python rather than options of the command line.
     """
 
     def __init__(
@@ -75,6 +79,7 @@ class PairFile(StreamedRows):
         self.labels, self.weights, self.groups = labels, weights, groups
         self.id_names, self.notes = tuple(id_names), tuple(notes)
         self._points, self._read_ids = chunks, read_ids
+        self.speaks_python = False
 
     def __repr__(self) -> str:
         return f"PairFile({self.n_rows:,} {'rows' if self.is_single else 'pairs'} of {self.n_columns} columns)"
@@ -86,6 +91,10 @@ class PairFile(StreamedRows):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def read_as(self, where: slice, dtype: np.dtype[Any]) -> Array:
+        with in_words_of_python() if self.speaks_python else nullcontext():
+            return super().read_as(where, dtype)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
