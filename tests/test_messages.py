@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from closefar.messages import as_options, printable
+from closefar.messages import as_arguments, as_options, printable
 from closefar.solve.certificate import Outcome, advise
 
 
@@ -49,3 +49,20 @@ def test_no_outcome_names_a_parameter(outcome: Outcome) -> None:
 def test_nothing_controls_a_terminal() -> None:
     assert printable("a\x1b[1m\x9b\u202e\x7f\udcff") == r"a\x1b[1m\x9b\u202e\x7f\udcff"
     assert printable("Größe 病房\n\U0001f468\u200d\U0001f4bb") == "Größe 病房\n\U0001f468\u200d\U0001f4bb"
+
+
+@pytest.mark.parametrize(
+    ("command_line", "python"),
+    [
+        ("with --missing drop, or --missing median.", "with missing='drop', or missing='median'."),
+        ("use --unseen average to encode", "use unseen='average' to encode"),
+        ("Leave it out with --drop 'my age', or", "Leave it out with drop=['my age'], or"),
+        ("(--drop x)", "(drop=['x'])"),
+        ("if they are codes, use --categorical a.b.", "if they are codes, use categorical=['a.b']."),
+        ("with --drop, or with --na-values", "with drop=, or with na_values="),
+        ("no column 'z', which --drop names", "no column 'z', which drop= names"),
+        ("column '--label' of a--b", "column '--label' of a--b"),
+    ],
+)
+def test_options_become_arguments(command_line: str, python: str) -> None:
+    assert as_arguments(command_line) == python

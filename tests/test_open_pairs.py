@@ -75,8 +75,14 @@ def test_what_is_opened_acts_as_an_array(tmp_path, table):
         assert np.array_equal(opened.read(slice(240, 760)).T, values[240:760])
         assert opened.labels.dtype == np.int8
         assert opened.ids[:2].tolist() == ["0", "1"]
+        np.testing.assert_array_equal(np.asarray(opened), values)
+        np.testing.assert_array_equal(np.asarray(opened[5:9]), values[5:9])
+        np.testing.assert_array_equal(opened[-1], values[-1])
+        assert repr(opened[5:9]).endswith("Rows(4 rows of 3 columns)")
         with pytest.raises(IndexError, match="slice, an index array or a mask"):
-            opened[3]
+            opened[:, 0]
+        with pytest.raises(IndexError):
+            opened[N]
 
 
 def test_many_rows_are_selected_without_being_held(tmp_path, table):
@@ -346,13 +352,13 @@ WRONG = {
     "truncated Parquet": (_truncated_parquet, r"z.parquet can't be read: it is not a Parquet file, or it is damaged"),
     "damaged row group": (_damaged_row_group, r"z.parquet can't be read: its data is damaged"),
     "a folder of different files": (_other_columns, r"all files must have the same columns.*2.parquet has"),
-    "missing value": (_missing_value, r"missing values in column 'b' \(1\).*--missing drop"),
-    "dates": (_dates, "column 'b' holds dates or times"),
+    "missing value": (_missing_value, r"missing values in column 'b' \(1\).*with missing='drop'"),
     "lists": (_lists, "column 'b' holds neither numbers nor text"),
     "npy of one axis": (_npy(np.ones(5)), r"must hold differences or points.*got an array of shape\s+\(5,\)"),
     "npy of text": (_npy(np.array([["a", "b"]])), "must hold numbers"),
     "npy without rows": (_npy(np.ones((0, 2))), "no rows"),
     "npy with a policy": (_npy(np.ones((5, 2)), missing="median"), "missing values of an array are refused"),
+    "dates": (_dates, r"column 'b' holds dates or times.*with drop=\['b'\]"),
     "npy with unknown columns": (_npy(np.ones((5, 2)), columns=["y"]), "no column 'y'"),
     "npy cut short": (_shortened_npy, "not a NumPy file, or it is damaged"),
     "npy with NaN": (_nan_in_npy, r"finite numbers; got nan in row 4321 \(counted from 0\), column 'x2'"),
@@ -366,6 +372,111 @@ def test_what_is_wrong_is_said_in_one_sentence(case, tmp_path, table):
     opening, message = WRONG[case]
     with pytest.raises(ValueError, match=message):
         opening(tmp_path, table)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"labels": "label"},
+        {"label": np.arange(N) % 2},
+        {"labels": np.arange(N) % 2, "weight": "c"},
+        {"labels": np.arange(N) % 2, "weights": "c", "group": "b"},
+        {"columns": "b"},
+        {"drop": "a", "na_values": "-999"},
+    ],
+    ids=str,
+)
+def test_columns_are_named_as_one_would_expect(given, tmp_path, table):
+    table["c"] = np.abs(table["c"])
+    with cf.open_pairs(write(tmp_path, table), **given) as opened:
+        named = {given.get("weight", given.get("weights")), given.get("group"), given.get("drop"), None}
+        columns = [given["columns"]] if "columns" in given else [name for name in "abc" if name not in named]
+        np.testing.assert_array_equal(np.asarray(opened), np.column_stack([table[name] for name in columns]))
+        values = next((value for value in given.values() if isinstance(value, np.ndarray)), table["label"])
+        np.testing.assert_array_equal(opened.labels, values)
+        assert (opened.weights is None) == ("weight" not in given and "weights" not in given)
+        assert opened.weights is None or np.array_equal(opened.weights, table["c"])
+        assert (opened.groups is None) == ("group" not in given)
+
+
+def test_several_parquet_files_are_opened_in_the_order_given(tmp_path, table):
+    parts = [
+        write(tmp_path, {name: values[where] for name, values in table.items()}, f"{number}.parquet")
+        for number, where in enumerate([slice(700, N), slice(0, 700)])
+    ]
+    with cf.open_pairs(parts[::-1]) as opened:
+        np.testing.assert_array_equal(np.asarray(opened)[:, 0], table["a"])
+        np.testing.assert_array_equal(opened.labels, table["label"])
+    (tmp_path / "z.csv").write_text("a,label\n1,2\n")
+    with pytest.raises(TableError, match=r"if they are Parquet; got .*z.csv"):
+        cf.open_pairs([*parts, tmp_path / "z.csv"])
+
+
+def test_columns_of_points_in_memory_are_chosen(tmp_path, table):
+    rng = np.random.default_rng(1)
+    points, index = rng.standard_normal((50, 3)), rng.integers(50, size=(N, 2))
+    np.save(tmp_path / "i.npy", index)
+    options = {"points": points, "labels": table["label"]}
+    opened = cf.open_pairs(tmp_path / "i.npy", columns=["x2", "x0"], **options)
+    np.testing.assert_array_equal(np.asarray(opened), points[:, [0, 2]][index])
+    assert opened.feature_names == ("x0", "x2")
+    again = cf.open_pairs(tmp_path / "i.npy", encoding=opened.encoding, **options)
+    assert again == opened
+    copied = pickle.loads(pickle.dumps(opened))
+    np.testing.assert_array_equal(copied.labels, opened.labels)
+    assert copied == opened
+    with pytest.raises(TableError, match="points has no column 'x7'"):
+        cf.open_pairs(tmp_path / "i.npy", columns=["x7"], **options)
+    with pytest.raises(ValueError, match="columns of points in memory must be numbers"):
+        cf.open_pairs(tmp_path / "i.npy", categorical=["x1"], **options)
+    with pytest.raises(ValueError, match="are their row numbers; got id='x1'"):
+        cf.open_pairs(tmp_path / "i.npy", id="x1", **options)
+
+
+def test_an_array_may_have_columns_of_labels_weights_and_ids(tmp_path, table):
+    values = np.column_stack([*table.values(), np.arange(N) % 3, np.arange(N) + 100])
+    np.save(tmp_path / "z.npy", values)
+    with cf.open_pairs(tmp_path / "z.npy", label="x3", weight="x4", id="x5") as opened:
+        np.testing.assert_array_equal(np.asarray(opened), values[:, :3])
+        np.testing.assert_array_equal(opened.labels, table["label"])
+        np.testing.assert_array_equal(opened.weights, values[:, 4])
+        assert opened.ids[:2].tolist() == ["100", "101"]
+    values[7, 3] = np.nan
+    np.save(tmp_path / "z.npy", values)
+    with pytest.raises(TableError, match=r"label column 'x3' has 1 missing value.*in row 7 \(counted from 0\)"):
+        cf.open_pairs(tmp_path / "z.npy", label="x3")
+
+
+@pytest.mark.parametrize("shape", [(N, 3), (N, 2, 3)], ids=["differences", "pairs"])
+def test_commands_say_that_a_large_array_has_no_labels(shape, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("z.npy", np.ones(shape))
+    option = "--points" if len(shape) == 2 else "--pairs"
+    expected = _run("fit", option, "z.npy")
+    assert expected[0] == 2
+    monkeypatch.setattr(sizes, "MOST_BYTES", 0)
+    assert _run("fit", option, "z.npy") == expected
+
+
+def test_errors_in_a_pass_name_arguments(tmp_path, table):
+    words = np.where(table["a"] > 0, "up", "down")
+    with cf.open_pairs(write(tmp_path, {**table, "c": words})) as opened:
+        learner = cf.LinearMetricLearner().fit(opened)
+    words = np.where(np.arange(N) == 700, "left", words)
+    other = cf.open_pairs(write(tmp_path, {**table, "c": words}), encoding=opened.encoding)
+    with other, pytest.raises(TableError, match=r"'left'.*use unseen='average'"):
+        learner.predict(other)
+
+
+def test_what_is_in_memory_is_not_opened(tmp_path):
+    with pytest.raises(TypeError, match=r"got ndarray. If it is in memory, pass it to the learner"):
+        cf.open_pairs(np.ones((3, 2)))
+    with pytest.raises(TypeError, match=r"got ndarray. If it is in memory, use closefar.Tuples"):
+        cf.open_pairs(np.ones((3, 2), dtype=int), points=np.ones((3, 2)))
+    with pytest.raises(ValueError, match="labels must be given once"):
+        cf.open_pairs(tmp_path / "z.parquet", label="label", labels=[1, 2])
+    with pytest.raises(ValueError, match=r"sides must be two texts.*got 'left_'"):
+        cf.open_pairs(tmp_path / "z.parquet", sides="left_")
 
 
 def test_nothing_and_points_alone_are_refused():

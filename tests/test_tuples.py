@@ -139,6 +139,11 @@ def test_an_index_keeps_its_type_and_is_not_copied(dtype):
     )
 
 
+def test_numbers_that_are_objects_are_converted():
+    index = pd.DataFrame(INDEX).astype("Int64")
+    np.testing.assert_array_equal(cf.Tuples(POINTS.astype(object), index), PAIRS)
+
+
 def test_a_memory_map_stays_one(tmp_path):
     np.save(tmp_path / "points.npy", POINTS.astype(np.float32))
     np.save(tmp_path / "index.npy", INDEX)
@@ -192,8 +197,8 @@ def test_a_column_of_words_is_named():
         (np.zeros((3, 1), dtype=complex), [[0, 1]], "points must hold real numbers"),
         (np.zeros((3, 1)), [0, 1], r"index must have shape \(n, 2\), \(n, 3\) or \(n, 4\).*got \(2,\)"),
         (np.zeros((3, 1)), [[0]], r"got \(1, 1\)"),
-        (np.zeros((3, 1)), [[0.0, 1.0]], "index must hold integers.*got float64"),
-        (np.zeros((3, 1)), [[True, False]], "index must hold integers.*got bool"),
+        (np.zeros((3, 1)), [[0.0, 1.0]], "index must hold integers.*got an array of float64"),
+        (np.zeros((3, 1)), [[True, False]], "index must hold integers.*got an array of bool"),
         (np.zeros((3, 1)), [[0, 1], [2, -1]], "the 3 points, 0 to 2; got -1 in row 1, column 1"),
         (np.zeros((3, 1)), [[0, 3], [2, 1]], "the 3 points, 0 to 2; got 3 in row 0, column 1"),
         (np.array([[0.0], [np.nan], [1.0]]), [[0, 2], [2, 1]], "point 1, which occurs in tuple 1, has nan in column 0"),

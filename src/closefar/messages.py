@@ -1,4 +1,4 @@
-"""Messages in the words of the command line, and text that is safe to show on a terminal."""
+"""Messages in the words of the command line or of Python, and text that is safe to show on a terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import shlex
 import unicodedata
 
-__all__ = ["as_options", "printable"]
+__all__ = ["as_arguments", "as_options", "printable"]
 
 # The parameters of learners and questions, and the options that set them.
 _OPTIONS = {
@@ -57,6 +57,11 @@ _NAMED = re.compile(rf"{_START}({'|'.join(sorted(set(_OPTIONS) - _ENGLISH))})\b(
 _CHANGED = re.compile(rf"(?i)\b(raise|lower|increase|set) ({'|'.join(_ENGLISH)})\b(?!=)")
 _SUBJECT = re.compile(rf"(^|[.;:]\s)({'|'.join(_ENGLISH)})(?=\smust)")
 
+# Options, with a word or the name of a column where one follows.
+_OPTION = re.compile(r"(?<![\w'\".=-])--([a-z]+(?:-[a-z]+)*)")
+_WORD_OPTION = re.compile(r"(?<![\w'\".=-])--(missing|unseen) (drop|median|average)\b")
+_LIST_OPTION = re.compile(r"""(?<![\w'".=-])--(drop|categorical) (?!names\b|if\b|or\b)('[^']*'|[\w.:/=@%+-]*\w)""")
+
 
 def as_options(text: str) -> str:
     """Name the options of the command line where a message of the library names Python parameters.
@@ -73,6 +78,20 @@ def as_options(text: str) -> str:
     text = _NAMED.sub(lambda found: _OPTIONS[found[1]], text)
     text = _CHANGED.sub(lambda found: f"{found[1]} {_OPTIONS[found[2]]}", text)
     return _SUBJECT.sub(lambda found: found[1] + _OPTIONS[found[2]], text)
+
+
+def as_arguments(text: str) -> str:
+    """Name the arguments of Python where a message about a file names options of the command line.
+
+    Examples
+    --------
+    >>> from closefar.messages import as_arguments
+    >>> as_arguments("Leave those rows out with --missing drop, or the column with --drop age.")
+    "Leave those rows out with missing='drop', or the column with drop=['age']."
+    """
+    text = _WORD_OPTION.sub(r"\1='\2'", text)
+    text = _LIST_OPTION.sub(lambda found: f"{found[1]}=[{shlex.split(found[2])[0]!r}]", text)
+    return _OPTION.sub(lambda found: f"{found[1].replace('-', '_')}=", text)
 
 
 def printable(text: str) -> str:

@@ -49,7 +49,10 @@ def own_labels(pairs: Any, labels: Any, sample_weight: Any) -> tuple[Any, Any]:
 def column_of_labels(labels: Any, n: int, *, warn: bool = False) -> Any:
     """Return the labels as an array of n; coded ones stay what they are."""
     if labels is None:
-        raise ValueError("requires y to be passed, but the target y is None: give one close/far label per pair.")
+        raise ValueError(
+            "requires y to be passed, but the target y is None: give one close/far label per pair, or name the column "
+            "of an opened file that holds them (label=)."
+        )
     column = labels
     if not isinstance(labels, CodedLabels):
         column = column_or_1d(to_numpy(labels) if is_foreign(labels) else labels, warn=warn)

@@ -119,7 +119,9 @@ def _check_foreign(pairs: Array, least: int) -> Array:
 
 def _check_size(shape: tuple[int, ...], least: int) -> None:
     if shape[0] < least:
-        raise ValueError(f"there must be at least {least} pairs; got {shape[0]}. Give more.")
+        raise ValueError(
+            f"there must be at least {least} {'pair' if least == 1 else 'pairs'}; got {shape[0]}. Give more."
+        )
     if shape[-1] == 0:
         raise ValueError(f"there must be at least one column; got shape {tuple(shape)}. Give columns to compare.")
 

@@ -166,7 +166,7 @@ def _is_everything(key: Any) -> bool:
 
 def _checked_points(points: Any) -> NDArray[Any]:
     check_frame_columns(points)
-    if isinstance(points, np.ndarray):
+    if isinstance(points, np.ndarray) and points.dtype != object:
         array = np.asarray(points)  # also of a memory map, which stays one
     else:
         array = check_array(
@@ -186,13 +186,18 @@ def _checked_points(points: Any) -> NDArray[Any]:
 
 def _checked_index(index: Any, n_points: int) -> IndexArray:
     array = np.asarray(index)
+    if array.dtype == object:  # as of pandas' Int64
+        array = np.array(array.tolist())
     if array.ndim != 2 or array.shape[1] not in _SIZES:
         raise ValueError(
             f"index must have shape (n, 2), (n, 3) or (n, 4): the row numbers of the points of each tuple; "
             f"got {array.shape}."
         )
     if array.dtype.kind not in "iu":
-        raise ValueError(f"index must hold integers, the row numbers of points; got {array.dtype}. Convert it.")
+        raise ValueError(
+            f"index must hold integers, the row numbers of points; got an array of {array.dtype}. Convert it with "
+            "astype(int), or number the points first."
+        )
     if array.size and not (array.min() >= 0 and array.max() < n_points):
         place = int(np.argmax(((array < 0) | (array >= n_points)).ravel()))
         tuple_number, side = divmod(place, array.shape[1])

@@ -15,7 +15,7 @@ __all__ = ["choose_rank"]
 def choose_rank(
     learner: Learner,
     X: Any,
-    y: Any,
+    y: Any = None,
     sample_weight: Any = None,
     *,
     cv: Any = 5,

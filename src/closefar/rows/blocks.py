@@ -38,6 +38,28 @@ class BlockRows(RowSource):
         """Return a source that computes in single precision; None if there is none, or if it takes much memory."""
         return None
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.n_rows:,} rows of {self.n_columns} columns)"
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    def __getitem__(self, key: Any) -> Array:
+        keys = [each for each in (key if isinstance(key, tuple) else (key,)) if each is not Ellipsis]
+        if len(keys) == 1 and isinstance(keys[0], int | np.integer):
+            number = range(self.n_rows)[keys[0]]
+            return to_numpy(self.read(slice(number, number + 1))[:, 0])
+        if len(keys) != 1 or not (isinstance(keys[0], slice) or np.ndim(keys[0]) == 1):
+            raise IndexError(f"rows are selected by a number, a slice, an index array or a mask; got {key!r}.")
+        return self.take_rows(np.arange(self.n_rows)[keys[0]])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> FloatArray:
+        """All rows in memory, as an array of shape (n, d)."""
+        if copy is False:
+            raise ValueError("rows must be copied to become an array; got copy=False.")
+        rows = to_numpy(self.read(slice(0, self.n_rows))).T
+        return np.array(rows, dtype=rows.dtype if dtype is None else dtype, order="C")
+
     @property
     def is_held(self) -> bool:
         """Whether the rows are in memory as `read` returns them, so that reading takes no time."""

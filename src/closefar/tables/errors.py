@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from closefar.messages import as_arguments
 
 __all__ = [
     "Place",
@@ -19,6 +22,7 @@ __all__ = [
     "argument",
     "counted",
     "first_row_of",
+    "in_words_of_python",
     "listed",
     "not_a_column",
     "quoted",
@@ -39,6 +43,15 @@ class TableError(ValueError):
 
 class UnreadableError(TableError, OSError):
     """The file itself can't be read, whatever it holds."""
+
+
+@contextmanager
+def in_words_of_python() -> Iterator[None]:
+    """Errors name arguments of Python instead of the options of the command line."""
+    try:
+        yield
+    except TableError as error:
+        raise type(error)(as_arguments(str(error))) from error
 
 
 def too_large(path: str) -> UnreadableError:

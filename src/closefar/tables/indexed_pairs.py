@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from closefar.arrays import FloatArray
 from closefar.judgements import Tuples
 from closefar.tables.encoding import Encoding
-from closefar.tables.errors import TableError, quoted
+from closefar.tables.errors import Place, TableError, quoted
 from closefar.tables.features import Features
 from closefar.tables.id_pairs import find_id_roles, read_id_pairs
 from closefar.tables.ids import Ids
@@ -48,6 +49,14 @@ class IndexedPairs(Tuples):
         self.identity, self.id_names, self.notes = identity, tuple(id_names), tuple(notes)
         self.is_single = False
 
+    def __repr__(self) -> str:
+        n, _, d = self.shape
+        return f"IndexedPairs({n:,} pairs, {len(self.points):,} points, {d} columns)"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        named = ("encoding", "identity", "id_names", "labels", "weights", "groups", "notes")
+        return partial(IndexedPairs, **{name: getattr(self, name) for name in named}), (self.points, self.index)
+
     @property
     def data(self) -> Tuples:
         return self
@@ -83,11 +92,10 @@ def open_id_pairs(source: Source, features: Features, *, labelled: bool) -> Inde
     )
 
 
-def open_index_pairs(points: Any, source: Source, *, labelled: bool, drops_missing: bool) -> IndexedPairs:
+def open_index_pairs(points: Any, source: Source, features: Features, *, labelled: bool) -> IndexedPairs:
     """Read a file of pairs of row numbers of points that are in memory."""
-    names = getattr(points, "columns", None)
-    n_points, n_columns = points.shape
-    encoding = Encoding.of_numbers([f"x{at}" for at in range(n_columns)] if names is None else list(map(str, names)))
+    points, encoding = _chosen_columns(points, source, features)
+    n_points = points.shape[0]
     assert source.pairs is not None
     if str(source.pairs).lower().endswith(".npy"):
         with loading(str(source.pairs)):
@@ -100,7 +108,7 @@ def open_index_pairs(points: Any, source: Source, *, labelled: bool, drops_missi
     texts = [name for name in (label if labelled else None, group) if name is not None]
     columns = file.read([*texts, *filter(None, [weight]), left], texts, [left])
     rows = TableRows(file, columns, label if labelled else None, weight, group, "pairs")
-    rows.leave_out_unlabelled(drops_missing=drops_missing)
+    rows.leave_out_unlabelled(drops_missing=features.drops_missing)
     sides = [_row_numbers(file, name) for name in (left, right)]
     _check_rows(np.stack(sides, axis=1), file.path, n_points)
     index = np.stack(sides, axis=1)[rows.kept]
@@ -115,6 +123,32 @@ def open_index_pairs(points: Any, source: Source, *, labelled: bool, drops_missi
         id_names=(left, right),
         notes=rows.notes,
     )
+
+
+def _chosen_columns(points: Any, source: Source, features: Features) -> tuple[Any, Encoding]:
+    """The columns of points in memory that are used, all of which must be numbers."""
+    if len(points.shape) != 2:
+        raise ValueError(f"points must have shape (n_points, d); got {tuple(points.shape)}.")
+    if source.id is not None:
+        raise ValueError(
+            f"the ids of points in memory are their row numbers; got id={source.id!r}. Save the points as Parquet and "
+            "give the path, or leave id out."
+        )
+    encoding = features.encoding
+    is_plain = encoding is None or encoding.feature_names == encoding.column_names
+    if features.text_names or not is_plain or features.missing == "median":
+        raise ValueError(
+            "columns of points in memory must be numbers, which are used as they are; got an encoding of categories or "
+            "of missing values. Save the points as Parquet and give the path, or encode them first."
+        )
+    names = [f"x{at}" for at in range(points.shape[1])]
+    if hasattr(points, "columns"):
+        names = [str(name) for name in points.columns]
+    used = features.names_among(names, {}, Place("points", first_row=0))
+    if used != names:
+        at = [names.index(name) for name in used]
+        points = points.iloc[:, at] if hasattr(points, "iloc") else points[:, at]
+    return points, Encoding.of_numbers(used) if encoding is None else encoding
 
 
 def _row_numbers(file: TableFile, name: str) -> NDArray[np.int64]:

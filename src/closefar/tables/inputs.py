@@ -16,7 +16,7 @@ from typing import BinaryIO, cast
 
 from closefar.tables.errors import UnreadableError
 
-__all__ = ["PARQUET_SUFFIXES", "STANDARD_INPUT", "Input", "Unchanged"]
+__all__ = ["PARQUET_SUFFIXES", "STANDARD_INPUT", "Input", "InputList", "Unchanged"]
 
 STANDARD_INPUT = "-"
 PARQUET_SUFFIXES = (".parquet", ".pq")
@@ -112,6 +112,33 @@ class Input(os.PathLike[str]):
                 raise
             raise UnreadableError(f"{self.name} can't be read: {error.strerror or error}.") from error
         return cast(BinaryIO, copy)
+
+
+class InputList(Input):
+    """Several Parquet files below each other, in this order."""
+
+    def __init__(self, paths: Sequence[str | os.PathLike[str]]) -> None:
+        if not paths:
+            raise UnreadableError("there must be at least one file; got an empty list. Check the paths.")
+        super().__init__(paths[0])
+        self._parts = [Input(path) for path in paths]
+
+    @property
+    def name(self) -> str:
+        n_others = len(self._parts) - 1
+        return f"{self._path} and {n_others} more" if n_others else self._path
+
+    def check(self) -> None:
+        for part in self._parts:
+            part.check()
+            if len(self._parts) > 1 and not part.name.lower().endswith(PARQUET_SUFFIXES):
+                raise UnreadableError(
+                    f"several files can be opened together if they are Parquet; got {part.name}. Give one file, or "
+                    "convert them."
+                )
+
+    def parts(self) -> list[Input]:
+        return list(self._parts) if len(self._parts) > 1 else self._parts[0].parts()
 
 
 class Unchanged:

@@ -78,6 +78,14 @@ class NumpyChunks:
                 self._check_finite(chunk, row)
             yield (chunk if chunk.ndim == 2 else chunk[:, 0] - chunk[:, 1]).T
 
+    def read(self, names: Sequence[str]) -> dict[str, FloatArray]:
+        """Read some columns of an array (n, d), in double precision."""
+        if not names:
+            return {}
+        at = [self.names.index(name) for name in names]
+        columns = np.concatenate([chunk[:, at] for _, chunk in self._chunks(0)]).astype(np.float64, copy=False)
+        return dict(zip(names, columns.T, strict=True))
+
     def points(self) -> Iterator[FloatArray]:
         """Give the array some rows at a time, in double precision."""
         for _, chunk in self._chunks(0):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,10 @@ from numpy.typing import NDArray
 
 from closefar.judgements import CodedLabels
 from closefar.tables.encoding import Encoding
-from closefar.tables.errors import TableError
+from closefar.tables.errors import TableError, in_words_of_python
 from closefar.tables.features import Features
 from closefar.tables.indexed_pairs import IndexedPairs, open_id_pairs, open_index_pairs
+from closefar.tables.inputs import InputList
 from closefar.tables.numpy_files import loading
 from closefar.tables.opening import open_source
 from closefar.tables.pair_file import PairFile, natural
@@ -29,7 +29,7 @@ File = str | os.PathLike[str]
 
 
 def open_pairs(
-    pairs: File | None = None,
+    pairs: File | Sequence[File] | None = None,
     *,
     points: Any = None,
     labels: Any = None,
@@ -41,11 +41,11 @@ def open_pairs(
     weight: str | None = None,
     group: str | None = None,
     sides: tuple[str, str] | None = None,
-    na_values: Sequence[str] = (),
+    na_values: str | Sequence[str] = (),
     encoding: Encoding | None = None,
-    columns: Sequence[str] | None = None,
-    drop: Collection[str] = (),
-    categorical: Collection[str] = (),
+    columns: str | Sequence[str] | None = None,
+    drop: str | Collection[str] = (),
+    categorical: str | Collection[str] = (),
     ordinal: Mapping[str, Sequence[str]] | None = None,
     missing: str | None = None,
     unseen: str | None = None,
@@ -63,14 +63,14 @@ def open_pairs(
 
     Parameters
     ----------
-    pairs : path, optional
+    pairs : path, or sequence of paths of Parquet files, optional
         A file of pairs.  With `points`: two ids per pair.  Alone: the columns of both points side by
         side, such as left_age and right_age, or else the differences.
     points : path, or array or frame of shape (n_points, d), optional
         With `pairs`: the points, which are held in memory once each, and whose ids the pairs have; those
-        of an array are its row numbers.  Alone: a path of single points, or of differences.
-    labels, weights : array, or path of a .npy file, optional
-        One per row, where the file has no column for them.
+        of an array or frame are its row numbers.  Alone: a path of single points, or of differences.
+    labels, weights : array, path of a .npy file, or name of a column, optional
+        One per row that is used.
     id, left, right, label, weight, group : str, optional
         Names of columns, as in `closefar.tables.Source`.  By default labels are in the column called
         "label" or "labels", if there is one.
@@ -103,40 +103,52 @@ def open_pairs(
     >>> opened.shape, learner.certificate_.converged
     ((2000, 4), True)
     """
-    features = Features(encoding, columns, drop, categorical, ordinal, missing, unseen)
-    if points is None and pairs is None:
-        raise ValueError("open_pairs needs a file of pairs, of points, or both; got neither.")
+    used = None if columns is None else _names(columns)
+    features = Features(encoding, used, _names(drop), _names(categorical), ordinal, missing, unseen)
+    label, labels = _column_or_values("label", label, labels)
+    weight, weights = _column_or_values("weight", weight, weights)
+    _check_paths(pairs, points)
     is_path = isinstance(points, str | os.PathLike)
-    if points is not None and not is_path and pairs is None:
-        raise ValueError("points that are no file need a file of pairs of their row numbers; got none. Give pairs.")
     source = Source(
         points if is_path else None,
-        pairs,
+        pairs if pairs is None or isinstance(pairs, str | os.PathLike) else InputList(pairs),
         id=id,
         left=left,
         right=right,
         label=label,
         weight=weight,
         group=group,
-        sides=sides,
-        na_values=tuple(na_values),
+        sides=_two_sides(sides),
+        na_values=tuple(_names(na_values)),
     )
-    opened = _open(source, None if is_path else points, features, has_labels=labels is not None)
-    given, given_weights = _given(labels), _given(weights)
-    if given is not None:
-        opened.labels = _checked(given, opened, "labels")
+    with in_words_of_python():
+        opened = _open(source, None if is_path else points, features, has_labels=labels is not None)
+    if isinstance(opened, PairFile):
+        opened.speaks_python = True
+    _label(opened, _given(labels), _given(weights))
+    return opened
+
+
+def _label(opened: PairFile | IndexedPairs, labels: NDArray[Any] | None, weights: NDArray[Any] | None) -> None:
+    """Add what was given beside the file; labels of the file become numbers where they are."""
+    if labels is not None:
+        opened.labels = _checked(labels, opened, "labels")
     elif isinstance(opened.labels, CodedLabels):
         opened.labels = natural(opened.labels)
-    if given_weights is not None:
-        opened.weights = _checked(given_weights, opened, "weights").astype(np.float64)
-    return opened
+    if weights is not None:
+        opened.weights = _checked(weights, opened, "weights").astype(np.float64)
 
 
 def _open(source: Source, points: Any, features: Features, *, has_labels: bool) -> PairFile | IndexedPairs:
     if points is not None:
+        if _is_array(source.pairs) and source.label is not None:
+            raise ValueError(
+                f"an array of row numbers has no column of labels; got label={source.label!r}. Give labels, an array "
+                "of one per row."
+            )
         labelled = _has_labels(source, source.pairs, has_labels)
         array = points if hasattr(points, "shape") else np.asarray(points)
-        return open_index_pairs(array, source, labelled=labelled, drops_missing=features.drops_missing)
+        return open_index_pairs(array, source, features, labelled=labelled)
     if source.points is not None and source.pairs is not None:
         return open_id_pairs(source, features, labelled=_has_labels(source, source.pairs, has_labels))
     path = source.points if source.pairs is None else source.pairs
@@ -151,13 +163,9 @@ def _is_array(path: Any) -> bool:
 
 def _has_labels(source: Source, path: Any, has_labels: bool) -> bool:
     """Whether to read labels from the file: unless they are given, wherever it has them."""
-    if has_labels or _is_array(path):
-        if source.label is not None:
-            raise ValueError(
-                "labels must be given either as an array or as the name of a column; got both, or a column of an array."
-            )
-        return False
-    return source.label is not None or find_label(open_table(path, source.na_values), source, labelled=True) is not None
+    if has_labels or source.label is not None:
+        return not has_labels
+    return not _is_array(path) and find_label(open_table(path, source.na_values), source, labelled=True) is not None
 
 
 def _has_sides(source: Source, features: Features) -> bool:
@@ -176,10 +184,42 @@ def _has_sides(source: Source, features: Features) -> bool:
     return not is_counted or 2 * len(found.shared) == len(names)
 
 
+def _check_paths(pairs: Any, points: Any) -> None:
+    """Refuse what is no file, or lacks one."""
+    if points is None and pairs is None:
+        raise ValueError("open_pairs needs a file of pairs, of points, or both; got neither.")
+    if points is not None and not isinstance(points, str | os.PathLike) and pairs is None:
+        raise ValueError("points that are no file need a file of pairs of their row numbers; got none. Give pairs.")
+    is_list = isinstance(pairs, list | tuple) and all(isinstance(path, str | os.PathLike) for path in pairs)
+    if pairs is not None and not is_list and not isinstance(pairs, str | os.PathLike):
+        advice = "pass it to the learner as it is" if points is None else "use closefar.Tuples(points, index)"
+        raise TypeError(f"pairs must be the path of a file; got {type(pairs).__name__}. If it is in memory, {advice}.")
+
+
+def _column_or_values(name: str, column: Any, values: Any) -> tuple[str | None, Any]:
+    """The name of a column, or values: each may be given by either keyword."""
+    if column is not None and values is not None:
+        raise ValueError(f"{name}s must be given once, as an array or as the name of a column; got both.")
+    if isinstance(values, str) and not _is_array(values):
+        return values, None
+    return (column, values) if column is None or isinstance(column, str) else (None, column)
+
+
+def _names(given: str | Collection[str]) -> list[str]:
+    return [given] if isinstance(given, str) else list(given)
+
+
+def _two_sides(sides: Any) -> tuple[str, str] | None:
+    marks = tuple(sides.split(",") if isinstance(sides, str) else sides or ())
+    if sides is not None and (len(marks) != 2 or not all(isinstance(mark, str) for mark in marks)):
+        raise ValueError(f"sides must be two texts, such as ('left_', 'right_'); got {sides!r}.")
+    return None if sides is None else (marks[0], marks[1])
+
+
 def _given(values: Any) -> NDArray[Any] | None:
-    if values is None or not isinstance(values, str | Path):
+    if values is None or not isinstance(values, str | os.PathLike):
         return None if values is None else np.asarray(values)
-    with loading(str(values)):
+    with loading(os.fspath(values)):
         return np.asarray(np.load(values, allow_pickle=False))
 
 

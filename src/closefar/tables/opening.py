@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from closefar.judgements import CodedLabels
 from closefar.tables.chunks import FileColumns, TableChunks
 from closefar.tables.delimited import DelimitedFile
 from closefar.tables.encoding import Encoding
 from closefar.tables.errors import TableError
 from closefar.tables.features import Features, Roles
-from closefar.tables.ids import Ids, row_numbers
+from closefar.tables.ids import Ids
 from closefar.tables.numpy_chunks import NumpyChunks
 from closefar.tables.pair_file import PairFile, coded
 from closefar.tables.pair_table import TableRows, note_constant
@@ -23,9 +24,10 @@ from closefar.tables.parquet import ParquetFile
 from closefar.tables.points import find_single_roles
 from closefar.tables.side_pairs import find_side_roles, ids_of_pairs, place_of_sides
 from closefar.tables.sides import Stacked
-from closefar.tables.sources import Source
+from closefar.tables.sources import Source, require_label
 from closefar.tables.spooled import SpooledFile
 from closefar.tables.table import TableFile, open_table
+from closefar.tables.values import to_text
 
 __all__ = ["open_source"]
 
@@ -36,26 +38,57 @@ def open_source(source: Source, features: Features, *, labelled: bool) -> PairFi
     Two passes are made: one for labels, weights and groups, one for the encoding, which holds a column at a time.
     """
     if os.fspath(_only_path(source)).lower().endswith(".npy"):
-        return open_array(source, features)
+        return open_array(source, features, labelled=labelled)
     file = open_table(_only_path(source), source.na_values)
     find_roles = find_single_roles if source.pairs is None else find_side_roles
     roles = find_roles(file, source, features, labelled=labelled)
     return open_file(_streamable(file, roles), roles)
 
 
-def open_array(source: Source, features: Features) -> PairFile:
+def open_array(source: Source, features: Features, *, labelled: bool) -> PairFile:
     """Open an array of differences or points, or of pairs; its columns are called x0, x1, ..."""
     chunks = NumpyChunks(_only_path(source))
+    file = open_table(_only_path(source), source.na_values)
     if (features.missing or "refuse") != "refuse":
         raise TableError(
             f"{chunks.path}: missing values of an array are refused; got --missing {features.missing}. Leave the "
             "option out, and such rows out of the array."
         )
-    names = features.names_among(chunks.names, {}, chunks.place)
-    chunks.use(names)
-    encoding = features.encoding or Encoding.of_numbers(names)
-    read_ids = partial(row_numbers, chunks.place, chunks.shape[0])
-    return PairFile(chunks, encoding, is_single=not chunks.are_pairs, read_ids=read_ids)
+    if chunks.are_pairs:
+        if labelled:
+            require_label(file, None)
+        names = features.names_among(chunks.names, {}, chunks.place)
+        roles = Roles(features, names, None, label=None, weight=None, group=None, id_names=())
+    else:
+        roles = find_single_roles(file, source, features, labelled=labelled)
+    n_rows = chunks.shape[0]
+    rows = TableRows(file, _own_columns(chunks, roles), roles.label, roles.weight, roles.group, "points", n_rows)
+    rows.leave_out_unlabelled(drops_missing=False)
+    chunks.use(roles.names)
+    return PairFile(
+        chunks,
+        features.encoding or Encoding.of_numbers(roles.names),
+        is_single=not chunks.are_pairs,
+        labels=rows.labels,
+        weights=rows.weights,
+        groups=rows.groups,
+        read_ids=partial(_read_ids, file, roles.id_names, n_rows, rows.kept),
+        id_names=roles.id_names or ("row",),
+    )
+
+
+def _own_columns(chunks: NumpyChunks, roles: Roles) -> dict[str, Any]:
+    """The columns of an array that are no features: labels as codes, groups as text, and weights."""
+    columns: dict[str, Any] = chunks.read([*roles.texts, *([] if roles.weight is None else [roles.weight])])
+    for name in roles.texts:
+        values, codes = np.unique(columns[name], return_inverse=True)
+        words, n_words = to_text(values), int(np.sum(~np.isnan(values)))  # missing values are the last
+        if name == roles.label:
+            kind = np.int8 if n_words <= np.iinfo(np.int8).max else np.int32
+            columns[name] = CodedLabels(words[:n_words], np.where(codes < n_words, codes, -1).astype(kind))
+        else:
+            columns[name] = words[codes]
+    return columns
 
 
 def open_file(file: ParquetFile, roles: Roles) -> PairFile:
@@ -81,7 +114,7 @@ def open_file(file: ParquetFile, roles: Roles) -> PairFile:
         labels=rows.labels,
         weights=rows.weights,
         groups=rows.groups,
-        read_ids=partial(_read_ids, file, roles.id_names, kept),
+        read_ids=partial(_read_ids, file, roles.id_names, file.n_rows, kept),
         id_names=roles.id_names or ("row",),
         notes=[*rows.notes, *roles.notes, *note_constant(encoding)],
     )
@@ -115,6 +148,6 @@ def _learned(file: ParquetFile, roles: Roles, kept: NDArray[np.int64]) -> tuple[
     return encoding, dropped if roles.sides is None else np.logical_or(dropped[::2], dropped[1::2])
 
 
-def _read_ids(file: ParquetFile, names: tuple[str, ...], kept: NDArray[np.int64]) -> Ids:
+def _read_ids(file: TableFile, names: tuple[str, ...], n_rows: int, kept: NDArray[np.int64]) -> Ids:
     columns = file.read(names, (), names)
-    return ids_of_pairs(file.place, columns, names, file.n_rows).take(kept)
+    return ids_of_pairs(file.place, columns, names, n_rows).take(kept)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -15,6 +16,7 @@ from closefar.judgements import CodedLabels
 from closefar.rows import Chunks, StreamedRows
 from closefar.tables.arrow import fixed_width, texts_of
 from closefar.tables.encoding import Encoding
+from closefar.tables.errors import in_words_of_python
 from closefar.tables.ids import Ids
 from closefar.tables.values import is_number
 
@@ -34,7 +36,8 @@ class PairFile(StreamedRows):
     """Pairs, or single points, in a file that is read in each pass; `closefar.open_pairs` opens one.
 
     It acts as an array of the differences, or points, of shape (n, d), of which a few rows are in memory
-    at a time: learners and questions take it, and a slice, an index array or a mask selects rows.
+    at a time: learners and questions take it, and a slice, an index array or a mask selects rows, and
+    `numpy.asarray` reads them all.
     Leaving a ``with`` block closes it.
 
     Attributes
@@ -54,6 +57,8 @@ class PairFile(StreamedRows):
         Whether each row is a point, or a difference, and not a pair of points.
     id_names : tuple of str
         What the columns of `ids` are called.
+    speaks_python : bool
+        Whether errors in a pass name arguments of Python rather than options of the command line.
     """
 
     def __init__(
@@ -74,18 +79,10 @@ class PairFile(StreamedRows):
         self.labels, self.weights, self.groups = labels, weights, groups
         self.id_names, self.notes = tuple(id_names), tuple(notes)
         self._points, self._read_ids = chunks, read_ids
-
-    def __len__(self) -> int:
-        return self.n_rows
+        self.speaks_python = False
 
     def __repr__(self) -> str:
         return f"PairFile({self.n_rows:,} {'rows' if self.is_single else 'pairs'} of {self.n_columns} columns)"
-
-    def __getitem__(self, key: Any) -> Array:
-        keys = [each for each in (key if isinstance(key, tuple) else (key,)) if each is not Ellipsis]
-        if len(keys) != 1 or not (isinstance(keys[0], slice) or np.ndim(keys[0]) == 1):
-            raise IndexError(f"opened pairs take a slice, an index array or a mask of rows; got {key!r}.")
-        return self.take_rows(np.arange(self.n_rows)[keys[0]])
 
     def __enter__(self) -> Self:
         return self
@@ -94,6 +91,10 @@ class PairFile(StreamedRows):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def read_as(self, where: slice, dtype: np.dtype[Any]) -> Array:
+        with in_words_of_python() if self.speaks_python else nullcontext():
+            return super().read_as(where, dtype)
 
     @property
     def feature_names(self) -> tuple[str, ...]:

@@ -118,8 +118,8 @@ def require_label(file: TableFile, label: str | None) -> str:
 
 
 def find_weight(file: TableFile, source: Source, *, labelled: bool) -> str | None:
-    """The weight column that was given; weights go with labels."""
-    return find_named(file, source.weight, (), "weight") if labelled else None
+    """The weight column that was given; without labels wanted, it need not be there."""
+    return find_named(file, source.weight, (), "weight") if labelled or source.weight in file.names else None
 
 
 def find_label_and_weight(file: TableFile, source: Source, *, labelled: bool) -> tuple[str | None, str | None]:
@@ -129,8 +129,8 @@ def find_label_and_weight(file: TableFile, source: Source, *, labelled: bool) ->
 
 
 def find_group(file: TableFile, source: Source, *, labelled: bool) -> str | None:
-    """The column of groups that was given; groups go with labels, and are in another column than those."""
-    group = find_named(file, source.group, (), "group") if labelled else None
+    """The column of groups that was given, not that of labels; without labels wanted, it need not be there."""
+    group = find_named(file, source.group, (), "group") if labelled or source.group in file.names else None
     if group is not None and group in (find_label(file, source, labelled=True), source.weight):
         raise TableError(
             f"{file.path}: the group column must be another than those of labels and weights; got {quoted(group)}. "

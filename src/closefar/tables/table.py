@@ -77,9 +77,9 @@ def _format_of(source: Input) -> Format:
         with source.open() as file:
             start = file.read(8)
         return next((_MAGIC[magic] for magic in _MAGIC if start.startswith(magic)), DelimitedFile)
-    if Path(source.name).is_dir():
+    if Path(source).is_dir():
         return ParquetFile
-    suffixes = Path(source.name.lower()).suffixes
+    suffixes = Path(os.fspath(source).lower()).suffixes
     for suffix in ("".join(suffixes[-2:]), "".join(suffixes[-1:])):
         if suffix in _FORMATS:
             return _FORMATS[suffix]
