@@ -13,7 +13,7 @@ import closefar as cf
 from closefar.noise import NOISES
 from closefar.rows import Differences, find_coordinates, unit_free
 from closefar.rows.wide import WideRows
-from closefar.solve import CloseFar, Objective, Options, Passes, solve, unwatched
+from closefar.solve import CloseFar, Objective, Options, Passes, dual, solve, unwatched
 from closefar.solve.dual import tangent_bound
 from closefar.solve.factored import Factored
 from closefar.solve.flips import FlippedCloseFar, SoftCloseFar
@@ -137,6 +137,32 @@ def test_the_bound_of_tangents_is_the_conjugate(noise, share):
         found = tangent_bound(problem, place, -1.0 / share) + slack
         assert found == pytest.approx(best, abs=1e-9)
         assert found <= best + 1e-12
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("share", [0.9, 0.5, 0.1])
+def test_tangents_that_are_found_only_roughly_prove_less_never_more(noise, share, monkeypatch):
+    likelihood = CloseFar(NOISES[noise], np.ones(1), np.ones(1))
+    squared, arrays = np.array([0.0]), likelihood.row_arrays
+    for threshold in (0.5, 3.0, 1e3):
+        exact = dual._tangents(likelihood, np.array([threshold]), share, squared, *arrays)
+        for n_steps in (4, 6, 8):
+            with monkeypatch.context() as patch:
+                patch.setattr(dual, "_MOST_STEPS", n_steps)
+                rough = dual._tangents(likelihood, np.array([threshold]), share, squared, *arrays)
+            assert rough <= exact + 1e-12
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_tangents_at_enormous_margins_do_not_overflow(noise):
+    rng = np.random.default_rng(0)
+    likelihood = CloseFar(NOISES[noise], np.where(rng.random(50) < 0.5, 1.0, -1.0), np.full(50, 0.02))
+    for size in (1e3, 1e6, 1e9):
+        squared, threshold = size * rng.random(50), np.array([0.5 * size])
+        for share in (1.0 - 1e-9, 0.999, 0.5, 1e-3):
+            with np.errstate(over="raise", invalid="raise"):
+                found = dual._tangents(likelihood, threshold, share, squared, *likelihood.row_arrays)
+            assert np.isfinite(found)
 
 
 @pytest.mark.parametrize("noise", NOISES)

@@ -1,5 +1,7 @@
 """BLAS threads: no more than the work can share, and restored whatever happens."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -47,6 +49,30 @@ def test_the_numbers_are_restored_after_an_error(libraries, error):
     assert numbers(libraries) == [8, 3, 1]
 
 
+def test_the_numbers_are_restored_after_an_interrupt_while_they_are_lowered(libraries, monkeypatch):
+    def interrupted(number):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(libraries[1], "set_num_threads", interrupted)
+        with pytest.raises(KeyboardInterrupt), threads_for(300, 5):
+            pass
+    assert numbers(libraries) == [8, 3, 1]
+    with threads_for(300, 5):
+        assert numbers(libraries) == [1, 1, 1]
+    assert numbers(libraries) == [8, 3, 1]
+
+
+def test_the_last_of_several_threads_restores_the_numbers(libraries):
+    def compute(_):
+        with threads_for(300, 5):
+            return numbers(libraries)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(each == [1, 1, 1] for each in pool.map(compute, range(200)))
+    assert numbers(libraries) == [8, 3, 1]
+
+
 def test_a_computation_within_another_changes_nothing(libraries):
     with threads_for(300, 5):
         with threads_for(10**7, 50):
@@ -60,7 +86,7 @@ def test_a_small_fit_uses_one_thread(libraries, monkeypatch):
     seen = []
     data = cf.datasets.make_pairs(300, 3, random_state=0)
     original = threads._LIMIT.leave
-    monkeypatch.setattr(threads._LIMIT, "leave", lambda: (seen.append(numbers(libraries)), original()))
+    monkeypatch.setattr(threads._LIMIT, "leave", lambda user: (seen.append(numbers(libraries)), original(user)))
     cf.LinearMetricLearner().fit(data.pairs, data.labels)
     assert [1, 1, 1] in seen
     assert numbers(libraries) == [8, 3, 1]

@@ -24,25 +24,27 @@ class _Limit:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._users = 0
+        self._users: set[object] = set()
         self._before: list[tuple[Any, int]] = []
 
-    def enter(self, n_threads: int) -> None:
+    def enter(self, user: object, n_threads: int) -> None:
         with self._lock:
-            self._users += 1
-            if self._users == 1:
+            self._users.add(user)
+            if len(self._users) == 1:
                 self._before = [(library, library.num_threads) for library in _libraries()]
                 for library, before in self._before:
                     if before > n_threads:
                         library.set_num_threads(n_threads)
 
-    def leave(self) -> None:
+    def leave(self, user: object) -> None:
+        """End a computation, even one that was interrupted while it entered."""
         with self._lock:
-            self._users -= 1
-            if self._users == 0:
+            self._users.discard(user)
+            if not self._users:
                 for library, before in self._before:
                     if library.num_threads != before:
                         library.set_num_threads(before)
+                self._before = []
 
 
 _LIMIT = _Limit()
@@ -54,11 +56,12 @@ def threads_for(n_rows: int, n_columns: int) -> Iterator[None]:
 
     Within another computation this changes nothing: the limit of the first one holds.
     """
-    _LIMIT.enter(max(1, int(n_rows * n_columns**2 / _WORK_OF_THREAD)))
+    user = object()
     try:
+        _LIMIT.enter(user, max(1, int(n_rows * n_columns**2 / _WORK_OF_THREAD)))
         yield
     finally:
-        _LIMIT.leave()
+        _LIMIT.leave(user)
 
 
 @lru_cache(maxsize=1)

@@ -24,6 +24,7 @@ from closefar.solve.problem import Problem
 __all__ = ["has_tangents", "tangent_bound"]
 
 _MOST_STEPS = 60
+_FLAT = 1e-30  # a curvature without meaning, by which a division could overflow
 _ROUNDING = 1e-13
 _REACH = 1e3  # a slope of a threshold that is wrong by rounding is multiplied by this multiple of the thresholds
 
@@ -63,17 +64,18 @@ def _tangents(likelihood: CloseFar, thresholds: FloatArray, share: float, square
             break
         far = xp.where(is_beyond, far, 2.0 * far - near)
     found = near
-    for _ in range(_MOST_STEPS):
+    for n_left in reversed(range(_MOST_STEPS)):
         loss, slope, curvature = pointwise(found)
         left = slope - wanted
         # The infimum of phi(m) - q m lies between `near` and `far`: this is what an inexact slope may leave of it.
         error = float(xp.vecdot(weights, xp.abs(left) * xp.abs(far - near)))
-        if error <= _ROUNDING:
+        if error <= _ROUNDING or n_left == 0:
             break
         is_short = ahead * left < 0.0
         near, far = xp.where(is_short, found, near), xp.where(is_short, far, found)
-        proposal = found - left / xp.where(curvature > 0.0, curvature, xp.ones_like(curvature))
-        is_inside = (curvature > 0.0) & (ahead * (proposal - near) > 0.0) & (ahead * (far - proposal) > 0.0)
+        is_curved = curvature > _FLAT
+        proposal = found - left / xp.where(is_curved, curvature, xp.ones_like(curvature))
+        is_inside = is_curved & (ahead * (proposal - near) > 0.0) & (ahead * (far - proposal) > 0.0)
         found = xp.where(is_inside, proposal, 0.5 * (near + far))
     return float(xp.vecdot(weights, loss - wanted * found)) - error
 
