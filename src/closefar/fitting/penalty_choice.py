@@ -31,7 +31,7 @@ _FIRST = 2.0
 _DOWN = (1.0, 0.5, 0.25, 0.125, 0.0625)
 _UP = (4.0, 8.0, 16.0)
 
-_PROVEN = 2e-3  # the proven gap of each fit on the path, relative to the objective
+_PROVEN = 1e-2  # the proven gap of each fit on the path, relative to the objective
 
 _FOLDS, _FEWER_FOLDS = 5, 3
 _FEWEST_HELD_OUT = 100
@@ -56,9 +56,9 @@ def choose_penalty(judgements: Judgements, settings: Settings) -> tuple[PenaltyC
         excess, error = search.compare(best[0], other[0])
         best = other if excess > _CLEARLY * error else best
     path = search.follow(best[0].scale, [multiple * usual for multiple in _DOWN], best)
-    if len(path) == 2:
+    if path[-1].loss > path[0].loss and len(path) == 2:
         path = search.follow(best[0].scale, [multiple * usual for multiple in _UP], path[::-1])
-    lowest = min(path, key=lambda tried: tried.loss)
+    lowest = min(path, key=_loss)
     near = [tried for tried in path if _is_near(*search.compare(tried, lowest))]
     chosen = min(near, key=lambda tried: abs(math.log(tried.alpha / usual)))
     table = tuple(search.score(tried, lowest) for tried in search.tried)
@@ -80,6 +80,10 @@ class _Tried:
     loss: float
     accuracy: float
     solution: Solution
+
+
+def _loss(tried: _Tried) -> float:
+    return tried.loss
 
 
 class _Search:
@@ -107,11 +111,11 @@ class _Search:
         return None
 
     def follow(self, scale: float | str, alphas: Sequence[float], path: Sequence[_Tried] = ()) -> list[_Tried]:
-        """Continue a path by these alphas in turn, until one is worse than the best so far."""
+        """Continue a path by these alphas in turn, until one is no better than the best so far by a standard error."""
         path = list(path)
         for alpha in alphas:
             path.append(self._try(scale, alpha, path[-1].solution if path else None))
-            if path[-1].loss > min(tried.loss for tried in path):
+            if len(path) > 1 and _is_near(*self.compare(min(path[:-1], key=_loss), path[-1])):
                 break
         return path
 

@@ -23,7 +23,7 @@ _PER_PARAMETER = 10.0
 # From simulations: the best alpha is about 0.3 sqrt(d / n) in every scale, and the best ratio of the mean variance,
 # added to all directions, to the second moment about 0.06 d^2 / n.
 _ALPHA = 0.3
-_RATIO, _LEAST_RATIO, _LARGEST_RATIO = 0.06, 1.0, 20.0
+_RATIO, _LEAST_RATIO, _LARGEST_RATIO = 0.06, 1.0, 9.0
 
 # Columns whose root mean squares differ by more than this do not have the same unit.
 _SAME_UNIT = 1000.0
