@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from closefar.datasets import count_pairs, make_pairs, pairs_from_points, solve_noise_scale
+from closefar.datasets.from_points import _distinct
 from closefar.noise import NOISES, Normal
 
 N = 20_000
@@ -389,3 +390,26 @@ def test_a_precision_is_a_positive_number(precision):
 def test_bad_points_are_named(X, relation, n_pairs, rule):
     with pytest.raises(ValueError, match=rule):
         pairs_from_points(X, relation, n_pairs, random_state=0)
+
+
+@pytest.mark.parametrize("n", [2, 3, 60, 3000])
+def test_automatic_pairs_are_different(n):
+    points = np.random.default_rng(0).standard_normal((n, 2))
+    pairs, _ = pairs_from_points(points, np.arange(n) % 3, "auto", random_state=0, verbose=False)
+    assert len(pairs) == min(2000, 20 * n, n * (n - 1) // 2)
+    assert np.all(pairs.index[:, 0] < pairs.index[:, 1])
+    assert len(np.unique(pairs.index, axis=0)) == len(pairs)
+
+
+def test_pairs_of_very_many_points_are_numbered_exactly():
+    class Last:
+        def choice(self, n, size, *, replace):
+            return n - 1 - np.arange(size)
+
+    n = 3_000_000
+    np.testing.assert_array_equal(_distinct(n, 2, Last()), [[n - 2, n - 1], [n - 3, n - 1]])
+
+
+def test_pairs_are_counted_for_two_points_at_least():
+    with pytest.raises(ValueError, match="2 points and one column at least; got 1 and 3"):
+        count_pairs(1, 3)

@@ -78,6 +78,8 @@ def count_pairs(n_points: int, n_features: int, precision: float = 0.001) -> Pai
     """
     if not (isinstance(precision, numbers.Real) and 0 < float(precision) < math.inf):
         raise ValueError(f"precision must be a finite number > 0, the excess loss per label; got {precision!r}.")
+    if n_points < 2 or n_features < 1:
+        raise ValueError(f"there must be 2 points and one column at least; got {n_points} and {n_features}.")
     n_parameters = n_features * (n_features + 1) // 2 + 1
     wanted = max(math.ceil(n_parameters / (2.0 * float(precision))), _FEWEST_PAIRS)
     most, all_pairs = _PAIRS_PER_POINT * n_points, n_points * (n_points - 1) // 2
@@ -118,7 +120,7 @@ def pairs_from_points(
         By default the points are partitioned at random into n // 2 disjoint pairs, which
         are independent if the points are (the paper's section "Limitations").  A number
         means that many random pairs of two different points, which share points and
-        are not independent.  "auto" means as many as `precision` needs, by `count_pairs`.
+        are not independent.  "auto" means as many as `precision` needs, by `count_pairs`, all different.
     precision : float, default=0.001
         With n_pairs="auto": the expected excess loss per label on new pairs, in nats.
     random_state : int, RandomState or None
@@ -154,7 +156,7 @@ def pairs_from_points(
         if verbose:
             print(count.sentence)
         n_pairs = count.n_pairs
-        indices = np.column_stack(np.triu_indices(n, 1)) if n_pairs == n * (n - 1) // 2 else _random(n, n_pairs, rng)
+        indices = _distinct(n, n_pairs, rng)
     elif n_pairs is None:
         indices = rng.permutation(n)[: n // 2 * 2].reshape(-1, 2)
     elif isinstance(n_pairs, numbers.Integral) and n_pairs >= 1:
@@ -170,6 +172,15 @@ def _random(n: int, n_pairs: int, rng: np.random.Generator) -> IndexArray:
     """Random pairs of two different points."""
     left = rng.integers(n, size=n_pairs)
     return np.column_stack([left, (left + rng.integers(1, n, size=n_pairs)) % n])
+
+
+def _distinct(n: int, n_pairs: int, rng: np.random.Generator) -> IndexArray:
+    """Random pairs of two different points, none of which occurs twice."""
+    numbers = rng.choice(n * (n - 1) // 2, n_pairs, replace=False)
+    right = np.floor((1.0 + np.sqrt(1.0 + 8.0 * numbers)) / 2.0).astype(np.int64)
+    right -= right * (right - 1) // 2 > numbers  # the root is rounded
+    right += right * (right + 1) // 2 <= numbers
+    return np.column_stack([numbers - right * (right - 1) // 2, right])
 
 
 def _are_far(relation: Any, pairs: Tuples, n: int) -> BoolArray:

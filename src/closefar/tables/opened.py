@@ -54,7 +54,7 @@ def open_pairs(
 
     The file is read block by block in each pass, ahead of the computation.  It may be
 
-    * Parquet, or a folder of Parquet files with the same columns, in the order of their names;
+    * Parquet, or a folder of Parquet files with the same columns, in the order of their names, or a list of them;
     * .npy with an array of differences, (n, d), or of pairs, (n, 2, d), with columns x0, x1, ...;
     * CSV, TSV and other text, also .gz, which is parsed once into a temporary file (in the folder that
       the variable TMPDIR names) of about eight bytes per number.
