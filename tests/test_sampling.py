@@ -191,3 +191,17 @@ def test_steps_use_the_hessian_of_the_scouts_where_these_are_enough(monkeypatch)
     for decrement in (1.0, 1e-5):
         solver._model(newton_module.replace(state.memory, decrement=decrement))
     assert seen == [(solver.scout.sampler, 64 * 6), (solver.sampler, 512 * 6)]
+
+
+@pytest.mark.parametrize("shrink_to", ["zero", "identity"])
+def test_a_large_penalty_with_an_enormous_close_difference_begins_near_zero(shrink_to):
+    rng = np.random.default_rng(4)
+    Z = rng.standard_normal((300, 4))
+    labels = (Z[:, 0] ** 2 + rng.logistic(size=300) > 1.0).astype(int)
+    Z[0], labels[0] = 1e6 * Z[0], 0
+    learner = cf.LinearMetricLearner(alpha=2.0, alpha_scale="columns", shrink_to=shrink_to, solver="newton")
+    with pytest.warns(cf.IdentifiabilityWarning, match="row 0"):
+        certificate = learner.fit(Z, labels).certificate_
+    assert certificate.outcome == "converged"
+    share = labels.mean()
+    assert certificate.loss <= -share * np.log(share) - (1 - share) * np.log(1 - share) + 1e-6

@@ -96,6 +96,17 @@ class Newton(Solver):
         self.scout: Newton | None = None
 
     def start(self) -> State:
+        begun = self._first()
+        if self.problem.alpha == 0.0:
+            return begun
+        # Moments do not know the penalty, and if an enormous difference is close, they are far too large.
+        nothing = np.zeros_like(begun.matrix)
+        squared = self.problem.objective.quadratic_forms(nothing)
+        thresholds, evaluation = self.problem.minimise_threshold(squared, self.problem.cone.lowest, 1e-6)
+        is_surprising = begun.objective > _SURPRISING * (1.0 + evaluation.loss)
+        return self._begin(nothing, thresholds) if is_surprising else begun
+
+    def _first(self) -> State:
         scouted = self._scout()
         if scouted is not None:
             # Their Hessian is close enough to that of all for the first step.
