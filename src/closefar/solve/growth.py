@@ -41,8 +41,8 @@ class Spectrum:
         gradient = factored.objective.outer(place.evaluation.margin_gradient)
         values, vectors = np.linalg.eigh(gradient)
         largest = 1.0 + float(np.abs(values).max())
-        # Terms are about d times as large as their sum.
-        rounding = 8.0 * float(np.finfo(np.float64).eps) * len(values) * largest
+        # Terms are about d times as large as their sum, and coordinates that are applied to it amplify its error.
+        rounding = 8.0 * float(np.finfo(np.float64).eps) * len(values) * factored.objective.source.condition * largest
         return cls(gradient, values, vectors, rounding)
 
     def measured(self, exact: Factored, place: Place, rng: np.random.Generator) -> Spectrum:

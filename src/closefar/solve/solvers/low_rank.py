@@ -144,7 +144,9 @@ class LowRank(Solver):
             last, place=place, model=model, n_since=0, n_checks=last.n_checks + 1, n_idle=0, expected=expected
         )
         bound = state.bound
-        if expected <= self.tol or last.is_idle or (is_settled and self.rank is not None):
+        # In double precision a bound takes no pass, and an interrupt may come; in single precision it takes one.
+        is_exact, ends = factored is self.exact, is_settled and self.rank is not None
+        if expected <= self.tol or last.is_idle or ends or is_exact:
             bound = max(bound, self._bound(memory, spectrum))
             if place.value - bound <= self.tol:
                 return self._in_double(memory, bound)
