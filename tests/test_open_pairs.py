@@ -468,6 +468,21 @@ def test_errors_in_a_pass_name_arguments(tmp_path, table):
         learner.predict(other)
 
 
+def test_learners_that_are_imported_ahead_fail_in_silence(tmp_path, table, monkeypatch):
+    def import_module(name: str) -> None:
+        raise RuntimeError("can't register atexit after shutdown")
+
+    failures: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", failures.append)
+    monkeypatch.setattr(cli_data, "import_module", import_module)
+    monkeypatch.setattr(cli_data, "_LONG_TO_READ", 0)
+    before = set(threading.enumerate())
+    cli_data._prepare_learners(Source(points=write(tmp_path, table)))
+    for thread in set(threading.enumerate()) - before:
+        thread.join()
+    assert not failures
+
+
 def test_what_is_in_memory_is_not_opened(tmp_path):
     with pytest.raises(TypeError, match=r"got ndarray. If it is in memory, pass it to the learner"):
         cf.open_pairs(np.ones((3, 2)))

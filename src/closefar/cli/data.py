@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
@@ -65,7 +66,13 @@ def _prepare_learners(source: Source) -> None:
     """Import the learners while a large file is read, which takes about a second on a processor of its own."""
     named = [path for path in (source.points, source.pairs) if path is not None and os.path.isfile(path)]
     if sum(os.path.getsize(path) for path in named) >= _LONG_TO_READ:
-        Thread(target=import_module, args=("closefar.learners.search",)).start()
+        Thread(target=_import_learners).start()
+
+
+def _import_learners() -> None:
+    """Import them in silence: whatever fails does so again where they are needed, unless the command has ended."""
+    with suppress(Exception):
+        import_module("closefar.learners.search")
 
 
 def read_for_model(session: Session, model: Model, files: Files, new_data: NewData, *, labelled: bool) -> Pairs:
