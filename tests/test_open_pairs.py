@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -469,12 +470,9 @@ def test_errors_in_a_pass_name_arguments(tmp_path, table):
 
 
 def test_learners_that_are_imported_ahead_fail_in_silence(tmp_path, table, monkeypatch):
-    def import_module(name: str) -> None:
-        raise RuntimeError("can't register atexit after shutdown")
-
     failures: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", failures.append)
-    monkeypatch.setattr(cli_data, "import_module", import_module)
+    monkeypatch.setitem(sys.modules, "closefar.learners", None)  # importing it fails
     monkeypatch.setattr(cli_data, "_LONG_TO_READ", 0)
     before = set(threading.enumerate())
     cli_data._prepare_learners(Source(points=write(tmp_path, table)))

@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -72,7 +71,7 @@ def _prepare_learners(source: Source) -> None:
 def _import_learners() -> None:
     """Import them in silence: whatever fails does so again where they are needed, unless the command has ended."""
     with suppress(Exception):
-        import_module("closefar.learners.search")
+        from closefar.learners import LinearMetricLearnerCV  # noqa: F401 - so that the next import takes no time
 
 
 def read_for_model(session: Session, model: Model, files: Files, new_data: NewData, *, labelled: bool) -> Pairs:
