@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from importlib import import_module
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -65,7 +65,13 @@ def _prepare_learners(source: Source) -> None:
     """Import the learners while a large file is read, which takes about a second on a processor of its own."""
     named = [path for path in (source.points, source.pairs) if path is not None and os.path.isfile(path)]
     if sum(os.path.getsize(path) for path in named) >= _LONG_TO_READ:
-        Thread(target=import_module, args=("closefar.learners.search",)).start()
+        Thread(target=_import_learners).start()
+
+
+def _import_learners() -> None:
+    """Import them in silence: whatever fails does so again where they are needed, unless the command has ended."""
+    with suppress(Exception):
+        from closefar.learners import LinearMetricLearnerCV  # noqa: F401 - so that the next import takes no time
 
 
 def read_for_model(session: Session, model: Model, files: Files, new_data: NewData, *, labelled: bool) -> Pairs:
