@@ -28,8 +28,9 @@ __all__ = ["Options", "Solution", "solve"]
 # With more columns, a limited rank is solved without the convex problem, which would take longer.
 _MANY_COLUMNS = 128
 
-# The most that the projections of all rows may take.
-_PROJECTION_BYTES = 1 << 29
+# The most that the projections of all rows may take: the second if columns are many, where gradient steps in M, which
+# need no projections, are too slow.
+_PROJECTION_BYTES, _MOST_PROJECTION_BYTES = 1 << 28, 1 << 31
 _TYPICAL_RANK = 128  # at most, of metrics of many columns
 
 
@@ -139,7 +140,8 @@ def _choose(objective: Objective, *, is_limited: bool = False) -> str:
         return "newton"
     # Projections are kept at a point and along a line: on half as many columns or, of many, on a low rank.
     takes = 2 * 8 * objective.source.n_projected * min(d // 2, _TYPICAL_RANK)
-    is_projected = objective.source.can_project and takes <= _PROJECTION_BYTES
+    most = _PROJECTION_BYTES if d <= _MANY_COLUMNS else _MOST_PROJECTION_BYTES
+    is_projected = objective.source.can_project and takes <= most
     if enough_for_hessian(objective) and not (is_limited and is_projected):
         return "sampled"
     return "lowrank" if is_projected else "fista"

@@ -98,7 +98,7 @@ class LowRank(Solver):
         place = self.rough.at(factor, thresholds)
         model = Model(self.problem.alpha, self.rank is not None)
         below = _SETTLED if self.rank is None else _SETTLED_AT_RANK
-        if self.rank is None and not self._proves:
+        if self.rank is None and self.proves and not self._proves:  # by Newton's method, which goes on from there
             below = _SETTLED_FOR_NEWTON
         memory = _Memory(self.rough, place, self.rough.gradient(place), model, check_below=below)
         return _state(memory, bound)
