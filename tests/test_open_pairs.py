@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -467,18 +466,6 @@ def test_errors_in_a_pass_name_arguments(tmp_path, table):
     other = cf.open_pairs(write(tmp_path, {**table, "c": words}), encoding=opened.encoding)
     with other, pytest.raises(TableError, match=r"'left'.*use unseen='average'"):
         learner.predict(other)
-
-
-def test_learners_that_are_imported_ahead_fail_in_silence(tmp_path, table, monkeypatch):
-    failures: list[Any] = []
-    monkeypatch.setattr(threading, "excepthook", failures.append)
-    monkeypatch.setitem(sys.modules, "closefar.learners", None)  # importing it fails
-    monkeypatch.setattr(cli_data, "_LONG_TO_READ", 0)
-    before = set(threading.enumerate())
-    cli_data._prepare_learners(Source(points=write(tmp_path, table)))
-    for thread in set(threading.enumerate()) - before:
-        thread.join()
-    assert not failures
 
 
 def test_what_is_in_memory_is_not_opened(tmp_path):

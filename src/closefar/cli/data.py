@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from closefar.cli.learning import Learning
@@ -42,7 +39,6 @@ __all__ = [
 
 N_FOLDS = 5
 _ROWS_WRITTEN = 1 << 17  # at a time
-_LONG_TO_READ = 1 << 25  # bytes
 _LARGEST_SCALE = 1e75
 
 # Labels, in lower case, that say by themselves which one is far.
@@ -54,24 +50,10 @@ def read_labelled(session: Session, files: Files, columns: Columns) -> tuple[Pai
     from closefar.tables import read_or_open_pairs
 
     source = files.source()
-    _prepare_learners(source)
     with session.stage("reading"):
         table = read_or_open_pairs(source, labelled=True, **columns.encoding_options())
     session.warn(*table.notes)
     return table, source
-
-
-def _prepare_learners(source: Source) -> None:
-    """Import the learners while a large file is read, which takes about a second on a processor of its own."""
-    named = [path for path in (source.points, source.pairs) if path is not None and os.path.isfile(path)]
-    if sum(os.path.getsize(path) for path in named) >= _LONG_TO_READ:
-        Thread(target=_import_learners).start()
-
-
-def _import_learners() -> None:
-    """Import them in silence: whatever fails does so again where they are needed, unless the command has ended."""
-    with suppress(Exception):
-        from closefar.learners import LinearMetricLearnerCV  # noqa: F401 - so that the next import takes no time
 
 
 def read_for_model(session: Session, model: Model, files: Files, new_data: NewData, *, labelled: bool) -> Pairs:
