@@ -122,10 +122,10 @@ def test_a_newton_step_minimises_the_damped_quadratic_model():
     step = -np.linalg.solve(damped, gradient)
     expected, shift = packed.split(step, 2)
     assert np.linalg.eigvalsh(matrix + expected)[0] > 0
-    np.testing.assert_allclose(moved.matrix, matrix + expected, atol=1e-5)  # the Hessian is in single precision
-    np.testing.assert_allclose(moved.thresholds, tau + shift, atol=1e-5)
-    assert moved.memory.decrement == pytest.approx(-0.5 * gradient @ step, rel=1e-5)
-    assert moved.objective == pytest.approx(plain.value(matrix + expected, tau + shift[0]), abs=1e-7)
+    np.testing.assert_allclose(moved.matrix, matrix + expected, atol=1e-6)
+    np.testing.assert_allclose(moved.thresholds, tau + shift, atol=1e-6)
+    assert moved.memory.decrement == pytest.approx(-0.5 * gradient @ step, rel=1e-6)
+    assert moved.objective == pytest.approx(plain.value(matrix + expected, tau + shift[0]), abs=1e-8)
     assert (start.bound, moved.bound) == (0.0, 0.0)
 
 
