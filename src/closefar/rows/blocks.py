@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-from array_api_compat import array_namespace, device, is_numpy_array
+from array_api_compat import array_namespace, device, is_numpy_array, is_torch_array
 
 from closefar import packed
 from closefar.arrays import Array, FloatArray, IndexArray, as_float64, like, to_numpy
@@ -37,6 +38,11 @@ class BlockRows(RowSource):
     def in_single(self) -> BlockRows | None:
         """Return a source that computes in single precision; None if there is none, or if it takes much memory."""
         return None
+
+    @cached_property
+    def rough(self) -> RowSource:
+        fused = fused_on_gpu(self)
+        return self if fused is None else fused
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.n_rows:,} rows of {self.n_columns} columns)"
@@ -271,6 +277,16 @@ class MappedRows(BlockRows):
                 kept = _empty_like(mapped, (self.n_columns, self.n_rows))
             kept[:, where] = mapped
         return kept
+
+
+def fused_on_gpu(rows: BlockRows) -> RowSource | None:
+    """The same rows with fused passes, if they are on a GPU that has kernels for them."""
+    model = rows.read(slice(0, 0))
+    if not is_torch_array(model) or model.device.type != "cuda":
+        return None
+    from closefar.rows.cuda import fused_rows
+
+    return fused_rows(rows)
 
 
 def _extremes(block: Array) -> list[FloatArray]:

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace
 
 from closefar import packed
 from closefar.arrays import Array, FloatArray, IndexArray, like, to_numpy
+from closefar.noise import Noise
 from closefar.rows.coordinates import Coordinates
 
-__all__ = ["RowSource", "concatenated", "slices"]
+__all__ = ["MarginSums", "RowSource", "concatenated", "slices"]
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -49,6 +50,16 @@ class Sweeper(Protocol[Result_co]):
     ) -> tuple[FloatArray, Result_co]: ...
 
 
+class MarginSums(NamedTuple):
+    """The sums of a fused pass: the loss, its first and second derivative in tau, the least margin, and dR/dM."""
+
+    loss: float
+    slope: float
+    curvature: float
+    least_margin: float
+    gradient: FloatArray
+
+
 class RowSource(ABC):
     """Rows that map a symmetric S to <F_i, S>; for a difference z_i, that is z_i' S z_i with F_i = z_i z_i'.
 
@@ -65,11 +76,14 @@ class RowSource(ABC):
     ----------
     can_project : bool
         Whether rows are differences whose projections A'z_i can be kept (`forward`, `backward`, `inner`).
+    is_fused : bool
+        Whether it has `margin_pass` and `curvature_pass`, so that these are faster than other operations.
     condition : float
         By how much coordinates amplify the rounding errors of sums.
     """
 
     can_project: ClassVar[bool] = False
+    is_fused: ClassVar[bool] = False
     condition: float = 1.0
 
     def __init__(self, n_rows: int, n_columns: int) -> None:
@@ -220,6 +234,18 @@ class RowSource(ABC):
     ) -> tuple[FloatArray, Result]:
         """Minimise over the thresholds at known squared distances; one round trip on a cluster."""
         return likelihood.best_thresholds(self, squared, start, least, tol)
+
+    # Fused passes, which some sources have.
+
+    def margin_pass(
+        self, noise: Noise, signs: Array, weights: Array, matrix: FloatArray, threshold: float
+    ) -> MarginSums | None:
+        """Return the sums over w_i phi(s_i (<F_i, S> - tau)) or None if that can't be fused."""
+        return None
+
+    def curvature_pass(self, curvature: Array, matrix: FloatArray, shift: float) -> tuple[FloatArray, float] | None:
+        """Return sum_i c_i (<F_i, S> - t) F_i, and minus the same sum without F_i; None if that can't be fused."""
+        return None
 
     def _gram(self, arrays: list[Array], weights: Array | None) -> FloatArray:
         weighted = arrays if weights is None else [self.product(array, weights) for array in arrays]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cached_property
 
 from closefar.arrays import Array, FloatArray
-from closefar.rows.blocks import KEEP_BYTES, BlockRows, MappedRows
+from closefar.rows.blocks import KEEP_BYTES, BlockRows, MappedRows, fused_on_gpu
 from closefar.rows.coordinates import Coordinates
 from closefar.rows.indexed import IndexedRows
 from closefar.rows.source import Pulling, RowSource
@@ -54,6 +54,9 @@ class WideRows(MappedRows):
 
     @cached_property
     def rough(self) -> RowSource:
+        fused = fused_on_gpu(self)
+        if fused is not None:
+            return fused
         scales = self._coordinates.scales
         used = scales[scales > 0.0]
         lowest, highest = _SINGLE_SCALES

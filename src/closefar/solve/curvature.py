@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -12,7 +14,7 @@ from closefar import packed
 from closefar.arrays import Array, FloatArray, IndexArray
 from closefar.rows import RowSource
 
-__all__ = ["Curvature", "FullCurvature", "MarginCurvature"]
+__all__ = ["Curvature", "FullCurvature", "MarginCurvature", "UnknownCurvature"]
 
 
 class Curvature(ABC):
@@ -127,6 +129,9 @@ class MarginCurvature(Curvature):
 
     def product(self, source: RowSource, matrix: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
         shift = float(thresholds[0])
+        fused = source.curvature_pass(self.distance, matrix, shift)
+        if fused is not None:
+            return fused[0], np.array([fused[1]])
 
         def change(squared: Array, distance: Array) -> _Change:
             moved = distance * (squared - shift)
@@ -138,6 +143,18 @@ class MarginCurvature(Curvature):
     def rotated(self, source: RowSource, basis: FloatArray) -> tuple[FloatArray, FloatArray]:
         fourth, sums = source.rotated_moments(self.distance, (), basis)
         return fourth, -sums
+
+
+class UnknownCurvature(MarginCurvature):
+    """The second derivatives of which only the sum is known; those of each row are computed when they are asked for."""
+
+    def __init__(self, compute: Callable[[], Array], thresholds: FloatArray) -> None:
+        self._compute = compute
+        self.thresholds = thresholds
+
+    @cached_property
+    def distance(self) -> Array:  # type: ignore[override]
+        return self._compute()
 
 
 def _root(values: Array) -> Array:

@@ -24,6 +24,7 @@ _LARGEST_RATE = 0.499
 class FlippedCloseFar(CloseFar):
     """The mean of -log(q + (1 - 2q) Phi(l m)); its curvature is the Fisher information, which is never negative."""
 
+    is_plain = False
     is_convex = False
     separates = False  # flipped labels belong on the wrong side
 
@@ -74,6 +75,7 @@ class FlippedCloseFar(CloseFar):
 class SoftCloseFar(CloseFar):
     """The risk of labels that are each flipped with a known probability; it is convex."""
 
+    is_plain = False
     separates = False
 
     def __init__(self, noise: Noise, signs: Array, weights: Array, flipped: Array, lengths: Array = None) -> None:

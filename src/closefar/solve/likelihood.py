@@ -18,7 +18,7 @@ from array_api_compat import array_namespace
 from closefar.arrays import TINY, Array, FloatArray, IndexArray
 from closefar.noise import Noise
 from closefar.rows import RowSource
-from closefar.solve.curvature import Curvature, FullCurvature, MarginCurvature
+from closefar.solve.curvature import Curvature, FullCurvature, MarginCurvature, UnknownCurvature
 
 __all__ = ["CloseFar", "Evaluation", "Likelihood", "Losses", "Terms"]
 
@@ -202,12 +202,15 @@ class CloseFar(Likelihood):
 
     Attributes
     ----------
+    is_plain : bool
+        Whether `pointwise` is the noise alone, for which sources may have fused passes.
     is_convex : bool
         Whether `pointwise` is convex in the margin, so that bounds can be proven.
     separates : bool
         Whether the loss has no finite minimum if every label is on the right side.
     """
 
+    is_plain: ClassVar[bool] = True
     is_convex: ClassVar[bool] = True
     separates: ClassVar[bool] = True
 
@@ -255,6 +258,22 @@ class CloseFar(Likelihood):
         mixed = -float(xp.sum(across))
         curvatures = np.array([[float(xp.sum(curvature)), mixed], [mixed, float(xp.vecdot(across, lengths))]])
         return Terms(loss, slopes, least_margin, margin_gradient, curvature, (-curvature, across), curvatures)
+
+    def loss_and_gradient(
+        self, source: RowSource, matrix: FloatArray, thresholds: FloatArray
+    ) -> tuple[Evaluation, FloatArray]:
+        fused = None
+        if self.is_plain and self.lengths is None:
+            fused = source.margin_pass(self.noise, self.signs, self.weights, matrix, float(thresholds[0]))
+        if fused is None:
+            return super().loss_and_gradient(source, matrix, thresholds)
+
+        def curvature() -> Array:
+            squared = source.quadratic_forms(matrix)
+            return self.evaluate(source, squared, thresholds, order=2).curvature.distance
+
+        second = UnknownCurvature(curvature, np.array([[fused.curvature]]))
+        return Evaluation(fused.loss, np.array([fused.slope]), fused.least_margin, None, second), fused.gradient
 
     def curvature(self, source: RowSource, parts: Sequence[Terms]) -> Curvature:
         if self.lengths is not None:

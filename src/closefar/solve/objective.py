@@ -15,6 +15,9 @@ from closefar.solve.likelihood import Evaluation, Likelihood
 __all__ = ["Objective", "Passes"]
 
 
+_VERY_MANY = 1 << 24  # rows
+
+
 class Passes:
     """A counter of passes over the rows; one is a loss with its gradient: two products of the size of the data."""
 
@@ -67,7 +70,7 @@ class Objective:
 
         This is the case if all their judgements are the same.
         """
-        indices = np.flatnonzero(rng.random(self.source.n_rows) < share)
+        indices = _random_rows(self.source.n_rows, share, rng)
         part = self.source.take_rows(indices)
         likelihood = self.likelihood.take(self.source, part, indices)
         if likelihood.n_thresholds > 0 and abs(part.total(likelihood.trend(part))) > 1.0 - 1e-9:
@@ -177,6 +180,13 @@ class Objective:
         """Return the second derivatives in the diagonal of V'MV, V the basis, and in it and each threshold."""
         self.passes.add(1.0)
         return curvature.rotated(self.source, basis)
+
+
+def _random_rows(n: int, share: float, rng: np.random.Generator) -> IndexArray:
+    """About this share of n row numbers, in order; of very many without a random number for each."""
+    if n < _VERY_MANY:
+        return np.flatnonzero(rng.random(n) < share)
+    return np.unique(rng.integers(n, size=rng.binomial(n, share)))
 
 
 def _square(values: Array) -> Array:

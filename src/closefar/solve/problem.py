@@ -49,6 +49,12 @@ class Problem:
         """The same, given the risk: half a pass."""
         return self._point(matrix, thresholds, evaluation, self.objective.gradient(evaluation))
 
+    @property
+    def rough(self) -> Problem:
+        """The problem in a precision that is enough to approach its optimum, if that is faster."""
+        rough = self.objective.rough
+        return self if rough is self.objective else replace(self, objective=rough)
+
     def sample(self, share: float, rng: np.random.Generator) -> Problem | None:
         """The problem of about this share of the judgements; None if they are all the same."""
         few = self.objective.sample(share, rng)

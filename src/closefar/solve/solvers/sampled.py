@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from closefar.arrays import FloatArray
 from closefar.solve.bound import lower_bound
 from closefar.solve.conjugate_gradient import HessianSolver, sample_model
+from closefar.solve.joint import approach_jointly
 from closefar.solve.loop import Solver, State
 from closefar.solve.problem import Point, Problem
 from closefar.solve.sampled_model import SampledModel
@@ -29,6 +31,9 @@ _PROVE_BELOW = 0.3
 
 # The residual that solving with the Hessian of the sample leaves; that Hessian itself is hardly more accurate.
 _INEXACT = 0.05
+
+# Steps with a larger decrement need no precise gradient.
+_FAR = 1e-4
 
 # Steps that do not halve the decrement before the sample is given up: the judgements outside it are different.
 _MOST_SLOW = 3
@@ -69,13 +74,23 @@ class Sampled(Solver):
         move = model.minimise()
         slow = last.slow + 1 if move.decrement > 0.5 * last.decrement else 0
         if move.decrement <= _PROVE_BELOW * self.tol:
-            state = replace(state, bound=max(state.bound, self._prove(last, model)))
+            point = last.point if self._near is self.problem else self.problem.at(last.point.matrix, state.thresholds)
+            state = _state(point, max(state.bound, self._prove(last.few, point, model)), last)
             if state.gap <= self.tol:
                 return state
         new = None if slow >= _MOST_SLOW else self._search(last.point, move.matrix, move.thresholds, move.decrement)
         if new is None:
             return replace(self._plain.resume(state), bound=state.bound)
         return _state(new, state.bound, _Memory(last.few, new, move.decrement, slow))
+
+    @cached_property
+    def _near(self) -> Problem:
+        """The problem with fused passes, if there are any, which are precise enough until a bound is proven."""
+        return _fused(self.problem)
+
+    def _passes(self, decrement: float) -> Problem:
+        """The problem with passes that are precise enough for a step of this decrement."""
+        return _precise(self.problem) if decrement > _FAR else self._near
 
     @property
     def _plain(self) -> Fista:
@@ -84,39 +99,54 @@ class Sampled(Solver):
     def _sample(self) -> Problem | None:
         if not enough_for_hessian(self.problem.objective):
             return None
-        return self.problem.sample(share_for_hessian(self.problem.objective), self.rng)
+        few = self.problem.sample(share_for_hessian(self.problem.objective), self.rng)
+        return None if few is None else _precise(few)
 
     def _begin(self, few: Problem, near: State) -> State:
-        point = self.problem.at(near.matrix, near.thresholds)
+        point = self._passes(np.inf).at(near.matrix, near.thresholds)
         return _state(point, near.bound if near.memory is None else 0.0, _Memory(few, point, decrement=np.inf))
 
-    def _prove(self, last: _Memory, model: SampledModel) -> float:
-        point = last.point
+    def _prove(self, few: Problem, point: Point, model: SampledModel) -> float:
+        """The bound is verified in full precision, so the steps that lead to it need not be."""
         basis = np.linalg.eigh(point.matrix)[1]
-        preconditioner = sample_model(last.few.objective, model.curvature, basis, _INEXACT)
-        solve = HessianSolver(self.problem.objective, point.evaluation.curvature, preconditioner)
+        preconditioner = sample_model(few.objective, model.curvature, basis, _INEXACT)
+        solve = HessianSolver(self._near.objective, point.evaluation.curvature, preconditioner)
         return lower_bound(point, solve, self.tol)
 
     def _search(self, point: Point, matrix: FloatArray, thresholds: FloatArray, decrement: float) -> Point | None:
         """Halve the step until the objective falls; None if the model is wrong."""
-        length = 1.0
+        length, rounding = 1.0, 1e-14 if self._near is self.problem else 1e-9
         while length > 0.1:
-            new = self.problem.at(point.matrix + length * matrix, point.thresholds + length * thresholds)
-            if new.value <= point.value - 1e-4 * length * decrement + 1e-14:
+            new = self._passes(decrement).at(point.matrix + length * matrix, point.thresholds + length * thresholds)
+            if new.value <= point.value - 1e-4 * length * decrement + rounding:
                 return new
             length *= 0.5
         return None
+
+
+def _fused(problem: Problem) -> Problem:
+    """The problem with fused passes of the highest precision; itself if there are none."""
+    return problem.rough if problem.rough.objective.source.is_fused else problem
+
+
+def _precise(problem: Problem) -> Problem:
+    """The problem with fused passes whose losses are as precise; itself if there are none."""
+    fused = _fused(problem)
+    return problem if fused is problem else fused.rough
 
 
 def _approach(few: Problem, rng: np.random.Generator) -> State | None:
     """Minimise over a sample, up to its statistical precision; None if its labels are separable."""
     objective = few.objective
     n_parameters = len(few.cone.least) + few.cone.size * (few.cone.size + 1) // 2
+    tol = _STATISTICAL * n_parameters / (2.0 * objective.n_judgements)
+    if objective.source.is_fused:
+        return approach_jointly(few.rough, tol)
     solver = Fista(few, 0.0, rng)
     scouts = few.sample(0.125, rng) if objective.n_judgements >= _SCOUTED * n_parameters else None
     near = None if scouts is None else _approach(scouts, rng)
     state = solver.start() if near is None else solver.resume(near)
-    state = solver.approach(state, _STATISTICAL * n_parameters / (2.0 * objective.n_judgements))
+    state = solver.approach(state, tol)
     return None if few.alpha == 0.0 and state.least_margin > 0.0 else state
 
 

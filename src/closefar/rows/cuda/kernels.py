@@ -1,0 +1,283 @@
+"""Triton kernels: a pass over the rows that reads them once, and sums without atomics.
+
+Every kernel cuts its rows into a fixed number of ranges, one program each.  A program keeps its sums on the chip and
+writes them to a slot of its own, and the slots are added in double precision in a fixed order, so the same input
+gives the same bits.
+
+Products are of float16 numbers in two parts, z 2^e = hi + lo, which have 22 bits together.  Tensor cores truncate where
+they accumulate, so the product of each block starts from zero and is added in registers: `total += product * one`, with
+a `one` that the compiler does not know, since it would otherwise merge the addition into the product.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+__all__ = ["CURVED", "KINDS", "graph_kernel", "pass_kernel"]
+
+# The noises that have a kernel, by name; CURVED is a product with the Hessian, whose second derivatives are given.
+KINDS = {"logistic": 0, "normal": 1, "laplace": 2, "hypsecant": 3}
+CURVED = 4
+
+
+@triton.jit
+def _noise(m, KIND: tl.constexpr, IS_FAST: tl.constexpr):
+    """The loss at each margin, minus its derivative, and its second derivative; nothing overflows on either side."""
+    if KIND == 0:  # -log cdf = log(1 + e^-m), with the logarithm of 1 + e from a polynomial (mean error 3e-9)
+        e = tl.exp2(-1.4426950408889634 * tl.abs(m))
+        p = tl.where(m > 0, e, 1.0) / (1.0 + e)
+        if IS_FAST:
+            return 0.6931471805599453 * tl.log2(1.0 + e) + tl.maximum(-m, 0.0), p, p * (1.0 - p)
+        r = -0.0031760570127516985
+        r = r * e + 0.019542528316378593
+        r = r * e - 0.05637361481785774
+        r = r * e + 0.10543623566627502
+        r = r * e - 0.1526966691017151
+        r = r * e + 0.1966327428817749
+        r = r * e - 0.24951615929603577
+        r = r * e + 0.33329710364341736
+        r = r * e - 0.49999892711639404
+        r = r * e + 1.0
+        return r * e + tl.maximum(-m, 0.0), p, p * (1.0 - p)
+    elif KIND == 1:
+        x = -m * 0.7071067811865476
+        scaled = libdevice.erfcx(tl.maximum(x, 0.0))
+        above = -libdevice.log1p(-0.5 * libdevice.erfc(tl.maximum(-x, 0.0)))
+        below = x * x - libdevice.log(0.5 * scaled)
+        p = 0.7978845608028654 / libdevice.erfcx(tl.maximum(x, -8.0))
+        return tl.where(m > 0, above, below), p, tl.maximum(p * (p + m), 0.0)
+    elif KIND == 2:
+        e = 0.5 * libdevice.exp(-tl.abs(m))
+        p = e / (1.0 - e)
+        loss = tl.where(m > 0, -libdevice.log1p(-e), 0.6931471805599453 - m)
+        return loss, tl.where(m > 0, p, 1.0), tl.where(m > 0, p * (1.0 + p), 0.0)
+    else:  # the cdf is 2 / pi atan(e^u) with u = pi m / 2, and atan(e^u) = pi / 2 - atan(e^-u)
+        u = 1.5707963267948966 * m
+        e = libdevice.exp(-tl.abs(u))
+        arc = libdevice.atan(e)
+        cdf = tl.where(m > 0, 1.0 - 0.6366197723675814 * arc, 0.6366197723675814 * arc)
+        above = -libdevice.log1p(-0.6366197723675814 * arc)
+        below = 0.4515827052894548 - u - libdevice.log(arc / e)
+        p = e / (1.0 + e * e) / cdf
+        return tl.where(m > 0, above, below), p, tl.maximum(p * (p + 1.5707963267948966 * libdevice.tanh(u)), 0.0)
+
+
+@triton.jit
+def pass_kernel(
+    HIGH,
+    LOW,
+    SCALES,
+    SIGNS,
+    WEIGHTS,
+    POINT,
+    threshold,
+    SUMS,
+    TOTALS,
+    n_rows,
+    rows_of_slot,
+    form_unit,
+    coefficient_unit,
+    one,
+    d: tl.constexpr,
+    D: tl.constexpr,
+    K: tl.constexpr,
+    B: tl.constexpr,
+    KIND: tl.constexpr,
+    LEVEL: tl.constexpr,
+    PLANES: tl.constexpr,
+    OF_FACTOR: tl.constexpr,
+    WEIGHTED: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Loss, slope, curvature, least margin and gradient of one range of rows.
+
+    The rows are float16 planes of their high and low parts (tensor descriptors), or float32 numbers (a pointer, with a
+    scale for each column).  The point is a symmetric M, and the gradient Z' diag(c) Z; or, `OF_FACTOR`, a factor A and
+    Z' diag(c) Z A.  The kind CURVED replaces the derivative at the margin by q - t times the weight of the row.  At level
+    0 the low parts are not read and the curvature is not summed, at level 1 they count in the forms z'Mz, at level 2 in the
+    gradient too.
+    """
+    IS_CURVED: tl.constexpr = KIND == 4
+    slot = tl.program_id(0)
+    i = tl.arange(0, D)
+    j = tl.arange(0, K)
+    a = tl.load(POINT + i[:, None] * K + j[None, :])
+    a_high = a.to(tl.float16)
+    a_low = (a - a_high.to(tl.float32)).to(tl.float16)
+    if not PLANES:
+        scale = tl.load(SCALES + i, mask=i < d, other=0.0)
+    first = slot.to(tl.int64) * rows_of_slot
+    n = tl.maximum(tl.minimum(n_rows - first, rows_of_slot), 0).to(tl.int32)
+    SIGNS += first
+    WEIGHTS += first
+    loss = tl.zeros((B,), tl.float64)
+    slope = tl.zeros((B,), tl.float64)
+    bend = tl.zeros((B,), tl.float64)
+    least = tl.full((B,), float("inf"), tl.float32)
+    total = tl.zeros((D, K), tl.float32)
+    for start in tl.range(0, n, B, num_stages=STAGES):
+        r = start + tl.arange(0, B)
+        ok = r < n
+        if PLANES:
+            z_high = HIGH.load([(first + start).to(tl.int32), 0])
+            if LEVEL > 0:
+                z_low = LOW.load([(first + start).to(tl.int32), 0])
+        else:
+            z = tl.load(HIGH + (first + r)[:, None] * d + i[None, :], mask=ok[:, None] & (i[None, :] < d), other=0.0)
+            z = z * scale[None, :]
+            z_high = z.to(tl.float16)
+            z_low = (z - z_high.to(tl.float32)).to(tl.float16)
+        if LEVEL > 0:
+            y = tl.dot(z_low, a_high)
+            y = tl.dot(z_high, a_low, y)
+            y = tl.dot(z_high, a_high, y)
+        else:
+            y = tl.dot(z_high, a_high, tl.dot(z_high, a_low))
+        if OF_FACTOR:
+            q = tl.sum(y * y, 1) * form_unit
+        else:
+            x = z_high.to(tl.float32)
+            if LEVEL > 0:
+                x += z_low.to(tl.float32)
+            q = tl.sum(y * x, 1) * form_unit
+        if IS_CURVED:
+            c = tl.load(WEIGHTS + r, mask=ok, other=0.0) * (q - threshold)
+        else:
+            s = tl.load(SIGNS + r, mask=ok, other=0).to(tl.float32)
+            m = s * (q - threshold)
+            f, p, h = _noise(m, KIND, LEVEL == 0)
+            if WEIGHTED:
+                w = tl.load(WEIGHTS + r, mask=ok, other=0.0)
+                f = f * w
+                p = p * w
+                h = h * w
+            loss += tl.where(ok, f, 0.0).to(tl.float64)
+            least = tl.minimum(least, tl.where(ok, m, float("inf")))
+            if LEVEL > 0:
+                bend += tl.where(ok, h, 0.0).to(tl.float64)
+            c = p * s
+        slope += c.to(tl.float64)
+        c = c * coefficient_unit
+        x = (y if OF_FACTOR else x) * c[:, None]
+        x_high = x.to(tl.float16)
+        product = tl.dot(tl.trans(z_high), x_high)
+        if LEVEL > 1:
+            product = tl.dot(tl.trans(z_low), x_high, product)
+            product = tl.dot(tl.trans(z_high), (x - x_high.to(tl.float32)).to(tl.float16), product)
+        total += product * one
+    tl.store(SUMS + slot * 4, tl.sum(loss, 0))
+    tl.store(SUMS + slot * 4 + 1, tl.sum(slope, 0))
+    tl.store(SUMS + slot * 4 + 2, tl.sum(bend, 0))
+    tl.store(SUMS + slot * 4 + 3, tl.min(least, 0).to(tl.float64))
+    tl.store(TOTALS + slot.to(tl.int64) * D * K + i[:, None] * K + j[None, :], total)
+
+
+@triton.jit
+def graph_kernel(
+    POINTS,
+    STARTS,
+    NEIGHBOURS,
+    SIGNS,
+    WEIGHTS,
+    threshold,
+    SUMS,
+    PULLED,
+    WIDTH: tl.constexpr,
+    B: tl.constexpr,
+    KIND: tl.constexpr,
+    WEIGHTED: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """For one point i, the sums over its neighbours j: loss, slope, curvature, least margin, and c_ij (x_i - x_j).
+
+    A row of POINTS is x followed by Mx, `WIDTH` numbers each, so that the form of a pair is (x_i - x_j)'(Mx_i - Mx_j).
+    Each pair is met twice, from either side.  Columns come in chunks of 32, eight lanes a row.
+    """
+    IS_CURVED: tl.constexpr = KIND == 4
+    i = tl.program_id(0)
+    w = tl.arange(0, 32)
+    CHUNKS: tl.constexpr = (WIDTH + 31) // 32
+    own = POINTS + i.to(tl.int64) * (2 * WIDTH) + w
+    x0 = tl.load(own, mask=w < WIDTH, other=0.0)
+    y0 = tl.load(own + WIDTH, mask=w < WIDTH, other=0.0)
+    if CHUNKS > 1:
+        x1 = tl.load(own + 32, mask=w + 32 < WIDTH, other=0.0)
+        y1 = tl.load(own + WIDTH + 32, mask=w + 32 < WIDTH, other=0.0)
+        total1 = tl.zeros((B, 32), tl.float32)
+    if CHUNKS > 2:
+        x2 = tl.load(own + 64, mask=w + 64 < WIDTH, other=0.0)
+        y2 = tl.load(own + WIDTH + 64, mask=w + 64 < WIDTH, other=0.0)
+        total2 = tl.zeros((B, 32), tl.float32)
+    if CHUNKS > 3:
+        x3 = tl.load(own + 96, mask=w + 96 < WIDTH, other=0.0)
+        y3 = tl.load(own + WIDTH + 96, mask=w + 96 < WIDTH, other=0.0)
+        total3 = tl.zeros((B, 32), tl.float32)
+    total0 = tl.zeros((B, 32), tl.float32)
+    first = tl.load(STARTS + i)
+    n = (tl.load(STARTS + i + 1) - first).to(tl.int32)
+    NEIGHBOURS += first
+    SIGNS += first
+    WEIGHTS += first
+    loss = tl.zeros((B,), tl.float64)
+    slope = tl.zeros((B,), tl.float64)
+    bend = tl.zeros((B,), tl.float64)
+    least = tl.full((B,), float("inf"), tl.float32)
+    for start in tl.range(0, n, B, num_stages=STAGES):
+        e = start + tl.arange(0, B)
+        ok = e < n
+        j = tl.load(NEIGHBOURS + e, mask=ok, other=0).to(tl.int64)
+        other = POINTS + j[:, None] * (2 * WIDTH) + w[None, :]
+        here0 = ok[:, None] & (w[None, :] < WIDTH)
+        z0 = x0[None, :] - tl.load(other, mask=here0, other=0.0)
+        products = z0 * (y0[None, :] - tl.load(other + WIDTH, mask=here0, other=0.0))
+        if CHUNKS > 1:
+            here1 = ok[:, None] & (w[None, :] + 32 < WIDTH)
+            z1 = x1[None, :] - tl.load(other + 32, mask=here1, other=0.0)
+            products += z1 * (y1[None, :] - tl.load(other + WIDTH + 32, mask=here1, other=0.0))
+        if CHUNKS > 2:
+            here2 = ok[:, None] & (w[None, :] + 64 < WIDTH)
+            z2 = x2[None, :] - tl.load(other + 64, mask=here2, other=0.0)
+            products += z2 * (y2[None, :] - tl.load(other + WIDTH + 64, mask=here2, other=0.0))
+        if CHUNKS > 3:
+            here3 = ok[:, None] & (w[None, :] + 96 < WIDTH)
+            z3 = x3[None, :] - tl.load(other + 96, mask=here3, other=0.0)
+            products += z3 * (y3[None, :] - tl.load(other + WIDTH + 96, mask=here3, other=0.0))
+        q = tl.sum(products, 1)
+        if IS_CURVED:
+            c = tl.load(WEIGHTS + e, mask=ok, other=0.0) * (q - threshold)
+        else:
+            s = tl.load(SIGNS + e, mask=ok, other=0).to(tl.float32)
+            m = s * (q - threshold)
+            f, p, h = _noise(m, KIND, False)
+            if WEIGHTED:
+                weight = tl.load(WEIGHTS + e, mask=ok, other=0.0)
+                f = f * weight
+                p = p * weight
+                h = h * weight
+            loss += tl.where(ok, f, 0.0).to(tl.float64)
+            bend += tl.where(ok, h, 0.0).to(tl.float64)
+            least = tl.minimum(least, tl.where(ok, m, float("inf")))
+            c = p * s
+        slope += c.to(tl.float64)
+        total0 += c[:, None] * z0
+        if CHUNKS > 1:
+            total1 += c[:, None] * z1
+        if CHUNKS > 2:
+            total2 += c[:, None] * z2
+        if CHUNKS > 3:
+            total3 += c[:, None] * z3
+    sums = SUMS + i.to(tl.int64) * 4
+    tl.store(sums, tl.sum(loss, 0))
+    tl.store(sums + 1, tl.sum(slope, 0))
+    tl.store(sums + 2, tl.sum(bend, 0))
+    tl.store(sums + 3, tl.min(least, 0).to(tl.float64))
+    pulled = PULLED + i.to(tl.int64) * WIDTH + w
+    tl.store(pulled, tl.sum(total0, 0), mask=w < WIDTH)
+    if CHUNKS > 1:
+        tl.store(pulled + 32, tl.sum(total1, 0), mask=w + 32 < WIDTH)
+    if CHUNKS > 2:
+        tl.store(pulled + 64, tl.sum(total2, 0), mask=w + 64 < WIDTH)
+    if CHUNKS > 3:
+        tl.store(pulled + 96, tl.sum(total3, 0), mask=w + 96 < WIDTH)

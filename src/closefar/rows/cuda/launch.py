@@ -1,0 +1,164 @@
+"""Launching the kernels: block sizes, a fixed number of slots, powers of two as units, and sums in a fixed order."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from closefar.arrays import Array, FloatArray
+from closefar.rows.cuda import kernels
+from closefar.rows.cuda.planes import Planes
+
+__all__ = ["FAST", "FINEST", "MOST_COLUMNS", "PRECISE", "Launch", "Sums", "padded", "run_graph", "run_pass"]
+
+FAST, PRECISE, FINEST = 0, 1, 2  # the levels of passes
+
+MOST_COLUMNS = 128
+_LOW_RANK = 16
+
+# The largest entry of the point in its unit; those of the rows have theirs.
+_LARGEST_ENTRY = 2.0**6
+
+
+class Sums(NamedTuple):
+    """The sums of a pass over rows: loss, slope, curvature, least margin, and the gradient."""
+
+    loss: float
+    slope: float
+    curvature: float
+    least_margin: float
+    gradient: FloatArray
+
+    @property
+    def are_finite(self) -> bool:
+        return bool(math.isfinite(self.loss + self.slope + self.curvature) and np.all(np.isfinite(self.gradient)))
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The shape of a launch, which suits the number of columns; slots are a constant, not a property of the card."""
+
+    rows: int  # in a block
+    warps: int
+    stages: int
+    slots: int
+
+    @classmethod
+    def of(cls, width: int, rank: int, level: int) -> Launch:
+        if width <= 32:
+            return cls(rows=32, warps=2, stages=4, slots=2112)
+        if width <= 64:
+            return cls(rows=128, warps=4, stages=3, slots=528)
+        if rank <= _LOW_RANK:
+            return cls(rows=128, warps=8, stages=3, slots=528 if level > 0 else 264)
+        return cls(rows=128, warps=8, stages=3 if level > 0 else 4, slots=264 if level > 0 else 132)
+
+
+def padded(size: int) -> int:
+    """The power of two that blocks of this size are padded to."""
+    return max(16, 1 << (size - 1).bit_length())
+
+
+def run_pass(
+    planes: Planes,
+    signs: Array,
+    weights: Array | None,
+    point: FloatArray,
+    threshold: float,
+    kind: int,
+    *,
+    largest: float,
+    level: int,
+    launch: Launch | None = None,
+) -> Sums:
+    """Run one pass at a symmetric matrix, or at a factor of up to 16 columns; coefficients are at most `largest`."""
+    import torch
+
+    n, d = planes.high.shape[0], planes.n_columns
+    of_factor = point.shape[1] != d
+    width = padded(d)
+    columns = _LOW_RANK if of_factor else width
+    launch = Launch.of(width, columns, level) if launch is None else launch
+    unit = _power_below(_LARGEST_ENTRY / max(float(np.abs(point).max(initial=0.0)), 1e-30))
+    coefficient_unit = _power_below(1.0 / largest)
+    given = np.zeros((width, columns), dtype=np.float32)
+    given[:d, : point.shape[1]] = point * unit
+    sums = torch.empty(launch.slots, 4, dtype=torch.float64, device=planes.high.device)
+    totals = torch.empty(launch.slots, width * columns, dtype=torch.float32, device=planes.high.device)
+    box = launch.rows, width
+    kernels.pass_kernel[(launch.slots,)](
+        planes.described("high", box),
+        planes.described("low", box),
+        sums,
+        signs,
+        sums if weights is None else weights,
+        torch.from_numpy(given).to(planes.high.device),
+        float(threshold),
+        sums,
+        totals,
+        n,
+        -(-n // (launch.slots * launch.rows)) * launch.rows,
+        (1.0 + planes.shrunk) / (planes.unit**2 * (unit**2 if of_factor else unit)),
+        coefficient_unit,
+        1.0,
+        d=d,
+        D=width,
+        K=columns,
+        B=launch.rows,
+        KIND=kind,
+        LEVEL=level,
+        PLANES=True,
+        OF_FACTOR=of_factor,
+        WEIGHTED=weights is not None,
+        STAGES=launch.stages,
+        num_warps=launch.warps,
+        num_stages=launch.stages,
+    )
+    total = totals.sum(0, dtype=torch.float64)
+    found = torch.cat([sums[:, :3].sum(0), sums[:, 3].min()[None], total]).cpu().numpy()
+    gradient = found[4:].reshape(width, columns)[:d, : point.shape[1]]
+    scale = 1.0 / (planes.unit * coefficient_unit * (unit if of_factor else planes.unit))
+    return Sums(*(float(each) for each in found[:4]), gradient * scale)
+
+
+def run_graph(
+    points: Array,
+    starts: Array,
+    neighbours: Array,
+    signs: Array,
+    weights: Array | None,
+    threshold: float,
+    kind: int,
+) -> tuple[Array, Array]:
+    """Run one pass over pairs of points by index; the sums are those of each point, of pairs that are met twice."""
+    import torch
+
+    n, width = points.shape[0], points.shape[1] // 2
+    sums = torch.empty(n, 4, dtype=torch.float64, device=points.device)
+    pulled = torch.empty(n, width, dtype=torch.float32, device=points.device)
+    kernels.graph_kernel[(n,)](
+        points,
+        starts,
+        neighbours,
+        signs,
+        sums if weights is None else weights,
+        float(threshold),
+        sums,
+        pulled,
+        WIDTH=width,
+        B=32,
+        KIND=kind,
+        WEIGHTED=weights is not None,
+        STAGES=2,
+        num_warps=4,
+        num_stages=2,
+    )
+    return sums, pulled
+
+
+def _power_below(value: float) -> float:
+    return 2.0 ** math.floor(math.log2(value))
+
