@@ -13,6 +13,7 @@ from closefar.judgements.folds import (
 from closefar.judgements.judgements import Judgements, effective_number, sample_rows
 from closefar.judgements.labels import Sides, own_labels
 from closefar.judgements.pairs import check_pairs
+from closefar.judgements.partitions import Partition, Partitions
 from closefar.judgements.shared_points import (
     SharedPointsWarning,
     find_points,
@@ -27,6 +28,8 @@ __all__ = [
     "Columns",
     "Judgements",
     "PairGroupKFold",
+    "Partition",
+    "Partitions",
     "SharedPointsWarning",
     "Sides",
     "Split",
