@@ -1,4 +1,4 @@
-"""Labelled rows in partitions: on a cluster, in many files, or anywhere that they are loaded again when they are lost."""
+"""Labelled rows in partitions, on a cluster or in many files, which are loaded again when they are lost."""
 
 from __future__ import annotations
 
