@@ -25,6 +25,7 @@ __all__ = [
     "FloatArray",
     "IndexArray",
     "as_float64",
+    "is_dask",
     "is_foreign",
     "is_indexed",
     "is_mapped",
@@ -57,6 +58,11 @@ def is_foreign(values: Any) -> bool:
     if is_torch_array(values) or is_cupy_array(values):
         return True
     return is_array_api_obj(values) and bool(is_array_api_strict_namespace(array_namespace(values)))
+
+
+def is_dask(values: Any) -> bool:
+    """Whether this is a dask array, frame or series, which is computed later, and elsewhere."""
+    return hasattr(type(values), "__dask_graph__")
 
 
 def is_mapped(values: Any) -> bool:

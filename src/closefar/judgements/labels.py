@@ -15,7 +15,16 @@ from sklearn.utils.validation import check_array, column_or_1d
 from closefar.arrays import BoolArray, FloatArray, is_foreign, is_source, to_numpy
 from closefar.judgements.coded import CodedLabels
 
-__all__ = ["Sides", "are_far", "check_class_weights", "check_weights", "column_of_labels", "find_sides", "own_labels"]
+__all__ = [
+    "Sides",
+    "are_far",
+    "check_class_weights",
+    "check_weights",
+    "column_of_labels",
+    "few_different",
+    "find_sides",
+    "own_labels",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +74,7 @@ def find_sides(labels: NDArray[Any] | CodedLabels, far_label: Any, *, stacklevel
     """Find the two labels, and which of them means far: `far_label` or, where that is None, the one that sorts last."""
     if isinstance(labels, CodedLabels):
         labels = np.array(list(labels.counts()), dtype=object)
-    labels = _few_different(labels)
+    labels = few_different(labels)
     if labels.dtype.kind not in "biu":
         check_classification_targets(labels)
     classes = np.unique(labels)
@@ -93,8 +102,8 @@ def find_sides(labels: NDArray[Any] | CodedLabels, far_label: Any, *, stacklevel
     return Sides(classes)
 
 
-def _few_different(labels: NDArray[Any]) -> NDArray[Any]:
-    """One label of each kind if there are at most two, without sorting them; otherwise the labels."""
+def few_different(labels: NDArray[Any]) -> NDArray[Any]:
+    """Return one label of each kind if there are at most two, without sorting them; otherwise the labels."""
     if len(labels) == 0:
         return labels
     others = np.flatnonzero(labels != labels[0])

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_array
 
-from closefar.arrays import IndexArray
-from closefar.judgements.frames import check_frame_columns, names_of_frame
+from closefar.arrays import IndexArray, is_dask
+from closefar.judgements.dask_tuples import DaskTuples
+from closefar.judgements.frames import names_of_frame
+from closefar.judgements.point_array import checked_points
 
-__all__ = ["Tuples"]
+__all__ = ["Tuples", "unchecked_tuples"]
 
 _SIZES = (2, 3, 4)
-_NUMBER_KINDS = "biuf"
 _CHECKED_VALUES = 1 << 20  # at a time
 
 
@@ -30,7 +30,8 @@ class Tuples:
     points : array or frame of shape (n_points, d)
         Each point once: NumPy, pandas, polars, or a memory map.  Points that occur must be finite.
     index : array of int, of shape (n, 2), (n, 3) or (n, 4)
-        The row numbers of the points of each tuple.
+        The row numbers of the points of each tuple.  A dask array of shape (n, 2) gives `DaskTuples`, whose
+        index stays on the cluster; its points may be a dask array too.
 
     Attributes
     ----------
@@ -52,9 +53,12 @@ class Tuples:
 
     __slots__ = ("_feature_names", "_index", "_points")
 
+    def __new__(cls, points: Any, index: Any, **others: Any) -> Any:
+        return DaskTuples(points, index) if is_dask(index) else super().__new__(cls)
+
     def __init__(self, points: Any, index: Any) -> None:
         self._feature_names = names_of_frame(points)
-        self._points = _read_only(_checked_points(points))
+        self._points = _read_only(checked_points(points))
         self._index = _read_only(_checked_index(index, len(self._points)))
         _check_finite(self)
 
@@ -106,7 +110,7 @@ class Tuples:
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (self._points, self._index, self._feature_names)
+        return unchecked_tuples, (self._points, self._index, self._feature_names)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
@@ -133,11 +137,11 @@ class Tuples:
         return found
 
     def _with_index(self, index: IndexArray) -> Tuples:
-        return _restored(self._points, index, self._feature_names)
+        return unchecked_tuples(self._points, index, self._feature_names)
 
 
-def _restored(points: NDArray[Any], index: IndexArray, feature_names: tuple[str, ...] | None) -> Tuples:
-    """Tuples of arrays that were checked before."""
+def unchecked_tuples(points: NDArray[Any], index: IndexArray, feature_names: tuple[str, ...] | None) -> Tuples:
+    """Return tuples of arrays that were checked before, or are checked elsewhere."""
     tuples = object.__new__(Tuples)
     tuples._points, tuples._index, tuples._feature_names = _read_only(points), _read_only(index), feature_names
     return tuples
@@ -162,26 +166,6 @@ def _three_keys(key: Any) -> tuple[Any, Any, Any]:
 
 def _is_everything(key: Any) -> bool:
     return isinstance(key, slice) and key == slice(None)
-
-
-def _checked_points(points: Any) -> NDArray[Any]:
-    check_frame_columns(points)
-    if isinstance(points, np.ndarray) and points.dtype != object:
-        array = np.asarray(points)  # also of a memory map, which stays one
-    else:
-        array = check_array(
-            points,
-            dtype=(np.float64, np.float32),
-            ensure_all_finite=False,
-            ensure_min_samples=0,
-            ensure_min_features=0,
-            input_name="points",
-        )
-    if array.ndim != 2 or array.shape[1] == 0:
-        raise ValueError(f"points must have shape (n_points, d), with at least one column; got {array.shape}.")
-    if array.dtype.kind not in _NUMBER_KINDS:
-        raise ValueError(f"points must hold real numbers; got an array of {array.dtype}. Convert it to floats.")
-    return array
 
 
 def _checked_index(index: Any, n_points: int) -> IndexArray:
