@@ -111,7 +111,7 @@ class Judgements:
         return len(self.labels)
 
     def __repr__(self) -> str:
-        return f"Judgements({len(self)} of {self.n_columns} columns, {int(self.is_far.sum())} far)"
+        return f"Judgements({len(self)} of {self.n_columns} columns, {np.count_nonzero(self.is_far)} far)"
 
     @property
     def n_columns(self) -> int:
@@ -130,8 +130,12 @@ class Judgements:
     @property
     def signs(self) -> NDArray[Any]:
         """+1 for far, -1 for close: floats or, of very many, single bytes, which take longer to compute with."""
-        kind = np.int8 if len(self) >= _VERY_MANY else np.float64
-        return np.where(self.is_far, kind(1), kind(-1))
+        if len(self) < _VERY_MANY:
+            return np.where(self.is_far, 1.0, -1.0)
+        signs = self.is_far.astype(np.int8)
+        signs += signs
+        signs -= np.int8(1)
+        return signs
 
     @property
     def shares(self) -> FloatArray:
@@ -161,7 +165,7 @@ class Judgements:
     @property
     def effective_number(self) -> float:
         """The number of equally weighted judgements with the same information: (sum w)^2 / sum w^2."""
-        return effective_number(self.weights)
+        return float(len(self)) if self._is_uniform else effective_number(self.weights)
 
     @property
     def n_far(self) -> int:
@@ -219,13 +223,13 @@ class Judgements:
 
     def check_both_count(self) -> None:
         """Refuse judgements in which only one class has positive weight: nothing can be learned from those."""
-        for is_far, label in ((False, self.sides.close), (True, self.sides.far)):
-            weights = self.weights[self.is_far == is_far]
-            if len(weights) == 0:
+        n_far = np.count_nonzero(self.is_far)
+        for is_far, n, label in ((False, len(self) - n_far, self.sides.close), (True, n_far, self.sides.far)):
+            if n == 0:
                 raise ValueError(
                     f"labels must contain both a close and a far class; got no pairs of class {label}. Add some."
                 )
-            if not np.any(weights > 0):
+            if not self._is_uniform and not np.any((self.weights > 0) & (self.is_far == is_far)):
                 raise ValueError(
                     f"both classes need a pair of positive weight; every pair of class {label} has weight 0. "
                     "Raise some of those weights or leave sample_weight out."
@@ -235,6 +239,6 @@ class Judgements:
         """The same judgements with other labels for close and far."""
         return replace(self, labels=labels, sides=sides)
 
-    def in_coordinates(self, data: FloatArray) -> Judgements:
-        """The same judgements of other columns."""
-        return replace(self, data=data)
+    def with_data(self, data: Array) -> Judgements:
+        """The same judgements with their data on another device, or in other columns."""
+        return self if data is self.data else replace(self, data=data)

@@ -2,6 +2,7 @@
 
 from closefar.rows.blocks import BlockRows
 from closefar.rows.coordinates import ENORMOUS, Coordinates
+from closefar.rows.devices import check_device, on_device
 from closefar.rows.differences import Differences, rows_of
 from closefar.rows.indexed import IndexedRows
 from closefar.rows.source import RowSource
@@ -17,9 +18,11 @@ __all__ = [
     "IndexedRows",
     "RowSource",
     "StreamedRows",
+    "check_device",
     "column_scales",
     "factor_in_rows",
     "find_coordinates",
+    "on_device",
     "rows_of",
     "unit_free",
 ]

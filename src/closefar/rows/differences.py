@@ -56,10 +56,10 @@ class Differences(BlockRows):
             self._unreleased = 0
 
     def in_single(self) -> BlockRows | None:
+        if str(self._data.dtype).endswith("float32"):
+            return SingleDifferences(self._data)
         if not is_numpy_array(self._data):
             return None
-        if self._data.dtype == np.float32:
-            return SingleDifferences(self._data)
         if 4 * self.n_rows * self.n_columns > _COPY_BYTES:
             return None
         copy = np.empty((self.n_rows, self.n_columns), dtype=np.float32)
