@@ -26,7 +26,7 @@ from closefar.questions import (
     summarize,
     truncation_of,
 )
-from closefar.rows import IndexedRows, rows_of
+from closefar.rows import GraphRows, IndexedRows, rows_of
 from closefar.solve import Certificate, FitStep
 
 __all__ = ["MetricLearner"]
@@ -168,7 +168,9 @@ class MetricLearner(
         directions = self.metric_.components.T
         data = check_pairs(self, X, fitting=False)
         if isinstance(data, Tuples):
-            return IndexedRows(data.points, data.index).sides(directions)
+            rows = rows_of(data)
+            assert isinstance(rows, IndexedRows | GraphRows)
+            return rows.sides(directions)
         if is_source(data):
             return rows_of(data).projected(directions)
         mapped: FloatArray = to_numpy(as_float64(data) @ like(data, directions))

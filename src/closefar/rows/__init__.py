@@ -4,6 +4,7 @@ from closefar.rows.blocks import BlockRows
 from closefar.rows.coordinates import ENORMOUS, Coordinates
 from closefar.rows.devices import check_device, on_device
 from closefar.rows.differences import Differences, rows_of
+from closefar.rows.graph_rows import GraphRows
 from closefar.rows.indexed import IndexedRows
 from closefar.rows.source import RowSource
 from closefar.rows.streamed import Chunks, StreamedRows
@@ -15,6 +16,7 @@ __all__ = [
     "Chunks",
     "Coordinates",
     "Differences",
+    "GraphRows",
     "IndexedRows",
     "RowSource",
     "StreamedRows",

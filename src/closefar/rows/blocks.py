@@ -15,7 +15,7 @@ from closefar.arrays import Array, FloatArray, IndexArray, as_float64, engine_of
 from closefar.rows.coordinates import Coordinates
 from closefar.rows.source import Pulling, RowSource, concatenated, slices
 
-__all__ = ["KEEP_BYTES", "BlockRows", "MappedRows", "squared_columns"]
+__all__ = ["GPU_BLOCK_BYTES", "KEEP_BYTES", "BlockRows", "HeldRows", "MappedRows", "squared_columns"]
 
 # A block and its products stay in cache; the overhead of the loop over blocks is negligible.  On a GPU, blocks are many
 # times as large as what it computes at once.

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from array_api_compat import is_numpy_array
 
-from closefar.arrays import Array, FloatArray, as_float64, is_indexed, is_mapped, like, release
+from closefar.arrays import Array, FloatArray, as_float64, is_indexed, is_mapped, is_tensor, like, release
 from closefar.rows.blocks import BlockRows
+from closefar.rows.graph_rows import GraphRows
 from closefar.rows.indexed import IndexedRows
 from closefar.rows.source import RowSource
 
@@ -100,7 +101,8 @@ def rows_of(data: Any, origin: FloatArray | None = None) -> BlockRows:
     Single points are measured from an origin, if one is given; in the difference of a pair it cancels.
     """
     if is_indexed(data):
-        return IndexedRows(data.points, data.index)
+        rows = GraphRows.of if is_tensor(data.points) else IndexedRows
+        return rows(data.points, data.index)
     if isinstance(data, RowSource) and not isinstance(data, BlockRows):
         raise TypeError(
             f"rows must be readable in blocks to find their coordinates; got {type(data).__name__}. "

@@ -12,6 +12,7 @@ from functools import cached_property
 from closefar.arrays import Array, FloatArray
 from closefar.rows.blocks import KEEP_BYTES, BlockRows, MappedRows
 from closefar.rows.coordinates import Coordinates
+from closefar.rows.graph_rows import GraphRows
 from closefar.rows.indexed import IndexedRows
 from closefar.rows.source import Pulling, RowSource
 
@@ -32,7 +33,9 @@ _SINGLE_SCALES = 1e-12, 1e12  # of columns, so that their squares neither overfl
 
 def suits_factors(source: BlockRows, coordinates: Coordinates) -> bool:
     """Whether products with factors are faster than mapped rows, and accurate."""
-    if coordinates.has_constant or isinstance(source, IndexedRows):  # which maps its points, since they are fewer
+    if coordinates.has_constant or isinstance(
+        source, IndexedRows | GraphRows
+    ):  # which maps its points, since they are fewer
         return False
     size = 8 * source.n_rows * coordinates.n_directions
     if source.n_columns <= _NARROW:
