@@ -181,7 +181,7 @@ def test_the_same_in_other_words(judgements):
     np.testing.assert_array_equal(coded.labels, (LABELS == 1).astype(int))
     assert (coded.sides.close, coded.sides.far) == (0, 1)
     np.testing.assert_array_equal(coded.signs, judgements.signs)
-    mapped = judgements.in_coordinates(np.zeros((8, 2)))
+    mapped = judgements.with_data(np.zeros((8, 2)))
     assert mapped.n_columns == 2
 
 

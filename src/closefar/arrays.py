@@ -25,10 +25,14 @@ __all__ = [
     "FloatArray",
     "IndexArray",
     "as_float64",
+    "engine_of",
+    "is_dask",
     "is_foreign",
     "is_indexed",
     "is_mapped",
+    "is_on_gpu",
     "is_source",
+    "is_tensor",
     "like",
     "numbered",
     "release",
@@ -57,6 +61,32 @@ def is_foreign(values: Any) -> bool:
     if is_torch_array(values) or is_cupy_array(values):
         return True
     return is_array_api_obj(values) and bool(is_array_api_strict_namespace(array_namespace(values)))
+
+
+def is_dask(values: Any) -> bool:
+    """Whether this is a dask array, frame or series, which is computed later, and elsewhere."""
+    return hasattr(type(values), "__dask_graph__")
+
+
+def is_tensor(values: Any) -> bool:
+    """Whether this is a tensor of torch."""
+    return bool(is_torch_array(values))
+
+
+def is_on_gpu(values: Any) -> bool:
+    """Whether this is an array in the memory of a GPU, where operations must be few and large."""
+    if is_torch_array(values):
+        return bool(values.device.type != "cpu")
+    return bool(is_cupy_array(values))
+
+
+def engine_of(values: Array) -> str:
+    """The library of an array, and the device that it is on, in words."""
+    if is_torch_array(values):
+        return f"torch on {'the CPU' if values.device.type == 'cpu' else values.device}"
+    if is_cupy_array(values):
+        return f"CuPy on cuda:{values.device.id}"
+    return "NumPy" if is_numpy_array(values) else "array-api-strict"
 
 
 def is_mapped(values: Any) -> bool:

@@ -14,6 +14,7 @@ _OPTIONS = {
     "alpha_scale": "--alpha-scale",
     "class_weight": "--balanced",
     "delta": "--delta",
+    "device": "--device",
     "far_label": "--far",
     "fit_origin": "--origin",
     "flip_rate": "--flip-rate",
@@ -31,7 +32,7 @@ _OPTIONS = {
 _SWITCHES = {"class_weight", "fit_origin"}  # options without a value
 
 # These are English words as well: they are parameters only where they have a value, or are to be changed.
-_ENGLISH = {"delta", "groups", "measure", "noise", "rank", "scale"}
+_ENGLISH = {"delta", "device", "groups", "measure", "noise", "rank", "scale"}
 
 _PHRASES = {
     "diagnose() tests what else the labels depend on": "the report tests what else the labels depend on",
@@ -45,6 +46,7 @@ _PHRASES = {
     "groups must be": "--group must name",
     "Give groups to say": "Use --group to say",
     'None, "auto" or a': "auto or a",
+    'None (where the data is), "cpu", "cuda", or "cuda:1" and so on': "cpu, cuda, or cuda:1 and so on",
     "Set fewer folds (cv), or label": "Label",
     "Use alpha=0, or LinearMetricLearnerCV(noises=...)": "Use --alpha 0",
 }

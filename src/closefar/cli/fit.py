@@ -103,6 +103,7 @@ def _facts(model: Model, learner: MetricLearner) -> dict[str, Any]:
         "flip_rate": metric.flip_rate,
         "alpha": learner.alpha_,
         "alpha_scale": learner.fit_.alpha_scale,
+        "engine": learner.fit_.engine,
         "certificate": {**plain(certificate), "status": as_options(certificate.status)},
         "statistics": learner.fit_statistics_,
     }

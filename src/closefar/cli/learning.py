@@ -50,6 +50,15 @@ class Learning:
         int, typer.Option(metavar="N", help="Largest number of solver steps.", rich_help_panel=_PANEL)
     ] = 1000
 
+    device: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DEVICE",
+            help="Where to compute: cpu, cuda, or cuda:1 for another GPU. Default: cpu.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+
     def check(self, *, single: bool) -> None:
         """Refuse wrong values; `single` says that the data are single points."""
         if self.noise not in (*NOISES, "auto"):
@@ -60,6 +69,10 @@ class Learning:
         _check_range("--tol", self.tol)
         if self.max_iter < 1:
             raise ValueError(f"--max-iter must be a whole number >= 1; got {self.max_iter}.")
+        if self.device is not None:
+            from closefar.fitting import check_device  # slow to import
+
+            check_device(self.device)
 
     @property
     def chooses_alpha(self) -> bool:
@@ -72,6 +85,7 @@ class Learning:
             "rank": _number(self.rank, int, "--rank", "auto"),
             "tol": self.tol,
             "max_iter": self.max_iter,
+            "device": self.device,
         }
 
     def learner(self, far_label: str, *, verbose: bool, shape: tuple[int, ...] = ()) -> MetricLearner:

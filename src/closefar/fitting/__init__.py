@@ -14,6 +14,7 @@ from closefar.fitting.settings import Settings
 from closefar.fitting.statistics import FitStatistics, count_parameters, count_uncertain
 from closefar.fitting.subspace import candidate_ranks, refit_leading
 from closefar.fitting.wide import is_wide, usual_penalty
+from closefar.rows import check_device
 
 __all__ = [
     "Fit",
@@ -28,6 +29,7 @@ __all__ = [
     "RankScore",
     "Settings",
     "candidate_ranks",
+    "check_device",
     "choose_noise",
     "count_parameters",
     "count_uncertain",

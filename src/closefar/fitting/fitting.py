@@ -12,6 +12,7 @@ from closefar.fitting.settings import Settings
 from closefar.fitting.threads import threads_for
 from closefar.judgements import Columns, Judgements
 from closefar.model import Metric
+from closefar.rows import on_device
 
 __all__ = ["fit", "without_penalty"]
 
@@ -36,6 +37,7 @@ def fit(
     settings.check(judgements)
     weighted = judgements.weighted(settings.class_weight)
     weighted.check_both_count()
+    weighted = weighted.with_data(on_device(weighted.data, settings.device))
     with threads_for(len(judgements), judgements.n_columns):
         choice = cross_validate_rank(weighted, settings) if settings.chooses_rank else None
         known = settings if choice is None else settings.but(rank=choice.rank)

@@ -13,6 +13,7 @@ from closefar.fitting.threads import threads_for
 from closefar.fitting.wide import is_wide
 from closefar.judgements import Columns, Judgements
 from closefar.model import Metric
+from closefar.rows import on_device
 
 __all__ = ["fit_penalised", "refit"]
 
@@ -25,6 +26,7 @@ _FEW, _MANY = 2.0, 10.0
 def refit(judgements: Judgements, settings: Settings, *, start: Metric | None = None) -> Fit:
     """Fit as part of a longer computation, which an interrupt ends altogether; identifiability is not checked."""
     judgements.check_both_count()
+    judgements = judgements.with_data(on_device(judgements.data, settings.device))
     with threads_for(len(judgements), judgements.n_columns):
         return fit_penalised(judgements, settings, start=start, explains=False).unless_interrupted()
 

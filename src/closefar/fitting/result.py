@@ -54,6 +54,8 @@ class Fit:
         The weight of the penalty, if it was chosen.
     penalty_choice : PenaltyChoice, optional
         How the weight and the scale of the penalty were chosen, if that was on held-out pairs.
+    engine : str
+        What computed the passes over the data, and where; empty if that is not known.
     """
 
     settings: Settings
@@ -71,6 +73,7 @@ class Fit:
     rank_choice: RankChoice | None = None
     chosen_alpha: float | None = None
     penalty_choice: PenaltyChoice | None = None
+    engine: str = ""
 
     @classmethod
     def of(cls, fitted: Any) -> Fit:

@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 
 from closefar.judgements import Judgements
 from closefar.noise import NOISES, Noise, get_noise
+from closefar.rows import check_device
 from closefar.solve import SOLVERS, Options
 
 __all__ = ["Settings"]
@@ -42,6 +43,7 @@ class Settings:
     solver: str = "auto"
     tol: float = 1e-6
     max_iter: int = 1000
+    device: Any = None
     class_weight: Any = None
     random_state: Any = None
     verbose: int = 0
@@ -179,6 +181,7 @@ class Settings:
             )
         if self.solver not in ("auto", *SOLVERS):
             raise ValueError(f"solver must be one of {['auto', *SOLVERS]}; got {self.solver!r}.")
+        check_device(self.device)
         if self.fit_origin and not (judgements.data.ndim == 2 and getattr(judgements.data, "is_single", True)):
             raise ValueError(
                 "fit_origin needs single points as an (n, d) array, since differences of pairs have no origin; got "

@@ -44,7 +44,7 @@ def refit_leading(judgements: Judgements, settings: Settings, metric: Metric, di
     if kept.shape[1] == 0:
         return _constant(metric, judgements)
     rows = metric.coordinates(judgements.data, kept)
-    found = refit(judgements.in_coordinates(rows), settings.but(rank=None)).metric
+    found = refit(judgements.with_data(rows), settings.but(rank=None)).metric
     moment = None if directions.is_data_scale else (rows * judgements.shares[:, None]).T @ rows
     source, origin, threshold = rows_of(judgements.data), metric.origin, found.threshold
     if metric.origin is not None and found.origin is not None:

@@ -2,6 +2,8 @@
 
 from closefar.judgements.coded import CodedLabels
 from closefar.judgements.columns import Columns
+from closefar.judgements.dask_data import is_partitioned, partitions_of
+from closefar.judgements.dask_tuples import DaskTuples
 from closefar.judgements.folds import (
     PairGroupKFold,
     Split,
@@ -10,9 +12,11 @@ from closefar.judgements.folds import (
     split_by_points,
     split_judgements,
 )
+from closefar.judgements.inspection import Inspection, check_inspections, inspect
 from closefar.judgements.judgements import Judgements, effective_number, sample_rows
 from closefar.judgements.labels import Sides, own_labels
 from closefar.judgements.pairs import check_pairs
+from closefar.judgements.partitions import Partition, Partitions
 from closefar.judgements.shared_points import (
     SharedPointsWarning,
     find_points,
@@ -25,17 +29,25 @@ from closefar.judgements.tuples import Tuples
 __all__ = [
     "CodedLabels",
     "Columns",
+    "DaskTuples",
+    "Inspection",
     "Judgements",
     "PairGroupKFold",
+    "Partition",
+    "Partitions",
     "SharedPointsWarning",
     "Sides",
     "Split",
     "Tuples",
+    "check_inspections",
     "check_pairs",
     "effective_number",
     "find_points",
+    "inspect",
+    "is_partitioned",
     "most_folds",
     "own_labels",
+    "partitions_of",
     "resolve_folds",
     "resolve_groups",
     "sample_rows",

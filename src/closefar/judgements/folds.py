@@ -16,7 +16,7 @@ from sklearn.model_selection import BaseCrossValidator, StratifiedGroupKFold, St
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _num_samples
 
-from closefar.arrays import FloatArray, numbered
+from closefar.arrays import FloatArray, numbered, to_numpy
 from closefar.judgements.judgements import Judgements
 from closefar.judgements.shared_points import find_points, warn_of_points
 from closefar.judgements.tuples import Tuples
@@ -172,7 +172,7 @@ class PairGroupKFold(BaseCrossValidator):  # type: ignore[misc]
         groups : array of shape (n, 2), optional for `Tuples`
             The ids of the two points of each pair.
         """
-        groups = X.index if groups is None and isinstance(X, Tuples) else groups
+        groups = to_numpy(X.index) if groups is None and isinstance(X, Tuples) else groups
         ends = _number_points(groups, _num_samples(X))
         parts = self._divide(ends)[ends]
         labels = None if y is None else np.asarray(y)

@@ -99,7 +99,7 @@ class Judgements:
         return cls(data, labels, is_far, check_weights(sample_weight, len(labels)), sides)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "weights": None if self._is_uniform else self.weights}
+        return {**vars(self), "weights": None if self.is_uniform else self.weights}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore equal weights as one number, so that other processes compute with the same rounding."""
@@ -111,7 +111,7 @@ class Judgements:
         return len(self.labels)
 
     def __repr__(self) -> str:
-        return f"Judgements({len(self)} of {self.n_columns} columns, {int(self.is_far.sum())} far)"
+        return f"Judgements({len(self)} of {self.n_columns} columns, {np.count_nonzero(self.is_far)} far)"
 
     @property
     def n_columns(self) -> int:
@@ -130,40 +130,60 @@ class Judgements:
     @property
     def signs(self) -> NDArray[Any]:
         """+1 for far, -1 for close: floats or, of very many, single bytes, which take longer to compute with."""
-        kind = np.int8 if len(self) >= _VERY_MANY else np.float64
-        return np.where(self.is_far, kind(1), kind(-1))
+        if len(self) < _VERY_MANY:
+            return np.where(self.is_far, 1.0, -1.0)
+        signs = self.is_far.astype(np.int8)
+        signs += signs
+        signs -= np.int8(1)
+        return signs
 
     @property
     def shares(self) -> FloatArray:
         """The weights, summing to one."""
-        if self._is_uniform:
+        if self.is_uniform:
             return np.broadcast_to(1.0 / max(len(self), 1), len(self))
         shares: FloatArray = self.weights / self.weights.sum()
         return shares
 
+    def signs_in(self, rows: Any) -> Array:
+        """The signs as a handle of a row source of these judgements."""
+        return rows.row_array(self.signs)
+
+    def shares_in(self, rows: Any) -> Array:
+        """The shares as a handle of a row source of these judgements."""
+        return rows.row_array(self.shares)
+
+    def numbers_of(self, indices: IndexArray) -> IndexArray:
+        """The row numbers of some of these judgements among those that were given."""
+        return indices if self.taken is None else self.taken[indices]
+
     @property
-    def _is_uniform(self) -> bool:
+    def is_uniform(self) -> bool:
         """Whether no weights were given: one number stands for all."""
         return self.weights.strides == (0,)
 
     @property
     def effective_number(self) -> float:
         """The number of equally weighted judgements with the same information: (sum w)^2 / sum w^2."""
-        return effective_number(self.weights)
+        return float(len(self)) if self._is_uniform else effective_number(self.weights)
+
+    @property
+    def n_far(self) -> int:
+        return int(np.count_nonzero(self.is_far))
 
     @property
     def n_rarer(self) -> int:
         """How many have the rarer label."""
-        return int(min(self.is_far.sum(), len(self) - self.is_far.sum()))
+        return min(self.n_far, len(self) - self.n_far)
 
     @property
     def sample_weight(self) -> FloatArray | None:
         """The weights where there are any."""
-        return None if self._is_uniform or np.all(self.weights == 1.0) else self.weights
+        return None if self.is_uniform or np.all(self.weights == 1.0) else self.weights
 
     def mean(self, values: Any) -> float:
         """The weighted mean of one number per pair."""
-        return float(np.mean(values) if self._is_uniform else np.average(values, weights=self.weights))
+        return float(np.mean(values) if self.is_uniform else np.average(values, weights=self.weights))
 
     def take(self, where: IndexArray) -> Judgements:
         """These judgements alone."""
@@ -179,7 +199,7 @@ class Judgements:
         )
 
     def _take_weights(self, where: IndexArray) -> FloatArray:
-        return self.weights[: len(where)] if self._is_uniform else self.weights[where]
+        return self.weights[: len(where)] if self.is_uniform else self.weights[where]
 
     def sample(self, n: int, seed: int) -> Judgements:
         """At most n of them, chosen at random, in their order."""
@@ -187,7 +207,7 @@ class Judgements:
 
     def counted(self) -> Judgements:
         """Those that count: of a weight above 0."""
-        if self._is_uniform:
+        if self.is_uniform:
             return self
         counts = self.weights > 0
         return self if np.all(counts) else self.take(np.flatnonzero(counts))
@@ -203,13 +223,13 @@ class Judgements:
 
     def check_both_count(self) -> None:
         """Refuse judgements in which only one class has positive weight: nothing can be learned from those."""
-        for is_far, label in ((False, self.sides.close), (True, self.sides.far)):
-            weights = self.weights[self.is_far == is_far]
-            if len(weights) == 0:
+        n_far = np.count_nonzero(self.is_far)
+        for is_far, n, label in ((False, len(self) - n_far, self.sides.close), (True, n_far, self.sides.far)):
+            if n == 0:
                 raise ValueError(
                     f"labels must contain both a close and a far class; got no pairs of class {label}. Add some."
                 )
-            if not np.any(weights > 0):
+            if not self._is_uniform and not np.any((self.weights > 0) & (self.is_far == is_far)):
                 raise ValueError(
                     f"both classes need a pair of positive weight; every pair of class {label} has weight 0. "
                     "Raise some of those weights or leave sample_weight out."
@@ -219,6 +239,6 @@ class Judgements:
         """The same judgements with other labels for close and far."""
         return replace(self, labels=labels, sides=sides)
 
-    def in_coordinates(self, data: FloatArray) -> Judgements:
-        """The same judgements of other columns."""
-        return replace(self, data=data)
+    def with_data(self, data: Array) -> Judgements:
+        """The same judgements with their data on another device, or in other columns."""
+        return self if data is self.data else replace(self, data=data)

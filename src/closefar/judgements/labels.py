@@ -7,15 +7,28 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace
 from numpy.typing import NDArray
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_array, column_or_1d
 
-from closefar.arrays import BoolArray, FloatArray, is_foreign, is_source, to_numpy
+from closefar.arrays import Array, BoolArray, FloatArray, is_foreign, is_source, to_numpy
 from closefar.judgements.coded import CodedLabels
 
-__all__ = ["Sides", "are_far", "check_class_weights", "check_weights", "column_of_labels", "find_sides", "own_labels"]
+__all__ = [
+    "Sides",
+    "are_far",
+    "check_class_weights",
+    "check_weights",
+    "column_of_labels",
+    "few_different",
+    "find_sides",
+    "own_labels",
+]
+
+_PART = 1 << 18  # labels that are compared at a time, in cache
+_VERY_MANY = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +68,7 @@ def column_of_labels(labels: Any, n: int, *, warn: bool = False) -> Any:
         )
     column = labels
     if not isinstance(labels, CodedLabels):
-        column = column_or_1d(to_numpy(labels) if is_foreign(labels) else labels, warn=warn)
+        column = column_or_1d(_in_numpy(labels) if is_foreign(labels) else labels, warn=warn)
     if len(column) != n:
         raise ValueError(f"there must be one label per pair; got {len(column)} labels for {n} pairs.")
     return column
@@ -65,7 +78,7 @@ def find_sides(labels: NDArray[Any] | CodedLabels, far_label: Any, *, stacklevel
     """Find the two labels, and which of them means far: `far_label` or, where that is None, the one that sorts last."""
     if isinstance(labels, CodedLabels):
         labels = np.array(list(labels.counts()), dtype=object)
-    labels = _few_different(labels)
+    labels = few_different(labels)
     if labels.dtype.kind not in "biu":
         check_classification_targets(labels)
     classes = np.unique(labels)
@@ -93,21 +106,38 @@ def find_sides(labels: NDArray[Any] | CodedLabels, far_label: Any, *, stacklevel
     return Sides(classes)
 
 
-def _few_different(labels: NDArray[Any]) -> NDArray[Any]:
-    """One label of each kind if there are at most two, without sorting them; otherwise the labels."""
-    if len(labels) == 0:
-        return labels
-    others = np.flatnonzero(labels != labels[0])
-    if len(others) == 0 or np.all(labels[others] == labels[others[0]]):
-        return labels[[0, *others[:1]]]
-    return labels
+def _in_numpy(labels: Array) -> NDArray[Any]:
+    """Labels of another library; very many whole numbers in a byte each, where they are, before they are copied."""
+    xp = array_namespace(labels)
+    if labels.shape and labels.shape[0] >= _VERY_MANY and xp.isdtype(labels.dtype, "integral"):
+        lowest, highest = int(xp.min(labels)), int(xp.max(labels))
+        if lowest >= -128 and highest <= 127:
+            labels = xp.astype(labels, xp.int8, copy=False)
+    return to_numpy(labels)
+
+
+def few_different(labels: NDArray[Any]) -> NDArray[Any]:
+    """Return one label of each kind if there are at most two, without sorting them; otherwise the labels."""
+    second = None
+    for start in range(0, len(labels), _PART):
+        part = labels[start : start + _PART]
+        differs = part != labels[0]
+        if second is None and np.any(differs):
+            second = start + int(np.argmax(differs))
+        if second is not None and np.any(differs & (part != labels[second])):
+            return labels
+    return labels[:1] if second is None else labels[[0, second]]
 
 
 def are_far(labels: NDArray[Any] | CodedLabels, sides: Sides) -> BoolArray:
     """Say which labels mean far; each must be one of the two that a learner was fitted with."""
-    far = np.asarray(labels == sides.far, dtype=bool)
-    unknown = ~far & ~np.asarray(labels == sides.close, dtype=bool)
-    if np.any(unknown):
+    far, n_known = np.empty(len(labels), dtype=bool), 0
+    for start in range(0, len(labels), _PART):
+        part = labels[start : start + _PART]
+        far[start : start + _PART] = part == sides.far
+        n_known += int(np.count_nonzero(far[start : start + _PART]) + np.count_nonzero(part == sides.close))
+    if n_known != len(labels):
+        unknown = ~far & ~np.asarray(labels == sides.close, dtype=bool)
         close, far_label = sides.classes.tolist()
         raise ValueError(
             f"labels must be those of the fit, {close!r} and {far_label!r}; {int(np.sum(unknown)):,} of "

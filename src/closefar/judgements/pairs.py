@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from closefar.judgements.columns import Columns
 from closefar.judgements.frames import check_frame_columns, names_of_frame
 from closefar.judgements.tuples import Tuples
 
-__all__ = ["check_pairs"]
+__all__ = ["check_axes", "check_columns", "check_pairs", "check_size", "check_two_points"]
 
 _CHECKED_ROWS = 1 << 16  # at a time
 
@@ -38,15 +39,15 @@ def check_pairs(estimator: Any, pairs: Any, *, fitting: bool) -> Array:
         data = _check_tuples(pairs, rules["ensure_min_samples"])
     elif is_source(pairs):
         data = pairs
-        _check_size(data.shape, rules["ensure_min_samples"])
+        check_size(data.shape, rules["ensure_min_samples"])
     elif is_foreign(pairs):
         data = _check_foreign(pairs, rules["ensure_min_samples"])
     elif _is_three_deep(pairs):
         data = check_array(pairs, allow_nd=True, input_name="pairs", **rules)
-        _check_two_points(data.shape)
+        check_two_points(data.shape)
     else:
         check_frame_columns(pairs)
-        _check_axes(pairs, (0, 1, 2))  # validation has more to say of few axes
+        check_axes(pairs, (0, 1, 2))  # validation has more to say of few axes
         if not isinstance(estimator, Columns):
             return validate_data(estimator, pairs, reset=fitting, **rules)
         estimator.check_names(names_of_frame(pairs))
@@ -70,7 +71,8 @@ def _name(estimator: Any) -> str:
     return "the learner" if isinstance(estimator, Columns) else type(estimator).__name__
 
 
-def _check_axes(pairs: Any, allowed: tuple[int, ...]) -> None:
+def check_axes(pairs: Any, allowed: tuple[int, ...]) -> None:
+    """Refuse data that are neither differences nor pairs."""
     n_axes = getattr(pairs, "ndim", 2)
     if n_axes not in allowed:
         raise ValueError(f"X must be differences (n, d) or pairs (n, 2, d); got {n_axes} axes, {tuple(pairs.shape)}.")
@@ -95,29 +97,35 @@ def _check_tuples(pairs: Tuples, least: int) -> Tuples:
             f"pairs must have two points each; got Tuples with an index of shape {pairs.index.shape}. "
             "Pass an index of shape (n, 2)."
         )
-    _check_size(pairs.shape, least)
+    check_size(pairs.shape, least)
     return pairs
 
 
 def _check_foreign(pairs: Array, least: int) -> Array:
     """Check an array of another library where it is."""
     xp = array_namespace(pairs)
-    _check_axes(pairs, (2, 3))
+    check_axes(pairs, (2, 3))
     if not xp.isdtype(pairs.dtype, "real floating"):
         if not xp.isdtype(pairs.dtype, ("bool", "integral")):
             raise ValueError(f"columns must hold real numbers; got an array of {pairs.dtype}. Convert it to floats.")
         pairs = xp.astype(pairs, xp.float64)
     if pairs.ndim == 3:
-        _check_two_points(pairs.shape)
-    _check_size(pairs.shape, least)
-    n = int(pairs.shape[0])
-    for start in range(0, n, _CHECKED_ROWS):
-        if not bool(xp.all(xp.isfinite(pairs[start : min(start + _CHECKED_ROWS, n), ...]))):
-            raise ValueError("X must hold finite numbers; got NaN or infinity. Leave those pairs out, or fill them in.")
+        check_two_points(pairs.shape)
+    check_size(pairs.shape, least)
+    # NaN and infinity show in the extremes, which take no memory and only one transfer from another device.
+    if not math.isfinite(float(xp.max(pairs) - xp.min(pairs))) and not bool(xp.all(xp.isfinite(pairs))):
+        raise ValueError("X must hold finite numbers; got NaN or infinity. Leave those pairs out, or fill them in.")
     return pairs
 
 
-def _check_size(shape: tuple[int, ...], least: int) -> None:
+def check_columns(estimator: Any, n_columns: int, names: tuple[str, ...] | None) -> None:
+    """Tell an estimator that is fitted the columns of its data."""
+    _check_number_of_columns(estimator, n_columns, fitting=True)
+    _check_names_of_source(estimator, names, fitting=True)
+
+
+def check_size(shape: tuple[int, ...], least: int) -> None:
+    """Refuse too few pairs, and pairs without columns."""
     if shape[0] < least:
         raise ValueError(
             f"there must be at least {least} {'pair' if least == 1 else 'pairs'}; got {shape[0]}. Give more."
@@ -131,7 +139,8 @@ def _is_three_deep(pairs: Any) -> bool:
     return getattr(pairs, "ndim", None) == 3 or (nested and getattr(np.asarray(pairs[0]), "ndim", 0) == 2)
 
 
-def _check_two_points(shape: tuple[int, ...]) -> None:
+def check_two_points(shape: tuple[int, ...]) -> None:
+    """Refuse pairs of other than two points."""
     if shape[1] != 2 or shape[2] == 0:
         raise ValueError(
             f"pairs must have shape (n, 2, d): n pairs of two points with d columns; got {tuple(shape)}. "

@@ -113,7 +113,7 @@ def find_points(data: Array) -> NDArray[np.intp] | None:
     columns have so few values that different points are often equal.
     """
     if isinstance(data, Tuples):
-        numbers = numbered(data.index.astype(np.intp, copy=False))[0]
+        numbers = numbered(to_numpy(data.index).astype(np.intp, copy=False))[0]
         return numbers if _are_dependent(numbers) else None
     if is_source(data) or data.ndim != 3:
         return None

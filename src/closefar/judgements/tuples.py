@@ -6,16 +6,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_array
 
-from closefar.arrays import IndexArray
-from closefar.judgements.frames import check_frame_columns, names_of_frame
+from closefar.arrays import Array, IndexArray, is_dask, is_foreign, is_tensor, like, to_numpy
+from closefar.judgements.dask_tuples import DaskTuples
+from closefar.judgements.frames import names_of_frame
+from closefar.judgements.point_array import checked_points
 
-__all__ = ["Tuples"]
+__all__ = ["Tuples", "unchecked_tuples"]
 
 _SIZES = (2, 3, 4)
-_NUMBER_KINDS = "biuf"
 _CHECKED_VALUES = 1 << 20  # at a time
+_MOST_INT32 = np.iinfo(np.int32).max
 
 
 class Tuples:
@@ -28,9 +29,10 @@ class Tuples:
     Parameters
     ----------
     points : array or frame of shape (n_points, d)
-        Each point once: NumPy, pandas, polars, or a memory map.  Points that occur must be finite.
+        Each point once: NumPy, pandas, polars, a memory map, or a tensor of torch.  Points that occur must be finite.
     index : array of int, of shape (n, 2), (n, 3) or (n, 4)
-        The row numbers of the points of each tuple.
+        The row numbers of the points of each tuple; it is taken to the device of tensors.  A dask array of shape
+        (n, 2) gives `DaskTuples`, whose index stays on the cluster; its points may be a dask array too.
 
     Attributes
     ----------
@@ -52,18 +54,21 @@ class Tuples:
 
     __slots__ = ("_feature_names", "_index", "_points")
 
+    def __new__(cls, points: Any, index: Any, **others: Any) -> Any:
+        return DaskTuples(points, index) if is_dask(index) else super().__new__(cls)
+
     def __init__(self, points: Any, index: Any) -> None:
         self._feature_names = names_of_frame(points)
-        self._points = _read_only(_checked_points(points))
-        self._index = _read_only(_checked_index(index, len(self._points)))
+        self._points = _read_only(checked_points(points))
+        self._index = _read_only(_checked_index(index, self._points))
         _check_finite(self)
 
     @property
-    def points(self) -> NDArray[Any]:
+    def points(self) -> Array:
         return self._points
 
     @property
-    def index(self) -> IndexArray:
+    def index(self) -> Array:
         return self._index
 
     @property
@@ -85,7 +90,7 @@ class Tuples:
     @property
     def dtype(self) -> np.dtype[Any]:
         """float32 if the points are stored in single precision; otherwise float64."""
-        return np.dtype(np.float32 if self._points.dtype == np.float32 else np.float64)
+        return np.dtype(np.float32 if str(self._points.dtype).endswith("float32") else np.float64)
 
     def __len__(self) -> int:
         return len(self._index)
@@ -97,16 +102,15 @@ class Tuples:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Tuples):
             return NotImplemented
-        return (
-            np.array_equal(self._index, other._index)
-            and self._feature_names == other._feature_names
-            and (self._points is other._points or np.array_equal(self._points, other._points))
-        )
+        if self._feature_names != other._feature_names:
+            return False
+        arrays = ((self._index, other._index), (self._points, other._points))
+        return all(left is right or np.array_equal(to_numpy(left), to_numpy(right)) for left, right in arrays)
 
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (self._points, self._index, self._feature_names)
+        return unchecked_tuples, (self._points, self._index, self._feature_names)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
@@ -115,6 +119,8 @@ class Tuples:
 
     def __getitem__(self, key: Any) -> Any:
         first, second, third = _three_keys(key)
+        if is_tensor(self._index) and isinstance(first, list | np.ndarray) and np.ndim(first) == 1:
+            first = like(self._index, np.arange(len(self))[first])
         if _is_everything(second) and _is_everything(third):
             selected = self._index[first]
             selects_tuples = isinstance(first, slice) or np.ndim(first) == 1
@@ -125,25 +131,31 @@ class Tuples:
 
     def take_rows(self, where: IndexArray) -> Tuples:
         """Return the tuples at these indices."""
-        return self._with_index(self._index[where])
+        return self._with_index(self._index[like(self._index, where)])
+
+    def with_arrays(self, points: Array, index: Array) -> Tuples:
+        """Return the same tuples with their arrays in another library, or on another device."""
+        return unchecked_tuples(points, index, self._feature_names)
 
     def _at(self, numbers: IndexArray, columns: Any = slice(None)) -> NDArray[Any]:
-        """Some columns of points, by number."""
-        found: NDArray[Any] = self._points[:, columns][numbers].astype(self.dtype, copy=False)
+        """Some columns of points, by number, in NumPy."""
+        found: NDArray[Any] = to_numpy(self._points[:, columns][numbers]).astype(self.dtype, copy=False)
         return found
 
-    def _with_index(self, index: IndexArray) -> Tuples:
-        return _restored(self._points, index, self._feature_names)
+    def _with_index(self, index: Array) -> Tuples:
+        return unchecked_tuples(self._points, index, self._feature_names)
 
 
-def _restored(points: NDArray[Any], index: IndexArray, feature_names: tuple[str, ...] | None) -> Tuples:
-    """Tuples of arrays that were checked before."""
+def unchecked_tuples(points: Array, index: Array, feature_names: tuple[str, ...] | None) -> Tuples:
+    """Return tuples of arrays that were checked before, or are checked elsewhere."""
     tuples = object.__new__(Tuples)
     tuples._points, tuples._index, tuples._feature_names = _read_only(points), _read_only(index), feature_names
     return tuples
 
 
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+def _read_only(array: Array) -> Array:
+    if not isinstance(array, np.ndarray):
+        return array
     view = array.view()
     view.setflags(write=False)
     return view
@@ -164,53 +176,44 @@ def _is_everything(key: Any) -> bool:
     return isinstance(key, slice) and key == slice(None)
 
 
-def _checked_points(points: Any) -> NDArray[Any]:
-    check_frame_columns(points)
-    if isinstance(points, np.ndarray) and points.dtype != object:
-        array = np.asarray(points)  # also of a memory map, which stays one
+def _checked_index(index: Any, points: Array) -> Array:
+    n_points = len(points)
+    if is_tensor(index) and is_tensor(points):
+        array: Array = index.to(points.device)
     else:
-        array = check_array(
-            points,
-            dtype=(np.float64, np.float32),
-            ensure_all_finite=False,
-            ensure_min_samples=0,
-            ensure_min_features=0,
-            input_name="points",
-        )
-    if array.ndim != 2 or array.shape[1] == 0:
-        raise ValueError(f"points must have shape (n_points, d), with at least one column; got {array.shape}.")
-    if array.dtype.kind not in _NUMBER_KINDS:
-        raise ValueError(f"points must hold real numbers; got an array of {array.dtype}. Convert it to floats.")
-    return array
-
-
-def _checked_index(index: Any, n_points: int) -> IndexArray:
-    array = np.asarray(index)
-    if array.dtype == object:  # as of pandas' Int64
-        array = np.array(array.tolist())
+        array = to_numpy(index) if is_foreign(index) else np.asarray(index)
+        if array.dtype == object:  # as of pandas' Int64
+            array = np.array(array.tolist())
     if array.ndim != 2 or array.shape[1] not in _SIZES:
         raise ValueError(
             f"index must have shape (n, 2), (n, 3) or (n, 4): the row numbers of the points of each tuple; "
-            f"got {array.shape}."
+            f"got {tuple(array.shape)}."
         )
-    if array.dtype.kind not in "iu":
+    is_whole = "int" in str(array.dtype) if is_tensor(array) else array.dtype.kind in "iu"
+    if not is_whole:
         raise ValueError(
             f"index must hold integers, the row numbers of points; got an array of {array.dtype}. Convert it with "
             "astype(int), or number the points first."
         )
-    if array.size and not (array.min() >= 0 and array.max() < n_points):
-        place = int(np.argmax(((array < 0) | (array >= n_points)).ravel()))
+    if len(array) and not (int(array.min()) >= 0 and int(array.max()) < n_points):
+        place = int(np.argmax(to_numpy((array < 0) | (array >= n_points)).ravel()))
         tuple_number, side = divmod(place, array.shape[1])
         raise ValueError(
             f"index must hold row numbers of the {n_points:,} points, 0 to {n_points - 1}; "
             f"got {int(array[tuple_number, side])} in row {tuple_number}, column {side}."
         )
+    if is_tensor(points) and not is_tensor(array):
+        return like(points, array.astype(np.int32 if n_points <= _MOST_INT32 else np.int64, copy=False))
     return array
 
 
 def _check_finite(tuples: Tuples) -> None:
     """Refuse NaN and infinity in points that occur."""
     points, index = tuples.points, tuples.index
+    if is_tensor(points):
+        if bool((points.min(dim=1).values - points.max(dim=1).values).isfinite().all()) if len(points) else True:
+            return
+        points, index = to_numpy(points), to_numpy(index)
     if points.dtype.kind != "f":
         return
     step = max(1, _CHECKED_VALUES // points.shape[1])

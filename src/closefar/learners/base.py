@@ -13,7 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from closefar.arrays import FloatArray, as_float64, is_source, like, to_numpy
 from closefar.fitting import Fit, FitStatistics, PenaltyChoice, RankChoice
-from closefar.judgements import Tuples, check_pairs, own_labels
+from closefar.judgements import Tuples, check_pairs, is_partitioned, own_labels
+from closefar.learners.lazy import accuracy_on_cluster, lazy_on_dask
 from closefar.model import Metric
 from closefar.noise import with_flips
 from closefar.questions import (
@@ -25,7 +26,7 @@ from closefar.questions import (
     summarize,
     truncation_of,
 )
-from closefar.rows import IndexedRows, rows_of
+from closefar.rows import GraphRows, IndexedRows, rows_of
 from closefar.solve import Certificate, FitStep
 
 __all__ = ["MetricLearner"]
@@ -133,6 +134,7 @@ class MetricLearner(
     def _n_features_out(self) -> int:
         return self.metric_.rank
 
+    @lazy_on_dask
     def decision_function(self, X: Any) -> FloatArray:
         """Return a score for each pair that is positive if the last of `classes_` is predicted.
 
@@ -141,12 +143,14 @@ class MetricLearner(
         margin = self._margin(X)
         return margin if self.fit_.sides.far_is_last else -margin
 
+    @lazy_on_dask
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the more probable label of each pair."""
         far = self._margin(X) >= 0
         labels: NDArray[Any] = self.classes_[(far == self.fit_.sides.far_is_last).astype(int)]
         return labels
 
+    @lazy_on_dask
     def predict_proba(self, X: Any) -> FloatArray:
         """Return the probability of each label, in the order of `classes_`."""
         margin, cdf = self._margin(X), self.metric_.noise.cdf
@@ -154,6 +158,7 @@ class MetricLearner(
         probabilities: FloatArray = with_flips(close_and_far, self.flip_rate_)
         return probabilities if self.fit_.sides.far_is_last else probabilities[:, ::-1]
 
+    @lazy_on_dask
     def transform(self, X: Any) -> FloatArray:
         """Map points, or both sides of pairs, to a space where the metric is Euclidean: ``X @ components_.T``.
 
@@ -163,18 +168,23 @@ class MetricLearner(
         directions = self.metric_.components.T
         data = check_pairs(self, X, fitting=False)
         if isinstance(data, Tuples):
-            return IndexedRows(data.points, data.index).sides(directions)
+            rows = rows_of(data)
+            assert isinstance(rows, IndexedRows | GraphRows)
+            return rows.sides(directions)
         if is_source(data):
             return rows_of(data).projected(directions)
         mapped: FloatArray = to_numpy(as_float64(data) @ like(data, directions))
         return mapped
 
+    @lazy_on_dask
     def pair_distance(self, X: Any) -> FloatArray:
         """Return the distance of each pair, or the length of each difference."""
         return np.sqrt(self._squared_distances(X))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy of `predict`, weighted if there are weights; opened pairs may have their own labels."""
+        if is_partitioned(X):
+            return accuracy_on_cluster(self, X, y, sample_weight)
         y, sample_weight = own_labels(X, y, sample_weight)
         accuracy: float = super().score(X, y, sample_weight=sample_weight)
         return accuracy

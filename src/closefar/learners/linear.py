@@ -71,6 +71,10 @@ class LinearMetricLearner(MetricLearner):
         Stop once the proven gap of the objective to its minimum is below this.
     max_iter : int, default=1000
         Largest number of solver steps.
+    device : {"cpu", "cuda", "cuda:1", ...}, optional
+        Where passes over the data are computed.  None is where the data is: a tensor on a GPU stays there.  "cuda"
+        takes arrays, opened files and pairs by index to the GPU once, in the precision that they are stored in
+        (extra `gpu`).
     class_weight : dict or "balanced", optional
         Weights of the two classes, as in scikit-learn.
     far_label : label, optional
@@ -146,6 +150,7 @@ class LinearMetricLearner(MetricLearner):
         solver: str = "auto",
         tol: float = 1e-6,
         max_iter: int = 1000,
+        device: Any = None,
         class_weight: Any = None,
         far_label: Any = None,
         warm_start: bool = False,
@@ -162,6 +167,7 @@ class LinearMetricLearner(MetricLearner):
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
+        self.device = device
         self.class_weight = class_weight
         self.far_label = far_label
         self.warm_start = warm_start

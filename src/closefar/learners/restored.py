@@ -43,6 +43,7 @@ def restore_fit(metric: Metric, classes: tuple[str, str], facts: dict[str, Any])
         judgements=None,
         chosen_alpha=chosen_alpha,
         penalty_choice=_penalty_choice(facts.get("penalty_choice")),
+        engine=str(facts.get("engine", "")),
     )
 
 

@@ -65,13 +65,14 @@ class Model:
 
         fit = Fit.of(learner)
         facts = {
-            "parameters": {**fit.settings.parameters, "far_label": fit.sides.far},
+            "parameters": {**fit.settings.parameters, "device": None, "far_label": fit.sides.far},
             "certificate": {**vars(fit.certificate), "status": fit.certificate.status},
             "statistics": fit.statistics,
             "rank": fit.rank,
             "chosen_alpha": fit.chosen_alpha,
             "penalty_choice": fit.penalty_choice,
             "n_iter": fit.n_iter,
+            "engine": fit.engine,
             "problems": fit.problems,
             "fingerprint": _fingerprint(table),
             "summary": summarize(fit, as_options),

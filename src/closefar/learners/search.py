@@ -17,6 +17,7 @@ from closefar.learners.base import MetricLearner
 from closefar.learners.linear import LinearMetricLearner
 from closefar.learners.trials import Trials, Tried
 from closefar.noise import Noise
+from closefar.rows import on_device
 
 __all__ = ["LinearMetricLearnerCV"]
 
@@ -73,7 +74,7 @@ class LinearMetricLearnerCV(MetricLearner):
         better, with the best alpha and smaller ones.
     n_jobs : int, optional
         The number of splits to process in parallel, as in joblib.
-    fit_origin, solver, tol, max_iter, class_weight, far_label, random_state, verbose
+    fit_origin, solver, tol, max_iter, device, class_weight, far_label, random_state, verbose
         As in `LinearMetricLearner`; `verbose` also shows the candidates.  With more than 16 columns,
         candidates are fitted approximately unless `solver` is set; the final fit has a certificate.
 
@@ -116,6 +117,7 @@ class LinearMetricLearnerCV(MetricLearner):
         solver: str = "auto",
         tol: float = 1e-6,
         max_iter: int = 1000,
+        device: Any = None,
         class_weight: Any = None,
         far_label: Any = None,
         random_state: Any = None,
@@ -135,6 +137,7 @@ class LinearMetricLearnerCV(MetricLearner):
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
+        self.device = device
         self.class_weight = class_weight
         self.far_label = far_label
         self.random_state = random_state
@@ -188,6 +191,7 @@ class LinearMetricLearnerCV(MetricLearner):
 
     def _search(self, judgements: Judgements, cv: Any, groups: Any) -> dict[str, Any]:
         """Score candidates on every split, keep the table, and return the best one."""
+        judgements = judgements.with_data(on_device(judgements.data, self.device))  # once, not for each split
         weighted = judgements.weighted(self.class_weight)
         trial = self._learner().set_params(far_label=None, verbose=0)
         if isinstance(self.class_weight, dict):

@@ -173,7 +173,7 @@ def _log_columns(fitted: Fit, judgements: Judgements) -> list[str]:
     if not np.any(positive):
         return []
     logs = np.where(positive, np.log(np.where(positive, data, 1.0)), data)
-    other = fit(judgements.in_coordinates(logs), fitted.settings)
+    other = fit(judgements.with_data(logs), fitted.settings)
     gain = judgements.effective_number * (fitted.certificate.loss - other.certificate.loss)
     return [
         name

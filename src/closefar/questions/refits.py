@@ -80,7 +80,7 @@ def _refits(sample: Observed, weights: Any, n_jobs: int | None) -> list[FloatArr
     """
     rows = sample.optimum.rows
     points = np.ascontiguousarray(to_numpy(rows.read(slice(0, rows.n_rows))).T)
-    judgements = sample.judgements.in_coordinates(points)
+    judgements = sample.judgements.with_data(points)
     # Chosen settings are kept; class weights are already part of the row weights.
     settings = sample.fit.chosen.but(rank=sample.largest_rank, class_weight=None)
     if sample.likelihood.has_flip_parameter:

@@ -36,6 +36,8 @@ def summarize(fit: Fit, say: Callable[[str], str] = str) -> str:
     lines = ["Linear metric learner".center(_WIDTH), "=" * _WIDTH]
     for left, left_value, right, right_value in cells:
         lines.append(f"{left}:{left_value:>{35 - len(left)}}    {right}:{right_value:>{37 - len(right)}}")
+    if fit.engine:
+        lines += textwrap.wrap(f"Engine: {fit.engine}", _WIDTH)
     lines += ["-" * _WIDTH, *textwrap.wrap(say(certificate.status), _WIDTH)]
     if fit.penalty_choice is not None:
         lines += textwrap.wrap(say(fit.penalty_choice.sentence), _WIDTH)

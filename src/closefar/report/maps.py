@@ -96,7 +96,7 @@ def distinct_points(
     """
     used = judgements.sample(_MOST_PAIRS, seed)
     if isinstance(used.data, Tuples):
-        return used.data.points, used.data.index
+        return to_numpy(used.data.points), to_numpy(used.data.index)
     if not judgements.are_pairs or is_source(judgements.data):
         return None
     sides: FloatArray = to_numpy(as_float64(used.data)).reshape(2 * len(used), -1)

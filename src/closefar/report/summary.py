@@ -246,6 +246,7 @@ def _fit(fit: Fit, provenance: Provenance) -> dict[str, Any]:
         "alpha": fit.alpha,
         "alpha_scale": fit.alpha_scale,
         "penalty_choice": None if fit.penalty_choice is None else fit.penalty_choice.sentence,
+        "engine": fit.engine,
         "parameters": {name: _text(value) for name, value in parameters.items()},
         "summary": summary_of(fit, provenance.say),
     }

@@ -2,7 +2,9 @@
 
 from closefar.rows.blocks import BlockRows
 from closefar.rows.coordinates import ENORMOUS, Coordinates
+from closefar.rows.devices import check_device, on_device
 from closefar.rows.differences import Differences, rows_of
+from closefar.rows.graph_rows import GraphRows
 from closefar.rows.indexed import IndexedRows
 from closefar.rows.source import RowSource
 from closefar.rows.streamed import Chunks, StreamedRows
@@ -14,12 +16,15 @@ __all__ = [
     "Chunks",
     "Coordinates",
     "Differences",
+    "GraphRows",
     "IndexedRows",
     "RowSource",
     "StreamedRows",
+    "check_device",
     "column_scales",
     "factor_in_rows",
     "find_coordinates",
+    "on_device",
     "rows_of",
     "unit_free",
 ]

@@ -11,13 +11,15 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array, is_torch_array
 
 from closefar import packed
-from closefar.arrays import Array, FloatArray, IndexArray, as_float64, like, to_numpy
+from closefar.arrays import Array, FloatArray, IndexArray, as_float64, engine_of, is_on_gpu, like, to_numpy
 from closefar.rows.coordinates import Coordinates
 from closefar.rows.source import Pulling, RowSource, concatenated, slices
 
-__all__ = ["KEEP_BYTES", "BlockRows", "MappedRows", "squared_columns"]
+__all__ = ["GPU_BLOCK_BYTES", "KEEP_BYTES", "BlockRows", "HeldRows", "MappedRows", "squared_columns"]
 
-BLOCK_BYTES = 1 << 21  # a block and its products stay in cache; the overhead of the loop over blocks is negligible
+# A block and its products stay in cache; the overhead of the loop over blocks is negligible.  On a GPU, blocks are many
+# times as large as what it computes at once.
+BLOCK_BYTES, GPU_BLOCK_BYTES = 1 << 21, 1 << 29
 
 _SAFE_SCALES = 1e-60, 1e60  # of columns, whose squares and their sums neither overflow nor underflow
 
@@ -43,6 +45,15 @@ class BlockRows(RowSource):
     def rough(self) -> RowSource:
         fused = fused_on_gpu(self)
         return self if fused is None else fused
+
+    @cached_property
+    def model(self) -> Array:
+        """An array without rows, in the library, on the device and of the precision of those that are read."""
+        return self.read(slice(0, 0))
+
+    @property
+    def engine(self) -> str:
+        return engine_of(self.model)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.n_rows:,} rows of {self.n_columns} columns)"
@@ -99,14 +110,13 @@ class BlockRows(RowSource):
         return HeldRows(taken if order is None else _columns(taken, np.argsort(order)))
 
     def row_array(self, values: FloatArray) -> Array:
-        block = self.read(slice(0, 0))
-        return values if is_numpy_array(block) else like(block, values.astype(np.float64, copy=False))
+        return values if is_numpy_array(self.model) else _row_array(self.model, values)
 
     def forward(self, factor: FloatArray) -> Array:
         """Return the projections as an array of shape (n, k)."""
-        found: Array = None
+        found, factor = None, _matching(self.model, factor)
         for where, block in self.blocks():
-            part = block.T @ _matching(block, factor)
+            part = block.T @ factor
             if part.shape[0] == self.n_rows:
                 return part
             if found is None:
@@ -137,44 +147,84 @@ class BlockRows(RowSource):
         found: FloatArray = np.maximum(upper - centre, centre + lower)
         return found
 
-    def second_moment(self, weights: FloatArray, centre: FloatArray, scale: FloatArray) -> FloatArray:
+    def weighted_sum(self, weights: Array) -> FloatArray:
+        """Return sum_i w_i z_i."""
+        return to_numpy(_sum(block @ _matching(block, weights[where]) for where, block in self.blocks()))
+
+    def second_moment(self, weights: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
         """Return sum_i w_i x_i x_i' of the scaled rows x = (z - centre) / scale."""
         lowest, highest = _SAFE_SCALES
         finite = scale[np.isfinite(scale)]
         # Sums of such numbers can be scaled instead of the rows, which would take as long as the sums of few columns.
         scales_sums = not np.any(centre) and lowest < finite.min(initial=1.0) and finite.max(initial=1.0) < highest
-        is_weighted = bool(np.any(weights != weights[:1]))
+        is_weighted = not _is_uniform(weights)
 
         def scaled(where: slice, block: Array) -> Array:
-            rows = block
-            if not scales_sums:
-                rows = (block - like(block, centre)[:, None]) / like(block, scale)[:, None]
-            return rows * like(block, np.sqrt(weights[where])) if is_weighted else rows
+            rows = block if scales_sums else _scaled(block, centre, scale)
+            return rows * _root(block, weights[where]) if is_weighted else rows
 
         blocks = (scaled(where, block) for where, block in self.blocks())
         total = to_numpy(_sum(each @ each.T for each in blocks))
         if scales_sums:
             total = total / scale[:, None] / scale
-        return total if is_weighted else total * weights[0]
+        return total if is_weighted or self.n_rows == 0 else total * float(weights[0])
+
+    def scaled_squares(self, weights: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
+        """Return the diagonal of that second moment alone."""
+
+        def squares(where: slice, block: Array) -> Array:
+            rows = _scaled(block, centre, scale)
+            return (rows * rows) @ _matching(block, weights[where])
+
+        return to_numpy(_sum(squares(where, block) for where, block in self.blocks()))
+
+    def triangle(self, weights: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
+        """Return a triangular R with R'R = sum_i w_i x_i x_i', without the rounding errors of that sum."""
+        found: Array = None
+        for where, block in self.blocks():
+            rows = (_scaled(block, centre, scale) * _root(block, weights[where])).T
+            found = _triangle(rows if found is None else array_namespace(rows).concat([found, rows]))
+        return to_numpy(found)
+
+    def cross_moment(self, other: BlockRows, factor: FloatArray, weights: Array) -> FloatArray:
+        """Return sum_i w_i z_i (A'y_i)', where y_i are the same rows in other coordinates."""
+
+        def crossed(where: slice, block: Array) -> Array:
+            here = self.read(where)
+            return (here * _matching(here, weights[where])) @ (block.T @ like(block, factor))
+
+        return to_numpy(_sum(crossed(where, block) for where, block in other.blocks()))
+
+    def squared_lengths(self, coordinates: Coordinates) -> Array:
+        """Return the squared length of each row in coordinates, without the constant of a learned origin."""
+        if not coordinates.has_constant:
+            return self.squared_distances(coordinates.transform)
+        return concatenated([squared_columns(coordinates.apply(block)[:-1, :]) for _, block in self.blocks()])
 
     def quadratic_forms(self, matrix: FloatArray) -> Array:
+        matrix = _matching(self.model, matrix)
         return concatenated([_quadratic(matrix, block) for _, block in self.blocks()])
 
     def squared_distances(self, factor: FloatArray) -> Array:
+        factor = _matching(self.model, factor)
         return concatenated([_squared_lengths(block, factor) for _, block in self.blocks()])
 
     def outer(self, coefficients: Array) -> FloatArray:
         return _symmetric(_sum(_weighted_outer(block, coefficients[where]) for where, block in self.blocks()))
 
     def factor_gradient(self, factor: FloatArray, coefficients: Array) -> FloatArray:
-        return to_numpy(
-            _sum(block @ ((like(block, factor).T @ block) * coefficients[where]).T for where, block in self.blocks())
-        )
+        turned = _matching(self.model, factor).T
+
+        def pulled(where: slice, block: Array) -> Array:
+            return block @ ((turned @ block) * _matching(block, coefficients[where])).T
+
+        return to_numpy(_sum(pulled(where, block) for where, block in self.blocks()))
 
     def sweep(
         self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
     ) -> tuple[list[Pulling], FloatArray]:
         parts: list[Pulling] = []
+        matrix = _matching(self.model, matrix)
 
         def outer(where: slice, block: Array) -> Array:
             parts.append(function(_quadratic(matrix, block), *(array[where] for array in arrays)))
@@ -186,12 +236,14 @@ class BlockRows(RowSource):
         self, curvature: Array, crosses: tuple[Array, ...], basis: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         sums: list[Array] = []
+        turn = _matching(self.model, basis).T
 
         def fourth(where: slice, block: Array) -> Array:
             xp = array_namespace(block)
-            squares = (_matching(block, basis).T @ block) ** 2
+            squares = (turn @ block) ** 2
             curved = squares * _matching(block, curvature[where])
-            columns = [xp.sum(curved, axis=1), *(xp.sum(squares * cross[where], axis=1) for cross in crosses)]
+            rest = (xp.sum(squares * _matching(block, cross[where]), axis=1) for cross in crosses)
+            columns = [xp.sum(curved, axis=1), *rest]
             sums.append(xp.stack(columns, axis=1))
             return curved @ squares.T
 
@@ -211,13 +263,17 @@ class BlockRows(RowSource):
 
     def _block_slices(self) -> Iterator[slice]:
         # More than as many rows as columns, or sums of outer products would be limited by adding them.
-        size = max(512, BLOCK_BYTES // (8 * self.n_columns), 2 * self.n_columns)
+        size = max(512, self._block_bytes // (8 * self.n_columns), 2 * self.n_columns)
         return slices(self.n_rows, size * self.n_fold)
+
+    @property
+    def _block_bytes(self) -> int:
+        return GPU_BLOCK_BYTES if is_on_gpu(self.model) else BLOCK_BYTES
 
     def _features(self, root: Array, border: tuple[Array, ...], rough: bool = False) -> Iterator[Array]:
         """The f_i of `sum_of_squares` as columns, a block at a time, without the weights of packed entries."""
         size = packed.packed_size(self.n_columns)
-        step = max(256, BLOCK_BYTES // (16 * size))
+        step = max(256, self._block_bytes // (16 * size))
         features: Array = None  # reused, since allocation would take longer than the products
         for where, block in self.blocks():
             if features is None:
@@ -281,8 +337,7 @@ class MappedRows(BlockRows):
 
 def fused_on_gpu(rows: BlockRows) -> RowSource | None:
     """The same rows with fused passes, if they are on a GPU that has kernels for them."""
-    model = rows.read(slice(0, 0))
-    if not is_torch_array(model) or model.device.type != "cuda":
+    if not (is_torch_array(rows.model) and is_on_gpu(rows.model)):
         return None
     from closefar.rows.cuda import fused_rows
 
@@ -299,7 +354,33 @@ def _extremes(block: Array) -> list[FloatArray]:
         lines = np.hstack([wide.max(axis=0).reshape(_LONG, d).T, wide.min(axis=0).reshape(_LONG, d).T, rest])
         return [lines.max(axis=1), -lines.min(axis=1)]
     xp = array_namespace(block)
-    return [to_numpy(xp.max(block, axis=1)), -to_numpy(xp.min(block, axis=1))]
+    return list(to_numpy(xp.stack([xp.max(block, axis=1), -xp.min(block, axis=1)])))
+
+
+def _is_uniform(weights: Array) -> bool:
+    """Whether all weights are the same, as one number that stands for all, or as so many numbers."""
+    if is_numpy_array(weights) and weights.strides == (0,):
+        return True
+    return not bool(array_namespace(weights).any(weights != weights[:1]))
+
+
+def _scaled(block: Array, centre: FloatArray, scale: FloatArray) -> Array:
+    """The rows x = (z - centre) / scale, each a column."""
+    centred = block - like(block, centre)[:, None] if np.any(centre) else block
+    return centred / like(block, scale)[:, None]
+
+
+def _root(block: Array, weights: Array) -> Array:
+    """The square roots of weights, in the library of a block."""
+    weights = _matching(block, weights)
+    return array_namespace(weights).sqrt(weights)
+
+
+def _triangle(rows: Array) -> Array:
+    """The triangular factor of a QR decomposition."""
+    if is_numpy_array(rows):
+        return np.linalg.qr(rows, mode="r")
+    return array_namespace(rows).linalg.qr(rows)[1]
 
 
 def _columns(block: Array, indices: IndexArray) -> Array:
@@ -334,7 +415,17 @@ def _matching(block: Array, values: Array) -> Array:
     """These numbers in the library and the precision of a block."""
     if is_numpy_array(block):
         return values.astype(block.dtype, copy=False)
-    return like(block, values) if is_numpy_array(values) else values
+    return _as_type(like(block, values) if is_numpy_array(values) else values, block)
+
+
+def _row_array(model: Array, values: FloatArray) -> Array:
+    """One number per row in the library and on the device of the rows: copied as they are stored, or as one number."""
+    xp = array_namespace(model)
+    if values.strides == (0,) and len(values):
+        return xp.broadcast_to(like(model, values[:1].astype(np.float64)), values.shape)
+    handle = like(model, values)
+    # Torch and CuPy compute with signs of one byte as NumPy does.
+    return handle if values.dtype == np.int8 and is_on_gpu(model) else xp.astype(handle, xp.float64, copy=False)
 
 
 def _weighted_outer(block: Array, coefficients: Array) -> Array:
@@ -344,7 +435,7 @@ def _weighted_outer(block: Array, coefficients: Array) -> Array:
     takes half the time.
     """
     if not is_numpy_array(block) or len(block) < _MANY_COLUMNS:
-        return block @ (block * coefficients).T
+        return block @ (block * _matching(block, coefficients)).T
     root = _matching(block, np.sqrt(np.abs(coefficients)))
     total = np.zeros((len(block), len(block)))
     for add, chosen in ((np.add, coefficients > 0.0), (np.subtract, coefficients < 0.0)):
@@ -360,16 +451,14 @@ def _has_contiguous_rows(block: Array) -> bool:
     return bool(is_numpy_array(block) and block.flags.f_contiguous)
 
 
-def _squared_lengths(block: Array, factor: FloatArray) -> Array:
-    factor = _matching(block, factor)
+def _squared_lengths(block: Array, factor: Array) -> Array:
     if _has_contiguous_rows(block):
         projected = block.T @ factor
         return _row_dots(projected, projected)
     return squared_columns(factor.T @ block)
 
 
-def _quadratic(matrix: FloatArray, block: Array) -> Array:
-    matrix = _matching(block, matrix)
+def _quadratic(matrix: Array, block: Array) -> Array:
     if _has_contiguous_rows(block):
         return _row_dots(block.T @ matrix, block.T)
     return _column_dots(matrix @ block, block)
@@ -390,7 +479,7 @@ def _column_dots(left: Array, right: Array) -> Array:
     """The dot product of each column of `left` with the same column of `right`."""
     if is_numpy_array(left):
         return np.einsum("ij,ij->j", left, right, dtype=np.float64)
-    return array_namespace(left).vecdot(left, right, axis=-2)
+    return as_float64(array_namespace(left).vecdot(left, right, axis=-2))
 
 
 def _symmetric(total: Array) -> FloatArray:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from array_api_compat import is_numpy_array
 
-from closefar.arrays import Array, FloatArray, as_float64, is_indexed, is_mapped, like, release
+from closefar.arrays import Array, FloatArray, as_float64, is_indexed, is_mapped, is_tensor, like, release
 from closefar.rows.blocks import BlockRows
+from closefar.rows.graph_rows import GraphRows
 from closefar.rows.indexed import IndexedRows
 from closefar.rows.source import RowSource
 
@@ -56,10 +57,10 @@ class Differences(BlockRows):
             self._unreleased = 0
 
     def in_single(self) -> BlockRows | None:
+        if str(self._data.dtype).endswith("float32"):
+            return SingleDifferences(self._data)
         if not is_numpy_array(self._data):
             return None
-        if self._data.dtype == np.float32:
-            return SingleDifferences(self._data)
         if 4 * self.n_rows * self.n_columns > _COPY_BYTES:
             return None
         copy = np.empty((self.n_rows, self.n_columns), dtype=np.float32)
@@ -100,7 +101,8 @@ def rows_of(data: Any, origin: FloatArray | None = None) -> BlockRows:
     Single points are measured from an origin, if one is given; in the difference of a pair it cancels.
     """
     if is_indexed(data):
-        return IndexedRows(data.points, data.index)
+        rows = GraphRows.of if is_tensor(data.points) else IndexedRows
+        return rows(data.points, data.index)
     if isinstance(data, RowSource) and not isinstance(data, BlockRows):
         raise TypeError(
             f"rows must be readable in blocks to find their coordinates; got {type(data).__name__}. "

@@ -15,7 +15,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from closefar import packed
-from closefar.arrays import Array, FloatArray, IndexArray, like, to_numpy
+from closefar.arrays import Array, FloatArray, IndexArray, is_on_gpu, like, to_numpy
 from closefar.noise import Noise
 from closefar.rows.coordinates import Coordinates
 
@@ -35,7 +35,8 @@ class HasPull(Protocol):
 
 Pulling = TypeVar("Pulling", bound=HasPull)
 
-PART_ROWS = 1 << 16  # rows per part of arrays with one number per row
+# Rows per part of arrays with one number per row: in cache or, on a GPU, few parts, each of which is waited for.
+PART_ROWS, GPU_PART_ROWS = 1 << 16, 1 << 22
 
 
 class Sweeper(Protocol[Result_co]):
@@ -96,6 +97,11 @@ class RowSource(ABC):
         return self
 
     @property
+    def engine(self) -> str:
+        """What computes the passes over the rows, and where, in words."""
+        return "NumPy"
+
+    @property
     def shape(self) -> tuple[int, int]:
         return self.n_rows, self.n_columns
 
@@ -139,16 +145,23 @@ class RowSource(ABC):
         """Return the numbers of some rows."""
         return array_namespace(array).take(array, like(array, indices))
 
+    def find(self, condition: Callable[..., Array], *arrays: Array) -> IndexArray:
+        """Return the numbers of the rows for which a function of these arrays is true, in their order."""
+        found: IndexArray = np.flatnonzero(self.gather(self.map(condition, *arrays)))
+        return found
+
     def total(self, array: Array) -> float:
         return float(array_namespace(array).sum(array))
 
     def extremes(self, array: Array) -> tuple[float, float]:
         xp = array_namespace(array)
-        return float(xp.min(array)), float(xp.max(array))
+        lowest, highest = to_numpy(xp.stack([xp.min(array), xp.max(array)])).tolist()
+        return lowest, highest
 
     def parts(self, function: Callable[..., Part], *arrays: Array) -> list[Part]:
         """Call a function with one part of these arrays after another, where they are stored."""
-        return [function(*(array[where] for array in arrays)) for where in slices(self.n_rows, PART_ROWS)]
+        size = GPU_PART_ROWS if arrays and is_on_gpu(arrays[0]) else PART_ROWS
+        return [function(*(array[where] for array in arrays)) for where in slices(self.n_rows, size)]
 
     def join(self, arrays: list[Array]) -> Array:
         """Return the array that consists of these parts."""

@@ -12,10 +12,11 @@ from functools import cached_property
 from closefar.arrays import Array, FloatArray
 from closefar.rows.blocks import KEEP_BYTES, BlockRows, MappedRows, fused_on_gpu
 from closefar.rows.coordinates import Coordinates
+from closefar.rows.graph_rows import GraphRows
 from closefar.rows.indexed import IndexedRows
 from closefar.rows.source import Pulling, RowSource
 
-__all__ = ["WideRows", "suits_factors"]
+__all__ = ["WideRows", "mapped_rows", "suits_factors"]
 
 # Rows of up to this many columns are mapped and kept if they are few, or if reading them takes time.
 _NARROW = 32
@@ -32,12 +33,21 @@ _SINGLE_SCALES = 1e-12, 1e12  # of columns, so that their squares neither overfl
 
 def suits_factors(source: BlockRows, coordinates: Coordinates) -> bool:
     """Whether products with factors are faster than mapped rows, and accurate."""
-    if coordinates.has_constant or isinstance(source, IndexedRows):  # which maps its points, since they are fewer
+    if coordinates.has_constant or isinstance(
+        source, IndexedRows | GraphRows
+    ):  # which maps its points, since they are fewer
         return False
     size = 8 * source.n_rows * coordinates.n_directions
     if source.n_columns <= _NARROW:
         return size > (_CACHED if source.is_held else KEEP_BYTES) and coordinates.condition <= _SUMS_UP_TO
     return size > KEEP_BYTES or coordinates.condition <= _SUMS_UP_TO
+
+
+def mapped_rows(source: BlockRows, coordinates: Coordinates) -> BlockRows:
+    """The rows in the coordinates that a fit solves in: mapped, or with factors and sums mapped where that suits."""
+    if suits_factors(source, coordinates):
+        return WideRows(source, coordinates)
+    return source.in_coordinates(coordinates)
 
 
 class WideRows(MappedRows):

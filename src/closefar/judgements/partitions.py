@@ -1,0 +1,80 @@
+"""Labelled rows in partitions, on a cluster or in many files, which are loaded again when they are lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+__all__ = ["Partition", "Partitions"]
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """The rows of one partition, in the memory of the process that loaded it; nothing is checked yet.
+
+    Attributes
+    ----------
+    data : array of shape (m, d) or (m, 2, d), or Tuples
+        Differences or points, pairs of points, or pairs of shared points by index; m may be 0.
+    labels : array of shape (m,), optional
+        As they were given: strings, numbers, or `CodedLabels`.
+    weights : array of shape (m,), optional
+    """
+
+    data: Any
+    labels: Any = None
+    weights: NDArray[Any] | None = None
+
+    def __len__(self) -> int:
+        return int(self.data.shape[0])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Partitions:
+    """Labelled rows in partitions, each of which is loaded where it is computed with, and loaded again if it is lost.
+
+    Partition p is ``load(tasks[p], shared)``, called inside a task.  It gives the same bits each time, and all
+    partitions have the same columns, in their order.
+
+    Attributes
+    ----------
+    tasks : tuple
+        What each partition is loaded from: a small value that can be pickled (a path and some row groups), or a
+        `dask.delayed.Delayed`, which an engine replaces by its result.
+    load : callable (task, shared) -> Partition
+        Can be pickled.
+    n_columns : int
+    are_pairs : bool
+        Whether rows are pairs of points, (m, 2, d) or `Tuples`, and not differences, (m, d).
+    shared : optional
+        What all partitions need, once per worker: a value, or a `dask.delayed.Delayed`.  The points of pairs by index.
+    n_rows : tuple of int, optional
+        The number of rows of each partition; None if that is known only once they are loaded.
+    feature_names : tuple of str, optional
+        The names of the columns.
+    has_labels, has_weights : bool
+        Whether partitions have labels, and weights.
+    client : distributed.Client, optional
+        The cluster that was named; by default the current one, or this process without one.
+    """
+
+    tasks: tuple[Any, ...]
+    load: Callable[[Any, Any], Partition]
+    n_columns: int
+    are_pairs: bool
+    shared: Any = None
+    n_rows: tuple[int, ...] | None = None
+    feature_names: tuple[str, ...] | None = None
+    has_labels: bool = True
+    has_weights: bool = False
+    client: Any = None
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def __repr__(self) -> str:
+        rows = "rows" if self.n_rows is None else f"{sum(self.n_rows):,} rows"
+        return f"Partitions({len(self.tasks):,} partitions, {rows} of {self.n_columns} columns)"

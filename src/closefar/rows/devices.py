@@ -1,0 +1,220 @@
+"""Taking data to the device that a fit computes on: NumPy arrays, files and pairs by index to a GPU, or back."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from array_api_compat import is_cupy_array, is_torch_array
+
+from closefar.arrays import Array, is_indexed, is_mapped, release, to_numpy
+from closefar.rows.blocks import BlockRows
+from closefar.rows.source import RowSource, slices
+from closefar.rows.streamed import StreamedRows
+
+__all__ = ["check_device", "on_device"]
+
+_KNOWN = re.compile(r"cpu|cuda(:\d+)?")
+_EXTRA = "pip install 'closefar[gpu]'"
+
+_COPIED_BYTES = 1 << 26  # at a time
+_WORKSPACE = 1 << 30  # bytes that passes need on the card beside the rows
+
+
+def check_device(device: Any) -> None:
+    """Raise an error, with what to do, if this device is unknown or can't be used here."""
+    if device is None:
+        return
+    name = _name(device)
+    if name != "cpu":
+        _library(name)
+
+
+def on_device(data: Any, device: Any) -> Any:
+    """Return data on a device: None is where they are, "cpu", "cuda" or "cuda:1".
+
+    On a GPU, arrays, files and pairs by index become tensors of torch (arrays of CuPy, if there is no torch), in
+    the precision that they are stored in.
+    """
+    if device is None or (isinstance(data, RowSource) and not isinstance(data, BlockRows)):
+        return data  # partitions are computed with where they are stored
+    name = _name(device)
+    if name == "cpu":
+        return _on_cpu(data)
+    library = _library(name)
+    if is_indexed(data):
+        if library == "cupy":
+            raise ValueError(
+                f"pairs by index need torch on a GPU; got device={name!r}, and only CuPy is installed. Run {_EXTRA}."
+            )
+        to_card = partial(_to_torch, name=name)
+        index = data.index if is_torch_array(data.index) else _narrow(to_numpy(data.index), len(data.points))
+        _check_room(name, library, _n_bytes(data.points) + 3 * _n_bytes(index))
+        return data.with_arrays(to_card(data.points), to_card(index))
+    return _to_torch(data, name) if library == "torch" else _to_cupy(data, name)
+
+
+def _name(device: Any) -> str:
+    name = str(device)
+    if _KNOWN.fullmatch(name):
+        return name
+    rule = 'device must be None (where the data is), "cpu", "cuda", or "cuda:1" and so on'
+    kind = name.split(":")[0]
+    if kind in ("mps", "xpu"):
+        lacks = "has no double precision, which proofs need" if kind == "mps" else "is not supported"
+        raise ValueError(f'{rule}; got {name!r}, which {lacks}. Use device="cpu".')
+    raise ValueError(f"{rule}; got {device!r}.")
+
+
+def _library(name: str) -> str:
+    """The library that computes on this GPU."""
+    if find_spec("torch") is not None:
+        import torch
+
+        if not torch.cuda.is_available():
+            reason = _without_gpu(torch)
+        elif _number(name) >= torch.cuda.device_count():
+            reason = _too_high(name, torch.cuda.device_count())
+        else:
+            return "torch"
+    elif find_spec("cupy") is not None:
+        import cupy
+
+        try:
+            n_cards = int(cupy.cuda.runtime.getDeviceCount())
+        except cupy.cuda.runtime.CUDARuntimeError:
+            n_cards = 0
+        if _number(name) < n_cards:
+            return "cupy"
+        reason = _too_high(name, n_cards) if n_cards else f"no GPU was found. {_INSTEAD}"
+    else:
+        reason = f"neither torch nor CuPy is installed. Run {_EXTRA}."
+    raise ValueError(f"device={name!r} can't be used: {reason}")
+
+
+_INSTEAD = 'Check that nvidia-smi lists a card, or use device="cpu".'
+
+
+def _without_gpu(torch: Any) -> str:
+    if torch.version.cuda is None and getattr(torch.version, "hip", None) is None:
+        return 'this torch was built for the CPU only. Install torch with CUDA, or use device="cpu".'
+    return f"no GPU was found. {_INSTEAD}"
+
+
+def _too_high(name: str, n_cards: int) -> str:
+    last = "" if n_cards == 1 else f" to cuda:{n_cards - 1}"
+    return f"there {'is' if n_cards == 1 else 'are'} {n_cards} GPU{'' if n_cards == 1 else 's'}, cuda:0{last}."
+
+
+def _number(name: str) -> int:
+    return int(name.partition(":")[2] or 0)
+
+
+def _on_cpu(data: Any) -> Any:
+    if is_indexed(data):
+        points, index = _on_cpu(data.points), _on_cpu(data.index)
+        return data if points is data.points and index is data.index else data.with_arrays(points, index)
+    if is_torch_array(data):
+        return data.cpu()
+    return to_numpy(data) if is_cupy_array(data) else data
+
+
+def _to_torch(data: Any, name: str) -> Array:
+    import torch
+
+    if is_torch_array(data):
+        is_there = data.device.type == "cuda" and (":" not in name or data.device == torch.device(name))
+        if not is_there:
+            _check_room(name, "torch", data.element_size() * data.numel())
+        return data if is_there else data.to(name)
+    if is_cupy_array(data):
+        return torch.from_dlpack(data).to(name)
+    source = _as_stored(data)
+    dtype = torch.float32 if source.dtype == np.float32 else torch.float64
+    if source.dtype.kind == "i":
+        dtype = getattr(torch, str(source.dtype))
+    _check_room(name, "torch", _n_bytes(source))
+    there = torch.empty(tuple(source.shape), dtype=dtype, device=name)
+    for where, part in _parts(source):
+        there[where] = torch.from_numpy(part)
+    return there
+
+
+def _to_cupy(data: Any, name: str) -> Array:
+    import cupy
+
+    if is_torch_array(data):
+        data = to_numpy(data)
+    with cupy.cuda.Device(_number(name)):
+        if is_cupy_array(data):
+            return cupy.asarray(data)
+        source = _as_stored(data)
+        _check_room(name, "cupy", _n_bytes(source))
+        there = cupy.empty(tuple(source.shape), dtype=source.dtype)
+        for where, part in _parts(source):
+            there[where] = cupy.asarray(part)
+    return there
+
+
+def _as_stored(data: Any) -> Any:
+    """What is copied in parts: an array of NumPy, or a file's rows."""
+    return _Stored(data) if isinstance(data, BlockRows) else np.asarray(data)
+
+
+class _Stored:
+    """Rows of a source with the shape, and the precision, in which they are copied."""
+
+    def __init__(self, rows: BlockRows) -> None:
+        single = rows.in_single() if isinstance(rows, StreamedRows) else None
+        self._rows = rows if single is None else single
+        self.shape = rows.shape
+        self.dtype = np.dtype(np.float64 if single is None else np.float32)
+
+    def __getitem__(self, where: slice) -> Any:
+        return to_numpy(self._rows.read(where)).T
+
+
+def _parts(source: Any) -> Any:
+    """Slices of rows, and copies of them in memory that torch may use."""
+    row_bytes = int(np.prod(source.shape[1:])) * source.dtype.itemsize
+    for where in slices(source.shape[0], max(1, _COPIED_BYTES // max(row_bytes, 1))):
+        yield where, np.array(source[where], order="C")
+        if is_mapped(source):
+            release(source)
+
+
+def _narrow(index: Any, n_points: int) -> Any:
+    """Row numbers in four bytes, if they fit."""
+    return index.astype(np.int32 if n_points <= np.iinfo(np.int32).max else np.int64, copy=False)
+
+
+def _n_bytes(data: Any) -> int:
+    size = data.dtype.itemsize if hasattr(data.dtype, "itemsize") else 8
+    return int(np.prod(tuple(data.shape))) * int(size)
+
+
+def _check_room(name: str, library: str, needed: int) -> None:
+    """Refuse data that do not fit on the card beside what passes need."""
+    if library == "torch":
+        import torch
+
+        free = int(torch.cuda.mem_get_info(name)[0])
+        free += int(torch.cuda.memory_reserved(name)) - int(torch.cuda.memory_allocated(name))
+    else:
+        import cupy
+
+        with cupy.cuda.Device(_number(name)):
+            free = int(cupy.cuda.runtime.memGetInfo()[0])
+    if needed + _WORKSPACE > free:
+        raise ValueError(
+            f"the data must fit on the card: they take {_in_gib(needed)}, and {_in_gib(_WORKSPACE)} for computing, but "
+            f"{_in_gib(free)} of {name} are free. Store them as float32, give pairs by index (closefar.Tuples), spread "
+            'them over several machines with Dask, or use device="cpu".'
+        )
+
+
+def _in_gib(n_bytes: int) -> str:
+    return f"{n_bytes / 2**30:,.1f} GiB"

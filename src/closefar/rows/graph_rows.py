@@ -1,0 +1,148 @@
+"""Pairs of tensors by index: points are projected once, and the sums over pairs are Laplacians of the points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from closefar.arrays import Array, FloatArray, IndexArray, is_on_gpu, is_tensor, like, to_numpy
+from closefar.rows.blocks import GPU_BLOCK_BYTES, KEEP_BYTES, BlockRows, HeldRows
+from closefar.rows.coordinates import Coordinates
+from closefar.rows.graph import Graph
+from closefar.rows.source import GPU_PART_ROWS, PART_ROWS, Pulling, slices
+
+__all__ = ["GraphRows"]
+
+_SAMPLED = 1 << 10
+_FEW_PER_POINT = 4
+
+
+class GraphRows(BlockRows):
+    """The differences x_i - x_j of points, for each (i, j) of an index: `IndexedRows` of torch, on any device.
+
+    Parameters
+    ----------
+    points : tensor of shape (n_points, d)
+        In double precision; points that occur in no pair are zero.
+    graph : Graph
+        The pairs.
+    centre : array of shape (d,), optional
+        What was subtracted from the points; it cancels in differences, and would cost digits.
+    """
+
+    def __init__(self, points: Array, graph: Graph, centre: FloatArray | None = None) -> None:
+        super().__init__(len(graph), int(points.shape[1]))
+        self._points = points
+        self._centre = centre
+        self.graph = graph
+
+    @classmethod
+    def of(cls, points: Array, index: Array) -> GraphRows:
+        """Make rows of points as they are stored, and an index of them."""
+        import torch
+
+        centre = _centre(points, index)
+        is_used = torch.zeros(len(points), dtype=torch.bool, device=points.device)
+        is_used[index.long().ravel()] = True
+        centred = torch.where(is_used[:, None], points.double() - centre, 0.0)
+        return cls(centred, Graph(index, len(points)), to_numpy(centre))
+
+    @property
+    def n_projected(self) -> int:
+        return len(self._points)
+
+    def read(self, where: slice) -> Array:
+        return self.graph.differences(self._points, where).T
+
+    def take_rows(self, indices: IndexArray) -> BlockRows:
+        index = self.graph.index.index_select(0, like(self.graph.index, indices))
+        taken = GraphRows(self._points, Graph(index, self.graph.n_points), self._centre)
+        takes = 8 * len(indices) * self.n_columns
+        is_little = takes <= (GPU_BLOCK_BYTES if is_on_gpu(self._points) else KEEP_BYTES)
+        if is_little and len(indices) <= _FEW_PER_POINT * len(self._points):
+            return HeldRows(taken.read(slice(0, len(indices))))
+        return taken
+
+    def in_coordinates(self, coordinates: Coordinates) -> BlockRows:
+        if coordinates.has_constant:  # a learned origin is that of single points
+            return super().in_coordinates(coordinates)
+        return GraphRows(self._points @ like(self._points, coordinates.transform), self.graph)
+
+    def forward(self, factor: FloatArray) -> Array:
+        """Return the projections of the points, of shape (n_points, k)."""
+        return self._points @ like(self._points, factor)
+
+    def backward(self, projections: Array, coefficients: Array) -> FloatArray:
+        return to_numpy(self._pull(self.graph.laplacian(projections, coefficients)))
+
+    def inner(self, left: Array, right: Array) -> Array:
+        return self.graph.forms(left) if right is left else self.graph.products(left, right)
+
+    def projected(self, factor: FloatArray) -> FloatArray:
+        return to_numpy(self.graph.differences(self.forward(factor), slice(0, self.n_rows)))
+
+    def sides(self, factor: FloatArray) -> FloatArray:
+        """Return A'x of both points of each pair: an array of shape (n, 2, k)."""
+        projections = to_numpy(self.forward(factor))
+        if self._centre is not None:
+            projections = projections + self._centre @ factor
+        found: FloatArray = projections[to_numpy(self.graph.index)]
+        return found
+
+    def squared_distances(self, factor: FloatArray) -> Array:
+        return self.graph.forms(self.forward(factor))
+
+    def quadratic_forms(self, matrix: FloatArray) -> Array:
+        return self.graph.forms(*self._halves(matrix))
+
+    def outer(self, coefficients: Array) -> FloatArray:
+        return self._moment(self._points, coefficients)
+
+    def factor_gradient(self, factor: FloatArray, coefficients: Array) -> FloatArray:
+        return self.backward(self.forward(factor), coefficients)
+
+    def sweep(
+        self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
+    ) -> tuple[list[Pulling], FloatArray]:
+        halves = self._halves(matrix)
+        parts = [
+            function(self.graph.forms(*halves, where), *(array[where] for array in arrays))
+            for where in slices(self.n_rows, GPU_PART_ROWS if is_on_gpu(self._points) else PART_ROWS)
+        ]
+        return parts, self.outer(self.join([part.margin_gradient for part in parts]))
+
+    def largest(self, centre: FloatArray) -> FloatArray:
+        """Return a bound on the largest absolute value of each column: its range over the points."""
+        if np.any(centre):
+            return super().largest(centre)
+        return to_numpy(self._points.max(dim=0).values - self._points.min(dim=0).values)
+
+    def second_moment(self, weights: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
+        weights = weights if is_tensor(weights) else self.row_array(weights)
+        if np.any(centre):
+            return super().second_moment(weights, centre, scale)
+        return self._moment(self._points / like(self._points, scale), weights)
+
+    def _halves(self, matrix: FloatArray) -> tuple[Array, Array | None]:
+        """Projections P and signs s with z'Sz = sum_k s_k (P_i - P_j)_k^2."""
+        values, vectors = np.linalg.eigh(matrix)
+        keep = np.abs(values) > 1e-17 * np.abs(values).max(initial=0.0)
+        projections = self.forward(vectors[:, keep] * np.sqrt(np.abs(values[keep])))
+        signs = None if np.all(values[keep] > 0.0) else like(projections, np.sign(values[keep]))
+        return projections, signs
+
+    def _pull(self, values: Array) -> Array:
+        return self._points.T @ values
+
+    def _moment(self, points: Array, coefficients: Array) -> FloatArray:
+        total = points.T @ self.graph.laplacian(points, coefficients)
+        return to_numpy(0.5 * (total + total.T))
+
+
+def _centre(points: Array, index: Array) -> Array:
+    """A point amid those that occur: their median, which one wrong value does not move."""
+    some = index[:: 1 + len(index) // _SAMPLED].ravel()
+    if len(some) == 0:
+        return points.new_zeros(points.shape[1]).double()
+    return points.index_select(0, some).double().median(dim=0).values
