@@ -153,7 +153,7 @@ class UnknownCurvature(MarginCurvature):
         self.thresholds = thresholds
 
     @cached_property
-    def distance(self) -> Array:  # type: ignore[override]
+    def distance(self) -> Array:
         return self._compute()
 
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from closefar.arrays import Array, FloatArray, IndexArray
-from closefar.noise import NOISES, Noise
+from closefar.arrays import Array, FloatArray
+from closefar.noise import Noise
 from closefar.rows.blocks import BlockRows
-from closefar.rows.coordinates import Coordinates
+from closefar.rows.cuda.fused_source import FusedSource, has_kernel
 from closefar.rows.cuda.kernels import CURVED, KINDS
 from closefar.rows.cuda.launch import FAST, FINEST, MOST_COLUMNS, PRECISE, Sums, run_pass
 from closefar.rows.cuda.planes import Planes, make_planes
-from closefar.rows.source import MarginSums, Pulling, RowSource
+from closefar.rows.source import MarginSums, RowSource
 
 __all__ = ["FusedRows", "fused_rows"]
 
@@ -54,52 +52,43 @@ def _calibrated(exact: BlockRows, planes: Planes) -> Planes:
     return replace(planes, shrunk=shrunk if abs(shrunk) < _MOST_SHRUNK else 0.0)
 
 
-class FusedRows(BlockRows):
+class FusedRows(FusedSource):
     """The rows of another source with the passes of fused kernels; the other operations are those of that source.
 
     At the level FINEST, losses have an error of about 1e-8 and gradients of 1e-6; at the level PRECISE, gradients have
     the error of fast passes, up to 1e-2 on columns of few values, where fast losses have one of up to 1e-3.
     """
 
-    is_fused = True
-
     def __init__(self, exact: BlockRows, planes: Planes, *, level: int = FINEST) -> None:
-        super().__init__(*exact.shape)
-        self.condition = exact.condition
-        self._exact = exact
+        super().__init__(exact)
         self._planes = planes
         self._level = level
-        self._converted: dict[str, tuple[Array, Array]] = {}
 
     @cached_property
     def rough(self) -> RowSource:
         """The same rows with passes of the next lower level."""
-        return FusedRows(self._exact, self._planes, level=self._level - 1) if self._level > FAST else self
+        return FusedRows(self.exact, self._planes, level=self._level - 1) if self._level > FAST else self
 
     def margin_pass(
         self, noise: Noise, signs: Array, weights: Array, matrix: FloatArray, threshold: float
     ) -> MarginSums | None:
-        if type(noise) is not type(NOISES.get(noise.name)):  # another one of the user's own
+        if not has_kernel(noise):
             return None
         import torch
 
         share = 1.0 / self.n_rows
         relative, largest = None, _LARGEST_SLOPES[noise.name]
         if weights.stride(0) != 0:
-            relative = self._cached("weights", weights, lambda given: (given * self.n_rows).to(torch.float32))
+            relative = self.converted("weights", weights, lambda given: (given * self.n_rows).to(torch.float32))
             largest *= float(relative.max())
-        signs = self._cached("signs", signs, lambda given: given.to(torch.int8))
+        signs = self.converted("signs", signs, lambda given: given.to(torch.int8))
         found = self._run(matrix, threshold, signs, relative, KINDS[noise.name], largest)
-        if not found.are_finite:
-            return None
-        return MarginSums(
-            found.loss * share, found.slope * share, found.curvature * share, found.least_margin, -found.gradient * share
-        )
+        return found.scaled(share) if found.are_finite else None
 
     def curvature_pass(self, curvature: Array, matrix: FloatArray, shift: float) -> tuple[FloatArray, float] | None:
         import torch
 
-        relative = self._cached("curvature", curvature, lambda given: (given * self.n_rows).to(torch.float32))
+        relative = self.converted("curvature", curvature, lambda given: (given * self.n_rows).to(torch.float32))
         size = float(np.linalg.norm(matrix)) + abs(shift)
         if size == 0.0:
             return np.zeros_like(matrix), 0.0
@@ -111,57 +100,3 @@ class FusedRows(BlockRows):
     ) -> Sums:
         found = run_pass(self._planes, signs, weights, matrix, threshold, kind, largest=largest, level=self._level)
         return found._replace(gradient=0.5 * (found.gradient + found.gradient.T))
-
-    def _cached(self, name: str, given: Array, convert: Callable[[Array], Array]) -> Array:
-        """The array as the kernels need it; converted once, as long as the same one is given."""
-        if name not in self._converted or self._converted[name][0] is not given:
-            self._converted[name] = given, convert(given).contiguous()
-        return self._converted[name][1]
-
-    # The operations of the exact rows.
-
-    def read(self, where: slice) -> Array:
-        return self._exact.read(where)
-
-    def take_rows(self, indices: IndexArray) -> BlockRows:
-        return self._exact.take_rows(indices)
-
-    def in_coordinates(self, coordinates: Coordinates) -> BlockRows:
-        return self._exact.in_coordinates(coordinates)
-
-    def row_array(self, values: FloatArray) -> Array:
-        return self._exact.row_array(values)
-
-    def forward(self, factor: FloatArray) -> Array:
-        return self._exact.forward(factor)
-
-    def backward(self, projections: Array, coefficients: Array) -> FloatArray:
-        return self._exact.backward(projections, coefficients)
-
-    def inner(self, left: Array, right: Array) -> Array:
-        return self._exact.inner(left, right)
-
-    def quadratic_forms(self, matrix: FloatArray) -> Array:
-        return self._exact.quadratic_forms(matrix)
-
-    def squared_distances(self, factor: FloatArray) -> Array:
-        return self._exact.squared_distances(factor)
-
-    def outer(self, coefficients: Array) -> FloatArray:
-        return self._exact.outer(coefficients)
-
-    def factor_gradient(self, factor: FloatArray, coefficients: Array) -> FloatArray:
-        return self._exact.factor_gradient(factor, coefficients)
-
-    def sweep(
-        self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
-    ) -> tuple[list[Pulling], FloatArray]:
-        return self._exact.sweep(matrix, function, *arrays)
-
-    def rotated_moments(
-        self, curvature: Array, crosses: tuple[Array, ...], basis: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        return self._exact.rotated_moments(curvature, crosses, basis)
-
-    def sum_of_squares(self, root: Array, border: tuple[Array, ...], **how: Any) -> FloatArray:
-        return self._exact.sum_of_squares(root, border, **how)

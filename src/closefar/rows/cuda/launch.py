@@ -11,6 +11,7 @@ import numpy as np
 from closefar.arrays import Array, FloatArray
 from closefar.rows.cuda import kernels
 from closefar.rows.cuda.planes import Planes
+from closefar.rows.source import MarginSums
 
 __all__ = ["FAST", "FINEST", "MOST_COLUMNS", "PRECISE", "Launch", "Sums", "padded", "run_graph", "run_pass"]
 
@@ -35,6 +36,12 @@ class Sums(NamedTuple):
     @property
     def are_finite(self) -> bool:
         return bool(math.isfinite(self.loss + self.slope + self.curvature) and np.all(np.isfinite(self.gradient)))
+
+    def scaled(self, share: float) -> MarginSums:
+        """The sums if each row has this weight, with the signs of derivatives."""
+        return MarginSums(
+            self.loss * share, self.slope * share, self.curvature * share, self.least_margin, -share * self.gradient
+        )
 
 
 @dataclass(frozen=True)
@@ -121,7 +128,8 @@ def run_pass(
     found = torch.cat([sums[:, :3].sum(0), sums[:, 3].min()[None], total]).cpu().numpy()
     gradient = found[4:].reshape(width, columns)[:d, : point.shape[1]]
     scale = 1.0 / (planes.unit * coefficient_unit * (unit if of_factor else planes.unit))
-    return Sums(*(float(each) for each in found[:4]), gradient * scale)
+    loss, slope, curvature, least_margin = found[:4].tolist()
+    return Sums(loss, slope, curvature, least_margin, gradient * scale)
 
 
 def run_graph(
@@ -132,8 +140,8 @@ def run_graph(
     weights: Array | None,
     threshold: float,
     kind: int,
-) -> tuple[Array, Array]:
-    """Run one pass over pairs of points by index; the sums are those of each point, of pairs that are met twice."""
+) -> Sums:
+    """Run one pass over pairs of points by index; each row of `points` is x followed by Mx."""
     import torch
 
     n, width = points.shape[0], points.shape[1] // 2
@@ -156,7 +164,11 @@ def run_graph(
         num_warps=4,
         num_stages=2,
     )
-    return sums, pulled
+    gradient = points[:, :width].to(torch.float64).T @ pulled.to(torch.float64)
+    found = torch.cat([sums[:, :3].sum(0), sums[:, 3].min()[None], gradient.ravel()]).cpu().numpy()
+    loss, slope, curvature, least_margin = found[:4].tolist()
+    # Each pair was met from either side; the gradient adds what its points have.
+    return Sums(0.5 * loss, 0.5 * slope, 0.5 * curvature, least_margin, found[4:].reshape(width, width))
 
 
 def _power_below(value: float) -> float:
