@@ -159,7 +159,7 @@ def fit_known_rank(
         columns=columns,
         judgements=judgements,
         noise_choice=choice,
-        engine=rows.engine,
+        engine=prepared.rows.engine,
     )
 
 

@@ -165,7 +165,7 @@ class Judgements:
     @property
     def effective_number(self) -> float:
         """The number of equally weighted judgements with the same information: (sum w)^2 / sum w^2."""
-        return float(len(self)) if self._is_uniform else effective_number(self.weights)
+        return float(len(self)) if self.is_uniform else effective_number(self.weights)
 
     @property
     def n_far(self) -> int:
@@ -229,7 +229,7 @@ class Judgements:
                 raise ValueError(
                     f"labels must contain both a close and a far class; got no pairs of class {label}. Add some."
                 )
-            if not self._is_uniform and not np.any((self.weights > 0) & (self.is_far == is_far)):
+            if not self.is_uniform and not np.any((self.weights > 0) & (self.is_far == is_far)):
                 raise ValueError(
                     f"both classes need a pair of positive weight; every pair of class {label} has weight 0. "
                     "Raise some of those weights or leave sample_weight out."

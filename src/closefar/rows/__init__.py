@@ -3,9 +3,10 @@
 from closefar.rows.blocks import BlockRows
 from closefar.rows.coordinates import ENORMOUS, Coordinates
 from closefar.rows.devices import check_device, on_device
-from closefar.rows.differences import Differences, rows_of
+from closefar.rows.differences import Differences
 from closefar.rows.graph_rows import GraphRows
 from closefar.rows.indexed import IndexedRows
+from closefar.rows.ladder import rows_of
 from closefar.rows.source import RowSource
 from closefar.rows.streamed import Chunks, StreamedRows
 from closefar.rows.unit_free import column_scales, factor_in_rows, find_coordinates, unit_free

@@ -203,14 +203,14 @@ class BlockRows(RowSource):
 
     def quadratic_forms(self, matrix: FloatArray) -> Array:
         matrix = _matching(self.model, matrix)
-        return concatenated([_quadratic(matrix, block) for _, block in self.blocks()])
+        return concatenated([self.forms_of(block, matrix) for _, block in self.blocks()])
 
     def squared_distances(self, factor: FloatArray) -> Array:
         factor = _matching(self.model, factor)
         return concatenated([_squared_lengths(block, factor) for _, block in self.blocks()])
 
     def outer(self, coefficients: Array) -> FloatArray:
-        return _symmetric(_sum(_weighted_outer(block, coefficients[where]) for where, block in self.blocks()))
+        return _symmetric(_sum(self.outer_of(block, coefficients[where]) for where, block in self.blocks()))
 
     def factor_gradient(self, factor: FloatArray, coefficients: Array) -> FloatArray:
         turned = _matching(self.model, factor).T
@@ -227,8 +227,8 @@ class BlockRows(RowSource):
         matrix = _matching(self.model, matrix)
 
         def outer(where: slice, block: Array) -> Array:
-            parts.append(function(_quadratic(matrix, block), *(array[where] for array in arrays)))
-            return _weighted_outer(block, parts[-1].margin_gradient)
+            parts.append(function(self.forms_of(block, matrix), *(array[where] for array in arrays)))
+            return self.outer_of(block, parts[-1].margin_gradient)
 
         return parts, _symmetric(_sum(outer(where, block) for where, block in self.blocks()))
 
@@ -256,6 +256,16 @@ class BlockRows(RowSource):
             return self.sum_of_squares(root, border)
         scale = np.append(packed.weights(self.n_columns), np.ones(len(border)))
         return total * np.outer(scale, scale)
+
+    # The two operations of a pass on one block, which may be compiled.
+
+    def forms_of(self, block: Array, matrix: Array) -> Array:
+        """Return z'Sz for each column z of a block."""
+        return _quadratic(matrix, block)
+
+    def outer_of(self, block: Array, coefficients: Array) -> Array:
+        """Return sum_i c_i z_i z_i' over the columns z_i of a block."""
+        return _weighted_outer(block, coefficients)
 
     def _read_some(self, where: slice, indices: IndexArray) -> Array:
         """Return some of the rows of a block."""
@@ -317,6 +327,22 @@ class MappedRows(BlockRows):
         if self._kept is not None:
             return self._kept[:, where]
         return self._coordinates.apply(self._source.read(where))
+
+    @property
+    def engine(self) -> str:
+        return self._source.engine
+
+    def forms_of(self, block: Array, matrix: Array) -> Array:
+        return self._source.forms_of(block, matrix)
+
+    def outer_of(self, block: Array, coefficients: Array) -> Array:
+        return self._source.outer_of(block, coefficients)
+
+    def take_rows(self, indices: IndexArray) -> BlockRows:
+        if self._kept is not None or not is_on_gpu(self.model):
+            return super().take_rows(indices)
+        taken = self._source.take_rows(indices)
+        return HeldRows(self._coordinates.apply(taken.read(slice(0, taken.n_rows))))
 
     def _read_some(self, where: slice, indices: IndexArray) -> Array:
         if self._kept is not None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from array_api_compat import is_numpy_array
+from array_api_compat import array_namespace, is_numpy_array
 
-from closefar.arrays import Array, FloatArray, as_float64, is_indexed, is_mapped, is_tensor, like, release
-from closefar.rows.blocks import BlockRows
-from closefar.rows.graph_rows import GraphRows
-from closefar.rows.indexed import IndexedRows
-from closefar.rows.source import RowSource
+from closefar.arrays import (
+    Array,
+    FloatArray,
+    IndexArray,
+    as_float64,
+    is_mapped,
+    is_on_gpu,
+    like,
+    release,
+    take_rows,
+    to_numpy,
+)
+from closefar.rows.blocks import BlockRows, HeldRows
 
-__all__ = ["Differences", "rows_of"]
+__all__ = ["Differences", "FromOrigin"]
 
 # Up to this size, rows in double precision are copied to single precision for the steps that approach an optimum.
 _COPY_BYTES = 1 << 27
@@ -56,6 +62,19 @@ class Differences(BlockRows):
             release(self._data)
             self._unreleased = 0
 
+    def take_rows(self, indices: IndexArray) -> BlockRows:
+        if not is_on_gpu(self._data):
+            return super().take_rows(indices)
+        return HeldRows(Differences(take_rows(self._data, indices)).read(slice(0, len(indices))))
+
+    def largest(self, centre: FloatArray) -> FloatArray:
+        if self._data.ndim != 2 or not is_on_gpu(self._data):
+            return super().largest(centre)
+        xp = array_namespace(self._data)  # without a copy in double precision
+        lowest, highest = (to_numpy(as_float64(reduce(self._data, axis=0))) for reduce in (xp.min, xp.max))
+        found: FloatArray = np.maximum(highest - centre, centre - lowest)
+        return found
+
     def in_single(self) -> BlockRows | None:
         if str(self._data.dtype).endswith("float32"):
             return SingleDifferences(self._data)
@@ -93,21 +112,3 @@ class FromOrigin(BlockRows):
     def read(self, where: slice) -> Array:
         block = self._source.read(where)
         return block - like(block, self._origin)[:, None]
-
-
-def rows_of(data: Any, origin: FloatArray | None = None) -> BlockRows:
-    """Return differences, pairs, pairs by index or a source as rows.
-
-    Single points are measured from an origin, if one is given; in the difference of a pair it cancels.
-    """
-    if is_indexed(data):
-        rows = GraphRows.of if is_tensor(data.points) else IndexedRows
-        return rows(data.points, data.index)
-    if isinstance(data, RowSource) and not isinstance(data, BlockRows):
-        raise TypeError(
-            f"rows must be readable in blocks to find their coordinates; got {type(data).__name__}. "
-            "Derive its class from closefar.rows.BlockRows."
-        )
-    source = data if isinstance(data, BlockRows) else Differences(data)
-    has_two_sides = data.ndim == 3 or not getattr(data, "is_single", True)
-    return source if origin is None or has_two_sides else FromOrigin(source, origin)
