@@ -21,6 +21,8 @@ __all__ = ["GPU_BLOCK_BYTES", "KEEP_BYTES", "BlockRows", "HeldRows", "MappedRows
 # times as large as what it computes at once.
 BLOCK_BYTES, GPU_BLOCK_BYTES = 1 << 21, 1 << 29
 
+_MOST_FUSED = 128  # columns
+
 _SAFE_SCALES = 1e-60, 1e60  # of columns, whose squares and their sums neither overflow nor underflow
 
 _LONG = 32  # rows that are reduced at a time
@@ -43,8 +45,22 @@ class BlockRows(RowSource):
 
     @cached_property
     def rough(self) -> RowSource:
-        fused = fused_on_gpu(self)
+        fused = self.fused() if self.can_fuse else None
         return self if fused is None else fused
+
+    @cached_property
+    def can_fuse(self) -> bool:
+        if not (is_torch_array(self.model) and is_on_gpu(self.model)):
+            return False
+        from closefar.rows.ladder import Rung, highest_rung
+
+        return highest_rung(self.model).rung is Rung.FUSED and self.n_columns <= _MOST_FUSED
+
+    def fused(self) -> RowSource | None:
+        """Return the same rows with fused passes; None if there are no kernels for them."""
+        from closefar.rows.cuda import fused_rows
+
+        return fused_rows(self)
 
     @cached_property
     def model(self) -> Array:
@@ -53,7 +69,8 @@ class BlockRows(RowSource):
 
     @property
     def engine(self) -> str:
-        return engine_of(self.model)
+        passes = getattr(vars(self).get("rough"), "passes", None)  # those that were used
+        return engine_of(self.model) + (f", {passes}" if passes else "")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.n_rows:,} rows of {self.n_columns} columns)"
@@ -359,15 +376,6 @@ class MappedRows(BlockRows):
                 kept = _empty_like(mapped, (self.n_columns, self.n_rows))
             kept[:, where] = mapped
         return kept
-
-
-def fused_on_gpu(rows: BlockRows) -> RowSource | None:
-    """The same rows with fused passes, if they are on a GPU that has kernels for them."""
-    if not (is_torch_array(rows.model) and is_on_gpu(rows.model)):
-        return None
-    from closefar.rows.cuda import fused_rows
-
-    return fused_rows(rows)
 
 
 def _extremes(block: Array) -> list[FloatArray]:

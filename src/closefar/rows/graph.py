@@ -14,13 +14,13 @@ import numpy as np
 from closefar.arrays import Array, is_on_gpu
 from closefar.rows.source import slices
 
-__all__ = ["Graph"]
+__all__ = ["Ends", "Graph"]
 
 # Numbers that are gathered at a time: in cache or, on a GPU, half a gibibyte.
 _GATHERED, _GATHERED_ON_GPU = 1 << 17, 1 << 26
 
 
-class _Ends(NamedTuple):
+class Ends(NamedTuple):
     """The pairs of each point, point by point: where they begin, the other points, and the numbers of the pairs."""
 
     starts: Array
@@ -65,7 +65,7 @@ class Graph:
         """Return LV: for each point i the sum of c_ij (v_i - v_j) over its pairs."""
         import torch
 
-        ends, found = self._ends, torch.empty_like(values)
+        ends, found = self.ends, torch.empty_like(values)
         for points in self._few_points(self._step(values)):
             first, last = (int(ends.starts_in_numpy[at]) for at in (points.start, points.stop))
             here = coefficients.index_select(0, ends.pairs[first:last])[:, None]
@@ -79,7 +79,8 @@ class Graph:
         return found
 
     @cached_property
-    def _ends(self) -> _Ends:
+    def ends(self) -> Ends:
+        """The pairs of each point."""
         import torch
 
         index, n = self.index, len(self)
@@ -88,11 +89,11 @@ class Graph:
         pairs = torch.where(order < n, order, order - n).to(index.dtype if n < 1 << 31 else torch.int64)
         numbers = torch.arange(self.n_points + 1, dtype=points.dtype, device=points.device)
         starts = torch.searchsorted(points, numbers)
-        return _Ends(starts, starts.cpu().numpy(), others, pairs)
+        return Ends(starts, starts.cpu().numpy(), others, pairs)
 
     def _few_points(self, most: int) -> Iterator[slice]:
         """Slices of points that have at most so many pairs together, or of one point."""
-        starts, start = self._ends.starts_in_numpy, 0
+        starts, start = self.ends.starts_in_numpy, 0
         while start < self.n_points:
             stop = int(np.searchsorted(starts, starts[start] + most, side="right")) - 1
             yield slice(start, min(max(stop, start + 1), self.n_points))

@@ -10,7 +10,7 @@ from closefar.arrays import Array, FloatArray, IndexArray, is_on_gpu, is_tensor,
 from closefar.rows.blocks import GPU_BLOCK_BYTES, KEEP_BYTES, BlockRows, HeldRows
 from closefar.rows.coordinates import Coordinates
 from closefar.rows.graph import Graph
-from closefar.rows.source import GPU_PART_ROWS, PART_ROWS, Pulling, slices
+from closefar.rows.source import GPU_PART_ROWS, PART_ROWS, Pulling, RowSource, slices
 
 __all__ = ["GraphRows"]
 
@@ -33,7 +33,7 @@ class GraphRows(BlockRows):
 
     def __init__(self, points: Array, graph: Graph, centre: FloatArray | None = None) -> None:
         super().__init__(len(graph), int(points.shape[1]))
-        self._points = points
+        self.points = points
         self._centre = centre
         self.graph = graph
 
@@ -50,28 +50,33 @@ class GraphRows(BlockRows):
 
     @property
     def n_projected(self) -> int:
-        return len(self._points)
+        return len(self.points)
+
+    def fused(self) -> RowSource | None:
+        from closefar.rows.cuda import fused_graph
+
+        return fused_graph(self)
 
     def read(self, where: slice) -> Array:
-        return self.graph.differences(self._points, where).T
+        return self.graph.differences(self.points, where).T
 
     def take_rows(self, indices: IndexArray) -> BlockRows:
         index = self.graph.index.index_select(0, like(self.graph.index, indices))
-        taken = GraphRows(self._points, Graph(index, self.graph.n_points), self._centre)
+        taken = GraphRows(self.points, Graph(index, self.graph.n_points), self._centre)
         takes = 8 * len(indices) * self.n_columns
-        is_little = takes <= (GPU_BLOCK_BYTES if is_on_gpu(self._points) else KEEP_BYTES)
-        if is_little and len(indices) <= _FEW_PER_POINT * len(self._points):
+        is_little = takes <= (GPU_BLOCK_BYTES if is_on_gpu(self.points) else KEEP_BYTES)
+        if is_little and len(indices) <= _FEW_PER_POINT * len(self.points):
             return HeldRows(taken.read(slice(0, len(indices))))
         return taken
 
     def in_coordinates(self, coordinates: Coordinates) -> BlockRows:
         if coordinates.has_constant:  # a learned origin is that of single points
             return super().in_coordinates(coordinates)
-        return GraphRows(self._points @ like(self._points, coordinates.transform), self.graph)
+        return GraphRows(self.points @ like(self.points, coordinates.transform), self.graph)
 
     def forward(self, factor: FloatArray) -> Array:
         """Return the projections of the points, of shape (n_points, k)."""
-        return self._points @ like(self._points, factor)
+        return self.points @ like(self.points, factor)
 
     def backward(self, projections: Array, coefficients: Array) -> FloatArray:
         return to_numpy(self._pull(self.graph.laplacian(projections, coefficients)))
@@ -97,7 +102,7 @@ class GraphRows(BlockRows):
         return self.graph.forms(*self._halves(matrix))
 
     def outer(self, coefficients: Array) -> FloatArray:
-        return self._moment(self._points, coefficients)
+        return self._moment(self.points, coefficients)
 
     def factor_gradient(self, factor: FloatArray, coefficients: Array) -> FloatArray:
         return self.backward(self.forward(factor), coefficients)
@@ -108,7 +113,7 @@ class GraphRows(BlockRows):
         halves = self._halves(matrix)
         parts = [
             function(self.graph.forms(*halves, where), *(array[where] for array in arrays))
-            for where in slices(self.n_rows, GPU_PART_ROWS if is_on_gpu(self._points) else PART_ROWS)
+            for where in slices(self.n_rows, GPU_PART_ROWS if is_on_gpu(self.points) else PART_ROWS)
         ]
         return parts, self.outer(self.join([part.margin_gradient for part in parts]))
 
@@ -116,13 +121,13 @@ class GraphRows(BlockRows):
         """Return a bound on the largest absolute value of each column: its range over the points."""
         if np.any(centre):
             return super().largest(centre)
-        return to_numpy(self._points.max(dim=0).values - self._points.min(dim=0).values)
+        return to_numpy(self.points.max(dim=0).values - self.points.min(dim=0).values)
 
     def second_moment(self, weights: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
         weights = weights if is_tensor(weights) else self.row_array(weights)
         if np.any(centre):
             return super().second_moment(weights, centre, scale)
-        return self._moment(self._points / like(self._points, scale), weights)
+        return self._moment(self.points / like(self.points, scale), weights)
 
     def _halves(self, matrix: FloatArray) -> tuple[Array, Array | None]:
         """Projections P and signs s with z'Sz = sum_k s_k (P_i - P_j)_k^2."""
@@ -133,7 +138,7 @@ class GraphRows(BlockRows):
         return projections, signs
 
     def _pull(self, values: Array) -> Array:
-        return self._points.T @ values
+        return self.points.T @ values
 
     def _moment(self, points: Array, coefficients: Array) -> FloatArray:
         total = points.T @ self.graph.laplacian(points, coefficients)

@@ -79,12 +79,15 @@ class RowSource(ABC):
         Whether rows are differences whose projections A'z_i can be kept (`forward`, `backward`, `inner`).
     is_fused : bool
         Whether it has `margin_pass` and `curvature_pass`, so that these are faster than other operations.
+    can_fuse : bool
+        Whether the rows that are `rough` are probably fused.
     condition : float
         By how much coordinates amplify the rounding errors of sums.
     """
 
     can_project: ClassVar[bool] = False
     is_fused: ClassVar[bool] = False
+    can_fuse: bool = False
     condition: float = 1.0
 
     def __init__(self, n_rows: int, n_columns: int) -> None:

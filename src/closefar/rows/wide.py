@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cached_property
 
 from closefar.arrays import Array, FloatArray
-from closefar.rows.blocks import KEEP_BYTES, BlockRows, MappedRows, fused_on_gpu
+from closefar.rows.blocks import KEEP_BYTES, BlockRows, MappedRows
 from closefar.rows.coordinates import Coordinates
 from closefar.rows.graph_rows import GraphRows
 from closefar.rows.indexed import IndexedRows
@@ -62,9 +62,8 @@ class WideRows(MappedRows):
 
     @cached_property
     def rough(self) -> RowSource:
-        fused = fused_on_gpu(self)
-        if fused is not None:
-            return fused
+        if self.can_fuse:
+            return super().rough
         scales = self._coordinates.scales
         used = scales[scales > 0.0]
         lowest, highest = _SINGLE_SCALES

@@ -136,6 +136,8 @@ def _choose(objective: Objective, *, is_limited: bool = False) -> str:
     """Choose a dense Hessian if it costs less than the gradient steps that it saves."""
     d, n = objective.n_directions, objective.n_judgements
     has_many = n >= 16 * packed_size(d)
+    if objective.source.can_fuse and enough_for_hessian(objective):
+        return "sampled"
     if d <= 16 or (d <= 32 and has_many):
         return "newton"
     # Projections are kept at a point and along a line: on half as many columns or, of many, on a low rank.

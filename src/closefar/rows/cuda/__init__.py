@@ -1,5 +1,6 @@
 """Fused passes on NVIDIA GPUs; importing this needs Triton."""
 
 from closefar.rows.cuda.fused import FusedRows, fused_rows
+from closefar.rows.cuda.fused_graph import FusedGraph, fused_graph
 
-__all__ = ["FusedRows", "fused_rows"]
+__all__ = ["FusedGraph", "FusedRows", "fused_graph", "fused_rows"]

@@ -21,6 +21,7 @@ __all__ = ["FusedRows", "fused_rows"]
 # Coefficients of a product with the Hessian are of the size of the matrix; few are this many times as large.
 _TAIL = 2.0**8
 
+_BESIDE = 64  # bytes per row
 _CALIBRATED = 1 << 17  # rows
 _MOST_SHRUNK = 1e-6
 
@@ -30,10 +31,20 @@ _LARGEST_SLOPES = {"logistic": 1.0, "laplace": 1.0, "hypsecant": 2.0, "normal": 
 
 def fused_rows(exact: BlockRows) -> FusedRows | None:
     """Return the same rows with fused passes; None if there is no kernel for them."""
-    if exact.n_columns > MOST_COLUMNS or exact.n_rows >= 2**31:
+    if exact.n_columns > MOST_COLUMNS or exact.n_rows >= 2**31 or not _have_room(exact):
         return None
     planes = make_planes(exact)
     return None if planes is None else FusedRows(exact, _calibrated(exact, planes))
+
+
+def _have_room(exact: BlockRows) -> bool:
+    """Whether the planes fit on the card, beside as much for the other arrays of a fit."""
+    import torch
+
+    place = exact.model.device
+    free = int(torch.cuda.mem_get_info(place)[0])
+    free += int(torch.cuda.memory_reserved(place)) - int(torch.cuda.memory_allocated(place))
+    return exact.n_rows * (4 * (exact.n_columns + 8) + _BESIDE) < free
 
 
 def _calibrated(exact: BlockRows, planes: Planes) -> Planes:
@@ -58,6 +69,8 @@ class FusedRows(FusedSource):
     At the level FINEST, losses have an error of about 1e-8 and gradients of 1e-6; at the level PRECISE, gradients have
     the error of fast passes, up to 1e-2 on columns of few values, where fast losses have one of up to 1e-3.
     """
+
+    passes = "fused Triton kernels on float16 planes"
 
     def __init__(self, exact: BlockRows, planes: Planes, *, level: int = FINEST) -> None:
         super().__init__(exact)

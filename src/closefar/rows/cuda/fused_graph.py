@@ -26,6 +26,7 @@ class FusedGraph(FusedSource):
     """Pairs by index with the passes of fused kernels, in single precision; each point adds its pairs in their order."""
 
     exact: GraphRows
+    passes = "fused Triton kernels on the graph of the pairs"
 
     def margin_pass(
         self, noise: Noise, signs: Array, weights: Array, matrix: FloatArray, threshold: float

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from closefar.arrays import Array, FloatArray, IndexArray
 from closefar.noise import NOISES, Noise
@@ -20,9 +20,10 @@ def has_kernel(noise: Noise) -> bool:
 
 
 class FusedSource(BlockRows):
-    """The rows of another source, `exact`, whose operations they have; subclasses add fused passes."""
+    """The rows of another source, `exact`, whose operations they have; subclasses add fused passes, named in words."""
 
     is_fused = True
+    passes: ClassVar[str]
 
     def __init__(self, exact: BlockRows) -> None:
         super().__init__(*exact.shape)

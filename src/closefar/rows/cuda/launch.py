@@ -123,6 +123,7 @@ def run_pass(
         STAGES=launch.stages,
         num_warps=launch.warps,
         num_stages=launch.stages,
+        enable_fp_fusion=True,
     )
     total = totals.sum(0, dtype=torch.float64)
     found = torch.cat([sums[:, :3].sum(0), sums[:, 3].min()[None], total]).cpu().numpy()
@@ -163,6 +164,7 @@ def run_graph(
         STAGES=2,
         num_warps=4,
         num_stages=2,
+        enable_fp_fusion=True,
     )
     gradient = points[:, :width].to(torch.float64).T @ pulled.to(torch.float64)
     found = torch.cat([sums[:, :3].sum(0), sums[:, 3].min()[None], gradient.ravel()]).cpu().numpy()
@@ -173,4 +175,3 @@ def run_graph(
 
 def _power_below(value: float) -> float:
     return 2.0 ** math.floor(math.log2(value))
-
