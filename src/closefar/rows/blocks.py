@@ -12,8 +12,9 @@ from array_api_compat import array_namespace, device, is_numpy_array, is_torch_a
 
 from closefar import packed
 from closefar.arrays import Array, FloatArray, IndexArray, as_float64, engine_of, is_on_gpu, like, to_numpy
+from closefar.noise import Noise
 from closefar.rows.coordinates import Coordinates
-from closefar.rows.source import Pulling, RowSource, concatenated, slices
+from closefar.rows.source import MarginTerms, Pulling, RowSource, concatenated, slices
 
 __all__ = ["GPU_BLOCK_BYTES", "KEEP_BYTES", "BlockRows", "HeldRows", "MappedRows", "squared_columns"]
 
@@ -49,12 +50,25 @@ class BlockRows(RowSource):
         return self if fused is None else fused
 
     @cached_property
-    def can_fuse(self) -> bool:
+    def has_kernels(self) -> bool:
         if not (is_torch_array(self.model) and is_on_gpu(self.model)):
             return False
         from closefar.rows.ladder import Rung, highest_rung
 
-        return highest_rung(self.model).rung is Rung.FUSED and self.n_columns <= _MOST_FUSED
+        return highest_rung(self.model).rung is Rung.FUSED
+
+    @property
+    def can_fuse(self) -> bool:
+        return self.has_kernels and self.n_columns <= _MOST_FUSED
+
+    def margin_terms(
+        self, noise: Noise, squared: Array, signs: Array, weights: Array, threshold: float, order: int
+    ) -> MarginTerms | None:
+        if not self.has_kernels:
+            return None
+        from closefar.rows.cuda import fused_terms
+
+        return fused_terms(noise, squared, signs, weights, threshold, order)
 
     def fused(self) -> RowSource | None:
         """Return the same rows with fused passes; None if there are no kernels for them."""

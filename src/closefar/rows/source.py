@@ -19,7 +19,7 @@ from closefar.arrays import Array, FloatArray, IndexArray, is_on_gpu, like, to_n
 from closefar.noise import Noise
 from closefar.rows.coordinates import Coordinates
 
-__all__ = ["MarginSums", "RowSource", "concatenated", "slices"]
+__all__ = ["MarginSums", "MarginTerms", "RowSource", "concatenated", "slices"]
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -61,6 +61,17 @@ class MarginSums(NamedTuple):
     gradient: FloatArray
 
 
+class MarginTerms(NamedTuple):
+    """The loss, its first and second derivative in tau, the least margin, and derivatives in the squared distances."""
+
+    loss: float
+    slope: float
+    curvature: float
+    least_margin: float
+    margin_gradient: Array
+    second: Array | None
+
+
 class RowSource(ABC):
     """Rows that map a symmetric S to <F_i, S>; for a difference z_i, that is z_i' S z_i with F_i = z_i z_i'.
 
@@ -79,6 +90,8 @@ class RowSource(ABC):
         Whether rows are differences whose projections A'z_i can be kept (`forward`, `backward`, `inner`).
     is_fused : bool
         Whether it has `margin_pass` and `curvature_pass`, so that these are faster than other operations.
+    has_kernels : bool
+        Whether it has `margin_terms`, so that all rows are better evaluated at once than block by block.
     can_fuse : bool
         Whether the rows that are `rough` are probably fused.
     condition : float
@@ -87,7 +100,6 @@ class RowSource(ABC):
 
     can_project: ClassVar[bool] = False
     is_fused: ClassVar[bool] = False
-    can_fuse: bool = False
     condition: float = 1.0
 
     def __init__(self, n_rows: int, n_columns: int) -> None:
@@ -103,6 +115,14 @@ class RowSource(ABC):
     def engine(self) -> str:
         """What computes the passes over the rows, and where, in words."""
         return "NumPy"
+
+    @property
+    def has_kernels(self) -> bool:
+        return False
+
+    @property
+    def can_fuse(self) -> bool:
+        return False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -252,6 +272,12 @@ class RowSource(ABC):
         return likelihood.best_thresholds(self, squared, start, least, tol)
 
     # Fused passes, which some sources have.
+
+    def margin_terms(
+        self, noise: Noise, squared: Array, signs: Array, weights: Array, threshold: float, order: int
+    ) -> MarginTerms | None:
+        """Return the terms w_i phi(s_i (q_i - tau)) at squared distances q; None if that can't be fused."""
+        return None
 
     def margin_pass(
         self, noise: Noise, signs: Array, weights: Array, matrix: FloatArray, threshold: float

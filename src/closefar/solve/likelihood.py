@@ -263,8 +263,11 @@ class CloseFar(Likelihood):
         self, source: RowSource, matrix: FloatArray, thresholds: FloatArray
     ) -> tuple[Evaluation, FloatArray]:
         fused = None
-        if self.is_plain and self.lengths is None:
+        if self._may_be_fused:
             fused = source.margin_pass(self.noise, self.signs, self.weights, matrix, float(thresholds[0]))
+        if fused is None and source.has_kernels:
+            evaluation = self.evaluate(source, source.quadratic_forms(matrix), thresholds, order=2)
+            return evaluation, source.outer(evaluation.margin_gradient)
         if fused is None:
             return super().loss_and_gradient(source, matrix, thresholds)
 
@@ -274,6 +277,20 @@ class CloseFar(Likelihood):
 
         second = UnknownCurvature(curvature, np.array([[fused.curvature]]))
         return Evaluation(fused.loss, np.array([fused.slope]), fused.least_margin, None, second), fused.gradient
+
+    @property
+    def _may_be_fused(self) -> bool:
+        return self.is_plain and self.lengths is None
+
+    def evaluate(self, source: RowSource, squared: Array, thresholds: FloatArray, order: int) -> Evaluation:
+        fused = None
+        if self._may_be_fused:
+            threshold = float(thresholds[0])
+            fused = source.margin_terms(self.noise, squared, self.signs, self.weights, threshold, order)
+        if fused is None:
+            return super().evaluate(source, squared, thresholds, order)
+        second = MarginCurvature(fused.second, np.array([[fused.curvature]])) if order > 1 else None
+        return Evaluation(fused.loss, np.array([fused.slope]), fused.least_margin, fused.margin_gradient, second)
 
     def curvature(self, source: RowSource, parts: Sequence[Terms]) -> Curvature:
         if self.lengths is not None:

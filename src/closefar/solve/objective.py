@@ -186,7 +186,8 @@ def _random_rows(n: int, share: float, rng: np.random.Generator) -> IndexArray:
     """About this share of n row numbers, in order; of very many without a random number for each."""
     if n < _VERY_MANY:
         return np.flatnonzero(rng.random(n) < share)
-    return np.unique(rng.integers(n, size=rng.binomial(n, share)))
+    drawn = np.sort(rng.integers(n, size=rng.binomial(n, share)))
+    return drawn[np.diff(drawn, prepend=-1) > 0]
 
 
 def _square(values: Array) -> Array:

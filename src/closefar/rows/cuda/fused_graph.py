@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import cached_property
 
+import numpy as np
+
 from closefar.arrays import Array, FloatArray, like
 from closefar.noise import Noise
 from closefar.rows.cuda.fused_source import FusedSource, has_kernel
@@ -23,7 +25,7 @@ def fused_graph(exact: GraphRows) -> FusedGraph | None:
 
 
 class FusedGraph(FusedSource):
-    """Pairs by index with the passes of fused kernels, in single precision; each point adds its pairs in their order."""
+    """Pairs by index with fused passes in single precision; each point adds its pairs in their order."""
 
     exact: GraphRows
     passes = "fused Triton kernels on the graph of the pairs"
@@ -44,21 +46,20 @@ class FusedGraph(FusedSource):
         return (found.gradient / self.n_rows, -found.slope / self.n_rows) if found.are_finite else None
 
     @cached_property
-    def _table(self) -> Array:
-        """A row for each point: x, and room for Mx."""
+    def _points(self) -> Array:
+        """The points in single precision, with columns of zeros to the next multiple of four."""
         import torch
 
         points = self.exact.points
         width = -(-self.n_columns // _ALIGNED) * _ALIGNED
-        table = torch.zeros(len(points), 2 * width, dtype=torch.float32, device=points.device)
-        table[:, : self.n_columns] = points
-        return table
+        padded = torch.zeros(len(points), width, dtype=torch.float32, device=points.device)
+        padded[:, : self.n_columns] = points
+        return padded
 
     def _run(self, matrix: FloatArray, threshold: float, signs: Array, weights: Array | None, kind: int) -> Sums:
-        table, d = self._table, self.n_columns
-        width, ends = table.shape[1] // 2, self.exact.graph.ends
-        table[:, width : width + d] = self.exact.points @ like(self.exact.points, matrix)
-        found = run_graph(table, ends.starts, ends.others, signs, weights, threshold, kind)
+        d, missing = self.n_columns, self._points.shape[1] - self.n_columns
+        point = like(self.exact.points, np.pad(matrix, (0, missing)))
+        found = run_graph(self._points, point, self.exact.graph.ends, signs, weights, threshold, kind)
         gradient = found.gradient[:d, :d]
         return found._replace(gradient=0.5 * (gradient + gradient.T))
 

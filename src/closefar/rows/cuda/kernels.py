@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-__all__ = ["CURVED", "KINDS", "graph_kernel", "pass_kernel"]
+__all__ = ["CURVED", "KINDS", "graph_kernel", "pass_kernel", "terms_kernel"]
 
 # The noises that have a kernel, by name; CURVED is a product with the Hessian, whose second derivatives are given.
 KINDS = {"logistic": 0, "normal": 1, "laplace": 2, "hypsecant": 3}
@@ -41,27 +41,37 @@ def _noise(m, KIND: tl.constexpr, IS_FAST: tl.constexpr):
         r = r * e - 0.49999892711639404
         r = r * e + 1.0
         return r * e + tl.maximum(-m, 0.0), p, p * (1.0 - p)
-    elif KIND == 1:
+    if KIND == 1:
         x = -m * 0.7071067811865476
         scaled = libdevice.erfcx(tl.maximum(x, 0.0))
         above = -libdevice.log1p(-0.5 * libdevice.erfc(tl.maximum(-x, 0.0)))
         below = x * x - libdevice.log(0.5 * scaled)
         p = 0.7978845608028654 / libdevice.erfcx(tl.maximum(x, -8.0))
         return tl.where(m > 0, above, below), p, tl.maximum(p * (p + m), 0.0)
-    elif KIND == 2:
+    if KIND == 2:
         e = 0.5 * libdevice.exp(-tl.abs(m))
         p = e / (1.0 - e)
         loss = tl.where(m > 0, -libdevice.log1p(-e), 0.6931471805599453 - m)
         return loss, tl.where(m > 0, p, 1.0), tl.where(m > 0, p * (1.0 + p), 0.0)
-    else:  # the cdf is 2 / pi atan(e^u) with u = pi m / 2, and atan(e^u) = pi / 2 - atan(e^-u)
-        u = 1.5707963267948966 * m
-        e = libdevice.exp(-tl.abs(u))
-        arc = libdevice.atan(e)
-        cdf = tl.where(m > 0, 1.0 - 0.6366197723675814 * arc, 0.6366197723675814 * arc)
-        above = -libdevice.log1p(-0.6366197723675814 * arc)
-        below = 0.4515827052894548 - u - libdevice.log(arc / e)
-        p = e / (1.0 + e * e) / cdf
-        return tl.where(m > 0, above, below), p, tl.maximum(p * (p + 1.5707963267948966 * libdevice.tanh(u)), 0.0)
+    # the cdf is 2 / pi atan(e^u) with u = pi m / 2, and atan(e^u) = pi / 2 - atan(e^-u)
+    u = 1.5707963267948966 * m
+    e = libdevice.exp(-tl.abs(u))
+    arc = libdevice.atan(e)
+    cdf = tl.where(m > 0, 1.0 - 0.6366197723675814 * arc, 0.6366197723675814 * arc)
+    above = -libdevice.log1p(-0.6366197723675814 * arc)
+    below = 0.4515827052894548 - u - libdevice.log(arc / e)
+    p = e / (1.0 + e * e) / cdf
+    return tl.where(m > 0, above, below), p, tl.maximum(p * (p + 1.5707963267948966 * libdevice.tanh(u)), 0.0)
+
+
+@triton.jit
+def _exact_noise(m, KIND: tl.constexpr):
+    """The same in double precision."""
+    if KIND == 0:
+        e = libdevice.exp(-tl.abs(m))
+        p = tl.where(m > 0, e, 1.0) / (1.0 + e)
+        return libdevice.log1p(e) + tl.maximum(-m, 0.0), p, p * (1.0 - p)
+    return _noise(m, KIND, False)
 
 
 @triton.jit
@@ -95,9 +105,9 @@ def pass_kernel(
 
     The rows are float16 planes of their high and low parts (tensor descriptors), or float32 numbers (a pointer, with a
     scale for each column).  The point is a symmetric M, and the gradient Z' diag(c) Z; or, `OF_FACTOR`, a factor A and
-    Z' diag(c) Z A.  The kind CURVED replaces the derivative at the margin by q - t times the weight of the row.  At level
-    0 the low parts are not read and the curvature is not summed, at level 1 they count in the forms z'Mz, at level 2 in the
-    gradient too.
+    Z' diag(c) Z A.  The kind CURVED replaces the derivative at the margin by q - t times the weight of the row.  At
+    level 0 only high parts count and the curvature is not summed, at level 1 low parts count in the forms z'Mz, at
+    level 2 in the gradient too.
     """
     IS_CURVED: tl.constexpr = KIND == 4
     slot = tl.program_id(0)
@@ -134,7 +144,7 @@ def pass_kernel(
             y = tl.dot(z_high, a_low, y)
             y = tl.dot(z_high, a_high, y)
         else:
-            y = tl.dot(z_high, a_high, tl.dot(z_high, a_low))
+            y = tl.dot(z_high, a_high)
         if OF_FACTOR:
             q = tl.sum(y * y, 1) * form_unit
         else:
@@ -177,6 +187,8 @@ def pass_kernel(
 @triton.jit
 def graph_kernel(
     POINTS,
+    IMAGES,
+    LENGTHS,
     STARTS,
     NEIGHBOURS,
     SIGNS,
@@ -192,29 +204,31 @@ def graph_kernel(
 ):
     """For one point i, the sums over its neighbours j: loss, slope, curvature, least margin, and c_ij (x_i - x_j).
 
-    A row of POINTS is x followed by Mx, `WIDTH` numbers each, so that the form of a pair is (x_i - x_j)'(Mx_i - Mx_j).
-    Each pair is met twice, from either side.  Columns come in chunks of 32, eight lanes a row.
+    Rows of POINTS are x, of IMAGES Mx, and LENGTHS are x'Mx.  Since the form of a pair is x_j'Mx_j + (Mx_i)'(x_i - 2 x_j),
+    of a neighbour only x_j is read.  Each pair is met twice, from either side.  Columns come in chunks of 32, eight
+    lanes per row.
     """
     IS_CURVED: tl.constexpr = KIND == 4
-    i = tl.program_id(0)
-    w = tl.arange(0, 32)
     CHUNKS: tl.constexpr = (WIDTH + 31) // 32
-    own = POINTS + i.to(tl.int64) * (2 * WIDTH) + w
+    i = tl.program_id(0).to(tl.int64)
+    w = tl.arange(0, 32)
+    own = POINTS + i * WIDTH + w
+    image = IMAGES + i * WIDTH + w
     x0 = tl.load(own, mask=w < WIDTH, other=0.0)
-    y0 = tl.load(own + WIDTH, mask=w < WIDTH, other=0.0)
+    y0 = tl.load(image, mask=w < WIDTH, other=0.0)
+    total0 = tl.zeros((B, 32), tl.float32)
     if CHUNKS > 1:
         x1 = tl.load(own + 32, mask=w + 32 < WIDTH, other=0.0)
-        y1 = tl.load(own + WIDTH + 32, mask=w + 32 < WIDTH, other=0.0)
+        y1 = tl.load(image + 32, mask=w + 32 < WIDTH, other=0.0)
         total1 = tl.zeros((B, 32), tl.float32)
     if CHUNKS > 2:
         x2 = tl.load(own + 64, mask=w + 64 < WIDTH, other=0.0)
-        y2 = tl.load(own + WIDTH + 64, mask=w + 64 < WIDTH, other=0.0)
+        y2 = tl.load(image + 64, mask=w + 64 < WIDTH, other=0.0)
         total2 = tl.zeros((B, 32), tl.float32)
     if CHUNKS > 3:
         x3 = tl.load(own + 96, mask=w + 96 < WIDTH, other=0.0)
-        y3 = tl.load(own + WIDTH + 96, mask=w + 96 < WIDTH, other=0.0)
+        y3 = tl.load(image + 96, mask=w + 96 < WIDTH, other=0.0)
         total3 = tl.zeros((B, 32), tl.float32)
-    total0 = tl.zeros((B, 32), tl.float32)
     first = tl.load(STARTS + i)
     n = (tl.load(STARTS + i + 1) - first).to(tl.int32)
     NEIGHBOURS += first
@@ -228,23 +242,19 @@ def graph_kernel(
         e = start + tl.arange(0, B)
         ok = e < n
         j = tl.load(NEIGHBOURS + e, mask=ok, other=0).to(tl.int64)
-        other = POINTS + j[:, None] * (2 * WIDTH) + w[None, :]
-        here0 = ok[:, None] & (w[None, :] < WIDTH)
-        z0 = x0[None, :] - tl.load(other, mask=here0, other=0.0)
-        products = z0 * (y0[None, :] - tl.load(other + WIDTH, mask=here0, other=0.0))
+        other = POINTS + j[:, None] * WIDTH + w[None, :]
+        u0 = tl.load(other, mask=ok[:, None] & (w[None, :] < WIDTH), other=0.0)
+        products = y0[None, :] * (x0[None, :] - 2.0 * u0)
         if CHUNKS > 1:
-            here1 = ok[:, None] & (w[None, :] + 32 < WIDTH)
-            z1 = x1[None, :] - tl.load(other + 32, mask=here1, other=0.0)
-            products += z1 * (y1[None, :] - tl.load(other + WIDTH + 32, mask=here1, other=0.0))
+            u1 = tl.load(other + 32, mask=ok[:, None] & (w[None, :] + 32 < WIDTH), other=0.0)
+            products += y1[None, :] * (x1[None, :] - 2.0 * u1)
         if CHUNKS > 2:
-            here2 = ok[:, None] & (w[None, :] + 64 < WIDTH)
-            z2 = x2[None, :] - tl.load(other + 64, mask=here2, other=0.0)
-            products += z2 * (y2[None, :] - tl.load(other + WIDTH + 64, mask=here2, other=0.0))
+            u2 = tl.load(other + 64, mask=ok[:, None] & (w[None, :] + 64 < WIDTH), other=0.0)
+            products += y2[None, :] * (x2[None, :] - 2.0 * u2)
         if CHUNKS > 3:
-            here3 = ok[:, None] & (w[None, :] + 96 < WIDTH)
-            z3 = x3[None, :] - tl.load(other + 96, mask=here3, other=0.0)
-            products += z3 * (y3[None, :] - tl.load(other + WIDTH + 96, mask=here3, other=0.0))
-        q = tl.sum(products, 1)
+            u3 = tl.load(other + 96, mask=ok[:, None] & (w[None, :] + 96 < WIDTH), other=0.0)
+            products += y3[None, :] * (x3[None, :] - 2.0 * u3)
+        q = tl.sum(products, 1) + tl.load(LENGTHS + j, mask=ok, other=0.0)
         if IS_CURVED:
             c = tl.load(WEIGHTS + e, mask=ok, other=0.0) * (q - threshold)
         else:
@@ -261,19 +271,19 @@ def graph_kernel(
             least = tl.minimum(least, tl.where(ok, m, float("inf")))
             c = p * s
         slope += c.to(tl.float64)
-        total0 += c[:, None] * z0
+        total0 += c[:, None] * (x0[None, :] - u0)
         if CHUNKS > 1:
-            total1 += c[:, None] * z1
+            total1 += c[:, None] * (x1[None, :] - u1)
         if CHUNKS > 2:
-            total2 += c[:, None] * z2
+            total2 += c[:, None] * (x2[None, :] - u2)
         if CHUNKS > 3:
-            total3 += c[:, None] * z3
-    sums = SUMS + i.to(tl.int64) * 4
+            total3 += c[:, None] * (x3[None, :] - u3)
+    sums = SUMS + i * 4
     tl.store(sums, tl.sum(loss, 0))
     tl.store(sums + 1, tl.sum(slope, 0))
     tl.store(sums + 2, tl.sum(bend, 0))
     tl.store(sums + 3, tl.min(least, 0).to(tl.float64))
-    pulled = PULLED + i.to(tl.int64) * WIDTH + w
+    pulled = PULLED + i * WIDTH + w
     tl.store(pulled, tl.sum(total0, 0), mask=w < WIDTH)
     if CHUNKS > 1:
         tl.store(pulled + 32, tl.sum(total1, 0), mask=w + 32 < WIDTH)
@@ -281,3 +291,53 @@ def graph_kernel(
         tl.store(pulled + 64, tl.sum(total2, 0), mask=w + 64 < WIDTH)
     if CHUNKS > 3:
         tl.store(pulled + 96, tl.sum(total3, 0), mask=w + 96 < WIDTH)
+
+
+@triton.jit
+def terms_kernel(
+    SQUARED,
+    SIGNS,
+    WEIGHTS,
+    NUMBERS,
+    SUMS,
+    SLOPES,
+    CURVATURES,
+    n_rows,
+    rows_of_slot,
+    B: tl.constexpr,
+    KIND: tl.constexpr,
+    ORDER: tl.constexpr,
+    WEIGHTED: tl.constexpr,
+):
+    """The likelihood of one range of rows at known squared distances, in double precision: sums and derivatives.
+
+    NUMBERS are the threshold and the weight that all rows have, which as arguments would be in single precision.
+    """
+    slot = tl.program_id(0)
+    threshold = tl.load(NUMBERS)
+    share = tl.load(NUMBERS + 1)
+    first = slot.to(tl.int64) * rows_of_slot
+    n = tl.maximum(tl.minimum(n_rows - first, rows_of_slot), 0)
+    loss = tl.zeros((B,), tl.float64)
+    slope = tl.zeros((B,), tl.float64)
+    bend = tl.zeros((B,), tl.float64)
+    least = tl.full((B,), float("inf"), tl.float64)
+    for start in tl.range(0, n, B):
+        r = first + start + tl.arange(0, B)
+        ok = start + tl.arange(0, B) < n
+        s = tl.load(SIGNS + r, mask=ok, other=0).to(tl.float64)
+        m = s * (tl.load(SQUARED + r, mask=ok, other=0.0) - threshold)
+        f, p, h = _exact_noise(m, KIND)
+        w = tl.load(WEIGHTS + r, mask=ok, other=0.0) if WEIGHTED else tl.where(ok, share, 0.0)
+        c = -w * s * p
+        loss += w * f
+        slope -= c
+        least = tl.minimum(least, tl.where(ok, m, float("inf")))
+        tl.store(SLOPES + r, c, mask=ok)
+        if ORDER > 1:
+            bend += w * h
+            tl.store(CURVATURES + r, w * h, mask=ok)
+    tl.store(SUMS + slot * 4, tl.sum(loss, 0))
+    tl.store(SUMS + slot * 4 + 1, tl.sum(slope, 0))
+    tl.store(SUMS + slot * 4 + 2, tl.sum(bend, 0))
+    tl.store(SUMS + slot * 4 + 3, tl.min(least, 0))

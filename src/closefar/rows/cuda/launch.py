@@ -11,9 +11,20 @@ import numpy as np
 from closefar.arrays import Array, FloatArray
 from closefar.rows.cuda import kernels
 from closefar.rows.cuda.planes import Planes
-from closefar.rows.source import MarginSums
+from closefar.rows.graph import Ends
+from closefar.rows.source import MarginSums, MarginTerms
 
-__all__ = ["FAST", "FINEST", "MOST_COLUMNS", "PRECISE", "Launch", "Sums", "padded", "run_graph", "run_pass"]
+__all__ = [
+    "FAST",
+    "FINEST",
+    "MOST_COLUMNS",
+    "PRECISE",
+    "Launch",
+    "Sums",
+    "run_graph",
+    "run_pass",
+    "run_terms",
+]
 
 FAST, PRECISE, FINEST = 0, 1, 2  # the levels of passes
 
@@ -22,6 +33,8 @@ _LOW_RANK = 16
 
 # The largest entry of the point in its unit; those of the rows have theirs.
 _LARGEST_ENTRY = 2.0**6
+
+_TERM_SLOTS, _TERM_ROWS = 1056, 256
 
 
 class Sums(NamedTuple):
@@ -64,7 +77,7 @@ class Launch:
         return cls(rows=128, warps=8, stages=3 if level > 0 else 4, slots=264 if level > 0 else 132)
 
 
-def padded(size: int) -> int:
+def _padded(size: int) -> int:
     """The power of two that blocks of this size are padded to."""
     return max(16, 1 << (size - 1).bit_length())
 
@@ -86,7 +99,7 @@ def run_pass(
 
     n, d = planes.high.shape[0], planes.n_columns
     of_factor = point.shape[1] != d
-    width = padded(d)
+    width = _padded(d)
     columns = _LOW_RANK if of_factor else width
     launch = Launch.of(width, columns, level) if launch is None else launch
     unit = _power_below(_LARGEST_ENTRY / max(float(np.abs(point).max(initial=0.0)), 1e-30))
@@ -125,8 +138,7 @@ def run_pass(
         num_stages=launch.stages,
         enable_fp_fusion=True,
     )
-    total = totals.sum(0, dtype=torch.float64)
-    found = torch.cat([sums[:, :3].sum(0), sums[:, 3].min()[None], total]).cpu().numpy()
+    found = _to_host(sums, totals.sum(0, dtype=torch.float64))
     gradient = found[4:].reshape(width, columns)[:d, : point.shape[1]]
     scale = 1.0 / (planes.unit * coefficient_unit * (unit if of_factor else planes.unit))
     loss, slope, curvature, least_margin = found[:4].tolist()
@@ -134,24 +146,23 @@ def run_pass(
 
 
 def run_graph(
-    points: Array,
-    starts: Array,
-    neighbours: Array,
-    signs: Array,
-    weights: Array | None,
-    threshold: float,
-    kind: int,
+    points: Array, matrix: Array, ends: Ends, signs: Array, weights: Array | None, threshold: float, kind: int
 ) -> Sums:
-    """Run one pass over pairs of points by index; each row of `points` is x followed by Mx."""
+    """Run one pass over pairs of points by index; points are in single precision, M is in double precision."""
     import torch
 
-    n, width = points.shape[0], points.shape[1] // 2
+    n, width = points.shape
+    exact = points.to(torch.float64)
+    images = exact @ matrix
+    lengths = (images * exact).sum(1).to(torch.float32)
     sums = torch.empty(n, 4, dtype=torch.float64, device=points.device)
-    pulled = torch.empty(n, width, dtype=torch.float32, device=points.device)
+    pulled = torch.empty_like(points)
     kernels.graph_kernel[(n,)](
         points,
-        starts,
-        neighbours,
+        images.to(torch.float32),
+        lengths,
+        ends.starts,
+        ends.others,
         signs,
         sums if weights is None else weights,
         float(threshold),
@@ -166,11 +177,49 @@ def run_graph(
         num_stages=2,
         enable_fp_fusion=True,
     )
-    gradient = points[:, :width].to(torch.float64).T @ pulled.to(torch.float64)
-    found = torch.cat([sums[:, :3].sum(0), sums[:, 3].min()[None], gradient.ravel()]).cpu().numpy()
-    loss, slope, curvature, least_margin = found[:4].tolist()
-    # Each pair was met from either side; the gradient adds what its points have.
-    return Sums(0.5 * loss, 0.5 * slope, 0.5 * curvature, least_margin, found[4:].reshape(width, width))
+    gradient = exact.T @ pulled.to(torch.float64)
+    found = _to_host(sums, gradient.ravel())
+    loss, slope, curvature = (0.5 * found[:3]).tolist()  # each pair was met from either side
+    return Sums(loss, slope, curvature, float(found[3]), found[4:].reshape(width, width))
+
+
+def run_terms(
+    squared: Array, signs: Array, weights: Array | None, threshold: float, kind: int, order: int
+) -> MarginTerms:
+    """Evaluate the likelihood of all rows at their squared distances, in double precision."""
+    import torch
+
+    n = len(squared)
+    sums = torch.empty(_TERM_SLOTS, 4, dtype=torch.float64, device=squared.device)
+    slopes = torch.empty_like(squared)
+    curvatures = torch.empty_like(squared) if order > 1 else None
+    kernels.terms_kernel[(_TERM_SLOTS,)](
+        squared,
+        signs,
+        sums if weights is None else weights,
+        torch.tensor([threshold, 1.0 / n], dtype=torch.float64, device=squared.device),
+        sums,
+        slopes,
+        sums if curvatures is None else curvatures,
+        n,
+        -(-n // (_TERM_SLOTS * _TERM_ROWS)) * _TERM_ROWS,
+        B=_TERM_ROWS,
+        KIND=kind,
+        ORDER=order,
+        WEIGHTED=weights is not None,
+        num_warps=4,
+        enable_fp_fusion=True,
+    )
+    loss, slope, curvature, least_margin = _to_host(sums).tolist()
+    return MarginTerms(loss, slope, curvature, least_margin, slopes, curvatures)
+
+
+def _to_host(sums: Array, *rest: Array) -> FloatArray:
+    """The sums over slots, the least of the last column, and other numbers: one copy."""
+    import torch
+
+    found: FloatArray = torch.cat([sums[:, :3].sum(0), sums[:, 3].min()[None], *rest]).cpu().numpy()
+    return found
 
 
 def _power_below(value: float) -> float:

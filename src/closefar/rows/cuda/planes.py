@@ -19,6 +19,7 @@ _LARGEST = 2.0**14
 # usual entries would be lost among the smallest float16 numbers.
 _MOST_RANGE = 2.0**17
 
+_USUAL_RANGE = 2.0**5
 _ALIGNED = 8  # columns: the copy engine moves multiples of 16 bytes
 
 
@@ -47,20 +48,27 @@ class Planes:
 
 def make_planes(source: BlockRows) -> Planes | None:
     """Split rows in two; None if some are so large that float16 numbers can't hold the others precisely."""
+    unit = _LARGEST / _USUAL_RANGE
+    planes, largest = _split(source, unit)
+    if largest <= _USUAL_RANGE:
+        return planes if largest > 0.0 else None
+    del planes  # before others take its place
+    return _split(source, 2.0 ** math.floor(math.log2(_LARGEST / largest)))[0] if largest <= _MOST_RANGE else None
+
+
+def _split(source: BlockRows, unit: float) -> tuple[Planes, float]:
+    """The planes of rows in this unit, and their largest entry, with which the planes may not be valid."""
     import torch
 
-    largest = float(torch.stack([block.abs().max() for _, block in source.blocks()]).max())
-    if not 0.0 < largest <= _MOST_RANGE:
-        return None
-    unit = 2.0 ** math.floor(math.log2(_LARGEST / largest))
     n, d = source.shape
     width = -(-d // _ALIGNED) * _ALIGNED
-    place = source.read(slice(0, 0)).device
-    high = torch.zeros(n, width, dtype=torch.float16, device=place)
+    high = torch.zeros(n, width, dtype=torch.float16, device=source.model.device)
     low = torch.zeros_like(high)
+    largest = []
     for where, block in source.blocks():
         scaled = block.T * unit
         part = scaled.to(torch.float16)
         high[where, :d] = part
         low[where, :d] = (scaled - part).to(torch.float16)
-    return Planes(high, low, unit, d)
+        largest.append(scaled.abs().max())
+    return Planes(high, low, unit, d), float(torch.stack(largest).max()) / unit
