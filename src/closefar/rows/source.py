@@ -79,15 +79,12 @@ class RowSource(ABC):
         Whether rows are differences whose projections A'z_i can be kept (`forward`, `backward`, `inner`).
     is_fused : bool
         Whether it has `margin_pass` and `curvature_pass`, so that these are faster than other operations.
-    can_fuse : bool
-        Whether the rows that are `rough` are probably fused.
     condition : float
         By how much coordinates amplify the rounding errors of sums.
     """
 
     can_project: ClassVar[bool] = False
     is_fused: ClassVar[bool] = False
-    can_fuse: bool = False
     condition: float = 1.0
 
     def __init__(self, n_rows: int, n_columns: int) -> None:
@@ -98,6 +95,11 @@ class RowSource(ABC):
     def rough(self) -> RowSource:
         """The same rows in a precision that is enough to approach an optimum, if that is faster; or the rows."""
         return self
+
+    @property
+    def can_fuse(self) -> bool:
+        """Whether the rows that are `rough` are probably fused."""
+        return False
 
     @property
     def engine(self) -> str:
