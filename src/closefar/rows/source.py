@@ -90,10 +90,6 @@ class RowSource(ABC):
         Whether rows are differences whose projections A'z_i can be kept (`forward`, `backward`, `inner`).
     is_fused : bool
         Whether it has `margin_pass` and `curvature_pass`, so that these are faster than other operations.
-    has_kernels : bool
-        Whether it has `margin_terms`, so that all rows are better evaluated at once than block by block.
-    can_fuse : bool
-        Whether the rows that are `rough` are probably fused.
     condition : float
         By how much coordinates amplify the rounding errors of sums.
     """
@@ -112,17 +108,19 @@ class RowSource(ABC):
         return self
 
     @property
-    def engine(self) -> str:
-        """What computes the passes over the rows, and where, in words."""
-        return "NumPy"
-
-    @property
-    def has_kernels(self) -> bool:
+    def has_terms(self) -> bool:
+        """Whether it has `margin_terms`, so that all rows are better evaluated at once than block by block."""
         return False
 
     @property
     def can_fuse(self) -> bool:
+        """Whether the rows that are `rough` are probably fused."""
         return False
+
+    @property
+    def engine(self) -> str:
+        """What computes the passes over the rows, and where, in words."""
+        return "NumPy"
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -204,7 +204,7 @@ def graph_kernel(
 ):
     """For one point i, the sums over its neighbours j: loss, slope, curvature, least margin, and c_ij (x_i - x_j).
 
-    Rows of POINTS are x, of IMAGES Mx, and LENGTHS are x'Mx.  Since the form of a pair is x_j'Mx_j + (Mx_i)'(x_i - 2 x_j),
+    Rows of POINTS are x, of IMAGES Mx; LENGTHS are x'Mx.  Since the form of a pair is x_j'Mx_j + (Mx_i)'(x_i - 2 x_j),
     of a neighbour only x_j is read.  Each pair is met twice, from either side.  Columns come in chunks of 32, eight
     lanes per row.
     """
