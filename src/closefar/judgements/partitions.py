@@ -57,6 +57,9 @@ class Partitions:
         The names of the columns.
     has_labels, has_weights : bool
         Whether partitions have labels, and weights.
+    is_single : bool
+        Whether rows of shape (m, d) are single points, or differences whose points nobody gave, and not the
+        differences of pairs whose two points are in the files.
     client : distributed.Client, optional
         The cluster that was named; by default the current one, or this process without one.
     """
@@ -70,6 +73,7 @@ class Partitions:
     feature_names: tuple[str, ...] | None = None
     has_labels: bool = True
     has_weights: bool = False
+    is_single: bool = True
     client: Any = None
 
     def __len__(self) -> int:
