@@ -45,6 +45,10 @@ class TableError(ValueError):
 class UnreadableError(TableError, OSError):
     """The file itself can't be read, whatever it holds."""
 
+    def __new__(cls, *args: Any) -> UnreadableError:
+        """Make one as OSError does, which ValueError refuses, and other processes of a cluster do as well."""
+        return OSError.__new__(cls, *args)
+
 
 class EmptyTableError(TableError):
     """No row is left: each one lacks a label or a value."""
