@@ -8,7 +8,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-__all__ = ["Partition", "Partitions"]
+from closefar.arrays import is_dask
+from closefar.judgements.dask_tuples import DaskTuples
+
+__all__ = ["Partition", "Partitions", "is_partitioned", "refuse_partitions"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,3 +85,17 @@ class Partitions:
     def __repr__(self) -> str:
         rows = "rows" if self.n_rows is None else f"{sum(self.n_rows):,} rows"
         return f"Partitions({len(self.tasks):,} partitions, {rows} of {self.n_columns} columns)"
+
+
+def is_partitioned(pairs: Any) -> bool:
+    """Whether these pairs are in partitions, and not in the memory of this process: dask data, or `Partitions`."""
+    return is_dask(pairs) or isinstance(pairs, DaskTuples | Partitions)
+
+
+def refuse_partitions(pairs: Any) -> None:
+    """Refuse pairs in partitions where all of them would have to be in the memory of this process."""
+    if is_partitioned(pairs):
+        raise ValueError(
+            f"this needs pairs in memory; got {type(pairs).__name__}, whose rows are computed elsewhere. Pass a "
+            "sample: X[:100_000].compute() and y[:100_000].compute(), or of a file opened without a client."
+        )
