@@ -39,15 +39,20 @@ def test_a_combination_that_does_not_vary_is_named(parameters):
     assert {name for name in [*NAMES, "total"] if repr(name) in named} == {"length", "mass", "total"}
 
 
+def counted(is_far):
+    """The numbers of pairs that are labelled close and far."""
+    return int(np.sum(~is_far)), int(np.sum(is_far))
+
+
 def test_few_labels_of_a_class_and_few_pairs():
     is_far = np.array([True] * 2 + [False] * 8)
-    balance, size = find_problems(NAMES, np.zeros((4, 0)), is_far, 4, penalised=False)
+    balance, size = find_problems(NAMES, np.zeros((4, 0)), counted(is_far), 4, penalised=False)
     assert balance.startswith("only 2 of 10 pairs are labelled far, for 4 directions of M.")
     assert size.startswith("there are 10 pairs for 11 parameters")
-    assert len(find_problems(NAMES, np.zeros((4, 0)), is_far, 4, penalised=True)) == 1
-    other = find_problems(NAMES, np.zeros((4, 0)), ~is_far, 4, penalised=True)
+    assert len(find_problems(NAMES, np.zeros((4, 0)), counted(is_far), 4, penalised=True)) == 1
+    other = find_problems(NAMES, np.zeros((4, 0)), counted(~is_far), 4, penalised=True)
     assert other[0].startswith("only 2 of 10 pairs are labelled close, for 4 directions of M. Label more close pairs.")
-    assert find_problems(NAMES, np.zeros((4, 0)), np.tile([True, False], 50), 4, penalised=False) == []
+    assert find_problems(NAMES, np.zeros((4, 0)), counted(np.tile([True, False], 50)), 4, penalised=False) == []
 
 
 def test_diagnose_prints_facts_and_finds_nothing_in_a_good_fit(learner, capsys):
@@ -155,15 +160,15 @@ def test_a_diagnosis_is_given_in_every_case(learner, capsys):
 
 
 def test_many_combinations_are_counted():
-    problems = find_problems([f"x{i}" for i in range(9)], np.eye(9)[:, :7], np.tile([True, False], 50), 2)
+    problems = find_problems([f"x{i}" for i in range(9)], np.eye(9)[:, :7], counted(np.tile([True, False], 50)), 2)
     assert len(problems) == 4
     assert problems[-1].startswith("4 more combinations of columns do not vary")
 
 
 def test_a_limited_rank_and_an_origin_change_the_number_of_unknowns():
     is_far = np.tile([True, False], 20)
-    assert find_problems([], np.zeros((20, 0)), is_far, 20, rank=1) == []
-    (problem,) = find_problems([], np.zeros((20, 0)), is_far, 20, rank=1, has_origin=True)
+    assert find_problems([], np.zeros((20, 0)), counted(is_far), 20, rank=1) == []
+    (problem,) = find_problems([], np.zeros((20, 0)), counted(is_far), 20, rank=1, has_origin=True)
     assert problem.startswith("there are 40 pairs for 41 parameters")
 
 

@@ -300,6 +300,11 @@ def test_names_come_with_the_columns():
 MANY = np.tile([True, False], 50)
 
 
+def counted(is_far):
+    """The numbers of pairs that are labelled close and far."""
+    return int(np.sum(~is_far)), int(np.sum(is_far))
+
+
 @pytest.mark.parametrize(("rank", "k"), [(None, 4), (1, 1), (3, 3), (9, 4)])
 @pytest.mark.parametrize("has_origin", [False, True])
 def test_unknowns_are_the_directions_in_which_a_metric_can_move(rank, k, has_origin):
@@ -308,9 +313,9 @@ def test_unknowns_are_the_directions_in_which_a_metric_can_move(rank, k, has_ori
     tangents = [(factor @ move.T + move @ factor.T).ravel() for move in moves]
     unknowns = np.linalg.matrix_rank(tangents) + 1 + 4 * has_origin
     limits = {"rank": rank, **({"has_origin": True} if has_origin else {})}
-    enough = find_problems("abcd", np.zeros((4, 0)), MANY[:unknowns], 4, **limits)
+    enough = find_problems("abcd", np.zeros((4, 0)), counted(MANY[:unknowns]), 4, **limits)
     assert not any("parameters (M" in problem for problem in enough)
-    few = find_problems("abcd", np.zeros((4, 0)), MANY[: unknowns - 1], 4, **limits)[-1]
+    few = find_problems("abcd", np.zeros((4, 0)), counted(MANY[: unknowns - 1]), 4, **limits)[-1]
     assert few.startswith(
         f"there are {unknowns - 1} pairs for {unknowns} parameters (M with 4 directions and rank {k},"
     )
@@ -321,7 +326,7 @@ def test_unknowns_are_the_directions_in_which_a_metric_can_move(rank, k, has_ori
 @pytest.mark.parametrize("label", ["far", "close"])
 def test_each_label_is_needed_as_often_as_there_are_directions(rarer, is_rare, label):
     is_far = (np.arange(100) < rarer) == (label == "far")
-    problems = find_problems("abcd", np.zeros((4, 0)), is_far, 4)
+    problems = find_problems("abcd", np.zeros((4, 0)), counted(is_far), 4)
     assert [problem.split(",")[0] for problem in problems] == [
         f"only {rarer} of 100 pairs are labelled {label}"
     ] * is_rare
@@ -330,7 +335,7 @@ def test_each_label_is_needed_as_often_as_there_are_directions(rarer, is_rare, l
 def test_a_combination_names_the_columns_that_have_a_share_in_it():
     def named(*direction):
         names = [f"x{index}" for index in range(len(direction))]
-        (problem,) = find_problems(names, np.array(direction)[:, None], MANY, 2)
+        (problem,) = find_problems(names, np.array(direction)[:, None], counted(MANY), 2)
         return problem.split(" in these pairs")[0]
 
     assert named(0.0, 7.0) == "column 'x1' does not vary"
@@ -345,7 +350,7 @@ def test_a_combination_names_the_columns_that_have_a_share_in_it():
 
 @pytest.mark.parametrize("n", [1, 3, 4, 6])
 def test_three_combinations_are_named_and_the_others_counted(n):
-    problems = find_problems([f"x{index}" for index in range(8)], np.eye(8)[:, :n], MANY, 8 - n)
+    problems = find_problems([f"x{index}" for index in range(8)], np.eye(8)[:, :n], counted(MANY), 8 - n)
     assert [problem.split()[1] for problem in problems[:3]] == [f"'x{index}'" for index in range(min(n, 3))]
     more = {4: ["1 more combination of columns does"], 6: ["3 more combinations of columns do"]}
     assert [problem.split(" not vary;")[0] for problem in problems[3:]] == more.get(n, [])
@@ -605,8 +610,8 @@ def test_alpha_is_chosen_by_uncertain_labels_per_parameter(n, d, factor):
 
 def test_few_uncertain_labels_call_for_a_penalty():
     few = {"uncertain_per_parameter": 0.9}
-    (problem,) = find_problems("abcd", np.zeros((4, 0)), MANY, 4, **few)
+    (problem,) = find_problems("abcd", np.zeros((4, 0)), counted(MANY), 4, **few)
     assert "only 0.9 uncertain labels" in problem
     assert 'Set alpha="auto"' in problem
-    assert find_problems("abcd", np.zeros((4, 0)), MANY, 4, penalised=True, **few) == []
-    assert find_problems("abcd", np.zeros((4, 0)), MANY, 4, uncertain_per_parameter=1.0) == []
+    assert find_problems("abcd", np.zeros((4, 0)), counted(MANY), 4, penalised=True, **few) == []
+    assert find_problems("abcd", np.zeros((4, 0)), counted(MANY), 4, uncertain_per_parameter=1.0) == []

@@ -249,7 +249,7 @@ def test_the_limit_for_keeping_rows_is_their_size(monkeypatch):
 
 def test_a_factor_is_found_again_in_the_coordinates_of_rows(blocked):
     weights = np.arange(1.0, N + 1.0)
-    weights /= weights.sum()
+    weights = blocked.row_array(weights / weights.sum())
     mapped, coordinates = unit_free(blocked, weights)
     factor = factor_in_rows(mapped, blocked, weights, FACTOR)
     close(mapped.squared_distances(factor), np.sum((Z @ FACTOR) ** 2, axis=1), rtol=1e-10)
@@ -261,7 +261,7 @@ def test_a_factor_in_fewer_coordinates_is_that_of_weighted_least_squares(blocked
     mapped = blocked.in_coordinates(Coordinates(STEP[:, :2], None, np.empty((D, 0)), np.ones(D)))
     root = np.sqrt(weights)[:, None]
     expected = np.linalg.lstsq(root * (Z @ STEP[:, :2]), root * (Z @ FACTOR), rcond=None)[0]
-    close(factor_in_rows(mapped, blocked, weights, FACTOR), expected, rtol=1e-9)
+    close(factor_in_rows(mapped, blocked, blocked.row_array(weights), FACTOR), expected, rtol=1e-9)
 
 
 def test_only_blocks_that_are_wanted_are_read(monkeypatch):

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from closefar.arrays import BoolArray, FloatArray, IndexArray, to_numpy
 from closefar.fitting.statistics import count_parameters
 from closefar.judgements import Judgements
-from closefar.rows import ENORMOUS, rows_of
+from closefar.rows import ENORMOUS, BlockRows
 
 __all__ = ["IdentifiabilityWarning", "find_enormous", "find_problems", "name_columns"]
 
@@ -48,7 +48,7 @@ class IdentifiabilityWarning(ConvergenceWarning):  # type: ignore[misc]
 def find_problems(
     names: Sequence[str],
     null_directions: FloatArray,
-    is_far: BoolArray,
+    counts: tuple[int, int],
     n_directions: int,
     *,
     rank: int | None = None,
@@ -64,8 +64,8 @@ def find_problems(
         The names of the columns.
     null_directions : array of shape (d, m)
         Combinations of the columns, in standard deviations, that do not vary.
-    is_far : array of bool
-        The labels.
+    counts : tuple of two int
+        The numbers of pairs that are labelled close and far.
     n_directions : int
         The number of directions that vary.
     rank : int, optional
@@ -84,11 +84,11 @@ def find_problems(
     if more > 0:
         them = "combinations of columns do" if more > 1 else "combination of columns does"
         problems.append(f"{more} more {them} not vary; {n_directions} directions remain.")
-    n, k = len(is_far), min(rank or n_directions, n_directions)
+    n, k = sum(counts), min(rank or n_directions, n_directions)
     n_parameters = count_parameters(n_directions, rank, has_origin=has_origin)
-    n_rarer = int(min(np.sum(is_far), np.sum(~is_far)))
+    n_rarer = min(counts)
     if n_rarer < n_directions:
-        rarer = "far" if np.sum(is_far) == n_rarer else "close"
+        rarer = "far" if counts[1] == n_rarer else "close"
         problems.append(
             f"only {n_rarer} of {n} pairs are labelled {rarer}, for {n_directions} directions of M. "
             f"Label more {rarer} pairs."
@@ -106,10 +106,12 @@ def find_problems(
     return problems
 
 
-def find_enormous(judgements: Judgements, enormous: IndexArray) -> list[str]:
+def find_enormous(source: BlockRows, judgements: Judgements, enormous: IndexArray) -> list[str]:
     """Return a sentence, with advice, if some of the enormous differences are labelled close."""
-    close = enormous[~judgements.is_far[enormous]]
-    row_numbers = judgements.numbers[close[_are_long(judgements, close)]] if len(close) else close
+    if len(enormous) == 0:
+        return []
+    close = enormous[to_numpy(source.pick(judgements.signs_in(source), enormous)) < 0]
+    row_numbers = judgements.numbers_of(close[_are_long(source, close)]) if len(close) else close
     if len(row_numbers) == 0:
         return []
     named = ", ".join(map(str, row_numbers[:_MOST_NAMED].tolist()))
@@ -122,15 +124,14 @@ def find_enormous(judgements: Judgements, enormous: IndexArray) -> list[str]:
     ]
 
 
-def _are_long(judgements: Judgements, chosen: IndexArray) -> BoolArray:
+def _are_long(rows: BlockRows, chosen: IndexArray) -> BoolArray:
     """Whether a difference is far larger in some column than nonzero ones usually are; in a rare 0/1 column none is."""
-    rows = rows_of(judgements.data)
-    usual = rows.take_rows(np.union1d(chosen, np.arange(0, len(judgements), 1 + len(judgements) // _ENOUGH_ROWS)))
-    sizes = np.abs(to_numpy(usual.read(slice(0, usual.n_rows))))
+    indices = np.union1d(chosen, np.arange(0, rows.n_rows, 1 + rows.n_rows // _ENOUGH_ROWS))
+    sizes = np.abs(to_numpy(rows.take_rows(indices).read(slice(0, len(indices)))))
+    long = sizes[:, np.searchsorted(indices, chosen)]
     sizes[sizes == 0.0] = np.nan
     varies = ~np.all(np.isnan(sizes), axis=1)
-    found = np.abs(to_numpy(rows.take_rows(chosen).read(slice(0, len(chosen)))))[varies]
-    is_long: BoolArray = np.any(found > _LONG * np.nanmedian(sizes[varies], axis=1)[:, None], axis=0)
+    is_long: BoolArray = np.any(long[varies] > _LONG * np.nanmedian(sizes[varies], axis=1)[:, None], axis=0)
     return is_long
 
 

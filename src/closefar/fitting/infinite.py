@@ -9,9 +9,9 @@ import numpy as np
 
 from closefar.arrays import FloatArray
 from closefar.fitting.identifiability import name_columns
-from closefar.model import Scored
+from closefar.fitting.solved import Solved
 from closefar.model.factors import root_of
-from closefar.rows import BlockRows, Coordinates
+from closefar.rows import Coordinates
 from closefar.solve import Certificate, Outcome, find_recession
 
 __all__ = ["named_if_infinite"]
@@ -21,12 +21,12 @@ _MAY_BE_INFINITE = (Outcome.CONVERGED, Outcome.RESTRICTED, Outcome.STALLED, Outc
 
 
 def named_if_infinite(
-    certificate: Certificate, scored: Scored, rows: BlockRows, coordinates: Coordinates, names: Sequence[str]
+    certificate: Certificate, solved: Solved, coordinates: Coordinates, names: Sequence[str]
 ) -> Certificate:
     """Return the certificate, naming the columns along which M grows without bound, if any."""
     if certificate.outcome not in _MAY_BE_INFINITE:
         return certificate
-    found = find_recession(rows, scored.judgements.signs, scored.in_doubt)
+    found = find_recession(solved.rows, solved.judgements.signs_in(solved.rows), solved.in_doubt)
     if found is None:
         return certificate
     named = name_columns(names, _involved(*found, coordinates))

@@ -11,16 +11,17 @@ import numpy as np
 from closefar.arrays import Array, FloatArray
 from closefar.fitting.identifiability import find_enormous, find_problems
 from closefar.fitting.infinite import named_if_infinite
-from closefar.fitting.noise_choice import NoiseChoice, choose_noise
+from closefar.fitting.noise_choice import NoiseChoice
 from closefar.fitting.origin import find_origin
 from closefar.fitting.progress import Progress
 from closefar.fitting.result import Fit
 from closefar.fitting.reversal import find_reversal
 from closefar.fitting.settings import Settings
+from closefar.fitting.solved import Solved, most_likely
 from closefar.fitting.statistics import FitStatistics, count_parameters
 from closefar.fitting.wide import MANY_COLUMNS
 from closefar.judgements import Columns, Judgements
-from closefar.model import Metric, Scored
+from closefar.model import Metric
 from closefar.noise import Noise
 from closefar.rows import BlockRows, Coordinates, factor_in_rows, rows_of, unit_free
 from closefar.solve import (
@@ -61,28 +62,25 @@ class Prepared:
         source, blend = rows_of(judgements.data), settings.blend if blend is None else blend
         rows, coordinates = unit_free(
             source,
-            judgements.shares,
+            judgements.shares_in(source),
             with_constant=settings.fit_origin,
             blend=blend,
             in_units=settings.in_units,
-            close=~judgements.is_far,
+            signs=judgements.signs_in(source),
             finds_null=finds_null,
         )
         return cls(judgements, source, rows, coordinates, blend)
 
-    def solve(self, settings: Settings, state: State | None) -> tuple[Solution, Scored, NoiseChoice | None]:
+    def solve(self, settings: Settings, state: State | None) -> tuple[Solved, NoiseChoice | None]:
         """The solution for the given noise or, of several, for the one with the highest likelihood."""
-        solutions, scored = {}, {}
+        solved = {}
         for noise in settings.candidates:
             solution, flip_rate = _solve(noise, self.rows, self.judgements, settings, state)
-            margin = self.rows.gather(solution.squared) - solution.thresholds[0]
-            solutions[noise.name], scored[noise.name] = solution, Scored(self.judgements, margin, noise, flip_rate)
-        choice = None
-        name = settings.candidates[0].name
-        if len(scored) > 1:
-            choice = choose_noise({name: each.losses for name, each in scored.items()}, self.judgements.weights)
-            name = choice.name
-        return solutions[name], scored[name], choice
+            solved[noise.name] = Solved(self.rows, self.judgements, solution, noise, flip_rate)
+        if len(solved) == 1:
+            return solved[settings.candidates[0].name], None
+        choice = most_likely(solved)
+        return solved[choice.name], choice
 
     def margin(self, solution: Solution, judgements: Judgements) -> FloatArray:
         """The margins of other judgements."""
@@ -100,7 +98,7 @@ class Prepared:
             return None
         factor = self.coordinates.from_units(metric.factor)
         if factor is None:
-            factor = factor_in_rows(self.rows, self.source, self.judgements.shares, metric.factor)
+            factor = factor_in_rows(self.rows, self.source, self.judgements.shares_in(self.source), metric.factor)
         return state_of(factor, metric.threshold, settings)
 
 
@@ -129,29 +127,31 @@ def fit_known_rank(
     """
     columns = Columns(judgements.n_columns) if columns is None else columns
     prepared = Prepared.of(judgements, settings, finds_null=explains)
-    rows, coordinates = prepared.rows, prepared.coordinates
+    coordinates = prepared.coordinates
     state = None if start is None else prepared.state_at(start, settings)
-    solution, scored, choice = prepared.solve(settings, state)
-    if _has_arbitrary_margin(solution, settings, judgements.n_columns):
-        prepared, solution, scored = _with_better_margin(prepared, settings, solution, scored)
-    metric = _metric(solution, scored, prepared, settings, columns.names)
-    certificate = solution.certificate
+    solved, choice = prepared.solve(settings, state)
+    if _has_arbitrary_margin(solved.solution, settings, judgements.n_columns):
+        solved, fitted = _with_better_margin(prepared, settings, solved)
+    else:
+        fitted = prepared
+    metric = _metric(solved, fitted, settings, columns.names)
+    certificate = solved.solution.certificate
     if explains and settings.known_alpha == 0 and not settings.fit_origin:
-        certificate = named_if_infinite(certificate, scored, rows, coordinates, metric.column_names)
+        certificate = named_if_infinite(certificate, solved, coordinates, metric.column_names)
     n_parameters = count_parameters(
         coordinates.transform.shape[1],
         settings.known_rank,
         has_origin=settings.fit_origin,
         with_flips=settings.estimates_flips,
     )
-    statistics = FitStatistics.of(scored, coordinates.scales, n_parameters)
-    problems = _explain(rows, scored, coordinates, settings, metric, statistics, certificate) if explains else []
+    statistics = solved.statistics(coordinates.scales, n_parameters)
+    problems = _explain(prepared, solved, settings, metric, statistics, certificate) if explains else []
     return Fit(
         settings=settings,
         metric=metric,
         certificate=certificate,
-        history=solution.history,
-        n_iter=max(solution.n_iter, 1),
+        history=solved.solution.history,
+        n_iter=max(solved.solution.n_iter, 1),
         statistics=statistics,
         problems=tuple(problems),
         rank=settings.known_rank,
@@ -168,40 +168,39 @@ def _has_arbitrary_margin(solution: Solution, settings: Settings, n_columns: int
     return is_separable and n_columns >= MANY_COLUMNS and settings.alpha_scale == "auto" and not settings.fit_origin
 
 
-def _with_better_margin(
-    prepared: Prepared, settings: Settings, solution: Solution, scored: Scored
-) -> tuple[Prepared, Solution, Scored]:
+def _with_better_margin(prepared: Prepared, settings: Settings, solved: Solved) -> tuple[Solved, Prepared]:
     """Separate the labels with a wide margin in a scale that predicts better than that of the data, if that succeeds.
 
     In the scale of the data all directions count the same; along most of many, the data vary little.
     """
     blended = Prepared.of(prepared.judgements, settings, finds_null=False, blend=_MARGIN_BLEND)
-    limited = settings.but(max_iter=min(int(settings.max_iter), _MARGIN_STEPS * solution.n_iter))
-    other, other_scored, _ = blended.solve(limited, None)
-    n_passes = solution.certificate.n_passes + other.certificate.n_passes
-    if other.certificate.outcome is not Outcome.SEPARABLE:
-        return prepared, replace(solution, certificate=replace(solution.certificate, n_passes=n_passes)), scored
-    return blended, replace(other, certificate=replace(other.certificate, n_passes=n_passes)), other_scored
+    limited = settings.but(max_iter=min(int(settings.max_iter), _MARGIN_STEPS * solved.solution.n_iter))
+    other, _ = blended.solve(limited, None)
+    n_passes = solved.solution.certificate.n_passes + other.solution.certificate.n_passes
+    is_better = other.solution.certificate.outcome is Outcome.SEPARABLE
+    best, where = (other, blended) if is_better else (solved, prepared)
+    certificate = replace(best.solution.certificate, n_passes=n_passes)
+    return replace(best, solution=replace(best.solution, certificate=certificate)), where
 
 
 def _explain(
-    rows: BlockRows,
-    scored: Scored,
-    coordinates: Coordinates,
+    prepared: Prepared,
+    solved: Solved,
     settings: Settings,
     metric: Metric,
     statistics: FitStatistics,
     certificate: Certificate,
 ) -> list[str]:
+    judgements, coordinates = prepared.judgements, prepared.coordinates
     return [
-        *find_enormous(scored.judgements, coordinates.enormous),
-        *find_reversal(rows, scored.judgements, scored.noise, settings, statistics, certificate.loss),
-        *_find_problems(scored, coordinates, settings, metric.column_names, statistics, certificate.outcome),
+        *find_enormous(prepared.source, judgements, coordinates.enormous),
+        *find_reversal(prepared.rows, judgements, solved.noise, settings, statistics, certificate.loss),
+        *_find_problems(solved, coordinates, settings, metric.column_names, statistics, certificate.outcome),
     ]
 
 
 def _find_problems(
-    scored: Scored,
+    solved: Solved,
     coordinates: Coordinates,
     settings: Settings,
     names: Sequence[str],
@@ -209,11 +208,12 @@ def _find_problems(
     outcome: Outcome,
 ) -> list[str]:
     # With flips, or an optimum at infinity, few uncertain labels need not mean overfitting.
-    says_little = outcome in (Outcome.SEPARABLE, Outcome.QUASI_SEPARABLE) or scored.flip_rate > 0
+    says_little = outcome in (Outcome.SEPARABLE, Outcome.QUASI_SEPARABLE) or solved.flip_rate > 0
+    judgements = solved.judgements
     return find_problems(
         names,
         coordinates.null_directions,
-        scored.judgements.is_far,
+        (len(judgements) - judgements.n_far, judgements.n_far),
         coordinates.transform.shape[1],
         rank=settings.known_rank,
         has_origin=settings.fit_origin,
@@ -231,7 +231,7 @@ def _solve(
         # Their mean is one, as is that of the squared coordinates.
         k = rows.n_columns - int(settings.fit_origin)
         lengths = rows.squared_distances(np.eye(rows.n_columns, k) / np.sqrt(k))
-    likelihood = CloseFar(noise, rows.row_array(judgements.signs), rows.row_array(judgements.shares), lengths)
+    likelihood = CloseFar(noise, judgements.signs_in(rows), judgements.shares_in(rows), lengths)
     objective = Objective(rows, likelihood, Passes())
     rate, rng = settings.known_flip_rate, settings.rng()
     with Progress(settings.verbose, objective.passes) as watch:
@@ -253,26 +253,25 @@ def _with_centre(solution: Solution, lengths: Array, k: int) -> Solution:
     return replace(solution, factor=psd_factor(matrix), thresholds=np.array([threshold]), squared=squared)
 
 
-def _metric(
-    solution: Solution, scored: Scored, prepared: Prepared, settings: Settings, names: tuple[str, ...] | None
-) -> Metric:
+def _metric(solved: Solved, prepared: Prepared, settings: Settings, names: tuple[str, ...] | None) -> Metric:
     """The solution in the user's units."""
-    judgements, rows, coordinates = scored.judgements, prepared.rows, prepared.coordinates
-    factor, threshold, origin = solution.factor, float(solution.thresholds[0]), None
+    judgements, rows, coordinates = solved.judgements, prepared.rows, prepared.coordinates
+    factor, threshold, origin = solved.solution.factor, solved.threshold, None
     if settings.fit_origin:
-        origin, slack = find_origin(rows_of(judgements.data), judgements.shares, coordinates.to_units(factor))
+        shares = judgements.shares_in(prepared.source)
+        origin, slack = find_origin(prepared.source, shares, coordinates.to_units(factor))
         factor, threshold = factor[:-1], threshold - slack
     moment = None
     if prepared.blend > 0.0:
-        moment = rows.outer(rows.row_array(judgements.shares))[: len(factor), : len(factor)]
+        moment = rows.outer(judgements.shares_in(rows))[: len(factor), : len(factor)]
     return Metric.from_data_scale(
         coordinates.transform,
         factor,
         threshold,
-        scored.noise,
+        solved.noise,
         second_moment=moment,
         column_scales=coordinates.scales,
         feature_names=names,
         origin=origin,
-        flip_rate=scored.flip_rate,
+        flip_rate=solved.flip_rate,
     )

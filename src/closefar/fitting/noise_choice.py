@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
+from array_api_compat import array_namespace
 
-from closefar.arrays import FloatArray
+from closefar.arrays import Array, FloatArray
 
-__all__ = ["NoiseChoice", "choose_noise"]
+__all__ = ["NoiseChoice", "choice_from", "choose_noise", "sums_of_losses"]
 
 _SIGNIFICANT = 1.96
 
@@ -58,25 +60,52 @@ def choose_noise(row_losses: Mapping[str, FloatArray], weights: FloatArray) -> N
     """
     if not row_losses:
         raise ValueError("row_losses must contain the losses of at least one noise model; got none.")
-    weights = np.asarray(weights, dtype=np.float64) / np.sum(weights)
-    losses = {name: float(weights @ rows) for name, rows in row_losses.items()}
+    shares = np.asarray(weights, dtype=np.float64) / np.sum(weights)
+    return choice_from(list(row_losses), sums_of_losses(list(row_losses.values()), shares))
+
+
+def sums_of_losses(losses: Sequence[Array], shares: Array) -> FloatArray:
+    """Sums over some pairs, from which `choice_from` chooses between the models with these losses of each pair.
+
+    The first line is the mean loss of each model and the sum of squared shares; the others are, for each pair of
+    models, the sums of their difference d: of w d, of w^2 d and of w^2 d^2.
+    """
+    xp = array_namespace(shares)
+    squares = shares * shares
+    sums = np.zeros((1 + len(losses) ** 2, max(len(losses) + 1, 3)))
+    sums[0, : len(losses)] = [float(xp.vecdot(shares, each)) for each in losses]
+    sums[0, len(losses)] = float(xp.sum(squares))
+    for line, (left, right) in enumerate(product(losses, losses), start=1):
+        if left is not right:
+            difference = left - right
+            weighted = squares * difference
+            sums[line, :3] = [
+                float(xp.vecdot(shares, difference)),
+                float(xp.sum(weighted)),
+                float(xp.vecdot(weighted, difference)),
+            ]
+    return sums
+
+
+def choice_from(names: Sequence[str], sums: FloatArray) -> NoiseChoice:
+    """Choose between models from the `sums_of_losses` of all pairs."""
+    n = len(names)
+    losses = dict(zip(names, sums[0, :n].tolist(), strict=True))
     best = min(losses, key=lambda name: losses[name])
+    between = sums[1:].reshape(n, n, -1)[:, names.index(best)]
     comparison = {
-        name: {
-            "loss": losses[name],
-            "difference": losses[name] - losses[best],
-            "z": _z(rows - row_losses[best], weights),
-        }
-        for name, rows in row_losses.items()
+        name: {"loss": losses[name], "difference": losses[name] - losses[best], "z": _z(line[:3], sums[0, n])}
+        for name, line in zip(names, between, strict=True)
     }
     alike = [name for name in losses if name != best and comparison[name]["z"] < _SIGNIFICANT]
     return NoiseChoice(best, comparison, _warning(best, alike, comparison))
 
 
-def _z(difference: FloatArray, weights: FloatArray) -> float:
-    mean = float(weights @ difference)
-    error = float(np.sqrt(np.sum((weights * (difference - mean)) ** 2)))
-    return mean / error if error > 0 else 0.0
+def _z(differences: FloatArray, squares: float) -> float:
+    """A mean difference divided by its standard error, the root of the sum of w^2 (d - mean)^2."""
+    mean, linear, square = differences
+    variance = square - 2.0 * mean * linear + mean**2 * squares
+    return float(mean / np.sqrt(variance)) if variance > 0.0 else 0.0
 
 
 def _warning(best: str, alike: list[str], comparison: dict[str, dict[str, float]]) -> str | None:

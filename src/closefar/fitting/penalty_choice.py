@@ -145,10 +145,11 @@ class _Search:
             self._prepared[scale] = Prepared.of(self.train, settings, finds_null=False)
         prepared = self._prepared[scale]
         start = None if last is None else state_of(last.factor, float(last.thresholds[0]), settings)
-        solution, scored, _ = prepared.solve(settings, None if settings.fit_origin else start)
+        solved, _ = prepared.solve(settings, None if settings.fit_origin else start)
+        solution = solved.solution
         if solution.certificate.outcome is Outcome.INTERRUPTED:
             raise KeyboardInterrupt
-        held_out = Scored(self.test, prepared.margin(solution, self.test), scored.noise, scored.flip_rate)
+        held_out = Scored(self.test, prepared.margin(solution, self.test), solved.noise, solved.flip_rate)
         found = _Tried(alpha, scale, held_out.losses, held_out.loss, held_out.accuracy, solution)
         self.tried.append(found)
         return found

@@ -32,14 +32,14 @@ def find_reversal(
     """
     if settings.approximate or loss < (1.0 - _LITTLE) * statistics.null_loss:
         return []
-    chosen = np.arange(len(judgements))[:: max(len(judgements) // _ENOUGH_ROWS, 1)]
-    some = judgements.take(chosen)
+    chosen = np.arange(0, len(judgements), max(len(judgements) // _ENOUGH_ROWS, 1))
     part = rows.take_rows(chosen)
-    likelihood = CloseFar(noise, part.row_array(-some.signs), part.row_array(some.shares))
+    given = CloseFar(noise, judgements.signs_in(rows), judgements.shares_in(rows)).take(rows, part, chosen)
+    likelihood = CloseFar(noise, -given.signs, given.weights)
     options = replace(settings.options, rank=None, tol=1e-4, max_iter=100)
     swapped = solve(Objective(part, likelihood, Passes()), options, rng=settings.rng(), watch=unwatched)
     gain = loss - swapped.certificate.loss
-    if gain < _LITTLE * statistics.null_loss or 2.0 * len(some) * gain < chi2.isf(
+    if gain < _LITTLE * statistics.null_loss or 2.0 * len(chosen) * gain < chi2.isf(
         _SIGNIFICANT, statistics.n_parameters
     ):
         return []

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from closefar.arrays import FloatArray
-from closefar.model.scored import Scored
+import numpy as np
+from array_api_compat import array_namespace
 
-__all__ = ["FitStatistics", "count_parameters", "count_uncertain"]
+from closefar.arrays import Array, FloatArray
+from closefar.model.scored import Scored
+from closefar.noise import Noise, with_flips
+
+__all__ = ["FitStatistics", "count_parameters", "count_uncertain", "sums_of_margins"]
+
+_PART = 1 << 16
 
 
 def count_parameters(n_directions: int, rank: int | None, *, has_origin: bool = False, with_flips: bool = False) -> int:
@@ -55,13 +62,46 @@ class FitStatistics:
 
     @classmethod
     def of(cls, scored: Scored, column_scales: FloatArray, n_parameters: int) -> FitStatistics:
+        judgements, sums = scored.judgements, np.zeros(6)
+        for start in range(0, len(scored), _PART):
+            where = slice(start, start + _PART)
+            signs = np.where(judgements.is_far[where], 1, -1)
+            weights = () if judgements.is_uniform else (judgements.weights[where],)
+            sums += sums_of_margins(scored.margin[where], signs, *weights, noise=scored.noise, threshold=0.0)
+        return cls.from_sums(sums, len(scored), scored.flip_rate, column_scales, n_parameters)
+
+    @classmethod
+    def from_sums(
+        cls, sums: FloatArray, n_pairs: int, flip_rate: float, column_scales: FloatArray, n_parameters: int
+    ) -> FitStatistics:
+        """The statistics from `sums_of_margins` of all judgements."""
+        total, squares, far, right, wrong, doubt = sums.tolist()
+        share_far = far / total
+        shares = [share for share in (share_far, 1.0 - share_far) if share > 0.0]
         return cls(
-            n_pairs=len(scored),
-            share_far=scored.share_far,
-            null_loss=scored.null_loss,
-            accuracy=scored.accuracy,
-            wrong_share=scored.judgements.mean(scored.probability_wrong),
+            n_pairs=n_pairs,
+            share_far=share_far,
+            null_loss=-sum(share * math.log(share) for share in shares),
+            accuracy=right / total,
+            wrong_share=float(with_flips(wrong / total, flip_rate)),
             column_scales=tuple(column_scales.tolist()),
             n_parameters=n_parameters,
-            uncertain_labels=count_uncertain(scored),
+            uncertain_labels=total / squares * doubt,
         )
+
+
+def sums_of_margins(
+    squared: Array, signs: Array, weights: Array = None, *, noise: Noise, threshold: float
+) -> FloatArray:
+    """The weights of some judgements, their squares, and the weights times each statistic; by default they are one."""
+    xp = array_namespace(squared)
+    margin = squared - threshold
+    rarer = noise.cdf(-xp.abs(margin))
+    is_far = signs > 0
+    indicators = [xp.astype(each, xp.float64) for each in (is_far, (margin >= 0) == is_far)]
+    statistics = [*indicators, rarer, 4.0 * rarer * (1.0 - rarer)]
+    if weights is None:
+        n = float(margin.shape[0])
+        return np.array([n, n, *(float(xp.sum(each)) for each in statistics)])
+    sums = (float(xp.vecdot(weights, each)) for each in (xp.ones_like(rarer), weights, *statistics))
+    return np.array(list(sums))

@@ -99,7 +99,7 @@ class Judgements:
         return cls(data, labels, is_far, check_weights(sample_weight, len(labels)), sides)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "weights": None if self._is_uniform else self.weights}
+        return {**vars(self), "weights": None if self.is_uniform else self.weights}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore equal weights as one number, so that other processes compute with the same rounding."""
@@ -136,13 +136,25 @@ class Judgements:
     @property
     def shares(self) -> FloatArray:
         """The weights, summing to one."""
-        if self._is_uniform:
+        if self.is_uniform:
             return np.broadcast_to(1.0 / max(len(self), 1), len(self))
         shares: FloatArray = self.weights / self.weights.sum()
         return shares
 
+    def signs_in(self, rows: Any) -> Array:
+        """The signs as a handle of a row source of these judgements."""
+        return rows.row_array(self.signs)
+
+    def shares_in(self, rows: Any) -> Array:
+        """The shares as a handle of a row source of these judgements."""
+        return rows.row_array(self.shares)
+
+    def numbers_of(self, indices: IndexArray) -> IndexArray:
+        """The row numbers of some of these judgements among those that were given."""
+        return indices if self.taken is None else self.taken[indices]
+
     @property
-    def _is_uniform(self) -> bool:
+    def is_uniform(self) -> bool:
         """Whether no weights were given: one number stands for all."""
         return self.weights.strides == (0,)
 
@@ -152,18 +164,22 @@ class Judgements:
         return effective_number(self.weights)
 
     @property
+    def n_far(self) -> int:
+        return int(np.count_nonzero(self.is_far))
+
+    @property
     def n_rarer(self) -> int:
         """How many have the rarer label."""
-        return int(min(self.is_far.sum(), len(self) - self.is_far.sum()))
+        return min(self.n_far, len(self) - self.n_far)
 
     @property
     def sample_weight(self) -> FloatArray | None:
         """The weights where there are any."""
-        return None if self._is_uniform or np.all(self.weights == 1.0) else self.weights
+        return None if self.is_uniform or np.all(self.weights == 1.0) else self.weights
 
     def mean(self, values: Any) -> float:
         """The weighted mean of one number per pair."""
-        return float(np.mean(values) if self._is_uniform else np.average(values, weights=self.weights))
+        return float(np.mean(values) if self.is_uniform else np.average(values, weights=self.weights))
 
     def take(self, where: IndexArray) -> Judgements:
         """These judgements alone."""
@@ -179,7 +195,7 @@ class Judgements:
         )
 
     def _take_weights(self, where: IndexArray) -> FloatArray:
-        return self.weights[: len(where)] if self._is_uniform else self.weights[where]
+        return self.weights[: len(where)] if self.is_uniform else self.weights[where]
 
     def sample(self, n: int, seed: int) -> Judgements:
         """At most n of them, chosen at random, in their order."""
@@ -187,7 +203,7 @@ class Judgements:
 
     def counted(self) -> Judgements:
         """Those that count: of a weight above 0."""
-        if self._is_uniform:
+        if self.is_uniform:
             return self
         counts = self.weights > 0
         return self if np.all(counts) else self.take(np.flatnonzero(counts))

@@ -34,11 +34,12 @@ class Optimum:
 
     @classmethod
     def of(cls, metric: Metric, judgements: Judgements, *, blend: float = 0.0) -> Optimum:
-        source, shares = rows_of(judgements.data, metric.origin), judgements.shares
-        rows, coordinates = unit_free(source, shares, blend=blend, close=~judgements.is_far, finds_null=False)
-        likelihood = CloseFar(metric.noise, rows.row_array(judgements.signs), rows.row_array(shares))
+        source = rows_of(judgements.data, metric.origin)
+        signs, shares = judgements.signs_in(source), judgements.shares_in(source)
+        rows, coordinates = unit_free(source, shares, blend=blend, signs=signs, finds_null=False)
+        likelihood = CloseFar(metric.noise, signs, shares)
         factor = factor_in_rows(rows, source, shares, metric.factor)
-        root = np.eye(len(factor)) if blend == 0.0 else root_of(rows.outer(rows.row_array(shares)))
+        root = np.eye(len(factor)) if blend == 0.0 else root_of(rows.outer(shares))
         return cls(rows, Objective(rows, likelihood, Passes()), coordinates, factor, metric.threshold, root)
 
     @property

@@ -131,25 +131,59 @@ class BlockRows(RowSource):
         found: FloatArray = np.maximum(upper - centre, centre + lower)
         return found
 
-    def second_moment(self, weights: FloatArray, centre: FloatArray, scale: FloatArray) -> FloatArray:
+    def weighted_sum(self, weights: Array) -> FloatArray:
+        """Return sum_i w_i z_i."""
+        return to_numpy(_sum(block @ _matching(block, weights[where]) for where, block in self.blocks()))
+
+    def second_moment(self, weights: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
         """Return sum_i w_i x_i x_i' of the scaled rows x = (z - centre) / scale."""
         lowest, highest = _SAFE_SCALES
         finite = scale[np.isfinite(scale)]
         # Sums of such numbers can be scaled instead of the rows, which would take as long as the sums of few columns.
         scales_sums = not np.any(centre) and lowest < finite.min(initial=1.0) and finite.max(initial=1.0) < highest
-        is_weighted = bool(np.any(weights != weights[:1]))
+        is_weighted = not _is_uniform(weights)
 
         def scaled(where: slice, block: Array) -> Array:
-            rows = block
-            if not scales_sums:
-                rows = (block - like(block, centre)[:, None]) / like(block, scale)[:, None]
-            return rows * like(block, np.sqrt(weights[where])) if is_weighted else rows
+            rows = block if scales_sums else _scaled(block, centre, scale)
+            return rows * _root(block, weights[where]) if is_weighted else rows
 
         blocks = (scaled(where, block) for where, block in self.blocks())
         total = to_numpy(_sum(each @ each.T for each in blocks))
         if scales_sums:
             total = total / scale[:, None] / scale
-        return total if is_weighted else total * weights[0]
+        return total if is_weighted or self.n_rows == 0 else total * float(weights[0])
+
+    def scaled_squares(self, weights: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
+        """Return the diagonal of that second moment alone."""
+
+        def squares(where: slice, block: Array) -> Array:
+            rows = _scaled(block, centre, scale)
+            return (rows * rows) @ _matching(block, weights[where])
+
+        return to_numpy(_sum(squares(where, block) for where, block in self.blocks()))
+
+    def triangle(self, weights: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
+        """Return a triangular R with R'R = sum_i w_i x_i x_i', without the rounding errors of that sum."""
+        found: Array = None
+        for where, block in self.blocks():
+            rows = (_scaled(block, centre, scale) * _root(block, weights[where])).T
+            found = _triangle(rows if found is None else array_namespace(rows).concat([found, rows]))
+        return to_numpy(found)
+
+    def cross_moment(self, other: BlockRows, factor: FloatArray, weights: Array) -> FloatArray:
+        """Return sum_i w_i z_i (A'y_i)', where y_i are the same rows in other coordinates."""
+
+        def crossed(where: slice, block: Array) -> Array:
+            here = self.read(where)
+            return (here * _matching(here, weights[where])) @ (block.T @ like(block, factor))
+
+        return to_numpy(_sum(crossed(where, block) for where, block in other.blocks()))
+
+    def squared_lengths(self, coordinates: Coordinates) -> Array:
+        """Return the squared length of each row in coordinates, without the constant of a learned origin."""
+        if not coordinates.has_constant:
+            return self.squared_distances(coordinates.transform)
+        return concatenated([squared_columns(coordinates.apply(block)[:-1, :]) for _, block in self.blocks()])
 
     def quadratic_forms(self, matrix: FloatArray) -> Array:
         return concatenated([_quadratic(matrix, block) for _, block in self.blocks()])
@@ -284,6 +318,32 @@ def _extremes(block: Array) -> list[FloatArray]:
         return [lines.max(axis=1), -lines.min(axis=1)]
     xp = array_namespace(block)
     return [to_numpy(xp.max(block, axis=1)), -to_numpy(xp.min(block, axis=1))]
+
+
+def _is_uniform(weights: Array) -> bool:
+    """Whether all weights are the same, as one number that stands for all, or as so many numbers."""
+    if is_numpy_array(weights) and weights.strides == (0,):
+        return True
+    return not bool(array_namespace(weights).any(weights != weights[:1]))
+
+
+def _scaled(block: Array, centre: FloatArray, scale: FloatArray) -> Array:
+    """The rows x = (z - centre) / scale, each a column."""
+    centred = block - like(block, centre)[:, None] if np.any(centre) else block
+    return centred / like(block, scale)[:, None]
+
+
+def _root(block: Array, weights: Array) -> Array:
+    """The square roots of weights, in the library of a block."""
+    weights = _matching(block, weights)
+    return array_namespace(weights).sqrt(weights)
+
+
+def _triangle(rows: Array) -> Array:
+    """The triangular factor of a QR decomposition."""
+    if is_numpy_array(rows):
+        return np.linalg.qr(rows, mode="r")
+    return array_namespace(rows).linalg.qr(rows)[1]
 
 
 def _columns(block: Array, indices: IndexArray) -> Array:

@@ -125,6 +125,11 @@ class RowSource(ABC):
         """Return the numbers of some rows."""
         return array_namespace(array).take(array, like(array, indices))
 
+    def find(self, condition: Callable[..., Array], *arrays: Array) -> IndexArray:
+        """Return the numbers of the rows for which a function of these arrays is true, in their order."""
+        found: IndexArray = np.flatnonzero(self.gather(self.map(condition, *arrays)))
+        return found
+
     def total(self, array: Array) -> float:
         return float(array_namespace(array).sum(array))
 

@@ -5,16 +5,16 @@ Columns are scaled before they are decomposed, so that units and their range do 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from array_api_compat import array_namespace, is_numpy_namespace
+from array_api_compat import array_namespace
 
-from closefar.arrays import TINY, Array, BoolArray, FloatArray, like, to_numpy
-from closefar.rows.blocks import BlockRows, squared_columns
+from closefar.arrays import TINY, Array, FloatArray, to_numpy
+from closefar.rows.blocks import BlockRows
 from closefar.rows.coordinates import ENORMOUS, Coordinates
-from closefar.rows.wide import WideRows, suits_factors
+from closefar.rows.wide import mapped_rows
 
 __all__ = ["column_scales", "factor_in_rows", "find_coordinates", "unit_free"]
 
@@ -26,17 +26,15 @@ _ENORMOUS, _LARGE = 50.0, 10.0
 _MOST_ROUNDS = 30
 _N_PROJECTIONS = 32
 
-ScaledBlocks = Callable[[], Iterator[Array]]
-
 
 def unit_free(
     source: BlockRows,
-    weights: FloatArray,
+    weights: Array,
     *,
     with_constant: bool = False,
     blend: float = 0.0,
     in_units: bool = False,
-    close: BoolArray | None = None,
+    signs: Array = None,
     finds_null: bool = True,
 ) -> tuple[BlockRows, Coordinates]:
     """Return the rows in unit-free coordinates, and the coordinates; see `find_coordinates`."""
@@ -46,7 +44,7 @@ def unit_free(
         with_constant=with_constant,
         blend=blend,
         in_units=in_units,
-        close=close,
+        signs=signs,
         finds_null=finds_null,
     )
     if coordinates.transform.shape[1] == 0:
@@ -54,35 +52,26 @@ def unit_free(
             "differences must not all be zero, or no direction separates close from far; got only zero rows. "
             "Check that the two sides of the pairs are not the same objects."
         )
-    if suits_factors(source, coordinates):
-        return WideRows(source, coordinates), coordinates
-    return source.in_coordinates(coordinates), coordinates
+    return mapped_rows(source, coordinates), coordinates
 
 
-def factor_in_rows(rows: BlockRows, source: BlockRows, weights: FloatArray, factor: FloatArray) -> FloatArray:
+def factor_in_rows(rows: BlockRows, source: BlockRows, weights: Array, factor: FloatArray) -> FloatArray:
     """Map a factor for the rows of `source` to one for the same rows in other coordinates.
 
     This uses least squares on the rows, which are well conditioned even if the transformation is not.
     """
-    mapped: Array = 0.0
-    moment: Array = 0.0
-    for where, block in source.blocks():
-        here = rows.read(where)
-        weighted = here * like(here, weights[where])
-        mapped = mapped + weighted @ (block.T @ like(block, factor))
-        moment = moment + weighted @ here.T
-    found: FloatArray = np.linalg.lstsq(to_numpy(moment), to_numpy(mapped), rcond=None)[0]
-    return found
+    mapped = rows.cross_moment(source, factor, weights)
+    return np.asarray(np.linalg.lstsq(rows.outer(weights), mapped, rcond=None)[0], dtype=np.float64)
 
 
 def find_coordinates(
     source: BlockRows,
-    weights: FloatArray,
+    weights: Array,
     *,
     with_constant: bool = False,
     blend: float = 0.0,
     in_units: bool = False,
-    close: BoolArray | None = None,
+    signs: Array = None,
     finds_null: bool = True,
 ) -> Coordinates:
     """Find coordinates in which the blend (1 - b) Sigma + b diag(Sigma) of second moments is the identity.
@@ -92,17 +81,16 @@ def find_coordinates(
     coordinate is one column, scaled.  With `in_units` the blend is with the mean of diag(Sigma) times
     the identity, in the units of the data.  Rows that are enormous compared with the others (for instance
     in the wrong unit) have less weight, or they would dominate: this is a Huber-type estimate, which
-    follows every change of units.  Enormous rows that are `close` keep their weight: M is almost zero
-    along them, whatever the others are.  `finds_null` also finds the directions that do not vary,
-    which can be most of the work if there are many columns.
+    follows every change of units.  Enormous rows that are close, with a negative sign, keep their weight: M is
+    almost zero along them, whatever the others are.  `finds_null` also finds the directions that do not vary,
+    which can be most of the work if there are many columns.  Weights and signs are handles of the source.
     """
     asked = _Asked(with_constant, blend, in_units, finds_null)
-    counted_less = _find_robust(source, weights, asked, np.zeros(len(weights), dtype=bool))
-    in_full = np.zeros(len(weights), dtype=bool)
-    in_full[counted_less.enormous] = close is not None and close[counted_less.enormous]
-    if not np.any(in_full):
+    counted_less, sizes = _find_robust(source, weights, asked, None)
+    if signs is None or sizes is None or not np.any(to_numpy(source.pick(signs, counted_less.enormous)) < 0):
         return counted_less
-    found = _find_robust(source, weights, asked, in_full)
+    in_full = source.map(_is_enormous_and_close(counted_less), sizes, signs)
+    found, _ = _find_robust(source, weights, asked, in_full)
     return replace(found, enormous=counted_less.enormous)
 
 
@@ -116,21 +104,54 @@ class _Asked:
     finds_null: bool
 
 
-def _find_robust(source: BlockRows, weights: FloatArray, asked: _Asked, in_full: BoolArray) -> Coordinates:
-    """Reduce the weight of rows as long as some are enormous, except those that count `in_full`."""
+def _find_robust(
+    source: BlockRows, weights: Array, asked: _Asked, in_full: Array | None
+) -> tuple[Coordinates, Array | None]:
+    """Reduce the weight of rows as long as some are enormous, except those that count `in_full`.
+
+    Returns the coordinates and the squared length of each row, None if none is enormous.
+    """
     coordinates = _normalise(source, weights, asked)
     usual = coordinates.transform.shape[1]
     largest = 0.0
     if _has_no_enormous(source, coordinates):
-        return coordinates
+        return coordinates, None
     for _ in range(_MOST_ROUNDS):
-        sizes = np.where(in_full, 0.0, _squared_lengths(source, coordinates))
-        before, largest = largest, float(sizes.max(initial=0.0))
+        sizes = source.squared_lengths(coordinates)
+        if in_full is not None:
+            sizes = source.map(_unless, sizes, in_full)
+        before, largest = largest, source.extremes(sizes)[1]
         if largest <= max(_ENORMOUS * usual, 1.5 * before):
             break
-        less = weights * np.minimum(1.0, _LARGE * usual / np.maximum(sizes, TINY))
-        coordinates = _normalise(source, less / less.sum(), asked)
-    return replace(coordinates, enormous=np.flatnonzero(sizes > ENORMOUS**2 * usual))
+        less = source.map(_reducing(_LARGE * usual), weights, sizes)
+        coordinates = _normalise(source, less * (1.0 / source.total(less)), asked)
+    if largest <= ENORMOUS**2 * usual:
+        return coordinates, None
+    return replace(coordinates, enormous=source.find(_longer_than(ENORMOUS**2 * usual), sizes)), sizes
+
+
+def _unless(sizes: Array, in_full: Array) -> Array:
+    xp = array_namespace(sizes)
+    return xp.where(in_full, xp.zeros_like(sizes), sizes)
+
+
+def _reducing(large: float) -> Callable[[Array, Array], Array]:
+    """The weights of rows with these squared lengths: beyond a large one they fall as it grows."""
+
+    def reduced(weights: Array, sizes: Array) -> Array:
+        xp = array_namespace(sizes)
+        return weights * xp.clip(large / xp.clip(sizes, TINY, None), None, 1.0)
+
+    return reduced
+
+
+def _longer_than(limit: float) -> Callable[[Array], Array]:
+    return lambda sizes: sizes > limit
+
+
+def _is_enormous_and_close(coordinates: Coordinates) -> Callable[[Array, Array], Array]:
+    limit = ENORMOUS**2 * coordinates.transform.shape[1]
+    return lambda sizes, signs: (sizes > limit) & (signs < 0)
 
 
 def _has_no_enormous(source: BlockRows, coordinates: Coordinates) -> bool:
@@ -143,37 +164,31 @@ def _has_no_enormous(source: BlockRows, coordinates: Coordinates) -> bool:
         return False
     usual = coordinates.transform.shape[1]
     random = np.random.default_rng(0).standard_normal((usual, _N_PROJECTIONS)) / np.sqrt(_N_PROJECTIONS)
-    estimates = source.gather(source.squared_distances(coordinates.transform @ random))
-    return bool(estimates.max(initial=0.0) <= _ENORMOUS * usual / 5.0)
+    _, largest = source.extremes(source.squared_distances(coordinates.transform @ random))
+    return bool(largest <= _ENORMOUS * usual / 5.0)
 
 
-def _squared_lengths(source: BlockRows, coordinates: Coordinates) -> FloatArray:
-    """The squared length of each row in these coordinates, without the constant of a learned origin."""
-    if not coordinates.has_constant:
-        return source.gather(source.squared_distances(coordinates.transform))
-    mapped = (coordinates.apply(block)[:-1, :] for _, block in source.blocks())
-    return np.concatenate([to_numpy(squared_columns(block)) for block in mapped])
-
-
-def _normalise(source: BlockRows, weights: FloatArray, asked: _Asked) -> Coordinates:
+def _normalise(source: BlockRows, weights: Array, asked: _Asked) -> Coordinates:
     centre = _centre(source, weights, asked.with_constant)
     scale = _scales(source, centre)
-
-    def scaled_blocks() -> Iterator[Array]:
-        for where, block in source.blocks():
-            rows = (block.T - like(block, centre) if asked.with_constant else block.T) / like(block, scale)
-            rows *= like(block, np.sqrt(weights[where]))[:, None]
-            yield rows
-
     # With fewer rows than columns the Gram matrix is singular, and may be too large.
-    has_gram = asked.blend > 0.0 or source.n_rows >= source.n_columns
-    gram = source.second_moment(weights, centre, scale) if has_gram else None
-    squares = np.diag(gram) if gram is not None else to_numpy(sum(squared_columns(rows) for rows in scaled_blocks()))
+    gram: FloatArray | None = None
+    triangle: FloatArray | None = None
+    if asked.blend > 0.0 or source.n_rows >= source.n_columns:
+        gram = source.second_moment(weights, centre, scale)
+        squares = np.diag(gram)
+    else:
+        triangle = source.triangle(weights, centre, scale)
+        squares = np.sum(triangle**2, axis=0)
     length = np.sqrt(squares)
     length[length == 0] = 1.0
     usual = np.where(np.isfinite(scale), scale * length, 0.0)
     if gram is None or asked.blend == 0.0:
-        spread, directions = _directions(gram, length, scaled_blocks, finds_null=asked.finds_null)
+        found = None if gram is None else _principal(gram / np.outer(length, length))
+        if found is None:
+            triangle = source.triangle(weights, centre, scale) if triangle is None else triangle
+            found = _principal_of_triangle(triangle / length, finds_null=asked.finds_null)
+        spread, directions = found
         keep = spread > 1e-12 * np.sqrt(len(scale)) * spread.max(initial=0.0)
         transform = directions[:, keep] / spread[keep] / (scale * length)[:, None]
         null = directions[:, ~keep]
@@ -191,27 +206,19 @@ def _normalise(source: BlockRows, weights: FloatArray, asked: _Asked) -> Coordin
     return Coordinates(transform, -(centre @ transform) if asked.with_constant else None, null, usual)
 
 
-def column_scales(source: BlockRows, weights: FloatArray, *, centred: bool = False) -> FloatArray:
+def column_scales(source: BlockRows, weights: Array, *, centred: bool = False) -> FloatArray:
     """Return the root mean square of each column of the rows or, if `centred`, its standard deviation.
 
-    All rows count, including enormous ones; `weights` sum to one.
+    All rows count, including enormous ones; `weights`, a handle, sum to one.
     """
     centre = _centre(source, weights, centred)
     largest = _scales(source, centre)
-    squares = np.zeros(source.n_columns)
-    for where, block in source.blocks():
-        scaled = (block.T - like(block, centre)) / like(block, largest)
-        squares += to_numpy(like(block, weights[where]) @ (scaled * scaled))
+    squares = source.scaled_squares(weights, centre, largest)
     return np.where(np.isfinite(largest), largest, 0.0) * np.sqrt(squares)
 
 
-def _centre(source: BlockRows, weights: FloatArray, centred: bool) -> FloatArray:
-    if not centred:
-        return np.zeros(source.n_columns)
-    centre: FloatArray = np.sum(
-        [to_numpy(like(block, weights[where]) @ block.T) for where, block in source.blocks()], axis=0
-    )
-    return centre
+def _centre(source: BlockRows, weights: Array, centred: bool) -> FloatArray:
+    return source.weighted_sum(weights) if centred else np.zeros(source.n_columns)
 
 
 def _blended(moments: FloatArray, blend: float) -> FloatArray:
@@ -220,26 +227,20 @@ def _blended(moments: FloatArray, blend: float) -> FloatArray:
     return blended
 
 
-def _directions(
-    gram: FloatArray | None, length: FloatArray, scaled_blocks: ScaledBlocks, *, finds_null: bool
-) -> tuple[FloatArray, FloatArray]:
-    """The root mean square along each principal direction of the columns (scaled to length one), and the directions."""
-    if gram is not None:
-        moments, directions = np.linalg.eigh(gram / np.outer(length, length))
-        if moments[0] > _GRAM_IS_SAFE * moments[-1]:
-            return np.sqrt(moments), directions
-    triangle: Array = None
-    for rows in scaled_blocks():
-        triangle = _triangle(rows if triangle is None else array_namespace(rows).concat([triangle, rows]))
-    _, spread, directions = np.linalg.svd(to_numpy(triangle) / length, full_matrices=finds_null)
+def _principal(moments: FloatArray) -> tuple[FloatArray, FloatArray] | None:
+    """The root mean square along each principal direction of the columns (scaled to length one), and the directions.
+
+    None if rounding errors matter.
+    """
+    values, directions = np.linalg.eigh(moments)
+    return (np.sqrt(values), directions) if values[0] > _GRAM_IS_SAFE * values[-1] else None
+
+
+def _principal_of_triangle(triangle: FloatArray, *, finds_null: bool) -> tuple[FloatArray, FloatArray]:
+    """The same from a triangular factor of the scaled columns."""
+    _, spread, directions = np.linalg.svd(triangle, full_matrices=finds_null)
     missing = directions.shape[0] - len(spread)
     return np.append(spread, np.zeros(missing)), directions.T
-
-
-def _triangle(rows: Array) -> Array:
-    """The triangular factor of a QR decomposition."""
-    xp = array_namespace(rows)
-    return np.linalg.qr(rows, mode="r") if is_numpy_namespace(xp) else xp.linalg.qr(rows)[1]
 
 
 def _scales(source: BlockRows, centre: FloatArray) -> FloatArray:

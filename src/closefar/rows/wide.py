@@ -15,7 +15,7 @@ from closefar.rows.coordinates import Coordinates
 from closefar.rows.indexed import IndexedRows
 from closefar.rows.source import Pulling, RowSource
 
-__all__ = ["WideRows", "suits_factors"]
+__all__ = ["WideRows", "mapped_rows", "suits_factors"]
 
 # Rows of up to this many columns are mapped and kept if they are few, or if reading them takes time.
 _NARROW = 32
@@ -38,6 +38,13 @@ def suits_factors(source: BlockRows, coordinates: Coordinates) -> bool:
     if source.n_columns <= _NARROW:
         return size > (_CACHED if source.is_held else KEEP_BYTES) and coordinates.condition <= _SUMS_UP_TO
     return size > KEEP_BYTES or coordinates.condition <= _SUMS_UP_TO
+
+
+def mapped_rows(source: BlockRows, coordinates: Coordinates) -> BlockRows:
+    """The rows in the coordinates that a fit solves in: mapped, or with factors and sums mapped where that suits."""
+    if suits_factors(source, coordinates):
+        return WideRows(source, coordinates)
+    return source.in_coordinates(coordinates)
 
 
 class WideRows(MappedRows):

@@ -9,12 +9,15 @@ are the directions in which no close pair differs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
+from array_api_compat import array_namespace
 from scipy.optimize import linprog
 
 from closefar import packed
-from closefar.arrays import BoolArray, FloatArray, IndexArray, to_numpy
+from closefar.arrays import TINY, Array, FloatArray, IndexArray, to_numpy
 from closefar.rows import BlockRows
 
 __all__ = ["find_recession"]
@@ -28,26 +31,29 @@ _IN_DOUBT = (0.5, 0.05, 0.005, 0.0005)
 _NULL = 1e-11  # an eigenvalue of a Gram matrix of unit vectors, relative to the largest
 _ZERO = 1e-5  # a change of a margin, relative to the largest
 _MOST_ROUNDS = 20
-_CHUNK = 4096
 
-Features = Callable[[BlockRows, IndexArray], FloatArray]
+# So many rows per dimension usually prove that a null space is empty; they are looked for among so many times as many.
+_PER_DIMENSION = 4
+_SAMPLED = 16
 
 
-def find_recession(rows: BlockRows, signs: FloatArray, in_doubt: FloatArray) -> tuple[FloatArray, float] | None:
+def find_recession(rows: BlockRows, signs: Array, in_doubt: Array) -> tuple[FloatArray, float] | None:
     """Return (D, t), or None if there is none or the search would take too long.
 
-    `in_doubt` is 4 p (1 - p) of each label at the solution.
+    `in_doubt` is 4 p (1 - p) of each label at the solution; this and the signs are handles of the rows.
     """
-    free = _null_space(rows, signs < 0.0, _unit_rows, rows.n_columns)
-    if free.shape[1] > 0:
-        along, lengths = (rows.gather(rows.squared_distances(each)) for each in (free, np.eye(len(free))))
-        if np.any(along > _ZERO**2 * lengths):
-            return free @ free.T, 0.0  # directions in which no close pair differs
     n_parameters = packed.packed_size(rows.n_columns) + 1
-    if n_parameters > _MOST_PARAMETERS:
+    searches = n_parameters <= _MOST_PARAMETERS
+    sample = _Sample.of(rows, signs, in_doubt, n_parameters if searches else rows.n_columns)
+    free = _null_space(rows, sample, _is_close, signs, _UNIT_ROWS)
+    if free.shape[1] > 0:
+        along, lengths = rows.squared_distances(free), rows.squared_distances(np.eye(len(free)))
+        if rows.extremes(along - _ZERO**2 * lengths)[1] > 0.0:
+            return free @ free.T, 0.0  # directions in which no close pair differs
+    if not searches:
         return None
     for level in _IN_DOUBT:
-        basis = _null_space(rows, in_doubt >= level, _form_features, n_parameters)
+        basis = _null_space(rows, sample, partial(_is_in_doubt, level=level), in_doubt, _FORMS)
         if basis.shape[1] == 0:
             return None
         found = _around_threshold(rows, signs, basis)
@@ -56,17 +62,61 @@ def find_recession(rows: BlockRows, signs: FloatArray, in_doubt: FloatArray) -> 
     return None
 
 
-def _null_space(rows: BlockRows, chosen: BoolArray, features: Features, size: int) -> FloatArray:
+class _Sample(NamedTuple):
+    """Some rows, spread evenly over all; each is a column."""
+
+    columns: FloatArray
+    signs: FloatArray
+    in_doubt: FloatArray
+    is_all: bool
+
+    @classmethod
+    def of(cls, rows: BlockRows, signs: Array, in_doubt: Array, size: int) -> _Sample:
+        step = max(rows.n_rows // (_SAMPLED * _PER_DIMENSION * size), 1)
+        indices = np.arange(0, rows.n_rows, step)
+        picked = [to_numpy(rows.pick(array, indices)) for array in (signs, in_doubt)]
+        return cls(_columns_at(rows, indices), picked[0], picked[1], is_all=step == 1)
+
+    def chosen(self, condition: Callable[[Array], Array], kind: _Kind) -> FloatArray:
+        return self.columns[:, condition(self.signs if kind is _UNIT_ROWS else self.in_doubt)]
+
+
+class _Kind(NamedTuple):
+    """A kind of features: their number, those of given rows, and the Gram matrix of all, each scaled to length one.
+
+    The last function takes the rows, a handle of squared lengths, and one of which rows count.
+    """
+
+    size: Callable[[BlockRows], int]
+    features: Callable[[FloatArray], FloatArray]
+    gram: Callable[[BlockRows, Array, Array], FloatArray]
+
+
+def _is_close(signs: Array) -> Array:
+    return signs < 0
+
+
+def _is_in_doubt(in_doubt: Array, level: float) -> Array:
+    return in_doubt >= level
+
+
+def _null_space(
+    rows: BlockRows, sample: _Sample, condition: Callable[[Array], Array], array: Array, kind: _Kind
+) -> FloatArray:
     """The orthogonal complement of the features of the chosen rows; a few rows often prove that it is empty."""
-    indices = np.flatnonzero(chosen)
-    few = indices[:: max(len(indices) // (4 * size), 1)]
-    for part in (few, indices):
-        gram = np.zeros((size, size))
-        for start in range(0, len(part), _CHUNK):
-            block = features(rows, part[start : start + _CHUNK])
-            gram += block.T @ block
-        if _has_full_rank(gram):
-            return np.zeros((size, 0))
+    size = kind.size(rows)
+    most = _PER_DIMENSION * size
+    few = sample.chosen(condition, kind)
+    if few.shape[1] < most and not sample.is_all:  # rows of a rare kind
+        indices = rows.find(condition, array)
+        few = _columns_at(rows, indices[:: max(len(indices) // most, 1)])
+    features = kind.features(few[:, :: max(few.shape[1] // most, 1)])
+    if _has_full_rank(features.T @ features):
+        return np.zeros((size, 0))
+    chosen = rows.map(lambda values: 1.0 * condition(values), array)
+    gram = kind.gram(rows, rows.squared_distances(np.eye(rows.n_columns)), chosen)
+    if _has_full_rank(gram):
+        return np.zeros((size, 0))
     values, vectors = np.linalg.eigh(gram)
     basis: FloatArray = vectors[:, values <= _NULL * max(values[-1], 1.0)]
     return basis
@@ -81,26 +131,63 @@ def _has_full_rank(gram: FloatArray) -> bool:
     return True
 
 
-def _unit_rows(rows: BlockRows, indices: IndexArray) -> FloatArray:
+def _columns_at(rows: BlockRows, indices: IndexArray) -> FloatArray:
+    return to_numpy(rows.take_rows(indices).read(slice(0, len(indices))))
+
+
+def _unit_rows(columns: FloatArray) -> FloatArray:
     """The rows scaled to length one; zero rows stay zero."""
-    points = to_numpy(rows.take_rows(indices).read(slice(0, len(indices)))).T
-    lengths = np.linalg.norm(points, axis=1, keepdims=True)
-    unit: FloatArray = points / np.where(lengths > 0.0, lengths, 1.0)
+    lengths = np.linalg.norm(columns, axis=0)
+    unit: FloatArray = (columns / np.where(lengths > 0.0, lengths, 1.0)).T
     return unit
 
 
-def _form_features(rows: BlockRows, indices: IndexArray) -> FloatArray:
+def _gram_of_unit_rows(rows: BlockRows, lengths: Array, chosen: Array) -> FloatArray:
+    return rows.outer(rows.map(_divided, chosen, lengths))
+
+
+def _form_features(columns: FloatArray) -> FloatArray:
     """The derivative of each margin in (packed M, tau), scaled to length one."""
-    features = packed.margin_gradients(to_numpy(rows.take_rows(indices).read(slice(0, len(indices)))))
+    features = packed.margin_gradients(columns)
     unit: FloatArray = features / np.linalg.norm(features, axis=1, keepdims=True)
     return unit
 
 
-def _around_threshold(rows: BlockRows, signs: FloatArray, basis: FloatArray) -> tuple[FloatArray, float] | None:
+def _gram_of_forms(rows: BlockRows, lengths: Array, chosen: Array) -> FloatArray:
+    root = rows.map(_over_feature, chosen, lengths)
+    return rows.sum_of_squares(root, (-root,))
+
+
+def _divided(values: Array, lengths: Array) -> Array:
+    return values / array_namespace(lengths).clip(lengths, TINY, None)
+
+
+def _over_feature(values: Array, lengths: Array) -> Array:
+    """Divided by the length of (packed zz', -1), which is that of (|z|^2, 1)."""
+    return values / array_namespace(lengths).sqrt(lengths * lengths + 1.0)
+
+
+_UNIT_ROWS = _Kind(lambda rows: rows.n_columns, _unit_rows, _gram_of_unit_rows)
+_FORMS = _Kind(lambda rows: packed.packed_size(rows.n_columns) + 1, _form_features, _gram_of_forms)
+
+
+def _changes(rows: BlockRows, signs: Array, basis: FloatArray) -> FloatArray:
+    """By how much each direction of the basis changes the margin of each row, times its sign; features have length one.
+
+    An array of shape (n, number of directions).
+    """
+    lengths, found = rows.squared_distances(np.eye(rows.n_columns)), []
+    for direction in basis.T:
+        matrix, threshold = packed.split(direction, rows.n_columns)
+        moved = rows.quadratic_forms(matrix) - float(threshold[0])
+        found.append(rows.gather(rows.product(rows.map(_over_feature, moved, lengths), signs)))
+    return np.column_stack(found)
+
+
+def _around_threshold(rows: BlockRows, signs: Array, basis: FloatArray) -> tuple[FloatArray, float] | None:
     """(D, t) by a linear program over the basis that adds violated constraints: labels, and eigenvectors of D."""
-    n, d = rows.n_rows, rows.n_columns
-    chunks = (np.arange(start, min(start + _CHUNK, n)) for start in range(0, n, _CHUNK))
-    changes = np.concatenate([_form_features(rows, chunk) @ basis for chunk in chunks]) * signs[:, None]
+    d = rows.n_columns
+    changes = _changes(rows, signs, basis)
     gain = changes.sum(axis=0)
     constraints = [basis[-1], *(packed.form_gradients(np.eye(d)) @ basis[:-1])]
     for _ in range(_MOST_ROUNDS):

@@ -1,0 +1,72 @@
+"""A solution with the judgements that it is for: what is computed for each of them stays with their rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from closefar.arrays import Array, FloatArray
+from closefar.fitting.noise_choice import NoiseChoice, choice_from, sums_of_losses
+from closefar.fitting.statistics import FitStatistics, sums_of_margins
+from closefar.judgements import Judgements
+from closefar.noise import Noise, label_losses
+from closefar.rows import BlockRows
+from closefar.solve import Solution
+
+__all__ = ["Solved", "most_likely"]
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """A solution, the rows and the judgements that it minimises the loss of, and the noise and the flip rate."""
+
+    rows: BlockRows
+    judgements: Judgements
+    solution: Solution
+    noise: Noise
+    flip_rate: float
+
+    @property
+    def threshold(self) -> float:
+        return float(self.solution.thresholds[0])
+
+    @property
+    def in_doubt(self) -> Array:
+        """4 p (1 - p) of each label, without flips, as a handle: one at even odds, zero far from the threshold."""
+        return self.rows.map(partial(_doubt, noise=self.noise, threshold=self.threshold), self.solution.squared)
+
+    def statistics(self, column_scales: FloatArray, n_parameters: int) -> FitStatistics:
+        """The statistics of the judgements, in one sweep over their squared distances."""
+        sums = partial(sums_of_margins, noise=self.noise, threshold=self.threshold)
+        judgements, rows = self.judgements, self.rows
+        weights = () if judgements.is_uniform else (judgements.shares_in(rows),)
+        parts = rows.parts(sums, self.solution.squared, judgements.signs_in(rows), *weights)
+        return FitStatistics.from_sums(
+            np.sum(parts, axis=0), len(judgements), self.flip_rate, column_scales, n_parameters
+        )
+
+    def losses(self, squared: Array, signs: Array) -> Array:
+        """-log P(label) of some judgements."""
+        return label_losses(self.noise, signs * (squared - self.threshold), self.flip_rate)
+
+
+def most_likely(solved: dict[str, Solved]) -> NoiseChoice:
+    """Choose between solutions for the same judgements, by the names of their noises."""
+    first, *_ = solved.values()
+    rows, judgements = first.rows, first.judgements
+    functions = [each.losses for each in solved.values()]
+
+    def sums(signs: Array, shares: Array, *squared: Array) -> FloatArray:
+        return sums_of_losses([losses(q, signs) for losses, q in zip(functions, squared, strict=True)], shares)
+
+    squared = [each.solution.squared for each in solved.values()]
+    parts = rows.parts(sums, judgements.signs_in(rows), judgements.shares_in(rows), *squared)
+    return choice_from(list(solved), np.sum(parts, axis=0))
+
+
+def _doubt(squared: Array, noise: Noise, threshold: float) -> Array:
+    rarer = noise.cdf(-array_namespace(squared).abs(squared - threshold))
+    return 4.0 * rarer * (1.0 - rarer)
