@@ -17,7 +17,9 @@ from closefar.judgements.judgements import Judgements, effective_number, sample_
 from closefar.judgements.labels import Sides, own_labels
 from closefar.judgements.loading import PartitionSample, counted_partitions, mapped_partitions, sample_partitions
 from closefar.judgements.pairs import check_pairs
+from closefar.judgements.partitioned import LoadedRows, PartitionedJudgements
 from closefar.judgements.partitions import Partition, Partitions, is_partitioned
+from closefar.judgements.reading import read_judgements
 from closefar.judgements.shared_points import (
     SharedPointsWarning,
     find_points,
@@ -33,9 +35,11 @@ __all__ = [
     "DaskTuples",
     "Inspection",
     "Judgements",
+    "LoadedRows",
     "PairGroupKFold",
     "Partition",
     "PartitionSample",
+    "PartitionedJudgements",
     "Partitions",
     "SharedPointsWarning",
     "Sides",
@@ -52,6 +56,7 @@ __all__ = [
     "most_folds",
     "own_labels",
     "partitions_of",
+    "read_judgements",
     "resolve_folds",
     "resolve_groups",
     "sample_partitions",

@@ -34,6 +34,11 @@ class Partition:
     def __len__(self) -> int:
         return int(self.data.shape[0])
 
+    @property
+    def nbytes(self) -> int:
+        """The memory that the rows, the labels and the weights take."""
+        return sum(int(getattr(each, "nbytes", 0)) for each in (self.data, self.labels, self.weights))
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Partitions:

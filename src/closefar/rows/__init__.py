@@ -2,8 +2,10 @@
 
 from closefar.rows.blocks import BlockRows
 from closefar.rows.coordinates import ENORMOUS, Coordinates
-from closefar.rows.differences import Differences, rows_of
+from closefar.rows.differences import Differences
 from closefar.rows.indexed import IndexedRows
+from closefar.rows.opening import rows_of
+from closefar.rows.partitioned import PartitionedRows
 from closefar.rows.source import RowSource
 from closefar.rows.streamed import Chunks, StreamedRows
 from closefar.rows.unit_free import column_scales, factor_in_rows, find_coordinates, unit_free
@@ -15,6 +17,7 @@ __all__ = [
     "Coordinates",
     "Differences",
     "IndexedRows",
+    "PartitionedRows",
     "RowSource",
     "StreamedRows",
     "column_scales",

@@ -12,7 +12,7 @@ from closefar.rows.blocks import BlockRows
 from closefar.rows.indexed import IndexedRows
 from closefar.rows.source import RowSource
 
-__all__ = ["Differences", "rows_of"]
+__all__ = ["Differences", "FromOrigin", "rows_here"]
 
 # Up to this size, rows in double precision are copied to single precision for the steps that approach an optimum.
 _COPY_BYTES = 1 << 27
@@ -94,11 +94,8 @@ class FromOrigin(BlockRows):
         return block - like(block, self._origin)[:, None]
 
 
-def rows_of(data: Any, origin: FloatArray | None = None) -> BlockRows:
-    """Return differences, pairs, pairs by index or a source as rows.
-
-    Single points are measured from an origin, if one is given; in the difference of a pair it cancels.
-    """
+def rows_here(data: Any) -> BlockRows:
+    """Return differences, pairs, pairs by index or a source as rows, in the process that has them in memory."""
     if is_indexed(data):
         return IndexedRows(data.points, data.index)
     if isinstance(data, RowSource) and not isinstance(data, BlockRows):
@@ -106,6 +103,4 @@ def rows_of(data: Any, origin: FloatArray | None = None) -> BlockRows:
             f"rows must be readable in blocks to find their coordinates; got {type(data).__name__}. "
             "Derive its class from closefar.rows.BlockRows."
         )
-    source = data if isinstance(data, BlockRows) else Differences(data)
-    has_two_sides = data.ndim == 3 or not getattr(data, "is_single", True)
-    return source if origin is None or has_two_sides else FromOrigin(source, origin)
+    return data if isinstance(data, BlockRows) else Differences(data)

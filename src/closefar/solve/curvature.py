@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -33,6 +34,14 @@ class Curvature(ABC):
     @abstractmethod
     def crosses(self) -> tuple[Array, ...]:
         """The mixed derivatives in the squared distance of each row and each threshold, one handle each."""
+
+    @abstractmethod
+    def mapped(self, function: Callable[[Array], Array]) -> Curvature:
+        """The same with a function of each array of one number per row."""
+
+    @abstractmethod
+    def with_thresholds(self, thresholds: FloatArray) -> Curvature:
+        """The same with other second derivatives in the thresholds."""
 
     @property
     @abstractmethod
@@ -74,6 +83,12 @@ class FullCurvature(Curvature):
     def crosses(self) -> tuple[Array, ...]:
         return self._crosses
 
+    def mapped(self, function: Callable[[Array], Array]) -> FullCurvature:
+        return FullCurvature(function(self.distance), tuple(map(function, self.crosses)), self.thresholds)
+
+    def with_thresholds(self, thresholds: FloatArray) -> FullCurvature:
+        return FullCurvature(self.distance, self.crosses, thresholds)
+
     @property
     def border_passes(self) -> float:
         return 0.5 * len(self.crosses)
@@ -108,6 +123,12 @@ class MarginCurvature(Curvature):
     @property
     def crosses(self) -> tuple[Array, ...]:
         return (-self.distance,)
+
+    def mapped(self, function: Callable[[Array], Array]) -> MarginCurvature:
+        return MarginCurvature(function(self.distance), self.thresholds)
+
+    def with_thresholds(self, thresholds: FloatArray) -> MarginCurvature:
+        return MarginCurvature(self.distance, thresholds)
 
     @property
     def border_passes(self) -> float:
