@@ -245,8 +245,8 @@ class Ordered(Likelihood):
     def trend(self, source):
         return self.weights
 
-    def take(self, source, part, indices):
-        return Ordered(self.noise, self.weights[indices] / self.weights[indices].sum())
+    def with_arrays(self, weights):
+        return Ordered(self.noise, weights)
 
 
 class Levels(Likelihood):
@@ -303,9 +303,8 @@ class Levels(Likelihood):
     def trend(self, source):
         return self.weights * (2.0 * self.levels / self.n_thresholds - 1.0)
 
-    def take(self, source, part, indices):
-        weights = self.weights[indices] / self.weights[indices].sum()
-        return Levels(self.levels[indices], weights, self.n_thresholds + 1)
+    def with_arrays(self, levels, weights):
+        return Levels(levels, weights, self.n_thresholds + 1)
 
 
 def solved(source, likelihood, solver):

@@ -19,8 +19,9 @@ from closefar.noise import NOISES
 from closefar.questions import find_label_errors
 from closefar.questions.dependence import Dependence
 from closefar.questions.flip_evidence import FlipEvidence
-from closefar.questions.label_errors import LabelErrors, _share, label_error_settings
+from closefar.questions.label_errors import LabelErrors, _share
 from closefar.questions.label_judge import Judge, _error_ratio, _errors_of_sides, judge_sides
+from closefar.questions.label_search import label_error_settings
 from closefar.questions.label_trust import _sum_of_products
 
 

@@ -132,8 +132,8 @@ def test_weights_and_trend(likelihood):
 
 def test_a_part_of_the_rows_has_weights_that_sum_to_one(likelihood):
     indices = np.arange(0, N, 5)
-    few = ROWS.take_rows(indices)
-    taken = likelihood.take(ROWS, few, indices)
+    few, arrays = ROWS.take(indices, *likelihood.row_arrays)
+    taken = likelihood.of_sample(few, arrays)
     assert type(taken) is type(likelihood)
     np.testing.assert_allclose(taken.weights, WEIGHTS[indices] / WEIGHTS[indices].sum(), rtol=1e-13)
     np.testing.assert_array_equal(taken.signs, SIGNS[indices])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import closefar as cf
-from closefar.fitting import threads
-from closefar.fitting.threads import threads_for
+from closefar.engines import threads
+from closefar.engines.threads import threads_for
 
 
 class Library:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from closefar.engines import threads_for
 from closefar.fitting.penalised import fit_penalised
 from closefar.fitting.rank_choice import cross_validate_rank
 from closefar.fitting.result import Fit
 from closefar.fitting.settings import Settings
-from closefar.fitting.threads import threads_for
 from closefar.judgements import Columns, Judgements
 from closefar.model import Metric
 from closefar.rows import on_device

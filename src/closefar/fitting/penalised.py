@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from closefar.engines import threads_for
 from closefar.fitting.known_rank import fit_known_rank
 from closefar.fitting.penalty_choice import choose_penalty
 from closefar.fitting.result import Fit
 from closefar.fitting.settings import Settings
-from closefar.fitting.threads import threads_for
 from closefar.fitting.wide import is_wide
 from closefar.judgements import Columns, Judgements
 from closefar.model import Metric

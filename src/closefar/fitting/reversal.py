@@ -33,9 +33,8 @@ def find_reversal(
     if settings.approximate or loss < (1.0 - _LITTLE) * statistics.null_loss:
         return []
     chosen = np.arange(0, len(judgements), max(len(judgements) // _ENOUGH_ROWS, 1))
-    part = rows.take_rows(chosen)
-    given = CloseFar(noise, judgements.signs_in(rows), judgements.shares_in(rows)).take(rows, part, chosen)
-    likelihood = CloseFar(noise, -given.signs, given.weights)
+    part, (signs, shares) = rows.take(chosen, judgements.signs_in(rows), judgements.shares_in(rows))
+    likelihood = CloseFar(noise, -signs, shares * (1.0 / part.total(shares)))
     options = replace(settings.options, rank=None, tol=1e-4, max_iter=100)
     swapped = solve(Objective(part, likelihood, Passes()), options, rng=settings.rng(), watch=unwatched)
     gain = loss - swapped.certificate.loss

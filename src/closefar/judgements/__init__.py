@@ -2,7 +2,7 @@
 
 from closefar.judgements.coded import CodedLabels
 from closefar.judgements.columns import Columns
-from closefar.judgements.dask_data import is_partitioned, partitions_of
+from closefar.judgements.dask_data import partitions_of
 from closefar.judgements.dask_tuples import DaskTuples
 from closefar.judgements.folds import (
     PairGroupKFold,
@@ -15,8 +15,11 @@ from closefar.judgements.folds import (
 from closefar.judgements.inspection import Inspection, check_inspections, inspect
 from closefar.judgements.judgements import Judgements, effective_number, sample_rows
 from closefar.judgements.labels import Sides, own_labels
+from closefar.judgements.loading import PartitionSample, counted_partitions, mapped_partitions, sample_partitions
 from closefar.judgements.pairs import check_pairs
-from closefar.judgements.partitions import Partition, Partitions
+from closefar.judgements.partitioned import LoadedRows, PartitionedJudgements
+from closefar.judgements.partitions import Partition, Partitions, is_partitioned
+from closefar.judgements.reading import read_judgements
 from closefar.judgements.shared_points import (
     SharedPointsWarning,
     find_points,
@@ -32,8 +35,11 @@ __all__ = [
     "DaskTuples",
     "Inspection",
     "Judgements",
+    "LoadedRows",
     "PairGroupKFold",
     "Partition",
+    "PartitionSample",
+    "PartitionedJudgements",
     "Partitions",
     "SharedPointsWarning",
     "Sides",
@@ -41,15 +47,19 @@ __all__ = [
     "Tuples",
     "check_inspections",
     "check_pairs",
+    "counted_partitions",
     "effective_number",
     "find_points",
     "inspect",
     "is_partitioned",
+    "mapped_partitions",
     "most_folds",
     "own_labels",
     "partitions_of",
+    "read_judgements",
     "resolve_folds",
     "resolve_groups",
+    "sample_partitions",
     "sample_rows",
     "share_points",
     "split_by_points",

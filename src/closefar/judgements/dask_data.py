@@ -18,14 +18,9 @@ from closefar.judgements.pairs import check_axes, check_two_points
 from closefar.judgements.partitions import Partition, Partitions
 from closefar.judgements.tuples import Tuples, unchecked_tuples
 
-__all__ = ["is_partitioned", "partitions_of"]
+__all__ = ["partitions_of"]
 
 _NUMBER_KINDS = "biuf"
-
-
-def is_partitioned(pairs: Any) -> bool:
-    """Whether these pairs are in partitions, and not in the memory of this process: dask data, or `Partitions`."""
-    return is_dask(pairs) or isinstance(pairs, DaskTuples | Partitions)
 
 
 def partitions_of(pairs: Any, labels: Any = None, sample_weight: Any = None) -> Partitions:

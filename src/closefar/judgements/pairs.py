@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_array, validate_data
 from closefar.arrays import Array, is_foreign, is_mapped, is_source, release
 from closefar.judgements.columns import Columns
 from closefar.judgements.frames import check_frame_columns, names_of_frame
+from closefar.judgements.partitions import refuse_partitions
 from closefar.judgements.tuples import Tuples
 
 __all__ = ["check_axes", "check_columns", "check_pairs", "check_size", "check_two_points"]
@@ -27,6 +28,7 @@ def check_pairs(estimator: Any, pairs: Any, *, fitting: bool) -> Array:
     sources, stay what they are.  `estimator` learns the columns where it is fitting, and must have
     learned the same ones where it is not; it may then be the `Columns` of a fit.
     """
+    refuse_partitions(pairs)
     rules: dict[str, Any] = {
         "dtype": (np.float64, np.float32),
         "ensure_min_samples": 2 if fitting else 1,

@@ -8,7 +8,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-__all__ = ["Partition", "Partitions"]
+from closefar.arrays import is_dask
+from closefar.judgements.dask_tuples import DaskTuples
+
+__all__ = ["Partition", "Partitions", "is_partitioned", "refuse_partitions"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +33,11 @@ class Partition:
 
     def __len__(self) -> int:
         return int(self.data.shape[0])
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that the rows, the labels and the weights take."""
+        return sum(int(getattr(each, "nbytes", 0)) for each in (self.data, self.labels, self.weights))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,6 +65,9 @@ class Partitions:
         The names of the columns.
     has_labels, has_weights : bool
         Whether partitions have labels, and weights.
+    is_single : bool
+        Whether rows of shape (m, d) are single points, or differences whose points nobody gave, and not the
+        differences of pairs whose two points are in the files.
     client : distributed.Client, optional
         The cluster that was named; by default the current one, or this process without one.
     """
@@ -70,6 +81,7 @@ class Partitions:
     feature_names: tuple[str, ...] | None = None
     has_labels: bool = True
     has_weights: bool = False
+    is_single: bool = True
     client: Any = None
 
     def __len__(self) -> int:
@@ -78,3 +90,25 @@ class Partitions:
     def __repr__(self) -> str:
         rows = "rows" if self.n_rows is None else f"{sum(self.n_rows):,} rows"
         return f"Partitions({len(self.tasks):,} partitions, {rows} of {self.n_columns} columns)"
+
+
+def is_partitioned(pairs: Any) -> bool:
+    """Whether these pairs are in partitions, and not in the memory of this process: dask data, or `Partitions`."""
+    return is_dask(pairs) or isinstance(pairs, DaskTuples | Partitions)
+
+
+def refuse_partitions(pairs: Any) -> None:
+    """Refuse pairs in partitions where all of them would have to be in the memory of this process."""
+    if not is_partitioned(pairs):
+        return
+    sample = "X[:100_000].compute() and y[:100_000].compute()"
+    if isinstance(pairs, DaskTuples):
+        sample = "closefar.Tuples(points, index[:100_000].compute()) and y[:100_000].compute()"
+    elif isinstance(pairs, Partitions):
+        sample = "some of the files, opened without a client"
+    elif hasattr(pairs, "divisions"):
+        sample = "X.head(100_000, npartitions=-1) and y.head(100_000, npartitions=-1)"
+    raise ValueError(
+        f"this needs pairs in memory; got {type(pairs).__name__}, whose rows are computed elsewhere. Pass a sample: "
+        f"{sample}."
+    )

@@ -12,7 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray, is_dask
-from closefar.judgements import Columns, DaskTuples, Partition, Partitions, Tuples, is_partitioned, partitions_of
+from closefar.judgements import (
+    Columns,
+    DaskTuples,
+    Partition,
+    Partitions,
+    Tuples,
+    is_partitioned,
+    mapped_partitions,
+    partitions_of,
+)
 from closefar.judgements.frames import names_of_frame
 
 __all__ = ["accuracy_on_cluster", "lazy_on_dask"]
@@ -28,7 +37,7 @@ def lazy_on_dask(method: Method) -> Method:
         if not is_partitioned(X):
             return method(learner, X)
         fitted = _checked(learner, X)
-        return _mapped(_Blocks.of(partial(method, fitted), fitted.n_features_in_), X, method.__name__)
+        return _mapped(_Blocks.of(getattr(fitted, method.__name__), fitted.n_features_in_), X, method.__name__)
 
     return answer
 
@@ -38,8 +47,7 @@ def accuracy_on_cluster(learner: Any, X: Any, y: Any, sample_weight: Any) -> flo
     import dask
 
     partitions = partitions_of(X, y, sample_weight)
-    count = partial(_count_right, _checked(learner, X))
-    counted = dask.compute(*(dask.delayed(count)(part) for part in _loaded(partitions)))
+    counted = dask.compute(*mapped_partitions(partitions, partial(_count_right, _checked(learner, X))))
     right, total = np.sum(counted, axis=0)
     return float(right / total)
 
@@ -103,26 +111,15 @@ def _mapped(blocks: _Blocks, X: Any, name: str) -> Any:
 
 
 def _joined(partitions: Partitions, blocks: _Blocks) -> Any:
-    import dask
     import dask.array as da
 
     shape = blocks.shape_of_pairs if partitions.are_pairs else blocks.shape
     counts = partitions.n_rows or (np.nan,) * len(partitions)
-    answer = dask.delayed(blocks.of_partition, pure=True)
-    parts = zip(_loaded(partitions), counts, strict=True)
+    parts = zip(mapped_partitions(partitions, blocks.of_partition), counts, strict=True)
     return da.concatenate(
-        [da.from_delayed(answer(part), (count, *shape), dtype=blocks.dtype) for part, count in parts],
+        [da.from_delayed(part, (count, *shape), dtype=blocks.dtype) for part, count in parts],
         allow_unknown_chunksizes=True,
     )
-
-
-def _loaded(partitions: Partitions) -> list[Any]:
-    """Each partition as a task of dask."""
-    import dask
-
-    shared = None if partitions.shared is None else dask.delayed(partitions.shared, pure=True)
-    load = dask.delayed(partitions.load, pure=True)
-    return [load(task, shared) for task in partitions.tasks]
 
 
 def _count_right(learner: Any, partition: Partition) -> FloatArray:

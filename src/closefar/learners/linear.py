@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from closefar.fitting import Fit, Settings, fit
-from closefar.judgements import Columns, Judgements, resolve_folds
+from closefar.judgements import Columns, Judgements, read_judgements, resolve_folds
 from closefar.learners.base import MetricLearner
 from closefar.model import Metric
 from closefar.noise import Noise
@@ -196,7 +196,7 @@ class LinearMetricLearner(MetricLearner):
         feature_names : sequence of d str, optional
             Names of the columns for output, if `X` is an array without names.
         """
-        judgements = Judgements.read(self, X, y, sample_weight, far_label=self.far_label)
+        judgements = read_judgements(self, X, y, sample_weight, far_label=self.far_label)
         last = self.fit_.metric if self.warm_start and hasattr(self, "fit_") else None
         start = None if last is None or len(last.factor) != self.n_features_in_ else last
         self.fit_to(judgements, start=start, columns=Columns.of(self, feature_names))

@@ -4,7 +4,8 @@ from closefar.questions.calibration import CalibrationBin, calibrate, effective_
 from closefar.questions.diagnosis import Diagnosis, describe_evidence, diagnose
 from closefar.questions.findings import Finding, find_misfit
 from closefar.questions.intervals import Confidence, Interval
-from closefar.questions.label_errors import LabelErrors, find_label_errors, judge_labels, label_error_settings
+from closefar.questions.label_errors import LabelErrors, judge_labels
+from closefar.questions.label_search import find_label_errors, label_error_settings
 from closefar.questions.misfit import Misfit
 from closefar.questions.moves import MOST_MOVES
 from closefar.questions.noise_advice import DOUBT

@@ -12,12 +12,36 @@ from closefar.model import Scored
 from closefar.questions.bins import weighted_bins
 from closefar.questions.calibration import effective_number
 
-__all__ = ["FlipEvidence"]
+__all__ = ["FlipCurve", "FlipEvidence", "probability_flipped"]
 
 _RATES = np.linspace(0.0, 0.45, 91)
 _SHAPES = np.array([0.5, 0.7, 1.0, 1.4, 2.0, 3.0])
 _SCALES = np.geomspace(0.02, 8.0, 30)  # of the median margin
 _BINS = 50
+
+
+@dataclass(frozen=True)
+class FlipCurve:
+    """P(flipped) on one side of the threshold at margins of these sizes, of labels that contradict it and agree."""
+
+    is_beyond: bool
+    sizes: FloatArray
+    contradicting: FloatArray
+    agreeing: FloatArray
+
+    def at(self, size: FloatArray, contradicts: BoolArray) -> FloatArray:
+        curves = (np.interp(size, self.sizes, curve) for curve in (self.contradicting, self.agreeing))
+        found: FloatArray = np.where(contradicts, *curves)
+        return np.minimum(found, 1.0)
+
+
+def probability_flipped(curves: tuple[FlipCurve, ...], margin: FloatArray, contradicts: BoolArray) -> FloatArray:
+    """The probability that each label is flipped; zero on a side where nothing is known."""
+    probability = np.zeros(len(margin))
+    for curve in curves:
+        where = (margin >= 0) == curve.is_beyond
+        probability[where] = curve.at(np.abs(margin[where]), contradicts[where])
+    return probability
 
 
 @dataclass(frozen=True)
@@ -37,12 +61,15 @@ class FlipEvidence:
         The mean of q, and its 95% interval.
     probability : array of shape (n,)
         The probability that each label is flipped.
+    curves : tuple of FlipCurve
+        Where it is from, for other labels: one for each side of the threshold.
     """
 
     rate: float
     low: float
     high: float
     probability: FloatArray
+    curves: tuple[FlipCurve, ...]
 
     @classmethod
     def of(cls, scored: Scored, largest_rate: float = 1.0) -> Self:
@@ -52,31 +79,29 @@ class FlipEvidence:
         """
         weights = scored.judgements.weights
         repeats = weights * (effective_number(weights) / weights.sum())
-        is_beyond = scored.margin >= 0
-        sides = [_Side.of(scored, repeats, where) for where in (is_beyond, ~is_beyond) if np.any(repeats[where] > 0)]
+        beyond = scored.margin >= 0
+        wheres = ((True, beyond), (False, ~beyond))
+        sides = [_Side.of(scored, repeats, *each) for each in wheres if np.any(repeats[each[1]] > 0)]
         rates = np.exp(sum(side.log_rates for side in sides))
         rates /= rates.sum()
-        probability = np.zeros(len(scored))
-        for side in sides:
-            probability[side.where] = side.flipped(rates, largest_rate)
+        curves = tuple(side.flipped(rates, largest_rate) for side in sides)
         low, high = np.interp([0.025, 0.975], np.cumsum(rates), _RATES)
-        return cls(float(rates @ _RATES), float(low), float(high), probability)
+        probability = probability_flipped(curves, scored.margin, ~scored.is_right)
+        return cls(float(rates @ _RATES), float(low), float(high), probability, curves)
 
 
 @dataclass(frozen=True)
 class _Side:
     """The pairs on one side of the threshold; the axes of grid arrays are rate, scale, shape and bin of the margin."""
 
-    where: BoolArray
-    size: FloatArray
-    contradicts: BoolArray
+    is_beyond: bool
     centres: FloatArray
     missed: FloatArray
     likelihood: FloatArray
     log_rates: FloatArray
 
     @classmethod
-    def of(cls, scored: Scored, repeats: FloatArray, where: BoolArray) -> Self:
+    def of(cls, scored: Scored, repeats: FloatArray, is_beyond: bool, where: BoolArray) -> Self:
         size, contradicts, repeats = np.abs(scored.margin[where]), ~scored.is_right[where], repeats[where]
         counts = repeats > 0
         bins = weighted_bins(size[counts], repeats[counts], _BINS)
@@ -90,22 +115,17 @@ class _Side:
         log_likelihood -= log_likelihood.max()
         likelihood = np.exp(log_likelihood)
         log_rates = np.log(np.maximum(likelihood.mean(axis=(1, 2)), TINY))
-        return cls(where, size, contradicts, centres, missed, likelihood, log_rates)
+        return cls(is_beyond, centres, missed, likelihood, log_rates)
 
-    def flipped(self, rates: FloatArray, largest_rate: float) -> FloatArray:
-        """P(flipped) of each pair, given the probabilities of the rates."""
+    def flipped(self, rates: FloatArray, largest_rate: float) -> FlipCurve:
+        """P(flipped) at the centres of the bins, given the probabilities of the rates."""
         usual = np.maximum(self.likelihood.sum(axis=(1, 2), keepdims=True), TINY)
         weights = self.likelihood / usual * rates[:, None, None]
         contradicted = _contradicted(self.missed)
         weights_of_rate = weights * np.minimum(_RATES, largest_rate)[:, None, None]
         contradicting = np.einsum("qsb,qsbm->m", weights_of_rate, (1.0 - self.missed) / contradicted)
         agreeing = np.einsum("qsb,qsbm->m", weights_of_rate, self.missed / (1.0 - contradicted))
-        found: FloatArray = np.where(
-            self.contradicts,
-            np.interp(self.size, self.centres, contradicting),
-            np.interp(self.size, self.centres, agreeing),
-        )
-        return np.minimum(found, 1.0)
+        return FlipCurve(self.is_beyond, self.centres, contradicting, agreeing)
 
 
 def _contradicted(missed: FloatArray) -> FloatArray:

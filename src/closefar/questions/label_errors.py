@@ -7,34 +7,23 @@ far as that model can be trusted.
 
 from __future__ import annotations
 
-import math
-import numbers
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
-from sklearn.utils import check_random_state
 
-from closefar.arrays import TINY, BoolArray, FloatArray
-from closefar.fitting import Fit, Learner, count_parameters, fit_from, is_near_parts
-from closefar.judgements import Judgements, Split, resolve_groups, split_judgements
+from closefar.arrays import TINY, BoolArray, FloatArray, is_dask
+from closefar.fitting import Fit
+from closefar.judgements import Judgements
 from closefar.model import Scored
 from closefar.questions.calibration import wilson
 from closefar.questions.flip_evidence import FlipEvidence
-from closefar.questions.label_judge import Verdicts, judge_sides, unseen_margins
+from closefar.questions.label_judge import Verdicts, judge_sides
 from closefar.questions.label_trust import doubt_about, explained
+from closefar.questions.lazy_labels import most_suspicious
 
-__all__ = ["LabelErrors", "find_label_errors", "judge_labels", "label_error_settings"]
-
-_METHODS = ("auto", "out-of-fold", "in-sample")
-
-# The penalty per parameter and pair, and its upper limit: many parameters fit labels that they should call wrong.
-_PENALTY = 0.03
-_LARGEST_PENALTY = 1.6  # times 1 / sqrt(n)
-_PAIRS_WITHOUT_PENALTY = 40  # per parameter
+__all__ = ["LabelErrors", "claimed_share", "judge_labels"]
 
 # With at least this many uncertain labels per parameter, the noise near the threshold is known.
 _NOISE_IS_KNOWN = 10.0
@@ -105,6 +94,10 @@ class LabelErrors:
 
     def table(self, k: int = 10) -> list[dict[str, Any]]:
         """Return the `k` most suspicious labels: index, label, probability, margin and its standard error."""
+        if is_dask(self.probability):
+            names = ("index", "label", "probability", "margin", "error")
+            rows = most_suspicious(self, k)
+            return [dict(zip(names, (np.asarray(each).item() for each in row), strict=True)) for row in rows]
         return [
             {
                 "index": int(row),
@@ -151,116 +144,13 @@ class LabelErrors:
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        if self.share is None:
+        if self.share is None and is_dask(self.probability):
+            known = "in partitions"
+        elif self.share is None:
             known = f"{self.n_contradicting} contradict the learned distance"
         else:
             known = f"{self.share:.1%} wrong, 95% interval {self.share_low:.1%} to {self.share_high:.1%}"
         return f"LabelErrors({len(self.probability)} labels, {known})"
-
-
-def find_label_errors(
-    learner: Learner,
-    pairs: Any,
-    labels: Any = None,
-    *,
-    sample_weight: Any = None,
-    cv: Any = 5,
-    groups: Any = None,
-    method: str = "auto",
-    n_jobs: int | None = None,
-    random_state: Any = None,
-) -> LabelErrors:
-    """Find labels that are probably wrong.
-
-    A label is wrong if its pair truly lies on the other side of the threshold.  If the noise model
-    passes its checks, the probability of that follows from the margin and its standard error, and
-    a share of wrong labels is reported.  Otherwise a label that contradicts the learned distance
-    may be right, and the distance wrong.  Then a label is called wrong if it was flipped, whatever
-    the distance.  The probability of that follows from how contradictions become rarer as the margin
-    grows, since flips do not.  No share is reported in that case; the number of labels that
-    contradict the learned distance always is.
-
-    Parameters
-    ----------
-    learner : LinearMetricLearner
-        The learner to fit; it is not changed.  Its flip rate is estimated unless it is set to a
-        number above zero.
-    pairs, labels, sample_weight
-        As for `learner.fit`.
-    cv : int or splitter, default=5
-        The folds for out-of-fold fits; fewer if the rarer label does not occur in that many.
-    groups : array of shape (n,) or (n, 2), optional
-        Pairs of the same group share a fold.  Two ids per pair, those of its points, give the folds
-        of `PairGroupKFold` if both sides of each split have both labels; a pair that is in no test
-        fold is judged in-sample.  By default, points that pairs share are detected in (n, 2, d) data.
-    method : {"auto", "out-of-fold", "in-sample"}, default="auto"
-        "in-sample" judges each label by one fit to all labels, "out-of-fold" by a fit that has not
-        seen it.  "auto" is in-sample, which ranks labels best.  It adds a penalty if there are fewer
-        than 40 pairs per parameter, no penalty is set and the noise is fixed.  Out-of-fold fits give
-        the share of labels that contradict a distance learned without them.  From 50,000 pairs on
-        these fits start from the fit to all pairs.
-    n_jobs : int, optional
-        The number of folds to fit in parallel.
-    random_state : int, RandomState or None
-        Seed of the folds.
-
-    Examples
-    --------
-    >>> import closefar as cf
-    >>> data = cf.datasets.make_pairs(3000, 4, noise="flips", wrong_share=0.1, random_state=0)
-    >>> errors = cf.find_label_errors(cf.LinearMetricLearner(), data.pairs, data.labels, random_state=0)
-    >>> bool(data.labels[errors.order[0]] == data.true_labels[errors.order[0]])
-    False
-    """
-    if method not in _METHODS:
-        raise ValueError(f"method must be one of {list(_METHODS)}; got {method!r}.")
-    if learner.class_weight is not None:
-        raise ValueError(
-            "class_weight must be None to find wrong labels, since it moves the threshold; got "
-            f"{learner.class_weight!r}. Leave it out."
-        )
-    judgements = Judgements.read(clone(learner), pairs, labels, sample_weight, far_label=learner.far_label)
-    found_groups = resolve_groups(groups, judgements.data)
-    flip_aware = clone(learner)
-    flip_aware.set_params(**label_error_settings(learner.get_params(), judgements, penalise=method == "auto"))
-    fit = _learn_with_warnings(flip_aware, judgements)
-    splits = []
-    if method != "in-sample":
-        seed = check_random_state(random_state).randint(2**31)
-        splits = _splits(cv, judgements, found_groups, seed)
-    learn = partial(_learn, flip_aware, fit, len(judgements))
-    if method == "auto":
-        verdicts, margin = None, unseen_margins(learn, judgements, splits, n_jobs=n_jobs)
-    else:
-        verdicts = judge_sides(learn, judgements, splits, n_jobs=n_jobs)
-        margin = np.where(verdicts.is_new, verdicts.margin, np.nan)
-    tested = np.flatnonzero(~np.isnan(margin))
-    unseen = Scored(judgements.take(tested), margin[tested], fit.metric.noise, fit.flip_rate)
-    if len(tested) > 0:
-        return judge_labels(fit, judgements, unseen, verdicts, groups=found_groups)
-    found = judge_labels(fit, judgements, Scored.by(fit.metric, judgements), verdicts, groups=found_groups)
-    return replace(found, unseen_share=None, unseen_low=None, unseen_high=None)
-
-
-def label_error_settings(
-    parameters: dict[str, Any], judgements: Judgements, *, penalise: bool = True
-) -> dict[str, Any]:
-    """The parameters to change in a learner that finds wrong labels: flips, and a penalty if there are few pairs."""
-    changes: dict[str, Any] = {}
-    if isinstance(parameters["flip_rate"], numbers.Real) and parameters["flip_rate"] == 0.0:
-        changes["flip_rate"] = "estimate"
-    rank = parameters.get("rank")
-    n_parameters = count_parameters(
-        judgements.n_columns,
-        int(rank) if isinstance(rank, numbers.Integral) else None,
-        has_origin=parameters["fit_origin"],
-    )
-    n = judgements.effective_number
-    is_free = isinstance(parameters.get("alpha"), numbers.Real) and parameters["alpha"] == 0.0
-    chooses_noise = isinstance(parameters.get("noise"), str) and parameters["noise"] == "auto"
-    if penalise and is_free and not chooses_noise and n < _PAIRS_WITHOUT_PENALTY * n_parameters:
-        changes["alpha"] = min(_PENALTY * n_parameters / n, _LARGEST_PENALTY / math.sqrt(n))
-    return changes
 
 
 def judge_labels(
@@ -333,7 +223,12 @@ def _flipped(flips: FlipEvidence, verdicts: Verdicts, scored: Scored, unseen: Sc
     if np.any(verdicts.is_new):
         by_folds = Scored(scored.judgements, verdicts.margin, scored.noise, scored.flip_rate)
         probability = FlipEvidence.of(by_folds, largest_rate=flips.rate).probability
-    return probability * max(explained(unseen), _LEAST_FACTOR)
+    return probability * claimed_share(unseen)
+
+
+def claimed_share(unseen: Scored, doubt: str | None = None) -> float:
+    """How much of P(flipped) is claimed: the less, the less a metric explains, and never all if it is in doubt."""
+    return max(explained(unseen), _LEAST_FACTOR) * (1.0 if doubt is None else _LARGEST_IF_DOUBTED)
 
 
 def _share(judgements: Judgements, probability: FloatArray) -> tuple[float, float, float]:
@@ -345,40 +240,3 @@ def _share(judgements: Judgements, probability: FloatArray) -> tuple[float, floa
     share = float(shares @ probability)
     spread = 1.96 * float(np.sqrt(np.sum(shares**2 * (probability * (1.0 - 2.0 * share) + share**2))))
     return share, max(share - spread, 0.0), min(share + spread, 1.0)
-
-
-def _learn_with_warnings(learner: Learner, judgements: Judgements) -> Fit:
-    fit = learner.learn(judgements)
-    fit.warn(stacklevel=3)
-    return fit.unless_interrupted()
-
-
-def _learn(learner: Learner, fit: Fit, n: int, judgements: Judgements) -> Fit:
-    """Fit to some of the pairs; the fit to all n is known already, and a good start if there are many."""
-    if len(judgements) == n:
-        return fit
-    return fit_from(fit, judgements) if is_near_parts(fit) else learner.learn(judgements)
-
-
-def _splits(cv: Any, judgements: Judgements, groups: NDArray[Any] | None, seed: int) -> list[Split]:
-    """The folds; fewer, and then without groups, if one side of a split has only one label."""
-    if not isinstance(cv, numbers.Integral):
-        return split_judgements(cv, judgements, groups=groups, seed=seed)
-    counts = judgements.weights > 0
-    most = min(int(cv), int(np.sum(counts & judgements.is_far)), int(np.sum(counts & ~judgements.is_far)))
-    for by in (groups, None) if groups is not None else (None,):
-        for n_folds in sorted({most, min(most, 3), min(most, 2)}, reverse=True):
-            if n_folds < 2:
-                continue
-            try:
-                splits = split_judgements(n_folds, judgements, groups=by, seed=seed)
-            except ValueError:
-                continue
-            if all(_can_train(judgements.take(train)) for train, _ in splits):
-                return splits
-    return []
-
-
-def _can_train(judgements: Judgements) -> bool:
-    weights = [judgements.weights[judgements.is_far == is_far] for is_far in (False, True)]
-    return all(bool(np.any(each > 0)) for each in weights)

@@ -10,7 +10,7 @@ from scipy.special import expit
 from scipy.stats import norm
 from sklearn.utils.parallel import Parallel, delayed
 
-from closefar.arrays import TINY, BoolArray, FloatArray, IndexArray
+from closefar.arrays import TINY, Array, BoolArray, FloatArray, IndexArray
 from closefar.fitting import Fit
 from closefar.judgements import Judgements, Split
 from closefar.model import Metric, Scored
@@ -19,7 +19,7 @@ from closefar.questions.label_model import LabelModel
 from closefar.questions.moves import MarginMoves
 from closefar.questions.thinning import representatives
 
-__all__ = ["Judge", "Verdicts", "judge_sides", "unseen_margins"]
+__all__ = ["Judge", "SideErrors", "Verdicts", "judge_sides", "probability_of_other_side", "unseen_margins"]
 
 # Margins are limited to this many standard errors: beyond that nothing changes, and squares do not overflow.
 _LARGEST_Z = 1e6
@@ -59,12 +59,11 @@ class Judge:
 
         A new label is further evidence: its likelihood is evaluated at the mean margin on either side.
         """
-        z = np.clip(agreement / np.maximum(error, TINY), -_LARGEST_Z, _LARGEST_Z)
+        if not self.is_new:
+            return probability_of_other_side(agreement, error)
+        z = _standardised(agreement, error)
         log_wrong, log_right = norm.logcdf(-z), norm.logcdf(z)
         probability: FloatArray
-        if not self.is_new:
-            probability = np.exp(log_wrong)
-            return probability
         density = norm.logpdf(z)
         mean_wrong = np.minimum(agreement - error * np.exp(density - log_wrong), 0.0)
         mean_right = np.maximum(agreement + error * np.exp(density - log_right), 0.0)
@@ -72,6 +71,16 @@ class Judge:
         log_right = log_right - label_losses(self.noise, mean_right, self.flip_rate)
         probability = expit(log_wrong - log_right)
         return probability
+
+
+def probability_of_other_side(agreement: FloatArray, error: FloatArray) -> FloatArray:
+    """P(the true margin contradicts a label that the fit has seen), where `agreement` is label times margin."""
+    probability: FloatArray = np.exp(norm.logcdf(-_standardised(agreement, error)))
+    return probability
+
+
+def _standardised(agreement: FloatArray, error: FloatArray) -> FloatArray:
+    return np.clip(agreement / np.maximum(error, TINY), -_LARGEST_Z, _LARGEST_Z)
 
 
 def judge_sides(
@@ -140,19 +149,36 @@ def _overlap(train: IndexArray, test: IndexArray) -> bool:
     return bool(np.any(is_train[test]))
 
 
-def _errors_of_sides(metric: Metric, seen: Judgements, asked: Judgements) -> FloatArray:
+@dataclass(frozen=True)
+class SideErrors:
     """The standard errors of margins, without the common scale of all margins, which changes no side.
 
     Margins are linear in (M, tau), so the scale has the information sum_i I_i m_i^2 and is
     independent, to first order, of the rest.
     """
-    moves = MarginMoves(metric, seen)
-    seen = _thinned(seen, moves)
-    margin = Scored.by(metric, seen).margin
-    model = LabelModel.at(margin, metric.noise, metric.flip_rate)
-    variance = moves.variances(asked.data, moves.covariance(seen.data, model, seen.weights))
-    of_scale = 1.0 / max(float(np.sum(seen.weights * model.information * margin**2)), TINY)
-    return np.sqrt(np.maximum(variance - of_scale * Scored.by(metric, asked).margin ** 2, 0.0))
+
+    moves: MarginMoves
+    covariance: FloatArray
+    of_scale: float
+
+    @classmethod
+    def of(cls, metric: Metric, seen: Judgements) -> SideErrors:
+        """The errors of the margins of a metric that was fitted to these judgements."""
+        moves = MarginMoves(metric, seen)
+        seen = _thinned(seen, moves)
+        margin = Scored.by(metric, seen).margin
+        model = LabelModel.at(margin, metric.noise, metric.flip_rate)
+        of_scale = 1.0 / max(float(np.sum(seen.weights * model.information * margin**2)), TINY)
+        return cls(moves, moves.covariance(seen.data, model, seen.weights), of_scale)
+
+    def at(self, data: Array, margin: FloatArray) -> FloatArray:
+        """The error of each of these margins."""
+        variance = self.moves.variances(data, self.covariance)
+        return np.sqrt(np.maximum(variance - self.of_scale * margin**2, 0.0))
+
+
+def _errors_of_sides(metric: Metric, seen: Judgements, asked: Judgements) -> FloatArray:
+    return SideErrors.of(metric, seen).at(asked.data, Scored.by(metric, asked).margin)
 
 
 def _thinned(judgements: Judgements, moves: MarginMoves) -> Judgements:

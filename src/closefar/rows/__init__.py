@@ -6,7 +6,8 @@ from closefar.rows.devices import check_device, on_device
 from closefar.rows.differences import Differences
 from closefar.rows.graph_rows import GraphRows
 from closefar.rows.indexed import IndexedRows
-from closefar.rows.ladder import rows_of
+from closefar.rows.opening import rows_of
+from closefar.rows.partitioned import PartitionedRows
 from closefar.rows.source import RowSource
 from closefar.rows.streamed import Chunks, StreamedRows
 from closefar.rows.unit_free import column_scales, factor_in_rows, find_coordinates, unit_free
@@ -19,6 +20,7 @@ __all__ = [
     "Differences",
     "GraphRows",
     "IndexedRows",
+    "PartitionedRows",
     "RowSource",
     "StreamedRows",
     "check_device",

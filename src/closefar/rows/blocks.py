@@ -151,6 +151,11 @@ class BlockRows(RowSource):
         """Whether the rows are in memory as `read` returns them, so that reading takes no time."""
         return False
 
+    @property
+    def n_kept_bytes(self) -> int:
+        """The memory that these rows take, beyond that of rows which they are computed from."""
+        return 0
+
     @abstractmethod
     def read(self, where: slice) -> Array:
         """Return these rows, each as a column, in double precision."""
@@ -177,6 +182,9 @@ class BlockRows(RowSource):
                 taken[:, first:last] = some
         taken = self.read(slice(0, 0)) if taken is None else taken
         return HeldRows(taken if order is None else columns_at(taken, np.argsort(order)))
+
+    def take(self, indices: IndexArray, *arrays: Array) -> tuple[BlockRows, list[Array]]:
+        return self.take_rows(indices), [self.pick(array, indices) for array in arrays]
 
     def row_array(self, values: FloatArray) -> Array:
         return values if is_numpy_array(self.model) else row_array_like(self.model, values)
@@ -391,6 +399,10 @@ class MappedRows(BlockRows):
         self._kept: Array = None
         if self.keeps and 8 * self.n_rows * self.n_columns <= KEEP_BYTES:
             self._kept = self._map_all()
+
+    @property
+    def n_kept_bytes(self) -> int:
+        return 0 if self._kept is None else 8 * self.n_rows * self.n_columns
 
     def read(self, where: slice) -> Array:
         if self._kept is not None:

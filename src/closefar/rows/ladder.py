@@ -11,16 +11,16 @@ from enum import IntEnum
 from importlib.util import find_spec
 from typing import Any
 
-from closefar.arrays import Array, FloatArray, is_indexed, is_on_gpu, is_tensor
+from closefar.arrays import Array, is_indexed, is_on_gpu, is_tensor
 from closefar.noise import Noise
 from closefar.rows.blocks import BlockRows, Fusing, fuse_by
 from closefar.rows.compiled import CompiledDifferences
-from closefar.rows.differences import Differences, FromOrigin
+from closefar.rows.differences import Differences
 from closefar.rows.graph_rows import GraphRows
 from closefar.rows.indexed import IndexedRows
 from closefar.rows.source import MarginTerms, RowSource
 
-__all__ = ["Rung", "rows_of"]
+__all__ = ["Rung", "rows_here"]
 
 VARIABLE = "CLOSEFAR_GPU"
 
@@ -91,11 +91,8 @@ def _terms(
 fuse_by(Fusing(why_not_fused, fuse, _has_terms, _terms))
 
 
-def rows_of(data: Any, origin: FloatArray | None = None) -> BlockRows:
-    """Return differences, pairs, pairs by index or a source as rows.
-
-    Single points are measured from an origin, if one is given; in the difference of a pair it cancels.
-    """
+def rows_here(data: Any) -> BlockRows:
+    """Return differences, pairs, pairs by index or a source as rows, in the process that has them in memory."""
     if is_indexed(data):
         rows = GraphRows.of if is_tensor(data.points) else IndexedRows
         return rows(data.points, data.index)
@@ -104,9 +101,7 @@ def rows_of(data: Any, origin: FloatArray | None = None) -> BlockRows:
             f"rows must be readable in blocks to find their coordinates; got {type(data).__name__}. "
             "Derive its class from closefar.rows.BlockRows."
         )
-    source = data if isinstance(data, BlockRows) else _differences_of(data)
-    has_two_sides = data.ndim == 3 or not getattr(data, "is_single", True)
-    return source if origin is None or has_two_sides else FromOrigin(source, origin)
+    return data if isinstance(data, BlockRows) else _differences_of(data)
 
 
 def _differences_of(data: Array) -> Differences:

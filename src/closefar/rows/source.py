@@ -42,9 +42,13 @@ PART_ROWS, GPU_PART_ROWS = 1 << 16, 1 << 22
 class Sweeper(Protocol[Result_co]):
     """The function that a pass over the rows evaluates: a likelihood."""
 
+    row_arrays: tuple[Array, ...]
+
     def loss_and_gradient(
         self, source: RowSource, matrix: FloatArray, thresholds: FloatArray
     ) -> tuple[Result_co, FloatArray]: ...
+
+    def evaluate(self, source: RowSource, squared: Array, thresholds: FloatArray, order: int) -> Result_co: ...
 
     def best_thresholds(
         self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float
@@ -101,6 +105,11 @@ class RowSource(ABC):
     def __init__(self, n_rows: int, n_columns: int) -> None:
         self.n_rows = n_rows
         self.n_columns = n_columns
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether each operation is a round trip to other processes, so that a few large ones are better than many."""
+        return False
 
     @property
     def rough(self) -> RowSource:
@@ -255,6 +264,10 @@ class RowSource(ABC):
         features = [self.product(q, root) for q in measured] + list(border)
         return self._gram(features, None)
 
+    def take(self, indices: IndexArray, *arrays: Array) -> tuple[RowSource, list[Array]]:
+        """Return the rows at these indices, and their numbers in these arrays, in one round trip."""
+        return self.take_rows(indices), [self.pick(array, indices) for array in arrays]
+
     # Operations that a source may replace altogether: the pass of the solvers, and the search for thresholds.
 
     def loss_and_gradient(
@@ -262,6 +275,10 @@ class RowSource(ABC):
     ) -> tuple[Result, FloatArray]:
         """Evaluate a metric and dR/dM in a forward, a pointwise and a backward step, which a kernel may fuse."""
         return likelihood.loss_and_gradient(self, matrix, thresholds)
+
+    def evaluate(self, likelihood: Sweeper[Result], squared: Array, thresholds: FloatArray, order: int) -> Result:
+        """Evaluate a likelihood at known squared distances, with derivatives up to this order."""
+        return likelihood.evaluate(self, squared, thresholds, order)
 
     def best_thresholds(
         self, likelihood: Sweeper[Result], squared: Array, start: FloatArray, least: FloatArray, tol: float

@@ -16,7 +16,7 @@ from closefar.rows.graph_rows import GraphRows
 from closefar.rows.indexed import IndexedRows
 from closefar.rows.source import Pulling, RowSource
 
-__all__ = ["WideRows", "mapped_rows", "suits_factors"]
+__all__ = ["WideRows", "condition_of_sums", "mapped_rows", "suits_factors"]
 
 # Rows of up to this many columns are mapped and kept if they are few, or if reading them takes time.
 _NARROW = 32
@@ -46,6 +46,11 @@ def mapped_rows(source: BlockRows, coordinates: Coordinates) -> BlockRows:
     if suits_factors(source, coordinates):
         return WideRows(source, coordinates)
     return source.in_coordinates(coordinates)
+
+
+def condition_of_sums(coordinates: Coordinates) -> float:
+    """By how much these coordinates amplify the rounding errors of sums that are mapped, at most."""
+    return coordinates.condition if coordinates.condition <= _SUMS_UP_TO else 1.0
 
 
 class WideRows(MappedRows):

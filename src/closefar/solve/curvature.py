@@ -36,6 +36,14 @@ class Curvature(ABC):
     def crosses(self) -> tuple[Array, ...]:
         """The mixed derivatives in the squared distance of each row and each threshold, one handle each."""
 
+    @abstractmethod
+    def mapped(self, function: Callable[[Array], Array]) -> Curvature:
+        """The same with a function of each array of one number per row."""
+
+    @abstractmethod
+    def with_thresholds(self, thresholds: FloatArray) -> Curvature:
+        """The same with other second derivatives in the thresholds."""
+
     @property
     @abstractmethod
     def border_passes(self) -> float:
@@ -76,6 +84,12 @@ class FullCurvature(Curvature):
     def crosses(self) -> tuple[Array, ...]:
         return self._crosses
 
+    def mapped(self, function: Callable[[Array], Array]) -> FullCurvature:
+        return FullCurvature(function(self.distance), tuple(map(function, self.crosses)), self.thresholds)
+
+    def with_thresholds(self, thresholds: FloatArray) -> FullCurvature:
+        return FullCurvature(self.distance, self.crosses, thresholds)
+
     @property
     def border_passes(self) -> float:
         return 0.5 * len(self.crosses)
@@ -110,6 +124,12 @@ class MarginCurvature(Curvature):
     @property
     def crosses(self) -> tuple[Array, ...]:
         return (-self.distance,)
+
+    def mapped(self, function: Callable[[Array], Array]) -> MarginCurvature:
+        return MarginCurvature(function(self.distance), self.thresholds)
+
+    def with_thresholds(self, thresholds: FloatArray) -> MarginCurvature:
+        return MarginCurvature(self.distance, thresholds)
 
     @property
     def border_passes(self) -> float:

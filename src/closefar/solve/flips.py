@@ -68,8 +68,9 @@ class FlippedCloseFar(CloseFar):
         held = source.map(flipped, self.right(source, squared, thresholds))
         return SoftCloseFar(self.noise, self.signs, self.weights, held, self.lengths)
 
-    def _of(self, signs: Array, weights: Array, *rest: Array) -> FlippedCloseFar:
-        return FlippedCloseFar(self.noise, signs, weights, self.flip_rate, *rest)
+    def with_arrays(self, *arrays: Array) -> FlippedCloseFar:
+        signs, weights, *lengths = arrays
+        return FlippedCloseFar(self.noise, signs, weights, self.flip_rate, *lengths)
 
 
 class SoftCloseFar(CloseFar):
@@ -92,8 +93,8 @@ class SoftCloseFar(CloseFar):
             for left, right, sign in zip(kept, turned, signs, strict=False)
         )
 
-    def _of(self, signs: Array, weights: Array, *rest: Array) -> SoftCloseFar:
-        return SoftCloseFar(self.noise, signs, weights, *rest)
+    def with_arrays(self, *arrays: Array) -> SoftCloseFar:
+        return SoftCloseFar(self.noise, *arrays)
 
 
 def best_flip_rate(source: RowSource, right: Array, weights: Array) -> float:

@@ -8,71 +8,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace
 
-from closefar.arrays import TINY, Array, FloatArray, IndexArray
+from closefar.arrays import TINY, Array, FloatArray
 from closefar.noise import Noise
 from closefar.rows import RowSource
 from closefar.solve.curvature import Curvature, FullCurvature, MarginCurvature, UnknownCurvature
+from closefar.solve.evaluation import Evaluation, Losses, Terms
 
 __all__ = ["CloseFar", "Evaluation", "Likelihood", "Losses", "Terms"]
 
 # The search for a threshold: its maximum number of steps, and its range relative to the squared distances.
 _MOST_STEPS = 200
 _BEYOND = 1e3
-
-
-class Terms(NamedTuple):
-    """The likelihood of some of the rows: sums over them, and arrays of one number per row.
-
-    `slopes` are the derivatives of the loss in the thresholds.  `margin_gradient` is the derivative in the
-    squared distance of each row, so that dR/dM is the sum of these times F_i.  Second derivatives are
-    included on request: `curvature` in the squared distance of each row, `crosses` in it and each
-    threshold, and `curvatures`, the sums of those in two thresholds; a loss that depends only on q - tau
-    needs only the first.
-    """
-
-    loss: float
-    slopes: FloatArray
-    least_margin: float
-    margin_gradient: Array
-    curvature: Array = None
-    crosses: tuple[Array, ...] = ()
-    curvatures: FloatArray | None = None
-
-
-class Losses(NamedTuple):
-    """The losses and derivatives at the margins of some of the rows; see `Terms`."""
-
-    loss: float
-    least_margin: float
-    margin_gradient: Array
-    curvature: Array
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The risk at given squared distances and thresholds, with its derivatives; see `Terms`.
-
-    `second` is None if only first derivatives were requested.
-    """
-
-    loss: float
-    slopes: FloatArray
-    least_margin: float
-    margin_gradient: Array
-    second: Curvature | None
-
-    @property
-    def curvature(self) -> Curvature:
-        if self.second is None:
-            raise ValueError("curvature needs second derivatives; got an evaluation of order 1. Use order=2.")
-        return self.second
 
 
 class Likelihood(ABC):
@@ -111,8 +63,14 @@ class Likelihood(ABC):
         """The weights, with a negative sign if a smaller distance explains the judgement better."""
 
     @abstractmethod
-    def take(self, source: RowSource, part: RowSource, indices: IndexArray) -> Likelihood:
-        """The likelihood of some rows of the source alone, which are `part`."""
+    def with_arrays(self, *arrays: Array) -> Likelihood:
+        """The same likelihood of other rows, given their numbers in the order of `row_arrays`."""
+
+    def of_sample(self, part: RowSource, arrays: Sequence[Array]) -> Likelihood:
+        """The likelihood of some rows alone, whose numbers these are; their weights sum to one again."""
+        place = next(place for place, array in enumerate(self.row_arrays) if array is self.weights)
+        weights = arrays[place] * (1.0 / part.total(arrays[place]))
+        return self.with_arrays(*arrays[:place], weights, *arrays[place + 1 :])
 
     @property
     def n_thresholds(self) -> int:
@@ -303,14 +261,14 @@ class CloseFar(Likelihood):
     ) -> tuple[FloatArray, Evaluation]:
         """Use safeguarded Newton steps until the slopes are at most `tol`, or >= 0 for a threshold at `least`."""
         if self.lengths is not None:
-            return _best_several(partial(self.evaluate, source, squared, order=2), start, least, tol)
+            return _best_several(partial(source.evaluate, self, squared, order=2), start, least, tol)
         floor = float(least[0])
         smallest, largest = source.extremes(squared)
         low, high = max(smallest - _BEYOND, floor), max(largest + _BEYOND, floor)
         threshold = min(max(float(start[0]), low), high)
         tried = set()  # the ends of the bracket, to which a step from a flat tail may return
         for _ in range(_MOST_STEPS):
-            here = self.evaluate(source, squared, np.array([threshold]), order=2)
+            here = source.evaluate(self, squared, np.array([threshold]), order=2)
             slope = float(here.slopes[0])
             if abs(slope) <= tol or (threshold == floor and slope >= 0.0):
                 break
@@ -325,15 +283,11 @@ class CloseFar(Likelihood):
             threshold = proposal
             del here  # its arrays are those of all rows
         else:
-            here = self.evaluate(source, squared, np.array([threshold]), order=2)
+            here = source.evaluate(self, squared, np.array([threshold]), order=2)
         return np.array([threshold]), here
 
     def trend(self, source: RowSource) -> Array:
         return source.product(self.signs, self.weights)
-
-    def take(self, source: RowSource, part: RowSource, indices: IndexArray) -> CloseFar:
-        signs, weights, *rest = (source.pick(array, indices) for array in self.row_arrays)
-        return self._of(signs, weights * (1.0 / part.total(weights)), *rest)
 
     def right(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Array:
         """The probability of each label at these squared distances, if it is not flipped."""
@@ -347,9 +301,8 @@ class CloseFar(Likelihood):
         arrays = (self.signs, self.weights, *rest)
         return arrays if self.lengths is None else (*arrays, self.lengths)
 
-    def _of(self, signs: Array, weights: Array, *rest: Array) -> CloseFar:
-        """The same likelihood for other rows."""
-        return CloseFar(self.noise, signs, weights, *rest)
+    def with_arrays(self, *arrays: Array) -> CloseFar:
+        return CloseFar(self.noise, *arrays)
 
 
 def _beyond(squared: Array, lengths: Array | None, thresholds: FloatArray) -> Array:

@@ -71,8 +71,8 @@ class Objective:
         This is the case if all their judgements are the same.
         """
         indices = _random_rows(self.source.n_rows, share, rng)
-        part = self.source.take_rows(indices)
-        likelihood = self.likelihood.take(self.source, part, indices)
+        part, arrays = self.source.take(indices, *self.likelihood.row_arrays)
+        likelihood = self.likelihood.of_sample(part, arrays)
         if likelihood.n_thresholds > 0 and abs(part.total(likelihood.trend(part))) > 1.0 - 1e-9:
             return None
         return Objective(part, likelihood, self.passes.of_part(share))
@@ -89,7 +89,7 @@ class Objective:
 
     def evaluate(self, squared: Array, thresholds: FloatArray, *, order: int = 1) -> Evaluation:
         """Return the risk at known squared distances: no pass over the rows."""
-        return self.likelihood.evaluate(self.source, squared, thresholds, order)
+        return self.source.evaluate(self.likelihood, squared, thresholds, order)
 
     def best_thresholds(
         self, squared: Array, start: FloatArray, least: FloatArray, tol: float

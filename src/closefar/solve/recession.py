@@ -17,7 +17,7 @@ from array_api_compat import array_namespace
 from scipy.optimize import linprog
 
 from closefar import packed
-from closefar.arrays import TINY, Array, FloatArray, IndexArray, as_float64, to_numpy
+from closefar.arrays import TINY, Array, FloatArray, as_float64, to_numpy
 from closefar.rows import BlockRows
 
 __all__ = ["find_recession"]
@@ -74,8 +74,8 @@ class _Sample(NamedTuple):
     def of(cls, rows: BlockRows, signs: Array, in_doubt: Array, size: int) -> _Sample:
         step = max(rows.n_rows // (_SAMPLED * _PER_DIMENSION * size), 1)
         indices = np.arange(0, rows.n_rows, step)
-        picked = [to_numpy(rows.pick(array, indices)) for array in (signs, in_doubt)]
-        return cls(_columns_at(rows, indices), picked[0], picked[1], is_all=step == 1)
+        part, (picked, doubted) = rows.take(indices, signs, in_doubt)
+        return cls(_columns(part), to_numpy(picked), to_numpy(doubted), is_all=step == 1)
 
     def chosen(self, condition: Callable[[Array], Array], kind: _Kind) -> FloatArray:
         return self.columns[:, condition(self.signs if kind is _UNIT_ROWS else self.in_doubt)]
@@ -109,7 +109,7 @@ def _null_space(
     few = sample.chosen(condition, kind)
     if few.shape[1] < most and not sample.is_all:  # rows of a rare kind
         indices = rows.find(condition, array)
-        few = _columns_at(rows, indices[:: max(len(indices) // most, 1)])
+        few = _columns(rows.take_rows(indices[:: max(len(indices) // most, 1)]))
     features = kind.features(few[:, :: max(few.shape[1] // most, 1)])
     if _has_full_rank(features.T @ features):
         return np.zeros((size, 0))
@@ -131,8 +131,8 @@ def _has_full_rank(gram: FloatArray) -> bool:
     return True
 
 
-def _columns_at(rows: BlockRows, indices: IndexArray) -> FloatArray:
-    return to_numpy(rows.take_rows(indices).read(slice(0, len(indices))))
+def _columns(rows: BlockRows) -> FloatArray:
+    return to_numpy(rows.read(slice(0, rows.n_rows)))
 
 
 def _unit_rows(columns: FloatArray) -> FloatArray:

@@ -12,9 +12,10 @@ from closefar.tables.table import Table, open_table, read_table
 from closefar.tables.writing import csv_parts, encode_table, write_table
 
 if TYPE_CHECKING:
-    from closefar.tables.opened import IndexedPairs, PairFile, open_pairs
+    from closefar.tables.opened import ClusterPairs, IndexedPairs, PairFile, open_pairs
 
 __all__ = [
+    "ClusterPairs",
     "Encoding",
     "IndexedPairs",
     "PairFile",

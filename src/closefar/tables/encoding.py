@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
 from closefar.tables.columns import COLUMN_KINDS, Boolean, Category, Column, Number, Ordinal
-from closefar.tables.errors import Place, TableError, counted, listed, refuse_unknown
+from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, refuse_unknown
 from closefar.tables.kinds import learn_column, refuse_empty
 from closefar.tables.values import are_finite, is_missing, standard_column
 
@@ -280,7 +280,7 @@ class _Rows:
                 "--missing drop, or fill in the median (of categories, the most frequent one) with --missing median."
             )
         if missing == "drop" and np.all(lacking):
-            raise TableError(
+            raise EmptyTableError(
                 f"{place.path}: every row has a missing value, in {self._listed(counts)}. Leave a column out with "
                 "--drop, or use --missing median."
             )

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from closefar.messages import as_arguments
 
 __all__ = [
+    "EmptyTableError",
     "Place",
     "TableError",
     "UnreadableError",
@@ -43,6 +44,14 @@ class TableError(ValueError):
 
 class UnreadableError(TableError, OSError):
     """The file itself can't be read, whatever it holds."""
+
+    def __new__(cls, *args: Any) -> UnreadableError:
+        """Make one as OSError does, which ValueError refuses, and other processes of a cluster do as well."""
+        return OSError.__new__(cls, *args)
+
+
+class EmptyTableError(TableError):
+    """No row is left: each one lacks a label or a value."""
 
 
 @contextmanager

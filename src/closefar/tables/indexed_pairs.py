@@ -22,7 +22,14 @@ from closefar.tables.pair_table import TableRows
 from closefar.tables.sources import Source
 from closefar.tables.table import TableFile, open_table
 
-__all__ = ["IndexedPairs", "open_id_pairs", "open_index_pairs"]
+__all__ = [
+    "IndexedPairs",
+    "check_row_numbers",
+    "chosen_columns",
+    "open_id_pairs",
+    "open_index_pairs",
+    "row_numbers_in",
+]
 
 _MOST_INT32 = np.iinfo(np.int32).max
 
@@ -94,13 +101,13 @@ def open_id_pairs(source: Source, features: Features, *, labelled: bool) -> Inde
 
 def open_index_pairs(points: Any, source: Source, features: Features, *, labelled: bool) -> IndexedPairs:
     """Read a file of pairs of row numbers of points that are in memory."""
-    points, encoding = _chosen_columns(points, source, features)
+    points, encoding = chosen_columns(points, source, features)
     n_points = points.shape[0]
     assert source.pairs is not None
     if str(source.pairs).lower().endswith(".npy"):
         with loading(str(source.pairs)):
             index = np.load(source.pairs, allow_pickle=False)
-        _check_rows(index, str(source.pairs), n_points)
+        check_row_numbers(index, str(source.pairs), n_points)
         identity = Ids(np.arange(n_points), index)
         return IndexedPairs(points, index, encoding=encoding, identity=identity, id_names=("left", "right"))
     file = open_table(source.pairs, source.na_values)
@@ -109,8 +116,8 @@ def open_index_pairs(points: Any, source: Source, features: Features, *, labelle
     columns = file.read([*texts, *filter(None, [weight]), left], texts, [left])
     rows = TableRows(file, columns, label if labelled else None, weight, group, "pairs")
     rows.leave_out_unlabelled(drops_missing=features.drops_missing)
-    sides = [_row_numbers(file, name) for name in (left, right)]
-    _check_rows(np.stack(sides, axis=1), file.path, n_points)
+    sides = [row_numbers_in(file, name) for name in (left, right)]
+    check_row_numbers(np.stack(sides, axis=1), file.path, n_points)
     index = np.stack(sides, axis=1)[rows.kept]
     return IndexedPairs(
         points,
@@ -125,8 +132,8 @@ def open_index_pairs(points: Any, source: Source, features: Features, *, labelle
     )
 
 
-def _chosen_columns(points: Any, source: Source, features: Features) -> tuple[Any, Encoding]:
-    """The columns of points in memory that are used, all of which must be numbers."""
+def chosen_columns(points: Any, source: Source, features: Features) -> tuple[Any, Encoding]:
+    """Return the columns of points in memory that are used, all of which must be numbers."""
     if len(points.shape) != 2:
         raise ValueError(f"points must have shape (n_points, d); got {tuple(points.shape)}.")
     if source.id is not None:
@@ -151,8 +158,8 @@ def _chosen_columns(points: Any, source: Source, features: Features) -> tuple[An
     return points, Encoding.of_numbers(used) if encoding is None else encoding
 
 
-def _row_numbers(file: TableFile, name: str) -> NDArray[np.int64]:
-    """A column of row numbers, whose values are whole numbers."""
+def row_numbers_in(file: TableFile, name: str) -> NDArray[np.int64]:
+    """Read a column of row numbers, whose values are whole numbers."""
     numbers = file.read([name], ())[name]
     if numbers.dtype.kind != "f" or not np.all(np.floor(numbers) == numbers):
         raise TableError(
@@ -163,7 +170,8 @@ def _row_numbers(file: TableFile, name: str) -> NDArray[np.int64]:
     return rows
 
 
-def _check_rows(index: NDArray[Any], path: str, n_points: int) -> None:
+def check_row_numbers(index: NDArray[Any], path: str, n_points: int) -> None:
+    """Refuse what is not an index of that many points."""
     if index.ndim != 2 or index.shape[1] != 2 or index.dtype.kind not in "iu":
         raise TableError(f"{path} must hold whole numbers of shape (n, 2); got {index.dtype} of shape {index.shape}.")
     wrong = np.argwhere((index < 0) | (index >= n_points))

@@ -147,6 +147,12 @@ class Unchanged:
     def __init__(self, files: Sequence[Input]) -> None:
         self._stamps = {file: file.stamp() for file in files}
 
+    def only(self, file: Input) -> Unchanged:
+        """The same for one of the files."""
+        one = Unchanged(())
+        one._stamps = {file: self._stamps[file]}
+        return one
+
     def check(self) -> None:
         """Refuse a file that was written since then."""
         for file, stamp in self._stamps.items():

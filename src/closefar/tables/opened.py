@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.judgements import CodedLabels
+from closefar.tables.cluster_pairs import ClusterPairs, open_on_cluster
 from closefar.tables.encoding import Encoding
 from closefar.tables.errors import TableError, in_words_of_python
 from closefar.tables.features import Features
@@ -23,7 +24,7 @@ from closefar.tables.sides import find_sides
 from closefar.tables.sources import Source, find_label
 from closefar.tables.table import open_table
 
-__all__ = ["IndexedPairs", "PairFile", "open_pairs"]
+__all__ = ["ClusterPairs", "IndexedPairs", "PairFile", "open_pairs"]
 
 File = str | os.PathLike[str]
 
@@ -49,7 +50,8 @@ def open_pairs(
     ordinal: Mapping[str, Sequence[str]] | None = None,
     missing: str | None = None,
     unseen: str | None = None,
-) -> PairFile | IndexedPairs:
+    client: Any = None,
+) -> PairFile | IndexedPairs | ClusterPairs:
     """Open pairs in a file that may be larger than memory, for `fit`, `predict` and the questions.
 
     The file is read block by block in each pass, ahead of the computation.  It may be
@@ -82,11 +84,17 @@ def open_pairs(
         That of the training data, for new data: ``opened.encoding``.  By default one is learned.
     columns, drop, categorical, ordinal, missing, unseen
         As for `closefar.tables.read_pairs`: which columns to use, and how they become numbers.
+    client : distributed.Client, optional
+        A cluster, whose workers read the files: Parquet, at paths that all workers can read.  Each file, or some
+        row groups of a large one, is a partition.  `points` may then be an array or frame of points, whose row
+        numbers the pairs have.
 
     Returns
     -------
     PairFile or, with `points` and `pairs`, IndexedPairs
         Rows for the learner, with `labels`, `weights`, `ids`, `feature_names` and `encoding`.
+    ClusterPairs
+        With a `client`: partitions that `fit` and the predictions take, with `feature_names` and `encoding`.
 
     Examples
     --------
@@ -122,11 +130,35 @@ def open_pairs(
         na_values=tuple(_names(na_values)),
     )
     with in_words_of_python():
+        if client is not None:
+            return _open_on_cluster(source, None if is_path else points, features, labels, weights, client)
         opened = _open(source, None if is_path else points, features, has_labels=labels is not None)
     if isinstance(opened, PairFile):
         opened.speaks_python = True
     _label(opened, _given(labels), _given(weights))
     return opened
+
+
+def _open_on_cluster(
+    source: Source, points: Any, features: Features, labels: Any, weights: Any, client: Any
+) -> ClusterPairs:
+    if source.points is not None and source.pairs is not None:
+        raise ValueError(
+            "on a cluster, points must be an array or a frame, whose row numbers the pairs have; got a file of points "
+            "with ids. Read the points, number them, and write the numbers into the files of pairs."
+        )
+    for path in (source.points, source.pairs):
+        if path is not None and _is_array(path):
+            raise ValueError(
+                f"a cluster reads Parquet; got {os.fspath(path)}. Open the array with dask.array.from_array, on "
+                "numpy.load(path, mmap_mode='r'), and pass that to fit."
+            )
+    if points is None and source.pairs is not None and not _has_sides(source, features):
+        source = replace(source, points=source.pairs, pairs=None)
+    path = source.points if source.pairs is None else source.pairs
+    labelled = _has_labels(source, path, labels is not None)
+    array = points if points is None or hasattr(points, "shape") else np.asarray(points)
+    return open_on_cluster(source, array, features, (_given(labels), _given(weights)), client, labelled=labelled)
 
 
 def _label(opened: PairFile | IndexedPairs, labels: NDArray[Any] | None, weights: NDArray[Any] | None) -> None:

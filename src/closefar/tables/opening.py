@@ -29,7 +29,7 @@ from closefar.tables.spooled import SpooledFile
 from closefar.tables.table import TableFile, open_table
 from closefar.tables.values import to_text
 
-__all__ = ["open_source"]
+__all__ = ["find_roles", "open_source", "rows_of_file"]
 
 
 def open_source(source: Source, features: Features, *, labelled: bool) -> PairFile:
@@ -39,10 +39,15 @@ def open_source(source: Source, features: Features, *, labelled: bool) -> PairFi
     """
     if os.fspath(_only_path(source)).lower().endswith(".npy"):
         return open_array(source, features, labelled=labelled)
-    file = open_table(_only_path(source), source.na_values)
-    find_roles = find_single_roles if source.pairs is None else find_side_roles
-    roles = find_roles(file, source, features, labelled=labelled)
+    file, roles = find_roles(source, features, labelled=labelled)
     return open_file(_streamable(file, roles), roles)
+
+
+def find_roles(source: Source, features: Features, *, labelled: bool) -> tuple[TableFile, Roles]:
+    """Open a file, and find which of its columns mean what."""
+    file = open_table(_only_path(source), source.na_values)
+    find = find_single_roles if source.pairs is None else find_side_roles
+    return file, find(file, source, features, labelled=labelled)
 
 
 def open_array(source: Source, features: Features, *, labelled: bool) -> PairFile:
@@ -91,8 +96,8 @@ def _own_columns(chunks: NumpyChunks, roles: Roles) -> dict[str, Any]:
     return columns
 
 
-def open_file(file: ParquetFile, roles: Roles) -> PairFile:
-    """Open a file whose columns are known."""
+def rows_of_file(file: ParquetFile, roles: Roles) -> tuple[TableRows, Encoding]:
+    """Read the labels and weights of a file whose columns are known, and learn its encoding if it is not known."""
     features, is_single = roles.features, roles.sides is None
     columns: dict[str, Any] = {}
     if roles.label is not None:
@@ -105,12 +110,18 @@ def open_file(file: ParquetFile, roles: Roles) -> PairFile:
     encoding, lacking = _learned(file, roles, rows.kept)
     if lacking is not None:
         rows.leave_out(lacking, "a value")
+    return rows, encoding
+
+
+def open_file(file: ParquetFile, roles: Roles) -> PairFile:
+    """Open a file whose columns are known."""
+    rows, encoding = rows_of_file(file, roles)
     kept = rows.kept
     file.release_memory()
     return PairFile(
         TableChunks(file, roles, encoding, kept),
         encoding,
-        is_single=is_single,
+        is_single=roles.sides is None,
         labels=rows.labels,
         weights=rows.weights,
         groups=rows.groups,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from closefar.arrays import FloatArray
 from closefar.tables.columns import Category
 from closefar.tables.encoding import Encoding
-from closefar.tables.errors import Place, TableError, counted, listed, quoted
+from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, quoted
 from closefar.tables.ids import Ids
 from closefar.tables.sources import check_weights
 from closefar.tables.table import TableFile
@@ -147,7 +147,7 @@ class TableRows:
         """Leave out those of the kept rows that lack something."""
         count, total = int(lacking.sum()), len(lacking)
         if count == total:
-            raise TableError(f"{self.path} has no {self._noun} left: each one lacks {what}. Fill some in.")
+            raise EmptyTableError(f"{self.path} has no {self._noun} left: each one lacks {what}. Fill some in.")
         if count:
             self._notes.append(note_left_out(lacking, self._noun, what))
             self.kept = self.kept[~lacking]

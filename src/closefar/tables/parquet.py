@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,11 +60,13 @@ class ParquetFile:
     def read(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str] = ()) -> dict[str, Any]:
         """Read these columns; those `as_text` become text, 17 as "17", and those `as_ids` stay pyarrow's."""
         wanted = [name for name in self.names if name in only]
-        tables = []
+        tables: list[Any] = []
         self._unchanged.check()
         for part in self._parts:
             with self._opened(part) as file, self._readable(part, "its data is damaged"):
-                tables.append(file.read(columns=wanted))
+                groups = self._groups_of(len(tables))
+                is_whole = len(groups) == file.num_row_groups
+                tables.append(file.read(columns=wanted) if is_whole else file.read_row_groups(groups, columns=wanted))
         table = tables[0] if len(tables) == 1 else self._arrow.concat_tables(tables)
         columns = {name: table.column(name) for name in wanted}
         del table, tables
@@ -76,10 +79,34 @@ class ParquetFile:
         """Give tables of these columns, at most `n_rows` rows each, from a row group on."""
         self._unchanged.check()
         for number, part in enumerate(self._parts):
-            groups = [group for of, group, _ in self._groups[first_group:] if of == number]
+            groups = self._groups_of(number, first_group)
             if groups:
                 with self._opened(part) as file, self._readable(part, "its data is damaged"):
                     yield from file.iter_batches(n_rows, row_groups=groups, columns=list(only), use_threads=False)
+
+    def pieces(self, most_rows: int) -> list[Self]:
+        """Return each file by itself, or consecutive row groups of one that has more rows; each can be read alone."""
+        found: list[list[tuple[int, int, int]]] = []
+        for group in self._groups:
+            starts_file = not found or found[-1][0][0] != group[0]
+            if starts_file or sum(n_rows for _, _, n_rows in found[-1]) + group[2] > most_rows:
+                found.append([])
+            found[-1].append(group)
+        return [self._piece(groups) for groups in found]
+
+    def _piece(self, groups: list[tuple[int, int, int]]) -> Self:
+        number, first, _ = groups[0]
+        piece, part = copy(self), self._parts[number]
+        is_whole = len(groups) == len(self._groups_of(number))
+        piece.path = part.name if is_whole else f"{part.name}, from row group {first} on"
+        piece.place = Place(piece.path, first_row=0)
+        piece._parts, piece._unchanged = [part], self._unchanged.only(part)
+        piece._groups = [(0, group, n_rows) for _, group, n_rows in groups]
+        return piece
+
+    def _groups_of(self, number: int, first: int = 0) -> list[int]:
+        """The row groups of one of the files."""
+        return [group for of, group, _ in self._groups[first:] if of == number]
 
     def number_type(self, name: str) -> np.dtype[Any] | None:
         """The type of a column of plain numbers, none of which stands for a missing value; None for any other."""

@@ -1,0 +1,17 @@
+"""Engines: where the partitions of data are stored and computed with; nothing here knows of metrics."""
+
+from closefar.engines.choice import engine_for
+from closefar.engines.engine import Engine, Outcome, PartitionError, by_partition
+from closefar.engines.local import LocalEngine
+from closefar.engines.threads import threads_at_most, threads_for
+
+__all__ = [
+    "Engine",
+    "LocalEngine",
+    "Outcome",
+    "PartitionError",
+    "by_partition",
+    "engine_for",
+    "threads_at_most",
+    "threads_for",
+]

@@ -1,0 +1,150 @@
+"""Partitions on the workers of a Dask cluster, which are loaded there, and again when a worker is lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from typing import Any
+
+import dask
+from distributed import Client, Future, KilledWorker
+
+from closefar.engines.engine import FAN_IN, Combine, Engine, Load, Outcome, PartitionError, Ref, combined, loaded
+from closefar.engines.threads import threads_at_most
+
+__all__ = ["DaskEngine"]
+
+# How long a cluster without workers may take to get some, and how often it is looked at, in seconds.
+PATIENCE, _INTERVAL = 30.0, 2.0
+
+
+class DaskEngine(Engine):
+    """Computes on the cluster of a client.
+
+    Everything on a worker is the result of a task whose arguments are known to the scheduler, so that Dask computes it
+    again when the worker is lost; nothing is scattered.
+    """
+
+    def __init__(self, client: Client) -> None:
+        super().__init__()
+        if client.asynchronous:
+            raise ValueError("fit needs a synchronous Client; got an asynchronous one. Pass asynchronous=False.")
+        self._client = client
+
+    def load(self, load: Load, tasks: Sequence[Any], shared: Any) -> list[Ref]:
+        n, loading = len(tasks), dask.delayed(loaded, pure=False)
+        common = shared if shared is None or hasattr(shared, "dask") else dask.delayed(shared, traverse=False)
+        parts = [loading(load, task, common, number, n) for number, task in enumerate(tasks)]
+        with warnings.catch_warnings():  # points that all partitions need are large, and sent once to each worker
+            warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
+            futures: list[Ref] = self._client.compute(parts)
+        return futures
+
+    def keep(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Ref]:
+        futures: list[Ref] = self._client.map(_Alone(function), *columns, pure=False, key="closefar-keep")
+        return futures
+
+    def run(
+        self, function: Callable[..., Outcome], *columns: Sequence[Any], combine: Combine, keeps: bool = False
+    ) -> tuple[Any, list[Ref]]:
+        self.round_trips += 1
+        client = self._client
+        kept: list[Future] = []
+        if keeps:
+            kept = client.map(_Alone(function), *columns, pure=False, key="closefar-pass")
+            results = client.map(_small, kept, pure=False, key="closefar-small")
+        else:
+            results = client.map(_Alone(_Small(function)), *columns, pure=False, key="closefar-sum")
+        while len(results) > FAN_IN:
+            groups = [results[start : start + FAN_IN] for start in range(0, len(results), FAN_IN)]
+            results = client.map(combine, groups, pure=False, key="closefar-join")
+        return combined(combine, self._gather(results)), kept
+
+    def describe(self, n_partitions: int) -> str:
+        n_workers = len(self._client.ncores())
+        return f"Dask, {n_partitions:,} partitions on {n_workers:,} worker{'s' if n_workers != 1 else ''}"
+
+    def _gather(self, futures: list[Future]) -> list[Any]:
+        with self._watched(futures) as watch:
+            try:
+                found: list[Any] = self._client.gather(futures)
+                return found
+            except KilledWorker as error:
+                raise PartitionError(
+                    f"workers were lost several times while they computed with the same partition ({error.task}), most "
+                    "likely because their memory is too small. Use more or smaller partitions, or workers with more "
+                    "memory."
+                ) from error
+            except CancelledError as error:
+                reason = "all workers are gone" if watch.has_given_up else "the connection to the scheduler is lost"
+                raise PartitionError(
+                    f"the fit can't continue on the cluster: {reason}. Start workers, or a new Client, and fit again."
+                ) from error
+
+    @contextmanager
+    def _watched(self, futures: list[Future]) -> Iterator[_Watch]:
+        watch = _Watch(self._client, futures)
+        watch.start()
+        try:
+            yield watch
+        finally:
+            watch.finish()
+
+
+class _Watch(threading.Thread):
+    """Cancels what is waited for if the cluster has no workers for a while, which would otherwise wait for ever."""
+
+    def __init__(self, client: Client, futures: list[Future]) -> None:
+        super().__init__(name="closefar-watch", daemon=True)
+        self._client = client
+        self._futures = futures
+        self._is_over = threading.Event()
+        self.has_given_up = False
+
+    def run(self) -> None:
+        since = time.monotonic()
+        while not self._is_over.wait(_INTERVAL):
+            if self._has_workers():
+                since = time.monotonic()
+            elif time.monotonic() - since > PATIENCE:
+                self.has_given_up = True
+                self._client.cancel(self._futures, force=True)
+                return
+
+    def finish(self) -> None:
+        self._is_over.set()
+
+    def _has_workers(self) -> bool:
+        try:
+            return bool(self._client.ncores())
+        except (OSError, RuntimeError, ValueError):  # no connection: the client itself gives up after a while
+            return True
+
+
+class _Alone:
+    """A function that computes with one thread, so that its sums have the same bits everywhere."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *items: Any) -> Any:
+        with threads_at_most(1):
+            return self._function(*items)
+
+
+class _Small:
+    """A function that returns only what is small of its outcome."""
+
+    def __init__(self, function: Callable[..., Outcome]) -> None:
+        self._function = function
+
+    def __call__(self, *items: Any) -> Any:
+        return self._function(*items).small
+
+
+def _small(outcome: Outcome) -> Any:
+    return outcome.small

@@ -1,0 +1,253 @@
+"""Finding wrong labels: fits to the labels and to folds of them, in memory or on a cluster, that judge them."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+
+from closefar.fitting import Fit, Learner, count_parameters, fit_from, is_near_parts
+from closefar.judgements import (
+    Judgements,
+    Partitions,
+    Split,
+    counted_partitions,
+    effective_number,
+    is_partitioned,
+    partitions_of,
+    resolve_groups,
+    sample_partitions,
+    split_judgements,
+)
+from closefar.model import Scored
+from closefar.questions.flip_evidence import FlipEvidence
+from closefar.questions.label_errors import LabelErrors, claimed_share, judge_labels
+from closefar.questions.label_judge import SideErrors, Verdicts, judge_sides, unseen_margins
+from closefar.questions.lazy_labels import LazyJudge, lazy_verdicts
+
+__all__ = ["find_label_errors", "label_error_settings"]
+
+_METHODS = ("auto", "out-of-fold", "in-sample")
+
+# The penalty per parameter and pair, and its upper limit: many parameters fit labels that they should call wrong.
+_PENALTY = 0.03
+_LARGEST_PENALTY = 1.6  # times 1 / sqrt(n)
+_PAIRS_WITHOUT_PENALTY = 40  # per parameter
+
+# Of more pairs on a cluster, a sample is gathered to judge the model: so many rows, or as many as the bytes allow.
+_MOST_SAMPLED = 100_000
+_SAMPLED_BYTES = 1 << 30
+
+
+def find_label_errors(
+    learner: Learner,
+    pairs: Any,
+    labels: Any = None,
+    *,
+    sample_weight: Any = None,
+    cv: Any = 5,
+    groups: Any = None,
+    method: str = "auto",
+    n_jobs: int | None = None,
+    random_state: Any = None,
+) -> LabelErrors:
+    """Find labels that are probably wrong.
+
+    A label is wrong if its pair truly lies on the other side of the threshold.  If the noise model
+    passes its checks, the probability of that follows from the margin and its standard error, and
+    a share of wrong labels is reported.  Otherwise a label that contradicts the learned distance
+    may be right, and the distance wrong.  Then a label is called wrong if it was flipped, whatever
+    the distance.  The probability of that follows from how contradictions become rarer as the margin
+    grows, since flips do not.  No share is reported in that case; the number of labels that
+    contradict the learned distance always is.
+
+    Parameters
+    ----------
+    learner : LinearMetricLearner
+        The learner to fit; it is not changed.  Its flip rate is estimated unless it is set to a
+        number above zero.
+    pairs, labels, sample_weight
+        As for `learner.fit`.
+    cv : int or splitter, default=5
+        The folds for out-of-fold fits; fewer if the rarer label does not occur in that many.
+    groups : array of shape (n,) or (n, 2), optional
+        Pairs of the same group share a fold.  Two ids per pair, those of its points, give the folds
+        of `PairGroupKFold` if both sides of each split have both labels; a pair that is in no test
+        fold is judged in-sample.  By default, points that pairs share are detected in (n, 2, d) data.
+    method : {"auto", "out-of-fold", "in-sample"}, default="auto"
+        "in-sample" judges each label by one fit to all labels, "out-of-fold" by a fit that has not
+        seen it.  "auto" is in-sample, which ranks labels best.  It adds a penalty if there are fewer
+        than 40 pairs per parameter, no penalty is set and the noise is fixed.  Out-of-fold fits give
+        the share of labels that contradict a distance learned without them.  From 50,000 pairs on
+        these fits start from the fit to all pairs.
+    n_jobs : int, optional
+        The number of folds to fit in parallel.
+    random_state : int, RandomState or None
+        Seed of the folds.
+
+    Notes
+    -----
+    For dask arrays and frames, and for pairs opened on a cluster, the fit to all pairs is computed at once, where
+    they are.  What is said of the labels as a whole (`meaning`, `share`, `reason`, `unseen_share`) follows from a
+    sample of 100,000 pairs that is gathered in this process; of fewer pairs, from all of them.  The arrays with one
+    entry per label are dask arrays, of which nothing is computed until they are; `table` computes its rows, and
+    `order`, if it is asked for, gathers the verdicts on one worker.
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> data = cf.datasets.make_pairs(3000, 4, noise="flips", wrong_share=0.1, random_state=0)
+    >>> errors = cf.find_label_errors(cf.LinearMetricLearner(), data.pairs, data.labels, random_state=0)
+    >>> bool(data.labels[errors.order[0]] == data.true_labels[errors.order[0]])
+    False
+    """
+    if method not in _METHODS:
+        raise ValueError(f"method must be one of {list(_METHODS)}; got {method!r}.")
+    if learner.class_weight is not None:
+        raise ValueError(
+            "class_weight must be None to find wrong labels, since it moves the threshold; got "
+            f"{learner.class_weight!r}. Leave it out."
+        )
+    if is_partitioned(pairs):
+        partitions = counted_partitions(partitions_of(pairs, labels, sample_weight))
+        return _find_in_partitions(learner, partitions, cv, groups, method, n_jobs, random_state)
+    judgements = Judgements.read(clone(learner), pairs, labels, sample_weight, far_label=learner.far_label)
+    found_groups = resolve_groups(groups, judgements.data)
+    flip_aware = clone(learner)
+    flip_aware.set_params(**label_error_settings(learner.get_params(), judgements, penalise=method == "auto"))
+    fit = _learn_with_warnings(flip_aware, judgements)
+    verdicts, unseen = _judged(flip_aware, fit, judgements, found_groups, cv, method, n_jobs, random_state)
+    return _found(fit, judgements, verdicts, unseen, found_groups)
+
+
+def _judged(
+    flip_aware: Learner,
+    fit: Fit,
+    judgements: Judgements,
+    groups: NDArray[Any] | None,
+    cv: Any,
+    method: str,
+    n_jobs: int | None,
+    random_state: Any,
+) -> tuple[Verdicts | None, Scored]:
+    """The verdicts of fits to the folds, where they judge, and the out-of-fold margins of labels that have one."""
+    splits = []
+    if method != "in-sample":
+        seed = check_random_state(random_state).randint(2**31)
+        splits = _splits(cv, judgements, groups, seed)
+    learn = partial(_learn, flip_aware, fit, len(judgements))
+    if method == "auto":
+        verdicts, margin = None, unseen_margins(learn, judgements, splits, n_jobs=n_jobs)
+    else:
+        verdicts = judge_sides(learn, judgements, splits, n_jobs=n_jobs)
+        margin = np.where(verdicts.is_new, verdicts.margin, np.nan)
+    tested = np.flatnonzero(~np.isnan(margin))
+    return verdicts, Scored(judgements.take(tested), margin[tested], fit.metric.noise, fit.flip_rate)
+
+
+def _found(
+    fit: Fit, judgements: Judgements, verdicts: Verdicts | None, unseen: Scored, groups: NDArray[Any] | None
+) -> LabelErrors:
+    if len(unseen) > 0:
+        return judge_labels(fit, judgements, unseen, verdicts, groups=groups)
+    found = judge_labels(fit, judgements, Scored.by(fit.metric, judgements), verdicts, groups=groups)
+    return replace(found, unseen_share=None, unseen_low=None, unseen_high=None)
+
+
+def _find_in_partitions(
+    learner: Learner, partitions: Partitions, cv: Any, groups: Any, method: str, n_jobs: int | None, random_state: Any
+) -> LabelErrors:
+    """Fit to all pairs where they are, judge the model by a sample in memory, and each label when that is asked for."""
+    if method == "out-of-fold" or groups is not None:
+        got = "groups" if method != "out-of-fold" else 'method="out-of-fold"'
+        raise ValueError(
+            f"labels of a cluster are judged by one fit to all of them, without groups; got {got}. Leave it out, or "
+            "pass a sample: X[:100_000].compute() and y[:100_000].compute()."
+        )
+    flip_aware = clone(learner)
+    n_columns, n = partitions.n_columns, sum(partitions.n_rows or ())
+    most = min(max(_MOST_SAMPLED, 8 * count_parameters(n_columns, None)), _SAMPLED_BYTES // (8 * n_columns))
+    sample = sample_partitions(partitions, most)
+    weights = np.ones(len(sample.labels)) if sample.weights is None else np.asarray(sample.weights, dtype=np.float64)
+    effective = n / len(weights) * effective_number(weights)
+    flip_aware.set_params(**_settings(learner.get_params(), n_columns, effective, penalise=method == "auto"))
+    fit = flip_aware.fit(partitions).fit_
+    some = fit.read(sample.data, sample.labels, n / len(weights) * weights if len(weights) < n else sample.weights)
+    found_groups = resolve_groups(None, some.data)
+    verdicts, unseen = _judged(flip_aware, fit, some, found_groups, cv, method, n_jobs, random_state)
+    found = _found(fit, some, verdicts, unseen, found_groups)
+    curves, factor = None, 1.0
+    if found.meaning == "flipped":
+        curves = FlipEvidence.of(Scored.by(fit.metric, some)).curves
+        known = unseen if len(unseen) else Scored.by(fit.metric, some)
+        factor = claimed_share(known, found.reason)
+    judge = LazyJudge(fit.metric, fit.sides, SideErrors.of(fit.metric, some.counted()), curves, factor)
+    return replace(found, **lazy_verdicts(judge, partitions))
+
+
+def label_error_settings(
+    parameters: dict[str, Any], judgements: Judgements, *, penalise: bool = True
+) -> dict[str, Any]:
+    """The parameters to change in a learner that finds wrong labels: flips, and a penalty if there are few pairs."""
+    return _settings(parameters, judgements.n_columns, judgements.effective_number, penalise=penalise)
+
+
+def _settings(parameters: dict[str, Any], n_columns: int, n: float, *, penalise: bool) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    if isinstance(parameters["flip_rate"], numbers.Real) and parameters["flip_rate"] == 0.0:
+        changes["flip_rate"] = "estimate"
+    rank = parameters.get("rank")
+    n_parameters = count_parameters(
+        n_columns,
+        int(rank) if isinstance(rank, numbers.Integral) else None,
+        has_origin=parameters["fit_origin"],
+    )
+    is_free = isinstance(parameters.get("alpha"), numbers.Real) and parameters["alpha"] == 0.0
+    chooses_noise = isinstance(parameters.get("noise"), str) and parameters["noise"] == "auto"
+    if penalise and is_free and not chooses_noise and n < _PAIRS_WITHOUT_PENALTY * n_parameters:
+        changes["alpha"] = min(_PENALTY * n_parameters / n, _LARGEST_PENALTY / math.sqrt(n))
+    return changes
+
+
+def _learn_with_warnings(learner: Learner, judgements: Judgements) -> Fit:
+    fit = learner.learn(judgements)
+    fit.warn(stacklevel=3)
+    return fit.unless_interrupted()
+
+
+def _learn(learner: Learner, fit: Fit, n: int, judgements: Judgements) -> Fit:
+    """Fit to some of the pairs; the fit to all n is known already, and a good start if there are many."""
+    if len(judgements) == n:
+        return fit
+    return fit_from(fit, judgements) if is_near_parts(fit) else learner.learn(judgements)
+
+
+def _splits(cv: Any, judgements: Judgements, groups: NDArray[Any] | None, seed: int) -> list[Split]:
+    """The folds; fewer, and then without groups, if one side of a split has only one label."""
+    if not isinstance(cv, numbers.Integral):
+        return split_judgements(cv, judgements, groups=groups, seed=seed)
+    counts = judgements.weights > 0
+    most = min(int(cv), int(np.sum(counts & judgements.is_far)), int(np.sum(counts & ~judgements.is_far)))
+    for by in (groups, None) if groups is not None else (None,):
+        for n_folds in sorted({most, min(most, 3), min(most, 2)}, reverse=True):
+            if n_folds < 2:
+                continue
+            try:
+                splits = split_judgements(n_folds, judgements, groups=by, seed=seed)
+            except ValueError:
+                continue
+            if all(_can_train(judgements.take(train)) for train, _ in splits):
+                return splits
+    return []
+
+
+def _can_train(judgements: Judgements) -> bool:
+    weights = [judgements.weights[judgements.is_far == is_far] for is_far in (False, True)]
+    return all(bool(np.any(each > 0)) for each in weights)
