@@ -13,7 +13,7 @@ from closefar.fitting.identifiability import find_enormous, find_problems
 from closefar.fitting.infinite import named_if_infinite
 from closefar.fitting.noise_choice import NoiseChoice, choose_noise
 from closefar.fitting.origin import find_origin
-from closefar.fitting.progress import Progress
+from closefar.fitting.progress import Progress, display
 from closefar.fitting.result import Fit
 from closefar.fitting.reversal import find_reversal
 from closefar.fitting.settings import Settings
@@ -34,6 +34,7 @@ from closefar.solve import (
     psd_factor,
     solve,
     solve_with_flips,
+    supervisor,
 )
 
 __all__ = ["Prepared", "fit_known_rank", "state_of"]
@@ -59,21 +60,25 @@ class Prepared:
         cls, judgements: Judgements, settings: Settings, *, finds_null: bool, blend: float | None = None
     ) -> Prepared:
         source, blend = rows_of(judgements.data), settings.blend if blend is None else blend
-        rows, coordinates = unit_free(
-            source,
-            judgements.shares,
-            with_constant=settings.fit_origin,
-            blend=blend,
-            in_units=settings.in_units,
-            close=~judgements.is_far,
-            finds_null=finds_null,
-        )
+        with display().stage("finding unit-free coordinates"):
+            rows, coordinates = unit_free(
+                source,
+                judgements.shares,
+                with_constant=settings.fit_origin,
+                blend=blend,
+                in_units=settings.in_units,
+                close=~judgements.is_far,
+                finds_null=finds_null,
+            )
         return cls(judgements, source, rows, coordinates, blend)
 
     def solve(self, settings: Settings, state: State | None) -> tuple[Solution, Scored, NoiseChoice | None]:
         """The solution for the given noise or, of several, for the one with the highest likelihood."""
-        solutions, scored = {}, {}
+        solutions: dict[str, Solution] = {}
+        scored: dict[str, Scored] = {}
         for noise in settings.candidates:
+            if solutions and supervisor().has_ended_a_run:
+                break
             solution, flip_rate = _solve(noise, self.rows, self.judgements, settings, state)
             margin = self.rows.gather(solution.squared) - solution.thresholds[0]
             solutions[noise.name], scored[noise.name] = solution, Scored(self.judgements, margin, noise, flip_rate)
@@ -136,6 +141,7 @@ def fit_known_rank(
         prepared, solution, scored = _with_better_margin(prepared, settings, solution, scored)
     metric = _metric(solution, scored, prepared, settings, columns.names)
     certificate = solution.certificate
+    explains = explains and not supervisor().has_ended_a_run
     if explains and settings.known_alpha == 0 and not settings.fit_origin:
         certificate = named_if_infinite(certificate, scored, rows, coordinates, metric.column_names)
     n_parameters = count_parameters(
@@ -234,13 +240,11 @@ def _solve(
     likelihood = CloseFar(noise, rows.row_array(judgements.signs), rows.row_array(judgements.shares), lengths)
     objective = Objective(rows, likelihood, Passes())
     rate, rng = settings.known_flip_rate, settings.rng()
-    with Progress(settings.verbose, objective.passes) as watch:
-        if rate == 0.0:
-            found = solve(objective, settings.options, rng=rng, watch=watch, start=start)
-        else:
-            found, rate = solve_with_flips(
-                objective, likelihood, rate, settings.options, rng=rng, watch=watch, start=start
-            )
+    watch = Progress(objective.passes, settings.options.tol)
+    if rate == 0.0:
+        found = solve(objective, settings.options, rng=rng, watch=watch, start=start)
+    else:
+        found, rate = solve_with_flips(objective, likelihood, rate, settings.options, rng=rng, watch=watch, start=start)
     return (found if lengths is None else _with_centre(found, lengths, k)), rate
 
 

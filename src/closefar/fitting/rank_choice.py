@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from closefar.fitting.penalised import refit
+from closefar.fitting.progress import display
 from closefar.fitting.rank_scores import RULES, RankChoice, choose_from, compare_ranks
 from closefar.fitting.settings import Settings
 from closefar.fitting.subspace import candidate_ranks, refit_leading
@@ -41,8 +42,10 @@ def cross_validate_rank(
     ranks = candidate_ranks(judgements.n_columns)
     cv, groups = resolve_folds(cv, judgements, groups, seed=random_state, warns=False)
     losses, hits, tested, largest = [], np.zeros(len(ranks)), [], 1
-    for train, test in _splits(cv, judgements, groups, random_state):
-        metrics = _path_of_metrics(judgements.take(train), settings, ranks, scale, refits)
+    splits = _splits(cv, judgements, groups, random_state)
+    for number, (train, test) in enumerate(splits, start=1):
+        with display().stage(f"choosing the rank, fold {number} of {len(splits)}"):
+            metrics = _path_of_metrics(judgements.take(train), settings, ranks, scale, refits)
         held_out = [Scored.by(metric, judgements.take(test)) for metric in metrics]
         losses.append(np.array([scored.losses for scored in held_out]))
         hits += [float(scored.is_right @ scored.judgements.weights) for scored in held_out]

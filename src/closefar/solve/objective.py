@@ -11,12 +11,16 @@ from closefar.arrays import Array, FloatArray, IndexArray
 from closefar.rows import RowSource
 from closefar.solve.curvature import Curvature
 from closefar.solve.likelihood import Evaluation, Likelihood
+from closefar.solve.supervision import supervisor
 
 __all__ = ["Objective", "Passes"]
 
 
 class Passes:
-    """A counter of passes over the rows; one is a loss with its gradient: two products of the size of the data."""
+    """A counter of passes over the rows; one is a loss with its gradient: two products of the size of the data.
+
+    A step ends at its next pass once the time of the fit is over.
+    """
 
     def __init__(self, whole: Passes | None = None, share: float = 1.0) -> None:
         self.count = 0.0
@@ -27,6 +31,8 @@ class Passes:
         self.count += amount
         if self._whole is not None:
             self._whole.add(self._share * amount)
+        else:
+            supervisor().check()
 
     def of_part(self, share: float) -> Passes:
         """A counter of passes over this share of the rows, which also count here."""

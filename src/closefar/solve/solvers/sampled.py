@@ -9,6 +9,7 @@ import numpy as np
 from closefar.arrays import FloatArray
 from closefar.solve.bound import lower_bound
 from closefar.solve.conjugate_gradient import HessianSolver, sample_model
+from closefar.solve.journal import Entry
 from closefar.solve.loop import Solver, State
 from closefar.solve.problem import Point, Problem
 from closefar.solve.sampled_model import SampledModel
@@ -51,14 +52,14 @@ class Sampled(Solver):
     """
 
     def start(self) -> State:
-        few = self._sample()
+        few = self._sample(self.rng)
         near = None if few is None else _approach(few, self.rng)
         if few is None or near is None:
             return self._plain.start()
         return self._begin(few, near)
 
     def resume(self, state: State) -> State:
-        few = self._sample()
+        few = self._sample(self.rng)
         return self._plain.resume(state) if few is None else self._begin(few, state)
 
     def step(self, state: State) -> State:
@@ -77,14 +78,29 @@ class Sampled(Solver):
             return replace(self._plain.resume(state), bound=state.bound)
         return _state(new, state.bound, _Memory(last.few, new, move.decrement, slow))
 
+    def saved(self, state: State) -> Entry | None:
+        last = state.memory
+        if not isinstance(last, _Memory):
+            return {"plain": self._plain.saved(state)}
+        return {"plain": None, "decrement": float(last.decrement), "slow": last.slow}
+
+    def restored(self, state: State, saved: Entry, begun: np.random.Generator) -> State:
+        if saved["plain"] is not None:
+            return self._plain.restored(state, saved["plain"], begun)
+        few = self._sample(begun)
+        if few is None:
+            raise ValueError("the sample of the checkpoint can't be drawn again: the pairs or labels have changed.")
+        point = self.problem.at(state.matrix, state.thresholds)
+        return replace(state, memory=_Memory(few, point, saved["decrement"], saved["slow"]))
+
     @property
     def _plain(self) -> Fista:
         return Fista(self.problem, self.tol, self.rng)
 
-    def _sample(self) -> Problem | None:
+    def _sample(self, rng: np.random.Generator) -> Problem | None:
         if not enough_for_hessian(self.problem.objective):
             return None
-        return self.problem.sample(share_for_hessian(self.problem.objective), self.rng)
+        return self.problem.sample(share_for_hessian(self.problem.objective), rng)
 
     def _begin(self, few: Problem, near: State) -> State:
         point = self.problem.at(near.matrix, near.thresholds)
