@@ -19,6 +19,7 @@ _OPTIONS = {
     "flip_rate": "--flip-rate",
     "groups": "--group",
     "max_iter": "--max-iter",
+    "max_time": "--max-time",
     "measure": "--measure",
     "noise": "--noise",
     "rank": "--rank",
@@ -46,6 +47,8 @@ _PHRASES = {
     "Give groups to say": "Use --group to say",
     'None, "auto" or a': "auto or a",
     "Set fewer folds (cv), or label": "Label",
+    "call fit again with the same checkpoint to continue": "run the same command again to continue",
+    "give fit a checkpoint to continue": "add --checkpoint to continue it later",
     "Use alpha=0, or LinearMetricLearnerCV(noises=...)": "Use --alpha 0",
 }
 

@@ -76,8 +76,9 @@ def _fit(weighted: Judgements, settings: Settings, start: Metric | None, columns
         return fit_penalised(weighted.counted(), settings, start=start, columns=columns)
     try:
         choice = cross_validate_rank(weighted, settings)
-    except OutOfTime:
-        found = fit_penalised(weighted.counted(), settings.but(rank=None), start=start, columns=columns)
+    except OutOfTime as end:
+        near = start if end.near is None else end.near
+        found = fit_penalised(weighted.counted(), settings.but(rank=None), start=near, columns=columns)
         return replace(found, problems=(*found.problems, _NO_RANK))
     found = fit_penalised(weighted.counted(), settings.but(rank=choice.rank), start=start, columns=columns)
     return replace(found, rank_choice=choice)

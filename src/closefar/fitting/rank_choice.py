@@ -15,6 +15,7 @@ from closefar.fitting.settings import Settings
 from closefar.fitting.subspace import candidate_ranks, refit_leading
 from closefar.judgements import Judgements, Split, resolve_folds, split_judgements
 from closefar.model import Metric, Scored
+from closefar.solve import OutOfTime
 
 __all__ = ["cross_validate_rank"]
 
@@ -71,7 +72,10 @@ def _path_of_metrics(
     whole = refit(judgements, settings).metric
     if not refits:
         return [whole.truncate(k, scale) for k in ranks]
-    return [refit_leading(judgements, settings, whole, whole.directions(scale), k) for k in ranks]
+    try:
+        return [refit_leading(judgements, settings, whole, whole.directions(scale), k) for k in ranks]
+    except OutOfTime as end:
+        raise OutOfTime(whole) from end
 
 
 def _splits(cv: Any, judgements: Judgements, groups: Any, random_state: int | None) -> list[Split]:

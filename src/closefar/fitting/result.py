@@ -122,7 +122,7 @@ class Fit:
         if self.was_interrupted:
             raise KeyboardInterrupt
         if supervisor().has_ended_a_run:
-            raise OutOfTime
+            raise OutOfTime(self.metric)
         return self
 
     @property

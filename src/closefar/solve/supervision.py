@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 from closefar.solve.journal import Journal
 
@@ -14,7 +15,11 @@ __all__ = ["OutOfTime", "Supervisor", "supervised", "supervisor"]
 
 
 class OutOfTime(Exception):  # noqa: N818  # no error: the fit ends with what it has
-    """The time of a fit is over."""
+    """The time of a fit is over; `near` is what it has by then, to start from."""
+
+    def __init__(self, near: Any = None) -> None:
+        super().__init__()
+        self.near = near
 
 
 class Supervisor:
