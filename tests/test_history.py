@@ -11,8 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 import closefar as cf
 from closefar.noise import label_losses
 from closefar.solve import SOLVERS, Passes
-from closefar.solve.history import FitStep, Recorder
-from closefar.solve.loop import State
+from closefar.solve.history import FitStep
+from closefar.solve.loop import Recorder, State
 
 DATA = cf.datasets.make_pairs(1000, 5, rank=3, wrong_share=0.1, random_state=0)
 FLIPS = np.where(np.random.default_rng(0).uniform(size=1000) < 0.1, -DATA.labels, DATA.labels)

@@ -20,6 +20,7 @@ _OPTIONS = {
     "flip_rate": "--flip-rate",
     "groups": "--group",
     "max_iter": "--max-iter",
+    "max_time": "--max-time",
     "measure": "--measure",
     "noise": "--noise",
     "rank": "--rank",
@@ -48,6 +49,8 @@ _PHRASES = {
     'None, "auto" or a': "auto or a",
     'None (where the data is), "cpu", "cuda", or "cuda:1" and so on': "cpu, cuda, or cuda:1 and so on",
     "Set fewer folds (cv), or label": "Label",
+    "call fit again with the same checkpoint to continue": "run the same command again to continue",
+    "give fit a checkpoint to continue": "add --checkpoint to continue it later",
     "Use alpha=0, or LinearMetricLearnerCV(noises=...)": "Use --alpha 0",
 }
 

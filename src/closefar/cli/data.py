@@ -70,7 +70,7 @@ def read_for_model(session: Session, model: Model, files: Files, new_data: NewDa
     return table
 
 
-def fit_learner(session: Session, table: Pairs, learning: Learning) -> MetricLearner:
+def fit_learner(session: Session, table: Pairs, learning: Learning, *, checkpoint: Path | None = None) -> MetricLearner:
     """Fit to a table of pairs."""
     far = far_label(table.labels, learning.far)
     from closefar.learners import LinearMetricLearnerCV
@@ -83,6 +83,8 @@ def fit_learner(session: Session, table: Pairs, learning: Learning) -> MetricLea
         folds, options["groups"] = folds_of(session, table, far, groups)
         if folds < N_FOLDS:
             learner.set_params(cv=folds)
+    if checkpoint is not None:
+        options["checkpoint"] = checkpoint
     with session.stage("fitting", shows_itself=True):
         learner.fit(table.data, table.labels, table.weights, **options)
     _check_scales(learner, table.encoding.feature_names)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from closefar.cli.data import directions_of, fit_learner, read_labelled, report_of, sampled_groups
-from closefar.cli.learning import BalancedLearning
+from closefar.cli.learning import LongLearning
 from closefar.cli.options import Columns, ReportTitle, WeightedFiles
 from closefar.cli.outputs import Replacing, is_model, is_report, report_path
 from closefar.cli.session import Output, Session
@@ -34,7 +34,7 @@ _SIGNIFICANT = 0.01  # a p-value below this is warned of, so that few right mode
 def fit(
     files: WeightedFiles,
     columns: Columns,
-    learning: BalancedLearning,
+    learning: LongLearning,
     output: Output,
     replacing: Replacing,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The model file to write.")] = Path(
@@ -54,9 +54,10 @@ def fit(
         files.source()
         learning.check(single=files.are_single)
         columns.check()
-        _check_outputs(out, report, title, replacing, files)
+        _check_outputs(out, report, learning.checkpoint, title, replacing, files)
+        session.checkpoint = learning.checkpoint
         table, source = read_labelled(session, files, columns)
-        learner = fit_learner(session, table, learning)
+        learner = fit_learner(session, table, learning, checkpoint=learning.checkpoint)
         _warn_of_noise(session, learner, table)
 
         from closefar.learners import Model
@@ -75,7 +76,12 @@ def fit(
 
 
 def _check_outputs(
-    out: Path, report: Path | None, title: str | None, replacing: Replacing, files: WeightedFiles
+    out: Path,
+    report: Path | None,
+    checkpoint: Path | None,
+    title: str | None,
+    replacing: Replacing,
+    files: WeightedFiles,
 ) -> None:
     if report is None and title is not None:
         raise ValueError("--title is the headline of a report. Add --report, or leave --title out.")
@@ -86,6 +92,12 @@ def _check_outputs(
         from closefar.report import check_report
 
         check_report(report_path(report))
+    if checkpoint is not None:
+        from closefar.fitting import Checkpoint
+
+        if checkpoint in (out, report, *files.paths):
+            raise ValueError(f"the checkpoint must have a name of its own; {checkpoint} is named twice.")
+        Checkpoint(checkpoint)
 
 
 def _facts(model: Model, learner: MetricLearner) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +14,7 @@ from closefar.noise import NOISES
 if TYPE_CHECKING:
     from closefar.learners import MetricLearner
 
-__all__ = ["BalancedLearning", "Learning", "PenalisedLearning"]
+__all__ = ["Learning", "LongLearning", "PenalisedLearning"]
 
 _PANEL = "Learning"
 _SCALES = ("data", "columns", "units")
@@ -74,6 +75,9 @@ class Learning:
 
             check_device(self.device)
 
+    def check_many_fits(self) -> None:
+        """Refuse what is for one fit where many are compared."""
+
     @property
     def chooses_alpha(self) -> bool:
         return False
@@ -96,6 +100,7 @@ class Learning:
         parameters = {**self.parameters(), "far_label": far_label, "verbose": int(verbose)}
         if not self.chooses_alpha or (shape and is_wide(shape[0], shape[-1], parameters["rank"])):
             return LinearMetricLearner(**parameters)
+        self.check_many_fits()
         parameters.pop("alpha")
         noise, rank = parameters.pop("noise"), parameters.pop("rank")
         return LinearMetricLearnerCV(noises=(noise,), ranks=(rank,), random_state=0, **parameters)
@@ -186,16 +191,44 @@ class PenalisedLearning(Learning):
 
 
 @dataclass(frozen=True)
-class BalancedLearning(PenalisedLearning):
-    """A fit in which both labels may count the same."""
+class LongLearning(PenalisedLearning):
+    """A fit in which both labels may count the same, and which may take long."""
 
     balanced: Annotated[
         bool,
         typer.Option("--balanced", help="Give both labels the same total weight.", rich_help_panel=_PANEL),
     ] = False
+    max_time: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS", help="End the fit after this time, with what it has by then.", rich_help_panel=_PANEL
+        ),
+    ] = None
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Keep what has been computed in a file, from which the same command continues.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+
+    def check(self, *, single: bool) -> None:
+        super().check(single=single)
+        if self.max_time is not None and not (math.isfinite(self.max_time) and self.max_time > 0):
+            raise ValueError(f"--max-time must be a number of seconds > 0; got {self.max_time:g}.")
+
+    def check_many_fits(self) -> None:
+        for option, value in (("--checkpoint", self.checkpoint), ("--max-time", self.max_time)):
+            if value is not None:
+                raise ValueError(
+                    f"{option} is for one fit, and --alpha auto compares many by cross-validation. Choose a weight "
+                    f"with --alpha, or leave {option} out."
+                )
 
     def parameters(self) -> dict[str, Any]:
-        return super().parameters() | {"class_weight": "balanced" if self.balanced else None}
+        balanced = {"class_weight": "balanced" if self.balanced else None}
+        return super().parameters() | balanced | ({} if self.max_time is None else {"max_time": self.max_time})
 
 
 def _scale(text: str | None) -> Any:

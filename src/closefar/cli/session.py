@@ -87,6 +87,7 @@ class Session:
         self.output = output
         self.warnings: list[str] = []
         self.unfinished = False
+        self.checkpoint: Path | None = None
         self._interrupted = False
         self._is_written = False
 
@@ -116,7 +117,7 @@ class Session:
             return
         # What an interrupt breaks, such as an import, may end in any error.
         if self._interrupted or isinstance(error, KeyboardInterrupt):
-            self._end("interrupted; nothing was written.", CODE_INTERRUPTED)
+            self._end(self._interruption, CODE_INTERRUPTED)
         if isinstance(error, BrokenPipeError):
             discard_output()  # nobody reads on, as with `| head`
             raise typer.Exit(PIPE_CLOSED) from None
@@ -204,6 +205,12 @@ class Session:
             discard_output()
             written = " The files are written." if self._is_written else ""
             raise OSError(f"can't write to standard output: {error.strerror}.{written}") from error
+
+    @property
+    def _interruption(self) -> str:
+        if self.checkpoint is None or not self.checkpoint.exists():
+            return "interrupted; nothing was written."
+        return f"interrupted; the same command continues from {self.checkpoint}."
 
     def _print_notes(self) -> None:
         if not self.output.quiet:

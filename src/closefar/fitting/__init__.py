@@ -1,11 +1,13 @@
 """Fitting: a function from judgements and settings to a fit, with the choices of noise, rank and penalty."""
 
+from closefar.fitting.checkpoint import Checkpoint
 from closefar.fitting.fitting import fit, without_penalty
 from closefar.fitting.identifiability import IdentifiabilityWarning
 from closefar.fitting.noise_choice import NoiseChoice, choose_noise
 from closefar.fitting.parts import fit_from, fit_part, is_near_parts
 from closefar.fitting.penalised import refit
 from closefar.fitting.penalty_scores import PenaltyChoice, PenaltyScore
+from closefar.fitting.progress import showing
 from closefar.fitting.protocols import Fitted, Learner
 from closefar.fitting.rank_choice import cross_validate_rank
 from closefar.fitting.rank_scores import RankChoice, RankScore
@@ -17,6 +19,7 @@ from closefar.fitting.wide import is_wide, usual_penalty
 from closefar.rows import check_device
 
 __all__ = [
+    "Checkpoint",
     "Fit",
     "FitStatistics",
     "Fitted",
@@ -41,6 +44,7 @@ __all__ = [
     "is_wide",
     "refit",
     "refit_leading",
+    "showing",
     "usual_penalty",
     "without_penalty",
 ]

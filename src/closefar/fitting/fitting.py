@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import numbers
 from dataclasses import replace
 from typing import Any
 
 from closefar.engines import threads_for
+from closefar.fitting.checkpoint import Checkpoint
+from closefar.fitting.fingerprint import fingerprint
 from closefar.fitting.penalised import fit_penalised
+from closefar.fitting.progress import display, showing
 from closefar.fitting.rank_choice import cross_validate_rank
 from closefar.fitting.result import Fit
 from closefar.fitting.settings import Settings
 from closefar.judgements import Columns, Judgements
 from closefar.model import Metric
 from closefar.rows import on_device
+from closefar.solve import Certificate, Journal, Outcome, OutOfTime, Supervisor, advise_in_time, supervised
 
 __all__ = ["fit", "without_penalty"]
 
+_NO_RANK = (
+    'the time was over before rank="auto" had chosen a rank, so that the rank of M is not limited. Raise max_time, '
+    "or set the rank to a number."
+)
+
 
 def fit(
-    judgements: Judgements, settings: Settings, *, start: Metric | None = None, columns: Columns | None = None
+    judgements: Judgements,
+    settings: Settings,
+    *,
+    start: Metric | None = None,
+    columns: Columns | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Fit:
     """Learn a metric.
 
@@ -33,16 +48,70 @@ def fit(
         A metric close to the solution.
     columns : Columns, optional
         The names of the columns, which new data must match.
+    checkpoint : Checkpoint, optional
+        The file from which the fit continues, and which it keeps up to date.
     """
     settings.check(judgements)
     weighted = judgements.weighted(settings.class_weight)
     weighted.check_both_count()
     weighted = weighted.with_data(on_device(weighted.data, settings.device))
-    with threads_for(len(judgements), judgements.n_columns):
-        choice = cross_validate_rank(weighted, settings) if settings.chooses_rank else None
-        known = settings if choice is None else settings.but(rank=choice.rank)
-        found = fit_penalised(weighted.counted(), known, start=start, columns=columns)
-    return replace(found, settings=settings, judgements=judgements, rank_choice=choice)
+    with threads_for(weighted.n_in_memory, judgements.n_columns), showing(settings.verbose):
+        journal = None if checkpoint is None else _open(checkpoint, weighted.counted(), settings, start, columns)
+        watch = Supervisor(settings.max_time, journal)
+        try:
+            with supervised(watch):
+                found = _fit(weighted, settings, start, columns)
+        except BaseException:
+            if checkpoint is not None:
+                checkpoint.write()
+            raise
+    if watch.has_ended_a_run:
+        found = replace(found, certificate=_unfinished(found.certificate, settings, watch))
+    if checkpoint is not None:
+        checkpoint.write(is_complete=not (watch.has_ended_a_run or found.was_interrupted))
+    return replace(found, settings=settings, judgements=judgements)
+
+
+def _fit(weighted: Judgements, settings: Settings, start: Metric | None, columns: Columns | None) -> Fit:
+    """Choose the rank if that is asked for, and fit."""
+    if not settings.chooses_rank:
+        return fit_penalised(weighted.counted(), settings, start=start, columns=columns)
+    try:
+        choice = cross_validate_rank(weighted, settings)
+    except OutOfTime as end:
+        near = start if end.near is None else end.near
+        found = fit_penalised(weighted.counted(), settings.but(rank=None), start=near, columns=columns)
+        return replace(found, problems=(*found.problems, _NO_RANK))
+    found = fit_penalised(weighted.counted(), settings.but(rank=choice.rank), start=start, columns=columns)
+    return replace(found, rank_choice=choice)
+
+
+def _open(
+    checkpoint: Checkpoint, judgements: Judgements, settings: Settings, start: Metric | None, columns: Columns | None
+) -> Journal:
+    """The journal of a checkpoint, if that is one of the same fit."""
+    if not (settings.random_state is None or isinstance(settings.random_state, numbers.Integral)):
+        raise ValueError(
+            "random_state must be None or a whole number with a checkpoint, so that the same random numbers are drawn "
+            f"when the fit continues; got {settings.random_state!r}."
+        )
+    with display().stage("comparing the pairs with the checkpoint"):
+        journal = checkpoint.journal_of(fingerprint(judgements, settings, start, columns))
+    if checkpoint.sentence is not None:
+        display().say(checkpoint.sentence)
+    return journal
+
+
+def _unfinished(certificate: Certificate, settings: Settings, watch: Supervisor) -> Certificate:
+    """The certificate of a fit whose time was over, even if that was after its last proof."""
+    advice = advise_in_time(
+        watch.max_time,
+        has_journal=watch.journal is not None,
+        gap=certificate.gap,
+        is_proven=certificate.lower_bound > 0.0,
+        tol=settings.tol,
+    )
+    return replace(certificate, outcome=Outcome.UNFINISHED, converged=False, advice=advice)
 
 
 def without_penalty(fitted: Fit, judgements: Judgements, *, class_weight: Any) -> Fit:

@@ -13,7 +13,7 @@ from closefar.fitting.identifiability import find_enormous, find_problems
 from closefar.fitting.infinite import named_if_infinite
 from closefar.fitting.noise_choice import NoiseChoice
 from closefar.fitting.origin import find_origin
-from closefar.fitting.progress import Progress
+from closefar.fitting.progress import Progress, display
 from closefar.fitting.result import Fit
 from closefar.fitting.reversal import find_reversal
 from closefar.fitting.settings import Settings
@@ -35,6 +35,7 @@ from closefar.solve import (
     psd_factor,
     solve,
     solve_with_flips,
+    supervisor,
 )
 
 __all__ = ["Prepared", "fit_known_rank", "state_of"]
@@ -60,21 +61,24 @@ class Prepared:
         cls, judgements: Judgements, settings: Settings, *, finds_null: bool, blend: float | None = None
     ) -> Prepared:
         source, blend = rows_of(judgements.data), settings.blend if blend is None else blend
-        rows, coordinates = unit_free(
-            source,
-            judgements.shares_in(source),
-            with_constant=settings.fit_origin,
-            blend=blend,
-            in_units=settings.in_units,
-            signs=judgements.signs_in(source),
-            finds_null=finds_null,
-        )
+        with display().stage("finding unit-free coordinates"):
+            rows, coordinates = unit_free(
+                source,
+                judgements.shares_in(source),
+                with_constant=settings.fit_origin,
+                blend=blend,
+                in_units=settings.in_units,
+                signs=judgements.signs_in(source),
+                finds_null=finds_null,
+            )
         return cls(judgements, source, rows, coordinates, blend)
 
     def solve(self, settings: Settings, state: State | None) -> tuple[Solved, NoiseChoice | None]:
         """The solution for the given noise or, of several, for the one with the highest likelihood."""
-        solved = {}
+        solved: dict[str, Solved] = {}
         for noise in settings.candidates:
+            if solved and supervisor().has_ended_a_run:
+                break
             solution, flip_rate = _solve(noise, self.rows, self.judgements, settings, state)
             solved[noise.name] = Solved(self.rows, self.judgements, solution, noise, flip_rate)
         if len(solved) == 1:
@@ -136,6 +140,7 @@ def fit_known_rank(
         fitted = prepared
     metric = _metric(solved, fitted, settings, columns.names)
     certificate = solved.solution.certificate
+    explains = explains and not supervisor().has_ended_a_run
     if explains and settings.known_alpha == 0 and not settings.fit_origin:
         certificate = named_if_infinite(certificate, solved, coordinates, metric.column_names)
     n_parameters = count_parameters(
@@ -235,13 +240,11 @@ def _solve(
     likelihood = CloseFar(noise, judgements.signs_in(rows), judgements.shares_in(rows), lengths)
     objective = Objective(rows, likelihood, Passes())
     rate, rng = settings.known_flip_rate, settings.rng()
-    with Progress(settings.verbose, objective.passes) as watch:
-        if rate == 0.0:
-            found = solve(objective, settings.options, rng=rng, watch=watch, start=start)
-        else:
-            found, rate = solve_with_flips(
-                objective, likelihood, rate, settings.options, rng=rng, watch=watch, start=start
-            )
+    watch = Progress(objective.passes, settings.options.tol)
+    if rate == 0.0:
+        found = solve(objective, settings.options, rng=rng, watch=watch, start=start)
+    else:
+        found, rate = solve_with_flips(objective, likelihood, rate, settings.options, rng=rng, watch=watch, start=start)
     return (found if lengths is None else _with_centre(found, lengths, k)), rate
 
 

@@ -8,12 +8,14 @@ from dataclasses import replace
 from closefar.engines import threads_for
 from closefar.fitting.known_rank import fit_known_rank
 from closefar.fitting.penalty_choice import choose_penalty
+from closefar.fitting.progress import display
 from closefar.fitting.result import Fit
 from closefar.fitting.settings import Settings
 from closefar.fitting.wide import is_wide
 from closefar.judgements import Columns, Judgements
 from closefar.model import Metric
 from closefar.rows import on_device
+from closefar.solve import supervisor
 
 __all__ = ["fit_penalised", "refit"]
 
@@ -44,7 +46,8 @@ def fit_penalised(
         return fit_known_rank(judgements, settings, start=start, columns=columns, explains=explains)
     if not is_wide(judgements.effective_number, judgements.n_columns, settings.known_rank):
         return _fit_narrow(judgements, settings, start, columns, explains=explains)
-    choice, near = choose_penalty(judgements, settings)
+    with display().stage("choosing the penalty"):
+        choice, near = choose_penalty(judgements, settings)
     known = settings.but(alpha=choice.alpha, alpha_scale=choice.alpha_scale)
     found = fit_known_rank(judgements, known, start=near, columns=columns, explains=explains)
     return replace(found, settings=settings, chosen_alpha=choice.alpha, penalty_choice=choice)
@@ -58,7 +61,7 @@ def _fit_narrow(
     light = settings.but(alpha=_LIGHT / root_n)
     found = fit_known_rank(judgements, light, start=start, columns=columns, explains=explains)
     per_parameter = found.statistics.uncertain_per_parameter
-    if not (found.was_interrupted or _FEW <= per_parameter < _MANY):
+    if not (found.was_interrupted or supervisor().has_ended_a_run or _FEW <= per_parameter < _MANY):
         alpha = 2.0 * _LIGHT / root_n if per_parameter < _FEW else 0.0
         other = settings.but(alpha=alpha)
         found = fit_known_rank(judgements, other, start=found.metric, columns=columns, explains=explains)

@@ -21,7 +21,7 @@ from closefar.fitting.settings import Settings
 from closefar.fitting.wide import usual_penalty
 from closefar.judgements import Judgements, resolve_folds, split_judgements, variance_of_sum
 from closefar.model import Metric, Scored
-from closefar.solve import Outcome, Solution
+from closefar.solve import Outcome, OutOfTime, Solution, supervisor
 
 __all__ = ["choose_penalty"]
 
@@ -50,6 +50,16 @@ def choose_penalty(judgements: Judgements, settings: Settings) -> tuple[PenaltyC
     search = _Search.of(judgements, settings)
     if search is None:
         return PenaltyChoice(usual, scales[0], 0, False, ()), None
+    try:
+        return _chosen(search, usual, scales)
+    except OutOfTime:
+        if not search.tried:
+            return PenaltyChoice(usual, scales[0], 0, False, ()), None
+        best = min(search.tried, key=_loss)
+        return search.choice(best, best), search.metric(best)
+
+
+def _chosen(search: _Search, usual: float, scales: Sequence[float | str]) -> tuple[PenaltyChoice, Metric | None]:
     best = search.follow(scales[0], [_FIRST * usual])
     for scale in scales[1:]:
         other = search.follow(scale, [_FIRST * usual])
@@ -61,9 +71,7 @@ def choose_penalty(judgements: Judgements, settings: Settings) -> tuple[PenaltyC
     lowest = min(path, key=_loss)
     near = [tried for tried in path if _is_near(*search.compare(tried, lowest))]
     chosen = min(near, key=lambda tried: abs(math.log(tried.alpha / usual)))
-    table = tuple(search.score(tried, lowest) for tried in search.tried)
-    choice = PenaltyChoice(chosen.alpha, chosen.scale, len(search.test), search.points is not None, table)
-    return choice, search.metric(chosen)
+    return search.choice(chosen, lowest), search.metric(chosen)
 
 
 def _is_near(excess: float, error: float) -> bool:
@@ -126,6 +134,10 @@ class _Search:
         error = math.sqrt(variance_of_sum((one.losses - other.losses - excess) * shares, self.points))
         return excess, error
 
+    def choice(self, chosen: _Tried, lowest: _Tried) -> PenaltyChoice:
+        table = tuple(self.score(tried, lowest) for tried in self.tried)
+        return PenaltyChoice(chosen.alpha, chosen.scale, len(self.test), self.points is not None, table)
+
     def score(self, tried: _Tried, lowest: _Tried) -> PenaltyScore:
         excess, error = self.compare(tried, lowest)
         rank, gap = tried.solution.factor.shape[1], tried.solution.certificate.gap
@@ -149,6 +161,8 @@ class _Search:
         solution = solved.solution
         if solution.certificate.outcome is Outcome.INTERRUPTED:
             raise KeyboardInterrupt
+        if supervisor().has_ended_a_run:
+            raise OutOfTime
         held_out = Scored(self.test, prepared.margin(solution, self.test), solved.noise, solved.flip_rate)
         found = _Tried(alpha, scale, held_out.losses, held_out.loss, held_out.accuracy, solution)
         self.tried.append(found)

@@ -37,7 +37,7 @@ class PenaltyChoice:
     alpha_scale : float or str
         As in `LinearMetricLearner`.
     n_held_out : int
-        The number of held-out pairs; zero if there were too few, and the penalty is a rule of thumb.
+        The number of held-out pairs; zero if there were too few, or no time, and the penalty is a rule of thumb.
     by_point : bool
         Whether points were held out, since pairs share them.
     table : tuple of PenaltyScore
@@ -55,7 +55,7 @@ class PenaltyChoice:
         """What was chosen, and how."""
         chosen = f'alpha="auto" chose alpha={self.alpha:.4g} and alpha_scale={self.alpha_scale!r}'
         if not self.table:
-            return f"{chosen} by a rule of thumb, as pairs are too few to hold some out."
+            return f"{chosen} by a rule of thumb, without held-out pairs."
         unseen = "pairs of unseen points" if self.by_point else "held-out pairs"
         return f"{chosen} by the loss of {self.n_held_out:,} {unseen}, out of {len(self.table)} penalties."
 

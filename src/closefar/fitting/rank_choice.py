@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from closefar.fitting.penalised import refit
+from closefar.fitting.progress import display
 from closefar.fitting.rank_scores import RULES, RankChoice, choose_from, compare_ranks
 from closefar.fitting.settings import Settings
 from closefar.fitting.subspace import candidate_ranks, refit_leading
 from closefar.judgements import Judgements, Split, resolve_folds, split_judgements
 from closefar.model import Metric, Scored
+from closefar.solve import OutOfTime
 
 __all__ = ["cross_validate_rank"]
 
@@ -41,8 +43,10 @@ def cross_validate_rank(
     ranks = candidate_ranks(judgements.n_columns)
     cv, groups = resolve_folds(cv, judgements, groups, seed=random_state, warns=False)
     losses, hits, tested, largest = [], np.zeros(len(ranks)), [], 1
-    for train, test in _splits(cv, judgements, groups, random_state):
-        metrics = _path_of_metrics(judgements.take(train), settings, ranks, scale, refits)
+    splits = _splits(cv, judgements, groups, random_state)
+    for number, (train, test) in enumerate(splits, start=1):
+        with display().stage(f"choosing the rank, fold {number} of {len(splits)}"):
+            metrics = _path_of_metrics(judgements.take(train), settings, ranks, scale, refits)
         held_out = [Scored.by(metric, judgements.take(test)) for metric in metrics]
         losses.append(np.array([scored.losses for scored in held_out]))
         hits += [float(scored.is_right @ scored.judgements.weights) for scored in held_out]
@@ -68,7 +72,10 @@ def _path_of_metrics(
     whole = refit(judgements, settings).metric
     if not refits:
         return [whole.truncate(k, scale) for k in ranks]
-    return [refit_leading(judgements, settings, whole, whole.directions(scale), k) for k in ranks]
+    try:
+        return [refit_leading(judgements, settings, whole, whole.directions(scale), k) for k in ranks]
+    except OutOfTime as end:
+        raise OutOfTime(whole) from end
 
 
 def _splits(cv: Any, judgements: Judgements, groups: Any, random_state: int | None) -> list[Split]:

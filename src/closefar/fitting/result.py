@@ -17,7 +17,7 @@ from closefar.fitting.settings import Settings
 from closefar.fitting.statistics import FitStatistics
 from closefar.judgements import Columns, Judgements, PartitionedJudgements, Sides
 from closefar.model import Metric
-from closefar.solve import Certificate, FitStep, Outcome
+from closefar.solve import Certificate, FitStep, Outcome, OutOfTime, supervisor
 
 __all__ = ["Fit"]
 
@@ -124,9 +124,11 @@ class Fit:
         return self.certificate.outcome in (Outcome.TRUNCATED, Outcome.UNKNOWN)
 
     def unless_interrupted(self) -> Fit:
-        """Return the fit; if it was interrupted, interrupt the computation that it is part of."""
+        """Return the fit; if it was interrupted, or its time is over, so is that of the computation it is part of."""
         if self.was_interrupted:
             raise KeyboardInterrupt
+        if supervisor().has_ended_a_run:
+            raise OutOfTime(self.metric)
         return self
 
     @property

@@ -43,6 +43,7 @@ class Settings:
     solver: str = "auto"
     tol: float = 1e-6
     max_iter: int = 1000
+    max_time: float | None = None
     device: Any = None
     class_weight: Any = None
     random_state: Any = None
@@ -154,11 +155,12 @@ class Settings:
                 f'rank must be None, "auto" or a whole number from 1 to the {d} columns; got {self.rank!r}.'
             )
         for name, value, word in (("alpha", self.alpha, ' or "auto"'), ("tol", self.tol, "")):
-            is_number = isinstance(value, numbers.Real) and math.isfinite(value) and float(value) >= 0
-            if not (is_number or (word and _is(value, "auto"))):
+            if not ((_is_number(value) and float(value) >= 0) or (word and _is(value, "auto"))):
                 raise ValueError(f"{name} must be a finite number >= 0{word}; got {value!r}.")
         if not (_is_integer(self.max_iter) and self.max_iter >= 1):
             raise ValueError(f"max_iter must be a whole number >= 1; got {self.max_iter!r}.")
+        if self.max_time is not None and not (_is_number(self.max_time) and float(self.max_time) > 0):
+            raise ValueError(f"max_time must be None or a number of seconds > 0; got {self.max_time!r}.")
         rate = self.flip_rate
         if not self.estimates_flips and not (isinstance(rate, numbers.Real) and 0 <= float(rate) < 0.5):
             raise ValueError(f'flip_rate must be "estimate" or a number from 0 to below 0.5; got {rate!r}.')
@@ -211,6 +213,10 @@ def _is_scale(scale: Any) -> bool:
 
 def _is(value: Any, word: str) -> bool:
     return isinstance(value, str) and value == word
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and math.isfinite(value)
 
 
 def _is_integer(value: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, take_rows
+from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, is_on_gpu, take_rows
 from closefar.judgements.labels import (
     Sides,
     are_far,
@@ -116,6 +116,11 @@ class Judgements:
     @property
     def n_columns(self) -> int:
         return int(self.data.shape[-1])
+
+    @property
+    def n_in_memory(self) -> int:
+        """How many rows this process computes with: none of those that are on a GPU."""
+        return 0 if is_on_gpu(getattr(self.data, "points", self.data)) else len(self)
 
     @property
     def are_pairs(self) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Self
 
 import numpy as np
 
-from closefar.fitting import Fit, Settings, fit
+from closefar.fitting import Checkpoint, Fit, Settings, fit, showing
 from closefar.judgements import Columns, Judgements, read_judgements, resolve_folds
 from closefar.learners.base import MetricLearner
 from closefar.model import Metric
@@ -71,6 +72,9 @@ class LinearMetricLearner(MetricLearner):
         Stop once the proven gap of the objective to its minimum is below this.
     max_iter : int, default=1000
         Largest number of solver steps.
+    max_time : float, optional
+        Seconds after which the fit ends with what it has, and the outcome "unfinished".  The time of reading and of
+        finding coordinates counts, but does not end the fit: there is always a metric.
     device : {"cpu", "cuda", "cuda:1", ...}, optional
         Where passes over the data are computed.  None is where the data is: a tensor on a GPU stays there.  "cuda"
         takes arrays, opened files and pairs by index to the GPU once, in the precision that they are stored in
@@ -150,6 +154,7 @@ class LinearMetricLearner(MetricLearner):
         solver: str = "auto",
         tol: float = 1e-6,
         max_iter: int = 1000,
+        max_time: float | None = None,
         device: Any = None,
         class_weight: Any = None,
         far_label: Any = None,
@@ -167,6 +172,7 @@ class LinearMetricLearner(MetricLearner):
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
+        self.max_time = max_time
         self.device = device
         self.class_weight = class_weight
         self.far_label = far_label
@@ -179,7 +185,15 @@ class LinearMetricLearner(MetricLearner):
         """The scale of the penalty that was set or chosen."""
         return self._fitted().alpha_scale
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, feature_names: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        feature_names: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> Self:
         """Learn from pairs.
 
         Parameters
@@ -195,11 +209,19 @@ class LinearMetricLearner(MetricLearner):
             A weight of 2 is equivalent to repeating the pair.
         feature_names : sequence of d str, optional
             Names of the columns for output, if `X` is an array without names.
+        checkpoint : path, optional
+            A file that is written about once a second.  If the fit ends early, by a signal, a power failure,
+            `max_time` or an interrupt, the next one with the same data, settings and checkpoint continues it and
+            ends with the same result.  The file is kept: after a complete fit the next one only computes its result
+            again.  A checkpoint of other data or settings is refused.
         """
-        judgements = read_judgements(self, X, y, sample_weight, far_label=self.far_label)
-        last = self.fit_.metric if self.warm_start and hasattr(self, "fit_") else None
-        start = None if last is None or len(last.factor) != self.n_features_in_ else last
-        self.fit_to(judgements, start=start, columns=Columns.of(self, feature_names))
+        kept = None if checkpoint is None else Checkpoint(checkpoint)
+        with showing(int(self.verbose)) as shown:
+            with shown.stage("reading the pairs"):
+                judgements = read_judgements(self, X, y, sample_weight, far_label=self.far_label)
+            last = self.fit_.metric if self.warm_start and hasattr(self, "fit_") else None
+            start = None if last is None or len(last.factor) != self.n_features_in_ else last
+            self.fit_to(judgements, start=start, columns=Columns.of(self, feature_names), checkpoint=kept)
         if self.fit_.rank_choice is not None:
             resolve_folds(5, judgements, None, seed=0)  # warns if the folds are by point
         self.fit_.warn(stacklevel=2)
@@ -212,9 +234,11 @@ class LinearMetricLearner(MetricLearner):
         start: Metric | None = None,
         columns: Columns | None = None,
         approximate: bool = False,
+        checkpoint: Checkpoint | None = None,
     ) -> Self:
         """Learn from validated judgements, without warnings and, if `approximate`, without a certificate."""
-        self.fit_ = fit(judgements, Settings.of(self).but(approximate=approximate), start=start, columns=columns)
+        settings = Settings.of(self).but(approximate=approximate)
+        self.fit_ = fit(judgements, settings, start=start, columns=columns, checkpoint=checkpoint)
         self.n_features_in_ = judgements.n_columns
         if columns is not None and columns.names_in_data is not None:
             self.feature_names_in_ = np.array(columns.names_in_data, dtype=object)

@@ -1,16 +1,18 @@
 """From rows to a certified solution: likelihoods, the problem, solvers in one loop, and the certificate."""
 
-from closefar.solve.certificate import Certificate, Outcome
+from closefar.solve.certificate import Certificate, Outcome, advise_in_time
 from closefar.solve.cone import psd_factor
 from closefar.solve.curvature import Curvature, MarginCurvature
 from closefar.solve.flipped import solve_with_flips
 from closefar.solve.history import FitStep
+from closefar.solve.journal import Journal
 from closefar.solve.likelihood import CloseFar, Evaluation, Likelihood
 from closefar.solve.loop import Solver, State, Watch, unwatched
 from closefar.solve.objective import Objective, Passes
 from closefar.solve.recession import find_recession
 from closefar.solve.solution import Options, Solution, solve
 from closefar.solve.solvers import SOLVERS
+from closefar.solve.supervision import OutOfTime, Supervisor, supervised, supervisor
 
 __all__ = [
     "SOLVERS",
@@ -19,19 +21,25 @@ __all__ = [
     "Curvature",
     "Evaluation",
     "FitStep",
+    "Journal",
     "Likelihood",
     "MarginCurvature",
     "Objective",
     "Options",
+    "OutOfTime",
     "Outcome",
     "Passes",
     "Solution",
     "Solver",
     "State",
+    "Supervisor",
     "Watch",
+    "advise_in_time",
     "find_recession",
     "psd_factor",
     "solve",
     "solve_with_flips",
+    "supervised",
+    "supervisor",
     "unwatched",
 ]

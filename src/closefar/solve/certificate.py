@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Certificate", "Outcome", "advise"]
+__all__ = ["Certificate", "Outcome", "advise", "advise_in_time"]
 
 
 class Outcome(StrEnum):
@@ -92,7 +92,7 @@ class Certificate:
 
 def advise(outcome: Outcome, *, gap: float, is_proven: bool, tol: float, rank: int | None, max_iter: int) -> str:
     """State what an outcome means, and what to do."""
-    left = f"the proven gap is {gap:.1e}" if is_proven else "no gap is proven yet"
+    left = _left(gap, is_proven)
     match outcome:
         case Outcome.SEPARABLE:
             return (
@@ -133,3 +133,18 @@ def advise(outcome: Outcome, *, gap: float, is_proven: bool, tol: float, rank: i
                 f"further steps bring no improvement, but tol={tol:.1e} is not proven; {left}. The optimum may lie at "
                 "infinity (as with 0/1 columns and fit_origin). The metric is usable; raise alpha (try 0.001) or tol."
             )
+
+
+def advise_in_time(max_time: float | None, *, has_journal: bool, gap: float, is_proven: bool, tol: float) -> str:
+    """State what it means that the time was over, and what to do."""
+    later = (
+        "call fit again with the same checkpoint to continue" if has_journal else "give fit a checkpoint to continue"
+    )
+    return (
+        f"max_time={max_time:g} seconds ended the fit before it was complete; {_left(gap, is_proven)} "
+        f"(tol={tol:.1e}). The metric is usable; raise max_time or tol, or {later}."
+    )
+
+
+def _left(gap: float, is_proven: bool) -> str:
+    return f"the proven gap is {gap:.1e}" if is_proven else "no gap is proven yet"

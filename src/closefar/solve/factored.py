@@ -25,7 +25,8 @@ _THRESHOLD_TOL, _ROUGH_THRESHOLD_TOL = 1e-12, 1e-9
 class Place:
     """A factor with the projections of the data on it, their squared lengths, the best thresholds and the value.
 
-    `curvature` is the sum of the second derivatives in the squared distances.
+    `curvature` is the sum of the second derivatives in the squared distances.  Projections along a line are updated,
+    with rounding errors of their own; `is_fresh` if they are those of the factor.
     """
 
     factor: FloatArray
@@ -35,6 +36,7 @@ class Place:
     evaluation: Evaluation
     value: float
     curvature: float
+    is_fresh: bool
 
     @property
     def trace(self) -> float:
@@ -55,11 +57,21 @@ class Factored:
     def at(self, factor: FloatArray, thresholds: FloatArray, tol: float | None = None) -> Place:
         """Evaluate a factor: half a pass."""
         projections = self.objective.forward(factor)
-        return self._place(factor, projections, self.objective.inner(projections, projections), thresholds, tol)
+        squared = self.objective.inner(projections, projections)
+        return self._place(factor, projections, squared, thresholds, tol, is_fresh=True)
+
+    def again(self, factor: FloatArray, thresholds: FloatArray) -> Place:
+        """Evaluate a factor with thresholds that are known to be the best: half a pass."""
+        projections = self.objective.forward(factor)
+        squared = self.objective.inner(projections, projections)
+        evaluation = self.objective.evaluate(squared, thresholds, order=2)
+        return self._known(factor, projections, squared, thresholds, evaluation, is_fresh=True)
 
     def settled(self, place: Place) -> Place:
         """The same place with exact thresholds: no pass."""
-        return self._place(place.factor, place.projections, place.squared, place.thresholds, 1e-15)
+        return self._place(
+            place.factor, place.projections, place.squared, place.thresholds, 1e-15, is_fresh=place.is_fresh
+        )
 
     def gradient(self, place: Place) -> FloatArray:
         """The derivative in A: half a pass."""
@@ -83,14 +95,33 @@ class Factored:
         return self._place(place.factor + length * direction, projections, squared, thresholds)
 
     def _place(
-        self, factor: FloatArray, projections: Array, squared: Array, thresholds: FloatArray, tol: float | None = None
+        self,
+        factor: FloatArray,
+        projections: Array,
+        squared: Array,
+        thresholds: FloatArray,
+        tol: float | None = None,
+        *,
+        is_fresh: bool = False,
     ) -> Place:
         if tol is None:
             tol = _THRESHOLD_TOL if self.is_exact else _ROUGH_THRESHOLD_TOL
         thresholds, evaluation = self.objective.best_thresholds(squared, thresholds, self.problem.cone.least, tol)
+        return self._known(factor, projections, squared, thresholds, evaluation, is_fresh=is_fresh)
+
+    def _known(
+        self,
+        factor: FloatArray,
+        projections: Array,
+        squared: Array,
+        thresholds: FloatArray,
+        evaluation: Evaluation,
+        *,
+        is_fresh: bool,
+    ) -> Place:
         value = evaluation.loss + self.problem.alpha * float(np.sum(factor**2))
         curvature = self.objective.source.total(evaluation.curvature.distance)
-        return Place(factor, projections, squared, thresholds, evaluation, value, curvature)
+        return Place(factor, projections, squared, thresholds, evaluation, value, curvature, is_fresh)
 
 
 class _Line:

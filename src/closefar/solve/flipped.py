@@ -10,12 +10,13 @@ import numpy as np
 from closefar.solve.certificate import Certificate, Outcome, advise
 from closefar.solve.flips import FlippedCloseFar
 from closefar.solve.free_origin import with_free_corner
-from closefar.solve.history import FitStep, Recorder
+from closefar.solve.history import FitStep
 from closefar.solve.likelihood import CloseFar
-from closefar.solve.loop import Ending, Limits, State, Watch, run
+from closefar.solve.loop import Ending, Limits, Recorder, State, Watch, run
 from closefar.solve.objective import Objective
 from closefar.solve.solution import Options, Solution, solve
 from closefar.solve.solvers.alternating import Alternating, Climb
+from closefar.solve.supervision import supervisor
 
 __all__ = ["solve_with_flips"]
 
@@ -47,7 +48,7 @@ def solve_with_flips(
     plain = solve(objective, options, rng=rng, watch=watch, start=start)
     if flip_rate is None:
         flipped = flipped.with_best_rate(objective.source, plain.squared, plain.thresholds)
-    if flipped.flip_rate == 0.0 or plain.certificate.outcome is Outcome.INTERRUPTED:
+    if flipped.flip_rate == 0.0 or plain.certificate.outcome is Outcome.INTERRUPTED or supervisor().has_ended_a_run:
         return plain, flipped.flip_rate
     problem = options.problem(objective)
     recorder = Recorder(objective.passes, watch)
@@ -58,7 +59,7 @@ def solve_with_flips(
     near = State.at(climb.state.matrix, *climb.state.thresholds)
     soft = objective.with_likelihood(top.likelihood.softened(objective.source, top.squared, near.thresholds))
     was_interrupted = climb.ending is Ending.INTERRUPTED
-    brief = replace(options, max_iter=1) if was_interrupted else options
+    brief = replace(options, max_iter=1) if climb.ending.is_early else options
     last = solve(soft, brief, rng=rng, watch=watch, start=near, stay_near=True)
     if flip_rate is None:
         flipped = top.likelihood.with_best_rate(objective.source, last.squared, last.thresholds)

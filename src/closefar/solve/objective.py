@@ -11,6 +11,7 @@ from closefar.arrays import Array, FloatArray, IndexArray
 from closefar.rows import RowSource
 from closefar.solve.curvature import Curvature
 from closefar.solve.likelihood import Evaluation, Likelihood
+from closefar.solve.supervision import supervisor
 
 __all__ = ["Objective", "Passes"]
 
@@ -19,7 +20,10 @@ _VERY_MANY = 1 << 24  # rows
 
 
 class Passes:
-    """A counter of passes over the rows; one is a loss with its gradient: two products of the size of the data."""
+    """A counter of passes over the rows; one is a loss with its gradient: two products of the size of the data.
+
+    A step ends at its next pass once the time of the fit is over.
+    """
 
     def __init__(self, whole: Passes | None = None, share: float = 1.0) -> None:
         self.count = 0.0
@@ -30,6 +34,8 @@ class Passes:
         self.count += amount
         if self._whole is not None:
             self._whole.add(self._share * amount)
+        else:
+            supervisor().check()
 
     def of_part(self, share: float) -> Passes:
         """A counter of passes over this share of the rows, which also count here."""

@@ -10,6 +10,7 @@ import numpy as np
 from closefar.solve.bound import proven_bound
 from closefar.solve.loop import Limits, Run, Solver, run, unwatched
 from closefar.solve.problem import Problem
+from closefar.solve.supervision import supervisor
 
 __all__ = ["with_reward_proof"]
 
@@ -35,6 +36,6 @@ def with_reward_proof(kind: type[Solver], problem: Problem, found: Run, rng: np.
         if point.value < state.objective - 0.5 * tol:
             state = replace(state, matrix=point.matrix, factor=None, thresholds=point.thresholds, objective=point.value)
         state = replace(state, bound=max(state.bound, proven_bound(point, state.objective)))
-        if state.gap <= tol:
+        if state.gap <= tol or supervisor().has_ended_a_run:
             break
     return replace(found, state=state)

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from closefar.solve.cone import Cone
-from closefar.solve.loop import Ending, Limits, Run, Solver, State, run
+from closefar.solve.loop import Limits, Run, Solver, State, run
 from closefar.solve.problem import Problem
 
 __all__ = ["widest_margin"]
@@ -31,21 +31,23 @@ def widest_margin(
     for _ in range(10):
         tol = share * alpha
         solver = kind(Problem(problem.objective, alpha, cone), tol, rng)
-        state = solver.start() if state is None else solver.resume(state)
-        solver.tol = max(tol, 0.5 * relative_tol * state.objective)
-        path = run(solver, partial(_same, state), Limits(tol, limits.max_iter, limits.watch, relative_tol=relative_tol))
+        begin = partial(_begin, solver, state, relative_tol)
+        path = run(solver, begin, Limits(tol, limits.max_iter, limits.watch, relative_tol=relative_tol))
         state = path.state
         found = replace(found, n_iter=found.n_iter + path.n_iter)
-        if path.ending is Ending.INTERRUPTED:
-            return replace(found, ending=Ending.INTERRUPTED)
+        if path.ending.is_early:
+            return replace(found, ending=path.ending)
         if state.least_margin > 0.0:
             return replace(found, state=replace(state, bound=0.0))
         alpha *= 0.1
     return found
 
 
-def _same(state: State) -> State:
-    return state
+def _begin(solver: Solver, state: State | None, relative_tol: float) -> State:
+    """Begin with the solution of the last penalty; the tolerance is a share of the objective there."""
+    begun = solver.start() if state is None else solver.resume(state)
+    solver.tol = max(solver.tol, 0.5 * relative_tol * begun.objective)
+    return begun
 
 
 def _largest_penalty(problem: Problem) -> float:

@@ -13,9 +13,9 @@ from closefar.packed import packed_size
 from closefar.solve.certificate import Certificate, Outcome, advise
 from closefar.solve.cone import Cone, psd_factor
 from closefar.solve.free_origin import with_finite_origin
-from closefar.solve.history import FitStep, Recorder
+from closefar.solve.history import FitStep
 from closefar.solve.likelihood import Evaluation
-from closefar.solve.loop import Ending, Limits, Run, Solver, State, Watch, run
+from closefar.solve.loop import Ending, Limits, Recorder, Run, Solver, State, Watch, run
 from closefar.solve.objective import Objective
 from closefar.solve.problem import Problem
 from closefar.solve.rewarded import with_reward_proof
@@ -184,7 +184,7 @@ def _solve_convex(
 
 def _restrict(solver: Solver, ending: Ending, near: State, limits: Limits) -> Run:
     """Continue within a limited rank; after an interrupt only truncate the metric to it."""
-    if ending is Ending.INTERRUPTED:
+    if ending.is_early:
         return Run(solver.resume(near), ending, n_iter=0)
     return run(solver, partial(solver.resume, near), limits)
 
@@ -214,6 +214,8 @@ def _certify(problem: Problem, options: Options, found: Run, evaluation: Evaluat
 def _outcome(ending: Ending, options: Options, gap: float, is_separable: bool) -> Outcome:
     if ending is Ending.INTERRUPTED:
         return Outcome.INTERRUPTED
+    if ending is Ending.OUT_OF_TIME and gap > options.tol:
+        return Outcome.UNFINISHED
     if is_separable or ending is Ending.SEPARABLE:
         return Outcome.SEPARABLE
     if gap <= options.tol:

@@ -10,10 +10,11 @@ from closefar.arrays import Array
 from closefar.packed import packed_size
 from closefar.solve.cone import psd_factor
 from closefar.solve.flips import FlippedCloseFar
+from closefar.solve.journal import Entry
 from closefar.solve.loop import Solver, State
 from closefar.solve.problem import Problem
 from closefar.solve.solvers.factor import Factor
-from closefar.solve.solvers.newton import Newton
+from closefar.solve.solvers.newton import Newton, is_of_newton
 from closefar.solve.start import moment_start
 
 __all__ = ["Alternating", "Climb"]
@@ -84,6 +85,35 @@ class Alternating(Solver):
         new = self._state(Climb(likelihood, squared, inner, is_settled))
         gains = not last.has_begun or state.objective - new.objective >= self.tol
         return replace(new, stuck=not (gains and is_settled and likelihood.flip_rate > 0.0))
+
+    def saved(self, state: State) -> Entry | None:
+        climb: Climb = state.memory
+        steps = self._newton(climb.likelihood).saved(climb.inner) if is_of_newton(climb.inner) else None
+        return {
+            **self.saved_result(state),
+            "has_begun": climb.has_begun,
+            "inner": climb.inner.saved(),
+            "newton": steps,
+        }
+
+    def restored(self, state: State, saved: Entry, begun: np.random.Generator) -> State:
+        inner = State.restored(saved["inner"])
+        climb: Climb = self.restored_result(state, saved).memory
+        if saved["newton"] is not None:
+            inner = self._newton(climb.likelihood).restored(inner, saved["newton"], begun)
+        return replace(state, memory=replace(climb, inner=inner, has_begun=saved["has_begun"]))
+
+    def saved_result(self, state: State) -> Entry:
+        climb: Climb = state.memory
+        return {"flip_rate": float(climb.likelihood.flip_rate), "is_settled": bool(climb.is_settled)}
+
+    def restored_result(self, state: State, saved: Entry) -> State:
+        squared = self.problem.objective.quadratic_forms(state.matrix)
+        climb = Climb(self.likelihood.with_rate(saved["flip_rate"]), squared, state, saved["is_settled"])
+        return replace(state, memory=climb)
+
+    def _newton(self, likelihood: FlippedCloseFar) -> Newton:
+        return Newton(self._flipped(likelihood), self.tol, self.rng)
 
     def _state(self, climb: Climb) -> State:
         flipped = self._flipped(climb.likelihood)

@@ -7,6 +7,7 @@ import numpy as np
 from closefar import packed
 from closefar.arrays import FloatArray
 from closefar.solve.cone import Cone
+from closefar.solve.journal import Entry
 
 __all__ = ["ConeProgram"]
 
@@ -23,11 +24,26 @@ class ConeProgram:
 
     def __init__(self, hessian: FloatArray, damping: float, cone: Cone) -> None:
         mean = max(float(np.trace(hessian)) / len(hessian), 1e-6)
-        self.damping = damping * mean
-        self.rho = mean * _typical_eigenvalue(hessian / mean) + self.damping
-        self.hessian = hessian + self.damping * np.eye(len(hessian))
+        damping = damping * mean
+        rho = mean * _typical_eigenvalue(hessian / mean) + damping
+        self._set(hessian + damping * np.eye(len(hessian)), damping, rho, cone)
+
+    def _set(self, hessian: FloatArray, damping: float, rho: float, cone: Cone) -> None:
+        self.hessian = hessian
+        self.damping = damping
+        self.rho = rho
         self.cone = cone
-        self.resolvent = np.linalg.inv(self.hessian + self.rho * np.eye(len(hessian)))
+        self.resolvent = np.linalg.inv(hessian + rho * np.eye(len(hessian)))
+
+    def saved(self) -> Entry:
+        """The program as an array and numbers."""
+        return {"hessian": self.hessian, "damping": float(self.damping), "rho": float(self.rho)}
+
+    @classmethod
+    def restored(cls, saved: Entry, cone: Cone) -> ConeProgram:
+        program = cls.__new__(cls)
+        program._set(saved["hessian"], saved["damping"], saved["rho"], cone)
+        return program
 
     def solve(self, linear: FloatArray, start: FloatArray, tol: float, max_iter: int = 60) -> FloatArray:
         """Return the splitting variable t; the minimiser is ``project(t)``, its slack rho (project(t) - t)."""

@@ -9,6 +9,7 @@ import numpy as np
 from closefar.arrays import TINY, FloatArray
 from closefar.solve.cone import psd_factor
 from closefar.solve.conjugate_gradient import prove_bound
+from closefar.solve.journal import Entry
 from closefar.solve.likelihood import Evaluation
 from closefar.solve.loop import Solver, State
 from closefar.solve.problem import Problem
@@ -73,8 +74,19 @@ class Factor(Solver):
         idle = last.value - new.value <= 1e-15 * (1.0 + abs(new.value))
         return self._finish(moved) if settled or idle else moved
 
+    def saved(self, state: State) -> Entry | None:
+        last: _Memory = state.memory
+        return {"factor": last.factor, "gradient": last.gradient, "steps": last.steps}
+
+    def restored(self, state: State, saved: Entry, begun: np.random.Generator) -> State:
+        objective, factor = self.problem.objective, saved["factor"]
+        evaluation = objective.evaluate(objective.squared_distances(factor), state.thresholds, order=2)
+        steps = tuple((step, change) for step, change in saved["steps"])
+        memory = _Memory(factor, state.thresholds, state.objective, evaluation, saved["gradient"], steps)
+        return replace(state, memory=memory)
+
     def _begin(self, matrix: FloatArray, thresholds: FloatArray, bound: float) -> State:
-        factor = psd_factor(matrix)[:, ::-1][:, : self.rank]
+        factor = np.ascontiguousarray(psd_factor(matrix)[:, ::-1][:, : self.rank])
         missing = self.rank - factor.shape[1]
         if missing:
             # A zero column is stationary, so start with a small one.

@@ -10,6 +10,7 @@ import numpy as np
 from closefar.arrays import Array, FloatArray
 from closefar.solve.bound import proven_bound
 from closefar.solve.conjugate_gradient import prove_bound
+from closefar.solve.journal import Entry
 from closefar.solve.likelihood import Evaluation
 from closefar.solve.loop import Solver, State
 from closefar.solve.start import moment_start
@@ -21,11 +22,12 @@ _MOST_STEPS = 200  # of an approach without a proof
 
 @dataclass(frozen=True)
 class _Place:
-    """A metric with its squared distances and its best thresholds."""
+    """A metric with its squared distances and its best thresholds; it is the projection of `target`."""
 
     matrix: FloatArray
     squared: Array
     thresholds: FloatArray
+    target: FloatArray
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Fista(Solver):
         if float(np.sum(change * (here.matrix - last.here.matrix))) < 0.0:
             momentum = 1.0  # the step reversed direction: restart
         residual = smoothness * math.sqrt(moved)
-        before = _Place(last.here.matrix, last.here.squared, last.here.thresholds)
+        before = _Place(last.here.matrix, last.here.squared, last.here.thresholds, last.here.target)
         memory = _Memory(here, before, momentum, 0.97 * smoothness, residual, last.certify_below)
         bound = state.bound
         if self.problem.alpha > 0.0:
@@ -95,8 +97,32 @@ class Fista(Solver):
                 break
         return state
 
+    def saved(self, state: State) -> Entry | None:
+        last: _Memory = state.memory
+        here, before = last.here, last.before
+        return {
+            "target": here.target,
+            "before": None if before is here else {"target": before.target, "thresholds": before.thresholds},
+            "momentum": last.momentum,
+            "smoothness": last.smoothness,
+            "residual": last.residual,
+            "certify_below": last.certify_below,
+        }
+
+    def restored(self, state: State, saved: Entry, begun: np.random.Generator) -> State:
+        objective = self.problem.objective
+        matrix, squared = self.problem.project(saved["target"])
+        evaluation = objective.evaluate(squared, state.thresholds, order=2)
+        here = _Iterate(matrix, squared, state.thresholds, saved["target"], evaluation, state.objective)
+        before: _Place = here
+        if saved["before"] is not None:
+            target, thresholds = saved["before"]["target"], saved["before"]["thresholds"]
+            before = _Place(*self.problem.project(target), thresholds, target)
+        rest = (saved[name] for name in ("momentum", "smoothness", "residual", "certify_below"))
+        return replace(state, memory=_Memory(here, before, *rest))
+
     def _begin(self, matrix: FloatArray, thresholds: FloatArray) -> State:
-        here = self._settle(*self.problem.project(matrix), thresholds, accuracy=1e-6)
+        here = self._settle(*self.problem.project(matrix), thresholds, accuracy=1e-6, target=matrix)
         certify_below = 0.3 * math.sqrt(max(self.tol, 1e-14))
         return _state(here, 0.0, _Memory(here, here, 1.0, 0.3, residual=1e-2, certify_below=certify_below))
 
@@ -110,20 +136,24 @@ class Fista(Solver):
             here.squared + momentum * (here.squared - before.squared),
             here.thresholds + momentum * (here.thresholds - before.thresholds),
             accuracy,
+            here.target,
         )
 
     def _iterate(self, target: FloatArray, base: _Iterate, accuracy: float) -> _Iterate:
         matrix, squared = self.problem.project(target)
         guess = base.thresholds + float(np.trace(matrix) - np.trace(base.matrix))
-        return self._settle(matrix, squared, guess, accuracy)
+        return self._settle(matrix, squared, guess, accuracy, target)
 
-    def _settle(self, matrix: FloatArray, squared: Array, guess: FloatArray, accuracy: float) -> _Iterate:
+    def _settle(
+        self, matrix: FloatArray, squared: Array, guess: FloatArray, accuracy: float, target: FloatArray
+    ) -> _Iterate:
         thresholds, evaluation = self.problem.minimise_threshold(squared, guess, tol=accuracy)
-        return _Iterate(matrix, squared, thresholds, evaluation, self.problem.value(evaluation, matrix))
+        return _Iterate(matrix, squared, thresholds, target, evaluation, self.problem.value(evaluation, matrix))
 
     def _certify(self, state: State) -> State:
         memory: _Memory = state.memory
-        exact = self._settle(memory.here.matrix, memory.here.squared, memory.here.thresholds, accuracy=1e-15)
+        here = memory.here
+        exact = self._settle(here.matrix, here.squared, here.thresholds, accuracy=1e-15, target=here.target)
         point = self.problem.known(exact.matrix, exact.thresholds, exact.evaluation)
         bound = max(state.bound, prove_bound(point, self.tol))
         memory = replace(memory, here=exact, certify_below=0.2 * memory.certify_below)

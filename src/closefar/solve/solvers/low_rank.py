@@ -12,6 +12,7 @@ from closefar.solve.conjugate_gradient import prove_bound
 from closefar.solve.dual import has_tangents, tangent_bound
 from closefar.solve.factored import Factored, Place
 from closefar.solve.growth import Spectrum, change_columns, leading_factor
+from closefar.solve.journal import Entry
 from closefar.solve.loop import Solver, State
 from closefar.solve.problem import Point, Problem
 from closefar.solve.sylvester import Model
@@ -25,6 +26,9 @@ _FIRST_CHECK = 5  # steps before the first full gradient, and after columns were
 _SETTLED, _SETTLED_AT_RANK, _SETTLED_FOR_NEWTON = 1e-2, 3e-2, 0.1
 
 _MOST_IDLE = 10
+
+# Projections, which steps update, are computed anew after so many steps: a run can be continued from there.
+_FRESH_EVERY = 20
 
 # Conjugate gradients are worth a try if the gap is at most this multiple of the tolerance, or columns are few.
 _NEAR, _FEW_COLUMNS = 1e4, 64
@@ -58,6 +62,9 @@ class _Memory:
         return self.n_idle >= _MOST_IDLE
 
 
+_NUMBERS = ("decrement", "lowest", "n_since", "check_after", "check_below", "n_checks", "expected", "n_idle")
+
+
 class LowRank(Solver):
     """Minimise over factors with as many columns as the optimum needs, or at most `rank`.
 
@@ -82,9 +89,9 @@ class LowRank(Solver):
 
     def resume(self, state: State) -> State:
         """Start from its leading directions; its bound is valid if the rank is limited, but not for another penalty."""
-        factor = psd_factor(state.matrix, cutoff=1e-7)[:, ::-1]
+        factor = np.ascontiguousarray(psd_factor(state.matrix, cutoff=1e-7)[:, ::-1][:, : self.rank])
         bound = 0.0 if self.rank is None else state.bound
-        return self._begin(factor[:, : self.rank], state.thresholds, bound)
+        return self._begin(factor, state.thresholds, bound)
 
     def step(self, state: State) -> State:
         last: _Memory = state.memory
@@ -93,6 +100,38 @@ class LowRank(Solver):
         is_settled = is_small or last.is_idle or last.place.factor.shape[1] == 0
         is_due = last.n_since == last.check_after and last.check_after > 0
         return self._check(state, is_settled=is_settled) if is_settled or is_due else self._descend(state)
+
+    def saved(self, state: State) -> Entry | None:
+        last: _Memory = state.memory
+        if not last.place.is_fresh:
+            return None
+        return {
+            **self.saved_result(state),
+            "is_exact": last.factored is self.exact,
+            "gradient": last.gradient,
+            "values": last.model.values,
+            "vectors": last.model.vectors,
+            "steps": last.steps,
+            **{name: getattr(last, name) for name in _NUMBERS},
+        }
+
+    def restored(self, state: State, saved: Entry, begun: np.random.Generator) -> State:
+        assert state.factor is not None
+        factored = self.exact if saved["is_exact"] else self.rough
+        place = factored.again(state.factor, state.thresholds)
+        model = Model(self.problem.alpha, self.rank is not None, saved["values"], saved["vectors"])
+        steps = tuple((step, change, product) for step, change, product in saved["steps"])
+        numbers = {name: saved[name] for name in _NUMBERS}
+        memory = _Memory(factored, place, saved["gradient"], model, steps, **numbers)
+        return replace(state, memory=memory, squared=place.squared if saved["is_measured"] else None)
+
+    def saved_result(self, state: State) -> Entry:
+        return {"is_measured": state.squared is not None}
+
+    def restored_result(self, state: State, saved: Entry) -> State:
+        if state.factor is None or not saved["is_measured"]:
+            return state
+        return replace(state, squared=self.exact.again(state.factor, state.thresholds).squared)
 
     def _begin(self, factor: FloatArray, thresholds: FloatArray, bound: float) -> State:
         place = self.rough.at(factor, thresholds)
@@ -107,6 +146,8 @@ class LowRank(Solver):
         last: _Memory = state.memory
         direction, steps = _direction(last)
         place = last.factored.search(last.place, direction)
+        if (last.n_since + 1) % _FRESH_EVERY == 0:
+            place = last.factored.at(place.factor, place.thresholds)
         gradient = last.factored.gradient(place)
         step, change = place.factor - last.place.factor, gradient - last.gradient
         product = float(np.sum(step * change))
@@ -136,7 +177,7 @@ class LowRank(Solver):
         alpha, factored = self.problem.alpha, last.factored
         if is_settled and self.rank is not None and not self._proves and self._is_precise(last):
             return self._end(last, state.bound)
-        place = factored.settled(last.place)
+        place = factored.settled(last.place) if last.place.is_fresh else self._fresh(last)
         spectrum = Spectrum.of(factored, place)
         expected = spectrum.violation(alpha) * place.trace
         model = replace(last.model, values=spectrum.values + alpha, vectors=spectrum.vectors)
@@ -162,6 +203,10 @@ class LowRank(Solver):
             memory = replace(memory, check_after=3 * last.check_after)
             return _state(memory, bound)
         return self._finish(memory, spectrum, bound, is_idle=last.is_idle)
+
+    def _fresh(self, memory: _Memory) -> Place:
+        """The place with exact thresholds, and with projections that are those of its factor."""
+        return memory.factored.at(memory.place.factor, memory.place.thresholds, 1e-15)
 
     def _bound(self, memory: _Memory, spectrum: Spectrum) -> float:
         """The bound that the gradient proves; in double precision where rounding alone exceeds the tolerance."""

@@ -12,12 +12,13 @@ from closefar import packed
 from closefar.arrays import TINY, BoolArray, FloatArray
 from closefar.solve.bound import lower_bound
 from closefar.solve.importance import HessianSampler
+from closefar.solve.journal import Entry
 from closefar.solve.loop import Solver, State
 from closefar.solve.problem import Point, Problem
 from closefar.solve.solvers.cone_program import ConeProgram
 from closefar.solve.start import moment_start, spectral_start
 
-__all__ = ["Newton"]
+__all__ = ["Newton", "is_of_newton"]
 
 # Below this decrement the Hessian changes by at most one percent: keep it, and its inverse.
 _FREEZE_BELOW = 1e-5
@@ -61,6 +62,9 @@ _ENORMOUS = 1e3  # times the usual squared length of a difference
 _CURVED_FAR, _CURVED_NEAR = 64, 512
 _NEAR = 1e-3
 _WORTH_PASSES = 10.0
+
+# A larger Hessian is not saved: a run continues from before it was computed.
+_MOST_SAVED = 1 << 20
 
 # If the loss of all judgements is this many times that of the sample, one outside the sample is enormous.
 _SURPRISING = 10.0
@@ -133,6 +137,31 @@ class Newton(Solver):
                 moved = self._polish(moved, memory.decrement * shrinks)
         return moved
 
+    def saved(self, state: State) -> Entry | None:
+        last: _Memory = state.memory
+        if last.program is not None and last.program.hessian.size > _MOST_SAVED:
+            return None
+        return {
+            "splitting": last.splitting,
+            "decrement": float(last.decrement),
+            "damping": float(last.damping),
+            "program": None if last.program is None else last.program.saved(),
+            "idle": last.idle,
+            "samples": bool(last.samples),
+            "has_scout": self.scout is not None,
+        }
+
+    def restored(self, state: State, saved: Entry, begun: np.random.Generator) -> State:
+        point = self.problem.at(state.matrix, state.thresholds)
+        program = saved["program"] and ConeProgram.restored(saved["program"], self.problem.cone)
+        if saved["has_scout"]:
+            few = self._few(begun)
+            self.scout = None if few is None else Newton(few, tol=0.0, rng=self.rng)
+        memory = _Memory(
+            point, saved["splitting"], saved["decrement"], saved["damping"], program, saved["idle"], saved["samples"]
+        )
+        return replace(state, memory=memory)
+
     def _polish(self, state: State, next_decrement: float) -> State:
         """Make the minimiser itself accurate: steps with the same Hessian cost one pass each."""
         accurate, most = (_ROUNDING_OF_FEW, _MOST_POLISHING) if self.is_small else (_ACCURATE, 1)
@@ -167,7 +196,7 @@ class Newton(Solver):
 
     def renew(self, state: State) -> State:
         """Evaluate the same point again after the risk has changed a little."""
-        if not isinstance(state.memory, _Memory):  # new, or from another solver
+        if not is_of_newton(state):  # new, or from another solver
             return self.resume(state)
         point = self.problem.at(state.matrix, state.thresholds)
         return _state(point, 0.0, replace(state.memory, point=point))
@@ -218,9 +247,7 @@ class Newton(Solver):
 
     def _scout(self) -> tuple[State, ConeProgram] | None:
         """Take the first steps on an eighth of the judgements, if these are enough."""
-        objective = self.problem.objective
-        most = _MOST_SCOUTED_BYTES / (8 * objective.n_directions * objective.n_judgements)
-        few = self.problem.sample(min(1.0 / _SCOUTED, most), self.rng) if self._scouts() else None
+        few = self._few(self.rng) if self._scouts() else None
         if few is None:
             return None
         self.scout = scout = Newton(few, tol=0.0, rng=self.rng)
@@ -232,6 +259,11 @@ class Newton(Solver):
             if state.stuck or state.least_margin > 0.0 or state.memory.decrement < size / few.objective.n_judgements:
                 break
         return state, program
+
+    def _few(self, rng: np.random.Generator) -> Problem | None:
+        objective = self.problem.objective
+        most = _MOST_SCOUTED_BYTES / (8 * objective.n_directions * objective.n_judgements)
+        return self.problem.sample(min(1.0 / _SCOUTED, most), rng)
 
     def _evaluate(self, x: FloatArray) -> Point:
         return self.problem.at(*packed.split(x, self.problem.cone.size))
@@ -285,6 +317,11 @@ class Newton(Solver):
             if state.objective - bound <= self.tol:
                 break
         return bound
+
+
+def is_of_newton(state: State) -> bool:
+    """Whether a state is one of this solver."""
+    return isinstance(state.memory, _Memory)
 
 
 def _solve_dense(

@@ -11,6 +11,7 @@ from closefar.arrays import FloatArray
 from closefar.solve.bound import lower_bound
 from closefar.solve.conjugate_gradient import HessianSolver, sample_model
 from closefar.solve.joint import approach_jointly
+from closefar.solve.journal import Entry
 from closefar.solve.loop import Solver, State
 from closefar.solve.problem import Point, Problem
 from closefar.solve.sampled_model import SampledModel
@@ -56,14 +57,14 @@ class Sampled(Solver):
     """
 
     def start(self) -> State:
-        few = self._sample()
+        few = self._sample(self.rng)
         near = None if few is None else _approach(few, self.rng)
         if few is None or near is None:
             return self._plain.start()
         return self._begin(few, near)
 
     def resume(self, state: State) -> State:
-        few = self._sample()
+        few = self._sample(self.rng)
         return self._plain.resume(state) if few is None else self._begin(few, state)
 
     def step(self, state: State) -> State:
@@ -92,14 +93,29 @@ class Sampled(Solver):
         """The problem with passes that are precise enough for a step of this decrement."""
         return _precise(self.problem) if decrement > _FAR else self._near
 
+    def saved(self, state: State) -> Entry | None:
+        last = state.memory
+        if not isinstance(last, _Memory):
+            return {"plain": self._plain.saved(state)}
+        return {"plain": None, "decrement": float(last.decrement), "slow": last.slow}
+
+    def restored(self, state: State, saved: Entry, begun: np.random.Generator) -> State:
+        if saved["plain"] is not None:
+            return self._plain.restored(state, saved["plain"], begun)
+        few = self._sample(begun)
+        if few is None:
+            raise ValueError("the sample of the checkpoint can't be drawn again: the pairs or labels have changed.")
+        point = self._passes(saved["decrement"]).at(state.matrix, state.thresholds)
+        return replace(state, memory=_Memory(few, point, saved["decrement"], saved["slow"]))
+
     @property
     def _plain(self) -> Fista:
         return Fista(self.problem, self.tol, self.rng)
 
-    def _sample(self) -> Problem | None:
+    def _sample(self, rng: np.random.Generator) -> Problem | None:
         if not enough_for_hessian(self.problem.objective):
             return None
-        few = self.problem.sample(share_for_hessian(self.problem.objective), self.rng)
+        few = self.problem.sample(share_for_hessian(self.problem.objective), rng)
         return None if few is None else _precise(few)
 
     def _begin(self, few: Problem, near: State) -> State:
