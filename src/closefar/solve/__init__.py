@@ -10,7 +10,8 @@ from closefar.solve.likelihood import CloseFar, Evaluation, Likelihood
 from closefar.solve.loop import Solver, State, Watch, unwatched
 from closefar.solve.objective import Objective, Passes
 from closefar.solve.recession import find_recession
-from closefar.solve.solution import Options, Solution, solve
+from closefar.solve.sampling import share_for_hessian
+from closefar.solve.solution import Options, Solution, choose_solver, solve
 from closefar.solve.solvers import SOLVERS
 from closefar.solve.supervision import OutOfTime, Supervisor, supervised, supervisor
 
@@ -35,8 +36,10 @@ __all__ = [
     "Supervisor",
     "Watch",
     "advise_in_time",
+    "choose_solver",
     "find_recession",
     "psd_factor",
+    "share_for_hessian",
     "solve",
     "solve_with_flips",
     "supervised",
