@@ -13,7 +13,7 @@ import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from closefar.cost.size import RunSize
-from closefar.fitting.threads import threads_for
+from closefar.engines import threads_for
 from closefar.noise import get_noise
 from closefar.rows import BlockRows, IndexedRows, find_coordinates, rows_of, unit_free
 from closefar.rows.blocks import MappedRows
