@@ -137,6 +137,10 @@ def largest(centre: FloatArray, rows: BlockRows) -> FloatArray:
     return rows.largest(centre)
 
 
+def scaled_moment(centre: FloatArray, rows: BlockRows, weights: Array) -> tuple[FloatArray, FloatArray]:
+    return rows.scaled_moment(weights, centre)
+
+
 def factor_gradient(factor: FloatArray, rows: BlockRows, coefficients: Array) -> FloatArray:
     return rows.factor_gradient(factor, coefficients)
 
@@ -223,6 +227,17 @@ def outermost(results: Sequence[tuple[float, float]]) -> tuple[float, float]:
 def highest(results: Sequence[FloatArray]) -> FloatArray:
     found: FloatArray = np.max(results, axis=0)
     return found
+
+
+def rescaled(results: Sequence[tuple[FloatArray, FloatArray]]) -> tuple[FloatArray, FloatArray]:
+    """The largest values of all, and the sum of second moments, each of which is in the scale of its largest values."""
+    largest = highest([scale for scale, _ in results])
+    total = np.zeros_like(results[0][1])
+    if np.all(np.isfinite(largest)):
+        for scale, moment in results:
+            ratio = scale / np.where(largest > 0.0, largest, 1.0)
+            total += ratio[:, None] * moment * ratio
+    return largest, total
 
 
 def triangle(results: Sequence[FloatArray]) -> FloatArray:
