@@ -224,6 +224,16 @@ class BlockRows(RowSource):
         found: FloatArray = np.maximum(upper - centre, centre + lower)
         return found
 
+    def scaled_moment(self, weights: Array, centre: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the largest absolute value of each column, measured from `centre`, and the second moment in it.
+
+        The moment is zero if a value is not finite.
+        """
+        largest = self.largest(centre)
+        scale = np.where(largest > 0.0, largest, 1.0)
+        is_finite = bool(np.all(np.isfinite(largest)))
+        return largest, self.second_moment(weights, centre, scale) if is_finite else np.zeros((len(scale), len(scale)))
+
     def weighted_sum(self, weights: Array) -> FloatArray:
         """Return sum_i w_i z_i."""
         return to_numpy(summed(block @ matching(block, weights[where]) for where, block in self.blocks()))

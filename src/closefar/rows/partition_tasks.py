@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from closefar.arrays import Array, FloatArray, IndexArray, to_numpy
-from closefar.engines import Outcome
+from closefar.engines import Movable, Outcome
 from closefar.rows.blocks import BlockRows
 from closefar.rows.coordinates import Coordinates
 from closefar.rows.handles import Program
@@ -20,7 +20,8 @@ from closefar.rows.wide import mapped_rows
 __all__ = ["Stored", "Task"]
 
 
-class Stored(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Stored(Movable):
     """The rows of a partition; `nbytes` is what they take beyond those that they are computed from."""
 
     rows: BlockRows
@@ -136,6 +137,10 @@ def largest(centre: FloatArray, rows: BlockRows) -> FloatArray:
     return rows.largest(centre)
 
 
+def scaled_moment(centre: FloatArray, rows: BlockRows, weights: Array) -> tuple[FloatArray, FloatArray]:
+    return rows.scaled_moment(weights, centre)
+
+
 def factor_gradient(factor: FloatArray, rows: BlockRows, coefficients: Array) -> FloatArray:
     return rows.factor_gradient(factor, coefficients)
 
@@ -222,6 +227,17 @@ def outermost(results: Sequence[tuple[float, float]]) -> tuple[float, float]:
 def highest(results: Sequence[FloatArray]) -> FloatArray:
     found: FloatArray = np.max(results, axis=0)
     return found
+
+
+def rescaled(results: Sequence[tuple[FloatArray, FloatArray]]) -> tuple[FloatArray, FloatArray]:
+    """The largest values of all, and the sum of second moments, each of which is in the scale of its largest values."""
+    largest = highest([scale for scale, _ in results])
+    total = np.zeros_like(results[0][1])
+    if np.all(np.isfinite(largest)):
+        for scale, moment in results:
+            ratio = scale / np.where(largest > 0.0, largest, 1.0)
+            total += ratio[:, None] * moment * ratio
+    return largest, total
 
 
 def triangle(results: Sequence[FloatArray]) -> FloatArray:

@@ -22,6 +22,9 @@ __all__ = ["PartitionedRows"]
 
 Result = TypeVar("Result")
 
+# The longest first step of a search for a threshold, and the shortest, relative to it.
+_LONGEST_STEP, _ROUNDING = 10.0, 4e-16
+
 
 class PartitionedRows(BlockRows):
     """Rows in the partitions of an engine.  Sums over partitions are added in a fixed order.
@@ -156,6 +159,10 @@ class PartitionedRows(BlockRows):
         found: FloatArray = self._sum(partial(tasks.largest, centre), combine=tasks.highest)
         return found
 
+    def scaled_moment(self, weights: Array, centre: FloatArray) -> tuple[FloatArray, FloatArray]:
+        largest, moment = self._sum(partial(tasks.scaled_moment, centre), weights, combine=tasks.rescaled)
+        return largest, moment
+
     def weighted_sum(self, weights: Array) -> FloatArray:
         return self._summed("weighted_sum", weights)
 
@@ -203,6 +210,23 @@ class PartitionedRows(BlockRows):
         work = partial(tasks.evaluate, tasks.without_rows(likelihood), thresholds, order)
         evaluation: Result = self._evaluated(work, squared, *likelihood.row_arrays)[0]
         return evaluation
+
+    def best_thresholds(
+        self, likelihood: Sweeper[Result], squared: Array, start: FloatArray, least: FloatArray, tol: float
+    ) -> tuple[FloatArray, Result]:
+        """Take Newton steps, of one round trip each, as long as each is much shorter than the last; or search."""
+        thresholds, longest = np.maximum(start, least), _LONGEST_STEP
+        while len(least) == 1 and longest > 0.0:
+            here: Any = self.evaluate(likelihood, squared, thresholds, order=2)
+            slope, second = float(here.slopes[0]), float(here.curvature.thresholds[0, 0])
+            proposal = np.maximum(thresholds - slope / second, least) if second > 0.0 else thresholds + np.inf
+            step = float(np.abs(proposal - thresholds)[0])
+            if abs(slope) <= tol or (slope >= 0.0 and thresholds[0] <= least[0]) or step <= _ROUNDING * thresholds[0]:
+                return thresholds, here
+            if not step <= longest:
+                break
+            thresholds, longest = proposal, 0.5 * step
+        return likelihood.best_thresholds(self, squared, thresholds, least, tol)
 
     def _evaluated(self, function: Callable[..., Outcome], *arrays: Array) -> tuple[Any, Any]:
         (evaluation, gradient), refs = self._run(function, arrays, combine=tasks.joined_evaluations, keeps=True)

@@ -170,14 +170,16 @@ def _has_no_enormous(source: BlockRows, coordinates: Coordinates) -> bool:
 
 def _normalise(source: BlockRows, weights: Array, asked: _Asked) -> Coordinates:
     centre = _centre(source, weights, asked.with_constant)
-    scale = _scales(source, centre)
     # With fewer rows than columns the Gram matrix is singular, and may be too large.
     gram: FloatArray | None = None
     triangle: FloatArray | None = None
     if asked.blend > 0.0 or source.n_rows >= source.n_columns:
-        gram = source.second_moment(weights, centre, scale)
+        largest, gram = source.scaled_moment(weights, centre)
+        scale = _scales(largest, centre)
+        gram[~np.isfinite(scale)] = gram[:, ~np.isfinite(scale)] = 0.0
         squares = np.diag(gram)
     else:
+        scale = _scales(source.largest(centre), centre)
         triangle = source.triangle(weights, centre, scale)
         squares = np.sum(triangle**2, axis=0)
     length = np.sqrt(squares)
@@ -212,7 +214,7 @@ def column_scales(source: BlockRows, weights: Array, *, centred: bool = False) -
     All rows count, including enormous ones; `weights`, a handle, sum to one.
     """
     centre = _centre(source, weights, centred)
-    largest = _scales(source, centre)
+    largest = _scales(source.largest(centre), centre)
     squares = source.scaled_squares(weights, centre, largest)
     return np.where(np.isfinite(largest), largest, 0.0) * np.sqrt(squares)
 
@@ -243,9 +245,8 @@ def _principal_of_triangle(triangle: FloatArray, *, finds_null: bool) -> tuple[F
     return np.append(spread, np.zeros(missing)), directions.T
 
 
-def _scales(source: BlockRows, centre: FloatArray) -> FloatArray:
+def _scales(largest: FloatArray, centre: FloatArray) -> FloatArray:
     """The largest entry of each centred column; infinite if it is the rounding error of a constant."""
-    largest = source.largest(centre)
     if not np.all(np.isfinite(largest)):
         raise ValueError("rows must be finite; got NaN or infinity. Leave those pairs out, or fill in the values.")
     constant = largest <= 1e-13 * np.abs(centre)
