@@ -3,11 +3,13 @@
 from closefar.engines.choice import engine_for
 from closefar.engines.engine import Engine, Outcome, PartitionError, by_partition
 from closefar.engines.local import LocalEngine
+from closefar.engines.movable import Movable
 from closefar.engines.threads import threads_at_most, threads_for
 
 __all__ = [
     "Engine",
     "LocalEngine",
+    "Movable",
     "Outcome",
     "PartitionError",
     "by_partition",

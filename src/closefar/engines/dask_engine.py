@@ -8,12 +8,14 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import dask
 from distributed import Client, Future, KilledWorker
 
 from closefar.engines.engine import FAN_IN, Combine, Engine, Load, Outcome, PartitionError, Ref, combined, loaded
+from closefar.engines.movable import Movable
 from closefar.engines.threads import threads_at_most
 
 __all__ = ["DaskEngine"]
@@ -58,11 +60,11 @@ class DaskEngine(Engine):
             kept = client.map(_Alone(function), *columns, pure=False, key="closefar-pass")
             results = client.map(_small, kept, pure=False, key="closefar-small")
         else:
-            results = client.map(_Alone(_Small(function)), *columns, pure=False, key="closefar-sum")
+            results = client.map(_Alone(function), *columns, pure=False, key="closefar-sum")
         while len(results) > FAN_IN:
             groups = [results[start : start + FAN_IN] for start in range(0, len(results), FAN_IN)]
-            results = client.map(combine, groups, pure=False, key="closefar-join")
-        return combined(combine, self._gather(results)), kept
+            results = client.map(partial(_joined, combine), groups, pure=False, key="closefar-join")
+        return combined(combine, [outcome.small for outcome in self._gather(results)]), kept
 
     def describe(self, n_partitions: int) -> str:
         n_workers = len(self._client.ncores())
@@ -125,7 +127,7 @@ class _Watch(threading.Thread):
             return True
 
 
-class _Alone:
+class _Alone(Movable):
     """A function that computes with one thread, so that its sums have the same bits everywhere."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -136,15 +138,9 @@ class _Alone:
             return self._function(*items)
 
 
-class _Small:
-    """A function that returns only what is small of its outcome."""
-
-    def __init__(self, function: Callable[..., Outcome]) -> None:
-        self._function = function
-
-    def __call__(self, *items: Any) -> Any:
-        return self._function(*items).small
+def _small(outcome: Outcome) -> Outcome:
+    return Outcome(outcome.small)
 
 
-def _small(outcome: Outcome) -> Any:
-    return outcome.small
+def _joined(combine: Combine, outcomes: Sequence[Outcome]) -> Outcome:
+    return Outcome(combine([outcome.small for outcome in outcomes]))

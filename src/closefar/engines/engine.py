@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from closefar.arrays import IndexArray
+from closefar.engines.movable import Movable, settled
 
 __all__ = ["Combine", "Engine", "Load", "Outcome", "PartitionError", "Ref", "by_partition", "combined", "loaded"]
 
@@ -27,7 +29,8 @@ class PartitionError(OSError):
     """A partition can't be loaded, or the cluster that holds it is gone."""
 
 
-class Outcome(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Outcome(Movable):
     """The result of a function for one partition: what is small travels, what is kept stays where it is."""
 
     small: Any
@@ -97,7 +100,7 @@ def combined(combine: Combine, results: Sequence[Any]) -> Any:
 def loaded(load: Load, task: Any, shared: Any, number: int, n_partitions: int) -> Any:
     """Load a partition; an error says which one it is."""
     try:
-        return load(task, shared)
+        return settled(load(task, shared))
     except Exception as error:
         where = f" from {task}" if isinstance(task, str) else ""
         raise PartitionError(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from closefar.engines.engine import Combine, Engine, Load, Outcome, Ref, combined, loaded
+from closefar.engines.movable import moved
 from closefar.engines.threads import threads_at_most
 
 __all__ = ["LocalEngine"]
@@ -29,17 +30,19 @@ class LocalEngine(Engine):
         return [_Here(self, _loaded_here, (load, task, shared, number, n)) for number, task in enumerate(tasks)]
 
     def keep(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Ref]:
+        function = moved(function)
         return [_Here(self, function, items) for items in zip(*columns, strict=True)]
 
     def run(
         self, function: Callable[..., Outcome], *columns: Sequence[Any], combine: Combine, keeps: bool = False
     ) -> tuple[Any, list[Ref]]:
         self.round_trips += 1
+        function = moved(function)  # as on a cluster: the layout of its arrays decides how sums are rounded
         small, kept = [], []
         with threads_at_most(1):
             for items in zip(*columns, strict=True):
                 outcome = function(*map(_value, items))
-                small.append(outcome.small)
+                small.append(moved(outcome.small))
                 if keeps:
                     kept.append(outcome)
         return combined(combine, small), kept

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, is_indexed, take_rows, to_numpy
-from closefar.engines import Engine, Outcome, by_partition, engine_for
+from closefar.engines import Engine, Movable, Outcome, by_partition, engine_for
 from closefar.engines.engine import Ref
 from closefar.judgements.inspection import Inspection, check_inspections, inspect
 from closefar.judgements.judgements import Judgements
@@ -24,7 +24,7 @@ _CLOSE, _FAR = 0, 1
 
 
 @dataclass(frozen=True, eq=False)
-class Labelled:
+class Labelled(Movable):
     """The judgements of one partition, where they are stored.
 
     `signs` are +1 for far and -1 for close, `shares` the weights divided by the sum of all partitions', and
@@ -41,7 +41,7 @@ class Labelled:
     def nbytes(self) -> int:
         """The memory beyond that of the partition as it was loaded."""
         own = 0 if self.numbers is None else int(getattr(self.data, "nbytes", 0))
-        return own + self.signs.nbytes + (0 if self.shares.strides == (0,) else self.shares.nbytes)
+        return own + self.signs.nbytes + self.shares.nbytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,7 +289,7 @@ def _labelled(
     is_far = are_far(partition.labels, sides)
     n, numbers = len(partition), None
     if partition.weights is None and factors == (1.0, 1.0):
-        shares: FloatArray = np.broadcast_to(share, n)
+        shares = np.full(n, share)
     else:
         given = np.ones(n) if partition.weights is None else to_numpy(partition.weights)
         shares = given * (share * np.where(is_far, factors[_FAR], factors[_CLOSE]))

@@ -9,13 +9,14 @@ from typing import Any
 from numpy.typing import NDArray
 
 from closefar.arrays import is_dask
+from closefar.engines import Movable
 from closefar.judgements.dask_tuples import DaskTuples
 
 __all__ = ["Partition", "Partitions", "is_partitioned", "refuse_partitions"]
 
 
 @dataclass(frozen=True, eq=False)
-class Partition:
+class Partition(Movable):
     """The rows of one partition, in the memory of the process that loaded it; nothing is checked yet.
 
     Attributes

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from closefar.arrays import Array, FloatArray, IndexArray, to_numpy
-from closefar.engines import Outcome
+from closefar.engines import Movable, Outcome
 from closefar.rows.blocks import BlockRows
 from closefar.rows.coordinates import Coordinates
 from closefar.rows.differences import rows_here
@@ -20,7 +20,8 @@ from closefar.rows.wide import mapped_rows
 __all__ = ["Stored", "Task"]
 
 
-class Stored(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Stored(Movable):
     """The rows of a partition; `nbytes` is what they take beyond those that they are computed from."""
 
     rows: BlockRows

@@ -32,8 +32,8 @@ _SINGLE_SCALES = 1e-12, 1e12  # of columns, so that their squares neither overfl
 
 def suits_factors(source: BlockRows, coordinates: Coordinates) -> bool:
     """Whether products with factors are faster than mapped rows, and accurate."""
-    if coordinates.has_constant or isinstance(source, IndexedRows):  # which maps its points, since they are fewer
-        return False
+    if coordinates.has_constant or source.is_remote or isinstance(source, IndexedRows):
+        return False  # pairs by index map their points, since they are fewer; partitions decide for themselves
     size = 8 * source.n_rows * coordinates.n_directions
     if source.n_columns <= _NARROW:
         return size > (_CACHED if source.is_held else KEEP_BYTES) and coordinates.condition <= _SUMS_UP_TO

@@ -14,15 +14,23 @@ _LEAST_PER_PARAMETER, _MOST_PER_PARAMETER = 32, 128
 # is no larger than the second share; if it is no larger than the first, it takes little time and memory.
 _SMALL_SHARE, _LARGEST_SHARE = 1.0 / 24.0, 1.0 / 6.0
 
+# Where each pass is a round trip to other processes, passes over a sample in this one may take longer to save some.
+_LARGEST_REMOTE_SHARE = 1.0 / 2.0
+
 
 def share_for_hessian(objective: Objective) -> float:
     """The share of the judgements whose Hessian stands for that of all."""
     per_parameter = packed_size(objective.n_directions) / objective.n_judgements
     small = min(_SMALL_SHARE, _MOST_PER_PARAMETER * per_parameter)
-    return min(max(small, _LEAST_PER_PARAMETER * per_parameter), _LARGEST_SHARE)
+    return min(max(small, _LEAST_PER_PARAMETER * per_parameter), _largest_share(objective))
 
 
 def enough_for_hessian(objective: Objective) -> bool:
     """Whether that share is enough, so that steps with its Hessian converge quickly."""
-    has_many = objective.n_judgements * _LARGEST_SHARE >= _LEAST_PER_PARAMETER * packed_size(objective.n_directions)
+    n_sampled = objective.n_judgements * _largest_share(objective)
+    has_many = n_sampled >= _LEAST_PER_PARAMETER * packed_size(objective.n_directions)
     return has_many and objective.likelihood.n_thresholds == 1
+
+
+def _largest_share(objective: Objective) -> float:
+    return _LARGEST_REMOTE_SHARE if objective.source.is_remote else _LARGEST_SHARE

@@ -31,6 +31,7 @@ _MANY_COLUMNS = 128
 # The most that the projections of all rows may take: the second if columns are many, where gradient steps in M, which
 # need no projections, are too slow.
 _PROJECTION_BYTES, _MOST_PROJECTION_BYTES = 1 << 28, 1 << 31
+_LONG_PASS = 1e9  # multiplications
 _TYPICAL_RANK = 128  # at most, of metrics of many columns
 
 
@@ -135,6 +136,9 @@ def _kind(problem: Problem, options: Options) -> type[Solver]:
 def _choose(objective: Objective, *, is_limited: bool = False) -> str:
     """Choose a dense Hessian if it costs less than the gradient steps that it saves."""
     d, n = objective.n_directions, objective.n_judgements
+    is_long = 4.0 * n * d**2 >= _LONG_PASS
+    if objective.source.is_remote and (d > 16 or is_long) and enough_for_hessian(objective):
+        return "sampled"  # a step is one round trip
     has_many = n >= 16 * packed_size(d)
     if d <= 16 or (d <= 32 and has_many):
         return "newton"
