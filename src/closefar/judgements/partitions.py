@@ -100,8 +100,16 @@ def is_partitioned(pairs: Any) -> bool:
 
 def refuse_partitions(pairs: Any) -> None:
     """Refuse pairs in partitions where all of them would have to be in the memory of this process."""
-    if is_partitioned(pairs):
-        raise ValueError(
-            f"this needs pairs in memory; got {type(pairs).__name__}, whose rows are computed elsewhere. Pass a "
-            "sample: X[:100_000].compute() and y[:100_000].compute(), or of a file opened without a client."
-        )
+    if not is_partitioned(pairs):
+        return
+    sample = "X[:100_000].compute() and y[:100_000].compute()"
+    if isinstance(pairs, DaskTuples):
+        sample = "closefar.Tuples(points, index[:100_000].compute()) and y[:100_000].compute()"
+    elif isinstance(pairs, Partitions):
+        sample = "some of the files, opened without a client"
+    elif hasattr(pairs, "divisions"):
+        sample = "X.head(100_000, npartitions=-1) and y.head(100_000, npartitions=-1)"
+    raise ValueError(
+        f"this needs pairs in memory; got {type(pairs).__name__}, whose rows are computed elsewhere. Pass a sample: "
+        f"{sample}."
+    )

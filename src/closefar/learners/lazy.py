@@ -37,7 +37,7 @@ def lazy_on_dask(method: Method) -> Method:
         if not is_partitioned(X):
             return method(learner, X)
         fitted = _checked(learner, X)
-        return _mapped(_Blocks.of(partial(method, fitted), fitted.n_features_in_), X, method.__name__)
+        return _mapped(_Blocks.of(getattr(fitted, method.__name__), fitted.n_features_in_), X, method.__name__)
 
     return answer
 

@@ -1,0 +1,145 @@
+"""Answers on dask data are dask arrays with the numbers of NumPy, and nothing is computed before they are."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import closefar as cf
+
+dask = pytest.importorskip("dask")
+da = pytest.importorskip("dask.array")
+dd = pytest.importorskip("dask.dataframe")
+
+DATA = cf.datasets.make_pairs(600, 3, rank=2, wrong_share=0.1, random_state=0)
+PAIRS, LABELS = DATA.pairs, np.where(DATA.labels > 0, "far", "close")
+Z = PAIRS[:, 0] - PAIRS[:, 1]
+FRAME = pd.DataFrame(Z, columns=["age", "mass", "height"])
+POINTS = np.random.default_rng(1).standard_normal((40, 3))
+INDEX = np.random.default_rng(2).integers(0, 40, (600, 2))
+ANSWERS = ["predict", "predict_proba", "decision_function", "transform", "pair_distance", "pair_score"]
+
+
+@pytest.fixture(scope="module")
+def learner() -> cf.LinearMetricLearner:
+    return cf.LinearMetricLearner().fit(PAIRS, LABELS)
+
+
+@pytest.fixture(scope="module")
+def named() -> cf.LinearMetricLearner:
+    return cf.LinearMetricLearner().fit(FRAME, LABELS)
+
+
+def lazy_pairs() -> Any:
+    return da.from_array(PAIRS, chunks=(170, 1, 2))
+
+
+FORMS = {
+    "pairs": (PAIRS, lazy_pairs()),
+    "differences": (Z, da.from_array(Z, chunks=(170, 2))),
+    "index pairs": (cf.Tuples(POINTS, INDEX), cf.Tuples(POINTS, da.from_array(INDEX, chunks=(170, 1)))),
+    "points of dask": (
+        cf.Tuples(POINTS, INDEX),
+        cf.Tuples(da.from_array(POINTS, chunks=(30, 2)), da.from_array(INDEX, chunks=170)),
+    ),
+}
+
+
+def check_answer(lazy: Any, expected: np.ndarray, chunks: tuple[int, ...] | None) -> None:
+    assert isinstance(lazy, da.Array)
+    assert lazy.dtype == expected.dtype
+    assert lazy.shape[1:] == expected.shape[1:]
+    assert chunks is None or lazy.chunks[0] == chunks
+    found = lazy.compute()
+    assert found.dtype == expected.dtype
+    if expected.dtype.kind == "f":
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    else:
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("form", FORMS)
+def test_answers_are_lazy_and_those_of_numpy(form, answer, learner):
+    plain, lazy = FORMS[form]
+    check_answer(getattr(learner, answer)(lazy), getattr(learner, answer)(plain), (170, 170, 170, 90))
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_frames_get_arrays(answer, named):
+    frame = dd.from_pandas(FRAME, npartitions=3)
+    check_answer(getattr(named, answer)(frame), getattr(named, answer)(FRAME), None)
+    some = frame[frame["age"] > 0.5]  # of unknown row counts
+    check_answer(getattr(named, answer)(some), getattr(named, answer)(FRAME[FRAME["age"] > 0.5]), None)
+    nothing = getattr(named, answer)(frame[frame["age"] > 1e9]).compute()
+    assert nothing.shape == (0, *getattr(named, answer)(FRAME).shape[1:])
+
+
+def test_nothing_is_computed(learner):
+    def explode(block):
+        raise AssertionError("computed")
+
+    lazy = lazy_pairs().map_blocks(explode, dtype=float, meta=np.empty((0, 0, 0)))
+    for answer in ANSWERS:
+        getattr(learner, answer)(lazy)
+
+
+def test_an_answer_is_that_of_the_learner_at_the_time(learner):
+    other = cf.LinearMetricLearner().fit(PAIRS, LABELS)
+    lazy = other.decision_function(lazy_pairs())
+    other.fit(PAIRS * 3.0, LABELS[::-1])
+    np.testing.assert_allclose(lazy.compute(), learner.decision_function(PAIRS), rtol=1e-12)
+
+
+def test_answers_do_not_carry_the_training_pairs():
+    pairs = np.random.default_rng(0).standard_normal((20_000, 3))
+    learner = cf.LinearMetricLearner().fit(pairs, np.sum(pairs**2, axis=1) + pairs[:, 0] > 3)
+    lazy = learner.predict(da.zeros((10, 3), chunks=5))
+    assert len(pickle.dumps(lazy)) < 100_000
+
+
+@pytest.mark.parametrize("weights", [None, np.arange(600.0)], ids=["plain", "weighted"])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_score_is_one_number(form, weights, learner):
+    plain, lazy = FORMS[form]
+    expected = learner.score(plain, LABELS, weights)
+    assert learner.score(lazy, da.from_array(LABELS, chunks=77), weights) == pytest.approx(expected, abs=1e-12)
+
+
+def test_columns_must_be_those_of_the_fit(learner, named):
+    with pytest.raises(ValueError, match="must have the 3 columns that LinearMetricLearner was fitted with; got 2"):
+        learner.predict(lazy_pairs()[:, :, :2])
+    frame = dd.from_pandas(FRAME, npartitions=2)
+    with pytest.raises(ValueError, match="columns must be those of the fit, in its order"):
+        named.predict(frame[["mass", "age", "height"]])
+    with pytest.warns(UserWarning, match="X has no feature names"):
+        named.predict(da.from_array(Z))
+    with pytest.raises(ValueError, match="contains NaN"):
+        learner.predict(da.where(lazy_pairs() > 2, np.nan, lazy_pairs())).compute()
+    with pytest.raises(AttributeError, match="not fitted"):
+        cf.LinearMetricLearner().predict(lazy_pairs())
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda learner, X, y: learner.check_noise_model(X, y),
+        lambda learner, X, y: learner.truncation_path(X, y),
+        lambda learner, X, y: learner.report("report.txt", X, y),
+        lambda learner, X, y: cf.confidence(learner, X, y),
+        lambda learner, X, y: cf.choose_rank(learner, X, y),
+        lambda learner, X, y: cf.plan_sample_size(learner, X, y, target_error=0.1),
+        lambda learner, X, y: cf.plot.calibration(learner, X, y),
+        lambda learner, X, y: cf.LinearMetricLearnerCV().fit(X, y),
+    ],
+    ids=["noise", "truncation", "report", "confidence", "rank", "planning", "plot", "selection"],
+)
+@pytest.mark.parametrize("form", ["pairs", "index pairs"])
+def test_questions_that_need_pairs_in_memory_say_what_to_pass(form, ask, learner):
+    sample = {"pairs": r"X\[:100_000\].compute\(\)", "index pairs": r"closefar.Tuples\(points, index\[:100_000\]"}[form]
+    with pytest.raises(ValueError, match=f"needs pairs in memory; got .* Pass a sample: {sample}"):
+        ask(learner, FORMS[form][1], LABELS)
