@@ -31,7 +31,7 @@ PROBLEMS = {
     "many columns": ({"alpha": 0.05}, WIDE, WIDE_LABELS),
     "single precision": ({}, PAIRS.astype(np.float32), DATA.labels),
 }
-LIBRARIES = ["numpy", "memory map", "array_api_strict", "torch"]
+LIBRARIES = ["numpy", "memory map", "array_api_strict", "torch", "dask"]
 
 
 def to_library(name, values, tmp_path):
@@ -40,6 +40,9 @@ def to_library(name, values, tmp_path):
     if name == "memory map":
         np.save(tmp_path / "rows.npy", values)
         return np.load(tmp_path / "rows.npy", mmap_mode="r")
+    if name == "dask":
+        dask_array = pytest.importorskip("dask.array", reason="dask is not installed: run pip install -e '.[test]'")
+        return dask_array.from_array(np.array(values), chunks=(len(values) // 3 + 1, *values.shape[1:]))
     xp = pytest.importorskip(name, reason=f"{name} is not installed: run pip install -e '.[test-torch]'")
     return xp.asarray(np.array(values))
 
@@ -57,15 +60,15 @@ def test_the_fit_is_the_same(problem, library, expected, tmp_path, monkeypatch):
     read, kinds = Differences.read, set()
     monkeypatch.setattr(Differences, "read", lambda self, where: _seen(read(self, where), kinds))
     learner = cf.LinearMetricLearner(tol=1e-9, **parameters).fit(data, y)
-    assert {kind.split(".")[0] for kind in kinds} == {"numpy" if library == "memory map" else library}
+    assert {kind.split(".")[0] for kind in kinds} == {"numpy" if library in ("memory map", "dask") else library}
     plain = expected[problem]
     assert learner.certificate_.converged
     assert learner.certificate_.loss == pytest.approx(plain.certificate_.loss, abs=1e-8)
     np.testing.assert_allclose(learner.predict_proba(X), plain.predict_proba(X), atol=1e-6)
-    # What is asked of such arrays is answered in NumPy.
+    # What is asked of such arrays is answered in NumPy, except that answers of dask arrays are computed later.
     np.testing.assert_allclose(learner.predict_proba(data), learner.predict_proba(X), atol=1e-12)
     for answer in (learner.predict(data), learner.decision_function(data), learner.transform(data)):
-        assert type(answer) is np.ndarray
+        assert type(answer) is (type(data) if library == "dask" else np.ndarray)
     np.testing.assert_allclose(learner.transform(data), learner.transform(X), rtol=1e-9, atol=1e-9)
 
 

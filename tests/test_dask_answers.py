@@ -124,6 +124,115 @@ def test_columns_must_be_those_of_the_fit(learner, named):
         cf.LinearMetricLearner().predict(lazy_pairs())
 
 
+@pytest.fixture(scope="module")
+def fitted() -> cf.LinearMetricLearner:
+    """A learner that was fitted to dask data."""
+    return cf.LinearMetricLearner(tol=1e-9).fit(lazy_pairs(), da.from_array(LABELS, chunks=100))
+
+
+def test_questions_about_a_fit_to_dask_data_use_its_training_pairs(fitted, tmp_path, capsys):
+    plain = cf.LinearMetricLearner(tol=1e-9).fit(PAIRS, LABELS)
+    assert fitted.check_noise_model().p_value == pytest.approx(plain.check_noise_model().p_value, rel=1e-4)
+    losses = [[step.loss for step in each.truncation_path()] for each in (fitted, plain)]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-7)
+    assert fitted.diagnose().problems == plain.diagnose().problems
+    for learner, name in ((fitted, "lazy.txt"), (plain, "plain.txt")):
+        learner.report(tmp_path / name, random_state=0, n_bootstrap=0)
+    assert len((tmp_path / "lazy.txt").read_text()) > 1000
+
+
+def test_questions_about_very_many_pairs_use_a_sample_and_say_so(fitted, monkeypatch):
+    from closefar.fitting import result
+
+    monkeypatch.setattr(result, "_MOST_GATHERED", 400)
+    with pytest.warns(UserWarning, match="this uses 400 of 600, chosen at random"):
+        check = fitted.check_noise_model()
+    assert sum(row.count for row in check.bins) == 400
+
+
+def test_a_learner_is_copied_and_saved_without_its_cluster(fitted, tmp_path):
+    again = pickle.loads(pickle.dumps(fitted))
+    assert again.fit_.judgements is None
+    np.testing.assert_array_equal(again.predict(PAIRS), fitted.predict(PAIRS))
+    fitted.metric_.save(tmp_path / "model.closefar")
+    np.testing.assert_array_equal(cf.load(tmp_path / "model.closefar").factor, fitted.metric_.factor)
+
+
+NOISES = {"flips": (0.1, "flipped"), "logistic": (0.1, "side")}
+
+
+@pytest.fixture(scope="module", params=NOISES)
+def judged(request) -> tuple[Any, Any, Any, str]:
+    """Pairs with wrong labels, what is found in memory, and how dask data are judged."""
+    wrong_share, meaning = NOISES[request.param]
+    data = cf.datasets.make_pairs(3000, 3, noise=request.param, wrong_share=wrong_share, random_state=0)
+    expected = cf.find_label_errors(cf.LinearMetricLearner(), data.pairs, data.labels, random_state=0)
+    lazy = da.from_array(data.pairs, chunks=(700, 2, 3)), da.from_array(data.labels, chunks=900)
+    return data, expected, lazy, meaning
+
+
+def test_label_errors_are_lazy_and_those_of_numpy(judged):
+    _, expected, lazy, meaning = judged
+    found = cf.find_label_errors(cf.LinearMetricLearner(), *lazy, random_state=0)
+    assert found.meaning == expected.meaning == meaning
+    for name in ("share", "share_low", "share_high", "unseen_share", "unseen_low", "unseen_high"):
+        assert getattr(found, name) == pytest.approx(getattr(expected, name), abs=1e-5)
+    for name in ("probability", "margin", "error", "contradicts", "labels", "order"):
+        lazy_column, column = getattr(found, name), getattr(expected, name)
+        assert isinstance(lazy_column, da.Array)
+        assert lazy_column.dtype == column.dtype
+        assert lazy_column.shape == column.shape
+    for name in ("probability", "margin", "error"):
+        column = getattr(expected, name)
+        np.testing.assert_allclose(getattr(found, name).compute(), column, atol=1e-4 * np.abs(column).max())
+    np.testing.assert_array_equal(found.labels.compute(), expected.labels)
+    np.testing.assert_array_equal(found.contradicts.compute(), expected.contradicts)
+    order = found.order.compute()
+    assert len(set(order[:50].tolist()) & set(expected.order[:50].tolist())) >= 48
+    assert [row["index"] for row in found.table(7)] == order[:7].tolist()
+    assert found.table(3)[0].keys() == expected.table(3)[0].keys()
+    assert found.n_contradicting == expected.n_contradicting
+    assert found.headline().split(";")[0] == expected.headline().split(";")[0]
+    assert repr(found) == repr(expected)
+    assert len(found.summary().splitlines()) == len(expected.summary().splitlines())
+
+
+def test_label_errors_of_very_many_pairs_are_judged_by_a_sample(judged, monkeypatch):
+    from closefar.questions import label_search
+
+    data, expected, lazy, meaning = judged
+    monkeypatch.setattr(label_search, "_MOST_SAMPLED", 1500)
+    found = cf.find_label_errors(cf.LinearMetricLearner(), *lazy, random_state=0)
+    assert found.meaning == meaning
+    assert found.share == pytest.approx(expected.share, abs=0.03)
+    assert found.share_high - found.share_low > expected.share_high - expected.share_low
+    np.testing.assert_allclose(found.margin.compute(), expected.margin, atol=1e-4 * np.abs(expected.margin).max())
+    assert np.corrcoef(found.probability.compute(), expected.probability)[0, 1] > 0.99
+    wrong = data.labels != data.true_labels
+    assert np.mean(wrong[[row["index"] for row in found.table(20)]]) > 0.9
+
+
+def test_label_errors_of_index_pairs_and_weights():
+    rng = np.random.default_rng(5)
+    points, index = rng.standard_normal((500, 2)), rng.integers(0, 500, (3000, 2))
+    squared = np.sum((points[index[:, 0]] - points[index[:, 1]]) ** 2, axis=1)
+    labels = np.where(squared + rng.logistic(size=3000) > 3, "far", "close")
+    weights = rng.integers(0, 3, 3000).astype(float)
+    learner = cf.LinearMetricLearner(tol=1e-9)
+    expected = cf.find_label_errors(learner, cf.Tuples(points, index), labels, sample_weight=weights, random_state=0)
+    lazy = cf.Tuples(points, da.from_array(index, chunks=700))
+    found = cf.find_label_errors(learner, lazy, labels, sample_weight=weights, random_state=0)
+    assert (found.meaning, found.share) == (expected.meaning, pytest.approx(expected.share, abs=1e-5))
+    np.testing.assert_allclose(found.probability.compute(), expected.probability, atol=1e-4)
+
+
+def test_what_is_not_asked_of_labels_on_a_cluster(judged):
+    _, _, lazy, _ = judged
+    for more in ({"method": "out-of-fold"}, {"groups": np.arange(3000)}):
+        with pytest.raises(ValueError, match=r"judged by one fit to all of them, without groups; got (method|groups)"):
+            cf.find_label_errors(cf.LinearMetricLearner(), *lazy, **more)
+
+
 @pytest.mark.parametrize(
     "ask",
     [

@@ -1,8 +1,9 @@
-"""Whatever form the same pairs have (arrays, files, index pairs, the command line), the fit is the same."""
+"""Whatever form the same pairs have (arrays, files, index pairs, a cluster, the command line), the fit is the same."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from closefar.tables import chunks, numpy_chunks, sizes
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
+da = pytest.importorskip("dask.array")
+dd = pytest.importorskip("dask.dataframe")
+distributed = pytest.importorskip("distributed")
 
 N, D = 1500, 3
 NAMES = ["age", "mass", "height"]
@@ -126,6 +130,32 @@ def _ids_in_files(data: Any, folder: Path) -> Any:
     return cf.open_pairs(folder / "pairs.parquet", points=folder / "points.parquet")
 
 
+def _dask_array(data: Any, folder: Path) -> Any:
+    return da.from_array(data[0][data[1]], chunks=(400, 1, 2))
+
+
+def _dask_frame(data: Any, folder: Path) -> Any:
+    import pandas as pd
+
+    return dd.from_pandas(pd.DataFrame(_differences(data), columns=NAMES), npartitions=4)
+
+
+def _dask_index(data: Any, folder: Path) -> Any:
+    return cf.Tuples(data[0], da.from_array(data[1], chunks=400))
+
+
+def _on_cluster(form: Callable[..., Any]) -> Callable[..., Any]:
+    """The files of another form, read by workers."""
+
+    def opened(data: Any, folder: Path) -> Any:
+        form(data, folder)
+        path = next(folder / name for name in ("parts", "z.parquet", "index.parquet") if (folder / name).exists())
+        points = {"points": data[0]} if path.name == "index.parquet" else {}
+        return cf.open_pairs(path, client=distributed.get_client(), **points)
+
+    return opened
+
+
 FORMS: dict[str, Callable[..., Any]] = {
     "arrays": _arrays,
     "memory map": _mapped,
@@ -143,12 +173,39 @@ FORMS: dict[str, Callable[..., Any]] = {
     "index pairs in Parquet": _index_in_file,
     "index pairs in npy": _index_array,
     "id pairs in Parquet": _ids_in_files,
+    "dask array": _dask_array,
+    "dask frame": _dask_frame,
+    "dask index pairs": _dask_index,
+    "Parquet of differences on a cluster": _on_cluster(_parquet(sides=False)),
+    "Parquet folder on a cluster": _on_cluster(_folder),
+    "index pairs in Parquet on a cluster": _on_cluster(_index_in_file),
 }
 
 
-@pytest.mark.parametrize("is_held", [True, False], ids=["held", "streamed"])
-@pytest.mark.parametrize("form", FORMS)
-def test_every_form_gives_the_same_fit(form, is_held, data, reference, tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def cluster() -> Any:
+    """A cluster of two workers, in threads; tests/test_dask.py has processes."""
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as local,
+        distributed.Client(local, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("form", "is_held"),
+    [
+        pytest.param(form, is_held, id=f"{form}, {'held' if is_held else 'streamed'}")
+        for form in FORMS
+        for is_held in ((True,) if "dask" in form or "cluster" in form else (True, False))
+    ],
+)
+def test_every_form_gives_the_same_fit(form, is_held, data, reference, tmp_path, monkeypatch, request):
+    with request.getfixturevalue("cluster").as_current() if "cluster" in form else nullcontext():
+        _check_form(form, is_held, data, reference, tmp_path, monkeypatch)
+
+
+def _check_form(form, is_held, data, reference, tmp_path, monkeypatch):
     if not is_held:
         monkeypatch.setattr(streamed, "HOLD_BYTES", 0)
         for module in (chunks, numpy_chunks):
@@ -156,13 +213,13 @@ def test_every_form_gives_the_same_fit(form, is_held, data, reference, tmp_path,
             monkeypatch.setattr(module, "_FEWEST_ROWS", 300)
     points, index, labels = data
     pairs = FORMS[form](data, tmp_path)
-    has_own_labels = getattr(pairs, "labels", None) is not None
+    has_own_labels = getattr(pairs, "labels", None) is not None or hasattr(pairs, "has_labels")
     learner = cf.LinearMetricLearner(tol=1e-10).fit(pairs, *(() if has_own_labels else (labels,)))
     assert abs(learner.certificate_.loss - reference.certificate_.loss) < 1e-8
     expected = reference.predict_proba(points[index])
     np.testing.assert_allclose(learner.predict_proba(pairs), expected, rtol=0, atol=1e-6)
     np.testing.assert_allclose(reference.pair_distance(points[index]), learner.pair_distance(pairs), atol=1e-6)
-    assert np.array_equal(learner.predict(pairs), reference.predict(points[index]))
+    assert np.array_equal(np.asarray(learner.predict(pairs)), reference.predict(points[index]))
     if has_own_labels:
         assert learner.score(pairs) == reference.score(points[index], labels)
 

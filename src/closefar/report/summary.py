@@ -255,7 +255,7 @@ def _with_training(fit: Fit, shown: Judgements, *, is_of_fit: bool) -> tuple[Jud
     """The pairs to show, and those of the fit where they are known: the same object where they are the same pairs."""
     if is_of_fit or is_training(fit, shown):
         return shown, shown
-    return shown, None if fit.judgements is None else fit.judgements.counted()
+    return shown, None if fit.judgements is None else fit.training().counted()
 
 
 def _with_ordered_directions(fit: Fit, shown: Judgements) -> Fit:
