@@ -37,7 +37,7 @@ def fit(
     weighted = judgements.weighted(settings.class_weight)
     weighted.check_both_count()
     with threads_for(len(judgements), judgements.n_columns):
-        choice = cross_validate_rank(weighted, settings) if settings.chooses_rank else None
+        choice = cross_validate_rank(weighted.in_memory(), settings) if settings.chooses_rank else None
         known = settings if choice is None else settings.but(rank=choice.rank)
         found = fit_penalised(weighted.counted(), known, start=start, columns=columns)
     return replace(found, settings=settings, judgements=judgements, rank_choice=choice)
