@@ -142,12 +142,26 @@ def test_questions_about_a_fit_to_dask_data_use_its_training_pairs(fitted, tmp_p
 
 
 def test_questions_about_very_many_pairs_use_a_sample_and_say_so(fitted, monkeypatch):
-    from closefar.fitting import result
+    from closefar.judgements import partitioned
 
-    monkeypatch.setattr(result, "_MOST_GATHERED", 400)
+    monkeypatch.setattr(partitioned, "MOST_IN_MEMORY", 400)
     with pytest.warns(UserWarning, match="this uses 400 of 600, chosen at random"):
         check = fitted.check_noise_model()
     assert sum(row.count for row in check.bins) == 400
+
+
+def test_a_rank_is_chosen_by_pairs_in_memory(monkeypatch):
+    from closefar.judgements import partitioned
+
+    lazy = cf.LinearMetricLearner(rank="auto").fit(lazy_pairs(), LABELS)
+    plain = cf.LinearMetricLearner(rank="auto").fit(PAIRS, LABELS)
+    assert lazy.rank_ == plain.rank_
+    losses = [[row.loss for row in each.rank_choice_.table] for each in (lazy, plain)]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+    monkeypatch.setattr(partitioned, "MOST_IN_MEMORY", 400)
+    sampled = cf.LinearMetricLearner(rank="auto").fit(lazy_pairs(), LABELS)
+    assert [row.loss for row in sampled.rank_choice_.table] != losses[0]
+    assert sampled.fit_statistics_.n_pairs == 600
 
 
 def test_a_learner_is_copied_and_saved_without_its_cluster(fitted, tmp_path):

@@ -12,7 +12,12 @@ __all__ = ["engine_for"]
 
 
 def engine_for(client: Any = None) -> Engine:
-    """Return the engine of this client or, if None is given, of the current one; without one it is this process."""
+    """Return the engine of this client or, if None is given, of the current one; without one it is this process.
+
+    An engine is returned as it is.
+    """
+    if isinstance(client, Engine):
+        return client
     client = _current_client() if client is None else client
     if client is None:
         return LocalEngine()

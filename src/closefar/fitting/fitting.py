@@ -77,7 +77,7 @@ def _fit(weighted: Judgements, settings: Settings, start: Metric | None, columns
     if not settings.chooses_rank:
         return fit_penalised(weighted.counted(), settings, start=start, columns=columns)
     try:
-        choice = cross_validate_rank(weighted, settings)
+        choice = cross_validate_rank(weighted.in_memory(), settings)
     except OutOfTime as end:
         near = start if end.near is None else end.near
         found = fit_penalised(weighted.counted(), settings.but(rank=None), start=near, columns=columns)

@@ -160,17 +160,15 @@ class Fit:
         """Return the training pairs; those on a cluster come to this process, and of more than 100,000 a sample."""
         if self.judgements is None:
             raise ValueError("this learner was copied or loaded without its training pairs. Pass pairs and labels.")
-        if not isinstance(self.judgements, PartitionedJudgements):
-            return self.judgements
-        n = len(self.judgements)
-        if n > _MOST_GATHERED:
+        found = self.judgements.in_memory()
+        if len(found) < len(self.judgements):
             warnings.warn(
-                f"the training pairs are in partitions: this uses {_MOST_GATHERED:,} of {n:,}, chosen at random. Pass "
-                "pairs and labels to use others.",
+                f"the training pairs are in partitions: this uses {len(found):,} of {len(self.judgements):,}, chosen "
+                "at random. Pass pairs and labels to use others.",
                 UserWarning,
                 stacklevel=3,
             )
-        return self.judgements.sample(_MOST_GATHERED, seed=0)
+        return found
 
     def without_judgements(self) -> Fit:
         """The fit without its training pairs, which may be large or confidential."""

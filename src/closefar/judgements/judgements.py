@@ -210,6 +210,10 @@ class Judgements:
         """At most n of them, chosen at random, in their order."""
         return self.take(sample_rows(len(self), n, seed))
 
+    def in_memory(self) -> Judgements:
+        """The same judgements; those in partitions come to this process, very many as a sample."""
+        return self
+
     def counted(self) -> Judgements:
         """Those that count: of a weight above 0."""
         if self.is_uniform:

@@ -37,7 +37,10 @@ class PartitionSample:
 
 def mapped_partitions(partitions: Partitions, function: Callable[[Partition], Any]) -> list[Any]:
     """Return a task of dask for each partition, which loads it and calls the function; nothing is computed."""
-    import dask
+    try:
+        import dask
+    except ImportError as error:
+        raise ImportError("Answers for partitions need dask: run pip install 'closefar[dask]'.") from error
 
     shared = None if partitions.shared is None else dask.delayed(partitions.shared, pure=True)
     load, ask = dask.delayed(partitions.load, pure=True), dask.delayed(function, pure=True)

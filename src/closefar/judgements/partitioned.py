@@ -20,6 +20,9 @@ from closefar.judgements.partitions import Partition, Partitions
 
 __all__ = ["LoadedRows", "PartitionedJudgements"]
 
+# Of more judgements, questions that need them in this process use a sample of this size.
+MOST_IN_MEMORY = 100_000
+
 _CLOSE, _FAR = 0, 1
 
 
@@ -199,6 +202,10 @@ class PartitionedJudgements(Judgements):
         data, labels, signs, shares = self.data.at(where, "data", "labels", "signs", "shares")
         weights = np.broadcast_to(1.0, len(where)) if self.is_uniform else shares * self._total
         return Judgements(data, labels, signs > 0, weights, self.sides, self.numbers_of(where))
+
+    def in_memory(self) -> Judgements:
+        """All judgements in this process or, of very many, a sample."""
+        return self.sample(MOST_IN_MEMORY, seed=0)
 
     # Arrays in this process, for what is not computed where the judgements are.
 

@@ -69,8 +69,8 @@ class Partitions:
     is_single : bool
         Whether rows of shape (m, d) are single points, or differences whose points nobody gave, and not the
         differences of pairs whose two points are in the files.
-    client : distributed.Client, optional
-        The cluster that was named; by default the current one, or this process without one.
+    client : distributed.Client or closefar.engines.Engine, optional
+        What computes with the partitions: by default the current client of Dask, or this process without one.
     """
 
     tasks: tuple[Any, ...]

@@ -202,7 +202,9 @@ class LinearMetricLearner(MetricLearner):
             Differences x - y (or points, measured from the origin), or pairs of points: NumPy
             arrays and memory maps, data frames, arrays of other libraries (torch, array-api-strict),
             which are used without conversion, pairs by index (`closefar.Tuples`), pairs in a file
-            (`closefar.open_pairs`), or a row source (`closefar.rows.BlockRows`).
+            (`closefar.open_pairs`), or a row source (`closefar.rows.BlockRows`).  Dask arrays and frames, and
+            pairs opened on a cluster, stay where they are: the current client of Dask computes with them or,
+            without one, this process.
         y : array of n labels
             Close or far, as two distinct values.  Opened pairs with labels need none.
         sample_weight : array of n numbers >= 0, optional

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from closefar.arrays import FloatArray
+from closefar.arrays import FloatArray, is_indexed
 from closefar.judgements import LoadedRows
 from closefar.rows.blocks import BlockRows
 from closefar.rows.differences import FromOrigin
@@ -23,5 +23,5 @@ def rows_of(data: Any, origin: FloatArray | None = None) -> BlockRows:
         source: BlockRows = PartitionedRows.of_data(data.engine, data.refs, data.counts, data.n_columns)
     else:
         source = rows_here(data)
-    has_two_sides = data.ndim == 3 or not getattr(data, "is_single", True)
+    has_two_sides = is_indexed(data) or data.ndim == 3 or not getattr(data, "is_single", True)
     return source if origin is None or has_two_sides else FromOrigin(source, origin)
