@@ -57,7 +57,8 @@ def fit(
     weighted = weighted.with_data(on_device(weighted.data, settings.device))
     with threads_for(weighted.n_in_memory, judgements.n_columns), showing(settings.verbose):
         journal = None if checkpoint is None else _open(checkpoint, weighted.counted(), settings, start, columns)
-        watch = Supervisor(settings.max_time, journal)
+        shown = display()
+        watch = Supervisor(settings.max_time, journal, shown.note_pass if shown.verbose > 0 else None)
         try:
             with supervised(watch):
                 found = _fit(weighted, settings, start, columns)

@@ -142,7 +142,8 @@ def fit_known_rank(
     certificate = solved.solution.certificate
     explains = explains and not supervisor().has_ended_a_run
     if explains and settings.known_alpha == 0 and not settings.fit_origin:
-        certificate = named_if_infinite(certificate, solved, coordinates, metric.column_names)
+        with display().stage("looking for an optimum at infinity"):
+            certificate = named_if_infinite(certificate, solved, coordinates, metric.column_names)
     n_parameters = count_parameters(
         coordinates.transform.shape[1],
         settings.known_rank,
@@ -150,7 +151,10 @@ def fit_known_rank(
         with_flips=settings.estimates_flips,
     )
     statistics = solved.statistics(coordinates.scales, n_parameters)
-    problems = _explain(prepared, solved, settings, metric, statistics, certificate) if explains else []
+    problems: list[str] = []
+    if explains:
+        with display().stage("looking for what the pairs do not determine"):
+            problems = _explain(prepared, solved, settings, metric, statistics, certificate)
     return Fit(
         settings=settings,
         metric=metric,

@@ -14,10 +14,10 @@ from typing import Any
 
 from closefar.solve import Passes, State
 
-__all__ = ["Display", "Progress", "display", "showing"]
+__all__ = ["Display", "Progress", "display", "in_words", "showing"]
 
 _BETWEEN_LINES = 0.5  # seconds, at verbose 1
-_QUIET = 2.0  # seconds after which a stage is named where lines are printed
+_QUIET = 2.0  # seconds after which something is shown of a stage, or of a step
 
 
 class Display:
@@ -28,6 +28,7 @@ class Display:
         self._status: Any = None
         self._stage = ""
         self._last_shown = -math.inf
+        self._begun = time.monotonic()
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -70,6 +71,15 @@ class Display:
         now = time.monotonic()
         if self.verbose <= 0 or (self.verbose == 1 and now - self._last_shown < _BETWEEN_LINES):
             return
+        self._show(line, now)
+
+    def note_pass(self, count: float) -> None:
+        """Show that a step, such as a proof, is still under way if it takes long."""
+        now = time.monotonic()
+        if now - max(self._last_shown, self._begun) >= _QUIET:
+            self._show(f"the next step is under way  passes {count:.1f}", now)
+
+    def _show(self, line: str, now: float) -> None:
         self._last_shown = now
         line = f"{self._stage}: {line}" if self._stage else line
         if self._status is not None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numbers
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from closefar.fitting.penalised import refit
-from closefar.fitting.progress import display
+from closefar.fitting.progress import display, in_words
 from closefar.fitting.rank_scores import RULES, RankChoice, choose_from, compare_ranks
 from closefar.fitting.settings import Settings
 from closefar.fitting.subspace import candidate_ranks, refit_leading
@@ -43,9 +44,9 @@ def cross_validate_rank(
     ranks = candidate_ranks(judgements.n_columns)
     cv, groups = resolve_folds(cv, judgements, groups, seed=random_state, warns=False)
     losses, hits, tested, largest = [], np.zeros(len(ranks)), [], 1
-    splits = _splits(cv, judgements, groups, random_state)
-    for number, (train, test) in enumerate(splits, start=1):
-        with display().stage(f"choosing the rank, fold {number} of {len(splits)}"):
+    splits, begun = _splits(cv, judgements, groups, random_state), time.monotonic()
+    for number, (train, test) in enumerate(splits):
+        with display().stage(_stage(number, len(splits), time.monotonic() - begun)):
             metrics = _path_of_metrics(judgements.take(train), settings, ranks, scale, refits)
         held_out = [Scored.by(metric, judgements.take(test)) for metric in metrics]
         losses.append(np.array([scored.losses for scored in held_out]))
@@ -63,6 +64,12 @@ def cross_validate_rank(
         None if groups is None else np.asarray(groups)[held_out_rows],
     )
     return RankChoice(choose_from(table, rule), rule, table)
+
+
+def _stage(number: int, total: int, elapsed: float) -> str:
+    """What is going on after so many folds, and how long the others take if they take as long."""
+    left = f" (at least {in_words(elapsed * (total - number) / number)} left)" if number else ""
+    return f"choosing the rank, fold {number + 1} of {total}{left}"
 
 
 def _path_of_metrics(

@@ -73,8 +73,8 @@ class LinearMetricLearner(MetricLearner):
     max_iter : int, default=1000
         Largest number of solver steps.
     max_time : float, optional
-        Seconds after which the fit ends with what it has, and the outcome "unfinished".  The time of reading and of
-        finding coordinates counts, but does not end the fit: there is always a metric.
+        Seconds, from when the pairs are validated, after which the fit ends with what it has, and the outcome is
+        "unfinished".  There is always a metric, so finding coordinates and the first step may take longer.
     device : {"cpu", "cuda", "cuda:1", ...}, optional
         Where passes over the data are computed.  None is where the data is: a tensor on a GPU stays there.  "cuda"
         takes arrays, opened files and pairs by index to the GPU once, in the precision that they are stored in

@@ -35,7 +35,7 @@ class Passes:
         if self._whole is not None:
             self._whole.add(self._share * amount)
         else:
-            supervisor().check()
+            supervisor().note_pass(self.count)
 
     def of_part(self, share: float) -> Passes:
         """A counter of passes over this share of the rows, which also count here."""

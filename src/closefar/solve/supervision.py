@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -30,13 +30,21 @@ class Supervisor:
     max_time : float, optional
         The time that the fit may take, in seconds from now.
     journal : Journal, optional
+    on_pass : callable, optional
+        Called with the number of passes over the data whenever one begins.
     has_ended_a_run : bool
         Whether a run ended since the time was over.
     """
 
-    def __init__(self, max_time: float | None = None, journal: Journal | None = None) -> None:
+    def __init__(
+        self,
+        max_time: float | None = None,
+        journal: Journal | None = None,
+        on_pass: Callable[[float], None] | None = None,
+    ) -> None:
         self.max_time = max_time
         self.journal = journal
+        self.on_pass = on_pass
         self.has_ended_a_run = False
         self._deadline = math.inf if max_time is None else time.monotonic() + max_time
         self._may_raise = False
@@ -45,14 +53,16 @@ class Supervisor:
     def is_over(self) -> bool:
         return self._deadline < math.inf and time.monotonic() >= self._deadline
 
-    def check(self) -> None:
+    def note_pass(self, count: float) -> None:
         """End the step under way if the time is over."""
+        if self.on_pass is not None:
+            self.on_pass(count)
         if self._may_raise and self.is_over:
             raise OutOfTime
 
     @contextmanager
     def stepping(self) -> Iterator[None]:
-        """Within this, `check` may end the computation: there is a state to keep."""
+        """Within this, a pass may end the computation: there is a state to keep."""
         self._may_raise = True
         try:
             yield

@@ -177,7 +177,7 @@ class LowRank(Solver):
         alpha, factored = self.problem.alpha, last.factored
         if is_settled and self.rank is not None and not self._proves and self._is_precise(last):
             return self._end(last, state.bound)
-        place = factored.settled(last.place) if last.place.is_fresh else self._fresh(last)
+        place = factored.settled(last.place)
         spectrum = Spectrum.of(factored, place)
         expected = spectrum.violation(alpha) * place.trace
         model = replace(last.model, values=spectrum.values + alpha, vectors=spectrum.vectors)
@@ -203,10 +203,6 @@ class LowRank(Solver):
             memory = replace(memory, check_after=3 * last.check_after)
             return _state(memory, bound)
         return self._finish(memory, spectrum, bound, is_idle=last.is_idle)
-
-    def _fresh(self, memory: _Memory) -> Place:
-        """The place with exact thresholds, and with projections that are those of its factor."""
-        return memory.factored.at(memory.place.factor, memory.place.thresholds, 1e-15)
 
     def _bound(self, memory: _Memory, spectrum: Spectrum) -> float:
         """The bound that the gradient proves; in double precision where rounding alone exceeds the tolerance."""

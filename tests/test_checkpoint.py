@@ -1,0 +1,686 @@
+"""Long runs survive: a fit continues from its checkpoint to the same result, and ends in time with what it has."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from typer.testing import CliRunner
+
+import closefar as cf
+from closefar.cli.app import app
+from closefar.fitting import checkpoint as checkpoints
+from closefar.fitting import progress
+from closefar.rows import blocks, rows_of, streamed
+from closefar.solve import SOLVERS, CloseFar, Journal, Objective, Options, Passes, State
+from closefar.solve import supervision as supervising
+from closefar.solve.loop import Ending, Limits, Recorder, run, unwatched
+from closefar.solve.solvers import Newton
+from closefar.tables import chunks, numpy_chunks
+
+WARNED = "ignore::sklearn.exceptions.ConvergenceWarning"
+
+
+def pairs(n, d, seed, **more):
+    return cf.datasets.make_pairs(n, d, random_state=seed, **more)[:2]
+
+
+def flipped(n, d, seed):
+    data, labels = pairs(n, d, seed)
+    return data, np.where(np.random.default_rng(seed).random(n) < 0.1, -labels, labels)
+
+
+def separable(n, d, seed):
+    z = np.random.default_rng(seed).standard_normal((n, d))
+    return z, np.where(np.sum(z[:, :2] ** 2, axis=1) > 2.0, 1, -1)
+
+
+def points(n, d, seed):
+    rng = np.random.default_rng(seed)
+    z = rng.standard_normal((n, d)) + 1.0
+    return z, np.where(np.sum(z**2, axis=1) + rng.logistic(size=n) > 4.0, 1, -1)
+
+
+KINDS = {
+    "newton": ({}, pairs(400, 4, 0)),
+    "newton with scouts": ({}, pairs(20_000, 6, 1)),
+    "fista": ({"solver": "fista", "alpha": 0.01}, pairs(600, 8, 2)),
+    "factor": ({"solver": "factor"}, pairs(600, 5, 3)),
+    "low rank": ({"alpha": 0.02}, pairs(800, 40, 4)),
+    "low rank without a penalty": ({"solver": "lowrank"}, pairs(1500, 20, 5, wrong_share=0.2)),
+    "sampled": ({"solver": "sampled"}, pairs(8000, 8, 6)),
+    "two stages": ({"rank": 2}, pairs(800, 6, 7)),
+    "two stages of low rank": ({"rank": 2, "alpha": 0.01}, pairs(800, 24, 7)),
+    "flips": ({"flip_rate": "estimate"}, flipped(1500, 4, 8)),
+    "known flips": ({"flip_rate": 0.05, "rank": 3}, flipped(800, 6, 8)),
+    "every noise": ({"noise": "auto"}, pairs(500, 3, 9)),
+    "rank by cross-validation": ({"rank": "auto"}, pairs(300, 2, 10)),
+    "a light penalty": ({"alpha": "auto"}, pairs(120, 5, 11)),
+    "penalty on held-out pairs": ({"alpha": "auto"}, pairs(600, 64, 12)),
+    "separable": ({}, separable(60, 6, 13)),
+    "separable with many columns": ({}, separable(150, 64, 14)),
+    "origin": ({"fit_origin": True}, points(600, 3, 15)),
+    "identity": ({"alpha": 0.01, "shrink_to": "identity"}, pairs(500, 5, 16)),
+}
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Write after every step, however little time has passed."""
+    monkeypatch.setattr(checkpoints, "INTERVAL", 0.0)
+    monkeypatch.setattr(checkpoints, "_SHARE_OF_TIME", np.inf)
+
+
+def numbers(learner):
+    certificate, metric = learner.certificate_, learner.metric_
+    scalars = [certificate.loss, certificate.gap, certificate.objective, certificate.n_passes, metric.threshold]
+    return np.concatenate([scalars, [learner.n_iter_, len(learner.history_)], metric.matrix.ravel()])
+
+
+def copying(path, folder, monkeypatch):
+    """Keep a copy of the checkpoint as it is after each write."""
+    copies, write = [], checkpoints.replace_file
+
+    def copy(to, content):
+        write(to, content)
+        copies.append(folder / str(len(copies)))
+        shutil.copy(path, copies[-1])
+
+    monkeypatch.setattr(checkpoints, "replace_file", copy)
+    return copies
+
+
+# The same result
+
+
+@kinds
+@pytest.mark.filterwarnings(WARNED)
+def test_a_fit_continues_from_every_write_to_the_same_result(kind, tmp_path, monkeypatch, always):
+    settings, (data, labels) = KINDS[kind]
+    plain = cf.LinearMetricLearner(**settings).fit(data, labels)
+    path = tmp_path / "fit.checkpoint"
+    with monkeypatch.context() as patch:
+        copies = copying(path, tmp_path, patch)
+        kept = cf.LinearMetricLearner(**settings).fit(data, labels, checkpoint=path)
+    np.testing.assert_allclose(numbers(kept), numbers(plain), rtol=0, atol=1e-10)
+    assert len(copies) > 4
+    few = max(len(copies) // 3, 1)
+    for copy in {*copies[::few], *copies[-2:]}:
+        again = cf.LinearMetricLearner(**settings).fit(data, labels, checkpoint=copy)
+        np.testing.assert_allclose(numbers(again), numbers(plain), rtol=0, atol=1e-10)
+        assert again.certificate_.outcome is plain.certificate_.outcome
+        assert again.history_ == pytest.approx(plain.history_)
+        assert again.flip_rate_ == pytest.approx(plain.flip_rate_, abs=1e-10)
+
+
+def test_what_was_done_is_not_done_again(tmp_path, monkeypatch, always):
+    settings, (data, labels) = KINDS["fista"]
+    steps, step = [], SOLVERS["fista"].step
+    monkeypatch.setattr(SOLVERS["fista"], "step", lambda self, state: steps.append(state) or step(self, state))
+    copies = copying(tmp_path / "c", tmp_path, monkeypatch)
+    cf.LinearMetricLearner(**settings).fit(data, labels, checkpoint=tmp_path / "c")
+    n_steps = len(steps)
+    steps.clear()
+    cf.LinearMetricLearner(**settings).fit(data, labels, checkpoint=tmp_path / "c")
+    assert not steps  # the file is kept, and holds the result
+    cf.LinearMetricLearner(**settings).fit(data, labels, checkpoint=copies[n_steps - 3])
+    assert len(steps) == 3  # the first copy is that of step 0
+
+
+def test_short_fits_write_once(tmp_path, monkeypatch):
+    copies = copying(tmp_path / "c", tmp_path, monkeypatch)
+    monkeypatch.setattr(checkpoints, "INTERVAL", 100.0)
+    cf.LinearMetricLearner().fit(*KINDS["newton"][1], checkpoint=tmp_path / "c")
+    assert len(copies) == 1
+    assert (tmp_path / "c").stat().st_size < 10_000
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_the_file_stays_small_with_many_pairs(tmp_path, always):
+    cf.LinearMetricLearner().fit(*KINDS["newton with scouts"][1], checkpoint=tmp_path / "c")
+    assert (tmp_path / "c").stat().st_size < 10_000
+
+
+_PROGRAM = """
+import sys, warnings
+import numpy as np
+import closefar as cf
+from closefar.fitting import checkpoint
+checkpoint.INTERVAL, checkpoint._SHARE_OF_TIME = 0.0, 1e9
+warnings.simplefilter("ignore")
+data, labels, *_ = cf.datasets.make_pairs(3000, 30, random_state=1)
+write = checkpoint.replace_file
+def tell(path, content):
+    write(path, content)
+    print("written", flush=True)
+checkpoint.replace_file = tell
+learner = cf.LinearMetricLearner(alpha=0.005, solver="fista", tol=1e-9).fit(data, labels, checkpoint=sys.argv[1])
+np.save(sys.argv[2], np.append(learner.metric_.matrix, learner.certificate_.loss))
+"""
+
+
+def test_a_killed_process_continues(tmp_path):
+    path, result = tmp_path / "c", tmp_path / "result.npy"
+    program = [sys.executable, "-c", _PROGRAM, str(path), str(result)]
+    with subprocess.Popen(program, stdout=subprocess.PIPE) as process:
+        for _ in range(5):
+            assert process.stdout.readline() == b"written\n"
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert not result.exists()
+    assert checkpoints._read(path)["under_way"]["iteration"] >= 4
+    subprocess.run(program, check=True, stdout=subprocess.DEVNULL)
+    data, labels = pairs(3000, 30, 1)
+    plain = cf.LinearMetricLearner(alpha=0.005, solver="fista", tol=1e-9).fit(data, labels)
+    expected = np.append(plain.metric_.matrix, plain.certificate_.loss)
+    # The number of threads may differ in another process.
+    np.testing.assert_allclose(np.load(result), expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.filterwarnings(WARNED)
+@pytest.mark.parametrize("kind", ["newton", "fista", "two stages", "flips"])
+def test_an_interrupted_fit_continues(kind, tmp_path, monkeypatch):
+    settings, (data, labels) = KINDS[kind]
+    plain = cf.LinearMetricLearner(**settings).fit(data, labels)
+    calls, show = [], progress.Progress.__call__
+
+    def interrupting(self, iteration, state):
+        calls.append(iteration)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        show(self, iteration, state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(progress.Progress, "__call__", interrupting)
+        early = cf.LinearMetricLearner(**settings).fit(data, labels, checkpoint=tmp_path / "c")
+    assert early.certificate_.outcome == "interrupted"
+    later = cf.LinearMetricLearner(**settings).fit(data, labels, checkpoint=tmp_path / "c")
+    np.testing.assert_allclose(numbers(later), numbers(plain), rtol=0, atol=1e-10)
+
+
+def test_an_error_keeps_what_was_computed(tmp_path, monkeypatch):
+    settings, (data, labels) = KINDS["rank by cross-validation"]
+    plain = cf.LinearMetricLearner(**settings).fit(data, labels)
+    calls, start = [], Newton.start
+
+    def failing(self):
+        calls.append(self)
+        if len(calls) == 7:
+            raise OSError("the network is down")
+        return start(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Newton, "start", failing)
+        with pytest.raises(OSError, match="network"):
+            cf.LinearMetricLearner(**settings).fit(data, labels, checkpoint=tmp_path / "c")
+    assert len(checkpoints._read(tmp_path / "c")["ended"]) == 6
+    later = cf.LinearMetricLearner(**settings).fit(data, labels, checkpoint=tmp_path / "c")
+    np.testing.assert_allclose(numbers(later), numbers(plain), rtol=0, atol=1e-10)
+    assert later.rank_choice_ == plain.rank_choice_
+
+
+def test_a_solver_that_saves_nothing_begins_again(tmp_path, monkeypatch, always):
+    settings, (data, labels) = KINDS["newton"]
+    plain = cf.LinearMetricLearner(**settings).fit(data, labels)
+    monkeypatch.setattr(Newton, "saved", lambda self, state: None)
+    copies = copying(tmp_path / "c", tmp_path, monkeypatch)
+    cf.LinearMetricLearner().fit(data, labels, checkpoint=tmp_path / "c")
+    again = cf.LinearMetricLearner().fit(data, labels, checkpoint=copies[0])
+    np.testing.assert_allclose(numbers(again), numbers(plain), rtol=0, atol=1e-10)
+
+
+def test_a_large_hessian_is_not_saved(tmp_path, monkeypatch, always):
+    monkeypatch.setattr("closefar.solve.solvers.newton._MOST_SAVED", 10)
+    plain = cf.LinearMetricLearner().fit(*KINDS["newton"][1])
+    copies = copying(tmp_path / "c", tmp_path, monkeypatch)
+    cf.LinearMetricLearner().fit(*KINDS["newton"][1], checkpoint=tmp_path / "c")
+    assert len(copies) < plain.n_iter_ + 3  # of each step, of the end of the run and of that of the fit
+    for copy in copies:
+        again = cf.LinearMetricLearner().fit(*KINDS["newton"][1], checkpoint=copy)
+        np.testing.assert_allclose(numbers(again), numbers(plain), rtol=0, atol=1e-10)
+
+
+# What is refused
+
+
+def refusal(path, data, labels, weights=None, *, names=None, **settings):
+    before = path.read_bytes() if path.is_file() else None
+    with pytest.raises((ValueError, OSError)) as caught:
+        cf.LinearMetricLearner(**settings).fit(data, labels, weights, feature_names=names, checkpoint=path)
+    assert before is None or path.read_bytes() == before  # somebody's file is not overwritten
+    return str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    path = tmp_path_factory.mktemp("kept") / "fit.checkpoint"
+    data, labels = KINDS["newton"][1]
+    cf.LinearMetricLearner(alpha=0.1).fit(data, labels, checkpoint=path)
+    return path, data, labels
+
+
+@pytest.mark.parametrize(
+    ("settings", "difference"),
+    [
+        ({"alpha": 0.01}, "alpha is 0.01 here and 0.1 in the checkpoint"),
+        ({"noise": "normal"}, "noise is 'normal' here and 'logistic' in the checkpoint"),
+        ({"rank": 2}, "rank is 2 here and None in the checkpoint"),
+        ({"tol": 1e-7}, "tol is 1e-07 here and 1e-06 in the checkpoint"),
+        ({"class_weight": {-1: 1, 1: 2}}, "class_weight is '{-1: 1, 1: 2}' here and None in the checkpoint"),
+        ({"random_state": 3}, "random_state is 3 here and None in the checkpoint"),
+    ],
+)
+def test_other_settings_are_refused_by_name(kept, settings, difference):
+    path, data, labels = kept
+    message = refusal(path, data, labels, **{"alpha": 0.1, **settings})
+    assert message.startswith(f"{path} is the checkpoint of another fit: {difference}. ")
+    assert "another checkpoint" in message
+
+
+def test_other_data_are_refused(kept):
+    path, data, labels = kept
+    same = {"alpha": 0.1}
+    assert "it is of 400 pairs of 4 columns; got 399 pairs of 4" in refusal(path, data[1:], labels[1:], **same)
+    assert "got 400 pairs of 3 columns" in refusal(path, data[..., :3], labels, **same)
+    assert "its columns are without names; got a, b, c, d" in refusal(path, data, labels, names=list("abcd"), **same)
+    assert "labels for close and far are -1 and 1; got 1 and -1" in refusal(path, data, labels, far_label=-1, **same)
+    swapped = np.array(labels)
+    first, second = np.flatnonzero(labels == 1)[0], np.flatnonzero(labels == -1)[0]
+    swapped[[first, second]] = -1, 1
+    changed = np.array(data)
+    changed[7] *= 1.001
+    weights = np.ones(len(labels))
+    weights[3] = 1.01
+    for given in ((data, swapped), (changed, labels), (data[::-1], labels[::-1]), (data, labels, weights)):
+        assert "the pairs, labels or weights, or their order, have changed" in refusal(path, *given, **same)
+    # What does not change the result may differ.
+    cf.LinearMetricLearner(alpha=0.1, max_time=60).fit(data, labels, np.ones(len(labels)), checkpoint=path)
+
+
+def test_another_start_is_refused(tmp_path):
+    data, labels = KINDS["newton"][1]
+    warm = cf.LinearMetricLearner(warm_start=True).fit(data[:200], labels[:200])
+    warm.fit(data, labels, checkpoint=tmp_path / "c")
+    with pytest.raises(ValueError, match="it started from another metric"):
+        cf.LinearMetricLearner(warm_start=True).fit(data, labels, checkpoint=tmp_path / "c")
+
+
+def test_random_numbers_must_come_again(tmp_path):
+    data, labels = KINDS["newton"][1]
+    learner = cf.LinearMetricLearner(random_state=np.random.RandomState(0))
+    with pytest.raises(ValueError, match="random_state must be None or a whole number with a checkpoint"):
+        learner.fit(data, labels, checkpoint=tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda content: b"", "it is empty"),
+        (lambda content: content[: len(content) // 2], "damaged"),
+        (lambda content: content[:-1], "damaged"),
+        (lambda content: content[:-9] + bytes([content[-9] ^ 1]) + content[-8:], "checksum"),
+        (lambda content: b"x1,x2,label\n1,2,far\n", "is not a closefar checkpoint"),
+        (lambda content: content.replace(b"closefar-checkpoint", b"closefar-checkpoinT"), "is not a closefar check"),
+        (lambda content: os.urandom(4000), "is not a closefar checkpoint"),
+    ],
+)
+def test_other_files_are_neither_read_nor_overwritten(kept, tmp_path, spoil, words):
+    path, data, labels = kept
+    spoilt = tmp_path / "c"
+    spoilt.write_bytes(spoil(path.read_bytes()))
+    message = refusal(spoilt, data, labels, alpha=0.1)
+    assert words in message
+    assert message.startswith(str(spoilt))
+    assert "Remove it to begin again, or choose another name." in message
+
+
+def test_a_model_is_no_checkpoint(kept, tmp_path):
+    _, data, labels = kept
+    cf.LinearMetricLearner().fit(data, labels).metric_.save(tmp_path / "m.closefar")
+    assert "is not a closefar checkpoint" in refusal(tmp_path / "m.closefar", data, labels)
+
+
+def test_another_format_is_refused(kept, tmp_path, monkeypatch):
+    _, data, labels = kept
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "FORMAT_VERSION", 7)
+        cf.LinearMetricLearner().fit(data, labels, checkpoint=tmp_path / "c")
+    assert "is a checkpoint of format 7, and this version of closefar continues format 1" in refusal(
+        tmp_path / "c", data, labels
+    )
+
+
+def test_another_sequence_of_computations_is_refused():
+    journal = Journal(lambda journal: None, [{"label": {"solver": "newton", "judgements": 5}}])
+    with pytest.raises(ValueError, match="another version of closefar: its computation number 1 is solver newton"):
+        journal.begin({"solver": "fista", "judgements": 5})
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="needs a user who may not write everywhere")
+def test_a_folder_that_is_read_only_is_refused_at_once(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(PermissionError, match="can't write"):
+        cf.LinearMetricLearner().fit(None, None, checkpoint=tmp_path / "c")
+
+
+@pytest.mark.parametrize("name", ["missing/c", "."])
+def test_what_can_not_be_written_is_refused_before_the_data_are_read(tmp_path, name):
+    with pytest.raises(OSError, match="can't write"):
+        cf.LinearMetricLearner().fit(None, None, checkpoint=tmp_path / name)
+
+
+def test_a_pipe_is_no_checkpoint(tmp_path):
+    os.mkfifo(tmp_path / "c")
+    with pytest.raises(ValueError, match="not a regular file"):
+        cf.LinearMetricLearner().fit(None, None, checkpoint=tmp_path / "c")
+
+
+def test_a_full_disk_does_not_end_the_fit(tmp_path, monkeypatch, always):
+    def full(path, content):
+        raise OSError(f"can't write {path}: No space left on device.")
+
+    monkeypatch.setattr(checkpoints, "replace_file", full)
+    with pytest.warns(UserWarning, match="No space left on device. The fit goes on without it") as caught:
+        learner = cf.LinearMetricLearner().fit(*KINDS["newton"][1], checkpoint=tmp_path / "c")
+    assert len(caught) == 1
+    assert learner.certificate_.converged
+
+
+# The time
+
+
+class Clock:
+    """A clock that advances by a second whenever it is looked at."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        self.now += 1.0
+        return self.now
+
+
+@kinds
+@pytest.mark.filterwarnings(WARNED)
+def test_a_fit_ends_in_time_and_continues(kind, tmp_path, monkeypatch):
+    settings, (data, labels) = KINDS[kind]
+    plain = cf.LinearMetricLearner(**settings).fit(data, labels)
+    with monkeypatch.context() as patch:
+        patch.setattr(supervising, "time", Clock())
+        early = cf.LinearMetricLearner(**settings, max_time=8).fit(data, labels, checkpoint=tmp_path / "c")
+    certificate = early.certificate_
+    assert (certificate.outcome, certificate.converged) == ("unfinished", False)
+    assert certificate.advice.startswith("max_time=8 seconds ended the fit before it was complete; ")
+    assert certificate.advice.endswith("or call fit again with the same checkpoint to continue.")
+    assert np.all(np.isfinite(early.predict_proba(data)))
+    later = cf.LinearMetricLearner(**settings).fit(data, labels, checkpoint=tmp_path / "c")
+    np.testing.assert_allclose(numbers(later), numbers(plain), rtol=0, atol=1e-10)
+
+
+@pytest.mark.filterwarnings(WARNED)
+def test_time_ends_a_fit_at_any_step(monkeypatch):
+    """Whatever the time, there is a metric, and a proof that ends early proves nothing wrong."""
+    settings, (data, labels) = KINDS["fista"]
+    best = cf.LinearMetricLearner(**settings).fit(data, labels).certificate_
+    outcomes = set()
+    for seconds in (1, 5, 20, 40, 80, 160, 1000):
+        monkeypatch.setattr(supervising, "time", Clock())
+        certificate = cf.LinearMetricLearner(**settings, max_time=seconds).fit(data, labels).certificate_
+        outcomes.add(str(certificate.outcome))
+        assert certificate.gap >= certificate.objective - best.objective - 1e-12
+        assert certificate.lower_bound <= best.objective + 1e-12
+    assert outcomes == {"unfinished", "converged"}
+
+
+def test_the_end_of_the_time_is_warned_of(monkeypatch):
+    monkeypatch.setattr(supervising, "time", Clock())
+    with pytest.warns(ConvergenceWarning, match="unfinished: max_time=3 seconds .* give fit a checkpoint to continue"):
+        cf.LinearMetricLearner(max_time=3).fit(*KINDS["newton"][1])
+
+
+@pytest.mark.parametrize("wrong", [0, -1.0, np.inf, "long"])
+def test_wrong_times_are_refused(wrong):
+    with pytest.raises(ValueError, match="max_time must be None or a number of seconds > 0"):
+        cf.LinearMetricLearner(max_time=wrong).fit(*KINDS["newton"][1])
+
+
+@pytest.mark.filterwarnings(WARNED)
+def test_the_rank_that_was_not_chosen_is_reported(monkeypatch):
+    monkeypatch.setattr(supervising, "time", Clock())
+    data, labels = KINDS["rank by cross-validation"][1]
+    learner = cf.LinearMetricLearner(rank="auto", max_time=30).fit(data, labels)
+    assert learner.rank_ is None
+    assert 'the time was over before rank="auto" had chosen a rank' in learner.data_problems[-1]
+    # It is that of the first fold, not one that nothing was computed for.
+    assert learner.score(data, labels) > 0.8
+
+
+# Progress
+
+
+class Steps:
+    """Some steps of a fit with these proven gaps, one per second."""
+
+    def __init__(self, monkeypatch, tol=1e-6):
+        self.clock = 0.0
+        monkeypatch.setattr(progress.time, "monotonic", lambda: self.clock)
+        self.forecast = progress._Forecast(tol)
+
+    def take(self, *gaps):
+        for gap in gaps:
+            self.clock += 1.0
+            bound = 0.0 if gap is None else 1.0 - gap
+            self.forecast.add(State(np.eye(1), np.ones(1), 1.0, bound, -1.0, None))
+        return self.forecast.words
+
+
+def test_the_time_left_follows_the_proven_gap(monkeypatch):
+    assert Steps(monkeypatch).take(1e-1, 1e-2, 1e-3) == "  about 3 s left"
+    assert Steps(monkeypatch).take(1e-1, 5e-2, 2.5e-2) == "  about 15 s left"
+
+
+def test_nothing_is_said_of_a_time_that_is_not_known(monkeypatch):
+    assert Steps(monkeypatch).take(None, None, None, None) == ""
+    assert Steps(monkeypatch).take(None, 1e-1, 1e-2) == ""
+    assert Steps(monkeypatch).take(1e-1, 1e-2, 1e-7) == ""
+    assert Steps(monkeypatch, tol=0.0).take(1e-1, 1e-2, 1e-3) == ""
+    late = Steps(monkeypatch)
+    late.take(1e-1, 1e-2, 1e-3)
+    late.clock += 60.0  # the forecast was wrong
+    assert late.forecast.words == ""
+
+
+def test_stages_that_take_long_are_named(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "_QUIET", 0.01)
+    with progress.showing(1) as shown:
+        with shown.stage("finding unit-free coordinates"):
+            deadline = time.monotonic() + 20.0
+            while not (err := capsys.readouterr().err) and time.monotonic() < deadline:
+                time.sleep(0.01)
+        with progress.showing(2) as inner:
+            assert inner is shown
+    assert err == "finding unit-free coordinates ...\n"
+    with progress.showing(0) as silent, silent.stage("nothing"):
+        assert silent.verbose == 0
+    assert not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer) and thread.is_alive()]
+
+
+def test_folds_and_long_steps_are_shown(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "_QUIET", 0.0)
+    cf.LinearMetricLearner(rank="auto", verbose=2).fit(*KINDS["rank by cross-validation"][1])
+    err = capsys.readouterr().err
+    assert re.search(r"^choosing the rank, fold 1 of 5: step +0  objective", err, re.MULTILINE)
+    assert re.search(r"^choosing the rank, fold 5 of 5 \(at least \d+ s left\): step +0  objective", err, re.MULTILINE)
+    assert re.search(r"the next step is under way  passes \d", err)
+
+
+def test_what_is_continued_is_said(tmp_path, capsys, monkeypatch, always):
+    settings, (data, labels) = KINDS["fista"]
+    path = tmp_path / "c"
+    copies = copying(path, tmp_path, monkeypatch)
+    cf.LinearMetricLearner(**settings).fit(data, labels, checkpoint=path)
+    assert capsys.readouterr().err == ""
+    cf.LinearMetricLearner(**settings, verbose=1).fit(data, labels, checkpoint=path)
+    assert f"{path} holds this fit: only its result is computed again" in capsys.readouterr().err
+    cf.LinearMetricLearner(**settings, verbose=1).fit(data, labels, checkpoint=copies[4])
+    assert (
+        f"continuing from {copies[4]}: 0 computations are done, and from step 4 of the next" in capsys.readouterr().err
+    )
+
+
+# Files that are lost
+
+
+def spoil_at(step, spoil, monkeypatch):
+    calls, show = [], progress.Progress.__call__
+
+    def spoiling(self, iteration, state):
+        calls.append(iteration)
+        if len(calls) == step:
+            spoil()
+        show(self, iteration, state)
+
+    monkeypatch.setattr(progress.Progress, "__call__", spoiling)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda path: path.unlink(), "can't be read: No such file or directory"),
+        (lambda path: os.truncate(path, path.stat().st_size // 2), "has changed since it was opened"),
+        (lambda path: os.replace(shutil.copy(path, f"{path}.new"), path), "has changed since it was opened"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["npy", "parquet"])
+def test_a_file_that_is_lost_while_it_is_read_is_named(kind, spoil, words, tmp_path, monkeypatch):
+    monkeypatch.setattr(streamed, "HOLD_BYTES", 0)
+    monkeypatch.setattr(blocks, "KEEP_BYTES", 0)
+    for module in (chunks, numpy_chunks):
+        monkeypatch.setattr(module, "CHUNK_BYTES", 1 << 16)
+    data, labels = pairs(20_000, 6, 1)
+    z = data[:, 0] - data[:, 1] if data.ndim == 3 else data
+    path = tmp_path / f"z.{kind}"
+    if kind == "npy":
+        np.save(path, z)
+        opened = cf.open_pairs(path, labels=labels)
+    else:
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+        pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+        frame = pandas.DataFrame(z, columns=[f"f{k}" for k in range(6)]).assign(label=labels)
+        frame.to_parquet(path, row_group_size=5000)
+        opened = cf.open_pairs(points=path)
+    with monkeypatch.context() as patch:
+        spoil_at(2, lambda: spoil(path), patch)
+        with pytest.raises(ValueError, match=f"{path.name} {words}"):
+            cf.LinearMetricLearner().fit(opened, checkpoint=tmp_path / "c")
+    assert not [thread for thread in threading.enumerate() if "read-ahead" in thread.name]
+    # Once the data are there again, the fit goes on.
+    assert checkpoints._read(tmp_path / "c")["under_way"]["iteration"] == 1
+    frame = z if kind == "npy" else frame.drop(columns="label")
+    later = cf.LinearMetricLearner().fit(frame, labels, feature_names=opened.feature_names, checkpoint=tmp_path / "c")
+    assert later.certificate_.converged
+
+
+# The command line
+
+
+@pytest.fixture
+def table(tmp_path):
+    z, labels = points(300, 3, 1)
+    lines = [
+        ",".join([*(f"{value:.6f}" for value in row), "far" if label > 0 else "close"])
+        for row, label in zip(z, labels, strict=True)
+    ]
+    path = tmp_path / "points.csv"
+    path.write_text("\n".join(["a,b,c,label", *lines]))
+    return path
+
+
+def command(table, *options):
+    return CliRunner().invoke(app, ["fit", "--points", str(table), "--out", str(table.parent / "m.closefar"), *options])
+
+
+def test_the_command_line_keeps_a_checkpoint(table, tmp_path):
+    path = tmp_path / "c"
+    assert command(table, "--checkpoint", str(path)).exit_code == 0
+    assert command(table, "--checkpoint", str(path)).exit_code == 0
+    done = command(table, "--checkpoint", str(path), "--alpha", "0.1")
+    assert done.exit_code == 2
+    assert "--alpha is 0.1 here and 0.0 in the checkpoint" in done.stderr
+    done = command(table, "--checkpoint", str(table))
+    assert done.exit_code == 2
+    assert "must have a name of its own" in done.stderr
+    for options in (["--checkpoint", str(tmp_path / "other")], ["--max-time", "5"]):
+        done = command(table, *options, "--alpha", "auto")
+        assert done.exit_code == 2
+        assert f"{options[0]} is for one fit" in done.stderr
+    done = command(table, "--max-time", "0")
+    assert "--max-time must be a number of seconds > 0; got 0." in done.stderr
+
+
+def test_the_command_line_ends_in_time(table, monkeypatch):
+    monkeypatch.setattr(supervising, "time", Clock())
+    done = command(table, "--max-time", "3")
+    assert done.exit_code == 1
+    assert "--max-time 3 seconds ended the fit before it was complete" in done.stderr
+    assert "or add --checkpoint to continue it later." in done.stderr
+    assert Path(table.parent / "m.closefar").exists()
+
+
+def test_an_interrupted_command_says_how_to_continue(table, tmp_path, monkeypatch):
+    def interrupting(self, iteration, state):
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(progress.Progress, "__call__", interrupting)
+    done = command(table)
+    assert done.exit_code == 130
+    assert "interrupted; nothing was written." in done.stderr
+    done = command(table, "--checkpoint", str(tmp_path / "c"))
+    assert done.exit_code == 130
+    assert f"interrupted; the same command continues from {tmp_path / 'c'}." in done.stderr.replace("\n", "")
+
+
+# The loop
+
+
+def test_runs_that_ended_are_recalled_and_others_follow():
+    """By hand: two runs are kept, and the journal gives them back in the same order."""
+    data, labels = KINDS["newton"][1]
+
+    def go(journal):
+        source = rows_of(data)
+        shares = np.full(len(labels), 1.0 / len(labels))
+        objective = Objective(source, CloseFar(cf.noise.Logistic(), labels.astype(float), shares), Passes())
+        options = Options(alpha=0.01, rank=None, has_constant=False, solver="newton", tol=1e-8, max_iter=50)
+        problem, rng = options.problem(objective), np.random.default_rng(0)
+        results = []
+        with supervising.supervised(supervising.Supervisor(journal=journal)):
+            for solver in (Newton(problem, 1e-8, rng), SOLVERS["factor"](problem, 1e-8, rng)):
+                recorder = Recorder(objective.passes, unwatched)
+                results.append((run(solver, solver.start, Limits(1e-8, 50, recorder)), recorder.steps))
+        return results, objective.passes.count
+
+    journal = Journal(lambda journal: None)
+    first, count = go(journal)
+    assert len(journal.ended) == 2
+    assert journal.under_way is None
+    again, count_again = go(Journal(lambda journal: None, journal.ended))
+    assert count_again == count
+    for (one, steps), (other, steps_again) in zip(first, again, strict=True):
+        assert other.ending is one.ending
+        assert other.ending is not Ending.LIMIT
+        assert other.n_iter == one.n_iter
+        np.testing.assert_array_equal(other.state.matrix, one.state.matrix)
+        assert steps_again == steps
