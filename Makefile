@@ -29,6 +29,7 @@ bench: $(VENV)/.test
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/ecosystem.py
+	$(BIN)/python benchmarks/cost.py --quick
 
 docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html

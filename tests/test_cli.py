@@ -99,7 +99,18 @@ def test_help_is_printed_once_without_a_command(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_every_command_has_help_with_an_example() -> None:
-    names = ["fit", "predict", "transform", "inspect", "evaluate", "label-errors", "sample-size", "truncate", "export"]
+    names = [
+        "fit",
+        "predict",
+        "transform",
+        "inspect",
+        "evaluate",
+        "label-errors",
+        "sample-size",
+        "plan",
+        "truncate",
+        "export",
+    ]
     for name in [*names, "report"]:
         assert f"closefar {name} " in _run(name, "--help").stdout
     for name in ("demo", "paper"):

@@ -12,7 +12,7 @@ from closefar.rows import Differences, unit_free
 from closefar.solve import CloseFar, Objective, Options, Passes
 from closefar.solve.sampled_model import SampledModel
 from closefar.solve.sampling import enough_for_hessian, share_for_hessian
-from closefar.solve.solution import _choose
+from closefar.solve.solution import choose_solver
 from closefar.solve.solvers import Fista, Sampled, sampled
 
 
@@ -167,7 +167,7 @@ def _symmetric(rng):
 def test_very_many_judgements_are_sampled(d, n, solver):
     source = SimpleNamespace(n_projected=n, can_project=False)
     counted = SimpleNamespace(n_directions=d, n_judgements=n, source=source, likelihood=SimpleNamespace(n_thresholds=1))
-    assert _choose(counted) == solver
+    assert choose_solver(counted) == solver
     assert 0 < share_for_hessian(counted) <= 1 / 6
     counted.n_judgements = 10**9
     assert share_for_hessian(counted) * 10**9 == pytest.approx(128 * d * (d + 1) / 2)

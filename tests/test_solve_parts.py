@@ -32,7 +32,7 @@ from closefar.solve.free_origin import with_finite_origin, with_free_corner
 from closefar.solve.loop import Ending, Limits, Run, run
 from closefar.solve.problem import Point, Problem
 from closefar.solve.separable import _largest_penalty, widest_margin
-from closefar.solve.solution import _certify, _choose, _outcome
+from closefar.solve.solution import _certify, _outcome, choose_solver
 from closefar.solve.solvers import Factor, Fista, Newton
 from closefar.solve.solvers.alternating import Alternating, Climb
 from closefar.solve.solvers.cone_program import ConeProgram, _projection_slopes, _typical_eigenvalue
@@ -244,7 +244,7 @@ def test_problems_and_limits_follow_the_options():
 )
 def test_the_solver_follows_from_the_size(d, n, solver):
     rows = Differences(np.broadcast_to(np.zeros(1), (n, d)))
-    assert _choose(Objective(rows, CloseFar(NOISES["logistic"], np.ones(n), np.ones(n)), Passes())) == solver
+    assert choose_solver(Objective(rows, CloseFar(NOISES["logistic"], np.ones(n), np.ones(n)), Passes())) == solver
 
 
 def test_advice_names_what_was_asked_for():

@@ -6,6 +6,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from closefar import datasets, noise, plot, theory
+    from closefar.cost import plan_run
     from closefar.fitting import IdentifiabilityWarning
     from closefar.judgements import PairGroupKFold, SharedPointsWarning, Tuples
     from closefar.learners import LinearMetricLearner, LinearMetricLearnerCV
@@ -39,6 +40,7 @@ __all__ = [
     "load",
     "noise",
     "open_pairs",
+    "plan_run",
     "plan_sample_size",
     "plot",
     "theory",
@@ -65,6 +67,7 @@ _HOMES = {
     "find_label_errors": "questions",
     "load": "model",
     "open_pairs": "tables",
+    "plan_run": "cost",
     "plan_sample_size": "questions",
     "truncation_path": "questions",
 }

@@ -15,12 +15,19 @@ _OPTIONS = {
     "class_weight": "--balanced",
     "delta": "--delta",
     "device": "--device",
+    "dtype": "--dtype",
     "far_label": "--far",
     "fit_origin": "--origin",
     "flip_rate": "--flip-rate",
     "groups": "--group",
     "max_iter": "--max-iter",
     "measure": "--measure",
+    "memory": "--memory",
+    "n_features": "--features",
+    "n_pairs": "--pairs",
+    "n_partitions": "--partitions",
+    "n_points": "--points",
+    "n_workers": "--workers",
     "noise": "--noise",
     "rank": "--rank",
     "sample_weight": "--weight",
@@ -32,7 +39,7 @@ _OPTIONS = {
 _SWITCHES = {"class_weight", "fit_origin"}  # options without a value
 
 # These are English words as well: they are parameters only where they have a value, or are to be changed.
-_ENGLISH = {"delta", "device", "groups", "measure", "noise", "rank", "scale"}
+_ENGLISH = {"delta", "device", "groups", "measure", "memory", "noise", "rank", "scale"}
 
 _PHRASES = {
     "diagnose() tests what else the labels depend on": "the report tests what else the labels depend on",
@@ -40,6 +47,10 @@ _PHRASES = {
     "diagnose()": "the report",
     "learner.report": "the report",
     "find_label_errors": "closefar label-errors",
+    "plan_sample_size says": "closefar sample-size says",
+    " (closefar.open_pairs)": "",
+    " (see closefar.datasets.count_pairs)": "",
+    "(closefar.Tuples; plan it with n_points)": "(plan it with --points)",
     "check_noise_model rejects": "The noise check rejects",
     "class_weight must be None": "--balanced must be left out",
     "alpha > 0 (try 0.01)": "--alpha 0.01",

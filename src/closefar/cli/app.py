@@ -14,6 +14,7 @@ from closefar.cli.fit import fit
 from closefar.cli.groups import with_groups
 from closefar.cli.models import export, inspect, truncate
 from closefar.cli.paper import paper
+from closefar.cli.plan import plan
 from closefar.cli.questions import label_errors, sample_size
 from closefar.cli.session import EXIT_CODES
 
@@ -38,6 +39,19 @@ def closefar(version: _Version = False) -> None:
     """Learn a distance from noisy close/far labels."""
 
 
-for command in (fit, predict, transform, inspect, evaluate, label_errors, sample_size, truncate, export, report, demo):
+for command in (
+    fit,
+    predict,
+    transform,
+    inspect,
+    evaluate,
+    label_errors,
+    sample_size,
+    plan,
+    truncate,
+    export,
+    report,
+    demo,
+):
     app.command()(with_groups(command))
 app.command()(paper)

@@ -9,7 +9,8 @@ from closefar.solve.likelihood import CloseFar, Evaluation, Likelihood
 from closefar.solve.loop import Solver, State, Watch, unwatched
 from closefar.solve.objective import Objective, Passes
 from closefar.solve.recession import find_recession
-from closefar.solve.solution import Options, Solution, solve
+from closefar.solve.sampling import share_for_hessian
+from closefar.solve.solution import Options, Solution, choose_solver, solve
 from closefar.solve.solvers import SOLVERS
 
 __all__ = [
@@ -29,8 +30,10 @@ __all__ = [
     "Solver",
     "State",
     "Watch",
+    "choose_solver",
     "find_recession",
     "psd_factor",
+    "share_for_hessian",
     "solve",
     "solve_with_flips",
     "unwatched",

@@ -23,7 +23,7 @@ from closefar.solve.sampling import enough_for_hessian
 from closefar.solve.separable import widest_margin
 from closefar.solve.solvers import SOLVERS, Factor, LowRank
 
-__all__ = ["Options", "Solution", "solve"]
+__all__ = ["Options", "Solution", "choose_solver", "solve"]
 
 # With more columns, a limited rank is solved without the convex problem, which would take longer.
 _MANY_COLUMNS = 128
@@ -124,7 +124,7 @@ def solve(
 
 def _kind(problem: Problem, options: Options) -> type[Solver]:
     """The solver that is asked for, or the one that suits the problem."""
-    chosen = _choose(problem.objective, is_limited=options.rank is not None)
+    chosen = choose_solver(problem.objective, is_limited=options.rank is not None)
     suits_factors = problem.objective.source.can_project and not problem.cone.has_constant
     name = options.solver
     if name == "auto" or (name == "factor" and not options.proves and chosen == "lowrank"):
@@ -132,7 +132,7 @@ def _kind(problem: Problem, options: Options) -> type[Solver]:
     return SOLVERS["fista" if name == "lowrank" and not suits_factors else name]
 
 
-def _choose(objective: Objective, *, is_limited: bool = False) -> str:
+def choose_solver(objective: Objective, *, is_limited: bool = False) -> str:
     """Choose a dense Hessian if it costs less than the gradient steps that it saves."""
     d, n = objective.n_directions, objective.n_judgements
     has_many = n >= 16 * packed_size(d)
