@@ -122,7 +122,7 @@ class _Machine:
 
 def _plan(size: RunSize, machine: _Machine) -> RunPlan:
     rates, n_workers, card, network = machine.rates, machine.n_workers, machine.card, machine.network
-    work = expected_work(size, is_remote=n_workers is not None)
+    work = expected_work(size, is_remote=n_workers is not None, gpu=card is not None)
     needed = expected_memory(size, work, n_workers=n_workers, gpu=card is not None)
     if card is None:
         passes, uncertainty = work.passes(size), work.uncertainty
