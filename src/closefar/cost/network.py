@@ -13,8 +13,9 @@ from closefar.cost.size import RunSize
 
 __all__ = ["ASSUMED", "Network", "Traffic", "expected_traffic", "measure_network"]
 
-_ROUND_TRIPS_TO_PREPARE = 6
-_ROUND_TRIPS_PER_PASS = 1.2
+_ROUND_TRIPS_TO_PREPARE = 9
+_ROUND_TRIPS_PER_PASS = 1.1
+_TASKS_PER_PARTITION = 1.5  # one computes, and where numbers of each pair are kept another one returns the sums
 _MANY_TASKS = 32
 _PARTITION_BYTES = 1 << 27
 _PARTITIONS_PER_WORKER = 8
@@ -69,7 +70,7 @@ def expected_traffic(
     sample = 8.0 * n_sampled * (size.n_features if size.n_points is None else 2)
     points = 0.0 if size.n_points is None else 8.0 * size.n_points * size.n_features * n_workers
     total = per_pass * (n_passes + _ROUND_TRIPS_TO_PREPARE) + sample + points
-    waiting = round_trips * (network.latency + n_partitions * network.task)
+    waiting = round_trips * (network.latency + _TASKS_PER_PARTITION * n_partitions * network.task)
     return Traffic(round_trips, n_partitions, per_pass, total, waiting + total / network.bandwidth)
 
 

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
-from typing import Any
+from typing import NoReturn
 
 import numpy as np
 
 from closefar.cost.size import RunSize
 from closefar.noise import get_noise
+from closefar.rows import BlockRows
 from closefar.solve import CloseFar, Objective, Passes, choose_solver, share_for_hessian
 
 __all__ = ["ExpectedPasses", "Work", "expected_work"]
@@ -95,29 +95,41 @@ class Work:
         return ExpectedPasses(self.solver, reason, self.sample, self.n_sampled, over_all, self.proof + self.rough_proof)
 
 
-def expected_work(size: RunSize, *, is_remote: bool = False) -> Work:
+class _PlannedRows(BlockRows):
+    """Rows that do not exist, for which a solver is chosen."""
+
+    def __init__(self, size: RunSize, *, is_remote: bool, can_fuse: bool) -> None:
+        super().__init__(size.n_pairs, size.n_features)
+        self._n_projected = size.n_pairs if size.n_points is None else size.n_points
+        self._is_remote, self._can_fuse = is_remote, can_fuse
+
+    @property
+    def n_projected(self) -> int:
+        return self._n_projected
+
+    @property
+    def is_remote(self) -> bool:
+        return self._is_remote
+
+    @property
+    def can_fuse(self) -> bool:
+        return self._can_fuse
+
+    def read(self, where: slice) -> NoReturn:
+        raise NotImplementedError("planned rows can't be read.")
+
+
+def expected_work(size: RunSize, *, is_remote: bool = False, gpu: bool = False) -> Work:
     """The operations that a fit of this size takes, by the laws for the solver that it chooses."""
-    objective = _planned(size, is_remote)
+    nothing = np.zeros(0)
+    rows = _PlannedRows(size, is_remote=is_remote, can_fuse=gpu)
+    objective = Objective(rows, CloseFar(get_noise("logistic"), nothing, nothing), Passes())
     name = choose_solver(objective, is_limited=size.rank is not None)
     share = share_for_hessian(objective)
     law = {"newton": _newton, "sampled": _sampled, "lowrank": _low_rank, "fista": _fista}[name]
     work = law(size, share)
     starts_within_rank = name == "lowrank" and size.n_features > _MANY_COLUMNS
     return work if size.rank is None or starts_within_rank else _then_within_rank(work)
-
-
-def _planned(size: RunSize, is_remote: bool) -> Objective:
-    """The objective of pairs that do not exist, of which a solver is chosen."""
-    n_projected = size.n_pairs if size.n_points is None else min(size.n_points, size.n_pairs)
-    source: Any = SimpleNamespace(
-        n_rows=size.n_pairs,
-        n_columns=size.n_features,
-        n_projected=n_projected,
-        can_project=not is_remote,
-        is_remote=is_remote,
-    )
-    nothing = np.zeros(0)
-    return Objective(source, CloseFar(get_noise("logistic"), nothing, nothing), Passes())
 
 
 def _newton(size: RunSize, share: float) -> Work:

@@ -24,7 +24,7 @@ from closefar.cost.size import RunSize, parse_bytes, parse_count
 
 __all__ = ["plan_run"]
 
-_DISK = 1e9  # bytes per second, assumed
+_DISK = 1e9  # bytes per second of each machine, assumed
 _CARD_UNCERTAINTY = 1.8
 _BASE_SECONDS = 0.005  # of any fit, however small
 
@@ -122,7 +122,7 @@ class _Machine:
 
 def _plan(size: RunSize, machine: _Machine) -> RunPlan:
     rates, n_workers, card, network = machine.rates, machine.n_workers, machine.card, machine.network
-    work = expected_work(size, is_remote=n_workers is not None)
+    work = expected_work(size, is_remote=n_workers is not None, gpu=card is not None)
     needed = expected_memory(size, work, n_workers=n_workers, gpu=card is not None)
     if card is None:
         passes, uncertainty = work.passes(size), work.uncertainty
@@ -137,6 +137,7 @@ def _plan(size: RunSize, machine: _Machine) -> RunPlan:
     if n_workers is not None and network is not None:
         traffic = expected_traffic(size, network, n_workers, n_passes, work.n_sampled, machine.n_partitions)
         parts["network and scheduler"] = traffic.seconds
+        parts["loading partitions"] = size.data_bytes / _DISK / n_workers
     seconds = _BASE_SECONDS + sum(parts.values())
     return RunPlan(
         size=size,
@@ -220,7 +221,10 @@ def _engine(machine: _Machine) -> str:
 def _assumptions(parts: dict[str, float], network: Network | None, card: Card | None) -> tuple[str, ...]:
     found = []
     if network is not None:
-        found.append(f"Each worker is assumed to have a core like those of this machine; the network is {network.how}.")
+        found.append(
+            "Each worker is assumed to have a core like those of this machine, and to load its partitions at 1 GB/s; "
+            f"the network is {network.how}."
+        )
     if card is not None and not card.is_measured:
         found.append(
             f"There is no graphics card here: the figures are documented ones of an {card.name}, not measured."
