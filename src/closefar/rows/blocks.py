@@ -5,33 +5,69 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from array_api_compat import array_namespace, device, is_numpy_array, is_torch_array
+from array_api_compat import array_namespace, is_numpy_array
 
 from closefar import packed
 from closefar.arrays import Array, FloatArray, IndexArray, as_float64, engine_of, is_on_gpu, like, to_numpy
 from closefar.noise import Noise
 from closefar.rows.coordinates import Coordinates
+from closefar.rows.products import (
+    as_type_of,
+    columns_at,
+    empty_like,
+    is_uniform,
+    line_extremes,
+    matching,
+    quadratic_forms,
+    roots,
+    row_array_like,
+    row_dots,
+    scaled_rows,
+    squared_columns,
+    squared_lengths,
+    summed,
+    symmetric_in_numpy,
+    triangle_of,
+    weighted_outer,
+)
 from closefar.rows.source import MarginTerms, Pulling, RowSource, concatenated, slices
 
-__all__ = ["GPU_BLOCK_BYTES", "KEEP_BYTES", "BlockRows", "HeldRows", "MappedRows", "squared_columns"]
+__all__ = ["GPU_BLOCK_BYTES", "KEEP_BYTES", "BlockRows", "Fusing", "HeldRows", "MappedRows", "fuse_by"]
 
 # A block and its products stay in cache; the overhead of the loop over blocks is negligible.  On a GPU, blocks are many
 # times as large as what it computes at once.
 BLOCK_BYTES, GPU_BLOCK_BYTES = 1 << 21, 1 << 29
 
-_MOST_FUSED = 128  # columns
-
 _SAFE_SCALES = 1e-60, 1e60  # of columns, whose squares and their sums neither overflow nor underflow
-
-_LONG = 32  # rows that are reduced at a time
 
 # Up to this size the rows in unit-free coordinates are kept; beyond it each pass maps them again.
 KEEP_BYTES = 1 << 28
 
-_MANY_COLUMNS = 48  # from here on, a sum of outer products is limited by its products
+
+class Fusing(NamedTuple):
+    """How rows on a GPU get fused passes.
+
+    `why_not_here` says why a device has none, and `why_not` why some rows have none: nothing, if they have; `fuse`
+    returns the rows with fused passes, or why that failed; `terms` computes `margin_terms`.
+    """
+
+    why_not_here: Callable[[Array], str]
+    why_not: Callable[[BlockRows], str]
+    fuse: Callable[[BlockRows], RowSource | str]
+    terms: Callable[..., MarginTerms | None]
+
+
+_NONE = "no fused kernels"
+_fusing = Fusing(lambda _: _NONE, lambda _: _NONE, lambda _: _NONE, lambda *_: None)
+
+
+def fuse_by(fusing: Fusing) -> None:
+    """Set how rows get fused passes: from outside, since rows with fused passes are made of other rows."""
+    global _fusing
+    _fusing = fusing
 
 
 class BlockRows(RowSource):
@@ -46,35 +82,32 @@ class BlockRows(RowSource):
 
     @cached_property
     def rough(self) -> RowSource:
-        fused = self.fused() if self.can_fuse else None
-        return self if fused is None else fused
+        return self if self.fused is None else self.fused
 
     @cached_property
     def has_kernels(self) -> bool:
-        if not (is_torch_array(self.model) and is_on_gpu(self.model)):
-            return False
-        from closefar.rows.ladder import Rung, highest_rung
-
-        return highest_rung(self.model).rung is Rung.FUSED
+        return is_on_gpu(self.model) and not _fusing.why_not_here(self.model)
 
     @property
     def can_fuse(self) -> bool:
-        return self.has_kernels and self.n_columns <= _MOST_FUSED
+        return is_on_gpu(self.model) and not _fusing.why_not(self)
 
     def margin_terms(
         self, noise: Noise, squared: Array, signs: Array, weights: Array, threshold: float, order: int
     ) -> MarginTerms | None:
-        if not self.has_kernels:
-            return None
-        from closefar.rows.cuda import fused_terms
+        return _fusing.terms(noise, squared, signs, weights, threshold, order) if self.has_kernels else None
 
-        return fused_terms(noise, squared, signs, weights, threshold, order)
-
+    @property
     def fused(self) -> RowSource | None:
-        """Return the same rows with fused passes; None if there are no kernels for them."""
-        from closefar.rows.cuda import fused_rows
+        """The same rows with fused passes, if they are on a GPU that has kernels for them."""
+        return None if isinstance(self._offer, str) else self._offer
 
-        return fused_rows(self)
+    @cached_property
+    def _offer(self) -> RowSource | str:
+        """The same, or why there are none."""
+        if not is_on_gpu(self.model):
+            return ""
+        return _fusing.why_not(self) or _fusing.fuse(self)
 
     @cached_property
     def model(self) -> Array:
@@ -83,8 +116,15 @@ class BlockRows(RowSource):
 
     @property
     def engine(self) -> str:
-        passes = getattr(vars(self).get("rough"), "passes", None)  # those that were used
-        return engine_of(self.model) + (f", {passes}" if passes else "")
+        offer: RowSource | str = vars(self).get("_offer", "")  # if no pass needed it, it was not made
+        if not isinstance(offer, str):
+            return offer.engine
+        return self.engine_unfused + (f" ({offer})" if offer else "")
+
+    @property
+    def engine_unfused(self) -> str:
+        """What computes the passes that are not fused."""
+        return engine_of(self.model) + (", plain array API" if is_on_gpu(self.model) else "")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.n_rows:,} rows of {self.n_columns} columns)"
@@ -135,23 +175,23 @@ class BlockRows(RowSource):
             if first < last:
                 some = self._read_some(where, wanted[first:last] - where.start)
                 if taken is None:
-                    taken = _empty_like(some, (len(wanted), self.n_columns)).T  # the entries of a row are together
+                    taken = empty_like(some, (len(wanted), self.n_columns)).T  # the entries of a row are together
                 taken[:, first:last] = some
         taken = self.read(slice(0, 0)) if taken is None else taken
-        return HeldRows(taken if order is None else _columns(taken, np.argsort(order)))
+        return HeldRows(taken if order is None else columns_at(taken, np.argsort(order)))
 
     def row_array(self, values: FloatArray) -> Array:
-        return values if is_numpy_array(self.model) else _row_array(self.model, values)
+        return values if is_numpy_array(self.model) else row_array_like(self.model, values)
 
     def forward(self, factor: FloatArray) -> Array:
         """Return the projections as an array of shape (n, k)."""
-        found, factor = None, _matching(self.model, factor)
+        found, factor = None, matching(self.model, factor)
         for where, block in self.blocks():
             part = block.T @ factor
             if part.shape[0] == self.n_rows:
                 return part
             if found is None:
-                found = _empty_like(part, (self.n_rows, int(part.shape[1])))
+                found = empty_like(part, (self.n_rows, int(part.shape[1])))
             found[where, :] = part
         return found
 
@@ -159,13 +199,13 @@ class BlockRows(RowSource):
         def pulled(where: slice, block: Array) -> Array:
             here = projections[where, :]
             # This order of the product is up to 40 % faster than block @ scaled.
-            return (here * _matching(here, coefficients[where])[:, None]).T @ block.T
+            return (here * matching(here, coefficients[where])[:, None]).T @ block.T
 
-        return to_numpy(_sum(pulled(where, block) for where, block in self.blocks()).T)
+        return to_numpy(summed(pulled(where, block) for where, block in self.blocks()).T)
 
     def inner(self, left: Array, right: Array) -> Array:
         if is_numpy_array(left):
-            return _row_dots(left, right)
+            return row_dots(left, right)
         return as_float64(array_namespace(left).vecdot(left, right, axis=-1))
 
     def projected(self, factor: FloatArray) -> FloatArray:
@@ -174,13 +214,13 @@ class BlockRows(RowSource):
 
     def largest(self, centre: FloatArray) -> FloatArray:
         """Return the largest absolute value of each column, measured from `centre`."""
-        upper, lower = np.max([_extremes(block) for _, block in self.blocks()], axis=0)
+        upper, lower = np.max([line_extremes(block) for _, block in self.blocks()], axis=0)
         found: FloatArray = np.maximum(upper - centre, centre + lower)
         return found
 
     def weighted_sum(self, weights: Array) -> FloatArray:
         """Return sum_i w_i z_i."""
-        return to_numpy(_sum(block @ _matching(block, weights[where]) for where, block in self.blocks()))
+        return to_numpy(summed(block @ matching(block, weights[where]) for where, block in self.blocks()))
 
     def second_moment(self, weights: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
         """Return sum_i w_i x_i x_i' of the scaled rows x = (z - centre) / scale."""
@@ -188,14 +228,14 @@ class BlockRows(RowSource):
         finite = scale[np.isfinite(scale)]
         # Sums of such numbers can be scaled instead of the rows, which would take as long as the sums of few columns.
         scales_sums = not np.any(centre) and lowest < finite.min(initial=1.0) and finite.max(initial=1.0) < highest
-        is_weighted = not _is_uniform(weights)
+        is_weighted = not is_uniform(weights)
 
         def scaled(where: slice, block: Array) -> Array:
-            rows = block if scales_sums else _scaled(block, centre, scale)
-            return rows * _root(block, weights[where]) if is_weighted else rows
+            rows = block if scales_sums else scaled_rows(block, centre, scale)
+            return rows * roots(block, weights[where]) if is_weighted else rows
 
         blocks = (scaled(where, block) for where, block in self.blocks())
-        total = to_numpy(_sum(each @ each.T for each in blocks))
+        total = to_numpy(summed(each @ each.T for each in blocks))
         if scales_sums:
             total = total / scale[:, None] / scale
         return total if is_weighted or self.n_rows == 0 else total * float(weights[0])
@@ -204,17 +244,17 @@ class BlockRows(RowSource):
         """Return the diagonal of that second moment alone."""
 
         def squares(where: slice, block: Array) -> Array:
-            rows = _scaled(block, centre, scale)
-            return (rows * rows) @ _matching(block, weights[where])
+            rows = scaled_rows(block, centre, scale)
+            return (rows * rows) @ matching(block, weights[where])
 
-        return to_numpy(_sum(squares(where, block) for where, block in self.blocks()))
+        return to_numpy(summed(squares(where, block) for where, block in self.blocks()))
 
     def triangle(self, weights: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
         """Return a triangular R with R'R = sum_i w_i x_i x_i', without the rounding errors of that sum."""
         found: Array = None
         for where, block in self.blocks():
-            rows = (_scaled(block, centre, scale) * _root(block, weights[where])).T
-            found = _triangle(rows if found is None else array_namespace(rows).concat([found, rows]))
+            rows = (scaled_rows(block, centre, scale) * roots(block, weights[where])).T
+            found = triangle_of(rows if found is None else array_namespace(rows).concat([found, rows]))
         return to_numpy(found)
 
     def cross_moment(self, other: BlockRows, factor: FloatArray, weights: Array) -> FloatArray:
@@ -222,9 +262,9 @@ class BlockRows(RowSource):
 
         def crossed(where: slice, block: Array) -> Array:
             here = self.read(where)
-            return (here * _matching(here, weights[where])) @ (block.T @ like(block, factor))
+            return (here * matching(here, weights[where])) @ (block.T @ like(block, factor))
 
-        return to_numpy(_sum(crossed(where, block) for where, block in other.blocks()))
+        return to_numpy(summed(crossed(where, block) for where, block in other.blocks()))
 
     def squared_lengths(self, coordinates: Coordinates) -> Array:
         """Return the squared length of each row in coordinates, without the constant of a learned origin."""
@@ -233,56 +273,56 @@ class BlockRows(RowSource):
         return concatenated([squared_columns(coordinates.apply(block)[:-1, :]) for _, block in self.blocks()])
 
     def quadratic_forms(self, matrix: FloatArray) -> Array:
-        matrix = _matching(self.model, matrix)
+        matrix = matching(self.model, matrix)
         return concatenated([self.forms_of(block, matrix) for _, block in self.blocks()])
 
     def squared_distances(self, factor: FloatArray) -> Array:
-        factor = _matching(self.model, factor)
-        return concatenated([_squared_lengths(block, factor) for _, block in self.blocks()])
+        factor = matching(self.model, factor)
+        return concatenated([squared_lengths(block, factor) for _, block in self.blocks()])
 
     def outer(self, coefficients: Array) -> FloatArray:
-        return _symmetric(_sum(self.outer_of(block, coefficients[where]) for where, block in self.blocks()))
+        return symmetric_in_numpy(summed(self.outer_of(block, coefficients[where]) for where, block in self.blocks()))
 
     def factor_gradient(self, factor: FloatArray, coefficients: Array) -> FloatArray:
-        turned = _matching(self.model, factor).T
+        turned = matching(self.model, factor).T
 
         def pulled(where: slice, block: Array) -> Array:
-            return block @ ((turned @ block) * _matching(block, coefficients[where])).T
+            return block @ ((turned @ block) * matching(block, coefficients[where])).T
 
-        return to_numpy(_sum(pulled(where, block) for where, block in self.blocks()))
+        return to_numpy(summed(pulled(where, block) for where, block in self.blocks()))
 
     def sweep(
         self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
     ) -> tuple[list[Pulling], FloatArray]:
         parts: list[Pulling] = []
-        matrix = _matching(self.model, matrix)
+        matrix = matching(self.model, matrix)
 
         def outer(where: slice, block: Array) -> Array:
             parts.append(function(self.forms_of(block, matrix), *(array[where] for array in arrays)))
             return self.outer_of(block, parts[-1].margin_gradient)
 
-        return parts, _symmetric(_sum(outer(where, block) for where, block in self.blocks()))
+        return parts, symmetric_in_numpy(summed(outer(where, block) for where, block in self.blocks()))
 
     def rotated_moments(
         self, curvature: Array, crosses: tuple[Array, ...], basis: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         sums: list[Array] = []
-        turn = _matching(self.model, basis).T
+        turn = matching(self.model, basis).T
 
         def fourth(where: slice, block: Array) -> Array:
             xp = array_namespace(block)
             squares = (turn @ block) ** 2
-            curved = squares * _matching(block, curvature[where])
-            rest = (xp.sum(squares * _matching(block, cross[where]), axis=1) for cross in crosses)
+            curved = squares * matching(block, curvature[where])
+            rest = (xp.sum(squares * matching(block, cross[where]), axis=1) for cross in crosses)
             columns = [xp.sum(curved, axis=1), *rest]
             sums.append(xp.stack(columns, axis=1))
             return curved @ squares.T
 
-        return to_numpy(_sum(fourth(where, block) for where, block in self.blocks())), to_numpy(_sum(iter(sums)))
+        return to_numpy(summed(fourth(where, block) for where, block in self.blocks())), to_numpy(summed(iter(sums)))
 
     def sum_of_squares(self, root: Array, border: tuple[Array, ...], *, rough: bool = False) -> FloatArray:
         with np.errstate(over="ignore", invalid="ignore"):
-            total = to_numpy(_sum(each @ each.T for each in self._features(root, border, rough)))
+            total = to_numpy(summed(each @ each.T for each in self._features(root, border, rough)))
         if rough and not np.all(np.isfinite(total)):  # beyond the range of single precision
             return self.sum_of_squares(root, border)
         scale = np.append(packed.weights(self.n_columns), np.ones(len(border)))
@@ -292,15 +332,15 @@ class BlockRows(RowSource):
 
     def forms_of(self, block: Array, matrix: Array) -> Array:
         """Return z'Sz for each column z of a block."""
-        return _quadratic(matrix, block)
+        return quadratic_forms(matrix, block)
 
     def outer_of(self, block: Array, coefficients: Array) -> Array:
         """Return sum_i c_i z_i z_i' over the columns z_i of a block."""
-        return _weighted_outer(block, coefficients)
+        return weighted_outer(block, coefficients)
 
     def _read_some(self, where: slice, indices: IndexArray) -> Array:
         """Return some of the rows of a block."""
-        return _columns(self.read(where), indices)
+        return columns_at(self.read(where), indices)
 
     def _block_slices(self) -> Iterator[slice]:
         # More than as many rows as columns, or sums of outer products would be limited by adding them.
@@ -319,14 +359,14 @@ class BlockRows(RowSource):
         for where, block in self.blocks():
             if features is None:
                 dtype = array_namespace(block).float32 if rough else block.dtype
-                features = _empty_like(block, (size + len(border), min(step, self.n_rows)), dtype)
+                features = empty_like(block, (size + len(border), min(step, self.n_rows)), dtype)
             for start in range(where.start, where.stop, step):
                 stop = min(start + step, where.stop)
                 filled = features[:, : stop - start]
                 columns, scale = block[:, start - where.start : stop - where.start], root[start:stop]
-                packed.fill_products(_as_type(columns, filled), _as_type(scale, filled), out=filled)
+                packed.fill_products(as_type_of(columns, filled), as_type_of(scale, filled), out=filled)
                 for line, values in enumerate(border, start=size):
-                    filled[line, :] = _as_type(values[start:stop], filled)
+                    filled[line, :] = as_type_of(values[start:stop], filled)
                 yield filled
 
 
@@ -360,8 +400,8 @@ class MappedRows(BlockRows):
         return self._coordinates.apply(self._source.read(where))
 
     @property
-    def engine(self) -> str:
-        return self._source.engine
+    def engine_unfused(self) -> str:
+        return self._source.engine_unfused
 
     def forms_of(self, block: Array, matrix: Array) -> Array:
         return self._source.forms_of(block, matrix)
@@ -378,7 +418,7 @@ class MappedRows(BlockRows):
     def _read_some(self, where: slice, indices: IndexArray) -> Array:
         if self._kept is not None:
             return super()._read_some(where, indices)
-        return self._coordinates.apply(_columns(self._source.read(where), indices))
+        return self._coordinates.apply(columns_at(self._source.read(where), indices))
 
     def _map_all(self) -> Array:
         kept: Array = None
@@ -387,149 +427,6 @@ class MappedRows(BlockRows):
             if mapped.shape[1] == self.n_rows:
                 return mapped
             if kept is None:
-                kept = _empty_like(mapped, (self.n_columns, self.n_rows))
+                kept = empty_like(mapped, (self.n_columns, self.n_rows))
             kept[:, where] = mapped
         return kept
-
-
-def _extremes(block: Array) -> list[FloatArray]:
-    """The largest and minus the smallest entry of each line of a block."""
-    d, n = block.shape
-    if is_numpy_array(block) and block.T.flags.c_contiguous and n >= _LONG:
-        # Lines that lie side by side are reduced many at a time.
-        wide = block.T[: n - n % _LONG].reshape(-1, _LONG * d)
-        rest = block[:, n - n % _LONG :]
-        lines = np.hstack([wide.max(axis=0).reshape(_LONG, d).T, wide.min(axis=0).reshape(_LONG, d).T, rest])
-        return [lines.max(axis=1), -lines.min(axis=1)]
-    xp = array_namespace(block)
-    return list(to_numpy(xp.stack([xp.max(block, axis=1), -xp.min(block, axis=1)])))
-
-
-def _is_uniform(weights: Array) -> bool:
-    """Whether all weights are the same, as one number that stands for all, or as so many numbers."""
-    if is_numpy_array(weights) and weights.strides == (0,):
-        return True
-    return not bool(array_namespace(weights).any(weights != weights[:1]))
-
-
-def _scaled(block: Array, centre: FloatArray, scale: FloatArray) -> Array:
-    """The rows x = (z - centre) / scale, each a column."""
-    centred = block - like(block, centre)[:, None] if np.any(centre) else block
-    return centred / like(block, scale)[:, None]
-
-
-def _root(block: Array, weights: Array) -> Array:
-    """The square roots of weights, in the library of a block."""
-    weights = _matching(block, weights)
-    return array_namespace(weights).sqrt(weights)
-
-
-def _triangle(rows: Array) -> Array:
-    """The triangular factor of a QR decomposition."""
-    if is_numpy_array(rows):
-        return np.linalg.qr(rows, mode="r")
-    return array_namespace(rows).linalg.qr(rows)[1]
-
-
-def _columns(block: Array, indices: IndexArray) -> Array:
-    """Some columns of a block, in its memory order."""
-    if is_numpy_array(block):
-        if block.strides[1] != block.itemsize:
-            return block[:, indices]
-        found = np.empty((len(block), len(indices)), dtype=block.dtype)
-        for line, values in enumerate(block):
-            np.take(values, indices, out=found[line])
-        return found
-    return array_namespace(block).take(block, like(block, indices), axis=1)
-
-
-def _sum(parts: Iterator[Array]) -> Array:
-    """The sum in double precision, whatever that of the parts is."""
-    total = as_float64(next(parts))
-    for part in parts:
-        total += part
-    return total
-
-
-def _empty_like(block: Array, shape: tuple[int, int], dtype: Any = None) -> Array:
-    return array_namespace(block).empty(shape, dtype=dtype or block.dtype, device=device(block))
-
-
-def _as_type(array: Array, model: Array) -> Array:
-    return array_namespace(array).astype(array, model.dtype, copy=False)
-
-
-def _matching(block: Array, values: Array) -> Array:
-    """These numbers in the library and the precision of a block."""
-    if is_numpy_array(block):
-        return values.astype(block.dtype, copy=False)
-    return _as_type(like(block, values) if is_numpy_array(values) else values, block)
-
-
-def _row_array(model: Array, values: FloatArray) -> Array:
-    """One number per row in the library and on the device of the rows: copied as they are stored, or as one number."""
-    xp = array_namespace(model)
-    if values.strides == (0,) and len(values):
-        return xp.broadcast_to(like(model, values[:1].astype(np.float64)), values.shape)
-    handle = like(model, values)
-    # Torch and CuPy compute with signs of one byte as NumPy does.
-    return handle if values.dtype == np.int8 and is_on_gpu(model) else xp.astype(handle, xp.float64, copy=False)
-
-
-def _weighted_outer(block: Array, coefficients: Array) -> Array:
-    """sum_i c_i z_i z_i' over the columns z_i of a block.
-
-    If there are many columns of data, the rows of each sign are summed apart: a product with its own transpose
-    takes half the time.
-    """
-    if not is_numpy_array(block) or len(block) < _MANY_COLUMNS:
-        return block @ (block * _matching(block, coefficients)).T
-    root = _matching(block, np.sqrt(np.abs(coefficients)))
-    total = np.zeros((len(block), len(block)))
-    for add, chosen in ((np.add, coefficients > 0.0), (np.subtract, coefficients < 0.0)):
-        indices = np.flatnonzero(chosen)
-        some = np.take(block.T, indices, axis=0)
-        some *= root[indices, None]
-        add(total, some.T @ some, out=total)
-    return total
-
-
-def _has_contiguous_rows(block: Array) -> bool:
-    """Whether each row, a column of the block, is contiguous in memory."""
-    return bool(is_numpy_array(block) and block.flags.f_contiguous)
-
-
-def _squared_lengths(block: Array, factor: Array) -> Array:
-    if _has_contiguous_rows(block):
-        projected = block.T @ factor
-        return _row_dots(projected, projected)
-    return squared_columns(factor.T @ block)
-
-
-def _quadratic(matrix: Array, block: Array) -> Array:
-    if _has_contiguous_rows(block):
-        return _row_dots(block.T @ matrix, block.T)
-    return _column_dots(matrix @ block, block)
-
-
-def _row_dots(left: FloatArray, right: FloatArray) -> FloatArray:
-    """The dot product of each row of `left` with the same row of `right`, to the precision of its terms."""
-    dots: FloatArray = np.einsum("ij,ij->i", left, right).astype(np.float64, copy=False)
-    return dots
-
-
-def squared_columns(product: Array) -> Array:
-    """The squared length of each column."""
-    return _column_dots(product, product)
-
-
-def _column_dots(left: Array, right: Array) -> Array:
-    """The dot product of each column of `left` with the same column of `right`."""
-    if is_numpy_array(left):
-        return np.einsum("ij,ij->j", left, right, dtype=np.float64)
-    return as_float64(array_namespace(left).vecdot(left, right, axis=-2))
-
-
-def _symmetric(total: Array) -> FloatArray:
-    matrix: FloatArray = to_numpy(0.5 * (total + total.T))
-    return matrix

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from closefar.arrays import Array
+from closefar.arrays import Array, engine_of
 from closefar.rows.differences import Differences
 
 __all__ = ["CompiledDifferences"]
@@ -21,9 +21,9 @@ class CompiledDifferences(Differences):
         self._failure: str | None = None
 
     @property
-    def engine(self) -> str:
+    def engine_unfused(self) -> str:
         how = "torch.compile" if self._failure is None else f"plain array API (torch.compile failed: {self._failure})"
-        return f"{super().engine}, {how}"
+        return f"{engine_of(self.model)}, {how}"
 
     def forms_of(self, block: Array, matrix: Array) -> Array:
         found = self._try(_forms, block, matrix)

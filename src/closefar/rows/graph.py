@@ -80,7 +80,7 @@ class Graph:
 
     @cached_property
     def ends(self) -> Ends:
-        """The pairs of each point."""
+        """The pairs of each point, which are sorted once."""
         import torch
 
         index, n = self.index, len(self)

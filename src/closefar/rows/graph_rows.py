@@ -10,7 +10,7 @@ from closefar.arrays import Array, FloatArray, IndexArray, is_on_gpu, is_tensor,
 from closefar.rows.blocks import GPU_BLOCK_BYTES, KEEP_BYTES, BlockRows, HeldRows
 from closefar.rows.coordinates import Coordinates
 from closefar.rows.graph import Graph
-from closefar.rows.source import GPU_PART_ROWS, PART_ROWS, Pulling, RowSource, slices
+from closefar.rows.source import GPU_PART_ROWS, PART_ROWS, Pulling, slices
 
 __all__ = ["GraphRows"]
 
@@ -51,11 +51,6 @@ class GraphRows(BlockRows):
     @property
     def n_projected(self) -> int:
         return len(self.points)
-
-    def fused(self) -> RowSource | None:
-        from closefar.rows.cuda import fused_graph
-
-        return fused_graph(self)
 
     def read(self, where: slice) -> Array:
         return self.graph.differences(self.points, where).T

@@ -9,21 +9,22 @@ from __future__ import annotations
 import os
 from enum import IntEnum
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any
 
 from closefar.arrays import Array, FloatArray, is_indexed, is_on_gpu, is_tensor
-from closefar.rows.blocks import BlockRows
+from closefar.rows.blocks import BlockRows, Fusing, fuse_by
 from closefar.rows.compiled import CompiledDifferences
 from closefar.rows.differences import Differences, FromOrigin
 from closefar.rows.graph_rows import GraphRows
 from closefar.rows.indexed import IndexedRows
-from closefar.rows.source import RowSource
+from closefar.rows.source import MarginTerms, RowSource
 
-__all__ = ["Rung", "highest_rung", "rows_of"]
+__all__ = ["Rung", "rows_of"]
 
 VARIABLE = "CLOSEFAR_GPU"
 
 _LEAST_CAPABILITY = (9, 0)  # of the cards that the kernels were written for
+_MOST_COLUMNS = 128
 
 # Compiling takes some ten seconds, and saves about a quarter of a pass: with fewer numbers than this, a fit is over
 # before that pays off.
@@ -38,25 +39,49 @@ class Rung(IntEnum):
     FUSED = 2
 
 
-class Reason(NamedTuple):
-    """The highest rung, and why it is not a higher one; empty if it is the highest."""
+def why_not_fused(rows: BlockRows) -> str:
+    """Why these rows can't have fused passes: the variable, the libraries, the card or their columns; empty if so."""
+    if rows.n_columns > _MOST_COLUMNS:
+        return f"fused kernels have up to {_MOST_COLUMNS} columns"
+    return _why_not_here(rows.model)
 
-    rung: Rung
-    reason: str
 
-
-def highest_rung(data: Array) -> Reason:
-    """Return the highest rung for a tensor on a GPU, before it is known whether there is a kernel for its shape."""
-    import torch
-
+def _why_not_here(model: Array) -> str:
     asked = _asked()
     if asked is not None and asked < Rung.FUSED:
-        return Reason(asked, f"{VARIABLE}={asked.name.lower()}")
+        return f"{VARIABLE}={asked.name.lower()}"
+    if not is_tensor(model):
+        return "fused kernels need torch"
     if find_spec("triton") is None:
-        return Reason(Rung.COMPILED, "Triton is not installed")
-    if torch.cuda.get_device_capability(data.device) < _LEAST_CAPABILITY:
-        return Reason(Rung.COMPILED, "fused kernels need an H100 or a later card")
-    return Reason(Rung.FUSED, "")
+        return "fused kernels need Triton, which is not installed"
+    import torch
+
+    if torch.version.cuda is None or torch.cuda.get_device_capability(model.device) < _LEAST_CAPABILITY:
+        return "fused kernels need an NVIDIA H100 or a later card"
+    return ""
+
+
+def fuse(rows: BlockRows) -> RowSource | str:
+    """Return the same rows with fused passes or, if there are none, the reason."""
+    import torch
+
+    from closefar.rows.cuda import fused_graph, fused_rows
+
+    try:
+        fused = fused_graph(rows) if isinstance(rows, GraphRows) else fused_rows(rows)
+    except torch.cuda.OutOfMemoryError:
+        torch.cuda.empty_cache()
+        return "fused kernels need more memory than the card has left"
+    return "these rows differ too much in size for fused kernels" if fused is None else fused
+
+
+def _terms(*arguments: Any) -> MarginTerms | None:
+    from closefar.rows.cuda import fused_terms
+
+    return fused_terms(*arguments)
+
+
+fuse_by(Fusing(_why_not_here, why_not_fused, fuse, _terms))
 
 
 def rows_of(data: Any, origin: FloatArray | None = None) -> BlockRows:
@@ -81,9 +106,10 @@ def _differences_of(data: Array) -> Differences:
     """The rows of an array, with passes that are compiled if that pays off."""
     if not is_tensor(data):
         return Differences(data)
-    is_asked = _asked() is Rung.COMPILED
-    pays_off = is_on_gpu(data) and data.numel() >= _MANY_NUMBERS and highest_rung(data).rung is Rung.COMPILED
-    return CompiledDifferences(data) if is_asked or pays_off else Differences(data)
+    asked = _asked()
+    is_large = is_on_gpu(data) and data.numel() >= _MANY_NUMBERS and asked is not Rung.PLAIN
+    is_compiled = asked is Rung.COMPILED or (is_large and _why_not_here(data) != "")
+    return CompiledDifferences(data) if is_compiled else Differences(data)
 
 
 def _asked() -> Rung | None:

@@ -62,8 +62,8 @@ class WideRows(MappedRows):
 
     @cached_property
     def rough(self) -> RowSource:
-        if self.can_fuse:
-            return super().rough
+        if self.fused is not None:
+            return self.fused
         scales = self._coordinates.scales
         used = scales[scales > 0.0]
         lowest, highest = _SINGLE_SCALES

@@ -17,7 +17,7 @@ from array_api_compat import array_namespace
 from scipy.optimize import linprog
 
 from closefar import packed
-from closefar.arrays import TINY, Array, FloatArray, IndexArray, to_numpy
+from closefar.arrays import TINY, Array, FloatArray, IndexArray, as_float64, to_numpy
 from closefar.rows import BlockRows
 
 __all__ = ["find_recession"]
@@ -113,7 +113,7 @@ def _null_space(
     features = kind.features(few[:, :: max(few.shape[1] // most, 1)])
     if _has_full_rank(features.T @ features):
         return np.zeros((size, 0))
-    chosen = rows.map(lambda values: 1.0 * condition(values), array)
+    chosen = rows.map(lambda values: as_float64(condition(values)), array)
     gram = kind.gram(rows, rows.squared_distances(np.eye(rows.n_columns)), chosen)
     if _has_full_rank(gram):
         return np.zeros((size, 0))

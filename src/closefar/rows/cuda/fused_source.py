@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, ClassVar
 
-from closefar.arrays import Array, FloatArray, IndexArray
+from closefar.arrays import Array, FloatArray, IndexArray, engine_of
 from closefar.noise import NOISES, Noise
 from closefar.rows.blocks import BlockRows
 from closefar.rows.coordinates import Coordinates
-from closefar.rows.source import Pulling
+from closefar.rows.source import Pulling, RowSource
 
 __all__ = ["FusedSource", "has_kernel"]
 
@@ -36,6 +37,14 @@ class FusedSource(BlockRows):
         if name not in self._converted or self._converted[name][0] is not given:
             self._converted[name] = given, convert(given).contiguous()
         return self._converted[name][1]
+
+    @cached_property
+    def rough(self) -> RowSource:
+        return self  # unless there are faster passes still
+
+    @property
+    def engine(self) -> str:
+        return f"{engine_of(self.model)}, {self.passes}"
 
     @property
     def n_projected(self) -> int:
