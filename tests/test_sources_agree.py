@@ -126,6 +126,28 @@ def _ids_in_files(data: Any, folder: Path) -> Any:
     return cf.open_pairs(folder / "pairs.parquet", points=folder / "points.parquet")
 
 
+def _in_library(name: str, device: str | None = None) -> Callable[..., Any]:
+    def form(data: Any, folder: Path) -> Any:
+        return _library(name, device).asarray(data[0][data[1]], device=device)
+
+    return form
+
+
+def _library(name: str, device: str | None) -> Any:
+    xp = pytest.importorskip(name, reason=f"{name} is not installed: run pip install -e '.[test-torch]'")
+    if device == "cuda" and not xp.cuda.is_available():
+        pytest.skip("needs a CUDA GPU, and torch with CUDA")
+    return xp
+
+
+def _index_in_torch(device: str) -> Callable[..., Any]:
+    def form(data: Any, folder: Path) -> Any:
+        torch = _library("torch", device)
+        return cf.Tuples(torch.asarray(data[0], device=device), torch.asarray(data[1]))
+
+    return form
+
+
 FORMS: dict[str, Callable[..., Any]] = {
     "arrays": _arrays,
     "memory map": _mapped,
@@ -143,6 +165,11 @@ FORMS: dict[str, Callable[..., Any]] = {
     "index pairs in Parquet": _index_in_file,
     "index pairs in npy": _index_array,
     "id pairs in Parquet": _ids_in_files,
+    "array-api-strict": _in_library("array_api_strict"),
+    "torch on the CPU": _in_library("torch"),
+    "torch on a GPU": _in_library("torch", "cuda"),
+    "index pairs in torch": _index_in_torch("cpu"),
+    "index pairs in torch on a GPU": _index_in_torch("cuda"),
 }
 
 
