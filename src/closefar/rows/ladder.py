@@ -12,9 +12,10 @@ from importlib.util import find_spec
 from typing import Any
 
 from closefar.arrays import Array, FloatArray, is_indexed, is_on_gpu, is_tensor
-from closefar.rows.blocks import BlockRows, Fusing, fuse_by
+from closefar.rows.blocks import BlockRows
 from closefar.rows.compiled import CompiledDifferences
 from closefar.rows.differences import Differences, FromOrigin
+from closefar.rows.fusing import Fusing, fuse_by
 from closefar.rows.graph_rows import GraphRows
 from closefar.rows.indexed import IndexedRows
 from closefar.rows.source import MarginTerms, RowSource
