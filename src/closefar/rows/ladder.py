@@ -12,10 +12,10 @@ from importlib.util import find_spec
 from typing import Any
 
 from closefar.arrays import Array, is_indexed, is_on_gpu, is_tensor
-from closefar.noise import Noise
-from closefar.rows.blocks import BlockRows, Fusing, fuse_by
+from closefar.rows.blocks import BlockRows
 from closefar.rows.compiled import CompiledDifferences
 from closefar.rows.differences import Differences
+from closefar.rows.fusing import Fusing, fuse_by
 from closefar.rows.graph_rows import GraphRows
 from closefar.rows.indexed import IndexedRows
 from closefar.rows.source import MarginTerms, RowSource
@@ -76,19 +76,13 @@ def fuse(rows: BlockRows) -> RowSource | str:
     return "these rows differ too much in size for fused kernels" if fused is None else fused
 
 
-def _has_terms(model: Array) -> bool:
-    return not _why_not_here(model)
-
-
-def _terms(
-    noise: Noise, squared: Array, signs: Array, weights: Array, threshold: float, order: int
-) -> MarginTerms | None:
+def _terms(*arguments: Any) -> MarginTerms | None:
     from closefar.rows.cuda import fused_terms
 
-    return fused_terms(noise, squared, signs, weights, threshold, order)
+    return fused_terms(*arguments)
 
 
-fuse_by(Fusing(why_not_fused, fuse, _has_terms, _terms))
+fuse_by(Fusing(_why_not_here, why_not_fused, fuse, _terms))
 
 
 def rows_here(data: Any) -> BlockRows:

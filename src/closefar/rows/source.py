@@ -117,7 +117,7 @@ class RowSource(ABC):
         return self
 
     @property
-    def has_terms(self) -> bool:
+    def has_kernels(self) -> bool:
         """Whether it has `margin_terms`, so that all rows are better evaluated at once than block by block."""
         return False
 

@@ -223,7 +223,7 @@ class CloseFar(Likelihood):
         fused = None
         if self._may_be_fused:
             fused = source.margin_pass(self.noise, self.signs, self.weights, matrix, float(thresholds[0]))
-        if fused is None and source.has_terms:
+        if fused is None and source.has_kernels:
             evaluation = self.evaluate(source, source.quadratic_forms(matrix), thresholds, order=2)
             return evaluation, source.outer(evaluation.margin_gradient)
         if fused is None:

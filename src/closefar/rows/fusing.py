@@ -1,0 +1,38 @@
+"""How rows on a GPU get fused passes: set from outside, since rows with fused passes are made of other rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from closefar.arrays import Array
+from closefar.rows.source import MarginTerms, RowSource
+
+__all__ = ["Fusing", "current", "fuse_by"]
+
+
+class Fusing(NamedTuple):
+    """How rows on a GPU get fused passes.
+
+    `why_not_here` says why a device has none, and `why_not` why some rows have none: nothing, if they have; `fuse`
+    returns the rows with fused passes, or why that failed; `terms` computes `margin_terms`.
+    """
+
+    why_not_here: Callable[[Array], str]
+    why_not: Callable[[Any], str]
+    fuse: Callable[[Any], RowSource | str]
+    terms: Callable[..., MarginTerms | None]
+
+
+_NONE = "no fused kernels"
+_current = Fusing(lambda _: _NONE, lambda _: _NONE, lambda _: _NONE, lambda *_: None)
+
+
+def fuse_by(fusing: Fusing) -> None:
+    """Set how rows get fused passes: from outside, since rows with fused passes are made of other rows."""
+    global _current
+    _current = fusing
+
+
+def current() -> Fusing:
+    return _current
