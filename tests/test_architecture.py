@@ -145,7 +145,10 @@ def test_modules_and_functions_are_short(module):
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             own = lines & set(range(node.lineno, (node.end_lineno or 0) + 1))
-            assert len(own) <= MOST_FUNCTION_LINES, f"{node.name} has {len(own)} lines of code"
+            is_kernel = any(
+                ast.unparse(each) == "triton.jit" for each in node.decorator_list
+            )  # one launch, one function
+            assert is_kernel or len(own) <= MOST_FUNCTION_LINES, f"{node.name} has {len(own)} lines of code"
 
 
 def test_what_is_passed_around_does_not_change():

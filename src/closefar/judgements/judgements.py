@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -99,7 +100,8 @@ class Judgements:
         return cls(data, labels, is_far, check_weights(sample_weight, len(labels)), sides)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "weights": None if self.is_uniform else self.weights}
+        state = {name: value for name, value in vars(self).items() if name != "_on_gpu"}
+        return {**state, "weights": None if self.is_uniform else self.weights}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore equal weights as one number, so that other processes compute with the same rounding."""
@@ -151,8 +153,17 @@ class Judgements:
         return shares
 
     def signs_in(self, rows: Any) -> Array:
-        """The signs as a handle of a row source of these judgements."""
-        return rows.row_array(self.signs)
+        """The signs as a handle of a row source of these judgements; copied once to each GPU."""
+        if not is_on_gpu(rows.model):
+            return rows.row_array(self.signs)
+        place = str(rows.model.device)
+        if place not in self._on_gpu:
+            self._on_gpu[place] = rows.row_array(self.signs)
+        return self._on_gpu[place]
+
+    @cached_property
+    def _on_gpu(self) -> dict[str, Array]:
+        return {}
 
     def shares_in(self, rows: Any) -> Array:
         """The shares as a handle of a row source of these judgements."""

@@ -11,10 +11,9 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
 from closefar import packed
-from closefar.arrays import Array, FloatArray, IndexArray, as_float64, engine_of, is_on_gpu, like, to_numpy
-from closefar.noise import Noise
-from closefar.rows import fusing
+from closefar.arrays import Array, FloatArray, IndexArray, as_float64, is_on_gpu, like, to_numpy
 from closefar.rows.coordinates import Coordinates
+from closefar.rows.fusing import Fusable
 from closefar.rows.products import (
     as_type_of,
     columns_at,
@@ -34,7 +33,7 @@ from closefar.rows.products import (
     triangle_of,
     weighted_outer,
 )
-from closefar.rows.source import MarginTerms, Pulling, RowSource, concatenated, slices
+from closefar.rows.source import Pulling, concatenated, slices
 
 __all__ = ["GPU_BLOCK_BYTES", "KEEP_BYTES", "BlockRows", "HeldRows", "MappedRows"]
 
@@ -48,7 +47,7 @@ _SAFE_SCALES = 1e-60, 1e60  # of columns, whose squares and their sums neither o
 KEEP_BYTES = 1 << 28
 
 
-class BlockRows(RowSource):
+class BlockRows(Fusable):
     """Rows z_i that are computed with block by block, in their array library; a source only has to `read` blocks."""
 
     can_project = True
@@ -59,50 +58,8 @@ class BlockRows(RowSource):
         return None
 
     @cached_property
-    def rough(self) -> RowSource:
-        return self if self.fused is None else self.fused
-
-    @cached_property
-    def has_kernels(self) -> bool:
-        return is_on_gpu(self.model) and not fusing.current().why_not_here(self.model)
-
-    @property
-    def can_fuse(self) -> bool:
-        return is_on_gpu(self.model) and not fusing.current().why_not(self)
-
-    def margin_terms(
-        self, noise: Noise, squared: Array, signs: Array, weights: Array, threshold: float, order: int
-    ) -> MarginTerms | None:
-        return fusing.current().terms(noise, squared, signs, weights, threshold, order) if self.has_kernels else None
-
-    @property
-    def fused(self) -> RowSource | None:
-        """The same rows with fused passes, if they are on a GPU that has kernels for them."""
-        return None if isinstance(self._offer, str) else self._offer
-
-    @cached_property
-    def _offer(self) -> RowSource | str:
-        """The same, or why there are none."""
-        if not is_on_gpu(self.model):
-            return ""
-        return fusing.current().why_not(self) or fusing.current().fuse(self)
-
-    @cached_property
     def model(self) -> Array:
-        """An array without rows, in the library, on the device and of the precision of those that are read."""
         return self.read(slice(0, 0))
-
-    @property
-    def engine(self) -> str:
-        offer: RowSource | str = vars(self).get("_offer", "")  # if no pass needed it, it was not made
-        if not isinstance(offer, str):
-            return offer.engine
-        return self.engine_unfused + (f" ({offer})" if offer else "")
-
-    @property
-    def engine_unfused(self) -> str:
-        """What computes the passes that are not fused."""
-        return engine_of(self.model) + (", plain array API" if is_on_gpu(self.model) else "")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.n_rows:,} rows of {self.n_columns} columns)"

@@ -92,57 +92,59 @@ def run_pass(
     *,
     largest: float,
     level: int,
-    launch: Launch | None = None,
 ) -> Sums:
     """Run one pass at a symmetric matrix, or at a factor of up to 16 columns; coefficients are at most `largest`."""
+    sums, totals, scale = start_pass(planes, signs, weights, point, threshold, kind, largest=largest, level=level)
+    width, (d, rank) = _padded(len(point)), point.shape
+    found = _to_host(sums, totals)
+    loss, slope, curvature, least_margin = found[:4].tolist()
+    return Sums(loss, slope, curvature, least_margin, found[4:].reshape(width, -1)[:d, :rank] * scale)
+
+
+def start_pass(
+    planes: Planes,
+    signs: Array,
+    weights: Array | None,
+    point: FloatArray,
+    threshold: float,
+    kind: int,
+    *,
+    largest: float,
+    level: int,
+) -> tuple[Array, Array, float]:
+    """Start a pass; return the sums of each slot, the gradient and its scale, without waiting for them."""
     import torch
 
-    n, d = planes.high.shape[0], planes.n_columns
-    of_factor = point.shape[1] != d
-    width = _padded(d)
+    n, (d, rank), place = planes.high.shape[0], point.shape, planes.high.device
+    width, of_factor = _padded(d), rank != d
     columns = _LOW_RANK if of_factor else width
-    launch = Launch.of(width, columns, level) if launch is None else launch
+    launch = Launch.of(width, columns, level)
     unit = _power_below(_LARGEST_ENTRY / max(float(np.abs(point).max(initial=0.0)), 1e-30))
-    coefficient_unit = _power_below(1.0 / largest)
+    coefficient_unit, point_unit = _power_below(1.0 / largest), unit**2 if of_factor else unit
     given = np.zeros((width, columns), dtype=np.float32)
-    given[:d, : point.shape[1]] = point * unit
-    sums = torch.empty(launch.slots, 4, dtype=torch.float64, device=planes.high.device)
-    totals = torch.empty(launch.slots, width * columns, dtype=torch.float32, device=planes.high.device)
-    box = launch.rows, width
+    given[:d, :rank] = point * unit
+    sums = torch.empty(launch.slots, 4, dtype=torch.float64, device=place)
+    totals = torch.empty(launch.slots, width * columns, dtype=torch.float32, device=place)
     kernels.pass_kernel[(launch.slots,)](
-        planes.described("high", box),
-        planes.described("low", box),
-        sums,
+        planes.described("high", (launch.rows, width)),
+        planes.described("low", (launch.rows, width)),
         signs,
         sums if weights is None else weights,
-        torch.from_numpy(given).to(planes.high.device),
+        torch.from_numpy(given).to(place),
         float(threshold),
         sums,
         totals,
         n,
         -(-n // (launch.slots * launch.rows)) * launch.rows,
-        (1.0 + planes.shrunk) / (planes.unit**2 * (unit**2 if of_factor else unit)),
+        (1.0 + planes.shrunk) / (planes.unit**2 * point_unit),
         coefficient_unit,
         1.0,
-        d=d,
-        D=width,
-        K=columns,
-        B=launch.rows,
-        KIND=kind,
-        LEVEL=level,
-        PLANES=True,
-        OF_FACTOR=of_factor,
-        WEIGHTED=weights is not None,
-        STAGES=launch.stages,
-        num_warps=launch.warps,
-        num_stages=launch.stages,
-        enable_fp_fusion=True,
+        **{"D": width, "K": columns, "B": launch.rows, "STAGES": launch.stages},
+        **{"KIND": kind, "LEVEL": level, "OF_FACTOR": of_factor, "WEIGHTED": weights is not None},
+        **{"num_warps": launch.warps, "num_stages": launch.stages, "enable_fp_fusion": True},
     )
-    found = _to_host(sums, totals.sum(0, dtype=torch.float64))
-    gradient = found[4:].reshape(width, columns)[:d, : point.shape[1]]
     scale = 1.0 / (planes.unit * coefficient_unit * (unit if of_factor else planes.unit))
-    loss, slope, curvature, least_margin = found[:4].tolist()
-    return Sums(loss, slope, curvature, least_margin, gradient * scale)
+    return sums, totals.sum(0, dtype=torch.float64), scale
 
 
 def run_graph(
