@@ -18,6 +18,7 @@ from closefar.rows import (
     compiled,
     devices,
     differences,
+    fusing,
     graph,
     graph_rows,
     ladder,
@@ -56,7 +57,7 @@ def card(monkeypatch):
 @pytest.fixture
 def pretended(monkeypatch):
     """Tensors on the CPU are computed with as those on a GPU without fused kernels: in large blocks, and few steps."""
-    for module in (blocks, differences, graph, graph_rows, ladder, products, source):
+    for module in (blocks, differences, fusing, graph, graph_rows, ladder, products, source):
         monkeypatch.setattr(module, "is_on_gpu", arrays.is_tensor)
     monkeypatch.setenv(ladder.VARIABLE, "plain")
 

@@ -60,11 +60,13 @@ POINTERS = {
     "WEIGHTS": "*fp32",
     "POINT": "*fp32",
     "threshold": "fp32",
+    "threshold_rest": "fp32",
     "SUMS": "*fp64",
     "TOTALS": "*fp32",
     "n_rows": "i64",
     "rows_of_slot": "i64",
     "form_unit": "fp32",
+    "form_rest": "fp32",
     "coefficient_unit": "fp32",
     "one": "fp32",
 }
@@ -178,6 +180,9 @@ def test_passes_agree_with_numpy(name, kind, is_weighted, card):
     loss, slope, curvature, gradient = expected(NOISES[name], rows, signs, weights, matrix, threshold)
     for source, accuracy in ((finest, 2e-5), (finest.rough, 2e-2)):
         found = source.margin_pass(NOISES[name], *given, matrix, threshold)
+        if found is None:  # beyond the range of float16 numbers: such passes are not fused
+            assert (name, kind) == ("normal", "one enormous row")
+            return
         assert abs(found.loss - loss) <= 1e-7 * max(loss, 1.0)
         assert abs(found.slope - slope) <= 1e-6
         assert abs(found.curvature - curvature) <= 1e-6
@@ -190,7 +195,7 @@ def test_passes_agree_with_numpy(name, kind, is_weighted, card):
 
 
 def test_a_fit_gives_the_same_bits_twice_and_the_optimum(card):
-    rows, signs, *_ = data_of("normal", d=20)
+    rows, signs, *_ = data_of("normal", d=40)
     on_card = card.from_numpy(rows).cuda()
     fits = [cf.LinearMetricLearner(tol=1e-8).fit(on_card, signs) for _ in range(2)]
     assert "fused" in fits[0].fit_.engine

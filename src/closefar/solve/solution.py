@@ -32,6 +32,7 @@ _MANY_COLUMNS = 128
 # need no projections, are too slow.
 _PROJECTION_BYTES, _MOST_PROJECTION_BYTES = 1 << 28, 1 << 31
 _LONG_PASS = 1e9  # multiplications
+_WORTH_FUSING = 1 << 20  # judgements
 _TYPICAL_RANK = 128  # at most, of metrics of many columns
 
 
@@ -140,7 +141,7 @@ def choose_solver(objective: Objective, *, is_limited: bool = False) -> str:
     if objective.source.is_remote and (d > 16 or is_long) and enough_for_hessian(objective):
         return "sampled"  # a step is one round trip
     has_many = n >= 16 * packed_size(d)
-    if objective.source.can_fuse and enough_for_hessian(objective):
+    if objective.source.can_fuse and n >= _WORTH_FUSING and enough_for_hessian(objective):
         return "sampled"
     if d <= 16 or (d <= 32 and has_many):
         return "newton"

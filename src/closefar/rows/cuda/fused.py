@@ -74,13 +74,13 @@ class FusedRows(FusedSource):
 
     def __init__(self, exact: BlockRows, planes: Planes, *, level: int = FINEST) -> None:
         super().__init__(exact)
-        self._planes = planes
+        self.planes = planes
         self._level = level
 
     @cached_property
     def rough(self) -> RowSource:
         """The same rows with passes of the next lower level."""
-        return FusedRows(self.exact, self._planes, level=self._level - 1) if self._level > FAST else self
+        return FusedRows(self.exact, self.planes, level=self._level - 1) if self._level > FAST else self
 
     def margin_pass(
         self, noise: Noise, signs: Array, weights: Array, matrix: FloatArray, threshold: float
@@ -111,5 +111,5 @@ class FusedRows(FusedSource):
     def _run(
         self, matrix: FloatArray, threshold: float, signs: Array, weights: Array | None, kind: int, largest: float
     ) -> Sums:
-        found = run_pass(self._planes, signs, weights, matrix, threshold, kind, largest=largest, level=self._level)
+        found = run_pass(self.planes, signs, weights, matrix, threshold, kind, largest=largest, level=self._level)
         return found._replace(gradient=0.5 * (found.gradient + found.gradient.T))

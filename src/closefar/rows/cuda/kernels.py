@@ -82,11 +82,13 @@ def pass_kernel(
     WEIGHTS,
     POINT,
     threshold,
+    threshold_rest,
     SUMS,
     TOTALS,
     n_rows,
     rows_of_slot,
     form_unit,
+    form_rest,
     coefficient_unit,
     one,
     D: tl.constexpr,
@@ -103,7 +105,8 @@ def pass_kernel(
     The rows are float16 planes of their high and low parts (tensor descriptors).  The point is a symmetric M, and the
     gradient Z' diag(c) Z; or, `OF_FACTOR`, a factor A and Z' diag(c) Z A.  The kind CURVED has as derivative at the
     margin q - t times the weight of the row.  At level 0 only high parts count and the curvature is not summed, at
-    level 1 low parts count in the forms z'Mz, at level 2 in the gradient too.
+    level 1 low parts count in the forms z'Mz, at level 2 in the gradient too.  The rests are what single precision
+    leaves of the threshold, and what products lose of the forms.
     """
     IS_CURVED: tl.constexpr = KIND == 4
     slot = tl.program_id(0)
@@ -140,11 +143,12 @@ def pass_kernel(
             if LEVEL > 0:
                 x += z_low.to(tl.float32)
             q = tl.sum(y * x, 1) * form_unit
+        beyond = (q - threshold) + (q * form_rest - threshold_rest)
         if IS_CURVED:
-            c = tl.load(WEIGHTS + r, mask=ok, other=0.0) * (q - threshold)
+            c = tl.load(WEIGHTS + r, mask=ok, other=0.0) * beyond
         else:
             s = tl.load(SIGNS + r, mask=ok, other=0).to(tl.float32)
-            m = s * (q - threshold)
+            m = s * beyond
             f, p, h = _noise(m, KIND, LEVEL == 0)
             if WEIGHTED:
                 w = tl.load(WEIGHTS + r, mask=ok, other=0.0)

@@ -89,12 +89,11 @@ def run_pass(
     point: FloatArray,
     threshold: float,
     kind: int,
-    *,
     largest: float,
     level: int,
 ) -> Sums:
     """Run one pass at a symmetric matrix, or at a factor of up to 16 columns; coefficients are at most `largest`."""
-    sums, totals, scale = start_pass(planes, signs, weights, point, threshold, kind, largest=largest, level=level)
+    sums, totals, scale = start_pass(planes, signs, weights, point, threshold, kind, largest, level)
     width, (d, rank) = _padded(len(point)), point.shape
     found = _to_host(sums, totals)
     loss, slope, curvature, least_margin = found[:4].tolist()
@@ -108,7 +107,6 @@ def start_pass(
     point: FloatArray,
     threshold: float,
     kind: int,
-    *,
     largest: float,
     level: int,
 ) -> tuple[Array, Array, float]:
@@ -132,11 +130,13 @@ def start_pass(
         sums if weights is None else weights,
         torch.from_numpy(given).to(place),
         float(threshold),
+        float(threshold - np.float32(threshold)),
         sums,
         totals,
         n,
         -(-n // (launch.slots * launch.rows)) * launch.rows,
-        (1.0 + planes.shrunk) / (planes.unit**2 * point_unit),
+        1.0 / (planes.unit**2 * point_unit),
+        planes.shrunk,
         coefficient_unit,
         1.0,
         **{"D": width, "K": columns, "B": launch.rows, "STAGES": launch.stages},

@@ -36,6 +36,11 @@ _INEXACT = 0.05
 # Steps with a larger decrement need no precise gradient.
 _FAR = 1e-4
 
+# With a smaller tolerance the last digits matter: steps go on for as long as they gain more than the second number.
+_FINE, _SETTLED, _MOST_POLISHING = 1e-8, 1e-16, 8
+
+_ROUNDING, _FUSED_ROUNDING = 1e-14, 1e-9  # of the objective
+
 # Steps that do not halve the decrement before the sample is given up: the judgements outside it are different.
 _MOST_SLOW = 3
 
@@ -78,7 +83,7 @@ class Sampled(Solver):
             point = last.point if self._near is self.problem else self.problem.at(last.point.matrix, state.thresholds)
             state = _state(point, max(state.bound, self._prove(last.few, point, model)), last)
             if state.gap <= self.tol:
-                return state
+                return self._polished(state, last.few, point) if self.tol <= _FINE else state
         new = None if slow >= _MOST_SLOW else self._search(last.point, move.matrix, move.thresholds, move.decrement)
         if new is None:
             return replace(self._plain.resume(state), bound=state.bound)
@@ -129,9 +134,22 @@ class Sampled(Solver):
         solve = HessianSolver(self._near.objective, point.evaluation.curvature, preconditioner)
         return lower_bound(point, solve, self.tol)
 
+    def _polished(self, state: State, few: Problem, point: Point) -> State:
+        """Step on, in full precision, while the decrement falls, since probabilities have the root of its error."""
+        bound, decrement = state.bound, np.inf
+        for _ in range(_MOST_POLISHING):
+            move = SampledModel(few, point).minimise()
+            if not _SETTLED < move.decrement < 0.5 * decrement:
+                break
+            new = self.problem.at(point.matrix + move.matrix, point.thresholds + move.thresholds)
+            if new.value > point.value + _ROUNDING:
+                break
+            point, decrement = new, move.decrement
+        return _state(point, bound, _Memory(few, point, decrement))
+
     def _search(self, point: Point, matrix: FloatArray, thresholds: FloatArray, decrement: float) -> Point | None:
         """Halve the step until the objective falls; None if the model is wrong."""
-        length, rounding = 1.0, 1e-14 if self._near is self.problem else 1e-9
+        length, rounding = 1.0, _ROUNDING if self._near is self.problem else _FUSED_ROUNDING
         while length > 0.1:
             new = self._passes(decrement).at(point.matrix + length * matrix, point.thresholds + length * thresholds)
             if new.value <= point.value - 1e-4 * length * decrement + rounding:
