@@ -63,7 +63,8 @@ def eager(rows: torch.Tensor, signs: torch.Tensor, factor: torch.Tensor, thresho
 
 def bench_passes(n: int, d: int, rank: int) -> None:
     rows, labels, factor, threshold = make_rows(n, d, d)
-    read_once = seconds(lambda other=torch.empty_like(rows): other.copy_(rows)) / 2.0
+    other = torch.empty_like(rows)
+    read_once = seconds(lambda: other.copy_(rows)) / 2.0
     fused, signs = fused_rows(Differences(rows)), labels.float()
     weights = fused.row_array(np.broadcast_to(1.0 / n, n))
     print(f"\n{n:,} rows of {d} columns; read once: {1e3 * read_once:.2f} ms")
