@@ -14,6 +14,8 @@ import numpy as np
 
 __all__ = ["Movable", "moved", "settled"]
 
+_DEPTH = 3  # of attributes in which arrays are looked for
+
 
 class Movable:
     """A value whose arrays are in aligned memory wherever it arrives: it travels as bytes."""
@@ -29,13 +31,14 @@ def moved(value: Any) -> Any:
 
 def settled(value: Any) -> Any:
     """Return the value itself or, if its arrays are not laid out as those that arrive elsewhere, as it arrives."""
-    return value if _is_plain(value) else moved(value)
+    return value if _is_plain(value, _DEPTH) else moved(value)
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: Any, depth: int) -> bool:
     if isinstance(value, np.ndarray):
         return bool(value.flags.aligned and (value.flags.c_contiguous or value.flags.f_contiguous))
-    return all(map(_is_plain, vars(value).values())) if hasattr(value, "__dict__") else True
+    within = vars(value).values() if depth and hasattr(value, "__dict__") else ()
+    return all(_is_plain(each, depth - 1) for each in within)
 
 
 def _packed(value: Any) -> bytes:

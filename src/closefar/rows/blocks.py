@@ -11,26 +11,21 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
 from closefar import packed
-from closefar.arrays import Array, FloatArray, IndexArray, as_float64, is_on_gpu, like, to_numpy
+from closefar.arrays import Array, FloatArray, IndexArray, as_float64, is_on_gpu, to_numpy
 from closefar.rows.coordinates import Coordinates
 from closefar.rows.fusing import Fusable
+from closefar.rows.measured import MeasuredRows
 from closefar.rows.products import (
     as_type_of,
     columns_at,
     empty_like,
-    is_uniform,
-    line_extremes,
     matching,
     quadratic_forms,
-    roots,
     row_array_like,
     row_dots,
-    scaled_rows,
-    squared_columns,
     squared_lengths,
     summed,
     symmetric_in_numpy,
-    triangle_of,
     weighted_outer,
 )
 from closefar.rows.source import Pulling, concatenated, slices
@@ -41,13 +36,11 @@ __all__ = ["GPU_BLOCK_BYTES", "KEEP_BYTES", "BlockRows", "HeldRows", "MappedRows
 # times as large as what it computes at once.
 BLOCK_BYTES, GPU_BLOCK_BYTES = 1 << 21, 1 << 29
 
-_SAFE_SCALES = 1e-60, 1e60  # of columns, whose squares and their sums neither overflow nor underflow
-
 # Up to this size the rows in unit-free coordinates are kept; beyond it each pass maps them again.
 KEEP_BYTES = 1 << 28
 
 
-class BlockRows(Fusable):
+class BlockRows(Fusable, MeasuredRows):
     """Rows z_i that are computed with block by block, in their array library; a source only has to `read` blocks."""
 
     can_project = True
@@ -154,76 +147,6 @@ class BlockRows(Fusable):
     def projected(self, factor: FloatArray) -> FloatArray:
         """Return A'z_i for each row, k numbers each, in NumPy: an array of shape (n, k)."""
         return to_numpy(self.forward(factor))
-
-    def largest(self, centre: FloatArray) -> FloatArray:
-        """Return the largest absolute value of each column, measured from `centre`."""
-        upper, lower = np.max([line_extremes(block) for _, block in self.blocks()], axis=0)
-        found: FloatArray = np.maximum(upper - centre, centre + lower)
-        return found
-
-    def scaled_moment(self, weights: Array, centre: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the largest absolute value of each column, measured from `centre`, and the second moment in it.
-
-        The moment is zero if a value is not finite.
-        """
-        largest = self.largest(centre)
-        scale = np.where(largest > 0.0, largest, 1.0)
-        is_finite = bool(np.all(np.isfinite(largest)))
-        return largest, self.second_moment(weights, centre, scale) if is_finite else np.zeros((len(scale), len(scale)))
-
-    def weighted_sum(self, weights: Array) -> FloatArray:
-        """Return sum_i w_i z_i."""
-        return to_numpy(summed(block @ matching(block, weights[where]) for where, block in self.blocks()))
-
-    def second_moment(self, weights: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
-        """Return sum_i w_i x_i x_i' of the scaled rows x = (z - centre) / scale."""
-        lowest, highest = _SAFE_SCALES
-        finite = scale[np.isfinite(scale)]
-        # Sums of such numbers can be scaled instead of the rows, which would take as long as the sums of few columns.
-        scales_sums = not np.any(centre) and lowest < finite.min(initial=1.0) and finite.max(initial=1.0) < highest
-        is_weighted = not is_uniform(weights)
-
-        def scaled(where: slice, block: Array) -> Array:
-            rows = block if scales_sums else scaled_rows(block, centre, scale)
-            return rows * roots(block, weights[where]) if is_weighted else rows
-
-        blocks = (scaled(where, block) for where, block in self.blocks())
-        total = to_numpy(summed(each @ each.T for each in blocks))
-        if scales_sums:
-            total = total / scale[:, None] / scale
-        return total if is_weighted or self.n_rows == 0 else total * float(weights[0])
-
-    def scaled_squares(self, weights: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
-        """Return the diagonal of that second moment alone."""
-
-        def squares(where: slice, block: Array) -> Array:
-            rows = scaled_rows(block, centre, scale)
-            return (rows * rows) @ matching(block, weights[where])
-
-        return to_numpy(summed(squares(where, block) for where, block in self.blocks()))
-
-    def triangle(self, weights: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
-        """Return a triangular R with R'R = sum_i w_i x_i x_i', without the rounding errors of that sum."""
-        found: Array = None
-        for where, block in self.blocks():
-            rows = (scaled_rows(block, centre, scale) * roots(block, weights[where])).T
-            found = triangle_of(rows if found is None else array_namespace(rows).concat([found, rows]))
-        return to_numpy(found)
-
-    def cross_moment(self, other: BlockRows, factor: FloatArray, weights: Array) -> FloatArray:
-        """Return sum_i w_i z_i (A'y_i)', where y_i are the same rows in other coordinates."""
-
-        def crossed(where: slice, block: Array) -> Array:
-            here = self.read(where)
-            return (here * matching(here, weights[where])) @ (block.T @ like(block, factor))
-
-        return to_numpy(summed(crossed(where, block) for where, block in other.blocks()))
-
-    def squared_lengths(self, coordinates: Coordinates) -> Array:
-        """Return the squared length of each row in coordinates, without the constant of a learned origin."""
-        if not coordinates.has_constant:
-            return self.squared_distances(coordinates.transform)
-        return concatenated([squared_columns(coordinates.apply(block)[:-1, :]) for _, block in self.blocks()])
 
     def quadratic_forms(self, matrix: FloatArray) -> Array:
         matrix = matching(self.model, matrix)

@@ -15,6 +15,7 @@ from closefar.rows import partition_tasks as tasks
 from closefar.rows.blocks import BlockRows, HeldRows
 from closefar.rows.coordinates import Coordinates
 from closefar.rows.handles import InParts, PartitionedArray, compiled
+from closefar.rows.measured import MeasuredRows
 from closefar.rows.source import Part, Pulling, Sweeper
 from closefar.rows.wide import condition_of_sums
 
@@ -69,6 +70,8 @@ class PartitionedRows(BlockRows):
     # Some of the rows, and numbers: they come to this process.
 
     def read(self, where: slice) -> Array:
+        if where.stop <= where.start:
+            return np.empty((self.n_columns, 0))
         return to_numpy(self.take_rows(np.arange(where.start, where.stop)).read(slice(0, where.stop - where.start)))
 
     def take_rows(self, indices: IndexArray) -> BlockRows:
@@ -177,7 +180,7 @@ class PartitionedRows(BlockRows):
         found: FloatArray = self._sum(triangle, weights, combine=tasks.triangle)
         return found
 
-    def cross_moment(self, other: BlockRows, factor: FloatArray, weights: Array) -> FloatArray:
+    def cross_moment(self, other: MeasuredRows, factor: FloatArray, weights: Array) -> FloatArray:
         if not isinstance(other, PartitionedRows):
             raise TypeError(f"both must be rows of the same partitions; got {type(other).__name__}.")
         return self._matrix(partial(tasks.cross_moment, factor), other._rows, weights)
