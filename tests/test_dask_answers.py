@@ -226,6 +226,13 @@ def test_label_errors_of_very_many_pairs_are_judged_by_a_sample(judged, monkeypa
     assert np.mean(wrong[[row["index"] for row in found.table(20)]]) > 0.9
 
 
+def test_label_errors_of_frames(named):
+    frame = dd.from_pandas(FRAME, npartitions=3)
+    expected = cf.find_label_errors(named, FRAME, LABELS, random_state=0)
+    found = cf.find_label_errors(named, frame, pd.Series(LABELS), random_state=0)
+    np.testing.assert_allclose(found.probability.compute(), expected.probability, atol=1e-4)
+
+
 def test_label_errors_of_index_pairs_and_weights():
     rng = np.random.default_rng(5)
     points, index = rng.standard_normal((500, 2)), rng.integers(0, 500, (3000, 2))

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 import closefar as cf
+from closefar.arrays import is_dask
 from closefar.judgements import (
     Judgements,
     Partitions,
@@ -60,6 +61,13 @@ ARRAYS = {
     "unknown counts": (Z, dask_frame()[NAMES].values),
     "nullable numbers": (Z, dask_frame()[NAMES].astype({"a": "Float64"})),
     "index pairs": (POINTS[INDEX], cf.Tuples(POINTS, da.from_array(INDEX, chunks=(33, 1)))),
+    "index in a frame": (
+        POINTS[INDEX],
+        cf.Tuples(
+            dd.from_pandas(pd.DataFrame(POINTS), npartitions=2),
+            dd.from_pandas(pd.DataFrame(INDEX), npartitions=3),
+        ),
+    ),
     "points of dask": (
         POINTS[INDEX],
         cf.Tuples(da.from_array(POINTS, chunks=(20, 3)), da.from_array(INDEX, chunks=(33, 2))),
@@ -291,6 +299,29 @@ def test_new_data_has_the_encoding_of_the_training_data(client, folder):
     write(folder, sides_of(**only))
     opened = cf.open_pairs(folder, client=client, encoding=encoding)
     np.testing.assert_array_equal(loaded(opened, client)[0], np.asarray(cf.open_pairs(folder, encoding=encoding)))
+
+
+def test_files_without_labels_are_predicted(client, folder):
+    write(folder, sides_of())
+    learner = cf.LinearMetricLearner().fit(cf.open_pairs(folder, weight="weight"))
+    new = sides_of()
+    del new["label"], new["weight"]
+    write(folder, new)
+    opened = cf.open_pairs(folder, client=client)
+    assert not opened.has_labels
+    with client.as_current():
+        np.testing.assert_array_equal(learner.predict(opened).compute(), learner.predict(cf.open_pairs(folder)))
+        with pytest.raises(ValueError, match="name the column"):
+            learner.score(opened)
+
+
+def test_what_looks_like_dask_data_but_is_not():
+    delayed = dask.delayed(np.asarray)(Z)
+    assert not is_dask(delayed)
+    assert not is_dask(Z)
+    assert is_dask(Z_DASK)
+    assert is_dask(dask_frame())
+    assert is_dask(dask_frame()["label"])
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

@@ -65,7 +65,9 @@ def is_foreign(values: Any) -> bool:
 
 def is_dask(values: Any) -> bool:
     """Whether this is a dask array, frame or series, which is computed later, and elsewhere."""
-    return hasattr(type(values), "__dask_graph__")
+    kind = type(values)
+    is_lazy = hasattr(kind, "__dask_graph__") and hasattr(kind, "ndim")  # xarray's may be lazy, too, but are not dask's
+    return is_lazy and any(base.__module__.split(".")[0] in ("dask", "dask_expr") for base in kind.__mro__)
 
 
 def is_tensor(values: Any) -> bool:

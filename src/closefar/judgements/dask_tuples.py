@@ -21,7 +21,7 @@ class DaskTuples:
     ----------
     points : array or frame of shape (n_points, d), or dask array
         Each point once.  They are sent to each worker that needs them, once; those of a dask array are computed there.
-    index : dask array of int, of shape (n, 2)
+    index : dask array or frame of int, of shape (n, 2)
         The row numbers of the two points of each pair.
 
     Attributes
@@ -36,6 +36,7 @@ class DaskTuples:
     def __init__(self, points: Any, index: Any) -> None:
         self.feature_names = names_of_frame(points)
         self.points, n_points, n_columns = _points_of(points)
+        index = index.to_dask_array() if hasattr(index, "divisions") else index
         if index.ndim != 2 or index.shape[1] != 2 or index.dtype.kind not in "iu":
             raise ValueError(
                 "an index on a cluster must hold integers, the row numbers of two points per pair, in a dask array of "

@@ -179,7 +179,9 @@ def _find_in_partitions(
     effective = n / len(weights) * effective_number(weights)
     flip_aware.set_params(**_settings(learner.get_params(), n_columns, effective, penalise=method == "auto"))
     fit = flip_aware.fit(partitions).fit_
-    some = fit.read(sample.data, sample.labels, n / len(weights) * weights if len(weights) < n else sample.weights)
+    scaled = n / len(weights) * weights if len(weights) < n else sample.weights
+    unnamed = replace(fit.columns, names_in_data=None)
+    some = Judgements.read_more(unnamed, sample.data, sample.labels, scaled, sides=fit.sides)
     found_groups = resolve_groups(None, some.data)
     verdicts, unseen = _judged(flip_aware, fit, some, found_groups, cv, method, n_jobs, random_state)
     found = _found(fit, some, verdicts, unseen, found_groups)
