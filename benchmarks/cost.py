@@ -155,7 +155,7 @@ def bench_dask(cases: list[Case]) -> None:
     except ImportError:
         print("| dask | skipped: dask and distributed are not installed |")
         return
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster):
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster):
         for case in cases:
             plan = plan_of(case, n_workers=2, n_partitions=16)
             data, labels = make(case)

@@ -176,7 +176,7 @@ def test_rates_are_measured_with_the_threads_of_a_fit(n_points):
 
 def test_a_round_trip_is_measured_on_the_current_client():
     distributed = pytest.importorskip("distributed", reason="needs distributed")
-    with distributed.Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None):
+    with distributed.Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0"):
         network = measure_network()
     assert network.how == "measured on the current Dask client"
     assert network.latency > 0

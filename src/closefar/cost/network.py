@@ -101,7 +101,7 @@ def _client(distributed: Any) -> Iterator[tuple[Any, str]]:
     # Without processes: those would import the user's program again.
     with (
         distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, protocol="tcp://", dashboard_address=None
+            n_workers=1, threads_per_worker=1, processes=False, protocol="tcp://", dashboard_address=":0"
         ) as cluster,
         distributed.Client(cluster) as client,
     ):

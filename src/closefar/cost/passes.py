@@ -20,6 +20,8 @@ __all__ = ["ExpectedPasses", "Work", "expected_work"]
 # Below this number of pairs per parameter, labels may be separable, and the number of passes is hardly predictable.
 FEW_PER_PARAMETER = 8.0
 
+_SEPARABLE_PER_PARAMETER = 3.0
+
 _MANY_COLUMNS = 128  # with more, a limited rank is fitted without the convex problem
 COPY_BYTES = 1 << 27  # rows of this size in single precision are copied
 _SCOUTED_BYTES = 1 << 26
@@ -164,7 +166,9 @@ def _sampled(size: RunSize, share: float) -> Work:
 
 def _low_rank(size: RunSize, share: float) -> Work:
     is_hard = size.pairs_per_parameter < FEW_PER_PARAMETER
-    steps = 250.0 if is_hard else 13.0 + 100.0 / size.pairs_per_parameter
+    steps = 13.0 + 100.0 / size.pairs_per_parameter
+    if is_hard:  # most at the edge of what can be separated
+        steps = 180.0 if size.pairs_per_parameter > _SEPARABLE_PER_PARAMETER else 70.0
     in_single = size.dtype == "float32" or 4 * size.n_pairs * size.n_features <= COPY_BYTES
     if size.rank is not None and size.n_features > _MANY_COLUMNS:
         return Work("lowrank", 0, narrow=40.0, likelihoods=200.0, precise=3.0, eigen=60.0, uncertainty=2.5)
@@ -177,7 +181,7 @@ def _low_rank(size: RunSize, share: float) -> Work:
         proof=2.0,
         rough_proof=4.0 + 40.0 / size.pairs_per_parameter if not is_hard else 0.0,
         eigen=3.0 * steps,
-        uncertainty=4.0 if is_hard else 1.8,
+        uncertainty=3.0 if is_hard else 1.8,
     )
 
 

@@ -26,6 +26,8 @@ __all__ = ["plan_run"]
 
 _DISK = 1e9  # bytes per second of each machine, assumed
 _CARD_UNCERTAINTY = 1.8
+# Pairs by index: a product with the Hessian, or a search along a line, gathers two projections of each point.
+_GATHERED_TWICE = 1.7
 _BASE_SECONDS = 0.005  # of any fit, however small
 
 
@@ -161,15 +163,15 @@ def _plan(size: RunSize, machine: _Machine) -> RunPlan:
 def _parts(size: RunSize, work: Work, rates: Rates, n_workers: int | None) -> dict[str, float]:
     """The seconds of a fit on processors, by what limits them."""
     n, d = size.n_pairs, size.n_features
-    full = work.precise + work.proof
-    n_points = size.n_points or 0
-    likelihoods = n * rates.likelihood * work.likelihoods
-    passes = n * (full * rates.precise + (work.rough + work.rough_proof) * rates.rough + work.narrow * rates.narrow)
-    points = n_points * rates.point * (full + work.rough + work.rough_proof + work.narrow * (size.rank or d) / d)
+    n_points, twice = (0, 1.0) if size.n_points is None else (size.n_points, _GATHERED_TWICE)
+    full = work.precise + twice * work.proof
+    rough = twice * (work.rough + work.rough_proof)
+    passes = n * (full * rates.precise + rough * rates.rough + work.narrow * rates.narrow)
+    points = n_points * rates.point * (full + rough + work.narrow * (size.rank or d) / d)
     spread = 1.0 / (n_workers or 1)
-    rows = (n * rates.prepare + likelihoods + passes) * spread + points
+    rows = (n * (rates.prepare + rates.likelihood * work.likelihoods) + passes) * spread + points
     n_sampled_points = min(n_points, 2 * work.n_sampled)
-    on_driver = work.sample * (work.n_sampled * rates.precise + n_sampled_points * rates.point)
+    on_driver = twice * work.sample * (work.n_sampled * rates.precise + n_sampled_points * rates.point)
     return {
         **_split(size, rates, rows),
         "passes over the sample": on_driver,
