@@ -165,7 +165,7 @@ def _symmetric(rng):
     ("d", "n", "solver"), [(33, 100_000, "fista"), (33, 110_000, "sampled"), (32, 10**6, "newton")]
 )
 def test_very_many_judgements_are_sampled(d, n, solver):
-    source = SimpleNamespace(n_projected=n, can_project=False)
+    source = SimpleNamespace(n_projected=n, can_project=False, can_fuse=False)
     counted = SimpleNamespace(n_directions=d, n_judgements=n, source=source, likelihood=SimpleNamespace(n_thresholds=1))
     assert choose_solver(counted) == solver
     assert 0 < share_for_hessian(counted) <= 1 / 6

@@ -156,6 +156,28 @@ def _on_cluster(form: Callable[..., Any]) -> Callable[..., Any]:
     return opened
 
 
+def _in_library(name: str, device: str | None = None) -> Callable[..., Any]:
+    def form(data: Any, folder: Path) -> Any:
+        return _library(name, device).asarray(data[0][data[1]], device=device)
+
+    return form
+
+
+def _library(name: str, device: str | None) -> Any:
+    xp = pytest.importorskip(name, reason=f"{name} is not installed: run pip install -e '.[test-torch]'")
+    if device == "cuda" and not xp.cuda.is_available():
+        pytest.skip("needs a CUDA GPU, and torch with CUDA")
+    return xp
+
+
+def _index_in_torch(device: str) -> Callable[..., Any]:
+    def form(data: Any, folder: Path) -> Any:
+        torch = _library("torch", device)
+        return cf.Tuples(torch.asarray(data[0], device=device), torch.asarray(data[1]))
+
+    return form
+
+
 FORMS: dict[str, Callable[..., Any]] = {
     "arrays": _arrays,
     "memory map": _mapped,
@@ -179,6 +201,11 @@ FORMS: dict[str, Callable[..., Any]] = {
     "Parquet of differences on a cluster": _on_cluster(_parquet(sides=False)),
     "Parquet folder on a cluster": _on_cluster(_folder),
     "index pairs in Parquet on a cluster": _on_cluster(_index_in_file),
+    "array-api-strict": _in_library("array_api_strict"),
+    "torch on the CPU": _in_library("torch"),
+    "torch on a GPU": _in_library("torch", "cuda"),
+    "index pairs in torch": _index_in_torch("cpu"),
+    "index pairs in torch on a GPU": _index_in_torch("cuda"),
 }
 
 
