@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
@@ -13,6 +13,7 @@ from array_api_compat import array_namespace, is_numpy_array
 from closefar import packed
 from closefar.arrays import Array, FloatArray, IndexArray, as_float64, engine_of, is_on_gpu, like, to_numpy
 from closefar.noise import Noise
+from closefar.rows import fusing
 from closefar.rows.coordinates import Coordinates
 from closefar.rows.products import (
     as_type_of,
@@ -35,7 +36,7 @@ from closefar.rows.products import (
 )
 from closefar.rows.source import MarginTerms, Pulling, RowSource, concatenated, slices
 
-__all__ = ["GPU_BLOCK_BYTES", "KEEP_BYTES", "BlockRows", "Fusing", "HeldRows", "MappedRows", "fuse_by"]
+__all__ = ["GPU_BLOCK_BYTES", "KEEP_BYTES", "BlockRows", "HeldRows", "MappedRows"]
 
 # A block and its products stay in cache; the overhead of the loop over blocks is negligible.  On a GPU, blocks are many
 # times as large as what it computes at once.
@@ -45,27 +46,6 @@ _SAFE_SCALES = 1e-60, 1e60  # of columns, whose squares and their sums neither o
 
 # Up to this size the rows in unit-free coordinates are kept; beyond it each pass maps them again.
 KEEP_BYTES = 1 << 28
-
-
-class Fusing(NamedTuple):
-    """How rows on a GPU get fused passes: why they can't, in words or empty, and the rows with them, or why not.
-
-    `has_terms` and `terms` are the same for the likelihood at known squared distances.
-    """
-
-    why_not: Callable[[BlockRows], str]
-    fuse: Callable[[BlockRows], RowSource | str]
-    has_terms: Callable[[Array], bool]
-    terms: Callable[..., MarginTerms | None]
-
-
-_fusing = Fusing(lambda _: "no fused kernels", lambda _: "no fused kernels", lambda _: False, lambda *_: None)
-
-
-def fuse_by(fusing: Fusing) -> None:
-    """Set how rows get fused passes: from outside, since rows with fused passes are made of other rows."""
-    global _fusing
-    _fusing = fusing
 
 
 class BlockRows(RowSource):
@@ -84,16 +64,16 @@ class BlockRows(RowSource):
 
     @property
     def can_fuse(self) -> bool:
-        return is_on_gpu(self.model) and not _fusing.why_not(self)
+        return is_on_gpu(self.model) and not fusing.current().why_not(self)
 
     @cached_property
     def has_terms(self) -> bool:
-        return is_on_gpu(self.model) and _fusing.has_terms(self.model)
+        return is_on_gpu(self.model) and fusing.current().has_terms(self.model)
 
     def margin_terms(
         self, noise: Noise, squared: Array, signs: Array, weights: Array, threshold: float, order: int
     ) -> MarginTerms | None:
-        return _fusing.terms(noise, squared, signs, weights, threshold, order) if self.has_terms else None
+        return fusing.current().terms(noise, squared, signs, weights, threshold, order) if self.has_terms else None
 
     @property
     def fused(self) -> RowSource | None:
@@ -105,7 +85,7 @@ class BlockRows(RowSource):
         """The same, or why there are none."""
         if not is_on_gpu(self.model):
             return ""
-        return _fusing.why_not(self) or _fusing.fuse(self)
+        return fusing.current().why_not(self) or fusing.current().fuse(self)
 
     @cached_property
     def model(self) -> Array:

@@ -13,9 +13,10 @@ from typing import Any
 
 from closefar.arrays import Array, is_indexed, is_on_gpu, is_tensor
 from closefar.noise import Noise
-from closefar.rows.blocks import BlockRows, Fusing, fuse_by
+from closefar.rows.blocks import BlockRows
 from closefar.rows.compiled import CompiledDifferences
 from closefar.rows.differences import Differences
+from closefar.rows.fusing import Fusing, fuse_by
 from closefar.rows.graph_rows import GraphRows
 from closefar.rows.indexed import IndexedRows
 from closefar.rows.source import MarginTerms, RowSource
