@@ -8,8 +8,22 @@ import numpy as np
 import pytest
 
 import closefar as cf
+from closefar import arrays
 from closefar.judgements import Judgements
-from closefar.rows import Differences, GraphRows, IndexedRows, compiled, devices, ladder
+from closefar.rows import (
+    Differences,
+    GraphRows,
+    IndexedRows,
+    blocks,
+    compiled,
+    devices,
+    differences,
+    graph,
+    graph_rows,
+    ladder,
+    products,
+    source,
+)
 
 torch = pytest.importorskip("torch", reason="needs torch: run pip install -e '.[test-torch]'")
 has_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU, and torch with CUDA")
@@ -37,6 +51,14 @@ def card(monkeypatch):
     monkeypatch.setattr(devices, "_library", lambda name: "torch")
     monkeypatch.setattr(devices, "_check_room", lambda *_: None)
     monkeypatch.setattr(devices, "_to_torch", lambda data, name: to_torch(data, "cpu"))
+
+
+@pytest.fixture
+def pretended(monkeypatch):
+    """Tensors on the CPU are computed with as those on a GPU without fused kernels: in large blocks, and few steps."""
+    for module in (blocks, differences, graph, graph_rows, ladder, products, source):
+        monkeypatch.setattr(module, "is_on_gpu", arrays.is_tensor)
+    monkeypatch.setenv(ladder.VARIABLE, "plain")
 
 
 def check_same(learner, expected):
@@ -153,8 +175,9 @@ def test_single_precision_stays_what_it_is(tmp_path):
 def test_cross_validation_takes_data_there_once(monkeypatch):
     moved, move = [], devices._to_torch
     monkeypatch.setattr(devices, "_to_torch", lambda data, name: moved.append(type(data)) or move(data, name))
-    plain = cf.LinearMetricLearnerCV(2, cv=2).fit(Z, LABELS)
-    learner = cf.LinearMetricLearnerCV(2, cv=2, device="cuda").fit(Z, LABELS)
+    fixed = {"flip_rate": 0.0, "shrink_to": "zero", "alpha_scale": "data"}
+    plain = cf.LinearMetricLearnerCV([0.0, 0.1], cv=2, **fixed).fit(Z, LABELS)
+    learner = cf.LinearMetricLearnerCV([0.0, 0.1], cv=2, device="cuda", **fixed).fit(Z, LABELS)
     assert learner.alpha_ == plain.alpha_
     assert moved.count(np.ndarray) == 2  # for the search, and for the fit
 
@@ -284,6 +307,25 @@ def test_fused_kernels_are_used_where_they_run(capability, triton, variable, rea
     assert ladder.why_not_fused(Differences(torch.tensor(Z))) == reason
     wide = torch.zeros((2, 129))
     assert ladder.why_not_fused(Differences(wide)) == "fused kernels have up to 128 columns"
+
+
+@pytest.mark.usefixtures("pretended")
+@pytest.mark.parametrize("columns", [D, 18])
+@pytest.mark.parametrize("form", ["differences", "single", "pairs", "index"])
+def test_blocks_of_a_gpu_give_the_same_fit(form, columns):
+    points = np.random.default_rng(2).standard_normal((400, columns))
+    points = points.astype(np.float32) if form == "single" else points
+    index = np.random.default_rng(3).integers(400, size=(1500, 2))
+    moved = points[index[:, 0]] - points[index[:, 1]]
+    labels = np.sum(moved[:, :3] ** 2, axis=1) + np.random.default_rng(4).logistic(size=1500) > 5
+    plain = {"pairs": points[index], "index": cf.Tuples(points, index)}.get(form, moved)
+    data = cf.Tuples(torch.tensor(points), index) if form == "index" else torch.tensor(plain)
+    parameters = {"tol": 1e-9, "alpha": 0.0 if columns == D else 0.02}
+    learner, expected = (cf.LinearMetricLearner(**parameters).fit(each, labels) for each in (data, plain))
+    assert learner.fit_.engine.startswith("torch on the CPU, plain array API")
+    assert ("CLOSEFAR_GPU=plain" in learner.fit_.engine) == (columns > D)  # Newton steps need no fused passes
+    assert learner.certificate_.loss == pytest.approx(expected.certificate_.loss, abs=1e-8)
+    np.testing.assert_allclose(learner.predict_proba(plain), expected.predict_proba(plain), rtol=0, atol=1e-6)
 
 
 # Labels and weights of very many pairs.

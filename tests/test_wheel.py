@@ -18,9 +18,9 @@ from typing import NamedTuple
 import pytest
 
 _ROOT = Path(__file__).parents[1]
-_BROUGHT = {"torch", "cupyx"}  # array libraries that are used only where a user's arrays are of them
+_BROUGHT = {"cupy", "cupyx", "torch", "triton"}  # array libraries of a user's arrays, and what comes with torch
 # What these rooms import is declared by extras; everything else must work with the dependencies alone.
-_ROOMS_OF_EXTRAS = ("closefar/cli/", "closefar/engines/dask_engine.py", "closefar/experiments/")
+_ROOMS_OF_EXTRAS = ("closefar/cli/", "closefar/engines/dask_engine.py", "closefar/experiments/", "closefar/rows/cuda/")
 
 
 class Installed(NamedTuple):
@@ -93,7 +93,7 @@ def test_the_command_line_fits_and_reports(installed: Installed, tmp_path: Path)
 def test_each_import_is_of_a_declared_dependency(installed: Installed) -> None:
     needed, of_extras = _requirements(installed.wheel)
     for name, (at_the_top, anywhere) in _imports(installed.wheel).items():
-        declared = needed | of_extras if name.startswith(_ROOMS_OF_EXTRAS) else needed
+        declared = needed | of_extras | _BROUGHT if name.startswith(_ROOMS_OF_EXTRAS) else needed
         assert at_the_top <= declared, f"{name} needs {at_the_top - declared}"
         assert anywhere <= needed | of_extras | _BROUGHT, f"{name} needs {anywhere - needed - of_extras}"
 

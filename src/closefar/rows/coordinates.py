@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from array_api_compat import array_namespace
 
-from closefar.arrays import Array, FloatArray, IndexArray, like
+from closefar.arrays import Array, FloatArray, IndexArray, as_float64, like
 
 __all__ = ["ENORMOUS", "Coordinates"]
 
@@ -55,6 +55,7 @@ class Coordinates:
 
     def apply(self, block: Array) -> Array:
         """Map rows, each a column of the block, to coordinates."""
+        block = as_float64(block)
         mapped = like(block, self.transform).T @ block
         if self.offset is None:
             return mapped
