@@ -15,7 +15,7 @@ from closefar.fitting.penalty_scores import PenaltyChoice
 from closefar.fitting.rank_scores import RankChoice
 from closefar.fitting.settings import Settings
 from closefar.fitting.statistics import FitStatistics
-from closefar.judgements import Columns, Judgements, PartitionedJudgements, Sides
+from closefar.judgements import Columns, Judgements, Sides
 from closefar.model import Metric
 from closefar.solve import Certificate, FitStep, Outcome, OutOfTime, supervisor
 
