@@ -206,9 +206,17 @@ def test_a_fit_gives_the_same_bits_twice_and_the_optimum(card):
     np.testing.assert_allclose(on_cpu.predict_proba(rows), fits[0].predict_proba(rows), atol=1e-6)
 
 
+def test_a_limited_rank_agrees_with_numpy(card):
+    rows, signs, *_ = data_of("normal", d=40)
+    on_card = cf.LinearMetricLearner(rank=3, tol=1e-8, device="cuda").fit(rows, signs)
+    plain = cf.LinearMetricLearner(rank=3, tol=1e-8).fit(rows, signs)
+    assert abs(plain.certificate_.loss - on_card.certificate_.loss) <= 1e-8
+    np.testing.assert_allclose(plain.predict_proba(rows), on_card.predict_proba(rows), atol=1e-5)
+
+
 def test_pairs_by_index_agree_with_numpy(card):
     rng = np.random.default_rng(0)
-    points, index = rng.standard_normal((500, 20)), rng.integers(500, size=(100_000, 2))
+    points, index = rng.standard_normal((500, 40)), rng.integers(500, size=(200_000, 2))
     squared = np.sum((points[index[:, 0]] - points[index[:, 1]])[:, :3] ** 2, axis=1)
     labels = np.where(squared + rng.logistic(size=len(index)) > 5.0, 1, -1)
     pairs = cf.Tuples(points, index)

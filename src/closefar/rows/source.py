@@ -300,6 +300,12 @@ class RowSource(ABC):
         """Return the sums over w_i phi(s_i (<F_i, S> - tau)) or None if that can't be fused."""
         return None
 
+    def factor_pass(
+        self, noise: Noise, signs: Array, weights: Array, factor: FloatArray, threshold: float
+    ) -> MarginSums | None:
+        """Return the same sums for S = A A', with the gradient times A: for few columns of A alone."""
+        return None
+
     def curvature_pass(self, curvature: Array, matrix: FloatArray, shift: float) -> tuple[FloatArray, float] | None:
         """Return sum_i c_i (<F_i, S> - t) F_i, and minus the same sum without F_i; None if that can't be fused."""
         return None

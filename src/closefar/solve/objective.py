@@ -139,6 +139,12 @@ class Objective:
         self.passes.add(factor.shape[1] / self.n_directions)
         return 2.0 * self.source.factor_gradient(factor, evaluation.margin_gradient)
 
+    def factor_pass(self, factor: FloatArray, thresholds: FloatArray) -> tuple[Evaluation, FloatArray] | None:
+        """Return the risk of M = A A' and dR/dA at once, if the source has a fused pass for them."""
+        found = self.likelihood.factor_pass(self.source, factor, thresholds)
+        self.passes.add(0.0 if found is None else factor.shape[1] / self.n_directions)
+        return found
+
     @property
     def rough(self) -> Objective:
         """The objective in a precision that is enough to approach its minimum, if that is faster."""

@@ -12,7 +12,7 @@ from closefar.noise import Noise
 from closefar.rows.blocks import BlockRows
 from closefar.rows.cuda.fused_source import FusedSource, has_kernel
 from closefar.rows.cuda.kernels import CURVED, KINDS
-from closefar.rows.cuda.launch import FAST, FINEST, MOST_COLUMNS, PRECISE, Sums, run_pass
+from closefar.rows.cuda.launch import FAST, FINEST, LOW_RANK, MOST_COLUMNS, PRECISE, run_pass
 from closefar.rows.cuda.planes import Planes, make_planes
 from closefar.rows.source import MarginSums, RowSource
 
@@ -58,7 +58,7 @@ def _calibrated(exact: BlockRows, planes: Planes) -> Planes:
     expected = float(torch.sum((torch.from_numpy(matrix).to(block) @ block) * block))
     few = Planes(planes.high[:n], planes.low[:n], planes.unit, d)
     ones = torch.ones(n, dtype=torch.float32, device=block.device)
-    found = run_pass(few, ones, ones, matrix, 0.0, CURVED, largest=_TAIL * float(np.linalg.norm(matrix)), level=PRECISE)
+    found = run_pass(few, ones, ones, matrix, 0.0, CURVED, _TAIL * float(np.linalg.norm(matrix)), PRECISE)
     shrunk = expected / found.slope - 1.0 if found.slope > 0.0 else 0.0
     return replace(planes, shrunk=shrunk if abs(shrunk) < _MOST_SHRUNK else 0.0)
 
@@ -85,18 +85,31 @@ class FusedRows(FusedSource):
     def margin_pass(
         self, noise: Noise, signs: Array, weights: Array, matrix: FloatArray, threshold: float
     ) -> MarginSums | None:
+        found = self._pass(noise, signs, weights, matrix, threshold)
+        return None if found is None else found._replace(gradient=_symmetric(found.gradient))
+
+    def factor_pass(
+        self, noise: Noise, signs: Array, weights: Array, factor: FloatArray, threshold: float
+    ) -> MarginSums | None:
+        if factor.shape[1] > LOW_RANK or factor.shape[1] == len(factor):
+            return None
+        return self._pass(noise, signs, weights, factor, threshold)
+
+    def _pass(
+        self, noise: Noise, signs: Array, weights: Array, point: FloatArray, threshold: float
+    ) -> MarginSums | None:
+        """The sums at a matrix, or at a factor of few columns; None if there are none in float16 numbers."""
         if not has_kernel(noise):
             return None
         import torch
 
-        share = 1.0 / self.n_rows
         relative, largest = None, _LARGEST_SLOPES[noise.name]
         if weights.stride(0) != 0:
             relative = self.converted("weights", weights, lambda given: (given * self.n_rows).to(torch.float32))
             largest *= float(relative.max())
         signs = self.converted("signs", signs, lambda given: given.to(torch.int8))
-        found = self._run(matrix, threshold, signs, relative, KINDS[noise.name], largest)
-        return found.scaled(share) if found.are_finite else None
+        found = run_pass(self.planes, signs, relative, point, threshold, KINDS[noise.name], largest, self._level)
+        return found.scaled(1.0 / self.n_rows) if found.are_finite else None
 
     def curvature_pass(self, curvature: Array, matrix: FloatArray, shift: float) -> tuple[FloatArray, float] | None:
         import torch
@@ -105,11 +118,11 @@ class FusedRows(FusedSource):
         size = float(np.linalg.norm(matrix)) + abs(shift)
         if size == 0.0:
             return np.zeros_like(matrix), 0.0
-        found = self._run(matrix, shift, relative, relative, CURVED, _TAIL * size * float(relative.max()))
-        return (found.gradient / self.n_rows, -found.slope / self.n_rows) if found.are_finite else None
+        largest = _TAIL * size * float(relative.max())
+        found = run_pass(self.planes, relative, relative, matrix, shift, CURVED, largest, self._level)
+        return (_symmetric(found.gradient) / self.n_rows, -found.slope / self.n_rows) if found.are_finite else None
 
-    def _run(
-        self, matrix: FloatArray, threshold: float, signs: Array, weights: Array | None, kind: int, largest: float
-    ) -> Sums:
-        found = run_pass(self.planes, signs, weights, matrix, threshold, kind, largest=largest, level=self._level)
-        return found._replace(gradient=0.5 * (found.gradient + found.gradient.T))
+
+def _symmetric(matrix: FloatArray) -> FloatArray:
+    symmetric: FloatArray = 0.5 * (matrix + matrix.T)
+    return symmetric

@@ -17,6 +17,7 @@ from closefar.rows.source import MarginSums, MarginTerms
 __all__ = [
     "FAST",
     "FINEST",
+    "LOW_RANK",
     "MOST_COLUMNS",
     "PRECISE",
     "Launch",
@@ -29,7 +30,7 @@ __all__ = [
 FAST, PRECISE, FINEST = 0, 1, 2  # the levels of passes
 
 MOST_COLUMNS = 128
-_LOW_RANK = 16
+LOW_RANK = 16
 
 # The largest entry of the point in its unit; those of the rows have theirs.
 _LARGEST_ENTRY = 2.0**6
@@ -72,7 +73,7 @@ class Launch:
             return cls(rows=32, warps=2, stages=4, slots=2112)
         if width <= 64:
             return cls(rows=128, warps=4, stages=3, slots=528)
-        if rank <= _LOW_RANK:
+        if rank <= LOW_RANK:
             return cls(rows=128, warps=8, stages=3, slots=528 if level > 0 else 264)
         return cls(rows=128, warps=8, stages=3 if level > 0 else 4, slots=264 if level > 0 else 132)
 
@@ -115,7 +116,7 @@ def start_pass(
 
     n, (d, rank), place = planes.high.shape[0], point.shape, planes.high.device
     width, of_factor = _padded(d), rank != d
-    columns = _LOW_RANK if of_factor else width
+    columns = LOW_RANK if of_factor else width
     launch = Launch.of(width, columns, level)
     unit = _power_below(_LARGEST_ENTRY / max(float(np.abs(point).max(initial=0.0)), 1e-30))
     coefficient_unit, point_unit = _power_below(1.0 / largest), unit**2 if of_factor else unit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,6 +19,10 @@ from closefar.solve.start import moment_start
 __all__ = ["Factor"]
 
 _HISTORY = 12
+
+_FUSED_ERROR = 1e-9  # of the objective in fused passes
+_MOST_FUSED = 200  # steps
+_MOST_NEWTON = 4  # steps in the threshold
 
 Steps = tuple[tuple[FloatArray, FloatArray], ...]  # recent (step, change of gradient)
 
@@ -40,6 +45,8 @@ class Factor(Solver):
     itself, unless the risk is not convex and nothing can be proven (`proves`).
     """
 
+    shortest: ClassVar[float] = 1e-10  # the last length of a step to try
+
     def __init__(
         self, problem: Problem, tol: float, rng: np.random.Generator, rank: int | None = None, *, proves: bool = True
     ) -> None:
@@ -59,7 +66,7 @@ class Factor(Solver):
         direction = _two_loop(last.gradient, last.steps)
         descent = float(np.sum(direction * last.gradient))
         length = 1.0 if last.steps else min(1.0, 0.1 * _norm(last.factor) / max(_norm(direction), TINY))
-        while length > 1e-10:
+        while length > self.shortest:
             new = self._evaluate(last.factor + length * direction, last.thresholds, last.steps)
             if new.value <= last.value + 1e-4 * length * descent:
                 break
@@ -92,6 +99,10 @@ class Factor(Solver):
             # A zero column is stationary, so start with a small one.
             small = 1e-3 * max(_norm(factor), 1e-3)
             factor = np.hstack([factor, small * np.eye(len(factor), missing)])
+        if self.problem.objective.source.can_fuse:
+            factor, thresholds = _FusedFactor(self.problem.rough, self.tol, self.rng, self.rank).approach(
+                factor, thresholds
+            )
         return self._state(self._evaluate(factor, thresholds, ()), bound)
 
     def _evaluate(self, factor: FloatArray, thresholds: FloatArray, steps: Steps) -> _Memory:
@@ -114,6 +125,39 @@ class Factor(Solver):
     def _state(self, memory: _Memory, bound: float) -> State:
         matrix = memory.factor @ memory.factor.T
         return State(matrix, memory.thresholds, memory.value, bound, memory.evaluation.least_margin, memory)
+
+
+class _FusedFactor(Factor):
+    """The same steps with fused passes, which are precise enough to approach the optimum."""
+
+    shortest = 1e-2
+
+    def approach(self, factor: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Step while the objective falls by more than the error of a pass; nothing if there are no such passes."""
+        if self.problem.objective.factor_pass(factor, thresholds) is None:
+            return factor, thresholds
+        state = self._state(self._evaluate(factor, thresholds, ()), 0.0)
+        for _ in range(_MOST_FUSED):
+            before, state = state, self.step(state)
+            if state.stuck or before.objective - state.objective <= _FUSED_ERROR:
+                break
+        last: _Memory = state.memory
+        return last.factor, last.thresholds
+
+    def _evaluate(self, factor: FloatArray, thresholds: FloatArray, steps: Steps) -> _Memory:
+        cone, alpha = self.problem.cone, self.problem.alpha
+        for _ in range(_MOST_NEWTON):
+            found = self.problem.objective.factor_pass(factor, thresholds)
+            if found is None:  # beyond the range of fused passes
+                return super()._evaluate(factor, thresholds, steps)
+            evaluation, gradient = found
+            curvature = float(evaluation.curvature.thresholds[0, 0])
+            moved = np.maximum(thresholds - evaluation.slopes / max(curvature, TINY), cone.least)
+            if abs(float(evaluation.slopes[0])) <= _FUSED_ERROR or np.all(moved == thresholds):
+                break
+            thresholds = moved
+        value = evaluation.loss + alpha * float(np.sum(factor[cone.core] ** 2))
+        return _Memory(factor, thresholds, value, evaluation, gradient + 2.0 * alpha * (cone.identity @ factor), steps)
 
 
 def _norm(matrix: FloatArray) -> float:
