@@ -49,7 +49,7 @@ def _noise(m, KIND: tl.constexpr, IS_FAST: tl.constexpr):
         p = 0.7978845608028654 / libdevice.erfcx(tl.maximum(x, -8.0))
         return tl.where(m > 0, above, below), p, tl.maximum(p * (p + m), 0.0)
     if KIND == 2:
-        e = 0.5 * libdevice.exp(-tl.abs(m))
+        e = 0.5 * libdevice.exp(-tl.minimum(tl.abs(m), 700.0))  # which is wrong beyond 2^31
         p = e / (1.0 - e)
         loss = tl.where(m > 0, -libdevice.log1p(-e), 0.6931471805599453 - m)
         return loss, tl.where(m > 0, p, 1.0), tl.where(m > 0, p * (1.0 + p), 0.0)
@@ -68,7 +68,7 @@ def _noise(m, KIND: tl.constexpr, IS_FAST: tl.constexpr):
 def _exact_noise(m, KIND: tl.constexpr):
     """The same in double precision."""
     if KIND == 0:
-        e = libdevice.exp(-tl.abs(m))
+        e = libdevice.exp(-tl.minimum(tl.abs(m), 700.0))
         p = tl.where(m > 0, e, 1.0) / (1.0 + e)
         return libdevice.log1p(e) + tl.maximum(-m, 0.0), p, p * (1.0 - p)
     return _noise(m, KIND, False)

@@ -20,7 +20,8 @@ __all__ = ["Factor"]
 
 _HISTORY = 12
 
-_FUSED_ERROR = 1e-9  # of the objective in fused passes
+_FUSED_ERROR = 1e-11  # of differences of the objective in fused passes, whose own error is the same nearby
+_FUSED_SLOPE = 1e-9
 _MOST_FUSED = 200  # steps
 _MOST_NEWTON = 4  # steps in the threshold
 
@@ -99,11 +100,11 @@ class Factor(Solver):
             # A zero column is stationary, so start with a small one.
             small = 1e-3 * max(_norm(factor), 1e-3)
             factor = np.hstack([factor, small * np.eye(len(factor), missing)])
+        steps: Steps = ()
         if self.problem.objective.source.can_fuse:
-            factor, thresholds = _FusedFactor(self.problem.rough, self.tol, self.rng, self.rank).approach(
-                factor, thresholds
-            )
-        return self._state(self._evaluate(factor, thresholds, ()), bound)
+            fused = _FusedFactor(self.problem.rough, self.tol, self.rng, self.rank)
+            factor, thresholds, steps = fused.approach(factor, thresholds)
+        return self._state(self._evaluate(factor, thresholds, steps), bound)
 
     def _evaluate(self, factor: FloatArray, thresholds: FloatArray, steps: Steps) -> _Memory:
         objective, cone, alpha = self.problem.objective, self.problem.cone, self.problem.alpha
@@ -132,17 +133,17 @@ class _FusedFactor(Factor):
 
     shortest = 1e-2
 
-    def approach(self, factor: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Step while the objective falls by more than the error of a pass; nothing if there are no such passes."""
+    def approach(self, factor: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray, Steps]:
+        """Step while the objective falls by more than the error of a pass; not at all if there are no such passes."""
         if self.problem.objective.factor_pass(factor, thresholds) is None:
-            return factor, thresholds
+            return factor, thresholds, ()
         state = self._state(self._evaluate(factor, thresholds, ()), 0.0)
         for _ in range(_MOST_FUSED):
             before, state = state, self.step(state)
             if state.stuck or before.objective - state.objective <= _FUSED_ERROR:
                 break
         last: _Memory = state.memory
-        return last.factor, last.thresholds
+        return last.factor, last.thresholds, last.steps
 
     def _evaluate(self, factor: FloatArray, thresholds: FloatArray, steps: Steps) -> _Memory:
         cone, alpha = self.problem.cone, self.problem.alpha
@@ -153,7 +154,7 @@ class _FusedFactor(Factor):
             evaluation, gradient = found
             curvature = float(evaluation.curvature.thresholds[0, 0])
             moved = np.maximum(thresholds - evaluation.slopes / max(curvature, TINY), cone.least)
-            if abs(float(evaluation.slopes[0])) <= _FUSED_ERROR or np.all(moved == thresholds):
+            if abs(float(evaluation.slopes[0])) <= _FUSED_SLOPE or np.all(moved == thresholds):
                 break
             thresholds = moved
         value = evaluation.loss + alpha * float(np.sum(factor[cone.core] ** 2))
