@@ -90,7 +90,7 @@ class Checkpoint:
             self._write(self._journal)
 
     def _write_if_due(self, journal: Journal) -> None:
-        self._is_new = True
+        self._is_new, self._is_complete = True, False
         if time.monotonic() >= self._due:
             self._write(journal)
 

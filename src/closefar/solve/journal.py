@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +10,8 @@ __all__ = ["Entry", "Journal"]
 
 # Numbers, strings, lists, dicts and small arrays; never one number per row.
 Entry = dict[str, Any]
+
+_SAME = 1e-9
 
 
 class Journal:
@@ -37,19 +40,25 @@ class Journal:
         self._is_sealed = False
 
     def begin(self, label: Entry) -> tuple[Entry | None, bool]:
-        """The entry of the run that begins, if there is one, and whether that run has ended."""
+        """The entry of the run that begins, if there is one, and whether that run has ended.
+
+        A run with another label is a different one: another machine may round a choice between two equal penalties
+        the other way.  What followed is then forgotten.
+        """
         position = self._position
         self._position += 1
         if self._is_sealed or position > len(self.ended):
             return None, False
         has_ended = position < len(self.ended)
         entry = self.ended[position] if has_ended else self.under_way
-        if entry is not None and entry["label"] != label:
-            raise ValueError(
-                f"the checkpoint was written by another version of closefar: its computation number {position + 1} is "
-                f"{_words(entry['label'])}, and here it is {_words(label)}. Use that version, or another checkpoint."
-            )
+        if entry is not None and not _are_alike(entry["label"], label):
+            self.forget()
+            return None, False
         return entry, has_ended
+
+    def forget(self) -> None:
+        """Forget the run that began last, and what followed."""
+        self.ended, self.under_way = self.ended[: self._position - 1], None
 
     def keep(self, entry: Entry) -> None:
         """Note what the run under way has come to."""
@@ -69,5 +78,9 @@ class Journal:
         self._is_sealed = True
 
 
-def _words(label: Entry) -> str:
-    return ", ".join(f"{name} {value}" for name, value in label.items())
+def _are_alike(one: Entry, other: Entry) -> bool:
+    """Whether labels are the same, up to the rounding of their numbers."""
+    return one.keys() == other.keys() and all(
+        math.isclose(value, other[name], rel_tol=_SAME) if isinstance(value, float) else value == other[name]
+        for name, value in one.items()
+    )

@@ -68,16 +68,21 @@ class State:
         return cls(**{**saved, "matrix": matrix}, memory=_FORGOTTEN)
 
 
+# The objective of a saved state, and of the same state evaluated again; solvers may use single precision.
+_SAME = 1e-4
+
 _FORGOTTEN = object()  # the memory of a solver that has ended
 
 
 class Solver(ABC):
     """An algorithm that minimises the penalised risk, one step at a time.
 
-    If `last_digits_are_cheap`, a small tolerance costs hardly more than a large one.
+    If `last_digits_are_cheap`, a small tolerance costs hardly more than a large one.  `states_are_of_problem` if the
+    objective of a state is that of the problem.
     """
 
     last_digits_are_cheap: ClassVar[bool] = False
+    states_are_of_problem: ClassVar[bool] = True
 
     def __init__(self, problem: Problem, tol: float, rng: np.random.Generator) -> None:
         self.problem = problem
@@ -225,17 +230,34 @@ class _Log:
 
     def __init__(self, journal: Journal, solver: Solver, limits: Limits) -> None:
         self.journal, self.solver = journal, solver
-        objective = solver.problem.objective
+        problem, objective = solver.problem, solver.problem.objective
         self.passes = objective.passes
         self.label = {
-            "solver": type(solver).__name__.lower(),
+            "solver": type(solver).__name__,
             "judgements": objective.n_judgements,
             "directions": objective.n_directions,
+            "alpha": float(problem.alpha),
+            "has_constant": problem.cone.has_constant,
+            "likelihood": type(objective.likelihood).__name__,
+            "noise": repr(getattr(objective.likelihood, "noise", None)),
         }
         self.entry, self.has_ended = journal.begin(self.label)
+        if self.entry is not None and not self._has_objective(State.restored(self.entry["state"])):
+            journal.forget()
+            self.entry, self.has_ended = None, False
         self.begun = solver.rng.bit_generator.state if self.entry is None else self.entry["begun"]
         self.steps = limits.watch.steps if isinstance(limits.watch, Recorder) else []
         self.first = len(self.steps)
+
+    def _has_objective(self, state: State) -> bool:
+        """Whether a state has its objective here too: what was proven elsewhere would be wrong."""
+        if not self.solver.states_are_of_problem:
+            return True
+        problem, count = self.solver.problem, self.passes.count
+        squared = problem.objective.quadratic_forms(state.matrix)
+        value = problem.value(problem.objective.evaluate(squared, state.thresholds), state.matrix)
+        self.passes.count = count
+        return math.isclose(value, state.objective, rel_tol=_SAME, abs_tol=_SAME)
 
     def keep(self, state: State, iteration: int) -> None:
         memory = self.solver.saved(state)

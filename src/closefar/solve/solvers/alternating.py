@@ -51,6 +51,8 @@ class Alternating(Solver):
     rank.  The search also ends when the scale of M and tau is no longer determined.
     """
 
+    states_are_of_problem = False  # but of that with the flip rate
+
     def __init__(
         self,
         problem: Problem,
