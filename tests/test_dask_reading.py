@@ -315,6 +315,18 @@ def test_files_without_labels_are_predicted(client, folder):
             learner.score(opened)
 
 
+@pytest.mark.parametrize("data", ["columns in chunks", "frame", "points of dask"])
+def test_tasks_of_a_name_are_the_same(data, client, caplog):
+    """Otherwise the scheduler warns, and may wait for ever."""
+    lazy = ARRAYS[data][1]
+    with client.as_current():
+        learner = cf.LinearMetricLearner(alpha=0.1).fit(lazy, LABELS["array"], da.from_array(W + 1, chunks=23))
+        learner.predict_proba(lazy).compute()
+        learner.score(lazy, LABELS["series"])
+        cf.find_label_errors(cf.LinearMetricLearner(alpha=0.1), lazy, LABELS["array"], cv=2, random_state=0).table(3)
+    assert "run_spec" not in caplog.text
+
+
 def test_what_looks_like_dask_data_but_is_not():
     delayed = dask.delayed(np.asarray)(Z)
     assert not is_dask(delayed)

@@ -171,7 +171,8 @@ def _rechunked(array: Any) -> Any:
 
 
 def _delayed(array: Any) -> list[Any]:
-    parts: list[Any] = array.to_delayed().ravel().tolist()
+    """The chunks as tasks; optimised ones could have the names, but not the meaning, of tasks that a cluster has."""
+    parts: list[Any] = array.to_delayed(optimize_graph=False).ravel().tolist()
     return parts
 
 

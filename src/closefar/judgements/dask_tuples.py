@@ -65,7 +65,7 @@ def _points_of(points: Any) -> tuple[Any, Any, int]:
         )
     import dask
 
-    whole = dask.delayed(_joined)(points.to_delayed().tolist())
+    whole = dask.delayed(_joined)(points.to_delayed(optimize_graph=False).tolist())
     return whole, points.shape[0], int(points.shape[1])
 
 

@@ -74,7 +74,7 @@ def most_suspicious(errors: Any, k: int) -> list[tuple[Any, ...]]:
     import dask
 
     names = ("probability", "margin", "error", "contradicts", "labels")
-    chunks = zip(*(getattr(errors, name).to_delayed().ravel() for name in names), strict=True)
+    chunks = zip(*(getattr(errors, name).to_delayed(optimize_graph=False).ravel() for name in names), strict=True)
     starts = np.cumsum([0, *errors.probability.chunks[0]])[:-1].tolist()
     found = dask.compute(*(dask.delayed(_top)(*some, start, k) for some, start in zip(chunks, starts, strict=True)))
     tables, rows, labels = (np.concatenate(parts) for parts in zip(*found, strict=True))
