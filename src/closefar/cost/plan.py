@@ -26,6 +26,8 @@ __all__ = ["plan_run"]
 
 _DISK = 1e9  # bytes per second of each machine, assumed
 _CARD_UNCERTAINTY = 1.8
+# Workers of one machine share its caches, and compute distances again instead of sending or keeping them.
+_WORKER_OVERHEAD = 1.8
 # Pairs by index: a product with the Hessian, or a search along a line, gathers two projections of each point.
 _GATHERED_TWICE = 1.7
 _BASE_SECONDS = 0.005  # of any fit, however small
@@ -168,7 +170,7 @@ def _parts(size: RunSize, work: Work, rates: Rates, n_workers: int | None) -> di
     rough = twice * (work.rough + work.rough_proof)
     passes = n * (full * rates.precise + rough * rates.rough + work.narrow * rates.narrow)
     points = n_points * rates.point * (full + rough + work.narrow * (size.rank or d) / d)
-    spread = 1.0 / (n_workers or 1)
+    spread = 1.0 if n_workers is None else _WORKER_OVERHEAD / n_workers
     rows = (n * (rates.prepare + rates.likelihood * work.likelihoods) + passes) * spread + points
     n_sampled_points = min(n_points, 2 * work.n_sampled)
     on_driver = twice * work.sample * (work.n_sampled * rates.precise + n_sampled_points * rates.point)
