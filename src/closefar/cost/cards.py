@@ -118,7 +118,7 @@ def measure_card(size: RunSize) -> Card | None:
 
 
 def _pass_seconds(rows: Any, torch: Any) -> tuple[float, float]:
-    """The seconds of a pass in double precision, and of one that approaches the optimum."""
+    """The seconds of a pass in double precision, and of a precise one."""
     import numpy as np
 
     from closefar.noise import get_noise
