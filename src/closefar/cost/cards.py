@@ -9,15 +9,26 @@ from typing import Any
 
 from closefar.cost.size import RunSize
 
-__all__ = ["APPROACHING_PASSES", "CARD_PASSES", "DOUBLE_PASSES", "H200", "Card", "card_seconds", "measure_card"]
+__all__ = [
+    "CARD_PASSES",
+    "DECOMPOSITIONS",
+    "DOUBLE_PASSES",
+    "H200",
+    "PRECISE_PASSES",
+    "Card",
+    "card_seconds",
+    "measure_card",
+]
 
-# Everything that is known of passes on a card, in one place.
-FAST_PASSES, PRECISE_PASSES, DOUBLE_PASSES = 19.0, 12.0, 5.0
-APPROACHING_PASSES = FAST_PASSES + PRECISE_PASSES
-CARD_PASSES = APPROACHING_PASSES + DOUBLE_PASSES
+# Everything that is known of passes on a card, in one place: counted and measured in fits of 200,000 to 50,000,000
+# pairs with 10 to 100 columns.
+PRECISE_PASSES, DOUBLE_PASSES = 10.0, 2.5
+CARD_PASSES = PRECISE_PASSES + DOUBLE_PASSES
+DECOMPOSITIONS = 150.0  # of matrices of the size of M, most of them in steps on a sample
+SAMPLE_SECONDS = 0.08  # of launching kernels on that sample
 CARD_BYTES_PER_NUMBER = 8.0  # float32 rows, and two float16 planes of them
 CARD_BYTES_PER_PAIR = 40.0  # label, weight, and what a pass keeps of each pair
-PREPARING_PASSES = 3.0  # coordinates and statistics, in double precision
+PREPARING_PASSES = 1.5  # coordinates and statistics, in double precision
 LABEL_SECONDS = 1e-8  # per pair: labels are validated on the host
 
 
@@ -33,7 +44,6 @@ class Card:
     name: str
     memory: float
     bandwidth: float
-    fast: float
     precise: float
     double: float
     gathered: float
@@ -42,15 +52,14 @@ class Card:
     is_measured: bool = False
 
 
-# Passes of 10,000,000 x 100 float32 rows: 1.5 ms fast, 3.3 ms precise, 29 ms in double precision.
+# Passes of 10,000,000 x 100 float32 rows take 3.4 ms, and 29 ms in double precision.
 H200 = Card(
     name="NVIDIA H200",
     memory=1.41e11,
     bandwidth=4.26e12,
-    fast=1.65,
     precise=3.5,
     double=4 * 1e7 * 100**2 / 0.029,
-    gathered=7.1e-3 / (5e7 * 100),
+    gathered=12e-3 / (5e7 * 100),
     link=2.5e10,
     overhead=2e-4,
 )
@@ -65,7 +74,7 @@ def card_seconds(size: RunSize, card: Card, *, share: float = 1.0, fits: bool = 
     double = (DOUBLE_PASSES + PREPARING_PASSES) * 4.0 * d**2 / card.double
     if size.n_points is None:
         read_once = 4.0 * n * d / card.bandwidth
-        rows = (FAST_PASSES * card.fast + PRECISE_PASSES * card.precise) * read_once
+        rows = PRECISE_PASSES * card.precise * read_once
         copied = 4.0 * n * d * (1 if size.are_differences else 2)
     else:
         rows = CARD_PASSES * n * d * card.gathered
@@ -74,7 +83,7 @@ def card_seconds(size: RunSize, card: Card, *, share: float = 1.0, fits: bool = 
         "memory bandwidth of the card": rows,
         "double precision on the card": double * (n if size.n_points is None else size.n_points),
         "copying to the card": copied / card.link * (1.0 if fits else CARD_PASSES),
-        "overhead of passes": CARD_PASSES * card.overhead,
+        "overhead of passes": SAMPLE_SECONDS + CARD_PASSES * card.overhead,
         "labels": LABEL_SECONDS * n,
     }
 
@@ -93,7 +102,7 @@ def measure_card(size: RunSize) -> Card | None:
     rows = torch.randn((n, d), device="cuda", dtype=torch.float32)
     other = torch.empty_like(rows)
     read_once = _card_seconds(lambda: other.copy_(rows), torch) / 2.0
-    precise, rough = _pass_seconds(rows, torch)
+    double, precise = _pass_seconds(rows, torch)
     link = torch.empty(1 << 26, dtype=torch.uint8)
     copying = _card_seconds(lambda: link.to("cuda"), torch)
     return replace(
@@ -101,9 +110,8 @@ def measure_card(size: RunSize) -> Card | None:
         name=torch.cuda.get_device_name(),
         memory=float(free),
         bandwidth=4.0 * n * d / read_once,
-        fast=rough / read_once,
-        precise=2.0 * rough / read_once,
-        double=4.0 * n * d**2 / precise,
+        precise=precise / read_once,
+        double=4.0 * n * d**2 / double,
         link=len(link) / copying,
         is_measured=True,
     )

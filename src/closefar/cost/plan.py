@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from closefar.cost.advice import USABLE, advise
 from closefar.cost.cards import (
-    APPROACHING_PASSES,
-    CARD_PASSES,
+    DECOMPOSITIONS,
     DOUBLE_PASSES,
     H200,
+    PRECISE_PASSES,
     Card,
     card_seconds,
     measure_card,
@@ -26,6 +26,8 @@ __all__ = ["plan_run"]
 
 _DISK = 1e9  # bytes per second of each machine, assumed
 _CARD_UNCERTAINTY = 1.8
+# Workers of one machine share its caches, and compute distances again instead of sending or keeping them.
+_WORKER_OVERHEAD = 1.8
 # Pairs by index: a product with the Hessian, or a search along a line, gathers two projections of each point.
 _GATHERED_TWICE = 1.7
 _BASE_SECONDS = 0.005  # of any fit, however small
@@ -131,7 +133,7 @@ def _plan(size: RunSize, machine: _Machine) -> RunPlan:
         parts = _parts(size, work, rates, n_workers)
         n_passes = work.precise + work.proof
     else:
-        passes = replace(work.passes(size), sample=0.0, n_sampled=0, over_all=APPROACHING_PASSES, proof=DOUBLE_PASSES)
+        passes = replace(work.passes(size), sample=0.0, n_sampled=0, over_all=PRECISE_PASSES, proof=DOUBLE_PASSES)
         parts, uncertainty = _card_parts(size, rates, card, needed, n_workers), _CARD_UNCERTAINTY
         n_passes = passes.over_all + passes.proof
     parts |= _reading(size, needed, machine, n_passes)
@@ -168,7 +170,7 @@ def _parts(size: RunSize, work: Work, rates: Rates, n_workers: int | None) -> di
     rough = twice * (work.rough + work.rough_proof)
     passes = n * (full * rates.precise + rough * rates.rough + work.narrow * rates.narrow)
     points = n_points * rates.point * (full + rough + work.narrow * (size.rank or d) / d)
-    spread = 1.0 / (n_workers or 1)
+    spread = 1.0 if n_workers is None else _WORKER_OVERHEAD / n_workers
     rows = (n * (rates.prepare + rates.likelihood * work.likelihoods) + passes) * spread + points
     n_sampled_points = min(n_points, 2 * work.n_sampled)
     on_driver = twice * work.sample * (work.n_sampled * rates.precise + n_sampled_points * rates.point)
@@ -200,7 +202,7 @@ def _card_parts(size: RunSize, rates: Rates, card: Card, needed: Memory, n_worke
     """The seconds of a fit on a card; matrices of the size of M are decomposed on the host."""
     fits = (needed.card or 0.0) <= USABLE * card.memory
     parts = card_seconds(size, card, share=1.0 / (n_workers or 1), fits=fits)
-    return {**parts, "matrices of the size of M": 2.0 * CARD_PASSES * rates.eigen}
+    return {**parts, "matrices of the size of M": DECOMPOSITIONS * rates.eigen}
 
 
 def _reading(size: RunSize, needed: Memory, machine: _Machine, n_passes: float) -> dict[str, float]:
