@@ -163,6 +163,18 @@ def test_data_are_taken_to_the_device(form, expected, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("card")
+@pytest.mark.parametrize("form", ["array", "index pairs"])
+def test_each_partition_is_taken_to_the_device_where_it_is(form, expected):
+    dask = pytest.importorskip("dask.array", reason="needs dask: run pip install -e '.[test]'")
+    data = dask.from_array(PAIRS, chunks=(500, 2, D))
+    data = data if form == "array" else cf.Tuples(POINTS, dask.from_array(INDEX, chunks=500))
+    labels = dask.from_array(LABELS, chunks=500)
+    learner = cf.LinearMetricLearner(tol=1e-9, device="cuda").fit(data, labels)
+    check_same(learner, expected)
+    assert learner.fit_.engine == "3 partitions in this process, torch on cuda"
+
+
+@pytest.mark.usefixtures("card")
 def test_single_precision_stays_what_it_is(tmp_path):
     np.save(tmp_path / "z.npy", Z.astype(np.float32))
     for data in (Z.astype(np.float32), cf.open_pairs(tmp_path / "z.npy"), cf.Tuples(POINTS.astype(np.float32), INDEX)):

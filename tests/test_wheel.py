@@ -18,7 +18,8 @@ from typing import NamedTuple
 import pytest
 
 _ROOT = Path(__file__).parents[1]
-_BROUGHT = {"cupy", "cupyx", "torch", "triton"}  # array libraries of a user's arrays, and what comes with torch
+# Array libraries of a user's arrays, and what comes with torch and with dask.
+_BROUGHT = {"cloudpickle", "cupy", "cupyx", "torch", "triton"}
 # What these rooms import is declared by extras; everything else must work with the dependencies alone.
 _ROOMS_OF_EXTRAS = (
     "closefar/cli/",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ __all__ = [
     "like",
     "numbered",
     "release",
+    "shared_with_torch",
     "take_rows",
     "to_numpy",
 ]
@@ -73,6 +75,15 @@ def is_dask(values: Any) -> bool:
 def is_tensor(values: Any) -> bool:
     """Whether this is a tensor of torch."""
     return bool(is_torch_array(values))
+
+
+def shared_with_torch(values: Any) -> Any:
+    """Return an array of CuPy as a tensor that shares its memory, if there is a torch for that; others as they are."""
+    if not is_cupy_array(values) or find_spec("torch") is None:
+        return values
+    import torch
+
+    return torch.from_dlpack(values) if torch.cuda.is_available() else values
 
 
 def is_on_gpu(values: Any) -> bool:

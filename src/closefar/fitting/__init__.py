@@ -7,6 +7,7 @@ from closefar.fitting.noise_choice import NoiseChoice, choose_noise
 from closefar.fitting.parts import fit_from, fit_part, is_near_parts
 from closefar.fitting.penalised import refit
 from closefar.fitting.penalty_scores import PenaltyChoice, PenaltyScore
+from closefar.fitting.placing import placed_on
 from closefar.fitting.progress import showing
 from closefar.fitting.protocols import Fitted, Learner
 from closefar.fitting.rank_choice import cross_validate_rank
@@ -42,6 +43,7 @@ __all__ = [
     "fit_part",
     "is_near_parts",
     "is_wide",
+    "placed_on",
     "refit",
     "refit_leading",
     "showing",

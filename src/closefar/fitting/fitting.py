@@ -10,13 +10,13 @@ from closefar.engines import threads_for
 from closefar.fitting.checkpoint import Checkpoint
 from closefar.fitting.fingerprint import fingerprint
 from closefar.fitting.penalised import fit_penalised
+from closefar.fitting.placing import placed_on
 from closefar.fitting.progress import display, showing
 from closefar.fitting.rank_choice import cross_validate_rank
 from closefar.fitting.result import Fit
 from closefar.fitting.settings import Settings
 from closefar.judgements import Columns, Judgements
 from closefar.model import Metric
-from closefar.rows import on_device
 from closefar.solve import Certificate, Journal, Outcome, OutOfTime, Supervisor, advise_in_time, supervised
 
 __all__ = ["fit", "without_penalty"]
@@ -54,7 +54,7 @@ def fit(
     settings.check(judgements)
     weighted = judgements.weighted(settings.class_weight)
     weighted.check_both_count()
-    weighted = weighted.with_data(on_device(weighted.data, settings.device))
+    weighted = placed_on(weighted, settings.device)
     with threads_for(weighted.n_in_memory, judgements.n_columns), showing(settings.verbose):
         journal = None if checkpoint is None else _open(checkpoint, weighted.counted(), settings, start, columns)
         shown = display()

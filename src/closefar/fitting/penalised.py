@@ -8,13 +8,13 @@ from dataclasses import replace
 from closefar.engines import threads_for
 from closefar.fitting.known_rank import fit_known_rank
 from closefar.fitting.penalty_choice import choose_penalty
+from closefar.fitting.placing import placed_on
 from closefar.fitting.progress import display
 from closefar.fitting.result import Fit
 from closefar.fitting.settings import Settings
 from closefar.fitting.wide import is_wide
 from closefar.judgements import Columns, Judgements
 from closefar.model import Metric
-from closefar.rows import on_device
 from closefar.solve import supervisor
 
 __all__ = ["fit_penalised", "refit"]
@@ -28,7 +28,7 @@ _FEW, _MANY = 2.0, 10.0
 def refit(judgements: Judgements, settings: Settings, *, start: Metric | None = None) -> Fit:
     """Fit as part of a longer computation, which an interrupt ends altogether; identifiability is not checked."""
     judgements.check_both_count()
-    judgements = judgements.with_data(on_device(judgements.data, settings.device))
+    judgements = placed_on(judgements, settings.device)
     with threads_for(len(judgements), judgements.n_columns):
         return fit_penalised(judgements, settings, start=start, explains=False).unless_interrupted()
 

@@ -10,7 +10,7 @@ from typing import Any, Self, cast
 import numpy as np
 from sklearn.utils import check_random_state
 
-from closefar.judgements import Judgements
+from closefar.judgements import Judgements, PartitionedJudgements
 from closefar.noise import NOISES, Noise, get_noise
 from closefar.rows import check_device
 from closefar.solve import SOLVERS, Options
@@ -183,7 +183,7 @@ class Settings:
             )
         if self.solver not in ("auto", *SOLVERS):
             raise ValueError(f"solver must be one of {['auto', *SOLVERS]}; got {self.solver!r}.")
-        check_device(self.device)
+        check_device(self.device, is_here=not isinstance(judgements, PartitionedJudgements))
         if self.fit_origin and not (judgements.data.ndim == 2 and getattr(judgements.data, "is_single", True)):
             raise ValueError(
                 "fit_origin needs single points as an (n, d) array, since differences of pairs have no origin; got "

@@ -51,7 +51,7 @@ class Labelled(Movable):
 class LoadedRows:
     """The rows of judgements in the partitions of an engine.
 
-    `refs` are those of `Labelled` judgements.
+    `refs` are those of `Labelled` judgements; `device` is the one that each partition is taken to where it is stored.
     """
 
     engine: Engine
@@ -60,6 +60,7 @@ class LoadedRows:
     n_columns: int
     are_pairs: bool
     is_single: bool
+    device: Any = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -95,6 +96,7 @@ class PartitionedJudgements(Judgements):
     figures: FloatArray
     factors: tuple[float, float]
     only_counted: bool
+    device: Any
 
     def __init__(
         self,
@@ -106,6 +108,7 @@ class PartitionedJudgements(Judgements):
         factors: tuple[float, float] = (1.0, 1.0),
         *,
         only_counted: bool = False,
+        device: Any = None,
     ) -> None:
         """Take loaded partitions, and their figures: an array of shape (partitions, sides, figures) of `_figures`."""
         vars(self).update(
@@ -117,6 +120,7 @@ class PartitionedJudgements(Judgements):
             taken=None,
             factors=factors,
             only_counted=only_counted,
+            device=device,
         )
 
     @classmethod
@@ -150,7 +154,13 @@ class PartitionedJudgements(Judgements):
         refs = self.engine.keep(label, [self.refs[number] for number in used])
         counts = tuple(int(self._counts[number]) for number in used)
         partitions = self.partitions
-        return LoadedRows(self.engine, refs, counts, partitions.n_columns, partitions.are_pairs, partitions.is_single)
+        return LoadedRows(
+            self.engine, refs, counts, partitions.n_columns, partitions.are_pairs, partitions.is_single, self.device
+        )
+
+    def on(self, device: Any) -> PartitionedJudgements:
+        """The same judgements, which are computed with on this device of each worker."""
+        return self._but(only_counted=self.only_counted, device=device)
 
     @property
     def n_far(self) -> int:
@@ -229,7 +239,9 @@ class PartitionedJudgements(Judgements):
         (found,), _ = self.engine.run(partial(_all, name), self.data.refs, combine=_stacked)
         return np.asarray(found)
 
-    def _but(self, *, factors: tuple[float, float] | None = None, only_counted: bool = False) -> PartitionedJudgements:
+    def _but(
+        self, *, factors: tuple[float, float] | None = None, only_counted: bool = False, device: Any = None
+    ) -> PartitionedJudgements:
         return PartitionedJudgements(
             self.engine,
             self.partitions,
@@ -238,6 +250,7 @@ class PartitionedJudgements(Judgements):
             self.sides,
             self.factors if factors is None else factors,
             only_counted=only_counted,
+            device=self.device if device is None else device,
         )
 
     def _class_weights(self, class_weight: Any) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_array
 
-from closefar.arrays import Array, is_foreign, is_tensor, to_numpy
+from closefar.arrays import Array, is_foreign, is_tensor, shared_with_torch, to_numpy
 from closefar.judgements.frames import check_frame_columns
 
 __all__ = ["checked_points"]
@@ -19,6 +19,7 @@ def checked_points(points: Any) -> Array:
     """Return points as an array of shape (n_points, d): itself, a memory map, a tensor, or a copy of anything else."""
     check_frame_columns(points)
     array: Array
+    points = shared_with_torch(points)
     if is_tensor(points):
         array = points if points.is_floating_point() or points.is_complex() else points.double()
     elif isinstance(points, np.ndarray) and points.dtype != object:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.arrays import Array, IndexArray, is_dask, is_foreign, is_tensor, like, to_numpy
+from closefar.arrays import Array, IndexArray, is_dask, is_foreign, is_tensor, like, shared_with_torch, to_numpy
 from closefar.judgements.dask_tuples import DaskTuples
 from closefar.judgements.frames import names_of_frame
 from closefar.judgements.point_array import checked_points
@@ -177,7 +177,7 @@ def _is_everything(key: Any) -> bool:
 
 
 def _checked_index(index: Any, points: Array) -> Array:
-    n_points = len(points)
+    n_points, index = len(points), shared_with_torch(index)
     if is_tensor(index) and is_tensor(points):
         array: Array = index.to(points.device)
     else:

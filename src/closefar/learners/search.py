@@ -11,13 +11,12 @@ from sklearn.base import clone
 from sklearn.metrics import check_scoring, log_loss, make_scorer
 from sklearn.model_selection import ParameterGrid
 
-from closefar.fitting import Fit, is_wide, usual_penalty
+from closefar.fitting import Fit, is_wide, placed_on, usual_penalty
 from closefar.judgements import Columns, Judgements, Sides, Split, resolve_folds, split_by_points, split_judgements
 from closefar.learners.base import MetricLearner
 from closefar.learners.linear import LinearMetricLearner
 from closefar.learners.trials import Trials, Tried
 from closefar.noise import Noise
-from closefar.rows import on_device
 
 __all__ = ["LinearMetricLearnerCV"]
 
@@ -191,7 +190,7 @@ class LinearMetricLearnerCV(MetricLearner):
 
     def _search(self, judgements: Judgements, cv: Any, groups: Any) -> dict[str, Any]:
         """Score candidates on every split, keep the table, and return the best one."""
-        judgements = judgements.with_data(on_device(judgements.data, self.device))  # once, not for each split
+        judgements = placed_on(judgements, self.device)  # once, not for each split
         weighted = judgements.weighted(self.class_weight)
         trial = self._learner().set_params(far_label=None, verbose=0)
         if isinstance(self.class_weight, dict):

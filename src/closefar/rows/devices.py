@@ -24,12 +24,12 @@ _COPIED_BYTES = 1 << 26  # at a time
 _WORKSPACE = 1 << 30  # bytes that passes need on the card beside the rows
 
 
-def check_device(device: Any) -> None:
-    """Raise an error, with what to do, if this device is unknown or can't be used here."""
+def check_device(device: Any, *, is_here: bool = True) -> None:
+    """Raise an error, with what to do, if this device is unknown or, unless it is that of workers, can't be used."""
     if device is None:
         return
     name = _name(device)
-    if name != "cpu":
+    if name != "cpu" and is_here:
         _library(name)
 
 

@@ -20,7 +20,7 @@ def rows_of(data: Any, origin: FloatArray | None = None) -> BlockRows:
     Single points are measured from an origin, if one is given; in the difference of a pair it cancels.
     """
     if isinstance(data, LoadedRows):
-        source: BlockRows = PartitionedRows.of_data(data.engine, data.refs, data.counts, data.n_columns)
+        source: BlockRows = PartitionedRows.of_data(data)
     else:
         source = rows_here(data)
     has_two_sides = is_indexed(data) or data.ndim == 3 or not getattr(data, "is_single", True)

@@ -13,6 +13,7 @@ from closefar.arrays import Array, FloatArray, IndexArray, to_numpy
 from closefar.engines import Movable, Outcome
 from closefar.rows.blocks import BlockRows
 from closefar.rows.coordinates import Coordinates
+from closefar.rows.devices import on_device
 from closefar.rows.handles import Program
 from closefar.rows.ladder import rows_here
 from closefar.rows.wide import mapped_rows
@@ -59,8 +60,8 @@ class Small:
 # Rows.
 
 
-def stored_rows(partition: Any) -> Stored:
-    return Stored(rows_here(partition.data))
+def stored_rows(partition: Any, device: Any = None) -> Stored:
+    return Stored(rows_here(on_device(partition.data, device)))
 
 
 def mapped(stored: Stored, coordinates: Coordinates) -> Stored:

@@ -11,6 +11,7 @@ import numpy as np
 from closefar.arrays import Array, FloatArray, IndexArray, to_numpy
 from closefar.engines import Engine, Outcome, by_partition
 from closefar.engines.engine import Combine, Ref
+from closefar.judgements import LoadedRows
 from closefar.rows import partition_tasks as tasks
 from closefar.rows.blocks import BlockRows, HeldRows
 from closefar.rows.coordinates import Coordinates
@@ -38,20 +39,26 @@ class PartitionedRows(BlockRows):
     counts : sequence of int
         The number of rows of each partition.
     n_columns : int
+    device : optional
+        The device that the rows are on, in each worker.
     """
 
-    def __init__(self, engine: Engine, refs: Sequence[Ref], counts: Sequence[int], n_columns: int) -> None:
+    def __init__(
+        self, engine: Engine, refs: Sequence[Ref], counts: Sequence[int], n_columns: int, device: Any = None
+    ) -> None:
         super().__init__(sum(counts), n_columns)
         self.partitions = engine
+        self._device = device
         self._refs = list(refs)
         self._counts = tuple(counts)
         self._starts = np.cumsum([0, *counts])
         self._rows = PartitionedArray.stored(self._refs, "rows")
 
     @classmethod
-    def of_data(cls, engine: Engine, refs: Sequence[Ref], counts: Sequence[int], n_columns: int) -> PartitionedRows:
-        """The rows of partitions whose attribute `data` holds what `rows_of` takes."""
-        return cls(engine, engine.keep(tasks.stored_rows, refs), counts, n_columns)
+    def of_data(cls, data: LoadedRows) -> PartitionedRows:
+        """The rows of partitions, each of which is taken to the device that is asked for."""
+        refs = data.engine.keep(partial(tasks.stored_rows, device=data.device), data.refs)
+        return cls(data.engine, refs, data.counts, data.n_columns, data.device)
 
     @property
     def is_remote(self) -> bool:
@@ -59,11 +66,12 @@ class PartitionedRows(BlockRows):
 
     @property
     def engine(self) -> str:
-        return self.partitions.describe(len(self._refs))
+        words = self.partitions.describe(len(self._refs))
+        return f"{words.removeprefix('NumPy, ')}, torch on {self._device}" if self._device else words
 
     def in_coordinates(self, coordinates: Coordinates) -> PartitionedRows:
         refs = self.partitions.keep(partial(tasks.mapped, coordinates=coordinates), self._refs)
-        mapped = PartitionedRows(self.partitions, refs, self._counts, coordinates.n_directions)
+        mapped = PartitionedRows(self.partitions, refs, self._counts, coordinates.n_directions, self._device)
         mapped.condition = condition_of_sums(coordinates)
         return mapped
 
