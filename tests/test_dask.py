@@ -46,9 +46,10 @@ def in_one_process(data, monkeypatch, **parameters):
 
 
 @pytest.mark.parametrize(
-    "parameters", [{}, {"rank": 2, "alpha": 0.01}, {"solver": "fista", "noise": "normal"}], ids=str
+    ("parameters", "n_partitions"),
+    [({}, 17), ({"rank": 2, "alpha": 0.01}, 3), ({"solver": "fista", "noise": "normal", "tol": 1e-4}, 3)],
+    ids=str,
 )
-@pytest.mark.parametrize("n_partitions", [3, 17])
 def test_a_cluster_gives_the_same_bits_as_one_process(client, parameters, n_partitions, monkeypatch):
     data = partitioned(Z, LABELS, WEIGHTS, n_partitions=n_partitions)
     here = in_one_process(data, monkeypatch, **parameters)
@@ -86,13 +87,14 @@ def test_a_partition_that_cannot_be_loaded_is_named(client):
         cf.LinearMetricLearner().fit(partitioned(Z, LABELS, n_partitions=2, load=load))
 
 
-def test_workers_that_are_lost_again_and_again_are_reported(client):
-    def load(task, shared):
-        os.kill(os.getpid(), signal.SIGKILL)
+def test_workers_that_are_lost_again_and_again_are_reported(client, monkeypatch):
+    def gather(futures):
+        raise distributed.KilledWorker("closefar-pass-3", None, 3)
 
-    with pytest.raises(PartitionError, match="memory is too small"):
-        cf.LinearMetricLearner().fit(partitioned(Z, LABELS, n_partitions=1, load=load))
-    client.wait_for_workers(2)
+    engine = engine_for(client)
+    monkeypatch.setattr(client, "gather", gather)
+    with pytest.raises(PartitionError, match=r"closefar-pass-3.*memory is too small"):
+        engine.run(lambda number: number, [1, 2], combine=sum)
 
 
 def test_a_cluster_without_workers_is_reported(monkeypatch):
