@@ -245,7 +245,7 @@ def test_a_class_of_hardly_any_weight_determines_no_threshold(weight, is_one_cla
 
 def test_without_a_threshold_one_class_is_enough():
     class OfDistance(CloseFar):
-        def _of(self, signs, weights):
+        def with_arrays(self, signs, weights):
             taken = OfDistance(self.noise, signs, weights)
             taken.least = np.empty(0)
             return taken

@@ -173,6 +173,17 @@ def test_very_many_judgements_are_sampled(d, n, solver):
     assert share_for_hessian(counted) * 10**9 == pytest.approx(128 * d * (d + 1) / 2)
 
 
+@pytest.mark.parametrize(
+    ("d", "n", "solver"),
+    [(20, 13_000, "newton"), (20, 14_000, "sampled"), (16, 900_000, "newton"), (16, 10**6, "sampled")],
+)
+def test_steps_of_one_round_trip_are_preferred_on_a_cluster(d, n, solver):
+    source = SimpleNamespace(n_projected=n, can_project=False, is_remote=True, can_fuse=False)
+    counted = SimpleNamespace(n_directions=d, n_judgements=n, source=source, likelihood=SimpleNamespace(n_thresholds=1))
+    assert choose_solver(counted) == solver
+    assert 0 < share_for_hessian(counted) <= 1 / 2
+
+
 def test_an_approach_is_not_proven():
     Z, labels = rows_and_labels(3_000, 4)
     problem = problem_of(Z, labels)

@@ -213,7 +213,7 @@ FORMS: dict[str, Callable[..., Any]] = {
 def cluster() -> Any:
     """A cluster of two workers, in threads; tests/test_dask.py has processes."""
     with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as local,
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0") as local,
         distributed.Client(local, set_as_default=False) as client,
     ):
         yield client

@@ -15,6 +15,7 @@ import dask
 from distributed import Client, Future, KilledWorker
 
 from closefar.engines.engine import FAN_IN, Combine, Engine, Load, Outcome, PartitionError, Ref, combined, loaded
+from closefar.engines.memory import reuse_memory
 from closefar.engines.movable import Movable
 from closefar.engines.threads import threads_at_most
 
@@ -134,6 +135,7 @@ class _Alone(Movable):
         self._function = function
 
     def __call__(self, *items: Any) -> Any:
+        reuse_memory()
         with threads_at_most(1):
             return self._function(*items)
 

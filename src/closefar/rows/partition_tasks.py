@@ -122,8 +122,9 @@ def total(rows: BlockRows, array: Array) -> float:
     return rows.total(array)
 
 
-def dot(rows: BlockRows, left: Array, right: Array) -> float:
-    return rows.dot(left, right)
+def dots(rows: BlockRows, *arrays: Array) -> tuple[float, ...]:
+    """The sums of products of each two arrays."""
+    return tuple(rows.dot(left, right) for left, right in zip(arrays[::2], arrays[1::2], strict=True))
 
 
 def extremes(rows: BlockRows, array: Array) -> tuple[float, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -136,7 +137,10 @@ class PartitionedRows(BlockRows):
         return PartitionedArray(tasks.product, left, right)
 
     def dot(self, left: Array, right: Array) -> float:
-        return float(self._sum(tasks.dot, left, right))
+        return self.dots((left, right))[0]
+
+    def dots(self, *pairs: tuple[Array, Array]) -> list[float]:
+        return list(self._sum(tasks.dots, *chain.from_iterable(pairs)))
 
     # Squared distances and projections: computed in the round trip that needs them.
 

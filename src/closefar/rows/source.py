@@ -209,6 +209,10 @@ class RowSource(ABC):
         """Return the sum of those products."""
         return sum(self.parts(_dot, left, right))
 
+    def dots(self, *pairs: tuple[Array, Array]) -> list[float]:
+        """Return several such sums, in one round trip."""
+        return [self.dot(left, right) for left, right in pairs]
+
     # Projections: k numbers per row, as a handle that callers may add and multiply by numbers, like row arrays.
 
     def forward(self, factor: FloatArray) -> Array:

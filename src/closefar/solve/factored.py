@@ -220,10 +220,16 @@ class _Line:
         here = self.objective.evaluate(squared, thresholds, order=2)
         curvature = here.curvature
         value = here.loss + self._penalty(length)
-        slope = source.dot(here.margin_gradient, change) + self.alpha * (on_linear + 2.0 * length * on_square)
-        bend = 2.0 * (source.dot(here.margin_gradient, self.square) + self.alpha * on_square)
+        pull, on_squares, curved, *crosses = source.dots(
+            (here.margin_gradient, change),
+            (here.margin_gradient, self.square),
+            (source.product(curvature.distance, change), change),
+            *((cross, change) for cross in curvature.crosses),
+        )
+        slope = pull + self.alpha * (on_linear + 2.0 * length * on_square)
+        bend = 2.0 * (on_squares + self.alpha * on_square)
         hessian = np.empty((1 + len(thresholds), 1 + len(thresholds)))
-        hessian[0, 0] = source.dot(source.product(curvature.distance, change), change) + bend
-        hessian[0, 1:] = hessian[1:, 0] = [source.dot(cross, change) for cross in curvature.crosses]
+        hessian[0, 0] = curved + bend
+        hessian[0, 1:] = hessian[1:, 0] = crosses
         hessian[1:, 1:] = curvature.thresholds
         return value, np.append(slope, here.slopes), hessian

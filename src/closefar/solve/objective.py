@@ -107,10 +107,15 @@ class Objective:
         """Return the first and second derivatives in (scale, thresholds) for scaled distances: no pass."""
         here = self.evaluate(scale * squared, thresholds, order=2)
         curvature = here.curvature
-        gradient = np.append(self.source.dot(here.margin_gradient, squared), here.slopes)
+        slope, bend, *crosses = self.source.dots(
+            (here.margin_gradient, squared),
+            (self.source.product(curvature.distance, squared), squared),
+            *((cross, squared) for cross in curvature.crosses),
+        )
+        gradient = np.append(slope, here.slopes)
         hessian = np.empty((len(gradient), len(gradient)))
-        hessian[0, 0] = self.source.dot(self.source.product(curvature.distance, squared), squared)
-        hessian[0, 1:] = hessian[1:, 0] = [self.source.dot(cross, squared) for cross in curvature.crosses]
+        hessian[0, 0] = bend
+        hessian[0, 1:] = hessian[1:, 0] = crosses
         hessian[1:, 1:] = curvature.thresholds
         return gradient, hessian
 

@@ -1,0 +1,122 @@
+"""Fits on a Dask cluster: the same bits as in one process, whatever happens to the workers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+
+import numpy as np
+import pytest
+
+import closefar as cf
+from closefar.engines import PartitionError, engine_for
+from closefar.judgements import PartitionedJudgements
+from partitions import bits, partitioned
+
+distributed = pytest.importorskip("distributed", reason="needs distributed, of the extra dask")
+
+from closefar.engines import dask_engine  # noqa: E402
+
+# Workers are killed on purpose, and what they hold is computed again.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+RNG = np.random.default_rng(0)
+N, D = 3000, 5
+Z = RNG.standard_normal((N, D))
+LABELS = np.where(np.sum(Z[:, :2] ** 2, axis=1) + RNG.logistic(size=N) > 2.5, "far", "close")
+WEIGHTS = RNG.random(N) + 0.5
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=logging.CRITICAL
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+def in_one_process(data, monkeypatch, **parameters):
+    with monkeypatch.context() as patch:
+        patch.setattr("closefar.engines.choice._current_client", lambda: None)
+        return cf.LinearMetricLearner(**parameters).fit(data)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "n_partitions"),
+    [({}, 17), ({"rank": 2, "alpha": 0.01}, 3), ({"solver": "fista", "noise": "normal", "tol": 1e-4}, 3)],
+    ids=str,
+)
+def test_a_cluster_gives_the_same_bits_as_one_process(client, parameters, n_partitions, monkeypatch):
+    data = partitioned(Z, LABELS, WEIGHTS, n_partitions=n_partitions)
+    here = in_one_process(data, monkeypatch, **parameters)
+    there = cf.LinearMetricLearner(**parameters).fit(data)
+    assert bits(there) == bits(here)
+    assert there.fit_.judgements.engine.round_trips == here.fit_.judgements.engine.round_trips
+    assert there.fit_.judgements.engine.describe(n_partitions) == f"Dask, {n_partitions} partitions on 2 workers"
+
+
+@pytest.mark.parametrize("when", ["first", "middle", "last"])
+def test_a_worker_that_is_killed_changes_nothing(client, when, monkeypatch):
+    data = partitioned(Z, LABELS, n_partitions=4)
+    here = in_one_process(data, monkeypatch)
+    n = here.fit_.judgements.engine.round_trips
+    number, count = {"first": 1, "middle": n // 2, "last": n}[when], [0]
+    original = dask_engine.DaskEngine._gather
+
+    def gather(engine, futures):
+        count[0] += 1
+        if count[0] == number:
+            os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+        return original(engine, futures)
+
+    client.wait_for_workers(2)
+    monkeypatch.setattr(dask_engine.DaskEngine, "_gather", gather)
+    assert bits(cf.LinearMetricLearner().fit(data)) == bits(here)
+    assert count[0] == n
+
+
+def test_a_partition_that_cannot_be_loaded_is_named(client):
+    def load(task, shared):
+        raise ValueError("the file part-3.parquet is not complete")
+
+    with pytest.raises(PartitionError, match=r"partition \d of 2 .* can't be loaded: .*part-3\.parquet"):
+        cf.LinearMetricLearner().fit(partitioned(Z, LABELS, n_partitions=2, load=load))
+
+
+def test_workers_that_are_lost_again_and_again_are_reported(client, monkeypatch):
+    def gather(futures):
+        raise distributed.KilledWorker("closefar-pass-3", None, 3)
+
+    engine = engine_for(client)
+    monkeypatch.setattr(client, "gather", gather)
+    with pytest.raises(PartitionError, match=r"closefar-pass-3.*memory is too small"):
+        engine.run(lambda number: number, [1, 2], combine=sum)
+
+
+def test_a_cluster_without_workers_is_reported(monkeypatch):
+    monkeypatch.setattr(dask_engine, "PATIENCE", 0.5)
+    monkeypatch.setattr(dask_engine, "_INTERVAL", 0.1)
+    with (
+        distributed.LocalCluster(
+            n_workers=0, processes=False, dashboard_address=":0", silence_logs=logging.CRITICAL
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as empty,
+    ):
+        data = partitioned(Z, LABELS, n_partitions=2, client=empty)
+        with pytest.raises(PartitionError, match="all workers are gone"):
+            cf.LinearMetricLearner().fit(data)
+
+
+def test_the_rows_of_a_sample_come_to_this_process(client):
+    judgements = PartitionedJudgements.load(cf.LinearMetricLearner(), partitioned(Z, LABELS, WEIGHTS))
+    where = np.array([0, 2999, 1500])
+    some = judgements.take(where)
+    np.testing.assert_array_equal(some.data, Z[where])
+    np.testing.assert_array_equal(some.labels, LABELS[where])
+    np.testing.assert_allclose(some.weights, WEIGHTS[where], rtol=1e-12)
+    np.testing.assert_array_equal(judgements.is_far, LABELS == "far")
+    assert isinstance(engine_for(), dask_engine.DaskEngine)

@@ -1,0 +1,263 @@
+"""Rows in partitions: they agree with rows in memory, stay where they are, and take few round trips."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import closefar as cf
+from closefar.engines import LocalEngine, PartitionError, by_partition, local
+from closefar.engines.engine import FAN_IN, combined
+from closefar.engines.movable import moved, settled
+from closefar.judgements import Partition, PartitionedJudgements, Tuples
+from closefar.noise import NOISES
+from closefar.rows import Differences, PartitionedRows, find_coordinates, rows_of, unit_free
+from closefar.solve import CloseFar, Objective, Passes
+from partitions import bits, cut, partitioned
+
+RNG = np.random.default_rng(0)
+N, D = 700, 4
+Z = RNG.standard_normal((N, D)) @ np.triu(np.ones((D, D)))
+LABELS = (np.sum(Z[:, :2] ** 2, axis=1) + RNG.logistic(size=N) > 5.0).astype(int)
+SIGNS = 2.0 * LABELS - 1.0
+WEIGHTS = RNG.random(N) + 0.5
+MATRIX = np.cov(RNG.standard_normal((D, 50)))
+FACTOR = RNG.standard_normal((D, 2))
+C = RNG.standard_normal(N)
+
+
+@pytest.fixture
+def rows():
+    judgements = PartitionedJudgements.load(cf.LinearMetricLearner(), partitioned(Z, LABELS))
+    return rows_of(judgements.data)
+
+
+def close(found, expected, rtol=1e-12):
+    np.testing.assert_allclose(found, expected, rtol=rtol, atol=1e-12 * np.abs(expected).max())
+
+
+COORDINATES = find_coordinates(Differences(Z), np.full(N, 1.0 / N))
+
+OPERATIONS = {
+    "forms": lambda rows: rows.gather(rows.quadratic_forms(MATRIX)),
+    "distances": lambda rows: rows.gather(rows.squared_distances(FACTOR)),
+    "lengths": lambda rows: rows.gather(rows.squared_lengths(COORDINATES)),
+    "inner": lambda rows: rows.gather(rows.inner(rows.forward(FACTOR), rows.forward(FACTOR + 1.0))),
+    "outer": lambda rows: rows.outer(rows.row_array(C)),
+    "backward": lambda rows: rows.backward(rows.forward(FACTOR), rows.row_array(C)),
+    "factor gradient": lambda rows: rows.factor_gradient(FACTOR, rows.row_array(C)),
+    "fourth moments": lambda rows: rows.rotated_moments(rows.row_array(C), (rows.row_array(SIGNS),), MATRIX)[0],
+    "columns of sums": lambda rows: rows.rotated_moments(rows.row_array(C), (rows.row_array(SIGNS),), MATRIX)[1],
+    "squares": lambda rows: rows.sum_of_squares(rows.row_array(C), (rows.row_array(SIGNS),)),
+    "largest": lambda rows: rows.largest(np.arange(4.0)),
+    "scaled moment": lambda rows: rows.scaled_moment(rows.row_array(WEIGHTS), np.zeros(D))[1],
+    "second moment": lambda rows: rows.second_moment(rows.row_array(WEIGHTS), np.ones(D), np.arange(1.0, 5.0)),
+    "scaled squares": lambda rows: rows.scaled_squares(rows.row_array(WEIGHTS), np.ones(D), np.arange(1.0, 5.0)),
+    "weighted sum": lambda rows: rows.weighted_sum(rows.row_array(WEIGHTS)),
+    "triangle": lambda rows: np.abs(rows.triangle(rows.row_array(WEIGHTS), np.zeros(D), np.ones(D))),
+    "cross moment": lambda rows: rows.in_coordinates(COORDINATES).cross_moment(rows, FACTOR, rows.row_array(WEIGHTS)),
+    "mapped": lambda rows: rows.in_coordinates(COORDINATES).outer(rows.row_array(C)),
+    "extremes": lambda rows: np.array(rows.extremes(rows.row_array(C))),
+    "total": lambda rows: np.array([rows.total(rows.row_array(C))]),
+    "dot": lambda rows: np.array([rows.dot(rows.row_array(C), rows.row_array(SIGNS))]),
+    "arithmetic": lambda rows: rows.gather(2.0 * rows.row_array(C) - rows.row_array(SIGNS) * 0.5 + 1.0),
+    "mapped numbers": lambda rows: rows.gather(rows.map(np.exp, -rows.row_array(C))),
+    "found": lambda rows: rows.find(lambda c: c > 1.0, rows.row_array(C)),
+    "parts": lambda rows: np.sum(rows.parts(lambda c: c.sum(), rows.row_array(C))),
+    "some rows": lambda rows: rows.take_rows(np.array([3, 1, 699, 350])).read(slice(0, 4)),
+    "their numbers": lambda rows: rows.pick(rows.row_array(C), np.array([3, 1, 699, 350])),
+    "read": lambda rows: rows.read(slice(100, 420)),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_partitions_agree_with_rows_in_memory(name, rows):
+    close(OPERATIONS[name](rows), OPERATIONS[name](Differences(Z)))
+
+
+def test_a_pass_agrees_and_its_arrays_stay(rows):
+    def objective(rows):
+        return Objective(rows, CloseFar(NOISES["normal"], rows.row_array(SIGNS), rows.row_array(WEIGHTS)), Passes())
+
+    here, there = objective(rows), objective(Differences(Z))
+    for thresholds in (np.array([1.0]), np.array([3.0])):
+        found, gradient = here.loss_and_gradient(MATRIX, thresholds)
+        expected, expected_gradient = there.loss_and_gradient(MATRIX, thresholds)
+        close(gradient, expected_gradient)
+        close(found.loss, expected.loss)
+        close(found.slopes, expected.slopes)
+        close(rows.gather(found.curvature.distance), expected.curvature.distance)
+        products = [each.hessian_product(FACTOR @ FACTOR.T, np.ones(1), point.curvature)
+                    for each, point in ((here, found), (there, expected))]  # fmt: skip
+        for left, right in zip(*products, strict=True):
+            close(left, right)
+        close(here.hessian(found.curvature), there.hessian(expected.curvature))
+    squared = [each.quadratic_forms(MATRIX) for each in (here, there)]
+    best = [each.best_thresholds(q, np.ones(1), np.zeros(1), 1e-12) for each, q in zip((here, there), squared)]  # noqa: B905
+    close(best[0][0], best[1][0], rtol=1e-9)
+
+
+def test_arithmetic_of_handles_takes_no_round_trip_and_is_not_repeated(rows):
+    calls = []
+    handle = rows.map(lambda c: (calls.append(len(c)), np.exp(c))[1], rows.row_array(C))
+    combined = 2.0 * handle + rows.quadratic_forms(MATRIX) - 1.0
+    before = rows.partitions.round_trips
+    assert calls == []
+    rows.total(combined)
+    rows.total(combined)
+    rows.total(combined)
+    assert rows.partitions.round_trips == before + 3
+    close(rows.gather(handle), np.exp(C))
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"noise": "auto"},
+        {"solver": "fista"},
+        {"solver": "lowrank"},
+        {"rank": 2},
+        {"alpha": 0.01},
+        {"alpha": 0.02, "alpha_scale": "columns", "shrink_to": "identity"},
+        {"flip_rate": "estimate"},
+        {"class_weight": "balanced"},
+        {"class_weight": {0: 2.0, 1: 0.5}},
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore::closefar.IdentifiabilityWarning")
+def test_a_fit_agrees_with_one_in_memory(parameters):
+    learner, other = (cf.LinearMetricLearner(tol=1e-9, **parameters) for _ in range(2))
+    learner.fit(partitioned(Z, LABELS, WEIGHTS))
+    other.fit(Z, LABELS, WEIGHTS)
+    assert learner.certificate_.loss == pytest.approx(other.certificate_.loss, abs=1e-8)
+    close(learner.predict_proba(Z), other.predict_proba(Z), rtol=1e-5)
+    for name in ("accuracy", "null_loss", "share_far", "uncertain_labels", "wrong_share"):
+        found, expected = (getattr(each.fit_statistics_, name) for each in (learner, other))
+        assert found == pytest.approx(expected, rel=1e-5), name
+    assert learner.fit_statistics_.n_pairs == N
+
+
+def test_points_are_measured_from_a_learned_origin():
+    points = Z + 3.0
+    learner, other = (cf.LinearMetricLearner(fit_origin=True, alpha=0.01, tol=1e-8) for _ in range(2))
+    learner.fit(partitioned(points, LABELS))
+    other.fit(points, LABELS)
+    close(learner.metric_.origin, other.metric_.origin, rtol=1e-4)
+
+
+def test_pairs_and_pairs_by_index():
+    points = RNG.standard_normal((60, D))
+    index = np.stack([RNG.integers(0, 60, N), RNG.integers(0, 60, N)], axis=1)
+    pairs = points[index]
+    labels = (np.sum((pairs[:, 0] - pairs[:, 1]) ** 2, axis=1) + RNG.logistic(size=N) > 5.0).astype(int)
+
+    def load(task, shared):
+        where = slice(*task)
+        return Partition(Tuples(points, index[where]), labels[where])
+
+    other = cf.LinearMetricLearner().fit(pairs, labels)
+    for data in (partitioned(pairs, labels), partitioned(pairs, labels, load=load)):
+        learner = cf.LinearMetricLearner().fit(data)
+        assert learner.certificate_.loss == pytest.approx(other.certificate_.loss, abs=1e-8)
+
+
+def test_pairs_of_weight_zero_do_not_count_and_keep_their_numbers():
+    weights = np.where(np.arange(N) % 3 == 0, 0.0, WEIGHTS)
+    learner = cf.LinearMetricLearner().fit(partitioned(Z, LABELS, weights))
+    other = cf.LinearMetricLearner().fit(Z, LABELS, weights)
+    assert learner.certificate_.loss == pytest.approx(other.certificate_.loss, abs=1e-8)
+    assert learner.fit_statistics_.n_pairs == other.fit_statistics_.n_pairs
+    judgements = learner.fit_.judgements.counted()
+    np.testing.assert_array_equal(judgements.numbers_of(np.array([0, 9, 300])), np.flatnonzero(weights)[[0, 9, 300]])
+    some = judgements.take(np.array([5, 300]))
+    np.testing.assert_array_equal(some.data, Z[weights > 0][[5, 300]])
+    close(some.weights, weights[weights > 0][[5, 300]])
+
+
+def test_an_enormous_row_is_named_and_an_empty_partition_is_left_out():
+    z, labels = Z.copy(), LABELS.copy()
+    z[333], labels[333] = 1e6, 0
+    ends = [(0, 300), (300, 300), (300, N)]
+    with pytest.warns(cf.IdentifiabilityWarning, match="row 333, labelled close"):
+        learner = cf.LinearMetricLearner().fit(partitioned(z, labels, tasks=ends))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        other = cf.LinearMetricLearner().fit(z, labels)
+    assert learner.certificate_.loss == pytest.approx(other.certificate_.loss, abs=1e-8)
+
+
+def test_columns_that_do_not_vary_are_found_by_a_triangle_of_all_partitions():
+    z = np.column_stack([Z, Z[:, 0] + Z[:, 1]])
+    with pytest.warns(cf.IdentifiabilityWarning, match="combination of the columns"):
+        cf.LinearMetricLearner().fit(partitioned(z, LABELS))
+
+
+@pytest.mark.parametrize(("n", "d"), [(20_000, 20), (30_000, 24)])
+def test_a_pass_takes_about_one_round_trip(n, d):
+    pairs, labels, *_ = cf.datasets.make_pairs(n, d, rank=3, random_state=0)
+    learner = cf.LinearMetricLearner().fit(partitioned(pairs, labels, n_partitions=6))
+    assert learner.certificate_.converged
+    assert learner.fit_.judgements.engine.round_trips <= 1.2 * learner.certificate_.n_passes
+
+
+def test_partitions_without_room_are_loaded_again_and_give_the_same_bits(monkeypatch):
+    held = cf.LinearMetricLearner().fit(partitioned(Z, LABELS))
+    monkeypatch.setattr(local, "HOLD_BYTES", 0)
+    data = partitioned(Z, LABELS)
+    calls = []
+    original = type(data.load).__call__
+    monkeypatch.setattr(type(data.load), "__call__", lambda *given: calls.append(1) or original(*given))
+    streamed = cf.LinearMetricLearner().fit(data)
+    assert bits(streamed) == bits(held)
+    assert len(calls) > 5 * len(data)
+
+
+def test_sums_are_joined_in_a_tree_of_fixed_shape():
+    seen = []
+
+    def join(results):
+        seen.append(len(results))
+        return sum(results)
+
+    assert combined(join, range(40)) == 780
+    assert seen == [FAN_IN, FAN_IN, 40 - 2 * FAN_IN, 3]
+
+
+def test_rows_are_found_in_their_partitions():
+    starts = np.array([0, 3, 3, 10])
+    within, order = by_partition(np.array([9, 0, 4, 2]), starts)
+    assert [each.tolist() for each in within] == [[0, 2], [], [1, 6]]
+    joined = np.concatenate([start + each for start, each in zip(starts, within, strict=False)])
+    assert joined[order].tolist() == [9, 0, 4, 2]
+
+
+def test_a_partition_that_cannot_be_loaded_is_named():
+    def load(task, shared):
+        raise FileNotFoundError(2, "No such file or directory", "part-3.parquet")
+
+    with pytest.raises(PartitionError, match=r"partition 0 of 2 .* can't be loaded.*part-3\.parquet"):
+        cf.LinearMetricLearner().fit(partitioned(Z, LABELS, n_partitions=2, load=load))
+
+
+def test_arrays_that_arrive_are_aligned():
+    shifted = np.frombuffer(bytearray(8 * 40 + 1), dtype=np.uint8)[1:].view(np.float64).reshape(10, 4)
+    holder = partitioned(shifted, np.zeros(10)).load((0, 10), None)
+    assert not holder.data.flags.aligned
+    assert settled(holder).data.flags.aligned
+    aligned = partitioned(Z, LABELS).load((0, 10), None)
+    assert settled(aligned) is aligned
+    assert moved(aligned).data.flags.aligned
+
+
+def test_a_source_says_where_it_computes(rows):
+    assert isinstance(rows, PartitionedRows)
+    assert rows.is_remote
+    assert isinstance(rows.partitions, LocalEngine)
+    assert rows.engine == "NumPy, 5 partitions in this process"
+    mapped, _ = unit_free(rows, rows.row_array(np.full(N, 1.0 / N)))
+    assert isinstance(mapped, PartitionedRows)
+    assert cut(10, 2) == [(0, 4), (4, 10)]
