@@ -189,8 +189,33 @@ def test_passes_agree_with_numpy(name, kind, is_weighted, card):
         assert np.linalg.norm(found.gradient - gradient) <= accuracy * np.linalg.norm(gradient)
     fast = finest.rough.rough.margin_pass(NOISES[name], *given, matrix, threshold)
     assert np.linalg.norm(fast.gradient - gradient) <= 5e-2 * np.linalg.norm(gradient)
-    squared = finest.quadratic_forms(matrix)
-    terms = finest.margin_terms(NOISES[name], squared, *given, threshold, 2)
+    factor = np.linalg.cholesky(matrix)[:, :8]
+    of_factor = finest.factor_pass(NOISES[name], *given, factor, threshold)
+    if of_factor is not None:
+        loss, slope, curvature, gradient = expected(NOISES[name], rows, signs, weights, factor @ factor.T, threshold)
+        assert abs(of_factor.loss - loss) <= 1e-7 * max(loss, 1.0)
+        assert abs(of_factor.slope - slope) <= 1e-6
+        assert np.linalg.norm(of_factor.gradient - gradient @ factor) <= 2e-5 * np.linalg.norm(gradient @ factor)
+    assert (of_factor is None) <= (kind == "one enormous row")
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+@pytest.mark.parametrize("kind", ["normal", "one enormous row"])
+@pytest.mark.parametrize("name", NOISES)
+def test_terms_agree_with_numpy(name, kind, is_weighted, card):
+    from closefar.rows import Differences
+
+    rows, signs, matrix, threshold = data_of(kind)
+    weights = np.random.default_rng(1).random(len(rows)) if is_weighted else np.ones(len(rows))
+    weights /= weights.sum()
+    source = Differences(card.from_numpy(rows).cuda())
+    given = (
+        source.row_array(signs),
+        source.row_array(weights if is_weighted else np.broadcast_to(weights[0], len(rows))),
+    )
+    loss, slope, curvature, _ = expected(NOISES[name], rows, signs, weights, matrix, threshold)
+    squared = source.quadratic_forms(matrix)
+    terms = source.margin_terms(NOISES[name], squared, *given, threshold, 2)
     assert (terms.loss, terms.slope, terms.curvature) == pytest.approx((loss, slope, curvature), rel=1e-11, abs=1e-13)
 
 

@@ -105,7 +105,7 @@ def plan_run(
     partitions = None if n_partitions is None else parse_count(n_partitions, "n_partitions")
     available = float(_physical_memory() if memory is None else parse_bytes(memory, "memory"))
     if rates is None:
-        rates = measure_rates(size, n_threads=None if workers is None else 1)
+        rates = measure_rates(size, n_threads=1 if gpu or workers is not None else None)
     card = (card or measure_card(size) or H200) if gpu else None
     network = None if workers is None else network or measure_network()
     machine = _Machine(rates, workers, partitions, network, card, available)

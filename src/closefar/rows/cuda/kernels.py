@@ -53,14 +53,14 @@ def _noise(m, KIND: tl.constexpr, IS_FAST: tl.constexpr):
         p = e / (1.0 - e)
         loss = tl.where(m > 0, -libdevice.log1p(-e), 0.6931471805599453 - m)
         return loss, tl.where(m > 0, p, 1.0), tl.where(m > 0, p * (1.0 + p), 0.0)
-    # the cdf is 2 / pi atan(e^u) with u = pi m / 2, and atan(e^u) = pi / 2 - atan(e^-u)
+    # The cdf is 2 / pi atan(e^u) with u = pi m / 2, and atan(e^u) = pi / 2 - atan(e^-u)
     u = 1.5707963267948966 * m
-    e = libdevice.exp(-tl.abs(u))
+    e = libdevice.exp(-tl.minimum(tl.abs(u), 700.0))
     arc = libdevice.atan(e)
-    cdf = tl.where(m > 0, 1.0 - 0.6366197723675814 * arc, 0.6366197723675814 * arc)
+    ratio = tl.where(e > 1e-30, arc / e, 1.0)
     above = -libdevice.log1p(-0.6366197723675814 * arc)
-    below = 0.4515827052894548 - u - libdevice.log(arc / e)
-    p = e / (1.0 + e * e) / cdf
+    below = 0.4515827052894548 - u - libdevice.log(ratio)
+    p = tl.where(m > 0, e / (1.0 - 0.6366197723675814 * arc), 1.5707963267948966 / ratio) / (1.0 + e * e)
     return tl.where(m > 0, above, below), p, tl.maximum(p * (p + 1.5707963267948966 * libdevice.tanh(u)), 0.0)
 
 

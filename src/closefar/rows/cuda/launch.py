@@ -35,6 +35,8 @@ LOW_RANK = 16
 # The largest entry of the point in its unit; those of the rows have theirs.
 _LARGEST_ENTRY = 2.0**6
 
+_SHORTER = 2.0**-3
+
 _TERM_SLOTS, _TERM_ROWS = 1056, 256
 
 
@@ -119,7 +121,8 @@ def start_pass(
     columns = LOW_RANK if of_factor else width
     launch = Launch.of(width, columns, level)
     unit = _power_below(_LARGEST_ENTRY / max(float(np.abs(point).max(initial=0.0)), 1e-30))
-    coefficient_unit, point_unit = _power_below(1.0 / largest), unit**2 if of_factor else unit
+    # Coefficients multiply rows, which are at most 2^14 in their unit, or the projections of rows, which may be longer.
+    coefficient_unit = _power_below(1.0 / largest) * (_SHORTER / unit if of_factor else 1.0)
     given = np.zeros((width, columns), dtype=np.float32)
     given[:d, :rank] = point * unit
     sums = torch.empty(launch.slots, 4, dtype=torch.float64, device=place)
@@ -136,7 +139,7 @@ def start_pass(
         totals,
         n,
         -(-n // (launch.slots * launch.rows)) * launch.rows,
-        1.0 / (planes.unit**2 * point_unit),
+        1.0 / (planes.unit**2 * (unit**2 if of_factor else unit)),
         planes.shrunk,
         coefficient_unit,
         1.0,
@@ -144,7 +147,7 @@ def start_pass(
         **{"KIND": kind, "LEVEL": level, "OF_FACTOR": of_factor, "WEIGHTED": weights is not None},
         **{"num_warps": launch.warps, "num_stages": launch.stages, "enable_fp_fusion": True},
     )
-    scale = 1.0 / (planes.unit * coefficient_unit * (unit if of_factor else planes.unit))
+    scale = 1.0 / (planes.unit**2 * coefficient_unit * (unit if of_factor else 1.0))
     return sums, totals.sum(0, dtype=torch.float64), scale
 
 
