@@ -197,7 +197,9 @@ def test_without_a_card_documented_figures_are_used_and_named(monkeypatch):
 
 def test_a_card_that_cannot_hold_the_data_gets_them_in_each_pass():
     once, always = (cards.card_seconds(RunSize(10**6, 10), H200, fits=fits) for fits in (True, False))
-    assert always["copying to the card"] == pytest.approx(cards.CARD_PASSES * once["copying to the card"])
+    assert "copying to the card" not in once
+    copying = cards.copying_seconds(RunSize(10**6, 10), H200)
+    assert always["copying to the card"] == pytest.approx(cards.CARD_PASSES * copying)
 
 
 def test_numbers_are_readable():

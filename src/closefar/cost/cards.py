@@ -17,6 +17,7 @@ __all__ = [
     "PRECISE_PASSES",
     "Card",
     "card_seconds",
+    "copying_seconds",
     "measure_card",
 ]
 
@@ -73,19 +74,25 @@ def card_seconds(size: RunSize, card: Card, *, share: float = 1.0, fits: bool = 
     n, d = share * size.n_pairs, size.n_features
     double = (DOUBLE_PASSES + PREPARING_PASSES) * 4.0 * d**2 / card.double
     if size.n_points is None:
-        read_once = 4.0 * n * d / card.bandwidth
-        rows = PRECISE_PASSES * card.precise * read_once
-        copied = 4.0 * n * d * (1 if size.are_differences else 2)
+        rows = PRECISE_PASSES * card.precise * 4.0 * n * d / card.bandwidth
     else:
         rows = CARD_PASSES * n * d * card.gathered
-        copied = 16.0 * n + 8.0 * size.n_points * d
+    again = {} if fits else {"copying to the card": CARD_PASSES * copying_seconds(size, card, share=share)}
     return {
         "memory bandwidth of the card": rows,
         "double precision on the card": double * (n if size.n_points is None else size.n_points),
-        "copying to the card": copied / card.link * (1.0 if fits else CARD_PASSES),
         "overhead of passes": SAMPLE_SECONDS + CARD_PASSES * card.overhead,
         "labels": LABEL_SECONDS * n,
+        **again,
     }
+
+
+def copying_seconds(size: RunSize, card: Card, *, share: float = 1.0) -> float:
+    """The seconds of copying this share of the pairs to the card once."""
+    n, d = share * size.n_pairs, size.n_features
+    if size.n_points is None:
+        return 4.0 * n * d * (1 if size.are_differences else 2) / card.link
+    return (16.0 * n + 8.0 * size.n_points * d) / card.link
 
 
 def measure_card(size: RunSize) -> Card | None:

@@ -13,6 +13,7 @@ from closefar.cost.cards import (
     PRECISE_PASSES,
     Card,
     card_seconds,
+    copying_seconds,
     measure_card,
 )
 from closefar.cost.memory import Memory, expected_memory
@@ -21,6 +22,7 @@ from closefar.cost.passes import Work, expected_work
 from closefar.cost.rates import Rates, measure_rates
 from closefar.cost.run_plan import RunPlan
 from closefar.cost.size import RunSize, parse_bytes, parse_count
+from closefar.cost.text import as_time
 
 __all__ = ["plan_run"]
 
@@ -155,7 +157,7 @@ def _plan(size: RunSize, machine: _Machine) -> RunPlan:
         memory_available=machine.memory,
         traffic=traffic,
         advice=advise(size, work, needed, machine.memory, parts, n_workers=n_workers, card=card),
-        assumptions=_assumptions(parts, network, card),
+        assumptions=_assumptions(size, parts, machine),
         rates=rates,
         network=network,
         card=card,
@@ -222,8 +224,8 @@ def _engine(machine: _Machine) -> str:
     return where if machine.n_workers is None else f"Dask, {machine.n_workers} workers ({where} each)"
 
 
-def _assumptions(parts: dict[str, float], network: Network | None, card: Card | None) -> tuple[str, ...]:
-    found = []
+def _assumptions(size: RunSize, parts: dict[str, float], machine: _Machine) -> tuple[str, ...]:
+    network, card, found = machine.network, machine.card, []
     if network is not None:
         found.append(
             "Each worker is assumed to have a core like those of this machine, and to load its partitions at 1 GB/s; "
@@ -234,7 +236,11 @@ def _assumptions(parts: dict[str, float], network: Network | None, card: Card | 
             f"There is no graphics card here: the figures are documented ones of an {card.name}, not measured."
         )
     if card is not None:
-        found.append("The time includes copying the data to the card, but not compiling kernels at the first fit.")
+        copying = copying_seconds(size, card, share=1.0 / (machine.n_workers or 1))
+        found.append(
+            f"Copying the data to the card takes another {as_time(copying)}, and compiling kernels at the first fit some "
+            "seconds."
+        )
     if "reading from disk" in parts:
         found.append("Memory can't hold the data, so each pass reads it from a disk, at an assumed 1 GB/s.")
     return tuple(found)

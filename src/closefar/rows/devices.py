@@ -178,10 +178,10 @@ class _Stored:
 
 
 def _parts(source: Any) -> Any:
-    """Slices of rows, and copies of them in memory that torch may use."""
+    """Slices of rows, and these rows in memory that torch may use: copied unless it may be theirs."""
     row_bytes = int(np.prod(source.shape[1:])) * source.dtype.itemsize
     for where in slices(source.shape[0], max(1, _COPIED_BYTES // max(row_bytes, 1))):
-        yield where, np.array(source[where], order="C")
+        yield where, np.require(source[where], requirements=["C", "W"])
         if is_mapped(source):
             release(source)
 
