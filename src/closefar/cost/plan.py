@@ -238,8 +238,8 @@ def _assumptions(size: RunSize, parts: dict[str, float], machine: _Machine) -> t
     if card is not None:
         copying = copying_seconds(size, card, share=1.0 / (machine.n_workers or 1))
         found.append(
-            f"Copying the data to the card takes another {as_time(copying)}, and compiling kernels at the first fit some "
-            "seconds."
+            f"Copying the data to the card takes another {as_time(copying)}, and compiling kernels at the first fit "
+            "some seconds."
         )
     if "reading from disk" in parts:
         found.append("Memory can't hold the data, so each pass reads it from a disk, at an assumed 1 GB/s.")
