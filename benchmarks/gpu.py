@@ -77,9 +77,7 @@ def bench_passes(n: int, d: int, rank: int) -> None:
 
             def run(point: np.ndarray = point, level: int = level) -> None:
                 for _ in range(10):
-                    start_pass(
-                        fused.planes, labels, None, point, threshold, KINDS["logistic"], largest=1.0, level=level
-                    )
+                    start_pass(fused.rows, labels, None, point, threshold, KINDS["logistic"], largest=1.0, level=level)
 
             taken = seconds(run) / 10.0
             print(

@@ -56,6 +56,7 @@ def check(compiled, tmp_path, stack=0):
 
 
 POINTERS = {
+    "SCALES": "*fp32",
     "SIGNS": "*i8",
     "WEIGHTS": "*fp32",
     "POINT": "*fp32",
@@ -72,15 +73,17 @@ POINTERS = {
 }
 
 
-def compile_pass(width, rank, level, kind, weighted=False):
-    launch = Launch.of(width, rank, level)
-    plane = f"tensordesc<fp16[{launch.rows},{width}]>"
+def compile_pass(width, rank, level, kind, weighted=False, are_planes=True):
+    launch = Launch.of(width, rank, level, are_planes=are_planes)
+    plane = f"tensordesc<fp16[{launch.rows},{width}]>" if are_planes else "*fp32"
     constants = {
+        "d": width - 4,
         "D": width,
         "K": rank,
         "B": launch.rows,
         "KIND": kind,
         "LEVEL": level,
+        "ARE_PLANES": are_planes,
         "OF_FACTOR": rank != width,
         "WEIGHTED": weighted,
         "STAGES": launch.stages,
@@ -98,6 +101,12 @@ def test_passes_fit_the_chip(width, rank, level, tmp_path):
     compiled = compile_pass(width, rank, level, kernels.KINDS["logistic"])
     assert ("wgmma" in compiled.asm["ptx"]) == (width > 32)  # small blocks use the tensor cores in another way
     check(compiled, tmp_path, stack=STACK if rank == 128 else 0)
+
+
+@pytest.mark.parametrize("width", [32, 128])
+def test_passes_over_rows_as_stored_fit_the_chip(width, tmp_path):
+    compiled = compile_pass(width, width, FINEST, kernels.KINDS["logistic"], are_planes=False)
+    check(compiled, tmp_path, stack=1024 if width == 128 else STACK)  # splitting rows takes registers
 
 
 @pytest.mark.parametrize("kind", [*(kernels.KINDS[name] for name in NOISES), kernels.CURVED])
@@ -230,6 +239,19 @@ def test_a_fit_gives_the_same_bits_twice_and_the_optimum(card):
     on_cpu = cf.LinearMetricLearner(tol=1e-8).fit(rows, signs)
     assert abs(on_cpu.certificate_.loss - fits[0].certificate_.loss) <= 1e-8
     np.testing.assert_allclose(on_cpu.predict_proba(rows), fits[0].predict_proba(rows), atol=1e-6)
+
+
+def test_rows_as_stored_agree_with_planes(card, monkeypatch):
+    from closefar.rows.cuda import fused
+
+    rows, signs, *_ = data_of("normal", d=40)
+    rows = (rows * 10.0 ** np.linspace(-3, 3, 40)).astype(np.float32)
+    planes = cf.LinearMetricLearner(tol=1e-8, device="cuda").fit(rows, signs)
+    monkeypatch.setattr(fused, "_have_room", lambda exact: False)
+    stored = cf.LinearMetricLearner(tol=1e-8, device="cuda").fit(rows, signs)
+    assert (planes.fit_.engine[-7:], stored.fit_.engine[-12:]) == (" planes", "float32 rows")
+    assert abs(planes.certificate_.loss - stored.certificate_.loss) <= 1e-8
+    np.testing.assert_allclose(planes.predict_proba(rows), stored.predict_proba(rows), atol=1e-6)
 
 
 def test_a_limited_rank_agrees_with_numpy(card):

@@ -46,6 +46,11 @@ class BlockRows(Fusable, MeasuredRows):
     can_project = True
     n_fold: ClassVar[int] = 1  # a block has so many times as many rows as one in double precision
 
+    @property
+    def stored_in_single(self) -> Array | None:
+        """The rows as one array of shape (n, d) in single precision, if they are stored as that."""
+        return None
+
     def in_single(self) -> BlockRows | None:
         """Return a source that computes in single precision; None if there is none, or if it takes much memory."""
         return None

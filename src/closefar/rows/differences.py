@@ -12,6 +12,7 @@ from closefar.arrays import (
     as_float64,
     is_mapped,
     is_on_gpu,
+    is_tensor,
     like,
     release,
     take_rows,
@@ -46,6 +47,12 @@ class Differences(BlockRows):
         if not is_numpy_array(data) or data.ndim != 2 or data.dtype != np.float64:
             return False
         return bool(data.flags.c_contiguous)
+
+    @property
+    def stored_in_single(self) -> Array | None:
+        data = self._data
+        is_single = is_tensor(data) and data.ndim == 2 and str(data.dtype) == "torch.float32"
+        return data if is_single and data.is_contiguous() else None
 
     def read(self, where: slice) -> Array:
         """Return these differences without reading the others."""

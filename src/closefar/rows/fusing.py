@@ -7,11 +7,11 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from closefar.arrays import Array, engine_of, is_on_gpu
+from closefar.arrays import Array, FloatArray, engine_of, is_on_gpu
 from closefar.noise import Noise
 from closefar.rows.source import MarginTerms, RowSource
 
-__all__ = ["Fusable", "Fusing", "fuse_by"]
+__all__ = ["AsStored", "Fusable", "Fusing", "fuse_by"]
 
 
 class Fusing(NamedTuple):
@@ -37,8 +37,21 @@ def fuse_by(fusing: Fusing) -> None:
     _current = fusing
 
 
+class AsStored(NamedTuple):
+    """Rows as they are stored: an array of shape (n, d), the map to coordinates, and the usual size of each column."""
+
+    array: Array
+    transform: FloatArray
+    scales: FloatArray
+
+
 class Fusable(RowSource):
     """Rows that may have fused passes, if they are on a GPU."""
+
+    @property
+    def as_stored(self) -> AsStored | None:
+        """The rows as they are stored, if that is in single precision and sums over them may be mapped."""
+        return None
 
     @property
     @abstractmethod

@@ -12,6 +12,7 @@ from functools import cached_property
 from closefar.arrays import Array, FloatArray
 from closefar.rows.blocks import KEEP_BYTES, BlockRows, MappedRows
 from closefar.rows.coordinates import Coordinates
+from closefar.rows.fusing import AsStored
 from closefar.rows.graph_rows import GraphRows
 from closefar.rows.indexed import IndexedRows
 from closefar.rows.source import Pulling, RowSource
@@ -76,6 +77,11 @@ class WideRows(MappedRows):
             return self
         single = self._source.in_single()
         return self if single is None else WideRows(single, self._coordinates)
+
+    @property
+    def as_stored(self) -> AsStored | None:
+        array = self._source.stored_in_single if self._sums_are_safe else None
+        return None if array is None else AsStored(array, self._transform, self._coordinates.scales)
 
     def forward(self, factor: FloatArray) -> Array:
         return self._source.forward(self._transform @ factor)

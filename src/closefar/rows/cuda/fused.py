@@ -1,9 +1,10 @@
-"""Rows on a GPU whose passes are fused kernels on float16 planes."""
+"""Rows on a GPU whose passes are fused kernels on float16 planes, or on rows in single precision."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,10 +14,12 @@ from closefar.rows.blocks import BlockRows
 from closefar.rows.cuda.fused_source import FusedSource, has_kernel
 from closefar.rows.cuda.kernels import CURVED, KINDS
 from closefar.rows.cuda.launch import FAST, FINEST, LOW_RANK, MOST_COLUMNS, PRECISE, run_pass
-from closefar.rows.cuda.planes import Planes, make_planes
+from closefar.rows.cuda.planes import Planes, StoredRows, as_stored, make_planes
 from closefar.rows.source import MarginSums, RowSource
 
 __all__ = ["FusedRows", "fused_rows"]
+
+Kernel = TypeVar("Kernel", Planes, StoredRows)
 
 # Coefficients of a product with the Hessian are of the size of the matrix; few are this many times as large.
 _TAIL = 2.0**8
@@ -30,11 +33,28 @@ _LARGEST_SLOPES = {"logistic": 1.0, "laplace": 1.0, "hypsecant": 2.0, "normal": 
 
 
 def fused_rows(exact: BlockRows) -> FusedRows | None:
-    """Return the same rows with fused passes; None if there is no kernel for them."""
-    if exact.n_columns > MOST_COLUMNS or exact.n_rows >= 2**31 or not _have_room(exact):
+    """Return the same rows with fused passes; None if there is no kernel for them.
+
+    Rows become planes or, if there is no room for these, are read as they are stored, if that is in single precision.
+    """
+    if exact.n_columns > MOST_COLUMNS or exact.n_rows >= 2**31:
         return None
-    planes = make_planes(exact)
-    return None if planes is None else FusedRows(exact, _calibrated(exact, planes))
+    if _have_room(exact):
+        planes = make_planes(exact)
+        return None if planes is None else FusedRows(exact, _calibrated(planes, exact.read(slice(0, _CALIBRATED))))
+    return _fused_as_stored(exact)
+
+
+def _fused_as_stored(exact: BlockRows) -> FusedRows | None:
+    found = exact.as_stored
+    if found is None or found.array.shape[1] > MOST_COLUMNS:
+        return None
+    stored = as_stored(found.array, found.scales)
+    if stored is None:
+        return None
+    scales = stored.scales.double().cpu().numpy()
+    few = stored.array[:_CALIBRATED].double() * stored.scales
+    return FusedRows(exact, _calibrated(stored, few.T), transform=found.transform / scales[:, None])
 
 
 def _have_room(exact: BlockRows) -> bool:
@@ -47,20 +67,19 @@ def _have_room(exact: BlockRows) -> bool:
     return exact.n_rows * (4 * (exact.n_columns + 8) + _BESIDE) < free
 
 
-def _calibrated(exact: BlockRows, planes: Planes) -> Planes:
-    """Compare the forms of some rows at a random matrix with those in double precision."""
+def _calibrated(rows: Kernel, block: Array) -> Kernel:
+    """Compare the forms of some rows, each a column, at a random matrix with those in double precision."""
     import torch
 
-    rng, d, n = np.random.default_rng(0), exact.n_columns, min(exact.n_rows, _CALIBRATED)
-    root = rng.standard_normal((d, d)) / np.sqrt(d)
+    d, n = block.shape
+    root = np.random.default_rng(0).standard_normal((d, d)) / np.sqrt(d)
     matrix = root @ root.T
-    block = exact.read(slice(0, n))
     expected = float(torch.sum((torch.from_numpy(matrix).to(block) @ block) * block))
-    few = Planes(planes.high[:n], planes.low[:n], planes.unit, d)
     ones = torch.ones(n, dtype=torch.float32, device=block.device)
-    found = run_pass(few, ones, ones, matrix, 0.0, CURVED, _TAIL * float(np.linalg.norm(matrix)), PRECISE)
+    largest = _TAIL * float(np.linalg.norm(matrix)) * max(expected / (n * d), 1.0)
+    found = run_pass(rows.first(n), ones, ones, matrix, 0.0, CURVED, largest, PRECISE)
     shrunk = expected / found.slope - 1.0 if found.slope > 0.0 else 0.0
-    return replace(planes, shrunk=shrunk if abs(shrunk) < _MOST_SHRUNK else 0.0)
+    return replace(rows, shrunk=shrunk if abs(shrunk) < _MOST_SHRUNK else 0.0)
 
 
 class FusedRows(FusedSource):
@@ -70,30 +89,43 @@ class FusedRows(FusedSource):
     the error of fast passes, up to 1e-2 on columns of few values, where fast losses have one of up to 1e-3.
     """
 
-    passes = "fused Triton kernels on float16 planes"
-
-    def __init__(self, exact: BlockRows, planes: Planes, *, level: int = FINEST) -> None:
+    def __init__(
+        self,
+        exact: BlockRows,
+        rows: Planes | StoredRows,
+        *,
+        transform: FloatArray | None = None,
+        level: int = FINEST,
+    ) -> None:
         super().__init__(exact)
-        self.planes = planes
+        self.rows = rows
+        self._transform = transform  # from the rows that kernels read to the coordinates of these
         self._level = level
+
+    @property
+    def passes(self) -> str:
+        return f"fused Triton kernels on {'float16 planes' if self.rows.are_planes else 'float32 rows'}"
 
     @cached_property
     def rough(self) -> RowSource:
         """The same rows with passes of the next lower level."""
-        return FusedRows(self.exact, self.planes, level=self._level - 1) if self._level > FAST else self
+        if self._level == FAST:
+            return self
+        return FusedRows(self.exact, self.rows, transform=self._transform, level=self._level - 1)
 
     def margin_pass(
         self, noise: Noise, signs: Array, weights: Array, matrix: FloatArray, threshold: float
     ) -> MarginSums | None:
-        found = self._pass(noise, signs, weights, matrix, threshold)
-        return None if found is None else found._replace(gradient=_symmetric(found.gradient))
+        found = self._pass(noise, signs, weights, self._point(matrix), threshold)
+        return None if found is None else found._replace(gradient=self._gradient(found.gradient))
 
     def factor_pass(
         self, noise: Noise, signs: Array, weights: Array, factor: FloatArray, threshold: float
     ) -> MarginSums | None:
         if factor.shape[1] > LOW_RANK or factor.shape[1] == len(factor):
             return None
-        return self._pass(noise, signs, weights, factor, threshold)
+        found = self._pass(noise, signs, weights, self._mapped(factor), threshold)
+        return None if found is None else found._replace(gradient=self._pulled(found.gradient))
 
     def _pass(
         self, noise: Noise, signs: Array, weights: Array, point: FloatArray, threshold: float
@@ -108,7 +140,7 @@ class FusedRows(FusedSource):
             relative = self.converted("weights", weights, lambda given: (given * self.n_rows).to(torch.float32))
             largest *= float(relative.max())
         signs = self.converted("signs", signs, lambda given: given.to(torch.int8))
-        found = run_pass(self.planes, signs, relative, point, threshold, KINDS[noise.name], largest, self._level)
+        found = run_pass(self.rows, signs, relative, point, threshold, KINDS[noise.name], largest, self._level)
         return found.scaled(1.0 / self.n_rows) if found.are_finite else None
 
     def curvature_pass(self, curvature: Array, matrix: FloatArray, shift: float) -> tuple[FloatArray, float] | None:
@@ -119,10 +151,21 @@ class FusedRows(FusedSource):
         if size == 0.0:
             return np.zeros_like(matrix), 0.0
         largest = _TAIL * size * float(relative.max())
-        found = run_pass(self.planes, relative, relative, matrix, shift, CURVED, largest, self._level)
-        return (_symmetric(found.gradient) / self.n_rows, -found.slope / self.n_rows) if found.are_finite else None
+        found = run_pass(self.rows, relative, relative, self._point(matrix), shift, CURVED, largest, self._level)
+        if not found.are_finite:
+            return None
+        return self._gradient(found.gradient) / self.n_rows, -found.slope / self.n_rows
 
+    def _mapped(self, factor: FloatArray) -> FloatArray:
+        return factor if self._transform is None else self._transform @ factor
 
-def _symmetric(matrix: FloatArray) -> FloatArray:
-    symmetric: FloatArray = 0.5 * (matrix + matrix.T)
-    return symmetric
+    def _pulled(self, sums: FloatArray) -> FloatArray:
+        return sums if self._transform is None else self._transform.T @ sums
+
+    def _point(self, matrix: FloatArray) -> FloatArray:
+        return self._mapped(self._mapped(matrix).T)
+
+    def _gradient(self, sums: FloatArray) -> FloatArray:
+        pulled = self._pulled(self._pulled(sums).T)
+        symmetric: FloatArray = 0.5 * (pulled + pulled.T)
+        return symmetric

@@ -28,7 +28,10 @@ class FusedGraph(FusedSource):
     """Pairs by index with fused passes in single precision; each point adds its pairs in their order."""
 
     exact: GraphRows
-    passes = "fused Triton kernels on the graph of the pairs"
+
+    @property
+    def passes(self) -> str:
+        return "fused Triton kernels on the graph of the pairs"
 
     def margin_pass(
         self, noise: Noise, signs: Array, weights: Array, matrix: FloatArray, threshold: float

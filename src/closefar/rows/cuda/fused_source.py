@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 from closefar.arrays import Array, FloatArray, IndexArray, engine_of
 from closefar.noise import NOISES, Noise
@@ -24,7 +25,11 @@ class FusedSource(BlockRows):
     """The rows of another source, `exact`, whose operations they have; subclasses add fused passes, named in words."""
 
     is_fused = True
-    passes: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def passes(self) -> str:
+        """What the passes are, in words."""
 
     def __init__(self, exact: BlockRows) -> None:
         super().__init__(*exact.shape)

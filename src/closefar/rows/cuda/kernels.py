@@ -78,6 +78,7 @@ def _exact_noise(m, KIND: tl.constexpr):
 def pass_kernel(
     HIGH,
     LOW,
+    SCALES,
     SIGNS,
     WEIGHTS,
     POINT,
@@ -91,22 +92,25 @@ def pass_kernel(
     form_rest,
     coefficient_unit,
     one,
+    d: tl.constexpr,
     D: tl.constexpr,
     K: tl.constexpr,
     B: tl.constexpr,
     KIND: tl.constexpr,
     LEVEL: tl.constexpr,
+    ARE_PLANES: tl.constexpr,
     OF_FACTOR: tl.constexpr,
     WEIGHTED: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """Loss, slope, curvature, least margin and gradient of one range of rows.
 
-    The rows are float16 planes of their high and low parts (tensor descriptors).  The point is a symmetric M, and the
-    gradient Z' diag(c) Z; or, `OF_FACTOR`, a factor A and Z' diag(c) Z A.  The kind CURVED has as derivative at the
-    margin q - t times the weight of the row.  At level 0 only high parts count and the curvature is not summed, at
-    level 1 low parts count in the forms z'Mz, at level 2 in the gradient too.  The rests are what single precision
-    leaves of the threshold, and what products lose of the forms.
+    The rows are float16 planes of their high and low parts (tensor descriptors), or d float32 numbers each (a pointer),
+    which are scaled and split here.  The point is a symmetric M, and the gradient Z' diag(c) Z; or, `OF_FACTOR`, a
+    factor A and Z' diag(c) Z A.  The kind CURVED has as derivative at the margin q - t times the weight of the row.  At
+    level 0 only high parts count and the curvature is not summed, at level 1 low parts count in the forms z'Mz, at
+    level 2 in the gradient too.  The rests are what single precision leaves of the threshold, and what products lose of
+    the forms.
     """
     IS_CURVED: tl.constexpr = KIND == 4
     slot = tl.program_id(0)
@@ -115,6 +119,8 @@ def pass_kernel(
     a = tl.load(POINT + i[:, None] * K + j[None, :])
     a_high = a.to(tl.float16)
     a_low = (a - a_high.to(tl.float32)).to(tl.float16)
+    if not ARE_PLANES:
+        scale = tl.load(SCALES + i, mask=i < d, other=0.0)
     first = slot.to(tl.int64) * rows_of_slot
     n = tl.maximum(tl.minimum(n_rows - first, rows_of_slot), 0).to(tl.int32)
     SIGNS += first
@@ -127,9 +133,15 @@ def pass_kernel(
     for start in tl.range(0, n, B, num_stages=STAGES):
         r = start + tl.arange(0, B)
         ok = r < n
-        z_high = HIGH.load([(first + start).to(tl.int32), 0])
-        if LEVEL > 0:
-            z_low = LOW.load([(first + start).to(tl.int32), 0])
+        if ARE_PLANES:
+            z_high = HIGH.load([(first + start).to(tl.int32), 0])
+            if LEVEL > 0:
+                z_low = LOW.load([(first + start).to(tl.int32), 0])
+        else:
+            z = tl.load(HIGH + (first + r)[:, None] * d + i[None, :], mask=ok[:, None] & (i[None, :] < d), other=0.0)
+            z = z * scale[None, :]
+            z_high = z.to(tl.float16)
+            z_low = (z - z_high.to(tl.float32)).to(tl.float16)
         if LEVEL > 0:
             y = tl.dot(z_low, a_high)
             y = tl.dot(z_high, a_low, y)

@@ -10,7 +10,7 @@ import numpy as np
 
 from closefar.arrays import Array, FloatArray
 from closefar.rows.cuda import kernels
-from closefar.rows.cuda.planes import Planes
+from closefar.rows.cuda.planes import Planes, StoredRows
 from closefar.rows.graph import Ends
 from closefar.rows.source import MarginSums, MarginTerms
 
@@ -70,7 +70,9 @@ class Launch:
     slots: int
 
     @classmethod
-    def of(cls, width: int, rank: int, level: int) -> Launch:
+    def of(cls, width: int, rank: int, level: int, *, are_planes: bool = True) -> Launch:
+        if not are_planes:
+            return cls(rows=32 if width <= 32 else 64, warps=2 if width <= 32 else 8, stages=2, slots=528)
         if width <= 32:
             return cls(rows=32, warps=2, stages=4, slots=2112)
         if width <= 64:
@@ -86,7 +88,7 @@ def _padded(size: int) -> int:
 
 
 def run_pass(
-    planes: Planes,
+    rows: Planes | StoredRows,
     signs: Array,
     weights: Array | None,
     point: FloatArray,
@@ -96,7 +98,7 @@ def run_pass(
     level: int,
 ) -> Sums:
     """Run one pass at a symmetric matrix, or at a factor of up to 16 columns; coefficients are at most `largest`."""
-    sums, totals, scale = start_pass(planes, signs, weights, point, threshold, kind, largest, level)
+    sums, totals, scale = start_pass(rows, signs, weights, point, threshold, kind, largest, level)
     width, (d, rank) = _padded(len(point)), point.shape
     found = _to_host(sums, totals)
     loss, slope, curvature, least_margin = found[:4].tolist()
@@ -104,7 +106,7 @@ def run_pass(
 
 
 def start_pass(
-    planes: Planes,
+    rows: Planes | StoredRows,
     signs: Array,
     weights: Array | None,
     point: FloatArray,
@@ -116,10 +118,10 @@ def start_pass(
     """Start a pass; return the sums of each slot, the gradient and its scale, without waiting for them."""
     import torch
 
-    n, (d, rank), place = planes.high.shape[0], point.shape, planes.high.device
+    n, (d, rank), place = rows.array.shape[0], point.shape, rows.array.device
     width, of_factor = _padded(d), rank != d
     columns = LOW_RANK if of_factor else width
-    launch = Launch.of(width, columns, level)
+    launch = Launch.of(width, columns, level, are_planes=rows.are_planes)
     unit = _power_below(_LARGEST_ENTRY / max(float(np.abs(point).max(initial=0.0)), 1e-30))
     # Coefficients multiply rows, which are at most 2^14 in their unit, or the projections of rows, which may be longer.
     coefficient_unit = _power_below(1.0 / largest) * (_SHORTER / unit if of_factor else 1.0)
@@ -128,8 +130,7 @@ def start_pass(
     sums = torch.empty(launch.slots, 4, dtype=torch.float64, device=place)
     totals = torch.empty(launch.slots, width * columns, dtype=torch.float32, device=place)
     kernels.pass_kernel[(launch.slots,)](
-        planes.described("high", (launch.rows, width)),
-        planes.described("low", (launch.rows, width)),
+        *rows.arguments((launch.rows, width)),
         signs,
         sums if weights is None else weights,
         torch.from_numpy(given).to(place),
@@ -139,15 +140,15 @@ def start_pass(
         totals,
         n,
         -(-n // (launch.slots * launch.rows)) * launch.rows,
-        1.0 / (planes.unit**2 * (unit**2 if of_factor else unit)),
-        planes.shrunk,
+        1.0 / (rows.unit**2 * (unit**2 if of_factor else unit)),
+        rows.shrunk,
         coefficient_unit,
         1.0,
-        **{"D": width, "K": columns, "B": launch.rows, "STAGES": launch.stages},
+        **{"d": d, "D": width, "K": columns, "B": launch.rows, "STAGES": launch.stages, "ARE_PLANES": rows.are_planes},
         **{"KIND": kind, "LEVEL": level, "OF_FACTOR": of_factor, "WEIGHTED": weights is not None},
         **{"num_warps": launch.warps, "num_stages": launch.stages, "enable_fp_fusion": True},
     )
-    scale = 1.0 / (planes.unit**2 * coefficient_unit * (unit if of_factor else 1.0))
+    scale = 1.0 / (rows.unit**2 * coefficient_unit * (unit if of_factor else 1.0))
     return sums, totals.sum(0, dtype=torch.float64), scale
 
 

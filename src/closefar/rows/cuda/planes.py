@@ -1,15 +1,20 @@
-"""Rows as two planes of float16 numbers, z 2^e = high + low: 22 bits in the four bytes of single precision."""
+"""Rows as kernels read them: two planes of float16 numbers, or as they are stored in single precision.
+
+In planes, z 2^e = high + low has 22 bits in the four bytes of single precision.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from closefar.arrays import Array
+import numpy as np
+
+from closefar.arrays import Array, FloatArray
 from closefar.rows.blocks import BlockRows
 
-__all__ = ["Planes", "make_planes"]
+__all__ = ["Planes", "StoredRows", "as_stored", "make_planes"]
 
 # The largest entry becomes at most this: products with the coefficients of a pass, which are at most 1, stay below the
 # largest float16 number, 65,504.
@@ -37,13 +42,61 @@ class Planes:
     shrunk: float = 0.0
     _descriptors: dict[Any, Any] = field(default_factory=dict)
 
-    def described(self, part: str, box: tuple[int, int]) -> Any:
-        """The descriptor with which the copy engine reads blocks of this shape."""
+    are_planes: ClassVar[bool] = True
+
+    @property
+    def array(self) -> Array:
+        return self.high
+
+    def first(self, n: int) -> Planes:
+        return Planes(self.high[:n], self.low[:n], self.unit, self.n_columns)
+
+    def arguments(self, box: tuple[int, int]) -> tuple[Any, Any, Array]:
+        """The first arguments of a kernel: descriptors with which the copy engine reads blocks of this shape."""
+        return self._described("high", box), self._described("low", box), self.high
+
+    def _described(self, part: str, box: tuple[int, int]) -> Any:
         from triton.tools.tensor_descriptor import TensorDescriptor
 
         if (part, box) not in self._descriptors:
             self._descriptors[part, box] = TensorDescriptor.from_tensor(getattr(self, part), list(box))
         return self._descriptors[part, box]
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRows:
+    """Rows as they are stored, of shape (n, d), with a power of two for each column that float16 numbers suit."""
+
+    array: Array
+    scales: Array
+    shrunk: float = 0.0
+
+    unit: ClassVar[float] = 1.0
+    are_planes: ClassVar[bool] = False
+
+    @property
+    def n_columns(self) -> int:
+        return int(self.array.shape[1])
+
+    def first(self, n: int) -> StoredRows:
+        return StoredRows(self.array[:n], self.scales)
+
+    def arguments(self, box: tuple[int, int]) -> tuple[Any, Any, Array]:
+        """The first arguments of a kernel."""
+        return self.array, self.array, self.scales
+
+
+def as_stored(array: Array, usual: FloatArray) -> StoredRows | None:
+    """The rows of a tensor, given the root mean square of each column; None if some are far larger."""
+    import torch
+
+    largest = torch.maximum(array.max(dim=0).values, -array.min(dim=0).values).double().cpu().numpy()
+    varies = largest > 0.0
+    if np.any(largest[varies] > _MOST_RANGE * usual[varies]):
+        return None
+    scales = np.ones(len(largest))
+    scales[varies] = 2.0 ** np.floor(np.log2(_LARGEST / largest[varies]))
+    return StoredRows(array, torch.from_numpy(scales.astype(np.float32)).to(array.device))
 
 
 def make_planes(source: BlockRows) -> Planes | None:
