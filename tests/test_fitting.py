@@ -366,7 +366,7 @@ def test_a_penalty_makes_up_for_missing_pairs(alpha, n_problems):
 
 def test_only_directions_that_vary_are_unknown():
     few = JUDGEMENTS.take(np.concatenate([np.flatnonzero(DATA.labels == label)[:5] for label in (-1, 1)]))
-    dull = few.in_coordinates((few.data[:, 0] - few.data[:, 1]) * [1.0, 1.0, 1.0, 0.0])
+    dull = few.with_data((few.data[:, 0] - few.data[:, 1]) * [1.0, 1.0, 1.0, 0.0])
     (problem,) = fit(dull, Settings()).problems  # ten pairs are enough for seven unknowns, not for eleven
     assert problem.startswith("column 'x3' does not vary")
 
@@ -431,7 +431,7 @@ def test_a_refit_within_directions_moves_the_origin_too(around):
     directions = whole.directions()
     best = refit_leading(around, settings, whole, directions, 1)
     assert best.rank == 1
-    mapped = fit(around.in_coordinates(around.data @ directions.columns[:, :1]), settings).metric
+    mapped = fit(around.with_data(around.data @ directions.columns[:, :1]), settings).metric
     expected = (around.data @ directions.columns[:, :1] - mapped.origin) ** 2 @ mapped.matrix - mapped.threshold
     squared = np.sum(((around.data - best.origin) @ best.factor) ** 2, axis=1)
     np.testing.assert_allclose(squared - best.threshold, expected[:, 0], atol=1e-4)

@@ -29,6 +29,7 @@ __all__ = [
     "engine_of",
     "is_dask",
     "is_foreign",
+    "is_in_partitions",
     "is_indexed",
     "is_mapped",
     "is_on_gpu",
@@ -154,6 +155,11 @@ def is_source(values: Any) -> bool:
 def is_indexed(values: Any) -> bool:
     """Whether these are pairs of points by index: they have `points` and an `index` of them."""
     return hasattr(values, "points") and hasattr(values, "index")
+
+
+def is_in_partitions(values: Any) -> bool:
+    """Whether these are rows in the partitions of an engine: they have `refs` of them."""
+    return hasattr(values, "refs") and hasattr(values, "engine")
 
 
 def take_rows(values: Array, where: IndexArray) -> Array:

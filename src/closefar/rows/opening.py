@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from closefar.arrays import FloatArray, is_indexed
-from closefar.judgements import LoadedRows
+from closefar.arrays import FloatArray, is_in_partitions, is_indexed
 from closefar.rows.blocks import BlockRows
 from closefar.rows.differences import FromOrigin
 from closefar.rows.ladder import rows_here
@@ -19,7 +18,7 @@ def rows_of(data: Any, origin: FloatArray | None = None) -> BlockRows:
 
     Single points are measured from an origin, if one is given; in the difference of a pair it cancels.
     """
-    if isinstance(data, LoadedRows):
+    if is_in_partitions(data):
         source: BlockRows = PartitionedRows.of_data(data)
     else:
         source = rows_here(data)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from closefar.arrays import Array, FloatArray, IndexArray, to_numpy
 from closefar.engines import Engine, Outcome, by_partition
 from closefar.engines.engine import Combine, Ref
-from closefar.judgements import LoadedRows
 from closefar.rows import partition_tasks as tasks
 from closefar.rows.blocks import BlockRows, HeldRows
 from closefar.rows.coordinates import Coordinates
@@ -20,6 +19,9 @@ from closefar.rows.handles import InParts, PartitionedArray, compiled
 from closefar.rows.measured import MeasuredRows
 from closefar.rows.source import Part, Pulling, Sweeper
 from closefar.rows.wide import condition_of_sums
+
+if TYPE_CHECKING:  # metrics are loaded and applied without scikit-learn
+    from closefar.judgements import LoadedRows
 
 __all__ = ["PartitionedRows"]
 

@@ -255,7 +255,7 @@ class CloseFar(Likelihood):
 
     @property
     def _may_be_fused(self) -> bool:
-        return self.is_plain and self.lengths is None
+        return self.is_plain and self.n_thresholds == 1
 
     def evaluate(self, source: RowSource, squared: Array, thresholds: FloatArray, order: int) -> Evaluation:
         fused = None
