@@ -36,23 +36,21 @@ def compile_for_hopper(kernel, types, constants, warps, stages):
 
 
 def resources(compiled, tmp_path):
-    """The registers, the bytes of stack and the spilled bytes per thread, as NVIDIA's assembler counts them."""
-    assembler = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
-    (tmp_path / "kernel.ptx").write_text(compiled.asm["ptx"])
-    target = re.search(r"\.target (\w+)", compiled.asm["ptx"])[1]
-    command = [assembler, "-v", f"--gpu-name={target}", tmp_path / "kernel.ptx", "-o", tmp_path / "kernel.cubin"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-    registers = int(re.search(r"Used (\d+) registers", told)[1])
-    stack, stores = (int(re.search(rf"(\d+) bytes {what}", told)[1]) for what in ("stack frame", "spill stores"))
-    return registers, stack, stores
+    """The registers, and the bytes of stack (where registers are spilled to) per thread."""
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    if not tool.exists():
+        pytest.skip("this needs NVIDIA's cuobjdump, which Triton brings along")
+    (tmp_path / "kernel.cubin").write_bytes(compiled.asm["cubin"])
+    command = [tool, "-res-usage", tmp_path / "kernel.cubin"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return tuple(int(number) for number in re.search(r"REG:(\d+) STACK:(\d+)", told).groups())
 
 
 def check(compiled, tmp_path, stack=0):
-    registers, frame, spilled = resources(compiled, tmp_path)
-    assert registers <= 255
-    assert frame <= stack
-    assert spilled <= 4 * stack
     assert compiled.metadata.shared <= SHARED_MEMORY
+    registers, used = resources(compiled, tmp_path)
+    assert registers <= 255
+    assert used <= stack
 
 
 POINTERS = {
@@ -100,7 +98,7 @@ def compile_pass(width, rank, level, kind, weighted=False, are_planes=True):
 def test_passes_fit_the_chip(width, rank, level, tmp_path):
     compiled = compile_pass(width, rank, level, kernels.KINDS["logistic"])
     assert ("wgmma" in compiled.asm["ptx"]) == (width > 32)  # small blocks use the tensor cores in another way
-    check(compiled, tmp_path, stack=STACK if rank == 128 else 0)
+    check(compiled, tmp_path, stack=STACK if rank >= 64 else 0)
 
 
 @pytest.mark.parametrize("width", [32, 128])
