@@ -106,6 +106,10 @@ def kept(values: Array) -> Outcome:
     return Outcome(None, (values,))
 
 
+def row_numbers(start: int, count: int) -> Outcome:
+    return kept(np.arange(start, start + count, dtype=np.float64))
+
+
 def in_library(rows: BlockRows, values: Array) -> Array:
     """These numbers in the array library of the rows."""
     return rows.row_array(values)
@@ -167,11 +171,6 @@ def sweep(matrix: FloatArray, function: Callable[..., Any], rows: BlockRows, *ar
 
 
 # Likelihoods.
-
-
-def without_rows(likelihood: Any) -> Any:
-    """The likelihood without its numbers of all rows, as it travels."""
-    return likelihood.with_arrays(*(0.0 for _ in likelihood.row_arrays))
 
 
 def evaluate(

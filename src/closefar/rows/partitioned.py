@@ -111,6 +111,10 @@ class PartitionedRows(BlockRows):
         pieces = [values[start:stop] for start, stop in zip(self._starts, self._starts[1:], strict=False)]
         return self.stored(self.partitions.keep(tasks.kept, pieces), 0)
 
+    def row_numbers(self) -> Array:
+        refs = self.partitions.keep(tasks.row_numbers, self._starts[:-1].tolist(), self._counts)
+        return self.stored(refs, 0)
+
     def stored(self, refs: Sequence[Ref], place: int | str) -> Array:
         """Return a handle for numbers that the partitions have stored, in this place."""
         return PartitionedArray(tasks.in_library, self._rows, PartitionedArray.stored(refs, place))
@@ -220,11 +224,11 @@ class PartitionedRows(BlockRows):
     def loss_and_gradient(
         self, likelihood: Sweeper[Result], matrix: FloatArray, thresholds: FloatArray
     ) -> tuple[Result, FloatArray]:
-        work = partial(tasks.loss_and_gradient, tasks.without_rows(likelihood), matrix, thresholds)
+        work = partial(tasks.loss_and_gradient, likelihood.without_rows(), matrix, thresholds)
         return self._evaluated(work, *likelihood.row_arrays)
 
     def evaluate(self, likelihood: Sweeper[Result], squared: Array, thresholds: FloatArray, order: int) -> Result:
-        work = partial(tasks.evaluate, tasks.without_rows(likelihood), thresholds, order)
+        work = partial(tasks.evaluate, likelihood.without_rows(), thresholds, order)
         evaluation: Result = self._evaluated(work, squared, *likelihood.row_arrays)[0]
         return evaluation
 

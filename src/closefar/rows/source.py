@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -43,6 +43,8 @@ class Sweeper(Protocol[Result_co]):
     """The function that a pass over the rows evaluates: a likelihood."""
 
     row_arrays: tuple[Array, ...]
+
+    def without_rows(self) -> Any: ...
 
     def loss_and_gradient(
         self, source: RowSource, matrix: FloatArray, thresholds: FloatArray
@@ -163,6 +165,10 @@ class RowSource(ABC):
     @abstractmethod
     def row_array(self, values: FloatArray) -> Array:
         """Return a handle for these numbers, one per row."""
+
+    def row_numbers(self) -> Array:
+        """Return a handle for the number of each row, from 0."""
+        return self.row_array(np.arange(self.n_rows, dtype=np.float64))
 
     # Arrays of one number per row.
 
