@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 import numpy as np
@@ -276,6 +277,36 @@ def test_wrong_tuples_of_tensors_are_refused(points, index, message):
         cf.Tuples(torch.tensor(points), torch.tensor(index))
 
 
+@pytest.mark.parametrize("form", ["differences", "pairs", "index"])
+def test_tensors_of_a_model_that_is_being_trained_are_read(form, expected):
+    given = torch.tensor({"differences": Z, "pairs": PAIRS, "index": POINTS}[form], requires_grad=True)
+    weights = torch.ones(N, requires_grad=True)
+    data = cf.Tuples(given, torch.tensor(INDEX, dtype=torch.int16)) if form == "index" else given
+    check_same(cf.LinearMetricLearner(tol=1e-9).fit(data, LABELS, weights), expected)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.uint8])
+def test_labels_and_weights_of_few_bits_are_read(kind):
+    labels = (LABELS == "far").astype(int)
+    plain = cf.LinearMetricLearner(tol=1e-9).fit(PAIRS, labels, WEIGHTS)
+    given = (torch.tensor(each).to(kind) for each in (labels, WEIGHTS))
+    check_same(cf.LinearMetricLearner(tol=1e-9).fit(torch.tensor(PAIRS), *given), plain)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda given: given.to_sparse(), "must be a dense tensor; got one of torch.sparse_coo"),
+        (lambda given: given.to("meta"), "must be on the processor or on a CUDA device; got a tensor on meta"),
+    ],
+)
+def test_tensors_without_rows_here_are_refused(change, message):
+    with pytest.raises(ValueError, match=f"X {message}"):
+        cf.LinearMetricLearner().fit(change(torch.tensor(Z)), LABELS)
+    with pytest.raises(ValueError, match=f"points {message}"):
+        cf.Tuples(change(torch.tensor(POINTS)), INDEX)
+
+
 # The ladder.
 
 
@@ -304,22 +335,31 @@ def test_what_can_not_be_compiled_is_computed_as_it_is(monkeypatch, expected):
 
 
 @pytest.mark.parametrize(
-    ("capability", "triton", "variable", "reason"),
+    ("capability", "triton", "compiler", "variable", "reason"),
     [
-        ((9, 0), True, "", ""),
-        ((8, 0), True, "", "fused kernels need an NVIDIA H100 or a later card"),
-        ((9, 0), False, "", "fused kernels need Triton, which is not installed"),
-        ((9, 0), True, "plain", "CLOSEFAR_GPU=plain"),
+        ((9, 0), True, "", "", ""),
+        ((8, 0), True, "", "", "fused kernels need an NVIDIA H100 or a later card"),
+        ((9, 0), False, "", "", "fused kernels need Triton, which is not installed"),
+        ((9, 0), True, "Triton can't compile", "", "Triton can't compile"),
+        ((9, 0), True, "", "plain", "CLOSEFAR_GPU=plain"),
     ],
 )
-def test_fused_kernels_are_used_where_they_run(capability, triton, variable, reason, monkeypatch):
+def test_fused_kernels_are_used_where_they_run(capability, triton, compiler, variable, reason, monkeypatch):
     monkeypatch.setenv(ladder.VARIABLE, variable)
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(ladder, "find_spec", lambda name: triton or None)
+    monkeypatch.setattr(ladder, "_why_no_compiler", lambda: compiler)
     assert ladder.why_not_fused(Differences(torch.tensor(Z))) == reason
     wide = torch.zeros((2, 129))
     assert ladder.why_not_fused(Differences(wide)) == "fused kernels have up to 128 columns"
+
+
+@without_gpu
+def test_it_is_said_why_kernels_can_not_be_compiled():
+    pytest.importorskip("triton", reason="needs Triton")
+    ladder._why_no_compiler.cache_clear()
+    assert re.match(r"Triton can't compile fused kernels: \w+: .+", ladder._why_no_compiler())
 
 
 @pytest.mark.usefixtures("pretended")

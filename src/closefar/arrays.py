@@ -130,8 +130,10 @@ def like(reference: Array, values: NDArray[Any]) -> Array:
 
 def to_numpy(values: Array) -> NDArray[Any]:
     """Return an array of any library as NumPy's."""
-    on_other_device = is_torch_array(values) or is_cupy_array(values)
-    return np.asarray(to_device(values, "cpu") if on_other_device else values)
+    if is_torch_array(values):
+        values = values.detach().cpu()
+        return np.asarray(values.float() if str(values.dtype) == "torch.bfloat16" else values)  # NumPy has no such type
+    return np.asarray(to_device(values, "cpu") if is_cupy_array(values) else values)
 
 
 def numbered(ids: NDArray[Any]) -> tuple[IndexArray, int]:

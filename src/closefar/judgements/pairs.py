@@ -10,10 +10,11 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_array, validate_data
 
-from closefar.arrays import Array, is_foreign, is_mapped, is_source, release
+from closefar.arrays import Array, is_foreign, is_mapped, is_source, is_tensor, release
 from closefar.judgements.columns import Columns
 from closefar.judgements.frames import check_frame_columns, names_of_frame
 from closefar.judgements.partitions import refuse_partitions
+from closefar.judgements.point_array import checked_tensor
 from closefar.judgements.tuples import Tuples
 
 __all__ = ["check_axes", "check_columns", "check_pairs", "check_size", "check_two_points"]
@@ -105,6 +106,8 @@ def _check_tuples(pairs: Tuples, least: int) -> Tuples:
 
 def _check_foreign(pairs: Array, least: int) -> Array:
     """Check an array of another library where it is."""
+    if is_tensor(pairs):
+        pairs = checked_tensor(pairs, "X")
     xp = array_namespace(pairs)
     check_axes(pairs, (2, 3))
     if not xp.isdtype(pairs.dtype, "real floating"):

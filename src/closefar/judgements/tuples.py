@@ -179,7 +179,7 @@ def _is_everything(key: Any) -> bool:
 def _checked_index(index: Any, points: Array) -> Array:
     n_points, index = len(points), shared_with_torch(index)
     if is_tensor(index) and is_tensor(points):
-        array: Array = index.to(points.device)
+        array: Array = _selecting(index.to(points.device))
     else:
         array = to_numpy(index) if is_foreign(index) else np.asarray(index)
         if array.dtype == object:  # as of pandas' Int64
@@ -205,6 +205,12 @@ def _checked_index(index: Any, points: Array) -> Array:
     if is_tensor(points) and not is_tensor(array):
         return like(points, array.astype(np.int32 if n_points <= _MOST_INT32 else np.int64, copy=False))
     return array
+
+
+def _selecting(index: Array) -> Array:
+    """Whole numbers of other sizes as int64: torch selects with int32 and int64 alone."""
+    kind = str(index.dtype).removeprefix("torch.")
+    return index.long() if "int" in kind and kind not in ("int32", "int64") else index
 
 
 def _check_finite(tuples: Tuples) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from closefar.arrays import Array, engine_of
 from closefar.rows.differences import Differences
 
-__all__ = ["CompiledDifferences"]
+__all__ = ["CompiledDifferences", "first_line"]
 
 
 class CompiledDifferences(Differences):
@@ -41,8 +41,13 @@ class CompiledDifferences(Differences):
                 warnings.simplefilter("ignore")  # of the compiler, about its own settings
                 return _compiled(function)(*arrays)
         except Exception as error:  # of the compiler, or of a compiler that it calls: of any kind
-            self._failure = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
+            self._failure = first_line(error)
             return None
+
+
+def first_line(error: Exception) -> str:
+    """Return the kind of an error, and the first line of what it says."""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
 
 
 def _forms(block: Array, matrix: Array) -> Array:

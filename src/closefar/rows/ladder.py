@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from enum import IntEnum
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
 from closefar.arrays import Array, is_indexed, is_on_gpu, is_tensor
 from closefar.rows.blocks import BlockRows
-from closefar.rows.compiled import CompiledDifferences
+from closefar.rows.compiled import CompiledDifferences, first_line
 from closefar.rows.differences import Differences
 from closefar.rows.fusing import Fusing, fuse_by
 from closefar.rows.graph_rows import GraphRows
@@ -59,12 +60,25 @@ def _why_not_here(model: Array) -> str:
 
     if torch.version.cuda is None or torch.cuda.get_device_capability(model.device) < _LEAST_CAPABILITY:
         return "fused kernels need an NVIDIA H100 or a later card"
+    return _why_no_compiler()
+
+
+@cache
+def _why_no_compiler() -> str:
+    """Why Triton can't compile kernels here: it needs a C compiler, for one; empty if it can."""
+    from triton.runtime import driver
+
+    try:
+        driver.active.get_current_target()
+    except Exception as error:  # of Triton, or of a compiler that it calls: of any kind
+        return f"Triton can't compile fused kernels: {first_line(error)}"
     return ""
 
 
 def fuse(rows: BlockRows) -> RowSource | str:
     """Return the same rows with fused passes or, if there are none, the reason."""
     import torch
+    from triton.runtime.errors import OutOfResources
 
     from closefar.rows.cuda import fused_graph, fused_rows
 
@@ -73,6 +87,8 @@ def fuse(rows: BlockRows) -> RowSource | str:
     except torch.cuda.OutOfMemoryError:
         torch.cuda.empty_cache()
         return "fused kernels need more memory than the card has left"
+    except OutOfResources:
+        return "fused kernels need more shared memory than this card has"
     return "these rows differ too much in size for fused kernels" if fused is None else fused
 
 
