@@ -174,6 +174,10 @@ def test_rates_are_measured_with_the_threads_of_a_fit(n_points):
     assert threadpool_info() == before
 
 
+def test_one_column_is_planned():
+    assert cf.plan_run(1000, 1).seconds > 0.0
+
+
 def test_a_round_trip_is_measured_on_the_current_client():
     distributed = pytest.importorskip("distributed", reason="needs distributed")
     with distributed.Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0"):

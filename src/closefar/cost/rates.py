@@ -25,6 +25,7 @@ __all__ = ["Rates", "measure_rates"]
 _OPERATIONS = 3e8  # multiplications and additions of a measured pass
 _POINTWISE = 3000  # those that the likelihood of a row takes as long as
 _FEWEST, _MOST = 2048, 60_000
+_FEWEST_COLUMNS = 4
 _MOST_COLUMNS = 512  # those of more columns are extrapolated
 _FEWEST_POINTS, _MOST_POINTS, _FEWEST_INDEXED = 1 << 14, 1 << 17, 1 << 17
 _PROJECTED = 3_000_000  # numbers of all points: more than a cache holds
@@ -109,7 +110,7 @@ def measure_rates(size: RunSize, *, n_threads: int | None = None) -> Rates:
             likelihood=likelihood,
             hessian=_hessian_seconds(clock, source),
             point=point * growth**2,
-            eigen=clock.seconds(lambda: np.linalg.eigh(np.cov(rng.standard_normal((columns, columns))))) * growth**3,
+            eigen=_eigen_seconds(clock, columns, rng) * growth**3,
             products=_product_rate(clock, columns, rng),
             bandwidth=bandwidth,
             n_threads=clock.n_threads,
@@ -215,8 +216,15 @@ def _hessian_seconds(clock: _Clock, source: BlockRows) -> float:
     return clock.seconds(lambda: some.sum_of_squares(root, (root,), rough=True)) / some.n_rows
 
 
+def _eigen_seconds(clock: _Clock, columns: int, rng: np.random.Generator) -> float:
+    """The seconds of forming and decomposing a matrix of the size of M."""
+    factor = rng.standard_normal((columns, columns))
+    return clock.seconds(lambda: np.linalg.eigh(factor @ factor.T))
+
+
 def _product_rate(clock: _Clock, columns: int, rng: np.random.Generator) -> float:
-    """The rate of products of a block of rows with a factor."""
+    """The rate of products of a block of rows with a factor; calls take most of the time of still fewer columns."""
+    columns = max(columns, _FEWEST_COLUMNS)
     block = rng.standard_normal((max(512, (1 << 18) // columns), columns))
     factor = rng.standard_normal((columns, columns))
     return 2.0 * len(block) * columns**2 / clock.seconds(lambda: block @ factor)
