@@ -59,7 +59,7 @@ def _about_pairs(size: RunSize) -> list[str]:
     p, ratio = size.n_parameters, size.pairs_per_parameter
     if ratio < FEW_PER_PARAMETER:
         return [
-            f"There are only {ratio:.1f} pairs per parameter: labels may be separable, the time is uncertain, and a "
+            f"There are only {ratio:.2g} pairs per parameter: labels may be separable, the time is uncertain, and a "
             'penalty is needed (alpha="auto").'
         ]
     if size.n_points is not None and size.n_pairs > 2 * _PAIRS_PER_POINT * size.n_points:

@@ -27,13 +27,13 @@ def as_bytes(number: float) -> str:
     Examples
     --------
     >>> from closefar.cost.text import as_bytes
-    >>> as_bytes(1.25e9)
-    '1.2 GB'
+    >>> as_bytes(1.25e9), as_bytes(99.8e6), as_bytes(24)
+    ('1.2 GB', '100 MB', '24 bytes')
     """
-    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if number >= unit:
-            return f"{number / unit:.2g} {name}" if number < 100 * unit else f"{number / unit:,.0f} {name}"
-    return f"{number / 1e3:.2g} kB" if number < 1e5 else f"{number / 1e3:.0f} kB"
+            return f"{number / unit:.2g} {name}" if number < 10 * unit else f"{number / unit:,.0f} {name}"
+    return f"{number:.0f} bytes"
 
 
 def as_count(number: float) -> str:
