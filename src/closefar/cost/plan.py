@@ -28,8 +28,10 @@ __all__ = ["plan_run"]
 
 _DISK = 1e9  # bytes per second of each machine, assumed
 _CARD_UNCERTAINTY = 1.8
-# Workers of one machine share its caches, and compute distances again instead of sending or keeping them.
-_WORKER_OVERHEAD = 1.8
+# Two workers take 1.5 to 2.6 times the CPU seconds of the same partitions in one process (benchmarks/cost.py): they
+# receive data, handle tasks and share caches.
+_WORKER_OVERHEAD = 2.0
+_WORKER_START = 0.6  # seconds of importing closefar at the first task
 # Pairs by index: a product with the Hessian, or a search along a line, gathers two projections of each point.
 _GATHERED_TWICE = 1.7
 _BASE_SECONDS = 0.005  # of any fit, however small
@@ -144,6 +146,7 @@ def _plan(size: RunSize, machine: _Machine) -> RunPlan:
         traffic = expected_traffic(size, network, n_workers, n_passes, work.n_sampled, machine.n_partitions)
         parts["network and scheduler"] = traffic.seconds
         parts["loading partitions"] = size.data_bytes / _DISK / n_workers
+        parts["first task of each worker"] = _WORKER_START
     seconds = _BASE_SECONDS + sum(parts.values())
     return RunPlan(
         size=size,

@@ -97,7 +97,7 @@ def _check_tuples(pairs: Tuples, least: int) -> Tuples:
     """Check pairs by index: two points each."""
     if pairs.shape[1] != 2:
         raise ValueError(
-            f"pairs must have two points each; got Tuples with an index of shape {pairs.index.shape}. "
+            f"pairs must have two points each; got Tuples with an index of shape {tuple(pairs.index.shape)}. "
             "Pass an index of shape (n, 2)."
         )
     check_size(pairs.shape, least)

@@ -192,8 +192,8 @@ def _checked_index(index: Any, points: Array) -> Array:
     is_whole = "int" in str(array.dtype) if is_tensor(array) else array.dtype.kind in "iu"
     if not is_whole:
         raise ValueError(
-            f"index must hold integers, the row numbers of points; got an array of {array.dtype}. Convert it with "
-            "astype(int), or number the points first."
+            f"index must hold integers, the row numbers of points; got an array of {array.dtype}. Convert it to "
+            "integers, or number the points first."
         )
     if len(array) and not (int(array.min()) >= 0 and int(array.max()) < n_points):
         place = int(np.argmax(to_numpy((array < 0) | (array >= n_points)).ravel()))

@@ -42,7 +42,7 @@ class Rung(IntEnum):
 
 
 def why_not_fused(rows: BlockRows) -> str:
-    """Why these rows can't have fused passes: the variable, the libraries, the card or their columns; empty if so."""
+    """Why these rows can't have fused passes: the variable, the libraries, the card, the columns; empty if they can."""
     if rows.n_columns > _MOST_COLUMNS:
         return f"fused kernels have up to {_MOST_COLUMNS} columns"
     return _why_not_here(rows.model)
