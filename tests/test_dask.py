@@ -47,9 +47,15 @@ def in_one_process(data, monkeypatch, **parameters):
 
 @pytest.mark.parametrize(
     ("parameters", "n_partitions"),
-    [({}, 17), ({"rank": 2, "alpha": 0.01}, 3), ({"solver": "fista", "noise": "normal", "tol": 1e-4}, 3)],
+    [
+        ({}, 17),
+        ({"rank": 2, "alpha": 0.01}, 3),
+        ({"solver": "fista", "noise": "normal", "tol": 1e-4}, 3),
+        ({"noise": "auto", "flip_rate": 0.02}, 2),
+    ],
     ids=str,
 )
+@pytest.mark.filterwarnings("ignore::closefar.IdentifiabilityWarning")
 def test_a_cluster_gives_the_same_bits_as_one_process(client, parameters, n_partitions, monkeypatch):
     data = partitioned(Z, LABELS, WEIGHTS, n_partitions=n_partitions)
     here = in_one_process(data, monkeypatch, **parameters)

@@ -181,6 +181,8 @@ def test_messages_are_those_of_numpy(case):
 def test_what_dask_alone_can_get_wrong():
     with pytest.raises(ValueError, match="requires y to be passed"):
         partitions_of(Z_DASK)
+    with pytest.raises(ValueError, match="at least 1 pair; got 0"):
+        partitions_of(Z_DASK[:0], Y_DASK[:0])
     with pytest.raises(ValueError, match=r"one weight per pair; got 3 weights for 100 pairs"):
         partitions_of(Z_DASK, Y_DASK, np.ones(3))
     with pytest.raises(ValueError, match="column 'label' has type"):

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
 
 import closefar as cf
-from closefar.engines import LocalEngine, PartitionError, by_partition, local
+from closefar.engines import LocalEngine, Outcome, PartitionError, by_partition, local
 from closefar.engines.engine import FAN_IN, combined
 from closefar.engines.movable import moved, settled
 from closefar.judgements import Partition, PartitionedJudgements, Tuples
 from closefar.noise import NOISES
 from closefar.rows import Differences, PartitionedRows, find_coordinates, rows_of, unit_free
+from closefar.rows.handles import PartitionedArray
 from closefar.solve import CloseFar, Objective, Passes
 from partitions import bits, cut, partitioned
 
@@ -251,6 +253,17 @@ def test_arrays_that_arrive_are_aligned():
     aligned = partitioned(Z, LABELS).load((0, 10), None)
     assert settled(aligned) is aligned
     assert moved(aligned).data.flags.aligned
+
+
+@pytest.mark.parametrize("value", [LocalEngine(), PartitionedArray(np.exp)], ids=type)
+def test_what_stays_in_this_process_is_not_sent_to_partitions(value):
+    with pytest.raises(TypeError, match="stays in its process"):
+        LocalEngine().run(partial(Outcome, value), [()], combine=sum)
+
+
+def test_one_partition_is_not_several():
+    learner = cf.LinearMetricLearner().fit(partitioned(Z, LABELS, n_partitions=1))
+    assert learner.fit_.engine == "NumPy, 1 partition in this process"
 
 
 def test_a_source_says_where_it_computes(rows):

@@ -64,12 +64,13 @@ class DaskEngine(Engine):
             results = client.map(_Alone(function), *columns, pure=False, key="closefar-sum")
         while len(results) > FAN_IN:
             groups = [results[start : start + FAN_IN] for start in range(0, len(results), FAN_IN)]
-            results = client.map(partial(_joined, combine), groups, pure=False, key="closefar-join")
+            results = client.map(_Alone(partial(_joined, combine)), groups, pure=False, key="closefar-join")
         return combined(combine, [outcome.small for outcome in self._gather(results)]), kept
 
     def describe(self, n_partitions: int) -> str:
         n_workers = len(self._client.ncores())
-        return f"Dask, {n_partitions:,} partitions on {n_workers:,} worker{'s' if n_workers != 1 else ''}"
+        partitions = f"{n_partitions:,} partition{'s' if n_partitions != 1 else ''}"
+        return f"Dask, {partitions} on {n_workers:,} worker{'s' if n_workers != 1 else ''}"
 
     def _gather(self, futures: list[Future]) -> list[Any]:
         with self._watched(futures) as watch:

@@ -11,6 +11,7 @@ import numpy as np
 
 from closefar.arrays import IndexArray
 from closefar.engines.movable import Movable, settled
+from closefar.engines.threads import threads_at_most
 
 __all__ = ["Combine", "Engine", "Load", "Outcome", "PartitionError", "Ref", "by_partition", "combined", "loaded"]
 
@@ -52,6 +53,9 @@ class Engine(ABC):
     def __init__(self) -> None:
         self.round_trips = 0
 
+    def __reduce__(self) -> Any:
+        raise TypeError("an engine stays in its process: a function that is run on partitions must not refer to it.")
+
     @abstractmethod
     def load(self, load: Load, tasks: Sequence[Any], shared: Any) -> list[Ref]:
         """Load each partition, ``load(task, shared)``, where it will be computed with, without waiting for it."""
@@ -90,10 +94,11 @@ def by_partition(indices: IndexArray, starts: IndexArray) -> tuple[list[IndexArr
 
 
 def combined(combine: Combine, results: Sequence[Any]) -> Any:
-    """Join results in a tree of fixed shape."""
+    """Join results in a tree of fixed shape and with one thread, so that they have the same bits everywhere."""
     results = list(results)
-    while len(results) > 1:
-        results = [combine(results[start : start + FAN_IN]) for start in range(0, len(results), FAN_IN)]
+    with threads_at_most(1):
+        while len(results) > 1:
+            results = [combine(results[start : start + FAN_IN]) for start in range(0, len(results), FAN_IN)]
     return results[0]
 
 

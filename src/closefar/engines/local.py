@@ -48,7 +48,7 @@ class LocalEngine(Engine):
         return combined(combine, small), kept
 
     def describe(self, n_partitions: int) -> str:
-        return f"NumPy, {n_partitions:,} partitions in this process"
+        return f"NumPy, {n_partitions:,} partition{'s' if n_partitions != 1 else ''} in this process"
 
     def has_room(self, value: Any) -> bool:
         """Whether a value of this size can be held; if so, there is less room from now on."""

@@ -48,23 +48,24 @@ class Solved:
             np.sum(parts, axis=0), len(judgements), self.flip_rate, column_scales, n_parameters
         )
 
-    def losses(self, squared: Array, signs: Array) -> Array:
-        """-log P(label) of some judgements."""
-        return label_losses(self.noise, signs * (squared - self.threshold), self.flip_rate)
-
 
 def most_likely(solved: dict[str, Solved]) -> NoiseChoice:
     """Choose between solutions for the same judgements, by the names of their noises."""
     first, *_ = solved.values()
     rows, judgements = first.rows, first.judgements
-    functions = [each.losses for each in solved.values()]
-
-    def sums(signs: Array, shares: Array, *squared: Array) -> FloatArray:
-        return sums_of_losses([losses(q, signs) for losses, q in zip(functions, squared, strict=True)], shares)
-
+    models = [(each.noise, each.threshold, each.flip_rate) for each in solved.values()]
     squared = [each.solution.squared for each in solved.values()]
-    parts = rows.parts(sums, judgements.signs_in(rows), judgements.shares_in(rows), *squared)
+    parts = rows.parts(partial(_sums, models), judgements.signs_in(rows), judgements.shares_in(rows), *squared)
     return choice_from(list(solved), np.sum(parts, axis=0))
+
+
+def _sums(models: list[tuple[Noise, float, float]], signs: Array, shares: Array, *squared: Array) -> FloatArray:
+    """The sums of -log P(label) of each noise, threshold and flip rate, by its squared distances."""
+    losses = [
+        label_losses(noise, signs * (each - threshold), rate)
+        for (noise, threshold, rate), each in zip(models, squared, strict=True)
+    ]
+    return sums_of_losses(losses, shares)
 
 
 def _doubt(squared: Array, noise: Noise, threshold: float) -> Array:

@@ -14,7 +14,7 @@ from sklearn.exceptions import DataConversionWarning
 from closefar.arrays import is_dask, is_foreign
 from closefar.judgements.dask_tuples import DaskTuples
 from closefar.judgements.frames import names_of_frame
-from closefar.judgements.pairs import check_axes, check_two_points
+from closefar.judgements.pairs import check_axes, check_size, check_two_points
 from closefar.judgements.partitions import Partition, Partitions
 from closefar.judgements.tuples import Tuples, unchecked_tuples
 
@@ -35,6 +35,7 @@ def partitions_of(pairs: Any, labels: Any = None, sample_weight: Any = None) -> 
         raise ValueError("requires y to be passed, but the target y is None: give one close/far label per pair.")
     rows = _rows_of(pairs)
     rows, *beside = _counted(rows, _column(labels, "y"), _column(sample_weight, "sample_weight"))
+    check_size((sum(rows.known_counts), rows.n_columns), 1)
     aligned = [_aligned(column, rows) for column in beside]
     parts = zip(rows.known_counts, rows.parts, *(column.parts for column in aligned), strict=True)
     tasks = tuple(_together(some) for count, *some in parts if count)

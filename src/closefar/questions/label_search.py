@@ -178,7 +178,7 @@ def _find_in_partitions(
     weights = np.ones(len(sample.labels)) if sample.weights is None else np.asarray(sample.weights, dtype=np.float64)
     effective = n / len(weights) * effective_number(weights)
     flip_aware.set_params(**_settings(learner.get_params(), n_columns, effective, penalise=method == "auto"))
-    fit = flip_aware.fit(partitions).fit_
+    fit = flip_aware.fit(partitions).fit_.unless_interrupted()
     scaled = n / len(weights) * weights if len(weights) < n else sample.weights
     unnamed = replace(fit.columns, names_in_data=None)
     some = Judgements.read_more(unnamed, sample.data, sample.labels, scaled, sides=fit.sides)

@@ -33,6 +33,9 @@ class PartitionedArray:
         self.is_costly = is_costly
         self._was_needed = False
 
+    def __reduce__(self) -> Any:
+        raise TypeError("a handle stays in its process: a function that is run on partitions must not refer to it.")
+
     @classmethod
     def stored(cls, refs: Sequence[Ref], place: int | str) -> PartitionedArray:
         """What the partitions have in this place: an attribute, or a number of what an `Outcome` has kept."""

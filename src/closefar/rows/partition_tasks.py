@@ -169,11 +169,6 @@ def sweep(matrix: FloatArray, function: Callable[..., Any], rows: BlockRows, *ar
 # Likelihoods.
 
 
-def without_rows(likelihood: Any) -> Any:
-    """The likelihood without its numbers of all rows, as it travels."""
-    return likelihood.with_arrays(*(0.0 for _ in likelihood.row_arrays))
-
-
 def evaluate(
     likelihood: Any, thresholds: FloatArray, order: int, rows: BlockRows, squared: Array, *arrays: Array
 ) -> Outcome:

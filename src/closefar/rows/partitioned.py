@@ -220,11 +220,11 @@ class PartitionedRows(BlockRows):
     def loss_and_gradient(
         self, likelihood: Sweeper[Result], matrix: FloatArray, thresholds: FloatArray
     ) -> tuple[Result, FloatArray]:
-        work = partial(tasks.loss_and_gradient, tasks.without_rows(likelihood), matrix, thresholds)
+        work = partial(tasks.loss_and_gradient, likelihood.without_rows(), matrix, thresholds)
         return self._evaluated(work, *likelihood.row_arrays)
 
     def evaluate(self, likelihood: Sweeper[Result], squared: Array, thresholds: FloatArray, order: int) -> Result:
-        work = partial(tasks.evaluate, tasks.without_rows(likelihood), thresholds, order)
+        work = partial(tasks.evaluate, likelihood.without_rows(), thresholds, order)
         evaluation: Result = self._evaluated(work, squared, *likelihood.row_arrays)[0]
         return evaluation
 

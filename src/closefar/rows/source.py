@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -43,6 +43,8 @@ class Sweeper(Protocol[Result_co]):
     """The function that a pass over the rows evaluates: a likelihood."""
 
     row_arrays: tuple[Array, ...]
+
+    def without_rows(self) -> Any: ...
 
     def loss_and_gradient(
         self, source: RowSource, matrix: FloatArray, thresholds: FloatArray

@@ -41,7 +41,7 @@ def tangent_bound(problem: Problem, place: Place, least: float) -> float:
     likelihood, source = problem.objective.likelihood, problem.objective.source
     assert isinstance(likelihood, CloseFar)
     share = min(1.0, problem.alpha / max(-least, 1e-300))
-    tangents = partial(_tangents, likelihood, thresholds, share)
+    tangents = partial(_tangents, likelihood.without_rows(), thresholds, share)
     values = source.parts(tangents, place.squared, *likelihood.row_arrays)
     # Thresholds are optimal up to rounding; a slope that is still negative is paid for by their size.
     slack = np.maximum(-place.evaluation.slopes, 0.0) @ (_REACH * (1.0 + np.abs(thresholds)))

@@ -61,9 +61,10 @@ class FlippedCloseFar(CloseFar):
 
     def softened(self, source: RowSource, squared: Array, thresholds: FloatArray) -> SoftCloseFar:
         """The likelihood in which each label's probability of being flipped is fixed at its present value."""
+        rate = self.flip_rate
 
         def flipped(right: Array) -> Array:
-            return self.flip_rate * (1.0 - right) / with_flips(right, self.flip_rate)
+            return rate * (1.0 - right) / with_flips(right, rate)
 
         held = source.map(flipped, self.right(source, squared, thresholds))
         return SoftCloseFar(self.noise, self.signs, self.weights, held, self.lengths)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -65,6 +65,10 @@ class Likelihood(ABC):
     @abstractmethod
     def with_arrays(self, *arrays: Array) -> Likelihood:
         """The same likelihood of other rows, given their numbers in the order of `row_arrays`."""
+
+    def without_rows(self) -> Any:
+        """The same likelihood without its numbers of all rows, as it travels to them."""
+        return self.with_arrays(*(0.0 for _ in self.row_arrays))
 
     def of_sample(self, part: RowSource, arrays: Sequence[Array]) -> Likelihood:
         """The likelihood of some rows alone, whose numbers these are; their weights sum to one again."""
@@ -308,9 +312,10 @@ class CloseFar(Likelihood):
 
     def right(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Array:
         """The probability of each label at these squared distances, if it is not flipped."""
+        noise = self.noise
 
         def probability(squared: Array, signs: Array, *lengths: Array) -> Array:
-            return self.noise.cdf(signs * _beyond(squared, lengths[0] if lengths else None, thresholds))
+            return noise.cdf(signs * _beyond(squared, lengths[0] if lengths else None, thresholds))
 
         return source.map(probability, squared, self.signs, *(() if self.lengths is None else (self.lengths,)))
 
