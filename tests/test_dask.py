@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
+import threading
+import time
 
 import numpy as np
 import pytest
 
 import closefar as cf
 from closefar.engines import PartitionError, engine_for
-from closefar.judgements import PartitionedJudgements
+from closefar.judgements import PartitionedJudgements, counted_partitions
 from partitions import bits, partitioned
 
 distributed = pytest.importorskip("distributed", reason="needs distributed, of the extra dask")
+
+import dask  # noqa: E402
 
 from closefar.engines import dask_engine  # noqa: E402
 
@@ -94,7 +99,7 @@ def test_a_partition_that_cannot_be_loaded_is_named(client):
 
 
 def test_workers_that_are_lost_again_and_again_are_reported(client, monkeypatch):
-    def gather(futures):
+    async def gather(futures, asynchronous):
         raise distributed.KilledWorker("closefar-pass-3", None, 3)
 
     engine = engine_for(client)
@@ -113,8 +118,20 @@ def test_a_cluster_without_workers_is_reported(monkeypatch):
         distributed.Client(cluster, set_as_default=False) as empty,
     ):
         data = partitioned(Z, LABELS, n_partitions=2, client=empty)
-        with pytest.raises(PartitionError, match="all workers are gone"):
-            cf.LinearMetricLearner().fit(data)
+        for wait in (cf.LinearMetricLearner().fit, counted_partitions):
+            with pytest.raises(PartitionError, match="all workers are gone"):
+                wait(data)
+
+
+def test_an_interrupt_cancels_what_is_waited_for(client, caplog):
+    """Dask's own wait would log an error for each task."""
+    engine = engine_for(client)
+    threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        engine.compute([dask.delayed(time.sleep)(0.5 + seconds) for seconds in range(1, 5)])
+    assert engine.compute([dask.delayed(int)("3")]) == [3]
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 def test_the_rows_of_a_sample_come_to_this_process(client):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, wait
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -67,6 +68,15 @@ class DaskEngine(Engine):
             results = client.map(_Alone(partial(_joined, combine)), groups, pure=False, key="closefar-join")
         return combined(combine, [outcome.small for outcome in self._gather(results)]), kept
 
+    def compute(self, tasks: Sequence[Any]) -> list[Any]:
+        self.round_trips += 1
+        futures: list[Future] = self._client.compute(list(tasks))
+        try:
+            return self._gather(futures)
+        finally:
+            for future in futures:  # a traceback would hold errors, which the same tasks would then have again
+                future.release()
+
     def describe(self, n_partitions: int) -> str:
         n_workers = len(self._client.ncores())
         partitions = f"{n_partitions:,} partition{'s' if n_partitions != 1 else ''}"
@@ -75,8 +85,7 @@ class DaskEngine(Engine):
     def _gather(self, futures: list[Future]) -> list[Any]:
         with self._watched(futures) as watch:
             try:
-                found: list[Any] = self._client.gather(futures)
-                return found
+                return self._waited(futures)
             except KilledWorker as error:
                 raise PartitionError(
                     f"workers were lost several times while they computed with the same partition ({error.task}), most "
@@ -88,6 +97,19 @@ class DaskEngine(Engine):
                 raise PartitionError(
                     f"the fit can't continue on the cluster: {reason}. Start workers, or a new Client, and fit again."
                 ) from error
+
+    def _waited(self, futures: list[Future]) -> list[Any]:
+        """The results; an interrupt cancels their tasks, after which Dask's own wait ends without messages."""
+        gathering = self._client.gather(futures, asynchronous=True)
+        found = asyncio.run_coroutine_threadsafe(gathering, self._client.loop.asyncio_loop)
+        try:
+            while not wait([found], timeout=_INTERVAL).done:
+                pass  # a wait without a limit can't be interrupted on Windows
+            results: list[Any] = found.result()
+            return results
+        except KeyboardInterrupt:
+            self._client.cancel(futures, force=True)
+            raise
 
     @contextmanager
     def _watched(self, futures: list[Future]) -> Iterator[_Watch]:

@@ -74,6 +74,12 @@ class Engine(ABC):
         each partition a `Ref` to its `Outcome`.
         """
 
+    def compute(self, tasks: Sequence[Any]) -> list[Any]:
+        """Return the results of tasks of dask (`dask.delayed.Delayed`), which are small."""
+        import dask
+
+        return list(dask.compute(*tasks))
+
     @abstractmethod
     def describe(self, n_partitions: int) -> str:
         """Say what computes: a part of a sentence."""

@@ -6,12 +6,14 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from sklearn.exceptions import DataConversionWarning
 
 from closefar.arrays import is_dask, is_foreign
+from closefar.engines import engine_for
 from closefar.judgements.dask_tuples import DaskTuples
 from closefar.judgements.frames import names_of_frame
 from closefar.judgements.pairs import check_axes, check_size, check_two_points
@@ -140,8 +142,8 @@ def _counted(rows: _Rows, *columns: _Column) -> tuple[Any, ...]:
     unknown = [each for each in (rows, *columns) if each.is_spread and each.counts is None]
     if not unknown:
         return (rows, *columns)
-    found = dask.compute(*([dask.delayed(len)(part) for part in each.parts] for each in unknown))
-    counts = {each.name: tuple(found_here) for each, found_here in zip(unknown, found, strict=True)}
+    found = iter(engine_for().compute([dask.delayed(len)(part) for each in unknown for part in each.parts]))
+    counts = {each.name: tuple(islice(found, len(each.parts))) for each in unknown}
     return tuple(replace(each, counts=counts.get(each.name, each.counts)) for each in (rows, *columns))
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray, is_dask
+from closefar.engines import engine_for
 from closefar.judgements import (
     Columns,
     DaskTuples,
@@ -44,10 +45,9 @@ def lazy_on_dask(method: Method) -> Method:
 
 def accuracy_on_cluster(learner: Any, X: Any, y: Any, sample_weight: Any) -> float:
     """Return the accuracy of the predictions for dask data: the rows stay where they are, sums are computed."""
-    import dask
-
     partitions = partitions_of(X, y, sample_weight)
-    counted = dask.compute(*mapped_partitions(partitions, partial(_count_right, _checked(learner, X))))
+    tasks = mapped_partitions(partitions, partial(_count_right, _checked(learner, X)))
+    counted = engine_for(partitions.client).compute(tasks)
     right, total = np.sum(counted, axis=0)
     return float(right / total)
 

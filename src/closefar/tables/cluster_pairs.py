@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from closefar.engines import Outcome, engine_for
 from closefar.judgements import CodedLabels, Partition, Partitions
 from closefar.judgements.tuples import unchecked_tuples
 from closefar.tables.chunks import TableChunks
@@ -195,26 +197,30 @@ def _encoding(file: ParquetFile, roles: Roles, client: Any) -> Encoding:
     if are_plain and features.missing != "median":
         encoding = Encoding.of_numbers(roles.names)
         return replace(encoding, missing=features.missing or "refuse", unseen=features.unseen or "refuse")
-    found: Encoding = client.submit(_learned, file, roles, pure=False).result()
+    found: Encoding = engine_for(client).run(partial(_learned, roles), [file], combine=list)[0]
     return found
 
 
-def _learned(file: ParquetFile, roles: Roles) -> Encoding:
+def _learned(roles: Roles, file: ParquetFile) -> Outcome:
     with in_words_of_python():
-        return rows_of_file(file, roles)[1]
+        return Outcome(rows_of_file(file, roles)[1])
 
 
 def _values_of_labels(pieces: list[ParquetFile], name: str, client: Any) -> dict[str, Any] | None:
     """What each word in the column of labels stands for: numbers, or true and false; None if they stay words."""
-    found = client.gather(client.map(_words, pieces, [name] * len(pieces), pure=False))
-    words = sorted({word for some in found for word in some})
+    found, _ = engine_for(client).run(partial(_words, name), pieces, combine=_united)
+    words = sorted(found)
     values = natural(CodedLabels(words, np.arange(len(words))))
     return None if isinstance(values, CodedLabels) else dict(zip(words, values, strict=True))
 
 
-def _words(piece: ParquetFile, name: str) -> list[str]:
+def _words(name: str, piece: ParquetFile) -> Outcome:
     with in_words_of_python():
-        return list(coded(piece.read([name], (), [name])[name]).counts())
+        return Outcome(set(coded(piece.read([name], (), [name])[name]).counts()))
+
+
+def _united(words: Sequence[set[str]]) -> set[str]:
+    return set().union(*words)
 
 
 def _natural(labels: Any, values: Mapping[str, Any] | None) -> Any:
