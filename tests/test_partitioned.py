@@ -50,6 +50,7 @@ OPERATIONS = {
     "outer": lambda rows: rows.outer(rows.row_array(C)),
     "backward": lambda rows: rows.backward(rows.forward(FACTOR), rows.row_array(C)),
     "factor gradient": lambda rows: rows.factor_gradient(FACTOR, rows.row_array(C)),
+    "numbers of rows": lambda rows: rows.gather(rows.row_numbers()),
     "fourth moments": lambda rows: rows.rotated_moments(rows.row_array(C), (rows.row_array(SIGNS),), MATRIX)[0],
     "columns of sums": lambda rows: rows.rotated_moments(rows.row_array(C), (rows.row_array(SIGNS),), MATRIX)[1],
     "squares": lambda rows: rows.sum_of_squares(rows.row_array(C), (rows.row_array(SIGNS),)),
@@ -259,6 +260,16 @@ def test_arrays_that_arrive_are_aligned():
 def test_what_stays_in_this_process_is_not_sent_to_partitions(value):
     with pytest.raises(TypeError, match="stays in its process"):
         LocalEngine().run(partial(Outcome, value), [()], combine=sum)
+
+
+def test_a_checkpoint_compares_pairs_where_they_are(tmp_path, monkeypatch):
+    learner, path = cf.LinearMetricLearner(), tmp_path / "fit.checkpoint"
+    monkeypatch.setattr(PartitionedJudgements, "_gathered", None)  # one number per row would come to this process
+    learner.fit(partitioned(Z, LABELS, WEIGHTS), checkpoint=path)
+    again = cf.LinearMetricLearner().fit(Z, LABELS, WEIGHTS, checkpoint=path)
+    close(again.predict_proba(Z), learner.predict_proba(Z), rtol=1e-8)
+    with pytest.raises(ValueError, match="their order, have changed"):
+        learner.fit(partitioned(Z[::-1].copy(), LABELS[::-1], WEIGHTS[::-1]), checkpoint=path)
 
 
 def test_one_partition_is_not_several():

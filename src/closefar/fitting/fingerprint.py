@@ -6,7 +6,9 @@ import numbers
 from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace
 
+from closefar.arrays import Array, as_float64
 from closefar.fitting.settings import Settings
 from closefar.judgements import Columns, Judgements
 from closefar.model import Metric
@@ -73,11 +75,14 @@ def _plain(name: str, value: Any) -> Any:
 
 def _moments(judgements: Judgements) -> Any:
     source = rows_of(judgements.data)
-    weights = np.mod(np.arange(len(judgements)) * _GOLDEN_RATIO, 1.0)
-    weights += np.where(judgements.is_far, 3.0, 1.0)
-    weights *= judgements.shares
+    arrays = source.row_numbers(), judgements.signs_in(source), judgements.shares_in(source)
     with np.errstate(all="ignore"):  # columns in extreme units, whose squares overflow
-        return source.outer(source.row_array(weights))
+        return source.outer(source.map(_own_weights, *arrays))
+
+
+def _own_weights(numbers: Array, signs: Array, shares: Array) -> Array:
+    spread = array_namespace(numbers).remainder(numbers * _GOLDEN_RATIO, 1.0)
+    return (spread + (as_float64(signs) + 2.0)) * shares
 
 
 def _are_close(here: Any, there: Any) -> bool:

@@ -106,6 +106,10 @@ def kept(values: Array) -> Outcome:
     return Outcome(None, (values,))
 
 
+def row_numbers(start: int, count: int) -> Outcome:
+    return kept(np.arange(start, start + count, dtype=np.float64))
+
+
 def in_library(rows: BlockRows, values: Array) -> Array:
     """These numbers in the array library of the rows."""
     return rows.row_array(values)

@@ -111,6 +111,10 @@ class PartitionedRows(BlockRows):
         pieces = [values[start:stop] for start, stop in zip(self._starts, self._starts[1:], strict=False)]
         return self.stored(self.partitions.keep(tasks.kept, pieces), 0)
 
+    def row_numbers(self) -> Array:
+        refs = self.partitions.keep(tasks.row_numbers, self._starts[:-1].tolist(), self._counts)
+        return self.stored(refs, 0)
+
     def stored(self, refs: Sequence[Ref], place: int | str) -> Array:
         """Return a handle for numbers that the partitions have stored, in this place."""
         return PartitionedArray(tasks.in_library, self._rows, PartitionedArray.stored(refs, place))

@@ -166,6 +166,10 @@ class RowSource(ABC):
     def row_array(self, values: FloatArray) -> Array:
         """Return a handle for these numbers, one per row."""
 
+    def row_numbers(self) -> Array:
+        """Return a handle for the number of each row, from 0."""
+        return self.row_array(np.arange(self.n_rows, dtype=np.float64))
+
     # Arrays of one number per row.
 
     def gather(self, array: Array) -> FloatArray:
