@@ -12,7 +12,7 @@ from closefar.arrays import is_dask
 from closefar.engines import Movable
 from closefar.judgements.dask_tuples import DaskTuples
 
-__all__ = ["Partition", "Partitions", "is_partitioned", "refuse_partitions"]
+__all__ = ["Partition", "Partitions", "is_partitioned", "refuse_partitions", "words_for_sample"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,8 +100,15 @@ def is_partitioned(pairs: Any) -> bool:
 
 def refuse_partitions(pairs: Any) -> None:
     """Refuse pairs in partitions where all of them would have to be in the memory of this process."""
-    if not is_partitioned(pairs):
-        return
+    if is_partitioned(pairs):
+        raise ValueError(
+            f"this needs pairs in memory; got {type(pairs).__name__}, whose rows are computed elsewhere. Pass a "
+            f"sample: {words_for_sample(pairs)}."
+        )
+
+
+def words_for_sample(pairs: Any) -> str:
+    """Return what to pass instead of these pairs and their labels: some of them, in memory."""
     sample = "X[:100_000].compute() and y[:100_000].compute()"
     if isinstance(pairs, DaskTuples):
         sample = "closefar.Tuples(points, index[:100_000].compute()) and y[:100_000].compute()"
@@ -109,7 +116,4 @@ def refuse_partitions(pairs: Any) -> None:
         sample = "some of the files, opened without a client"
     elif hasattr(pairs, "divisions"):
         sample = "X.head(100_000, npartitions=-1) and y.head(100_000, npartitions=-1)"
-    raise ValueError(
-        f"this needs pairs in memory; got {type(pairs).__name__}, whose rows are computed elsewhere. Pass a sample: "
-        f"{sample}."
-    )
+    return sample

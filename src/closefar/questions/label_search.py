@@ -26,6 +26,7 @@ from closefar.judgements import (
     sample_partitions,
     split_judgements,
 )
+from closefar.judgements.partitions import words_for_sample
 from closefar.model import Scored
 from closefar.questions.flip_evidence import FlipEvidence
 from closefar.questions.label_errors import LabelErrors, claimed_share, judge_labels
@@ -116,8 +117,9 @@ def find_label_errors(
             f"{learner.class_weight!r}. Leave it out."
         )
     if is_partitioned(pairs):
+        _check_one_fit(pairs, groups, method)
         partitions = counted_partitions(partitions_of(pairs, labels, sample_weight))
-        return _find_in_partitions(learner, partitions, cv, groups, method, n_jobs, random_state)
+        return _find_in_partitions(learner, partitions, cv, method, n_jobs, random_state)
     judgements = Judgements.read(clone(learner), pairs, labels, sample_weight, far_label=learner.far_label)
     found_groups = resolve_groups(groups, judgements.data)
     flip_aware = clone(learner)
@@ -161,16 +163,20 @@ def _found(
     return replace(found, unseen_share=None, unseen_low=None, unseen_high=None)
 
 
-def _find_in_partitions(
-    learner: Learner, partitions: Partitions, cv: Any, groups: Any, method: str, n_jobs: int | None, random_state: Any
-) -> LabelErrors:
-    """Fit to all pairs where they are, judge the model by a sample in memory, and each label when that is asked for."""
+def _check_one_fit(pairs: Any, groups: Any, method: str) -> None:
+    """Refuse what needs fits to parts of the pairs, where these are in partitions."""
     if method == "out-of-fold" or groups is not None:
         got = "groups" if method != "out-of-fold" else 'method="out-of-fold"'
         raise ValueError(
             f"labels of a cluster are judged by one fit to all of them, without groups; got {got}. Leave it out, or "
-            "pass a sample: X[:100_000].compute() and y[:100_000].compute()."
+            f"pass a sample: {words_for_sample(pairs)}."
         )
+
+
+def _find_in_partitions(
+    learner: Learner, partitions: Partitions, cv: Any, method: str, n_jobs: int | None, random_state: Any
+) -> LabelErrors:
+    """Fit to all pairs where they are, judge the model by a sample in memory, and each label when that is asked for."""
     flip_aware = clone(learner)
     n_columns, n = partitions.n_columns, sum(partitions.n_rows or ())
     most = min(max(_MOST_SAMPLED, 8 * count_parameters(n_columns, None)), _SAMPLED_BYTES // (8 * n_columns))
