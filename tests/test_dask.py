@@ -56,7 +56,7 @@ def in_one_process(data, monkeypatch, **parameters):
         ({}, 17),
         ({"rank": 2, "alpha": 0.01}, 3),
         ({"solver": "fista", "noise": "normal", "tol": 1e-4}, 3),
-        ({"noise": "auto", "flip_rate": 0.02}, 2),
+        ({"noise": "auto", "tol": 1e-3}, 2),
     ],
     ids=str,
 )
@@ -121,6 +121,14 @@ def test_a_cluster_without_workers_is_reported(monkeypatch):
         for wait in (cf.LinearMetricLearner().fit, counted_partitions):
             with pytest.raises(PartitionError, match="all workers are gone"):
                 wait(data)
+
+
+def test_questions_after_the_client_is_closed_say_so(client):
+    with distributed.Client(client.cluster, set_as_default=False) as other:
+        learner = cf.LinearMetricLearner().fit(partitioned(Z, LABELS, n_partitions=2, client=other))
+    assert learner.predict(Z).shape == (N,)
+    with pytest.raises(PartitionError, match="client is closed"):
+        learner.check_noise_model()
 
 
 def test_an_interrupt_cancels_what_is_waited_for(client, caplog):

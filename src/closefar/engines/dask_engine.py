@@ -49,23 +49,21 @@ class DaskEngine(Engine):
         return futures
 
     def keep(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Ref]:
-        futures: list[Ref] = self._client.map(_Alone(function), *columns, pure=False, key="closefar-keep")
-        return futures
+        return self._map("keep", function, *columns)
 
     def run(
         self, function: Callable[..., Outcome], *columns: Sequence[Any], combine: Combine, keeps: bool = False
     ) -> tuple[Any, list[Ref]]:
         self.round_trips += 1
-        client = self._client
         kept: list[Future] = []
         if keeps:
-            kept = client.map(_Alone(function), *columns, pure=False, key="closefar-pass")
-            results = client.map(_small, kept, pure=False, key="closefar-small")
+            kept = self._map("pass", function, *columns)
+            results = self._map("small", _small, kept)
         else:
-            results = client.map(_Alone(function), *columns, pure=False, key="closefar-sum")
+            results = self._map("sum", function, *columns)
         while len(results) > FAN_IN:
             groups = [results[start : start + FAN_IN] for start in range(0, len(results), FAN_IN)]
-            results = client.map(_Alone(partial(_joined, combine)), groups, pure=False, key="closefar-join")
+            results = self._map("join", partial(_joined, combine), groups)
         return combined(combine, [outcome.small for outcome in self._gather(results)]), kept
 
     def compute(self, tasks: Sequence[Any]) -> list[Any]:
@@ -81,6 +79,16 @@ class DaskEngine(Engine):
         n_workers = len(self._client.ncores())
         partitions = f"{n_partitions:,} partition{'s' if n_partitions != 1 else ''}"
         return f"Dask, {partitions} on {n_workers:,} worker{'s' if n_workers != 1 else ''}"
+
+    def _map(self, name: str, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Future]:
+        """Call a function for each partition; `name` is that of the tasks in Dask's dashboard."""
+        if self._client.status in ("closing", "closed"):
+            raise PartitionError(
+                "the pairs are on a cluster whose client is closed. Fit again with a new Client, or ask before you "
+                "close it."
+            )
+        futures: list[Future] = self._client.map(_Alone(function), *columns, pure=False, key=f"closefar-{name}")
+        return futures
 
     def _gather(self, futures: list[Future]) -> list[Any]:
         with self._watched(futures) as watch:

@@ -8,8 +8,10 @@ problem is convex again, and the certificate is that of this step.
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
 from array_api_compat import array_namespace
-from scipy.optimize import brentq
 
 from closefar.arrays import TINY, Array, FloatArray
 from closefar.noise import Noise, with_flips
@@ -19,6 +21,8 @@ from closefar.solve.likelihood import CloseFar
 __all__ = ["FlippedCloseFar", "SoftCloseFar", "best_flip_rate"]
 
 _LARGEST_RATE = 0.499
+_RATE_TOL = 1e-13  # of the last Newton step
+_MOST_STEPS = 100
 
 
 class FlippedCloseFar(CloseFar):
@@ -48,7 +52,8 @@ class FlippedCloseFar(CloseFar):
 
     def with_best_rate(self, source: RowSource, squared: Array, thresholds: FloatArray) -> FlippedCloseFar:
         """The same with the maximum-likelihood flip rate at these squared distances."""
-        return self.with_rate(best_flip_rate(source, self.right(source, squared, thresholds), self.weights))
+        right = self.right(source, squared, thresholds)
+        return self.with_rate(best_flip_rate(source, right, self.weights, self.flip_rate))
 
     def share_undecided(self, source: RowSource, squared: Array, thresholds: FloatArray) -> float:
         """The mean uncertainty of the labels: one at even odds, zero far from the threshold."""
@@ -98,19 +103,40 @@ class SoftCloseFar(CloseFar):
         return SoftCloseFar(self.noise, *arrays)
 
 
-def best_flip_rate(source: RowSource, right: Array, weights: Array) -> float:
-    """Maximise the mean log(q + (1 - 2q) Phi) over 0 <= q < 1/2, for `right` = Phi(l m): concave in q."""
+def best_flip_rate(source: RowSource, right: Array, weights: Array, near: float = 0.0) -> float:
+    """Maximise the mean log(q + (1 - 2q) Phi) over 0 <= q < 1/2, for `right` = Phi(l m): concave in q.
 
-    def slope(rate: float) -> float:
-        def terms(right: Array, weights: Array) -> Array:
-            xp = array_namespace(right)
-            above_zero = xp.where(right > TINY, right, TINY)  # Phi underflows to 0 at extremely wrong margins
-            return weights * (1.0 - 2.0 * above_zero) / with_flips(above_zero, rate)
-
-        return source.total(source.map(terms, right, weights))
-
-    if slope(0.0) <= 0.0:
+    Newton steps from `near`, within bounds on q: each is a sweep over the rows.
+    """
+    rate = near if 0.0 < near < _LARGEST_RATE else 0.5 * _LARGEST_RATE
+    (low_slope, _), (slope, bend), (high_slope, _) = _slopes(source, right, weights, (0.0, rate, _LARGEST_RATE))
+    if low_slope <= 0.0:
         return 0.0
-    if slope(_LARGEST_RATE) >= 0.0:
+    if high_slope >= 0.0:
         return _LARGEST_RATE
-    return float(brentq(slope, 0.0, _LARGEST_RATE, xtol=1e-13))
+    low, high = 0.0, _LARGEST_RATE
+    for _ in range(_MOST_STEPS):
+        low, high = (rate, high) if slope > 0.0 else (low, rate)
+        step = -slope / bend if bend < 0.0 else np.inf
+        before, rate = rate, rate + step if low <= rate + step <= high else 0.5 * (low + high)
+        if abs(rate - before) <= _RATE_TOL:
+            break
+        ((slope, bend),) = _slopes(source, right, weights, (rate,))
+    return rate
+
+
+def _slopes(source: RowSource, right: Array, weights: Array, rates: tuple[float, ...]) -> list[list[float]]:
+    """The first and the second derivative at each rate."""
+    sums: list[list[float]] = np.sum(source.parts(partial(_sums_of_slopes, rates), right, weights), axis=0).tolist()
+    return sums
+
+
+def _sums_of_slopes(rates: tuple[float, ...], right: Array, weights: Array) -> FloatArray:
+    xp = array_namespace(right)
+    above_zero = xp.where(right > TINY, right, TINY)  # Phi underflows to 0 at extremely wrong margins
+    found = []
+    for rate in rates:
+        ratio = (1.0 - 2.0 * above_zero) / with_flips(above_zero, rate)
+        with np.errstate(over="ignore", invalid="ignore"):  # the curvature at a rate of 0, which is not used
+            found.append([float(xp.sum(weights * ratio)), -float(xp.sum(weights * ratio * ratio))])
+    return np.array(found)
