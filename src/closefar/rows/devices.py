@@ -15,7 +15,7 @@ from closefar.rows.blocks import BlockRows
 from closefar.rows.source import RowSource, slices
 from closefar.rows.streamed import StreamedRows
 
-__all__ = ["check_device", "on_device"]
+__all__ = ["check_device", "free_for_torch", "on_device"]
 
 _KNOWN = re.compile(r"cpu|cuda(:\d+)?")
 _EXTRA = "pip install 'closefar[gpu]'"
@@ -196,13 +196,18 @@ def _n_bytes(data: Any) -> int:
     return int(np.prod(tuple(data.shape))) * int(size)
 
 
+def free_for_torch(device: Any) -> int:
+    """The bytes on a card that torch may use: those that are free, and those that it holds without using them."""
+    import torch
+
+    unused = int(torch.cuda.memory_reserved(device)) - int(torch.cuda.memory_allocated(device))
+    return int(torch.cuda.mem_get_info(device)[0]) + unused
+
+
 def _check_room(name: str, library: str, needed: int) -> None:
     """Refuse data that do not fit on the card beside what passes need."""
     if library == "torch":
-        import torch
-
-        free = int(torch.cuda.mem_get_info(name)[0])
-        free += int(torch.cuda.memory_reserved(name)) - int(torch.cuda.memory_allocated(name))
+        free = free_for_torch(name)
     else:
         import cupy
 

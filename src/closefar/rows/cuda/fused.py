@@ -15,6 +15,7 @@ from closefar.rows.cuda.fused_source import FusedSource, has_kernel
 from closefar.rows.cuda.kernels import CURVED, KINDS
 from closefar.rows.cuda.launch import FAST, FINEST, LOW_RANK, MOST_COLUMNS, PRECISE, run_pass
 from closefar.rows.cuda.planes import Planes, StoredRows, as_stored, make_planes
+from closefar.rows.devices import free_for_torch
 from closefar.rows.source import MarginSums, RowSource
 
 __all__ = ["FusedRows", "fused_rows"]
@@ -59,12 +60,7 @@ def _fused_as_stored(exact: BlockRows) -> FusedRows | None:
 
 def _have_room(exact: BlockRows) -> bool:
     """Whether the planes fit on the card, beside as much for the other arrays of a fit."""
-    import torch
-
-    place = exact.model.device
-    free = int(torch.cuda.mem_get_info(place)[0])
-    free += int(torch.cuda.memory_reserved(place)) - int(torch.cuda.memory_allocated(place))
-    return exact.n_rows * (4 * (exact.n_columns + 8) + _BESIDE) < free
+    return exact.n_rows * (4 * (exact.n_columns + 8) + _BESIDE) < free_for_torch(exact.model.device)
 
 
 def _calibrated(rows: Kernel, block: Array) -> Kernel:
