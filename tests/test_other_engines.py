@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import closefar as cf
-from closefar.engines import Engine, LocalEngine, Outcome, combined
+from closefar.engines import Engine, LocalEngine, TaskResult, combined
 from closefar.judgements import Partition, Partitions
 
 DATA = cf.datasets.make_pairs(900, 3, rank=2, wrong_share=0.1, random_state=0)
@@ -65,7 +65,7 @@ def compute(name: int | None, function: Any, items: tuple[Any, ...]) -> Any:
     found = function(*(KEPT[item.name] if isinstance(item, Ref) else item for item in items))
     if name is not None:
         KEPT[name] = found
-    return found.small if isinstance(found, Outcome) else None
+    return found.small if isinstance(found, TaskResult) else None
 
 
 class ProcessEngine(Engine):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import closefar as cf
-from closefar.engines import LocalEngine, Outcome, PartitionError, by_partition, local
+from closefar.engines import LocalEngine, PartitionError, TaskResult, by_partition, local
 from closefar.engines.engine import FAN_IN, combined
 from closefar.engines.movable import moved, settled
 from closefar.judgements import Partition, PartitionedJudgements, Tuples
@@ -259,7 +259,7 @@ def test_arrays_that_arrive_are_aligned():
 @pytest.mark.parametrize("value", [LocalEngine(), PartitionedArray(np.exp)], ids=type)
 def test_what_stays_in_this_process_is_not_sent_to_partitions(value):
     with pytest.raises(TypeError, match="stays in its process"):
-        LocalEngine().run(partial(Outcome, value), [()], combine=sum)
+        LocalEngine().run(partial(TaskResult, value), [()], combine=sum)
 
 
 def test_a_checkpoint_compares_pairs_where_they_are(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from typing import Any
 import dask
 from distributed import Client, Future, KilledWorker
 
-from closefar.engines.engine import FAN_IN, Combine, Engine, Load, Outcome, PartitionError, Ref, combined, loaded
+from closefar.engines.engine import FAN_IN, Combine, Engine, Load, PartitionError, Ref, TaskResult, combined, loaded
 from closefar.engines.memory import reuse_memory
 from closefar.engines.movable import Movable
 from closefar.engines.threads import threads_at_most
@@ -52,7 +52,7 @@ class DaskEngine(Engine):
         return self._map("keep", function, *columns)
 
     def run(
-        self, function: Callable[..., Outcome], *columns: Sequence[Any], combine: Combine, keeps: bool = False
+        self, function: Callable[..., TaskResult], *columns: Sequence[Any], combine: Combine, keeps: bool = False
     ) -> tuple[Any, list[Ref]]:
         self.round_trips += 1
         kept: list[Future] = []
@@ -64,7 +64,7 @@ class DaskEngine(Engine):
         while len(results) > FAN_IN:
             groups = [results[start : start + FAN_IN] for start in range(0, len(results), FAN_IN)]
             results = self._map("join", partial(_joined, combine), groups)
-        return combined(combine, [outcome.small for outcome in self._gather(results)]), kept
+        return combined(combine, [result.small for result in self._gather(results)]), kept
 
     def compute(self, tasks: Sequence[Any]) -> list[Any]:
         self.round_trips += 1
@@ -171,9 +171,9 @@ class _Alone(Movable):
             return self._function(*items)
 
 
-def _small(outcome: Outcome) -> Outcome:
-    return Outcome(outcome.small)
+def _small(result: TaskResult) -> TaskResult:
+    return TaskResult(result.small)
 
 
-def _joined(combine: Combine, outcomes: Sequence[Outcome]) -> Outcome:
-    return Outcome(combine([outcome.small for outcome in outcomes]))
+def _joined(combine: Combine, results: Sequence[TaskResult]) -> TaskResult:
+    return TaskResult(combine([result.small for result in results]))

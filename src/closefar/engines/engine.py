@@ -13,7 +13,7 @@ from closefar.arrays import IndexArray
 from closefar.engines.movable import Movable, settled
 from closefar.engines.threads import threads_at_most
 
-__all__ = ["Combine", "Engine", "Load", "Outcome", "PartitionError", "Ref", "by_partition", "combined", "loaded"]
+__all__ = ["Combine", "Engine", "Load", "PartitionError", "Ref", "TaskResult", "by_partition", "combined", "loaded"]
 
 # What stands for a value of one partition, wherever it is stored.
 Ref = Any
@@ -31,7 +31,7 @@ class PartitionError(OSError):
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome(Movable):
+class TaskResult(Movable):
     """The result of a function for one partition: what is small travels, what is kept stays where it is."""
 
     small: Any
@@ -66,12 +66,12 @@ class Engine(ABC):
 
     @abstractmethod
     def run(
-        self, function: Callable[..., Outcome], *columns: Sequence[Any], combine: Combine, keeps: bool = False
+        self, function: Callable[..., TaskResult], *columns: Sequence[Any], combine: Combine, keeps: bool = False
     ) -> tuple[Any, list[Ref]]:
         """Call a function for each partition in one round trip.
 
         Returns the small results, joined in the order of the partitions, and, if the function `keeps` anything, for
-        each partition a `Ref` to its `Outcome`.
+        each partition a `Ref` to its `TaskResult`.
         """
 
     def compute(self, tasks: Sequence[Any]) -> list[Any]:

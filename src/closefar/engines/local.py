@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from closefar.engines.engine import Combine, Engine, Load, Outcome, Ref, combined, loaded
+from closefar.engines.engine import Combine, Engine, Load, Ref, TaskResult, combined, loaded
 from closefar.engines.movable import moved
 from closefar.engines.threads import threads_at_most
 
@@ -34,17 +34,17 @@ class LocalEngine(Engine):
         return [_Here(self, function, items) for items in zip(*columns, strict=True)]
 
     def run(
-        self, function: Callable[..., Outcome], *columns: Sequence[Any], combine: Combine, keeps: bool = False
+        self, function: Callable[..., TaskResult], *columns: Sequence[Any], combine: Combine, keeps: bool = False
     ) -> tuple[Any, list[Ref]]:
         self.round_trips += 1
         function = moved(function)  # as on a cluster: the layout of its arrays decides how sums are rounded
         small, kept = [], []
         with threads_at_most(1):
             for items in zip(*columns, strict=True):
-                outcome = function(*map(_value, items))
-                small.append(moved(outcome.small))
+                result = function(*map(_value, items))
+                small.append(moved(result.small))
                 if keeps:
-                    kept.append(outcome)
+                    kept.append(result)
         return combined(combine, small), kept
 
     def describe(self, n_partitions: int) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, is_indexed, take_rows, to_numpy
-from closefar.engines import Engine, Movable, Outcome, by_partition, engine_for
+from closefar.engines import Engine, Movable, TaskResult, by_partition, engine_for
 from closefar.engines.engine import Ref
 from closefar.judgements.inspection import Inspection, check_inspections, inspect
 from closefar.judgements.judgements import Judgements
@@ -280,10 +280,10 @@ class PartitionedJudgements(Judgements):
         return counts
 
 
-def _inspected(partition: Partition) -> Outcome:
+def _inspected(partition: Partition) -> TaskResult:
     inspection = inspect(partition)
     figures = [] if inspection.problem is not None else [_figures(partition, label) for label in inspection.labels[:2]]
-    return Outcome([(inspection, figures)])
+    return TaskResult([(inspection, figures)])
 
 
 def _figures(partition: Partition, label: Any) -> list[float]:
@@ -321,12 +321,12 @@ def _labelled(
     return Labelled(data, labels, signs, shares, numbers)
 
 
-def _picked(names: Sequence[str], labelled: Labelled, indices: IndexArray) -> Outcome:
-    return Outcome([_rows(labelled, name, indices) for name in names])
+def _picked(names: Sequence[str], labelled: Labelled, indices: IndexArray) -> TaskResult:
+    return TaskResult([_rows(labelled, name, indices) for name in names])
 
 
-def _all(name: str, labelled: Labelled) -> Outcome:
-    return Outcome([np.asarray(getattr(labelled, name))])
+def _all(name: str, labelled: Labelled) -> TaskResult:
+    return TaskResult([np.asarray(getattr(labelled, name))])
 
 
 def _rows(labelled: Labelled, name: str, indices: IndexArray) -> NDArray[Any]:

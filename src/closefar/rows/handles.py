@@ -38,7 +38,7 @@ class PartitionedArray:
 
     @classmethod
     def stored(cls, refs: Sequence[Ref], place: int | str) -> PartitionedArray:
-        """What the partitions have in this place: an attribute, or a number of what an `Outcome` has kept."""
+        """What the partitions have in this place: an attribute, or a number of what an `TaskResult` has kept."""
         array = cls(_unknown)
         array.store(refs, place)
         return array

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from closefar.arrays import Array, FloatArray, IndexArray, to_numpy
-from closefar.engines import Movable, Outcome
+from closefar.engines import Movable, TaskResult
 from closefar.rows.blocks import BlockRows
 from closefar.rows.coordinates import Coordinates
 from closefar.rows.devices import on_device
@@ -36,15 +36,15 @@ class Task:
     If something `is_given` for each partition, it is the second argument.
     """
 
-    function: Callable[..., Outcome]
+    function: Callable[..., TaskResult]
     program: Program
     is_given: bool
 
-    def __call__(self, *items: Any) -> Outcome:
+    def __call__(self, *items: Any) -> TaskResult:
         given = items[: int(self.is_given)]
         (rows, *arrays), stored = self.program.compute(items[int(self.is_given) :])
         outcome = self.function(rows, *given, *arrays)
-        return Outcome(outcome.small, (*outcome.kept, *stored))
+        return TaskResult(outcome.small, (*outcome.kept, *stored))
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Small:
 
     function: Callable[..., Any]
 
-    def __call__(self, *arguments: Any) -> Outcome:
-        return Outcome(self.function(*arguments))
+    def __call__(self, *arguments: Any) -> TaskResult:
+        return TaskResult(self.function(*arguments))
 
 
 # Rows.
@@ -102,11 +102,11 @@ def found(condition: Callable[..., Array], rows: BlockRows, *arrays: Array) -> l
     return [rows.find(condition, *arrays)]
 
 
-def kept(values: Array) -> Outcome:
-    return Outcome(None, (values,))
+def kept(values: Array) -> TaskResult:
+    return TaskResult(None, (values,))
 
 
-def row_numbers(start: int, count: int) -> Outcome:
+def row_numbers(start: int, count: int) -> TaskResult:
     return kept(np.arange(start, start + count, dtype=np.float64))
 
 
@@ -175,18 +175,18 @@ def sweep(matrix: FloatArray, function: Callable[..., Any], rows: BlockRows, *ar
 
 def evaluate(
     likelihood: Any, thresholds: FloatArray, order: int, rows: BlockRows, squared: Array, *arrays: Array
-) -> Outcome:
+) -> TaskResult:
     found = likelihood.with_arrays(*arrays).evaluate(rows, squared, thresholds, order)
     return _numbered(found, None)
 
 
 def loss_and_gradient(
     likelihood: Any, matrix: FloatArray, thresholds: FloatArray, rows: BlockRows, *arrays: Array
-) -> Outcome:
+) -> TaskResult:
     return _numbered(*rows.loss_and_gradient(likelihood.with_arrays(*arrays), matrix, thresholds))
 
 
-def _numbered(evaluation: Any, gradient: FloatArray | None) -> Outcome:
+def _numbered(evaluation: Any, gradient: FloatArray | None) -> TaskResult:
     """The sums of an evaluation, with numbers in the places of its arrays, which are kept."""
     arrays: list[Array] = []
 
@@ -194,7 +194,7 @@ def _numbered(evaluation: Any, gradient: FloatArray | None) -> Outcome:
         arrays.append(array)
         return len(arrays) - 1
 
-    return Outcome((evaluation.mapped(number), gradient), tuple(arrays))
+    return TaskResult((evaluation.mapped(number), gradient), tuple(arrays))
 
 
 # How small results are joined, in the order of the partitions.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from closefar.arrays import Array, FloatArray, IndexArray, to_numpy
-from closefar.engines import Engine, Outcome, by_partition
+from closefar.engines import Engine, TaskResult, by_partition
 from closefar.engines.engine import Combine, Ref
 from closefar.rows import partition_tasks as tasks
 from closefar.rows.blocks import BlockRows, HeldRows
@@ -249,7 +249,7 @@ class PartitionedRows(BlockRows):
             thresholds, longest = proposal, 0.5 * step
         return likelihood.best_thresholds(self, squared, thresholds, least, tol)
 
-    def _evaluated(self, function: Callable[..., Outcome], *arrays: Array) -> tuple[Any, Any]:
+    def _evaluated(self, function: Callable[..., TaskResult], *arrays: Array) -> tuple[Any, Any]:
         (evaluation, gradient), refs = self._run(function, arrays, combine=tasks.joined_evaluations, keeps=True)
         return evaluation.mapped(lambda place: PartitionedArray.stored(refs, place)), gradient
 
@@ -275,7 +275,7 @@ class PartitionedRows(BlockRows):
 
     def _run(
         self,
-        function: Callable[..., Outcome],
+        function: Callable[..., TaskResult],
         arrays: Sequence[Array],
         combine: Combine,
         *,

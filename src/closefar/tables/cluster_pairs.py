@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.engines import Outcome, engine_for
+from closefar.engines import TaskResult, engine_for
 from closefar.judgements import CodedLabels, Partition, Partitions
 from closefar.judgements.tuples import unchecked_tuples
 from closefar.tables.chunks import TableChunks
@@ -201,9 +201,9 @@ def _encoding(file: ParquetFile, roles: Roles, client: Any) -> Encoding:
     return found
 
 
-def _learned(roles: Roles, file: ParquetFile) -> Outcome:
+def _learned(roles: Roles, file: ParquetFile) -> TaskResult:
     with in_words_of_python():
-        return Outcome(rows_of_file(file, roles)[1])
+        return TaskResult(rows_of_file(file, roles)[1])
 
 
 def _values_of_labels(pieces: list[ParquetFile], name: str, client: Any) -> dict[str, Any] | None:
@@ -214,9 +214,9 @@ def _values_of_labels(pieces: list[ParquetFile], name: str, client: Any) -> dict
     return None if isinstance(values, CodedLabels) else dict(zip(words, values, strict=True))
 
 
-def _words(name: str, piece: ParquetFile) -> Outcome:
+def _words(name: str, piece: ParquetFile) -> TaskResult:
     with in_words_of_python():
-        return Outcome(set(coded(piece.read([name], (), [name])[name]).counts()))
+        return TaskResult(set(coded(piece.read([name], (), [name])[name]).counts()))
 
 
 def _united(words: Sequence[set[str]]) -> set[str]:
