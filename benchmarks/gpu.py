@@ -18,7 +18,7 @@ from closefar.noise import NOISES
 from closefar.rows import Differences, rows_of
 from closefar.rows.cuda import fused_rows
 from closefar.rows.cuda.kernels import KINDS
-from closefar.rows.cuda.launch import FAST, FINEST, PRECISE, start_pass
+from closefar.rows.cuda.launch import FAST, FINEST, PRECISE, Pass
 
 CARD = "cuda"
 LEVELS = {"fast": FAST, "precise": PRECISE, "finest": FINEST}
@@ -77,7 +77,7 @@ def bench_passes(n: int, d: int, rank: int) -> None:
 
             def run(point: np.ndarray = point, level: int = level) -> None:
                 for _ in range(10):
-                    start_pass(fused.rows, labels, None, point, threshold, KINDS["logistic"], largest=1.0, level=level)
+                    Pass(fused.rows, labels, None, point, threshold, KINDS["logistic"], 1.0, level).start()
 
             taken = seconds(run) / 10.0
             print(

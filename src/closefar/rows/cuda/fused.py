@@ -13,7 +13,7 @@ from closefar.noise import Noise
 from closefar.rows.blocks import BlockRows
 from closefar.rows.cuda.fused_source import FusedSource, has_kernel
 from closefar.rows.cuda.kernels import CURVED, KINDS
-from closefar.rows.cuda.launch import FAST, FINEST, LOW_RANK, MOST_COLUMNS, PRECISE, run_pass
+from closefar.rows.cuda.launch import FAST, FINEST, LOW_RANK, MOST_COLUMNS, PRECISE, Pass
 from closefar.rows.cuda.planes import Planes, StoredRows, as_stored, make_planes
 from closefar.rows.devices import free_for_torch
 from closefar.rows.source import MarginSums, RowSource
@@ -73,7 +73,7 @@ def _calibrated(rows: Kernel, block: Array) -> Kernel:
     expected = float(torch.sum((torch.from_numpy(matrix).to(block) @ block) * block))
     ones = torch.ones(n, dtype=torch.float32, device=block.device)
     largest = _TAIL * float(np.linalg.norm(matrix)) * max(expected / (n * d), 1.0)
-    found = run_pass(rows.first(n), ones, ones, matrix, 0.0, CURVED, largest, PRECISE)
+    found = Pass(rows.first(n), ones, ones, matrix, 0.0, CURVED, largest, PRECISE).run()
     shrunk = expected / found.slope - 1.0 if found.slope > 0.0 else 0.0
     return replace(rows, shrunk=shrunk if abs(shrunk) < _MOST_SHRUNK else 0.0)
 
@@ -136,7 +136,7 @@ class FusedRows(FusedSource):
             relative = self.converted("weights", weights, lambda given: (given * self.n_rows).to(torch.float32))
             largest *= float(relative.max())
         signs = self.converted("signs", signs, lambda given: given.to(torch.int8))
-        found = run_pass(self.rows, signs, relative, point, threshold, KINDS[noise.name], largest, self._level)
+        found = Pass(self.rows, signs, relative, point, threshold, KINDS[noise.name], largest, self._level).run()
         return found.scaled(1.0 / self.n_rows) if found.are_finite else None
 
     def curvature_pass(self, curvature: Array, matrix: FloatArray, shift: float) -> tuple[FloatArray, float] | None:
@@ -147,7 +147,7 @@ class FusedRows(FusedSource):
         if size == 0.0:
             return np.zeros_like(matrix), 0.0
         largest = _TAIL * size * float(relative.max())
-        found = run_pass(self.rows, relative, relative, self._point(matrix), shift, CURVED, largest, self._level)
+        found = Pass(self.rows, relative, relative, self._point(matrix), shift, CURVED, largest, self._level).run()
         if not found.are_finite:
             return None
         return self._gradient(found.gradient) / self.n_rows, -found.slope / self.n_rows

@@ -21,9 +21,9 @@ __all__ = [
     "MOST_COLUMNS",
     "PRECISE",
     "Launch",
+    "Pass",
     "Sums",
     "run_graph",
-    "run_pass",
     "run_terms",
 ]
 
@@ -87,69 +87,71 @@ def _padded(size: int) -> int:
     return max(16, 1 << (size - 1).bit_length())
 
 
-def run_pass(
-    rows: Planes | StoredRows,
-    signs: Array,
-    weights: Array | None,
-    point: FloatArray,
-    threshold: float,
-    kind: int,
-    largest: float,
-    level: int,
-) -> Sums:
-    """Run one pass at a symmetric matrix, or at a factor of up to 16 columns; coefficients are at most `largest`."""
-    sums, totals, scale = start_pass(rows, signs, weights, point, threshold, kind, largest, level)
-    width, (d, rank) = _padded(len(point)), point.shape
-    found = _to_host(sums, totals)
-    loss, slope, curvature, least_margin = found[:4].tolist()
-    return Sums(loss, slope, curvature, least_margin, found[4:].reshape(width, -1)[:d, :rank] * scale)
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """A pass at a symmetric matrix, or at a factor of up to 16 columns; its coefficients are at most `largest`."""
 
+    rows: Planes | StoredRows
+    signs: Array
+    weights: Array | None
+    point: FloatArray
+    threshold: float
+    kind: int
+    largest: float
+    level: int
 
-def start_pass(
-    rows: Planes | StoredRows,
-    signs: Array,
-    weights: Array | None,
-    point: FloatArray,
-    threshold: float,
-    kind: int,
-    largest: float,
-    level: int,
-) -> tuple[Array, Array, float]:
-    """Start a pass; return the sums of each slot, the gradient and its scale, without waiting for them."""
-    import torch
+    def run(self) -> Sums:
+        """Run the pass, and wait for its sums."""
+        sums, totals, scale = self.start()
+        width, (d, rank) = _padded(len(self.point)), self.point.shape
+        found = _to_host(sums, totals)
+        loss, slope, curvature, least_margin = found[:4].tolist()
+        return Sums(loss, slope, curvature, least_margin, found[4:].reshape(width, -1)[:d, :rank] * scale)
 
-    n, (d, rank), place = rows.array.shape[0], point.shape, rows.array.device
-    width, of_factor = _padded(d), rank != d
-    columns = LOW_RANK if of_factor else width
-    launch = Launch.of(width, columns, level, are_planes=rows.are_planes)
-    unit = _power_below(_LARGEST_ENTRY / max(float(np.abs(point).max(initial=0.0)), 1e-30))
-    # Coefficients multiply rows, which are at most 2^14 in their unit, or the projections of rows, which may be longer.
-    coefficient_unit = _power_below(1.0 / largest) * (_SHORTER / unit if of_factor else 1.0)
-    given = np.zeros((width, columns), dtype=np.float32)
-    given[:d, :rank] = point * unit
-    sums = torch.empty(launch.slots, 4, dtype=torch.float64, device=place)
-    totals = torch.empty(launch.slots, width * columns, dtype=torch.float32, device=place)
-    kernels.pass_kernel[(launch.slots,)](
-        *rows.arguments((launch.rows, width)),
-        signs,
-        sums if weights is None else weights,
-        torch.from_numpy(given).to(place),
-        float(threshold),
-        float(threshold - np.float32(threshold)),
-        sums,
-        totals,
-        n,
-        -(-n // (launch.slots * launch.rows)) * launch.rows,
-        1.0 / (rows.unit**2 * (unit**2 if of_factor else unit)),
-        rows.shrunk,
-        coefficient_unit,
-        1.0,
-        **{"d": d, "D": width, "K": columns, "B": launch.rows, "STAGES": launch.stages, "ARE_PLANES": rows.are_planes},
-        **{"KIND": kind, "LEVEL": level, "OF_FACTOR": of_factor, "WEIGHTED": weights is not None},
-        **{"num_warps": launch.warps, "num_stages": launch.stages, "enable_fp_fusion": True},
-    )
-    scale = 1.0 / (rows.unit**2 * coefficient_unit * (unit if of_factor else 1.0))
-    return sums, totals.sum(0, dtype=torch.float64), scale
+    def start(self) -> tuple[Array, Array, float]:
+        """Start the pass; return the sums of each slot, the gradient and its scale, without waiting for them."""
+        import torch
+
+        rows, point = self.rows, self.point
+        n, (d, rank), place = rows.array.shape[0], point.shape, rows.array.device
+        width, of_factor = _padded(d), rank != d
+        columns = LOW_RANK if of_factor else width
+        launch = Launch.of(width, columns, self.level, are_planes=rows.are_planes)
+        unit = _power_below(_LARGEST_ENTRY / max(float(np.abs(point).max(initial=0.0)), 1e-30))
+        # Coefficients multiply rows, which are at most 2^14 in their unit, or projections of rows, which may be longer.
+        coefficient_unit = _power_below(1.0 / self.largest) * (_SHORTER / unit if of_factor else 1.0)
+        given = np.zeros((width, columns), dtype=np.float32)
+        given[:d, :rank] = point * unit
+        sums = torch.empty(launch.slots, 4, dtype=torch.float64, device=place)
+        totals = torch.empty(launch.slots, width * columns, dtype=torch.float32, device=place)
+        kernels.pass_kernel[(launch.slots,)](
+            *rows.arguments((launch.rows, width)),
+            self.signs,
+            sums if self.weights is None else self.weights,
+            torch.from_numpy(given).to(place),
+            float(self.threshold),
+            float(self.threshold - np.float32(self.threshold)),
+            sums,
+            totals,
+            n,
+            -(-n // (launch.slots * launch.rows)) * launch.rows,
+            1.0 / (rows.unit**2 * (unit**2 if of_factor else unit)),
+            rows.shrunk,
+            coefficient_unit,
+            1.0,
+            **{
+                "d": d,
+                "D": width,
+                "K": columns,
+                "B": launch.rows,
+                "STAGES": launch.stages,
+                "ARE_PLANES": rows.are_planes,
+            },
+            **{"KIND": self.kind, "LEVEL": self.level, "OF_FACTOR": of_factor, "WEIGHTED": self.weights is not None},
+            **{"num_warps": launch.warps, "num_stages": launch.stages, "enable_fp_fusion": True},
+        )
+        scale = 1.0 / (rows.unit**2 * coefficient_unit * (unit if of_factor else 1.0))
+        return sums, totals.sum(0, dtype=torch.float64), scale
 
 
 def run_graph(
