@@ -48,6 +48,8 @@ class PairFile(StreamedRows):
     weights : array of n numbers, or None
     groups : array of n texts, or None
         Which pairs belong together.
+    annotators : array of n texts, or None
+        Who judged each pair.
     encoding : Encoding
         How the columns became numbers; pass it to `open_pairs` with new data.
     feature_names : tuple of str
@@ -70,13 +72,14 @@ class PairFile(StreamedRows):
         labels: Any = None,
         weights: FloatArray | None = None,
         groups: Any = None,
+        annotators: Any = None,
         read_ids: Callable[[], Ids],
         id_names: Sequence[str] = ("row",),
         notes: Sequence[str] = (),
     ) -> None:
         super().__init__(chunks)
         self.encoding, self.is_single = encoding, is_single
-        self.labels, self.weights, self.groups = labels, weights, groups
+        self.labels, self.weights, self.groups, self.annotators = labels, weights, groups, annotators
         self.id_names, self.notes = tuple(id_names), tuple(notes)
         self._points, self._read_ids = chunks, read_ids
         self.speaks_python = False

@@ -17,6 +17,7 @@ from closefar.tables.pair_table import PairTable, TableRows, note_ignored
 from closefar.tables.sides import Sides, Stacked, find_sides
 from closefar.tables.sources import (
     Source,
+    find_annotator,
     find_group,
     find_label_and_weight,
     find_own_id,
@@ -30,12 +31,15 @@ def find_side_roles(file: TableFile, source: Source, features: Features, *, labe
     """Which columns of a file of pairs, with both points side by side, mean what."""
     label, weight = find_label_and_weight(file, source, labelled=labelled)
     group = find_group(file, source, labelled=labelled)
-    taken = {label, weight, source.weight, source.group, source.id, source.left, source.right}
+    others = (label, weight, group, source.weight, source.group, source.id, source.left, source.right)
+    annotator = find_annotator(file, source, labelled=labelled, others=others)
+    taken = {*others, annotator}
     sides = find_sides([name for name in file.names if name not in taken], source.sides, features.needed, file.path)
     id_names = _id_names(file, source, sides, features.needed)
     features, stems = _side_features(file, sides, features, id_names)
     left, right = ({stem: side[stem] for stem in stems} for side in (sides.left, sides.right))
     roles = Roles(features, stems, (left, right), label if labelled else None, weight, group, id_names)
+    roles = replace(roles, annotator=annotator if labelled else None)
     stems_of = sides.stems
     unwanted = [name for name in file.names if stems_of.get(name, name) in features.drop]
     return replace(roles, notes=tuple(note_ignored(file, [*roles.used, *taken, *unwanted])))
@@ -53,7 +57,7 @@ def read_side_pairs(source: Source, features: Features, *, labelled: bool) -> Pa
     if differ:  # as written on both sides: 1.10 stays that on the side that has only numbers
         mixed = [side[stem] for stem in differ for side in (left, right)]
         columns |= file.read(mixed, mixed)
-    rows = TableRows(file, columns, roles.label, roles.weight, roles.group, "pairs")
+    rows = TableRows(file, columns, roles.label, roles.weight, roles.group, "pairs", annotator=roles.annotator)
     rows.leave_out_unlabelled(drops_missing=features.drops_missing)
 
     stacked = Stacked(rows.kept_of({name: columns[name] for name in roles.own}), (left, right))
