@@ -105,7 +105,7 @@ def as_arguments(text: str) -> str:
     >>> as_arguments("Leave those rows out with --missing drop, or the column with --drop age.")
     "Leave those rows out with missing='drop', or the column with drop=['age']."
     """
-    text = _WORD_OPTION.sub(r"\1='\2'", text)
+    text = _WORD_OPTION.sub(r"\1='\2'", text.replace("--no-annotators", "annotator=False"))
     text = _LIST_OPTION.sub(lambda found: f"{found[1]}=[{shlex.split(found[2])[0]!r}]", text)
     return _OPTION.sub(lambda found: f"{found[1].replace('-', '_')}=", text)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "directions_of",
-    "far_label",
     "fit_learner",
     "folds_of",
     "groups_of",
@@ -40,9 +38,6 @@ __all__ = [
 N_FOLDS = 5
 _ROWS_WRITTEN = 1 << 17  # at a time
 _LARGEST_SCALE = 1e75
-
-# Labels, in lower case, that say by themselves which one is far.
-_PLAIN = {("close", "far"), ("0", "1"), ("-1", "1"), ("false", "true")}
 
 
 def read_labelled(session: Session, files: Files, columns: Columns) -> tuple[Pairs, Source]:
@@ -238,32 +233,3 @@ def report_of(
     options = {"title": title, "provenance": provenance, "ids": ids, "groups": groups}
     with session.stage("report", n_parts=N_PARTS) as tell:
         return encode_report(learner, report_path(path), *judged, **options, watch=tell)
-
-
-def far_label(labels: Any, far: str | None) -> str:
-    """Find out which of two labels means far."""
-    counts: dict[str, int] = labels.counts() if hasattr(labels, "counts") else Counter(labels.tolist())
-    words = sorted(counts)
-    named = ", ".join(f"{word[:60]!r} ({counts[word]})" for word in words[:5])
-    if len(words) != 2:
-        raise ValueError(
-            f"there must be two labels, one for close and one for far; got {len(words)}: {named}"
-            f"{', ...' if len(words) > 5 else ''}. Correct the label column, or choose another with --label."
-        )
-    if far is not None:
-        if far not in words:
-            raise ValueError(f"--far must be one of the two labels {named}; got {far!r}.")
-        return far
-    if tuple(sorted(map(_plainly, words))) in _PLAIN:
-        return max(words, key=_plainly)
-    raise ValueError(
-        f"it is not clear which label means far: they are {named}. Use --far {words[1]!r} or --far {words[0]!r}."
-    )
-
-
-def _plainly(word: str) -> str:
-    """The label in lower case; a whole number as 1, however it is written."""
-    try:
-        return f"{float(word):g}"
-    except ValueError:
-        return word.lower()

@@ -52,7 +52,7 @@ def fit(
     with Session("fit", output) as session:
         session.check_standard_output()
         files.source()
-        learning.check(single=files.are_single)
+        learning.check(files)
         columns.check()
         _check_outputs(out, report, learning.checkpoint, title, replacing, files)
         session.checkpoint = learning.checkpoint

@@ -72,7 +72,7 @@ def label_errors(
     """
     with Session("label-errors", output) as session:
         files.source()
-        learning.check(single=files.are_single)
+        learning.check(files)
         columns.check()
         if out is None:
             session.check_standard_output()
@@ -125,7 +125,7 @@ def sample_size(
     with Session("sample-size", output) as session:
         session.check_standard_output()
         files.source()
-        learning.check(single=files.are_single)
+        learning.check(files)
         columns.check()
         if not (math.isfinite(target_error) and target_error >= _LEAST_ERROR):
             raise ValueError(

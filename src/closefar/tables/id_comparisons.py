@@ -13,7 +13,7 @@ from closefar.tables.errors import Place, TableError, counted, listed, quoted
 from closefar.tables.id_tuples import IdTuples
 from closefar.tables.ids import check_ids, codes_of_ids
 from closefar.tables.pair_table import TableRows, note_ignored
-from closefar.tables.sources import Source, find_annotator, find_answer, find_compared, find_group, find_weight
+from closefar.tables.sources import Source, find_annotator_like, find_answer, find_compared, find_group, find_weight
 from closefar.tables.table import TableFile, open_table
 from closefar.tables.values import codes_of, distinct, is_number
 
@@ -39,7 +39,7 @@ def read_id_comparisons(source: Source, *, labelled: bool, drops_missing: bool) 
     """Read comparisons; the label of each is "1" as given, where the first two are nearer, and "-1" turned round."""
     assert source.comparisons is not None
     file = open_table(source.comparisons, source.na_values)
-    answer, annotator = find_answer(file, source, labelled=labelled), find_annotator(file, source, labelled=False)
+    answer, annotator = find_answer(file, source, labelled=labelled), find_annotator_like(file, source)
     is_alone = labelled and source.pairs is None  # beside pairs, weights and groups may be theirs alone
     weight = find_weight(file, source, labelled=is_alone)
     group = find_group(file, replace(source, label=answer), labelled=is_alone)
@@ -56,7 +56,7 @@ def read_id_comparisons(source: Source, *, labelled: bool, drops_missing: bool) 
     rows = TableRows(file, columns, answer if labelled else None, weight, group, "comparisons", role="answer")
     rows.leave_out_unlabelled(drops_missing=drops_missing)
     notes = note_ignored(file, [*names, answer, weight, group, annotator])
-    if labelled and annotator is not None:
+    if labelled and annotator is not None and source.annotator is not False:
         notes.append(_NO_ANNOTATORS.format(name=quoted(annotator), path=file.path))
     return IdTuples(names, ids, rows, notes, "--id and --compared, and that of the answers with --answer")
 

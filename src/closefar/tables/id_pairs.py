@@ -14,6 +14,7 @@ from closefar.tables.points import read_identified
 from closefar.tables.sources import (
     Source,
     find_annotator,
+    find_annotator_like,
     find_group,
     find_label,
     find_pair_of_ids,
@@ -63,7 +64,7 @@ def _read_pairs(source: Source, *, labelled: bool, drops_missing: bool) -> IdTup
         check_ids(columns[name], name, file.place, option)
     rows = TableRows(file, columns, roles.label, roles.weight, roles.group, "pairs", annotator=roles.annotator)
     rows.leave_out_unlabelled(drops_missing=drops_missing)
-    known = find_label(file, source, labelled=labelled), find_annotator(file, source, labelled=False)
+    known = find_label(file, source, labelled=labelled), find_annotator_like(file, source)
     notes = note_ignored(file, [left, right, roles.label, roles.weight, source.weight, source.group, *known])
     return IdTuples((left, right), (columns[left], columns[right]), rows, notes, "--id, --left and --right")
 
@@ -75,8 +76,7 @@ def find_id_roles(file: TableFile, source: Source, *, labelled: bool) -> IdRoles
     group = find_group(file, source, labelled=labelled)
     if labelled and label is None:
         rest = [name for name in file.names if name not in (left, right, weight, source.group)]
-        annotator = find_annotator(file, source, labelled=True, others=(left, right))
-        rest = [name for name in rest if name != annotator]
+        rest = [name for name in rest if name != find_annotator_like(file, source)]
         label = require_label(file, rest[0] if len(rest) == 1 else None)
     used = [name for name in (left, right, label if labelled else None, weight) if name is not None]
     if len(set(used)) < len(used):

@@ -21,7 +21,7 @@ from closefar.tables.numpy_files import loading
 from closefar.tables.opening import open_source
 from closefar.tables.pair_file import PairFile, natural
 from closefar.tables.sides import find_sides
-from closefar.tables.sources import Source, find_annotator, find_label
+from closefar.tables.sources import Source, find_annotator_like, find_label
 from closefar.tables.table import open_table
 
 __all__ = ["ClusterPairs", "IndexedPairs", "PairFile", "open_pairs"]
@@ -208,7 +208,7 @@ def _has_sides(source: Source, features: Features) -> bool:
         return True
     assert source.pairs is not None
     file = open_table(source.pairs, source.na_values)
-    taken = {find_label(file, source, labelled=False), find_annotator(file, source, labelled=False)}
+    taken = {find_label(file, source, labelled=False), find_annotator_like(file, source)}
     taken |= {source.label, source.weight, source.group, source.id}
     names = [name for name in file.names if name not in taken and name not in features.drop and name.lower() != "id"]
     try:

@@ -149,7 +149,7 @@ class TableRows:
         self._annotators = None
         if annotator is not None:
             self._annotators = _without_gaps(columns[annotator], annotator, "annotator", file.place)
-        self._notes: list[str] = []
+        self._notes = [] if self._annotators is None else [_note_annotators(self._annotators, annotator, file.path)]
         self.n_read = len(next(iter(columns.values()))) if n_rows is None else n_rows
         self.kept: NDArray[np.int64] = np.arange(self.n_read)
 
@@ -241,6 +241,11 @@ def _without_gaps(values: NDArray[np.object_], name: str, role: str, place: Plac
             f"{place.row(int(lacking[0]))}. Fill them in, or choose another column with --{role}{other}."
         )
     return values
+
+
+def _note_annotators(annotators: NDArray[np.object_], name: str | None, path: str) -> str:
+    count = counted(len(set(annotators.tolist())), "annotator")
+    return f"{count} found in column {quoted(name)} of {path}; --no-annotators pools them."
 
 
 def _about_large_integers(points: FloatArray, encoding: Encoding) -> list[str]:

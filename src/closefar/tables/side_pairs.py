@@ -18,6 +18,7 @@ from closefar.tables.sides import Sides, Stacked, find_sides
 from closefar.tables.sources import (
     Source,
     find_annotator,
+    find_annotator_like,
     find_group,
     find_label_and_weight,
     find_own_id,
@@ -33,7 +34,7 @@ def find_side_roles(file: TableFile, source: Source, features: Features, *, labe
     group = find_group(file, source, labelled=labelled)
     others = (label, weight, group, source.weight, source.group, source.id, source.left, source.right)
     annotator = find_annotator(file, source, labelled=labelled, others=others)
-    taken = {*others, annotator}
+    taken = {*others, find_annotator_like(file, source)}
     sides = find_sides([name for name in file.names if name not in taken], source.sides, features.needed, file.path)
     id_names = _id_names(file, source, sides, features.needed)
     features, stems = _side_features(file, sides, features, id_names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +20,7 @@ __all__ = [
     "Source",
     "check_weights",
     "find_annotator",
+    "find_annotator_like",
     "find_answer",
     "find_compared",
     "find_group",
@@ -181,6 +182,11 @@ def find_annotator(file: TableFile, source: Source, *, labelled: bool, others: S
     return name
 
 
+def find_annotator_like(file: TableFile, source: Source) -> str | None:
+    """The column that holds annotators, whether they are wanted or not: it has no ids of points, and no features."""
+    return find_annotator(file, replace(source, annotator=source.annotator or None), labelled=False)
+
+
 def find_answer(file: TableFile, source: Source, *, labelled: bool) -> str | None:
     """The column with the answers of comparisons, if there is one."""
     given = source.answer if labelled or source.answer in file.names else None
@@ -222,7 +228,7 @@ def find_pair_of_ids(file: TableFile, source: Source, label: str | None) -> tupl
         refuse_unknown(file.path, [source.left, source.right], file.names, "which was given as an id column")
         return source.left, source.right
     candidates = [name for name in file.names if name not in (label, source.weight, source.group)]
-    annotator = find_annotator(file, source, labelled=False)
+    annotator = find_annotator_like(file, source)
     if annotator is not None and (source.annotator or len(candidates) > 2):
         candidates = [name for name in candidates if name != annotator]
     by_name = {name.lower(): name for name in candidates}
