@@ -103,7 +103,7 @@ class Prepared:
         factor = self.coordinates.from_units(metric.factor)
         if factor is None:
             factor = factor_in_rows(self.rows, self.source, self.judgements.shares_in(self.source), metric.factor)
-        return state_of(factor, metric.threshold, settings)
+        return state_of(factor, metric.known_threshold, settings)
 
 
 def state_of(factor: FloatArray, threshold: float, settings: Settings) -> State:

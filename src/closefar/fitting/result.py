@@ -102,7 +102,7 @@ class Fit:
 
     @property
     def flip_rate(self) -> float:
-        return self.metric.flip_rate
+        return self.metric.one_flip_rate
 
     @property
     def is_separable(self) -> bool:
