@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from closefar.cli.kinds import labels_of, note_levels, others_of, with_words, words_in_order
 from closefar.cli.learning import Learning
 from closefar.cli.options import Columns, Files, NewData, WeightedFiles
 from closefar.cli.outputs import report_path
@@ -40,48 +41,61 @@ _ROWS_WRITTEN = 1 << 17  # at a time
 _LARGEST_SCALE = 1e75
 
 
-def read_labelled(session: Session, files: Files, columns: Columns) -> tuple[Pairs, Source]:
-    """Read pairs with their labels."""
+def read_labelled(
+    session: Session, files: Files, columns: Columns, learning: Learning
+) -> tuple[Pairs, tuple[str, ...], Source]:
+    """Read pairs with their labels, and which labels there are from closest to farthest; or comparisons."""
     from closefar.tables import read_or_open_pairs
 
     source = files.source()
     with session.stage("reading"):
         table = read_or_open_pairs(source, labelled=True, **columns.encoding_options())
-    session.warn(*table.notes)
-    return table, source
+    session.warn(*table.notes, *(() if table.comparisons is None else table.comparisons.notes))
+    if learning.strictness_width is not None and table.annotators is None:
+        raise ValueError(
+            "--strictness-width is for annotators, and none were found. Name their column with --annotator."
+        )
+    if table.are_comparisons:
+        return table, (), source
+    words = words_in_order(table.labels, learning.far, learning.levels_in_order)
+    note_levels(session, words, learning)
+    return with_words(table, words), words, source
 
 
 def read_for_model(session: Session, model: Model, files: Files, new_data: NewData, *, labelled: bool) -> Pairs:
-    """Read pairs as those of the fit were read."""
+    """Read pairs or comparisons as those of the fit were read."""
     from closefar.tables import read_or_open_pairs
 
     source = model.source(files.source())
-    if (source.pairs is None) != model.is_single:
+    if files.are_single != model.is_single:
         need = "single points: use --points alone" if model.is_single else "pairs: use --pairs, usually with --points"
+        if not model.is_single and not model.metric.thresholds:
+            need = "comparisons: use --comparisons with --points"
         raise ValueError(f"the model was fitted to {need}.")
     with session.stage("reading"):
         table = read_or_open_pairs(source, encoding=new_data.encoding_of(model), labelled=labelled)
-    session.warn(*table.notes)
-    return table
+    session.warn(*table.notes, *(() if table.comparisons is None else table.comparisons.notes))
+    return with_words(table, model.classes) if labelled and len(model.classes) > 2 else table
 
 
-def fit_learner(session: Session, table: Pairs, learning: Learning, *, checkpoint: Path | None = None) -> MetricLearner:
-    """Fit to a table of pairs."""
-    far = far_label(table.labels, learning.far)
+def fit_learner(
+    session: Session, table: Pairs, words: tuple[str, ...], learning: Learning, *, checkpoint: Path | None = None
+) -> MetricLearner:
+    """Fit to a table of pairs or comparisons."""
     from closefar.learners import LinearMetricLearnerCV
 
-    learner = learning.learner(far, verbose=session.is_watched, shape=table.data.shape)
-    options: dict[str, Any] = {"feature_names": table.encoding.feature_names}
+    learner = learning.learner(words, verbose=session.is_watched, shape=table.data.shape)
+    options: dict[str, Any] = {"feature_names": table.encoding.feature_names, **others_of(table)}
     is_searched = isinstance(learner, LinearMetricLearnerCV)
     groups = groups_of(session, table) if is_searched or learning.rank == "auto" else None
     if is_searched:
-        folds, options["groups"] = folds_of(session, table, far, groups)
+        folds, options["groups"] = folds_of(session, table, words, groups)
         if folds < N_FOLDS:
             learner.set_params(cv=folds)
     if checkpoint is not None:
         options["checkpoint"] = checkpoint
     with session.stage("fitting", shows_itself=True):
-        learner.fit(table.data, table.labels, table.weights, **options)
+        learner.fit(table.data, labels_of(table), table.weights, **options)
     _check_scales(learner, table.encoding.feature_names)
     return learner
 

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 from closefar.cli.session import Session
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from closefar.cli.learning import Learning
     from closefar.tables import Pairs
 
-__all__ = ["in_words", "note_levels", "signs_of", "with_words", "words_in_order"]
+__all__ = ["in_words", "labels_of", "note_levels", "others_of", "with_words", "words_in_order"]
 
 _MOST_LEVELS = 21  # that numbers are taken for by themselves: 0 to 20
 _MOST_NAMED = 5
@@ -123,9 +121,20 @@ def with_words(table: Pairs, words: tuple[str, ...]) -> Pairs:
     return table
 
 
-def signs_of(table: Pairs) -> NDArray[Any] | None:
-    """The answers of comparisons, 1 as given and -1 turned round; None where all are as given."""
-    return None if table.labels is None else table.labels.astype(float)
+def labels_of(table: Pairs) -> Any:
+    """The labels as a learner takes them; those of comparisons as 1 and -1, None where all are as given."""
+    return table.labels.astype(float) if table.are_comparisons and table.labels is not None else table.labels
+
+
+def others_of(table: Pairs) -> dict[str, Any]:
+    """What else a learner is fitted to: annotators, and comparisons beside pairs."""
+    others: dict[str, Any] = {}
+    if table.annotators is not None:
+        others["annotators"] = table.annotators
+    if table.comparisons is not None:
+        compared = table.comparisons
+        others["comparisons"] = (compared.data, labels_of(compared), compared.weights)
+    return others
 
 
 def note_levels(session: Session, words: tuple[str, ...], learning: Learning) -> None:

@@ -153,14 +153,27 @@ class Learning:
             **{name: value for name, value in given.items() if value is not None},
         }
 
-    def learner(self, far_label: str, *, verbose: bool, shape: tuple[int, ...] = ()) -> MetricLearner:
-        """The learner for pairs of this shape: with many columns, cross-validation would take too long."""
-        from closefar.fitting import is_wide
-        from closefar.learners import LinearMetricLearner, LinearMetricLearnerCV
+    def learner(self, words: tuple[str, ...], *, verbose: bool, shape: tuple[int, ...] = ()) -> MetricLearner:
+        """The learner for data of this shape: with many columns, cross-validation would take too long.
 
-        parameters = {**self.parameters(), "far_label": far_label, "verbose": int(verbose)}
+        `words` are the labels from closest to farthest; comparisons have none.
+        """
+        from closefar.fitting import is_wide
+        from closefar.learners import (
+            ComparisonMetricLearner,
+            LinearMetricLearner,
+            LinearMetricLearnerCV,
+            OrdinalMetricLearner,
+        )
+
+        parameters = {**self.parameters(), "verbose": int(verbose)}
+        kind: Any = {0: ComparisonMetricLearner, 2: LinearMetricLearner}.get(len(words), OrdinalMetricLearner)
+        if len(words) == 2:
+            parameters["far_label"] = words[1]
+        elif words:
+            parameters["levels"] = words
         if not self.chooses_alpha or (shape and is_wide(shape[0], shape[-1], parameters["rank"])):
-            return LinearMetricLearner(**parameters)
+            return kind(**parameters)
         self.check_many_fits()
         parameters.pop("alpha")
         noise, rank = parameters.pop("noise"), parameters.pop("rank")

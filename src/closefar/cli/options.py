@@ -96,6 +96,15 @@ class Files:
             rich_help_panel=_FILES,
         ),
     ] = None
+    judgements: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Table with one row per judgement, where --pairs has no labels: a column that --pairs has as well, "
+            "such as 'task', a label, and perhaps a 'worker'.",
+            rich_help_panel=_FILES,
+        ),
+    ] = None
     id: Annotated[
         str | None,
         typer.Option(
@@ -179,7 +188,7 @@ class Files:
 
     @property
     def paths(self) -> list[Path | None]:
-        return [self.points, self.pairs, self.comparisons]
+        return [self.points, self.pairs, self.comparisons, self.judgements]
 
     @property
     def are_single(self) -> bool:
@@ -209,6 +218,7 @@ class Files:
             points=self.points,
             pairs=self.pairs,
             comparisons=self.comparisons,
+            judgements=self.judgements,
             id=self.id,
             left=self.left,
             right=self.right,
@@ -228,13 +238,16 @@ class Files:
             raise ValueError("no data given. Use --points and --pairs, or one of them.")
         if self.comparisons is not None and self.points is None:
             raise ValueError("--comparisons has ids of points. Add --points, the table that they are in.")
-        streams = [name for name in ("points", "pairs", "comparisons") if str(getattr(self, name)) == "-"]
+        streams = [name for name in ("points", "pairs", "comparisons", "judgements") if str(getattr(self, name)) == "-"]
         if len(streams) > 1:
             named = " and ".join(f"--{name}" for name in streams)
             raise ValueError(f"{named} can't both be standard input. Give a file for one of them.")
         if (self.left is None) != (self.right is None):
             raise ValueError("--left and --right must be given together. Add the other one.")
-        for_pairs, for_comparisons = ("label", "left", "right", "sides", "annotator"), ("compared", "answer")
+        for_pairs, for_comparisons = (
+            ("judgements", "label", "left", "right", "sides", "annotator"),
+            ("compared", "answer"),
+        )
         self._check_use(
             for_pairs if self.are_comparisons else (),
             "--pairs",

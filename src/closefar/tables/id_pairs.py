@@ -9,6 +9,7 @@ from closefar.tables.features import Features
 from closefar.tables.id_comparisons import read_id_comparisons
 from closefar.tables.id_tuples import IdTuples, join_points
 from closefar.tables.ids import check_ids
+from closefar.tables.joined import open_judged
 from closefar.tables.pair_table import PairTable, TableRows, note_ignored
 from closefar.tables.points import read_identified
 from closefar.tables.sources import (
@@ -21,7 +22,7 @@ from closefar.tables.sources import (
     find_weight,
     require_label,
 )
-from closefar.tables.table import TableFile, open_table
+from closefar.tables.table import TableFile
 
 __all__ = ["IdRoles", "find_id_roles", "read_id_pairs"]
 
@@ -56,7 +57,7 @@ def read_id_pairs(source: Source, features: Features, *, labelled: bool) -> Pair
 
 def _read_pairs(source: Source, *, labelled: bool, drops_missing: bool) -> IdTuples:
     assert source.pairs is not None
-    file = open_table(source.pairs, source.na_values)
+    file = open_judged(source, source.pairs, labelled=labelled)
     roles = find_id_roles(file, source, labelled=labelled)
     left, right = roles.left, roles.right
     columns = file.read([left, right, *roles.texts, *filter(None, [roles.weight])], roles.texts, [left, right])

@@ -63,6 +63,9 @@ class PairFile(StreamedRows):
         Whether errors in a pass name arguments of Python rather than options of the command line.
     """
 
+    are_comparisons = False
+    comparisons = None
+
     def __init__(
         self,
         chunks: PointChunks,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from closefar.tables.columns import Category
 from closefar.tables.encoding import Encoding
 from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, quoted
 from closefar.tables.ids import Ids
-from closefar.tables.sources import check_weights
+from closefar.tables.sources import TASK_NAMES, check_weights
 from closefar.tables.table import TableFile
 from closefar.tables.values import is_missing
 
@@ -100,6 +100,10 @@ class PairTable:
     def ids(self) -> NDArray[np.object_]:
         """The ids as text: shape (n, 2) where both sides have an id, else (n,): ids, or row numbers as in the file."""
         return self.identity.texts
+
+    def with_index(self, index: NDArray[np.int64]) -> PairTable:
+        """The same rows with other points, such as one side of comparisons."""
+        return replace(self, index=index)
 
     def point_blocks(self) -> Iterator[FloatArray]:
         """Give the single points, (m, d), or both points of each pair, (m, 2, d), some rows at a time."""
@@ -277,5 +281,5 @@ def note_left_out(lacking: NDArray[np.bool_], noun: str, what: str) -> str:
 def note_ignored(file: TableFile, used: Sequence[str | None]) -> list[str]:
     """A sentence that names the columns that have no use, if there are any."""
     known = set(used)
-    ignored = [name for name in file.names if name not in known]
+    ignored = [name for name in file.names if name not in known and name.lower() not in TASK_NAMES]
     return [f"These columns of {file.path} are not used: {listed(ignored)}."] if ignored else []

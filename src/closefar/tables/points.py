@@ -14,6 +14,7 @@ from closefar.tables.encoding import Encoding
 from closefar.tables.errors import Place, TableError, quoted
 from closefar.tables.features import Features, Roles
 from closefar.tables.ids import Ids, check_ids, row_numbers
+from closefar.tables.joined import open_judged
 from closefar.tables.pair_table import PairTable, TableRows, note_left_out
 from closefar.tables.sources import (
     Source,
@@ -173,7 +174,7 @@ def find_single_roles(file: TableFile, source: Source, features: Features, *, la
 def read_single(source: Source, features: Features, *, labelled: bool) -> PairTable:
     """Read single points with a label each."""
     assert source.points is not None
-    file = open_table(source.points, source.na_values)
+    file = open_judged(source, source.points, labelled=labelled)
     roles = find_single_roles(file, source, features, labelled=labelled)
     columns = file.read(roles.used, [*roles.own_texts, *roles.texts], roles.id_names)
     rows = TableRows(file, columns, roles.label, roles.weight, roles.group, "points", annotator=roles.annotator)

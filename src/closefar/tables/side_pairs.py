@@ -13,6 +13,7 @@ from closefar.tables.encoding import chosen_names
 from closefar.tables.errors import Place, TableError, listed, refuse_unknown
 from closefar.tables.features import Features, Roles
 from closefar.tables.ids import Ids, check_ids, codes_of_ids, row_numbers
+from closefar.tables.joined import open_judged
 from closefar.tables.pair_table import PairTable, TableRows, note_ignored
 from closefar.tables.sides import Sides, Stacked, find_sides
 from closefar.tables.sources import (
@@ -23,7 +24,7 @@ from closefar.tables.sources import (
     find_label_and_weight,
     find_own_id,
 )
-from closefar.tables.table import TableFile, open_table
+from closefar.tables.table import TableFile
 
 __all__ = ["find_side_roles", "ids_of_pairs", "place_of_sides", "read_side_pairs"]
 
@@ -49,7 +50,7 @@ def find_side_roles(file: TableFile, source: Source, features: Features, *, labe
 def read_side_pairs(source: Source, features: Features, *, labelled: bool) -> PairTable:
     """Read pairs of points, one encoding for both sides."""
     assert source.pairs is not None
-    file = open_table(source.pairs, source.na_values)
+    file = open_judged(source, source.pairs, labelled=labelled)
     roles = find_side_roles(file, source, features, labelled=labelled)
     assert roles.sides is not None
     left, right = roles.sides

@@ -17,6 +17,8 @@ from closefar.tables.table import TableFile
 from closefar.tables.values import is_number, to_text
 
 __all__ = [
+    "ROW_NAMES",
+    "TASK_NAMES",
     "Source",
     "check_weights",
     "find_annotator",
@@ -37,10 +39,11 @@ _LABEL_NAMES = ("label", "labels")
 _ANSWER_NAMES = ("answer", "answers", "response", "choice", *_LABEL_NAMES)
 _ANNOTATOR_NAMES = ("annotator", "annotator_id", "worker", "worker_id", "workerid")
 _ID_NAMES = ("id",)
-_ROW_NAMES = (*_ID_NAMES, "task", "task_id", "trial")  # what names a row of judgements, and no point
+TASK_NAMES = ("task", "task_id", "trial")
+ROW_NAMES = (*_ID_NAMES, *TASK_NAMES)  # what names a row of judgements, and no point
 
 
-_FILES = ("points", "pairs", "comparisons")
+_FILES = ("points", "pairs", "comparisons", "judgements")
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,9 @@ class Source:
     ----------
     points, pairs, comparisons : path, optional
         "-" is standard input, for one of them.
+    judgements : path, optional
+        The labels of `pairs`, or of single points, in a file of their own, with any number of rows for a pair:
+        both files have a column in common, such as "task".
     id : str, optional
         The column of the points that holds their ids: by default the one called "id", else the
         first; the row number from 0 for arrays without ids.  Single points need none.
@@ -86,6 +92,7 @@ class Source:
     points: str | os.PathLike[str] | None = None
     pairs: str | os.PathLike[str] | None = None
     comparisons: str | os.PathLike[str] | None = None
+    judgements: str | os.PathLike[str] | None = None
     id: str | None = None
     left: str | None = None
     right: str | None = None
@@ -200,7 +207,7 @@ def find_compared(file: TableFile, source: Source, others: Sequence[str | None])
         return source.compared
     candidates = [name for name in file.names if name not in others]
     if len(candidates) > 3:
-        candidates = [name for name in candidates if name.lower() not in _ROW_NAMES]
+        candidates = [name for name in candidates if name.lower() not in ROW_NAMES]
     if len(candidates) not in (3, 4):
         raise TableError(
             f"{file.path} must have three or four id columns beside the answer; got {len(candidates)}: "
@@ -235,7 +242,7 @@ def find_pair_of_ids(file: TableFile, source: Source, label: str | None) -> tupl
     if "left" in by_name and "right" in by_name:
         return by_name["left"], by_name["right"]
     if len(candidates) > 2:  # its own row numbers are no points
-        candidates = [name for name in candidates if name.lower() not in _ROW_NAMES]
+        candidates = [name for name in candidates if name.lower() not in ROW_NAMES]
     left, right, *_ = *candidates, "", ""
     if not right:
         raise TableError(
