@@ -119,6 +119,7 @@ def solve(
     squared = objective.squared_distances(factor) if squared is None else squared
     evaluation = objective.evaluate(squared, thresholds)
     value = evaluation.loss + options.alpha * problem.cone.trace(factor @ factor.T)
+    evaluation = replace(evaluation, loss=evaluation.loss - objective.likelihood.penalty(thresholds))
     certificate = _certify(problem, options, found, evaluation, value)
     steps = (*recorder.steps, FitStep.last(certificate))
     return Solution(factor, thresholds, squared, certificate, found.n_iter, steps)
@@ -203,7 +204,7 @@ def _certify(problem: Problem, options: Options, found: Run, evaluation: Evaluat
         outcome, gap=gap, is_proven=bound > 0.0, tol=options.tol, rank=options.rank, max_iter=options.max_iter
     )
     return Certificate(
-        loss=evaluation.loss - problem.objective.likelihood.penalty(found.state.thresholds),
+        loss=evaluation.loss,
         gap=gap,
         converged=gap <= options.tol or outcome is Outcome.RESTRICTED,
         outcome=outcome,
