@@ -21,6 +21,7 @@ from closefar.arrays import Array, FloatArray
 
 __all__ = [
     "NOISES",
+    "FlipRate",
     "HypSecant",
     "Laplace",
     "Logistic",
@@ -29,8 +30,12 @@ __all__ = [
     "Normal",
     "get_noise",
     "label_losses",
+    "turned_round",
     "with_flips",
 ]
+
+# One rate for both sides, or P(called far | close) and P(called close | far); these may be arrays, a number per pair.
+FlipRate = float | tuple[Any, Any]
 
 
 class NoiseConstants(NamedTuple):
@@ -311,14 +316,30 @@ class HypSecant(Noise):
 NOISES: dict[str, Noise] = {noise.name: noise for noise in (Logistic(), Normal(), Laplace(), HypSecant())}
 
 
-def with_flips(probability: Array, flip_rate: float) -> Array:
-    """The probability of a label if a share `flip_rate` of labels is flipped: q + (1 - 2q) p."""
+def with_flips(probability: Array, flip_rate: FlipRate) -> Array:
+    """The probability of being called far, where `probability` is that of far without flips.
+
+    One rate q gives q + (1 - 2q) p, and the rates a of close and b of far pairs a + (1 - a - b) p.
+    """
+    if isinstance(flip_rate, tuple):
+        of_close, of_far = flip_rate
+        return of_close + (1.0 - of_close - of_far) * probability
     return flip_rate + (1.0 - 2.0 * flip_rate) * probability if flip_rate else probability
 
 
-def label_losses(noise: Noise, agreement: Array, flip_rate: float) -> Array:
-    """-log P(label), where `agreement` is label times margin."""
+def turned_round(flip_rate: FlipRate) -> FlipRate:
+    """The flip rate for the probability of close instead of far."""
+    return flip_rate[::-1] if isinstance(flip_rate, tuple) else flip_rate
+
+
+def label_losses(noise: Noise, agreement: Array, flip_rate: FlipRate, is_far: Array = None) -> Array:
+    """-log P(label), where `agreement` is label times margin; with two flip rates, `is_far` says which apply."""
     losses = noise.neg_log_cdf(agreement)
+    if isinstance(flip_rate, tuple):
+        xp = array_namespace(losses)
+        of_close, of_far = flip_rate
+        rate = xp.where(is_far, of_close, of_far)
+        return -xp.log(rate + (1.0 - of_close - of_far) * xp.exp(-losses))
     return -np.log(with_flips(np.exp(-losses), flip_rate)) if flip_rate else losses
 
 

@@ -40,7 +40,7 @@ def fingerprint(
         "n_columns": judgements.n_columns,
         "names": names,
         "labels": [str(judgements.sides.close), str(judgements.sides.far)],
-        "start": None if start is None else np.append(start.factor.ravel(), start.threshold),
+        "start": None if start is None else np.append(start.factor.ravel(), start.thresholds),
         "moments": _moments(judgements),
     }
 

@@ -73,7 +73,8 @@ class _Part:
 
 def _compared(margin: FloatArray, is_far: BoolArray, weights: FloatArray, metric: Metric) -> _Part:
     rarer = metric.noise.cdf(-np.abs(margin))
-    wrong = 1.0 - np.maximum(*metric.sides_at(margin).T)
+    far = metric.probability_at(margin)
+    wrong = np.minimum(far, 1.0 - far)
     return _Part(weights, (margin >= 0) == is_far, wrong, 4.0 * rarer * (1.0 - rarer), (0.5, 0.5))
 
 

@@ -78,7 +78,7 @@ class FitStatistics:
             signs = np.where(judgements.is_far[where], 1, -1)
             weights = () if judgements.is_uniform else (judgements.weights[where],)
             sums += sums_of_margins(scored.margin[where], signs, *weights, noise=scored.noise, threshold=0.0)
-        return cls.from_sums(sums, len(scored), scored.flip_rate, column_scales, n_parameters)
+        return cls.from_sums(sums, len(scored), scored.one_flip_rate, column_scales, n_parameters)
 
     @classmethod
     def from_sums(
