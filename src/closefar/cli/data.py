@@ -120,7 +120,7 @@ def groups_of(session: Session, table: Pairs, remedy: str = "cross-validation is
 
     if table.groups is not None:
         return table.groups.astype(str)
-    points: NDArray[Any] | None = table.identity.codes if len(table.id_names) == 2 else None
+    points: NDArray[Any] | None = table.identity.codes if len(table.id_names) > 1 else None
     if not share_points(points):
         points = find_points(table.data)
     if points is not None:
@@ -140,7 +140,7 @@ def sampled_groups(table: Pairs, used: Judgements) -> NDArray[Any]:
 
     if table.groups is not None:
         return table.groups[used.numbers].astype(str)
-    points = table.identity.index[used.numbers] if len(table.id_names) == 2 else None
+    points = table.identity.index[used.numbers] if len(table.id_names) > 1 else None
     if points is not None and share_points(points):
         return points
     found = find_points(used.data)

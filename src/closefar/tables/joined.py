@@ -62,8 +62,8 @@ class JoinedFile:
             if column.null_count:
                 first = int(np.argmax(column.is_null().to_numpy()))
                 raise TableError(
-                    f"{file.path}: column {quoted(self._key)}, by which both files are joined, has "
-                    f"{counted(column.null_count, 'missing value')}, the first in {file.place.row(first)}. Fill them in."
+                    f"{file.path}: column {quoted(self._key)}, by which both files are joined, must have no missing "
+                    f"values; it has {column.null_count:,}, the first in {file.place.row(first)}. Fill them in."
                 )
         (codes, found), different = codes_of_ids(*keys)
         if len(np.unique(codes)) < len(codes):
