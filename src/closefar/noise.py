@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from array_api_compat import array_namespace, is_cupy_namespace, is_torch_namespace
+from array_api_compat import array_namespace, is_cupy_namespace, is_numpy_namespace, is_torch_namespace
 
 from closefar.arrays import Array, FloatArray
 
@@ -92,6 +92,10 @@ class Noise(ABC):
         margin = _as_array(margin)
         return self._terms(margin, order, array_namespace(margin))
 
+    def width_terms(self, width: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray] | None:
+        """Return t(w) and two derivatives, if log(CDF(a) - CDF(b)) = log CDF(a) + log CDF(-b) - t(a - b); or None."""
+        return None
+
     def neg_log_cdf(self, margin: Array) -> Array:
         """Return -log CDF at each margin: the loss of a far pair."""
         return self.derivatives(margin, order=0)[0]
@@ -144,8 +148,9 @@ class Logistic(Noise):
     """
 
     def _terms(self, margin: Array, order: int, xp: Any) -> tuple[Array, ...]:
-        tail = xp.exp(-xp.abs(margin))
-        loss = xp.log1p(tail) + xp.clip(-margin, min=0.0)
+        size = xp.abs(margin)
+        tail = xp.exp(-size)
+        loss = xp.log1p(tail) + xp.where(margin < 0, size, xp.zeros_like(size))
         if order == 0:
             return (loss,)
         share = 1.0 / (1.0 + tail)
@@ -153,6 +158,11 @@ class Logistic(Noise):
         if order == 1:
             return loss, slope
         return loss, slope, tail * share * share
+
+    def width_terms(self, width: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        tail = np.exp(-width)
+        kept = -np.expm1(-width)
+        return -np.log(kept), -tail / kept, tail / kept**2
 
     def _density(self, value: Array, xp: Any) -> Array:
         tail = xp.exp(-xp.abs(value))
@@ -188,18 +198,19 @@ class Normal(Noise):
             return (loss,)
         # pdf / cdf by the scaled erfc, which is exact even where both underflow.
         largest = float(xp.finfo(loss.dtype).max)
-        hazard = math.sqrt(2.0 / math.pi) / _special("erfcx", xp)(xp.clip(margin, min=-0.5 * largest) * -math.sqrt(0.5))
+        scaled = _clipped(margin, -0.5 * largest, None, xp) * -math.sqrt(0.5)
+        hazard = math.sqrt(2.0 / math.pi) / _special("erfcx", xp)(scaled)
         if order == 1:
             return loss, -hazard
         in_tail = margin < self._SERIES_BELOW
-        hazard_above = xp.clip(hazard, max=1.0 - self._SERIES_BELOW)
-        curvature = hazard_above * (hazard_above + xp.clip(margin, min=self._SERIES_BELOW, max=1e6))
-        inverse_square = 1.0 / xp.clip(margin, min=-0.5 * math.sqrt(largest), max=self._SERIES_BELOW) ** 2
+        hazard_above = _clipped(hazard, None, 1.0 - self._SERIES_BELOW, xp)
+        curvature = hazard_above * (hazard_above + _clipped(margin, self._SERIES_BELOW, 1e6, xp))
+        inverse_square = 1.0 / _clipped(margin, -0.5 * math.sqrt(largest), self._SERIES_BELOW, xp) ** 2
         series = _polynomial(self._SERIES, inverse_square)
         return loss, -hazard, xp.where(in_tail, 1.0 - inverse_square * series, curvature)
 
     def _density(self, value: Array, xp: Any) -> Array:
-        value = xp.clip(value, min=-1e3, max=1e3)  # the density is zero there, and the square does not overflow
+        value = _clipped(value, -1e3, 1e3, xp)  # the density is zero there, and the square does not overflow
         return xp.exp(-0.5 * value * value) / math.sqrt(2.0 * math.pi)
 
     def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> FloatArray:
@@ -348,6 +359,11 @@ def _as_array(values: Array) -> Array:
     except TypeError:
         return np.asarray(values, dtype=np.float64)
     return values
+
+
+def _clipped(values: Array, least: float | None, most: float | None, xp: Any) -> Array:
+    """Clip values; by NumPy itself, where array-api-compat takes several times as long."""
+    return np.clip(values, least, most) if is_numpy_namespace(xp) else xp.clip(values, min=least, max=most)
 
 
 def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:

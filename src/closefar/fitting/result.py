@@ -15,8 +15,9 @@ from closefar.fitting.penalty_scores import PenaltyChoice
 from closefar.fitting.rank_scores import RankChoice
 from closefar.fitting.settings import Settings
 from closefar.fitting.statistics import FitStatistics
-from closefar.judgements import Columns, Judgements, Sides
+from closefar.judgements import Columns, Judgements, Kind, Sides
 from closefar.model import Metric
+from closefar.noise import FlipRate
 from closefar.solve import Certificate, FitStep, Outcome, OutOfTime, supervisor
 
 __all__ = ["Fit"]
@@ -51,6 +52,8 @@ class Fit:
     judgements : Judgements or None
         The training pairs, copied only if they were not floats; None if the fit was loaded or copied
         without them.
+    kind : Kind
+        Whether they are close/far labels, levels or comparisons.
     noise_choice, rank_choice : optional
         How the noise and the rank were chosen, if they were.
     chosen_alpha : float, optional
@@ -72,6 +75,7 @@ class Fit:
     sides: Sides
     columns: Columns
     judgements: Judgements | None
+    kind: Kind = Kind.CLOSE_FAR
     noise_choice: NoiseChoice | None = None
     rank_choice: RankChoice | None = None
     chosen_alpha: float | None = None
@@ -101,8 +105,13 @@ class Fit:
         return self.settings.known_scale if self.penalty_choice is None else self.penalty_choice.alpha_scale
 
     @property
-    def flip_rate(self) -> float:
-        return self.metric.one_flip_rate
+    def flip_rate(self) -> FlipRate:
+        return self.metric.flip_rate
+
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        """The thresholds of a typical annotator, lowest first: none for comparisons."""
+        return self.metric.thresholds
 
     @property
     def is_separable(self) -> bool:

@@ -8,7 +8,7 @@ from closefar.rows.graph_rows import GraphRows
 from closefar.rows.indexed import IndexedRows
 from closefar.rows.opening import rows_of
 from closefar.rows.partitioned import PartitionedRows
-from closefar.rows.source import RowSource
+from closefar.rows.source import RowSource, slices
 from closefar.rows.streamed import Chunks, StreamedRows
 from closefar.rows.unit_free import column_scales, factor_in_rows, find_coordinates, unit_free
 
@@ -29,5 +29,6 @@ __all__ = [
     "find_coordinates",
     "on_device",
     "rows_of",
+    "slices",
     "unit_free",
 ]
