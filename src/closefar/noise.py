@@ -29,6 +29,7 @@ __all__ = [
     "NoiseConstants",
     "Normal",
     "get_noise",
+    "has_flips",
     "label_losses",
     "turned_round",
     "with_flips",
@@ -325,6 +326,11 @@ def with_flips(probability: Array, flip_rate: FlipRate) -> Array:
         of_close, of_far = flip_rate
         return of_close + (1.0 - of_close - of_far) * probability
     return flip_rate + (1.0 - 2.0 * flip_rate) * probability if flip_rate else probability
+
+
+def has_flips(flip_rate: FlipRate) -> bool:
+    """Whether some labels are flipped."""
+    return any(flip_rate) if isinstance(flip_rate, tuple) else flip_rate > 0
 
 
 def turned_round(flip_rate: FlipRate) -> FlipRate:

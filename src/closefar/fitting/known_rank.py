@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from closefar.arrays import Array, FloatArray
+from closefar.fitting.comparison_noise import ComparisonNoise, profile_noise
 from closefar.fitting.identifiability import find_enormous, find_problems
 from closefar.fitting.infinite import named_if_infinite
 from closefar.fitting.kind_statistics import statistics_of
@@ -24,8 +25,8 @@ from closefar.fitting.statistics import FitStatistics, count_parameters
 from closefar.fitting.wide import MANY_COLUMNS
 from closefar.judgements import Columns, Judgements, Kind
 from closefar.model import Metric
-from closefar.noise import FlipRate, Noise
-from closefar.rows import Coordinates, Rows, factor_in_rows, judged_rows, rows_of, unit_free
+from closefar.noise import FlipRate, Noise, has_flips
+from closefar.rows import Coordinates, LegRows, Rows, factor_in_rows, judged_rows, rows_of, unit_free
 from closefar.solve import (
     Certificate,
     Objective,
@@ -44,6 +45,9 @@ __all__ = ["Prepared", "fit_known_rank", "state_of"]
 # The scale in which separable labels of many columns get a wide margin; it follows the units of each column.  Closer to
 # that of the columns it would predict slightly better, but take much longer.
 _MARGIN_BLEND = 0.4
+# The loss of a profile is exact up to this share of one judgement.
+_PROFILE_SHARE = 0.02
+
 _MARGIN_STEPS = 5  # at most so many times the steps that it took to separate them at all
 
 
@@ -137,6 +141,9 @@ def fit_known_rank(
     prepared = Prepared.of(judgements, settings, finds_null=explains)
     coordinates = prepared.coordinates
     state = None if start is None else prepared.state_at(start, settings)
+    noise = None
+    if judgements.comparisons is not None:
+        noise, prepared, state = _with_noise(prepared, settings, state)
     solved, choice = prepared.solve(settings, state)
     if _has_arbitrary_margin(solved.solution, settings, judgements.n_columns):
         solved, fitted = _with_better_margin(prepared, settings, solved)
@@ -156,10 +163,10 @@ def fit_known_rank(
         n_thresholds=count_thresholds(judgements),
     )
     statistics = statistics_of(solved, metric, coordinates.scales, n_parameters)
-    problems: list[str] = []
+    problems = [] if noise is None or noise.problem is None else [noise.problem]
     if explains:
         with display().stage("looking for what the pairs do not determine"):
-            problems = _explain(prepared, solved, settings, metric, statistics, certificate)
+            problems += _explain(prepared, solved, settings, metric, statistics, certificate)
     return Fit(
         settings=settings,
         metric=metric,
@@ -173,9 +180,32 @@ def fit_known_rank(
         columns=columns,
         judgements=judgements,
         kind=judgements.kind,
+        comparison_noise=noise,
         noise_choice=choice,
         engine=prepared.rows.engine,
     )
+
+
+def _with_noise(
+    prepared: Prepared, settings: Settings, state: State | None
+) -> tuple[ComparisonNoise, Prepared, State | None]:
+    """The noise of the comparisons, set or estimated, the rows with it, and a state close to the solution."""
+    if not settings.estimates_comparison_noise:
+        return ComparisonNoise(settings.known_comparison_noise), prepared, state
+    rows, latest = prepared.rows, state
+    assert isinstance(rows, LegRows)
+    total = prepared.judgements.total_weight
+    precise = settings.but(tol=min(settings.tol, _PROFILE_SHARE / total), verbose=0)
+
+    def loss_at(noise: float) -> float:
+        nonlocal latest
+        solved, _ = replace(prepared, rows=rows.with_scale(1.0 / noise)).solve(precise, latest)
+        latest = solved.solution.state
+        return solved.solution.certificate.objective
+
+    with display().stage("estimating the noise of the comparisons"):
+        found = profile_noise(loss_at, total)
+    return found, replace(prepared, rows=rows.with_scale(1.0 / found.value)), latest
 
 
 def _has_arbitrary_margin(solution: Solution, settings: Settings, n_columns: int) -> bool:
@@ -224,7 +254,7 @@ def _find_problems(
     outcome: Outcome,
 ) -> list[str]:
     # With flips, or an optimum at infinity, few uncertain labels need not mean overfitting.
-    says_little = outcome in (Outcome.SEPARABLE, Outcome.QUASI_SEPARABLE) or solved.flip_rate > 0
+    says_little = outcome in (Outcome.SEPARABLE, Outcome.QUASI_SEPARABLE) or has_flips(solved.flip_rate)
     judgements, n = solved.judgements, len(solved.judgements)
     return find_problems(
         names,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from array_api_compat import array_namespace
 
 from closefar.arrays import Array
 from closefar.judgements import Judgements, Kind
@@ -55,5 +56,4 @@ def likelihood_of(
 
 def _turned(codes: Array, n_levels: int) -> Array:
     """The opposite codes: K - 1 - k of levels, K + 1 for K of comparisons, and the reverse."""
-    is_level = codes < n_levels
-    return is_level * (n_levels - 1 - codes) + (1 - is_level) * (2 * n_levels + 1 - codes)
+    return array_namespace(codes).where(codes < n_levels, n_levels - 1 - codes, 2 * n_levels + 1 - codes)

@@ -9,6 +9,7 @@ from typing import Any
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from closefar.fitting.comparison_noise import ComparisonNoise
 from closefar.fitting.identifiability import IdentifiabilityWarning
 from closefar.fitting.noise_choice import NoiseChoice
 from closefar.fitting.penalty_scores import PenaltyChoice
@@ -54,6 +55,8 @@ class Fit:
         without them.
     kind : Kind
         Whether they are close/far labels, levels or comparisons.
+    comparison_noise : ComparisonNoise, optional
+        The noise of comparisons relative to that of pairs, if both were judged.
     noise_choice, rank_choice : optional
         How the noise and the rank were chosen, if they were.
     chosen_alpha : float, optional
@@ -76,6 +79,7 @@ class Fit:
     columns: Columns
     judgements: Judgements | None
     kind: Kind = Kind.CLOSE_FAR
+    comparison_noise: ComparisonNoise | None = None
     noise_choice: NoiseChoice | None = None
     rank_choice: RankChoice | None = None
     chosen_alpha: float | None = None
@@ -143,12 +147,14 @@ class Fit:
     @property
     def chosen(self) -> Settings:
         """The settings with the chosen noise, rank, penalty and flip rate."""
+        noise = self.comparison_noise
         return self.settings.but(
             noise=self.metric.noise,
             rank=self.rank,
             alpha=self.alpha,
             alpha_scale=self.alpha_scale,
             flip_rate=self.flip_rate,
+            comparison_noise=self.settings.comparison_noise if noise is None else noise.value,
             verbose=0,
         )
 

@@ -245,8 +245,7 @@ class Settings:
             )
         if self.shrink_to == "identity" and not is_plain:
             raise ValueError(
-                'shrink_to="identity" needs close/far labels without annotators and comparisons. Use '
-                'shrink_to="zero".'
+                'shrink_to="identity" needs close/far labels without annotators and comparisons. Use shrink_to="zero".'
             )
 
 
