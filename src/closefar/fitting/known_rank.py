@@ -23,7 +23,7 @@ from closefar.fitting.wide import MANY_COLUMNS
 from closefar.judgements import Columns, Judgements
 from closefar.model import Metric
 from closefar.noise import Noise
-from closefar.rows import BlockRows, Coordinates, factor_in_rows, rows_of, unit_free
+from closefar.rows import BlockRows, Coordinates, factor_in_rows, pair_rows, unit_free
 from closefar.solve import (
     Certificate,
     CloseFar,
@@ -60,7 +60,7 @@ class Prepared:
     def of(
         cls, judgements: Judgements, settings: Settings, *, finds_null: bool, blend: float | None = None
     ) -> Prepared:
-        source, blend = rows_of(judgements.data), settings.blend if blend is None else blend
+        source, blend = pair_rows(judgements.data), settings.blend if blend is None else blend
         with display().stage("finding unit-free coordinates"):
             rows, coordinates = unit_free(
                 source,
@@ -88,7 +88,7 @@ class Prepared:
 
     def margin(self, solution: Solution, judgements: Judgements) -> FloatArray:
         """The margins of other judgements."""
-        others = rows_of(judgements.data)
+        others = pair_rows(judgements.data)
         if self.coordinates.has_constant:
             squared = others.in_coordinates(self.coordinates).squared_distances(solution.factor)
         else:

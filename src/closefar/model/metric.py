@@ -24,7 +24,7 @@ from closefar.model.faiss import to_faiss
 from closefar.model.modelfile import write
 from closefar.model.onnx import to_onnx
 from closefar.noise import NOISES, Noise, get_noise, with_flips
-from closefar.rows import rows_of
+from closefar.rows import pair_rows, rows_of
 
 __all__ = ["ZERO", "Metric"]
 
@@ -403,7 +403,7 @@ class Metric:
 
     def coordinates(self, data: Any, directions: FloatArray) -> FloatArray:
         """Return the coordinate of each row along each direction, a column of `directions`: shape (n, k)."""
-        return rows_of(data, self.origin).projected(directions)
+        return pair_rows(data, self.origin).projected(directions)
 
     def _with_data_scale(self, data_factor: FloatArray, data_eigenvalues: FloatArray) -> Metric:
         """The same metric with another B."""
