@@ -222,8 +222,8 @@ class Settings:
             (isinstance(rate, numbers.Real) and 0 <= float(rate) < 0.5) or _are_rates(rate)
         ):
             raise ValueError(
-                'flip_rate must be "estimate", "two", a number from 0 to below 0.5, or two rates >= 0 with a sum below 1, '
-                f"of close and of far pairs; got {rate!r}."
+                'flip_rate must be "estimate", "two", a number from 0 to below 0.5, or two rates >= 0 with a sum below '
+                f"1, of close and of far pairs; got {rate!r}."
             )
         for name, value in (("comparison_noise", self.comparison_noise), ("strictness_width", self.strictness_width)):
             if not (_is(value, "estimate") or (_is_number(value) and float(value) > 0)):
