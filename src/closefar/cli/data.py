@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from closefar.arrays import FloatArray
-    from closefar.fitting import Fit
+    from closefar.fitting import Fit, Scores
     from closefar.judgements import Judgements
     from closefar.learners import MetricLearner, Model
     from closefar.model import Metric
@@ -27,11 +27,12 @@ __all__ = [
     "fit_learner",
     "folds_of",
     "groups_of",
-    "judgements_of",
     "read_for_model",
+    "read_judgements",
     "read_labelled",
     "report_of",
     "sampled_groups",
+    "scored_by",
     "squared_distances",
     "with_ids",
 ]
@@ -148,24 +149,25 @@ def sampled_groups(table: Pairs, used: Judgements) -> NDArray[Any]:
 
 
 def folds_of(
-    session: Session, table: Pairs, far: str, groups: NDArray[Any] | None, n_folds: int = N_FOLDS
+    session: Session, table: Pairs, words: tuple[str, ...], groups: NDArray[Any] | None, n_folds: int = N_FOLDS
 ) -> tuple[int, NDArray[Any] | None]:
     """The number of folds that the groups allow, and the groups; by pair where they allow none."""
     import numpy as np
 
-    from closefar.judgements import Judgements, most_folds
+    from closefar.judgements import most_folds
 
-    signs = np.where(table.labels == far, 1.0, -1.0)
-    n_rarer = int(min(np.sum(signs > 0), np.sum(signs < 0)))
-    n_folds = max(2, min(n_folds, n_rarer))
+    judgements = read_judgements(table, words)
+    if words:
+        n_folds = max(2, min(n_folds, int(np.bincount(judgements.codes, minlength=len(words)).min())))
     if groups is None:
         return n_folds, None
-    allowed = most_folds(n_folds, Judgements.of_signs(table.data, signs, table.weights), groups, seed=0)
+    allowed = most_folds(n_folds, judgements, groups, seed=0)
     if allowed >= 2:
         return allowed, groups
+    noun, labels = ("pair", "both labels" if len(words) == 2 else "all labels") if words else ("comparison", "enough")
     session.warn(
-        "cross-validation is by pair, as no folds that keep groups or points apart have both labels: results hold for "
-        "new pairs of the same points or groups, and may be worse for others."
+        f"cross-validation is by {noun}, as no folds that keep groups or points apart have {labels}: results hold for "
+        f"new {noun}s of the same points or groups, and may be worse for others."
     )
     return n_folds, np.arange(len(table))
 
@@ -219,12 +221,32 @@ def _blocks_with_ids(
         yield block | {name: np.asarray(column[where]) for name, column in columns.items()}
 
 
-def judgements_of(table: Pairs, model: Model) -> Judgements:
-    """The pairs with their labels, which must be those of the model."""
-    from closefar.judgements import Columns, Judgements, Sides
+def read_judgements(table: Pairs, words: tuple[str, ...], **annotators: Any) -> Judgements:
+    """The pairs with their labels, which must be among these words, or the comparisons."""
+    from closefar.judgements import Columns, Judgements, sides_of
 
-    columns, sides = Columns(len(model.metric.factor)), Sides.of(*model.classes)
-    return Judgements.read_more(columns, table.data, table.labels, table.weights, sides=sides)
+    columns, labels = Columns(len(table.encoding.feature_names)), labels_of(table)
+    if table.are_comparisons:
+        return Judgements.read_comparisons(columns, table.data, labels, table.weights, fitting=False)
+    return Judgements.read_more(columns, table.data, labels, table.weights, sides=sides_of(words), **annotators)
+
+
+def scored_by(model: Model, table: Pairs) -> Scores:
+    """The judgements of a table, scored by the model; annotators whom it knows have their own strictness."""
+    if not table.are_comparisons and not model.classes:
+        raise ValueError(
+            "the model was fitted to comparisons, so it has no threshold by which pairs could be called close or far. "
+            "Give --comparisons, or fit a threshold with calibrate_threshold in Python."
+        )
+    scorer, known = model.scorer, model.annotators
+    if table.are_comparisons:
+        return scorer.score(read_judgements(table, ()))
+    squared, annotators = squared_distances(table, model), table.annotators
+    if annotators is None or not known:
+        return scorer.score(read_judgements(table, model.classes), squared)
+    names = (*known, *sorted(set(annotators) - set(known)))
+    judgements = read_judgements(table, model.classes, annotators=annotators, known_annotators=names)
+    return scorer.among(len(names)).score(judgements, squared)
 
 
 def report_of(
@@ -240,7 +262,7 @@ def report_of(
     """The content of a report, which names the files behind it; `judged` as for `encode_report`."""
     from closefar.report import N_PARTS, Provenance, encode_report
 
-    points, pairs = (None if path is None else str(path) for path in files.paths)
+    points, pairs, *_ = (None if path is None else str(path) for path in files.paths)
     provenance = Provenance(points, pairs, str(model), table.encoding.categories)
     groups = groups_of(session, table, *(["intervals are wider for it"] if judged else []))
     ids = table.ids if hasattr(table, "points") or table.id_names != ("row",) else None  # a file has many row numbers

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from closefar.cli.data import judgements_of, read_for_model, report_of, scored_by, squared_distances
-from closefar.cli.kinds import labels_of
+from closefar.cli.data import read_for_model, report_of, scored_by
+from closefar.cli.kinds import labels_of, others_of
 from closefar.cli.options import ModelFile, NewData, ReportTitle, WeightedFiles
 from closefar.cli.outputs import Replacing, is_report, report_path
 from closefar.cli.session import Output, Session
@@ -65,22 +65,24 @@ def report(
         check_report(report_path(out))
         loaded = Model.load(model)
         table = read_for_model(session, loaded, files, new_data, labelled=True)
-        judgements_of(table, loaded)
+        scored_by(loaded, table)
         fit = loaded.fit_on(table)
-        pairs = (table.data, table.labels, table.weights) if fit.judgements is None else ()
+        pairs = (table.data, labels_of(table), table.weights) if fit.judgements is None else ()
         content = report_of(session, fit, out, table, *pairs, files=files, model=model, title=title)
         session.write_files({out: content})
         session.show(f"Wrote {out}.", {"written": [str(out)], "n_pairs": len(table)})
 
 
 def evaluation(model: Model, table: Pairs) -> dict[str, Any]:
-    """Return the figures, weighted as the judgements are; `confusion` counts pairs."""
+    """Return the figures, weighted as the judgements are; `confusion` counts pairs.
+
+    The accuracy of comparisons is the share that the metric agrees with; a guess agrees with half of them.
+    """
     import numpy as np
 
+    scored: Any = scored_by(model, table)
     if table.are_comparisons:
-        return _of_comparisons(model, table)
-    judgements = judgements_of(table, model)
-    scored = scored_by(model, judgements, squared_distances(table, model))
+        return {"n_comparisons": len(scored), "accuracy": scored.accuracy, "baseline": 0.5, "loss": scored.loss}
     figures = {
         "n_pairs": len(scored),
         "accuracy": scored.accuracy,
@@ -91,22 +93,10 @@ def evaluation(model: Model, table: Pairs) -> dict[str, Any]:
         "confusion": scored.confusion(np.ones(len(scored))).astype(int).tolist(),
     }
     if len(model.classes) > 2:
-        figures["mean_error"] = judgements.mean(np.abs(scored.predicted - judgements.codes))
+        figures["mean_error"] = scored.judgements.mean(np.abs(scored.predicted - scored.judgements.codes))
     if table.comparisons is not None:
-        figures["comparisons"] = _of_comparisons(model, table.comparisons)
+        figures["comparisons"] = evaluation(model, table.comparisons)
     return figures
-
-
-def _of_comparisons(model: Model, table: Pairs) -> dict[str, Any]:
-    """The share of comparisons that the metric agrees with; a guess agrees with half of them."""
-    from closefar.judgements import Columns, Judgements
-    from closefar.model import Scored
-
-    columns = Columns(len(model.metric.factor))
-    judgements = Judgements.read_comparisons(columns, table.data, labels_of(table), table.weights, fitting=False)
-    flip_rate = 0.0 if model.metric.thresholds else None  # those of the labels of pairs
-    scored = Scored.by(model.metric, judgements, noise_scale=model.comparison_noise, flip_rate=flip_rate)
-    return {"n_comparisons": len(scored), "accuracy": scored.accuracy, "baseline": 0.5, "loss": scored.loss}
 
 
 def _text(figures: dict[str, Any]) -> str:

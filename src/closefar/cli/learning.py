@@ -19,6 +19,11 @@ __all__ = ["Learning", "LongLearning", "PenalisedLearning"]
 
 _PANEL = "Learning"
 _SCALES = ("data", "columns", "units")
+_OF_CLOSE_FAR: dict[str, tuple[str, Any]] = {  # parameters that not every learner has, with their defaults
+    "shrink_to": ("--shrink-to identity", "zero"),
+    "fit_origin": ("--origin", False),
+    "class_weight": ("--balanced", None),
+}
 
 
 @dataclass(frozen=True)
@@ -173,7 +178,7 @@ class Learning:
         elif words:
             parameters["levels"] = words
         if not self.chooses_alpha or (shape and is_wide(shape[0], shape[-1], parameters["rank"])):
-            return kind(**parameters)
+            return kind(**_known_to(kind, parameters))  # type: ignore[no-any-return]
         self.check_many_fits()
         parameters.pop("alpha")
         noise, rank = parameters.pop("noise"), parameters.pop("rank")
@@ -304,6 +309,16 @@ class LongLearning(PenalisedLearning):
     def parameters(self) -> dict[str, Any]:
         balanced = {"class_weight": "balanced" if self.balanced else None}
         return super().parameters() | balanced | ({} if self.max_time is None else {"max_time": self.max_time})
+
+
+def _known_to(kind: Any, parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters that a learner has; others must be left at their defaults."""
+    known = kind().get_params()
+    for name, (option, default) in _OF_CLOSE_FAR.items():
+        if name not in known and parameters.get(name, default) != default:
+            noun = "comparisons" if "levels" not in known else "levels"
+            raise ValueError(f"{option} is for close/far labels, and these are {noun}. Leave it out.")
+    return {name: value for name, value in parameters.items() if name in known}
 
 
 def _scale(text: str | None) -> Any:
