@@ -82,11 +82,11 @@ class Alternating(Solver):
         squared = self.problem.objective.quadratic_forms(inner.matrix)
         source, likelihood = self.problem.objective.source, last.likelihood
         if self.estimate:
-            likelihood = likelihood.with_best_rate(source, squared, inner.thresholds)
+            likelihood = likelihood.with_best_rates(source, squared, inner.thresholds)
         is_settled = self._is_settled(likelihood, squared, inner)
         new = self._state(Climb(likelihood, squared, inner, is_settled))
         gains = not last.has_begun or state.objective - new.objective >= self.tol
-        return replace(new, stuck=not (gains and is_settled and likelihood.flip_rate > 0.0))
+        return replace(new, stuck=not (gains and is_settled and likelihood.has_flips))
 
     def saved(self, state: State) -> Entry | None:
         climb: Climb = state.memory
@@ -107,11 +107,11 @@ class Alternating(Solver):
 
     def saved_result(self, state: State) -> Entry:
         climb: Climb = state.memory
-        return {"flip_rate": float(climb.likelihood.flip_rate), "is_settled": bool(climb.is_settled)}
+        return {"flip_rates": climb.likelihood.rates, "is_settled": bool(climb.is_settled)}
 
     def restored_result(self, state: State, saved: Entry) -> State:
         squared = self.problem.objective.quadratic_forms(state.matrix)
-        climb = Climb(self.likelihood.with_rate(saved["flip_rate"]), squared, state, saved["is_settled"])
+        climb = Climb(self.likelihood.with_rates(saved["flip_rates"]), squared, state, saved["is_settled"])
         return replace(state, memory=climb)
 
     def _newton(self, likelihood: FlippedCloseFar) -> Newton:
