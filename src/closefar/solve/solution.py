@@ -203,7 +203,7 @@ def _certify(problem: Problem, options: Options, found: Run, evaluation: Evaluat
         outcome, gap=gap, is_proven=bound > 0.0, tol=options.tol, rank=options.rank, max_iter=options.max_iter
     )
     return Certificate(
-        loss=evaluation.loss,
+        loss=evaluation.loss - problem.objective.likelihood.penalty(found.state.thresholds),
         gap=gap,
         converged=gap <= options.tol or outcome is Outcome.RESTRICTED,
         outcome=outcome,
