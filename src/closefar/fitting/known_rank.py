@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from closefar.arrays import Array, FloatArray
+from closefar.fitting.flipping import flipped_likelihood
 from closefar.fitting.identifiability import find_enormous, find_problems
 from closefar.fitting.infinite import named_if_infinite
 from closefar.fitting.noise_choice import NoiseChoice
@@ -218,7 +219,7 @@ def _find_problems(
     outcome: Outcome,
 ) -> list[str]:
     # With flips, or an optimum at infinity, few uncertain labels need not mean overfitting.
-    says_little = outcome in (Outcome.SEPARABLE, Outcome.QUASI_SEPARABLE) or solved.flip_rate > 0
+    says_little = outcome in (Outcome.SEPARABLE, Outcome.QUASI_SEPARABLE) or solved.has_flips
     judgements = solved.judgements
     return find_problems(
         names,
@@ -234,8 +235,8 @@ def _find_problems(
 
 def _solve(
     noise: Noise, rows: BlockRows, judgements: Judgements, settings: Settings, start: State | None
-) -> tuple[Solution, float]:
-    """Return the solution and the flip rate; the solution includes the centre that a penalty shrinks to."""
+) -> tuple[Solution, float | tuple[float, float]]:
+    """Return the solution, with the centre that a penalty shrinks to, and the flip rate or both rates."""
     lengths = None
     if settings.is_centred:
         # Their mean is one, as is that of the squared coordinates.
@@ -243,12 +244,16 @@ def _solve(
         lengths = rows.squared_distances(np.eye(rows.n_columns, k) / np.sqrt(k))
     likelihood = CloseFar(noise, judgements.signs_in(rows), judgements.shares_in(rows), lengths)
     objective = Objective(rows, likelihood, Passes())
-    rate, rng = settings.known_flip_rate, settings.rng()
-    watch = Progress(objective.passes, settings.options.tol)
-    if rate == 0.0:
-        found = solve(objective, settings.options, rng=rng, watch=watch, start=start)
+    flipped, rng = flipped_likelihood(likelihood, settings), settings.rng()
+    watch, options, rate = Progress(objective.passes, settings.options.tol), settings.options, 0.0
+    if flipped is None:
+        found = solve(objective, options, rng=rng, watch=watch, start=start)
     else:
-        found, rate = solve_with_flips(objective, likelihood, rate, settings.options, rng=rng, watch=watch, start=start)
+        estimate = settings.estimates_flips
+        found, flipped = solve_with_flips(
+            objective, flipped, options, estimate=estimate, rng=rng, watch=watch, start=start
+        )
+        rate = flipped.flip_rate
     return (found if lengths is None else _with_centre(found, lengths, k)), rate
 
 

@@ -38,7 +38,7 @@ class Settings:
     alpha: float | str = 0.0
     alpha_scale: float | str = "auto"
     shrink_to: str = "zero"
-    flip_rate: float | str = 0.0
+    flip_rate: float | str | tuple[float, float] = 0.0
     fit_origin: bool = False
     solver: str = "auto"
     tol: float = 1e-6
@@ -87,11 +87,18 @@ class Settings:
 
     @property
     def estimates_flips(self) -> bool:
-        return _is(self.flip_rate, "estimate")
+        return _is(self.flip_rate, "estimate") or _is(self.flip_rate, "two")
 
     @property
-    def known_flip_rate(self) -> float | None:
-        """The flip rate, if it is not estimated."""
+    def has_two_rates(self) -> bool:
+        """Whether close pairs that are called far and far pairs that are called close have a flip rate each."""
+        return _is(self.flip_rate, "two") or isinstance(self.flip_rate, tuple)
+
+    @property
+    def known_flip_rate(self) -> float | tuple[float, float] | None:
+        """The flip rate, or both, if it is not estimated."""
+        if isinstance(self.flip_rate, tuple):
+            return self.flip_rate
         return None if self.estimates_flips else float(self.flip_rate)
 
     @property
@@ -161,9 +168,11 @@ class Settings:
             raise ValueError(f"max_iter must be a whole number >= 1; got {self.max_iter!r}.")
         if self.max_time is not None and not (_is_number(self.max_time) and float(self.max_time) > 0):
             raise ValueError(f"max_time must be None or a number of seconds > 0; got {self.max_time!r}.")
-        rate = self.flip_rate
-        if not self.estimates_flips and not (isinstance(rate, numbers.Real) and 0 <= float(rate) < 0.5):
-            raise ValueError(f'flip_rate must be "estimate" or a number from 0 to below 0.5; got {rate!r}.')
+        if not (self.estimates_flips or _is_rate(self.flip_rate)):
+            raise ValueError(
+                'flip_rate must be "estimate", "two" or a number from 0 to below 0.5 (or two numbers >= 0 with a sum '
+                f"below 1: P(called far | close) and P(called close | far)); got {self.flip_rate!r}."
+            )
         if _is(self.noise, "auto") and self.alpha != 0:
             raise ValueError(
                 'noise="auto" needs alpha=0, since it compares likelihoods, which a penalty changes by different '
@@ -209,6 +218,12 @@ def _is_scale(scale: Any) -> bool:
         return 0.0 <= _blend(cast("float | str", scale)) <= 1.0
     except (KeyError, ValueError):  # another word, or no number after the colon
         return False
+
+
+def _is_rate(rate: Any) -> bool:
+    if isinstance(rate, tuple):
+        return len(rate) == 2 and all(map(_is_number, rate)) and min(rate) >= 0.0 and sum(rate) < 1.0
+    return isinstance(rate, numbers.Real) and 0 <= float(rate) < 0.5
 
 
 def _is(value: Any, word: str) -> bool:

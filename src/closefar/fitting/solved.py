@@ -27,7 +27,11 @@ class Solved:
     judgements: Judgements
     solution: Solution
     noise: Noise
-    flip_rate: float
+    flip_rate: float | tuple[float, float]
+
+    @property
+    def has_flips(self) -> bool:
+        return bool(np.any(np.asarray(self.flip_rate) > 0.0))
 
     @property
     def threshold(self) -> float:

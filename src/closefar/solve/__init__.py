@@ -5,6 +5,7 @@ from closefar.solve.compared import Compared
 from closefar.solve.cone import psd_factor
 from closefar.solve.curvature import Curvature, MarginCurvature
 from closefar.solve.flipped import solve_with_flips
+from closefar.solve.flips import FlippedCloseFar
 from closefar.solve.graded import Graded
 from closefar.solve.history import FitStep
 from closefar.solve.journal import Journal
@@ -25,6 +26,7 @@ __all__ = [
     "Curvature",
     "Evaluation",
     "FitStep",
+    "FlippedCloseFar",
     "Graded",
     "Journal",
     "Likelihood",
