@@ -115,7 +115,9 @@ def test_labels_without_noise_or_flips():
 @pytest.mark.parametrize("rate", [-0.1, 0.5, np.nan, "auto", None])
 def test_bad_rates_are_named(rate):
     z, labels, _ = flipped_pairs(100)
-    with pytest.raises(ValueError, match=r'flip_rate must be "estimate", "two" or a number from 0 to below 0\.5 .*; got'):
+    with pytest.raises(
+        ValueError, match=r'flip_rate must be "estimate", "two" or a number from 0 to below 0\.5 .*; got'
+    ):
         cf.LinearMetricLearner(flip_rate=rate).fit(z, labels)
 
 

@@ -13,6 +13,7 @@ from closefar.solve.free_origin import with_free_corner
 from closefar.solve.history import FitStep
 from closefar.solve.loop import Ending, Limits, Recorder, State, Watch, run
 from closefar.solve.objective import Objective
+from closefar.solve.problem import Problem
 from closefar.solve.solution import Options, Solution, solve
 from closefar.solve.solvers.alternating import Alternating, Climb
 from closefar.solve.supervision import supervisor
@@ -20,6 +21,11 @@ from closefar.solve.supervision import supervisor
 __all__ = ["solve_with_flips"]
 
 _MOST_ROUNDS = 100
+
+# Multiples of the metric without flips that the search may start from.
+_SCALES = (1.0, 1.5, 2.5, 4.0, 8.0)
+_RAY_ROUNDS = 4
+_RAY_TOL = 1e-6
 
 
 def solve_with_flips(
@@ -43,14 +49,17 @@ def solve_with_flips(
         climbing, by_factor = objective.with_likelihood(flipped), replace(options, solver="factor")
         return solve(climbing, by_factor, rng=rng, watch=watch, start=start), flipped
     plain = solve(objective, options, rng=rng, watch=watch, start=start)
-    if estimate:
+    begun = plain.state
+    if estimate and flipped.has_several_starts:
+        begun, flipped = _best_on_ray(options.problem(objective), flipped, plain)
+    elif estimate:
         flipped = flipped.with_best_rates(objective.source, plain.squared, plain.thresholds)
     if not flipped.has_flips or plain.certificate.outcome is Outcome.INTERRUPTED or supervisor().has_ended_a_run:
         return plain, flipped
     problem = options.problem(objective)
     recorder = Recorder(objective.passes, watch)
     climber = Alternating(problem, rng, flipped, estimate=estimate, rank=options.rank)
-    begin = partial(climber.resume, with_free_corner(problem.cone, plain.state))
+    begin = partial(climber.resume, with_free_corner(problem.cone, begun))
     climb = run(climber, begin, Limits(0.0, _MOST_ROUNDS, recorder))
     top: Climb = climb.state.memory
     near = State.at(climb.state.matrix, *climb.state.thresholds)
@@ -69,6 +78,26 @@ def solve_with_flips(
     end = FitStep(certificate.n_passes, loss + penalty, certificate.gap)
     n_iter = plain.n_iter + climb.n_iter + last.n_iter
     return replace(last, certificate=certificate, n_iter=n_iter, history=(*steps, end)), flipped
+
+
+def _best_on_ray(problem: Problem, flipped: FlippedCloseFar, plain: Solution) -> tuple[State, FlippedCloseFar]:
+    """The likeliest multiple of the solution without flips, with its best thresholds and flip rates: no pass.
+
+    Without flips, flipped labels make M smaller, and there the likeliest rates may be zero although others are better
+    for a larger M.
+    """
+    source, least = problem.objective.source, problem.cone.least
+    found, lowest = (plain.state, flipped), np.inf
+    for scale in _SCALES:
+        squared, thresholds, likelihood = scale * plain.squared, scale * plain.thresholds, flipped
+        for _ in range(_RAY_ROUNDS):
+            likelihood = likelihood.with_best_rates(source, squared, thresholds)
+            thresholds, evaluation = likelihood.best_thresholds(source, squared, thresholds, least, _RAY_TOL)
+        matrix = scale * plain.state.matrix
+        value = replace(problem, objective=problem.objective.with_likelihood(likelihood)).value(evaluation, matrix)
+        if value < lowest:
+            found, lowest = (State.at(matrix, *thresholds), likelihood), value
+    return found
 
 
 def _climb_from(

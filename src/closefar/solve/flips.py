@@ -27,6 +27,7 @@ _RATE_TOL = 1e-13  # of the last Newton step
 _MOST_STEPS = 100
 _LARGEST_SUM = 0.998  # of two rates
 _SLOPE_TOL = 1e-12
+_LEAST_FLOOR = 1e-15  # of a label whose rate is zero, and whose probability may underflow far from the optimum
 
 
 class FlippedCloseFar(CloseFar):
@@ -58,6 +59,11 @@ class FlippedCloseFar(CloseFar):
     @property
     def has_flips(self) -> bool:
         return bool(np.any(self.rates > 0.0))
+
+    @property
+    def has_several_starts(self) -> bool:
+        """Whether the search for the rates may have several optima, so that it is begun at the best of some points."""
+        return isinstance(self.flip_rate, tuple)
 
     @property
     def described(self) -> str:
@@ -125,7 +131,8 @@ def _flips_of(flip_rate: float | tuple[float, float], signs: Array) -> tuple[flo
     if not isinstance(flip_rate, tuple):
         return 1.0 - 2.0 * flip_rate, flip_rate, flip_rate
     mean, half = 0.5 * (flip_rate[0] + flip_rate[1]), 0.5 * (flip_rate[0] - flip_rate[1])
-    return 1.0 - 2.0 * mean, mean + half * signs, mean - half * signs
+    floor = mean + _LEAST_FLOOR
+    return 1.0 - 2.0 * mean, floor + half * signs, floor - half * signs
 
 
 class SoftCloseFar(CloseFar):
@@ -245,11 +252,9 @@ def _two_slopes(
 
 def _sums_of_two(rates: tuple[float, float], right: Array, signs: Array, weights: Array) -> FloatArray:
     xp = array_namespace(right)
-    above_zero = xp.where(right > TINY, right, TINY)
     kept, floor, _ = _flips_of(rates, signs)
-    probability = floor + kept * above_zero
-    gain, loss = (1.0 - above_zero) / probability, -above_zero / probability  # by the rate of this label, of the other
+    probability = floor + kept * right
+    gain, loss = (1.0 - right) / probability, -right / probability  # by the rate of this label, and of the other
     slopes = [xp.where(signs > 0, one, other) for one, other in ((gain, loss), (loss, gain))]
     terms = [xp.log(probability), *slopes, slopes[0] ** 2, slopes[0] * slopes[1], slopes[1] ** 2]
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.array([float(xp.sum(weights * term)) for term in terms])
+    return np.array([float(xp.sum(weights * term)) for term in terms])
