@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from closefar.solve.certificate import Certificate, Outcome, advise
-from closefar.solve.flips import FlippedCloseFar
+from closefar.solve.flipped_graded import Flipped
 from closefar.solve.free_origin import with_free_corner
 from closefar.solve.history import FitStep
 from closefar.solve.loop import Ending, Limits, Recorder, State, Watch, run
@@ -30,14 +30,14 @@ _RAY_TOL = 1e-6
 
 def solve_with_flips(
     objective: Objective,
-    flipped: FlippedCloseFar,
+    flipped: Flipped,
     options: Options,
     *,
     estimate: bool,
     rng: np.random.Generator,
     watch: Watch,
     start: State | None = None,
-) -> tuple[Solution, FlippedCloseFar]:
+) -> tuple[Solution, Flipped]:
     """Maximise the likelihood with flips over M and thresholds, and over the flip rates if `estimate`.
 
     The objective is that without flips, of the same judgements.  Returns the solution, and the likelihood with
@@ -69,7 +69,9 @@ def solve_with_flips(
     last = solve(soft, brief, rng=rng, watch=watch, start=near, stay_near=True)
     if estimate:
         flipped = top.likelihood.with_best_rates(objective.source, last.squared, last.thresholds)
-    loss = objective.with_likelihood(flipped).evaluate(last.squared, last.thresholds).loss
+    loss = objective.with_likelihood(flipped).evaluate(last.squared, last.thresholds).loss - flipped.penalty(
+        last.thresholds
+    )
     convex = _interrupted(last.certificate, options) if was_interrupted else last.certificate
     certificate = _certificate(convex, loss, flipped.described, top.is_settled)
     # Bounds proven along the way are for other problems than the last.
@@ -80,7 +82,7 @@ def solve_with_flips(
     return replace(last, certificate=certificate, n_iter=n_iter, history=(*steps, end)), flipped
 
 
-def _best_on_ray(problem: Problem, flipped: FlippedCloseFar, plain: Solution) -> tuple[State, FlippedCloseFar]:
+def _best_on_ray(problem: Problem, flipped: Flipped, plain: Solution) -> tuple[State, Flipped]:
     """The likeliest multiple of the solution without flips, with its best thresholds and flip rates: no pass.
 
     Without flips, flipped labels make M smaller, and there the likeliest rates may be zero although others are better
@@ -103,12 +105,12 @@ def _best_on_ray(problem: Problem, flipped: FlippedCloseFar, plain: Solution) ->
 def _climb_from(
     start: State,
     objective: Objective,
-    flipped: FlippedCloseFar,
+    flipped: Flipped,
     estimate: bool,
     options: Options,
     rng: np.random.Generator,
     watch: Watch,
-) -> tuple[Solution, FlippedCloseFar]:
+) -> tuple[Solution, Flipped]:
     """Maximise from a point close to the maximum, without a certificate."""
     if estimate:
         squared = objective.quadratic_forms(start.matrix)

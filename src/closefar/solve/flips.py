@@ -10,6 +10,7 @@ this step.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -20,7 +21,7 @@ from closefar.noise import Noise, with_flips
 from closefar.rows import RowSource
 from closefar.solve.likelihood import CloseFar, Losses
 
-__all__ = ["FlippedCloseFar", "SoftCloseFar", "best_flip_rate", "best_two_rates"]
+__all__ = ["FlippedCloseFar", "SoftCloseFar", "best_flip_rate", "best_rate", "best_two_rates", "rates_in_words"]
 
 _LARGEST_RATE = 0.499
 _RATE_TOL = 1e-13  # of the last Newton step
@@ -68,10 +69,7 @@ class FlippedCloseFar(CloseFar):
     @property
     def described(self) -> str:
         """The rates in words."""
-        if not isinstance(self.flip_rate, tuple):
-            return f"the flip rate is {self.flip_rate:.3g}"
-        called_far, called_close = self.flip_rate
-        return f"the flip rates are {called_far:.3g} (close pairs called far) and {called_close:.3g} (far called close)"
+        return rates_in_words(self.flip_rate)
 
     def losses(self, margin: Array, signs: Array, weights: Array, *rest: Array, order: int) -> Losses:
         return super().losses(margin, signs, weights, signs, order=order)
@@ -126,6 +124,13 @@ class FlippedCloseFar(CloseFar):
         return FlippedCloseFar(self.noise, signs, weights, self.flip_rate, *lengths)
 
 
+def rates_in_words(flip_rate: float | tuple[float, float]) -> str:
+    """A sentence without its full stop."""
+    if not isinstance(flip_rate, tuple):
+        return f"the flip rate is {flip_rate:.3g}"
+    return f"the flip rates are {flip_rate[0]:.3g} (close pairs called far) and {flip_rate[1]:.3g} (far called close)"
+
+
 def _flips_of(flip_rate: float | tuple[float, float], signs: Array) -> tuple[float, Array, Array]:
     """The share of labels that are kept, and what flips add to the probability of a label and of the other one."""
     if not isinstance(flip_rate, tuple):
@@ -160,31 +165,38 @@ class SoftCloseFar(CloseFar):
 
 
 def best_flip_rate(source: RowSource, right: Array, weights: Array, near: float = 0.0) -> float:
-    """Maximise the mean log(q + (1 - 2q) Phi) over 0 <= q < 1/2, for `right` = Phi(l m): concave in q.
+    """Maximise the mean log(q + (1 - 2q) Phi) over 0 <= q < 1/2, for `right` = Phi(l m): concave in q."""
+    return best_rate(source, _sums_of_slopes, (right, weights), near, _LARGEST_RATE)
 
-    Newton steps from `near`, within bounds on q: each is a sweep over the rows.
+
+def best_rate(
+    source: RowSource, slopes_of: Callable[..., FloatArray], arrays: tuple[Array, ...], near: float, largest: float
+) -> float:
+    """Maximise a concave log-likelihood over a rate from 0 to the largest.
+
+    Newton steps from `near`, within bounds on the rate: each is a sweep over the rows, in which `slopes_of` gives the
+    sums of both derivatives at each of some rates.
     """
-    rate = near if 0.0 < near < _LARGEST_RATE else 0.5 * _LARGEST_RATE
-    (low_slope, _), (slope, bend), (high_slope, _) = _slopes(source, right, weights, (0.0, rate, _LARGEST_RATE))
+
+    def slopes_at(*rates: float) -> list[list[float]]:
+        sums: list[list[float]] = np.sum(source.parts(partial(slopes_of, rates), *arrays), axis=0).tolist()
+        return sums
+
+    rate = near if 0.0 < near < largest else 0.5 * largest
+    (low_slope, _), (slope, bend), (high_slope, _) = slopes_at(0.0, rate, largest)
     if low_slope <= 0.0:
         return 0.0
     if high_slope >= 0.0:
-        return _LARGEST_RATE
-    low, high = 0.0, _LARGEST_RATE
+        return largest
+    low, high = 0.0, largest
     for _ in range(_MOST_STEPS):
         low, high = (rate, high) if slope > 0.0 else (low, rate)
         step = -slope / bend if bend < 0.0 else np.inf
         before, rate = rate, rate + step if low <= rate + step <= high else 0.5 * (low + high)
         if abs(rate - before) <= _RATE_TOL:
             break
-        ((slope, bend),) = _slopes(source, right, weights, (rate,))
+        ((slope, bend),) = slopes_at(rate)
     return rate
-
-
-def _slopes(source: RowSource, right: Array, weights: Array, rates: tuple[float, ...]) -> list[list[float]]:
-    """The first and the second derivative at each rate."""
-    sums: list[list[float]] = np.sum(source.parts(partial(_sums_of_slopes, rates), right, weights), axis=0).tolist()
-    return sums
 
 
 def _sums_of_slopes(rates: tuple[float, ...], right: Array, weights: Array) -> FloatArray:
