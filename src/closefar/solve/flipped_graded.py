@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from array_api_compat import array_namespace
 
-from closefar.arrays import TINY, Array, FloatArray, like, whole_numbers
+from closefar.arrays import Array, FloatArray, like, whole_numbers
 from closefar.rows import RowSource
 from closefar.solve.flip_rates import Answers, FlipRates
 from closefar.solve.flips import FlippedCloseFar, rates_in_words
@@ -111,8 +111,8 @@ class FlippedGraded(Graded):
         gradient = -weights * (low + up)
         if order < 2:
             return Terms(loss, slopes, -np.inf, gradient)
-        # What is left to the other answer, of two.
-        other = xp.maximum((1.0 - kept - floor) - kept * xp.expm1(-found.loss), TINY + 0.0 * right)
+        # What is left to the other answer, of two, computed from the loss since its probability may be close to one.
+        other = xp.maximum(1.0 - kept - floor, _LEAST_FLOOR + 0.0 * floor) - kept * xp.expm1(-found.loss)
         odds, has_two = probability / other, whole_numbers(codes) >= (0 if self.n_levels == 2 else self.n_levels)
         pairs = ((found.low_low, low * low), (found.low_up, 0.0 * low), (found.up_up, up * up))
         ends = tuple(weights * xp.where(has_two, odds * own, sincere**2 * each) for each, own in pairs)
