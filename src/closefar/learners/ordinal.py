@@ -6,7 +6,7 @@ import os
 from typing import Any, Self
 
 from closefar.fitting import showing
-from closefar.judgements import read_judgements
+from closefar.judgements import Judgements, read_judgements
 from closefar.learners.fitting_learner import FittingLearner
 from closefar.noise import Noise
 
@@ -131,6 +131,11 @@ comparison_noise_, fit_statistics_, fit_
         The strictness of an annotator, if one is named, is subtracted from it; `annotator` is as for `predict`.
         """
         return super().decision_function(X, annotator)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the accuracy of `predict`, weighted if there are weights; opened pairs may have their own levels."""
+        given = Judgements.read_more(self, X, y, sample_weight, sides=self._fitted().sides)
+        return given.mean(self.predict(given.data) == self.classes_[given.codes])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
