@@ -331,4 +331,4 @@ class MetricLearner(
         return self.metric_.measure(check_pairs(self, X, fitting=False))
 
     def _margin(self, X: Any) -> FloatArray:
-        return self._squared_distances(X) - self.metric_.threshold
+        return self._squared_distances(X) - self.metric_.known_threshold

@@ -40,7 +40,7 @@ class Optimum:
         likelihood = CloseFar(metric.noise, signs, shares)
         factor = factor_in_rows(rows, source, shares, metric.factor)
         root = np.eye(len(factor)) if blend == 0.0 else root_of(rows.outer(shares))
-        return cls(rows, Objective(rows, likelihood, Passes()), coordinates, factor, metric.threshold, root)
+        return cls(rows, Objective(rows, likelihood, Passes()), coordinates, factor, metric.known_threshold, root)
 
     @property
     def size(self) -> int:

@@ -9,7 +9,7 @@ from closefar.rows.indexed import IndexedRows
 from closefar.rows.legs import LegRows, Rows
 from closefar.rows.opening import judged_rows, pair_rows, rows_of
 from closefar.rows.partitioned import PartitionedRows
-from closefar.rows.source import RowSource
+from closefar.rows.source import RowSource, slices
 from closefar.rows.streamed import Chunks, StreamedRows
 from closefar.rows.unit_free import column_scales, factor_in_rows, find_coordinates, second_moment, unit_free
 
@@ -35,5 +35,6 @@ __all__ = [
     "pair_rows",
     "rows_of",
     "second_moment",
+    "slices",
     "unit_free",
 ]
