@@ -26,7 +26,7 @@ from closefar.fitting.wide import MANY_COLUMNS
 from closefar.judgements import Columns, Judgements, Kind
 from closefar.model import Metric
 from closefar.noise import FlipRate, Noise, has_flips
-from closefar.rows import Coordinates, LegRows, Rows, factor_in_rows, judged_rows, rows_of, unit_free
+from closefar.rows import Coordinates, LegRows, Rows, factor_in_rows, judged_rows, pair_rows, unit_free
 from closefar.solve import (
     Certificate,
     Objective,
@@ -94,7 +94,7 @@ class Prepared:
 
     def margin(self, solution: Solution, judgements: Judgements) -> FloatArray:
         """The margins of other judgements."""
-        others = rows_of(judgements.data)
+        others = pair_rows(judgements.data)
         if self.coordinates.has_constant:
             squared = others.in_coordinates(self.coordinates).squared_distances(solution.factor)
         else:

@@ -1,7 +1,9 @@
 """Labelled pairs and the checks that they pass: data, labels, weights, folds."""
 
+from closefar.judgements.annotators import Annotators, read_annotators
 from closefar.judgements.coded import CodedLabels
 from closefar.judgements.columns import Columns
+from closefar.judgements.comparisons import check_comparisons
 from closefar.judgements.dask_data import partitions_of
 from closefar.judgements.dask_tuples import DaskTuples
 from closefar.judgements.folds import (
@@ -14,6 +16,7 @@ from closefar.judgements.folds import (
 )
 from closefar.judgements.inspection import Inspection, check_inspections, inspect
 from closefar.judgements.judgements import Judgements, effective_number, sample_rows
+from closefar.judgements.kinds import Kind
 from closefar.judgements.labels import Sides, own_labels
 from closefar.judgements.loading import PartitionSample, counted_partitions, mapped_partitions, sample_partitions
 from closefar.judgements.pairs import check_pairs
@@ -30,11 +33,13 @@ from closefar.judgements.shared_points import (
 from closefar.judgements.tuples import Tuples
 
 __all__ = [
+    "Annotators",
     "CodedLabels",
     "Columns",
     "DaskTuples",
     "Inspection",
     "Judgements",
+    "Kind",
     "LoadedRows",
     "PairGroupKFold",
     "Partition",
@@ -45,6 +50,7 @@ __all__ = [
     "Sides",
     "Split",
     "Tuples",
+    "check_comparisons",
     "check_inspections",
     "check_pairs",
     "counted_partitions",
@@ -56,6 +62,7 @@ __all__ = [
     "most_folds",
     "own_labels",
     "partitions_of",
+    "read_annotators",
     "read_judgements",
     "resolve_folds",
     "resolve_groups",

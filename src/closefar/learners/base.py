@@ -26,7 +26,7 @@ from closefar.questions import (
     summarize,
     truncation_of,
 )
-from closefar.rows import GraphRows, IndexedRows, rows_of
+from closefar.rows import GraphRows, IndexedRows, pair_rows, rows_of
 from closefar.solve import Certificate, FitStep
 
 __all__ = ["MetricLearner"]
@@ -172,7 +172,7 @@ class MetricLearner(
             assert isinstance(rows, IndexedRows | GraphRows)
             return rows.sides(directions)
         if is_source(data):
-            return rows_of(data).projected(directions)
+            return pair_rows(data).projected(directions)
         mapped: FloatArray = to_numpy(as_float64(data) @ like(data, directions))
         return mapped
 

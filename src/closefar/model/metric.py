@@ -25,7 +25,7 @@ from closefar.model.modelfile import write
 from closefar.model.onnx import to_onnx
 from closefar.model.thresholds import Thresholded, check_flip_rate, check_thresholds
 from closefar.noise import NOISES, FlipRate, Noise, get_noise
-from closefar.rows import rows_of
+from closefar.rows import pair_rows, rows_of
 
 __all__ = ["ZERO", "Metric"]
 
@@ -430,7 +430,7 @@ class Metric(Thresholded):
 
     def coordinates(self, data: Any, directions: FloatArray) -> FloatArray:
         """Return the coordinate of each row along each direction, a column of `directions`: shape (n, k)."""
-        return rows_of(data, self.origin).projected(directions)
+        return pair_rows(data, self.origin).projected(directions)
 
     def _with_data_scale(self, data_factor: FloatArray, data_eigenvalues: FloatArray) -> Metric:
         """The same metric with another B."""
