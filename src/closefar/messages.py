@@ -24,6 +24,7 @@ _OPTIONS = {
     "max_time": "--max-time",
     "measure": "--measure",
     "memory": "--memory",
+    "n_comparisons": "--comparisons",
     "n_features": "--features",
     "n_pairs": "--pairs",
     "n_partitions": "--partitions",
