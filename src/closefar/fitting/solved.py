@@ -9,9 +9,9 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from closefar.arrays import Array, FloatArray
+from closefar.fitting.likelihoods import count_thresholds
 from closefar.fitting.noise_choice import NoiseChoice, choice_from, sums_of_losses
 from closefar.fitting.statistics import FitStatistics, sums_of_margins
-from closefar.fitting.likelihoods import count_thresholds
 from closefar.judgements import Judgements
 from closefar.noise import FlipRate, Noise, label_losses
 from closefar.rows import Rows

@@ -329,7 +329,11 @@ class Judgements:
 
     @property
     def n_rarer(self) -> int:
-        """How many have the rarer label."""
+        """How many have the rarer label, or the rarest level; of comparisons, either answer will do: all of them."""
+        if self.kind is Kind.COMPARISONS:
+            return len(self)
+        if self.kind is Kind.LEVELS:
+            return int(np.bincount(self.codes, minlength=self.n_levels).min())
         return min(self.n_far, len(self) - self.n_far)
 
     @property
@@ -369,10 +373,11 @@ class Judgements:
 
     def counted(self) -> Judgements:
         """Those that count: of a weight above 0."""
-        if self.is_uniform:
-            return self
-        counts = self.weights > 0
-        return self if np.all(counts) else self.take(np.flatnonzero(counts))
+        found = self
+        if not self.is_uniform and not np.all(self.weights > 0):
+            found = self.take(np.flatnonzero(self.weights > 0))
+        compared = None if self.comparisons is None else self.comparisons.counted()
+        return found if compared is self.comparisons else replace(found, comparisons=compared)
 
     def weighted(self, class_weight: Any) -> Judgements:
         """The same with the weights of their classes, as in scikit-learn."""

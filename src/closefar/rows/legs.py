@@ -62,6 +62,10 @@ class LegRows(RowSource):
         """Return the same rows with their legs in other coordinates, or in another precision."""
         return self if legs is self.legs else LegRows(legs, self.n_pairs, self.n_comparisons, self.scale)
 
+    def with_scale(self, scale: float) -> LegRows:
+        """Return the same rows with another noise of comparisons."""
+        return LegRows(self.legs, self.n_pairs, self.n_comparisons, scale)
+
     def __repr__(self) -> str:
         pairs = f"{self.n_pairs:,} pairs and " if self.n_pairs else ""
         return f"LegRows({pairs}{self.n_comparisons:,} comparisons of {self.n_columns} columns)"
