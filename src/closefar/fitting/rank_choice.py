@@ -73,9 +73,7 @@ def _stage(number: int, total: int, elapsed: float) -> str:
     return f"choosing the rank, fold {number + 1} of {total}{left}"
 
 
-def _path(
-    judgements: Judgements, settings: Settings, ranks: Sequence[int], scale: str, refits: bool
-) -> list[Scorer]:
+def _path(judgements: Judgements, settings: Settings, ranks: Sequence[int], scale: str, refits: bool) -> list[Scorer]:
     """A metric of each rank, from one fit without a limit; beyond its rank, that fit itself."""
     whole = Scorer.of(refit(judgements, settings))
     if not refits:

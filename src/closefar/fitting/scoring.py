@@ -106,10 +106,14 @@ def joined(judgements: Judgements, parts: Sequence[tuple[Scores, IndexArray]]) -
     first = parts[0][0]
     rate = _joined_rates(len(judgements), parts)
     if isinstance(first, Scored):
-        return Scored(judgements, _filled(len(judgements), [(each.margin, where) for each, where in parts]), first.noise, rate)
+        return Scored(
+            judgements, _filled(len(judgements), [(each.margin, where) for each, where in parts]), first.noise, rate
+        )
     n, k = len(judgements), first.thresholds.shape[-1]
     squared = _filled(n, [(each.squared, where) for each, where in parts])
-    thresholds = np.column_stack([_filled(n, [(each.thresholds[..., level], where) for each, where in parts]) for level in range(k)])
+    thresholds = np.column_stack(
+        [_filled(n, [(each.thresholds[..., level], where) for each, where in parts]) for level in range(k)]
+    )
     return ScoredLevels(judgements, squared, thresholds, first.noise, rate)
 
 

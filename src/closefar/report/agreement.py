@@ -54,7 +54,9 @@ def calibration(judged: Judged, *, caveat: str) -> dict[str, Any]:
 
     A comparison is turned so that the likelier answer comes first.
     """
-    found = [(k, row) for k, each in enumerate(_two_sided(judged.scored), 1) for row in calibrate(each, _CALIBRATION_BINS)]
+    found = [
+        (k, row) for k, each in enumerate(_two_sided(judged.scored), 1) for row in calibrate(each, _CALIBRATION_BINS)
+    ]
     bins = [row for _, row in found]
     error = float(np.average([abs(row.predicted - row.observed) for row in bins], weights=[row.weight for row in bins]))
     reading = f"{_calibration_reading(bins, error)}{caveat}"

@@ -179,7 +179,9 @@ def _by_pair(fitted: Fit, judged: Judgements, n_folds: int, seed: int, groups: N
         errors = _label_errors(fitted, scored, groups)
     except ValueError as error:  # a part of few or odd pairs can't be fitted
         return _by_the_fit_itself(fitted, judged, f"fits to parts of them failed ({error})")
-    words = f"Cross-validated: each {noun} is evaluated by a fit that has not seen its {term_of(fitted)} ({n_folds} folds)."
+    words = (
+        f"Cross-validated: each {noun} is evaluated by a fit that has not seen its {term_of(fitted)} ({n_folds} folds)."
+    )
     return Judged(scored, "out-of-fold", words, noun, thresholds, errors)
 
 
@@ -213,7 +215,9 @@ def _by_group(fitted: Fit, by_pair: Judged, groups: NDArray[Any], n_folds: int, 
     term = term_of(fitted)
     words += f" Suspicious {term}s are judged by fits that have not seen that {term} but may have seen its {its}."
     own = groups[tested]
-    return Judged(scored.take(tested), "out-of-fold", words, noun, thresholds[tested], groups=own, unseen=unit, known=by_pair)
+    return Judged(
+        scored.take(tested), "out-of-fold", words, noun, thresholds[tested], groups=own, unseen=unit, known=by_pair
+    )
 
 
 def _group_splits(judged: Judgements, groups: NDArray[Any], n_folds: int, n_divisions: int, seed: int) -> list[Split]:

@@ -31,10 +31,7 @@ def close_and_far(judged: Judged, metric: Metric) -> dict[str, Any]:
     edges, beyond = _edges(squared, weights, tau, tau)
     return {
         "edges": edges.tolist(),
-        **{
-            name: _counts(squared, edges, weights, chosen)
-            for name, chosen in (("close", ~is_far), ("far", is_far))
-        },
+        **{name: _counts(squared, edges, weights, chosen) for name, chosen in (("close", ~is_far), ("far", is_far))},
         "counted": _counted(judged),
         "threshold": tau,
         "beyond": beyond,
@@ -100,7 +97,9 @@ def _edges(squared: FloatArray, weights: FloatArray, last: float, scale: float) 
 
 
 def _counts(squared: FloatArray, edges: FloatArray, weights: FloatArray, chosen: Any) -> list[float]:
-    counts: list[float] = np.histogram(np.minimum(squared, edges[-1])[chosen], edges, weights=weights[chosen])[0].tolist()
+    counts: list[float] = np.histogram(np.minimum(squared, edges[-1])[chosen], edges, weights=weights[chosen])[
+        0
+    ].tolist()
     return counts
 
 

@@ -42,7 +42,9 @@ def pair_map(
     if sides.is_graded:
         labels = sides.classes.tolist()
         styles = level_styles(len(labels))
-        groups = [{"name": str(name), "style": style, "meaning": ""} for name, style in zip(labels, styles, strict=True)]
+        groups = [
+            {"name": str(name), "style": style, "meaning": ""} for name, style in zip(labels, styles, strict=True)
+        ]
     else:
         groups = [
             {"name": str(label), "style": style, "meaning": style}

@@ -89,8 +89,10 @@ def _table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]) ->
 def _distances(pairs: dict[str, Any]) -> str:
     if pairs["kind"] == Kind.COMPARISONS:
         return "Differences of squared distances"
-    return "Squared distances by level" if pairs["kind"] == Kind.LEVELS else (
-        f"Squared distances of close and far {pairs['noun']}s"
+    return (
+        "Squared distances by level"
+        if pairs["kind"] == Kind.LEVELS
+        else (f"Squared distances of close and far {pairs['noun']}s")
     )
 
 
