@@ -89,7 +89,7 @@ def _moments(judgements: Judgements) -> Any:
 
 
 def _labels_in(source: Rows, judgements: Judgements) -> Array:
-    """One number for each kind of label, as a handle: -1 and +1, or -1, 1, 3, ... for levels and comparisons of pairs."""
+    """One number for each kind of label, as a handle: -1 and +1, or -1, 1, 3, ... if there are more kinds."""
     if judgements.levels is None and judgements.comparisons is None:
         return judgements.signs_in(source)
     return source.map(_odd, judgements.codes_in(source))
