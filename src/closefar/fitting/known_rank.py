@@ -104,7 +104,7 @@ class Prepared:
 
     def margin(self, solution: Solution, judgements: Judgements) -> FloatArray:
         """The margins of other judgements."""
-        others = rows_of(judgements.data)
+        others = pair_rows(judgements.data)
         if self.coordinates.has_constant:
             squared = others.in_coordinates(self.coordinates).squared_distances(solution.factor)
         else:
