@@ -6,7 +6,7 @@ import os
 from typing import Any, Self
 
 from closefar.fitting import showing
-from closefar.judgements import read_judgements
+from closefar.judgements import Judgements, read_judgements
 from closefar.learners.fitting_learner import FittingLearner
 from closefar.noise import Noise
 
@@ -232,3 +232,25 @@ class LinearMetricLearner(FittingLearner):
             self._fit_to_read(judgements, feature_names, checkpoint)
         self.fit_.warn(stacklevel=2)
         return self
+
+    def read(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        annotators: Any = None,
+        comparisons: Any = None,
+        estimator: Any = None,
+    ) -> Judgements:
+        """Validate judgements to learn from, in the memory of this process; `estimator` learns their columns."""
+        return Judgements.read(
+            estimator or self,
+            X,
+            y,
+            sample_weight,
+            far_label=self.far_label,
+            annotators=annotators,
+            comparisons=comparisons,
+            stacklevel=4,
+        )

@@ -125,6 +125,28 @@ comparison_noise_, fit_statistics_, fit_
         self.fit_.warn(stacklevel=2)
         return self
 
+    def read(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        annotators: Any = None,
+        comparisons: Any = None,
+        estimator: Any = None,
+    ) -> Judgements:
+        """Validate judgements to learn from; `estimator` learns their columns."""
+        return Judgements.read(
+            estimator or self,
+            X,
+            y,
+            sample_weight,
+            levels=self.levels,
+            is_graded=True,
+            annotators=annotators,
+            comparisons=comparisons,
+        )
+
     def decision_function(self, X: Any, annotator: Any = None) -> Any:
         """Return the squared distance of each pair, to compare with `thresholds_`.
 
