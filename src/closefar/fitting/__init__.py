@@ -5,6 +5,7 @@ from closefar.fitting.checkpoint import Checkpoint
 from closefar.fitting.comparison_noise import ComparisonNoise
 from closefar.fitting.fitting import fit, without_penalty
 from closefar.fitting.identifiability import IdentifiabilityWarning
+from closefar.fitting.kind_statistics import measured_statistics
 from closefar.fitting.likelihoods import is_plain
 from closefar.fitting.noise_choice import NoiseChoice, choose_noise
 from closefar.fitting.parts import fit_from, fit_part, is_near_parts, refit_part
@@ -55,6 +56,7 @@ __all__ = [
     "is_wide",
     "joined",
     "legs_along",
+    "measured_statistics",
     "number_of",
     "placed_on",
     "refit",
