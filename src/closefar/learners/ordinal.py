@@ -154,6 +154,11 @@ comparison_noise_, fit_statistics_, fit_
         """
         return super().decision_function(X, annotator)
 
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the accuracy of `predict`, weighted if there are weights; opened pairs may have their own levels."""
+        given = Judgements.read_more(self, X, y, sample_weight, sides=self._fitted().sides)
+        return given.mean(self.predict(given.data) == self.classes_[given.codes])
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = True
