@@ -1,5 +1,6 @@
 """Fitting: a function from judgements and settings to a fit, with the choices of noise, rank and penalty."""
 
+from closefar.fitting.annotators import AnnotatorTable, AnnotatorVerdict
 from closefar.fitting.calibration import CalibratedThreshold, calibrate_threshold
 from closefar.fitting.checkpoint import Checkpoint
 from closefar.fitting.comparison_noise import ComparisonNoise
@@ -25,6 +26,8 @@ from closefar.fitting.wide import is_wide, number_of, usual_penalty
 from closefar.rows import check_device
 
 __all__ = [
+    "AnnotatorTable",
+    "AnnotatorVerdict",
     "CalibratedThreshold",
     "Checkpoint",
     "ComparisonNoise",

@@ -9,6 +9,7 @@ from typing import Any
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from closefar.fitting.annotators import AnnotatorTable
 from closefar.fitting.comparison_noise import ComparisonNoise
 from closefar.fitting.identifiability import IdentifiabilityWarning
 from closefar.fitting.noise_choice import NoiseChoice
@@ -57,6 +58,8 @@ class Fit:
         Whether they are close/far labels, levels or comparisons.
     comparison_noise : ComparisonNoise, optional
         The noise of comparisons relative to that of pairs, if both were judged.
+    annotators : AnnotatorTable, optional
+        What is known of each annotator, if judgements have annotators.
     noise_choice, rank_choice : optional
         How the noise and the rank were chosen, if they were.
     chosen_alpha : float, optional
@@ -80,6 +83,7 @@ class Fit:
     judgements: Judgements | None
     kind: Kind = Kind.CLOSE_FAR
     comparison_noise: ComparisonNoise | None = None
+    annotators: AnnotatorTable | None = None
     noise_choice: NoiseChoice | None = None
     rank_choice: RankChoice | None = None
     chosen_alpha: float | None = None
