@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from closefar.datasets import count_pairs, make_pairs, pairs_from_points, solve_noise_scale
+from closefar.datasets import count_pairs, make_judgements, make_pairs, pairs_from_points, solve_noise_scale
 from closefar.datasets.from_points import _distinct
 from closefar.noise import NOISES, Normal
 
@@ -198,6 +198,198 @@ def test_odd_number_of_pairs_with_few_wrong_labels(n_pairs, share):
 def test_bad_arguments_are_named(arguments, rule):
     with pytest.raises(ValueError, match=rule):
         make_pairs(**{"n_pairs": 20, "n_features": 3, "random_state": 0, **arguments})
+
+
+# make_judgements
+
+KINDS = {"pairs": 2, "levels": 2, "triplets": 3, "quadruplets": 4}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_judgements_come_from_their_truth(kind):
+    data = make_judgements(3000, 4, kind=kind, rank=2, noise=None, random_state=0)
+    assert data.tuples.shape == (3000, KINDS[kind], 4)
+    assert len(np.unique(data.index)) == data.index.size
+    array = np.asarray(data.tuples)
+    legs = {"triplets": [(0, 1), (0, 2)], "quadruplets": [(0, 1), (2, 3)]}.get(kind, [(0, 1)])
+    squared = np.column_stack([data.metric.squared_distance(array[:, a] - array[:, b]) for a, b in legs])
+    np.testing.assert_allclose(data.squared_distances, squared, rtol=1e-10, atol=1e-12)
+    if len(legs) == 2:
+        expected = np.where(squared[:, 1] > squared[:, 0], 1, -1)
+    else:
+        above = np.sum(squared > np.array(data.thresholds), axis=1)
+        expected = above if kind == "levels" else 2 * above - 1
+    np.testing.assert_array_equal(data.labels, expected)
+    np.testing.assert_array_equal(data.true_labels, expected)
+    assert data.metric.rank == 2
+    assert data.noise_scale == 0.0
+    assert not data.is_flipped.any()
+
+
+@pytest.mark.parametrize("kind", ["pairs", "triplets", "quadruplets"])
+@pytest.mark.parametrize("noise", sorted(NOISES))
+def test_share_of_wrong_judgements_is_the_one_given(kind, noise):
+    data = make_judgements(N, 3, kind=kind, noise=noise, wrong_share=0.15, random_state=1)
+    assert_share(data.labels != data.true_labels, 0.15)
+
+
+def test_pairs_are_those_of_make_pairs_and_levels_are_about_the_same_pairs():
+    pairs = make_judgements(2000, 5, rank=3, n_annotators=8, strictness_spread=0.2, random_state=2)
+    levels = make_judgements(
+        2000, 5, kind="levels", n_levels=4, rank=3, n_annotators=8, strictness_spread=0.2, random_state=2
+    )
+    plain = make_judgements(2000, 5, rank=3, random_state=2)
+    by_pairs = make_pairs(2000, 5, rank=3, random_state=2)
+    np.testing.assert_allclose(np.asarray(plain.tuples), by_pairs.pairs, rtol=1e-12, atol=1e-12)
+    assert np.mean(plain.labels == by_pairs.labels) > 0.999
+    np.testing.assert_array_equal(pairs.points, levels.points)
+    np.testing.assert_array_equal(pairs.annotators, levels.annotators)
+    assert pairs.noise_scale == pytest.approx(levels.noise_scale, rel=1e-12)
+    # The middle one of four levels' thresholds is the median, so the upper two levels are the far pairs.
+    assert np.mean((levels.labels >= 2) == (pairs.labels == 1)) > 0.999
+
+
+@pytest.mark.parametrize("kind", ["triplets", "quadruplets"])
+def test_all_kinds_of_one_seed_have_the_same_metric(kind):
+    pairs, comparisons = (make_judgements(100, 4, kind=each, random_state=3) for each in ("pairs", kind))
+    np.testing.assert_array_equal(pairs.metric.matrix, comparisons.metric.matrix)
+    assert comparisons.thresholds == ()
+
+
+@pytest.mark.parametrize("kind", ["triplets", "quadruplets"])
+def test_answered_comparisons_need_no_labels(kind):
+    data = make_judgements(500, 3, kind=kind, noise=None, random_state=4)
+    answered = data.answered
+    same = data.labels > 0
+    np.testing.assert_array_equal(answered[same], data.index[same])
+    legs = {"triplets": [(0, 1), (0, 2)], "quadruplets": [(0, 1), (2, 3)]}[kind]
+    near, far = (
+        data.metric.squared_distance(data.points[answered[:, a]] - data.points[answered[:, b]]) for a, b in legs
+    )
+    assert np.all(near < far)
+    with pytest.raises(ValueError, match=r"only triplets and quadruplets .*got pairs"):
+        _ = make_judgements(10, 2, random_state=0).answered
+
+
+def test_levels_are_equally_frequent_by_default_and_have_the_thresholds_given():
+    data = make_judgements(1000, 3, kind="levels", noise=None, random_state=5)
+    np.testing.assert_array_equal(np.bincount(data.labels), [200] * 5)
+    given = make_judgements(1000, 3, kind="levels", thresholds=[0.2, 0.5], noise=None, random_state=5)
+    assert given.thresholds == (0.2, 0.5)
+    np.testing.assert_array_equal(given.labels, np.sum(given.squared_distances >= [0.2, 0.5], axis=1))
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_judgements_share_points_if_there_are_fewer(size):
+    kind = {2: "levels", 3: "triplets", 4: "quadruplets"}[size]
+    data = make_judgements(24_000, 2, kind=kind, n_points=5, random_state=6)
+    assert len(data.points) == 5
+    ordered = np.sort(data.index, axis=1)
+    assert np.all(np.diff(ordered, axis=1) > 0)
+    _, counts = np.unique(data.index, axis=0, return_counts=True)
+    expected = 24_000 / math.perm(5, size)
+    assert len(counts) == math.perm(5, size)
+    assert np.all(np.abs(counts - expected) < 5 * math.sqrt(expected))
+
+
+def test_annotators_have_equal_shares_and_never_judge_a_pair_twice():
+    data = make_judgements(4000, 3, n_annotators=20, random_state=7)
+    np.testing.assert_array_equal(np.unique(data.annotators, return_counts=True)[1], [200] * 20)
+    data = make_judgements(900, 3, n_annotators=7, n_repeats=3, random_state=7)
+    assert len(np.unique(data.index, axis=0)) == 300
+    pairs = np.column_stack([data.index[:, 0], data.panel.who])
+    assert len(np.unique(pairs, axis=0)) == 900
+    assert set(zip(data.panel.who[0::3], data.panel.who[1::3], strict=True)) >= {(0, 1), (3, 0), (6, 4)}
+
+
+@pytest.mark.parametrize("kind", ["pairs", "levels"])
+def test_strict_annotators_need_a_larger_distance(kind):
+    data = make_judgements(N, 3, kind=kind, noise=None, n_annotators=5, strictness_spread=0.4, random_state=8)
+    shifted = data.squared_distances[:, 0] - data.panel.strictness[data.panel.who]
+    codes = np.sum(shifted[:, None] >= data.thresholds, axis=1)
+    np.testing.assert_array_equal(data.labels, codes if kind == "levels" else 2 * codes - 1)
+    assert np.ptp(data.panel.strictness) > 0
+    assert not np.array_equal(data.labels, data.true_labels)
+
+
+@pytest.mark.parametrize(("kind", "k"), [("pairs", 2), ("levels", 5)])
+def test_some_annotators_answer_at_random(kind, k):
+    data = make_judgements(N, 3, kind=kind, noise=None, n_annotators=6, n_random_annotators=2, random_state=9)
+    assert np.count_nonzero(data.panel.at_random) == 2
+    random = data.panel.at_random[data.panel.who]
+    np.testing.assert_array_equal(data.is_flipped, data.labels != data.true_labels)
+    assert not data.is_flipped[~random].any()
+    assert_share(data.is_flipped[random], 1 - 1 / k)
+    counts = np.unique(data.labels[random], return_counts=True)[1]
+    assert np.all(np.abs(counts - random.sum() / k) < 4 * np.sqrt(random.sum() / k))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_flips_have_the_rate_given(kind):
+    data = make_judgements(N, 3, kind=kind, noise=None, flip_rate=0.12, random_state=10)
+    np.testing.assert_array_equal(data.is_flipped, data.labels != data.true_labels)
+    assert_share(data.is_flipped, 0.12)
+
+
+def test_flips_of_two_sides_and_of_annotators():
+    data = make_judgements(N, 3, noise=None, flip_rate=(0.15, 0.03), random_state=11)
+    close = data.true_labels == -1
+    assert_share(data.is_flipped[close], 0.15)
+    assert_share(data.is_flipped[~close], 0.03)
+    rates = [0.0, 0.1, 0.4]
+    data = make_judgements(N, 3, noise=None, n_annotators=3, annotator_flip_rates=rates, random_state=11)
+    np.testing.assert_array_equal(data.panel.flip_rates, rates)
+    for each, rate in enumerate(rates[1:], 1):
+        assert_share(data.is_flipped[data.panel.who == each], rate)
+    assert not data.is_flipped[data.panel.who == 0].any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_same_seed_gives_the_same_judgements(kind):
+    first, second, other = (make_judgements(200, 3, kind=kind, n_points=50, random_state=seed) for seed in (1, 1, 2))
+    for name in ("points", "index", "labels", "is_flipped"):
+        np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
+    assert not np.array_equal(first.points, other.points)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        ({"kind": "pair"}, r"kind must be one of \['pairs', 'levels', 'triplets', 'quadruplets'\]; got 'pair'"),
+        ({"n": 0}, "n must be a whole number >= 1; got 0"),
+        ({"n_points": 1}, "n_points must be at least 2, the points of one judgement; got 1"),
+        ({"kind": "quadruplets", "n_points": 3}, "n_points must be at least 4"),
+        ({"n_repeats": 0}, "n_repeats must be a whole number >= 1; got 0"),
+        ({"n_repeats": 4, "n_annotators": 3}, "n_repeats must be at most n_annotators = 3"),
+        ({"n_levels": 3}, "n_levels must be .*of kind 'levels'; got 3 of kind 'pairs'"),
+        ({"kind": "levels", "n_levels": 1}, "n_levels must be a whole number >= 2"),
+        ({"kind": "levels", "n_levels": 4, "thresholds": [1, 2]}, r"thresholds must be 3 finite, increasing numbers"),
+        ({"kind": "levels", "thresholds": [2, 1]}, r"thresholds must be finite, increasing numbers; got \[2, 1\]"),
+        ({"thresholds": [1, 2]}, "thresholds must be 1 finite"),
+        ({"thresholds": np.nan}, "thresholds must be 1 finite"),
+        ({"kind": "triplets", "thresholds": 1.0}, "comparisons have no thresholds"),
+        ({"flip_rate": 0.6}, "flip_rate must be a number from 0 to 0.5, or two for close and for far pairs"),
+        ({"flip_rate": (0.5, 0.5)}, "with a sum below 1"),
+        ({"flip_rate": (0.1, 0.2), "kind": "triplets"}, r"from 0 to 0.5; got \(0.1, 0.2\) for triplets"),
+        ({"n_random_annotators": 1}, "need n_annotators; got None"),
+        ({"strictness_spread": 0.3}, "need n_annotators; got None"),
+        ({"n_annotators": 0}, "n_annotators must be a whole number >= 1"),
+        ({"n_annotators": 3, "kind": "triplets"}, "annotators judge pairs or levels; got kind='triplets'"),
+        ({"n_annotators": 3, "n_random_annotators": 4}, "from 0 to n_annotators = 3; got 4"),
+        ({"n_annotators": 3, "strictness_spread": -1.0}, "strictness_spread must be a finite number >= 0"),
+        (
+            {"n_annotators": 3, "annotator_flip_rates": [0.1, 0.2]},
+            "annotator_flip_rates must be 3 numbers from 0 to 0.5",
+        ),
+        ({"n_annotators": 2, "annotator_flip_rates": [0.1, 0.2], "flip_rate": 0.1}, "replace flip_rate; got both"),
+        ({"wrong_share": 0.5}, "wrong_share must be .*below 0.5"),
+        ({"noise": "flips"}, "noise must be one of"),
+    ],
+    ids=str,
+)
+def test_bad_arguments_of_judgements_are_named(arguments, rule):
+    with pytest.raises(ValueError, match=rule):
+        make_judgements(**{"n": 20, "n_features": 3, "random_state": 0, **arguments})
 
 
 # solve_noise_scale

@@ -14,7 +14,7 @@ from closefar.arrays import FloatArray
 from closefar.model import Metric
 from closefar.noise import NOISES, Noise, get_noise
 
-__all__ = ["LabelledPairs", "make_pairs", "solve_noise_scale"]
+__all__ = ["LabelledPairs", "check_counts", "check_noise_level", "draw_shapes", "make_pairs", "solve_noise_scale"]
 
 
 class LabelledPairs(NamedTuple):
@@ -78,20 +78,13 @@ def make_pairs(
     >>> data.pairs.shape, data.metric.rank
     ((1000, 2, 3), 3)
     """
-    for name, value in (("n_pairs", n_pairs), ("n_features", n_features), ("rank", rank or 1)):
-        if not (isinstance(value, numbers.Integral) and value >= 1):
-            raise ValueError(f"{name} must be a whole number >= 1; got {value!r}.")
+    check_counts(n_pairs=n_pairs, n_features=n_features, rank=rank or 1)
     if threshold is not None and not np.isfinite(threshold):
         raise ValueError(f"threshold must be a finite number; got {threshold!r}.")
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
     model = None if noise is None or noise == "flips" else get_noise(noise)
-    _check_noise_level(noise, noise_scale, wrong_share)
-    covariance = _eigenvalues("covariance_eigenvalues", covariance_eigenvalues, n_features, n_features, rng)
-    if np.any(covariance <= 0):
-        raise ValueError(f"covariance_eigenvalues must be > 0; got {covariance}.")
-    spectrum = _eigenvalues("metric_eigenvalues", metric_eigenvalues, n_features, rank, rng)
-    spread = _random_rotation(n_features, rng) * np.sqrt(covariance)
-    directions = _random_rotation(n_features, rng)[:, : len(spectrum)] * np.sqrt(spectrum)
+    check_noise_level(noise, noise_scale, wrong_share)
+    spread, directions = draw_shapes(n_features, rank, metric_eigenvalues, covariance_eigenvalues, rng)
     pairs = rng.standard_normal((n_pairs, 2, n_features)) @ spread.T
     squared = np.sum(((pairs[:, 0] - pairs[:, 1]) @ directions) ** 2, axis=1)
     threshold = float(np.median(squared)) if threshold is None else float(threshold)
@@ -129,7 +122,31 @@ def solve_noise_scale(margins: Any, noise: str | Noise, wrong_share: float) -> f
     return float(np.exp(brentq(excess, middle - 60.0, middle + 60.0, xtol=1e-12)))
 
 
-def _check_noise_level(noise: Any, noise_scale: float | None, wrong_share: float | None) -> None:
+def draw_shapes(
+    n_features: int,
+    rank: int | None,
+    metric_eigenvalues: Any,
+    covariance_eigenvalues: Any,
+    rng: np.random.Generator,
+) -> tuple[FloatArray, FloatArray]:
+    """Draw factors of the points' covariance and of M*, both randomly oriented."""
+    covariance = _eigenvalues("covariance_eigenvalues", covariance_eigenvalues, n_features, n_features, rng)
+    if np.any(covariance <= 0):
+        raise ValueError(f"covariance_eigenvalues must be > 0; got {covariance}.")
+    spectrum = _eigenvalues("metric_eigenvalues", metric_eigenvalues, n_features, rank, rng)
+    spread = _random_rotation(n_features, rng) * np.sqrt(covariance)
+    return spread, _random_rotation(n_features, rng)[:, : len(spectrum)] * np.sqrt(spectrum)
+
+
+def check_counts(**counts: Any) -> None:
+    """Refuse numbers of things that are not whole numbers above 0."""
+    for name, value in counts.items():
+        if not (isinstance(value, numbers.Integral) and int(value) >= 1):
+            raise ValueError(f"{name} must be a whole number >= 1; got {value!r}.")
+
+
+def check_noise_level(noise: Any, noise_scale: float | None, wrong_share: float | None) -> None:
+    """Refuse a scale of the noise, or a share of wrong labels, that can't be."""
     if noise_scale is not None and wrong_share is not None:
         raise ValueError("only one of noise_scale and wrong_share can be set; got both. Leave one out.")
     if noise_scale is not None and not (noise_scale >= 0 and noise not in (None, "flips")):

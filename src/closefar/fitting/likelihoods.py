@@ -15,8 +15,9 @@ __all__ = ["count_thresholds", "is_plain", "likelihood_of"]
 
 
 def is_plain(judgements: Judgements) -> bool:
-    """Whether these are close/far labels alone, without annotators or comparisons."""
-    return judgements.kind is Kind.CLOSE_FAR and judgements.annotators is None and judgements.comparisons is None
+    """Whether these are close/far labels, or two levels, alone, without annotators or comparisons."""
+    are_two = judgements.kind is not Kind.COMPARISONS and judgements.n_levels == 2
+    return are_two and judgements.annotators is None and judgements.comparisons is None
 
 
 def count_thresholds(judgements: Judgements) -> int:

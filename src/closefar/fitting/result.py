@@ -165,6 +165,8 @@ class Fit:
         """
         if isinstance(X, Judgements):
             return X
+        if self.kind is Kind.COMPARISONS:
+            return Judgements.read_comparisons(self.columns, X, y, sample_weight, fitting=False)
         return Judgements.read_more(self.columns, X, y, sample_weight, sides=self.sides)
 
     def read_or_training(self, X: Any = None, y: Any = None, sample_weight: Any = None) -> Judgements:

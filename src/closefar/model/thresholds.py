@@ -65,7 +65,7 @@ def one_rate(flip_rate: FlipRate) -> float:
     return flip_rate
 
 
-def level_flips(flip_rate: float, n_levels: int) -> tuple[float, float]:
+def level_flips(flip_rate: Any, n_levels: int) -> tuple[Any, Any]:
     """The probability of a level whatever the distance, and the share of answers that depend on it.
 
     A share of the answers is drawn from all levels alike; `flip_rate` is the share of answers that are
@@ -75,12 +75,14 @@ def level_flips(flip_rate: float, n_levels: int) -> tuple[float, float]:
     return each, 1.0 - n_levels * each
 
 
-def level_probabilities(
-    noise: Noise, squared: FloatArray, thresholds: tuple[float, ...], flip_rate: FlipRate
-) -> FloatArray:
-    """The probability of each level at each squared distance, shape (n, K): closest first."""
+def level_probabilities(noise: Noise, squared: FloatArray, thresholds: tuple[float, ...], flip_rate: Any) -> FloatArray:
+    """The probability of each level at each squared distance, shape (n, K): closest first.
+
+    A flip rate may be an array with a number for each.
+    """
     if len(thresholds) == 1:
         margin = squared - thresholds[0]
+        flip_rate = (flip_rate, flip_rate) if isinstance(flip_rate, np.ndarray) else flip_rate
         sides = with_flips(noise.cdf(-margin), turned_round(flip_rate)), with_flips(noise.cdf(margin), flip_rate)
         return np.column_stack(sides)
     ends = np.concatenate([[-np.inf], thresholds, [np.inf]])
@@ -89,9 +91,8 @@ def level_probabilities(
     above = nearer + farther > 0
     upper, lower = np.where(above, -farther, nearer), np.where(above, -nearer, farther)
     probabilities: FloatArray = _cdf(noise, upper) - _cdf(noise, lower)
-    assert not isinstance(flip_rate, tuple)
-    each, rest = level_flips(flip_rate, len(thresholds) + 1)
-    return each + rest * probabilities if flip_rate else probabilities
+    each, rest = level_flips(np.asarray(flip_rate)[..., None], len(thresholds) + 1)
+    return each + rest * probabilities if np.any(flip_rate) else probabilities
 
 
 def levels_between(noise: Noise, squared: FloatArray, thresholds: tuple[float, ...]) -> IndexArray:
@@ -175,11 +176,15 @@ class Thresholded:
         _ = self.cut
         return with_flips(self.noise.cdf(margin), self.flip_rate)
 
-    def probabilities_at(self, squared: FloatArray) -> FloatArray:
-        """Return the probability of each level, closest first, at each squared distance: shape (n, K)."""
+    def probabilities_at(self, squared: FloatArray, flip_rate: Any = None) -> FloatArray:
+        """Return the probability of each level, closest first, at each squared distance: shape (n, K).
+
+        The flip rate of an annotator, or an array with that of each pair, replaces that of the metric.
+        """
         if not self.thresholds:
             raise ValueError(NO_THRESHOLD)
-        return level_probabilities(self.noise, squared, self.thresholds, self.flip_rate)
+        rate = self.flip_rate if flip_rate is None else flip_rate
+        return level_probabilities(self.noise, squared, self.thresholds, rate)
 
     def levels_at(self, squared: FloatArray) -> IndexArray:
         """Return the most probable level at each squared distance: 0 is the closest."""
