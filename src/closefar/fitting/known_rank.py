@@ -27,7 +27,7 @@ from closefar.fitting.wide import MANY_COLUMNS
 from closefar.judgements import Columns, Judgements, Kind
 from closefar.model import Metric
 from closefar.noise import FlipRate, Noise, has_flips
-from closefar.rows import Coordinates, LegRows, Rows, factor_in_rows, judged_rows, pair_rows, unit_free
+from closefar.rows import Coordinates, LegRows, Rows, factor_in_rows, judged_rows, pair_rows, second_moment, unit_free
 from closefar.solve import (
     Certificate,
     Objective,
@@ -313,7 +313,7 @@ def _metric(solved: Solved, prepared: Prepared, settings: Settings, names: tuple
         factor, thresholds = factor[:-1], thresholds - slack
     moment = None
     if prepared.blend > 0.0:
-        moment = rows.outer(judgements.shares_in(rows))[: len(factor), : len(factor)]
+        moment = second_moment(rows, judgements.shares_in(rows))[: len(factor), : len(factor)]
     return Metric.from_data_scale(
         coordinates.transform,
         factor,
