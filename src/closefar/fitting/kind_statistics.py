@@ -25,7 +25,8 @@ def statistics_of(solved: Solved, metric: Metric, column_scales: FloatArray, n_p
         return solved.statistics(column_scales, n_parameters)
     squared = solved.rows.gather(solved.solution.squared)
     if judgements.annotators is not None and solved.strictness is not None:
-        squared[: len(judgements)] -= solved.strictness[judgements.annotators.codes]
+        shift = solved.strictness[judgements.annotators.codes]
+        squared = np.append(squared[: len(shift)] - shift, squared[len(shift) :])
     return measured_statistics(judgements, squared, metric, column_scales, n_parameters)
 
 
