@@ -29,7 +29,16 @@ from closefar.fitting.wide import MANY_COLUMNS
 from closefar.judgements import Columns, Judgements, Kind
 from closefar.model import Metric
 from closefar.noise import Noise, has_flips
-from closefar.rows import Coordinates, LegRows, Rows, factor_in_rows, judged_rows, pair_rows, second_moment, unit_free
+from closefar.rows import (
+    Coordinates,
+    LegRows,
+    Rows,
+    factor_in_rows,
+    judged_rows,
+    pair_rows,
+    second_moment,
+    unit_free,
+)
 from closefar.solve import (
     Certificate,
     Objective,
