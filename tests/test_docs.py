@@ -41,13 +41,16 @@ def _documented_names() -> set[str]:
         listed = re.findall(r"\w+", members[1])
         if not listed:
             subject = _object(full)
-            listed = subject.__all__ if kind == "module" else _own_members(subject)
+            listed = (
+                subject.__all__ if kind == "module" else _members(subject, inherited=":inherited-members:" in options)
+            )
         found |= {f"{full}.{member}" for member in listed}
     return found
 
 
-def _own_members(subject: Any) -> list[str]:
-    return [name for name in vars(subject) if not name.startswith("_") and inspect.getdoc(getattr(subject, name))]
+def _members(subject: Any, *, inherited: bool) -> list[str]:
+    names = dir(subject) if inherited else vars(subject)
+    return [name for name in names if not name.startswith("_") and inspect.getdoc(getattr(subject, name))]
 
 
 def _object(name: str) -> Any:

@@ -110,7 +110,7 @@ def test_other_programs_can_read_it(metric, saved):
     with safe_open(saved, framework="numpy") as file:
         header = json.loads(file.metadata()["closefar"])
         np.testing.assert_array_equal(file.get_tensor("factor"), metric.factor)
-    assert header["format_version"] == modelfile.FORMAT_VERSION
+    assert header["format_version"] == 1
     assert header["library_version"] == cf.__version__
     assert header["noise"] == "laplace"
 
@@ -471,8 +471,8 @@ def test_unknown_format_is_refused(path, version):
         {**ARRAYS, "other": np.ones(1)},
         {**ARRAYS, "factor": np.ones(2)},
         {**ARRAYS, "threshold": np.ones((1, 1))},
-        {**ARRAYS, "threshold": np.ones(2)},
-        {**ARRAYS, "threshold": np.ones(0)},
+        {**ARRAYS, "threshold": np.array([2.0, 1.0])},
+        {**ARRAYS, "threshold": np.array([1.0, np.inf])},
         {**ARRAYS, "threshold": np.array([np.nan])},
         {**ARRAYS, "factor": np.full((2, 2), np.inf)},
         {**ARRAYS, "factor": np.array([[1.0, 1.0], [1.0, 2.0]])},
@@ -482,7 +482,9 @@ def test_unknown_format_is_refused(path, version):
         {**ARRAYS, "flip_rate": np.array([0.5])},
         {**ARRAYS, "flip_rate": np.array([-0.1])},
         {**ARRAYS, "flip_rate": np.array([np.nan])},
-        {**ARRAYS, "flip_rate": np.array([0.1, 0.1])},
+        {**ARRAYS, "flip_rate": np.array([0.6, 0.5])},
+        {**ARRAYS, "flip_rate": np.array([0.1, 0.1, 0.1])},
+        {**ARRAYS, "threshold": np.ones(2), "flip_rate": np.array([0.1, 0.1])},
         {**ARRAYS, "flip_rate": np.array([[0.1]])},
         {**ARRAYS, "data_factor": np.eye(2)},
         {**ARRAYS, "data_eigenvalues": np.ones(2)},

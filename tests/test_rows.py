@@ -18,6 +18,7 @@ from closefar.rows import (
     source,
     unit_free,
 )
+from closefar.rows.features import features_of
 
 N, D, K = 1500, 5, 3
 RNG = np.random.default_rng(0)
@@ -145,7 +146,9 @@ def test_the_products_of_entries_fill_half_a_block(monkeypatch):
     n_entries = packed.packed_size(D)
     for size, n_rows in ((16 * n_entries * 300, 300), (16 * n_entries * 301 - 1, 300)):
         monkeypatch.setattr(blocks, "BLOCK_BYTES", size)
-        assert [part.shape for part in Computed()._features(ROOT, (C,))] == [(n_entries + 1, n_rows)] * 5
+        assert Computed().n_features_at_once == n_rows
+        features = features_of(Computed().blocks(), ROOT, (C,), n_rows)
+        assert [part.shape for part in features] == [(n_entries + 1, n_rows)] * 5
 
 
 def test_projected_rows(blocked):

@@ -9,7 +9,12 @@ if TYPE_CHECKING:
     from closefar.cost import plan_run
     from closefar.fitting import IdentifiabilityWarning
     from closefar.judgements import PairGroupKFold, SharedPointsWarning, Tuples
-    from closefar.learners import LinearMetricLearner, LinearMetricLearnerCV
+    from closefar.learners import (
+        ComparisonMetricLearner,
+        LinearMetricLearner,
+        LinearMetricLearnerCV,
+        OrdinalMetricLearner,
+    )
     from closefar.model import Metric, ModelFileError, load
     from closefar.questions import (
         check_noise_model,
@@ -24,11 +29,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Certificate",
+    "ComparisonMetricLearner",
     "IdentifiabilityWarning",
     "LinearMetricLearner",
     "LinearMetricLearnerCV",
     "Metric",
     "ModelFileError",
+    "OrdinalMetricLearner",
     "PairGroupKFold",
     "SharedPointsWarning",
     "Tuples",
@@ -54,11 +61,13 @@ __version__ = "0.1.0"
 _MODULES = {"datasets", "judgements", "noise", "plot", "theory"}
 _HOMES = {
     "Certificate": "solve",
+    "ComparisonMetricLearner": "learners",
     "IdentifiabilityWarning": "fitting",
     "LinearMetricLearner": "learners",
     "LinearMetricLearnerCV": "learners",
     "Metric": "model",
     "ModelFileError": "model",
+    "OrdinalMetricLearner": "learners",
     "PairGroupKFold": "judgements",
     "SharedPointsWarning": "judgements",
     "Tuples": "judgements",

@@ -39,8 +39,10 @@ __all__ = [
     "numbered",
     "release",
     "shared_with_torch",
+    "sums_by",
     "take_rows",
     "to_numpy",
+    "whole_numbers",
 ]
 
 # An array of any library that array-api-compat knows: NumPy, torch, CuPy, array-api-strict.
@@ -175,3 +177,17 @@ def as_float64(values: Array) -> Array:
     """Return the array in double precision, itself where it is that already."""
     xp = array_namespace(values)
     return xp.astype(values, xp.float64, copy=False)
+
+
+def whole_numbers(values: Array) -> Array:
+    """Return codes as integers to look up with; handles of some libraries are floats."""
+    if is_numpy_array(values):
+        return values if values.dtype.kind in "iu" else values.astype(np.intp)
+    xp = array_namespace(values)
+    return xp.astype(values, xp.int64, copy=False)
+
+
+def sums_by(codes: Array, values: Array, n: int) -> FloatArray:
+    """Return the sum of the values of each code 0, ..., n - 1."""
+    sums: FloatArray = np.bincount(to_numpy(whole_numbers(codes)), weights=to_numpy(values), minlength=n)
+    return sums

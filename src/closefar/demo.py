@@ -57,8 +57,8 @@ def _compare(learner: cf.LinearMetricLearner, data: cf.datasets.LabelledPairs, s
     ]
     wrong = np.mean(data.labels[:_N_FIT] != data.true_labels[:_N_FIT])
     rows.append(("Share of wrong labels", f"{wrong:.4f}", f"{learner.fit_statistics_.wrong_share:.4f}"))
-    target = true.matrix / true.threshold
-    error = np.linalg.norm(learned.matrix / learned.threshold - target, 2) / np.linalg.norm(target, 2)
+    target = true.matrix / true.known_threshold
+    error = np.linalg.norm(learned.matrix / learned.known_threshold - target, 2) / np.linalg.norm(target, 2)
     rows.append(("Relative spectral error of M / tau", "", f"{error:.4f}"))
     held_out = data.pairs[_N_FIT:]
     for name, labels in (("noisy", data.labels), ("true", data.true_labels)):
@@ -70,7 +70,7 @@ def _compare(learner: cf.LinearMetricLearner, data: cf.datasets.LabelledPairs, s
 def _along_directions(metric: cf.Metric, data: cf.datasets.LabelledPairs) -> list[float]:
     """The mean squared distance along each direction on the training pairs, divided by the threshold."""
     found = in_data_scale(metric, data.pairs[:_N_FIT]).directions()
-    return [float(value) for value in found.values / metric.threshold]
+    return [float(value) for value in found.values / metric.known_threshold]
 
 
 if __name__ == "__main__":

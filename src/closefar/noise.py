@@ -15,12 +15,13 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from array_api_compat import array_namespace, is_cupy_namespace, is_torch_namespace
+from array_api_compat import array_namespace, is_cupy_namespace, is_numpy_namespace, is_torch_namespace
 
 from closefar.arrays import Array, FloatArray
 
 __all__ = [
     "NOISES",
+    "FlipRate",
     "HypSecant",
     "Laplace",
     "Logistic",
@@ -28,9 +29,14 @@ __all__ = [
     "NoiseConstants",
     "Normal",
     "get_noise",
+    "has_flips",
     "label_losses",
+    "turned_round",
     "with_flips",
 ]
+
+# One rate for both sides, or P(called far | close) and P(called close | far); these may be arrays, a number per pair.
+FlipRate = float | tuple[Any, Any]
 
 
 class NoiseConstants(NamedTuple):
@@ -87,6 +93,10 @@ class Noise(ABC):
         margin = _as_array(margin)
         return self._terms(margin, order, array_namespace(margin))
 
+    def width_terms(self, width: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray] | None:
+        """Return t(w) and two derivatives, if log(CDF(a) - CDF(b)) = log CDF(a) + log CDF(-b) - t(a - b); or None."""
+        return None
+
     def neg_log_cdf(self, margin: Array) -> Array:
         """Return -log CDF at each margin: the loss of a far pair."""
         return self.derivatives(margin, order=0)[0]
@@ -139,8 +149,9 @@ class Logistic(Noise):
     """
 
     def _terms(self, margin: Array, order: int, xp: Any) -> tuple[Array, ...]:
-        tail = xp.exp(-xp.abs(margin))
-        loss = xp.log1p(tail) + xp.clip(-margin, min=0.0)
+        size = xp.abs(margin)
+        tail = xp.exp(-size)
+        loss = xp.log1p(tail) + xp.where(margin < 0, size, xp.zeros_like(size))
         if order == 0:
             return (loss,)
         share = 1.0 / (1.0 + tail)
@@ -148,6 +159,11 @@ class Logistic(Noise):
         if order == 1:
             return loss, slope
         return loss, slope, tail * share * share
+
+    def width_terms(self, width: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        tail = np.exp(-width)
+        kept = -np.expm1(-width)
+        return -np.log(kept), -tail / kept, tail / kept**2
 
     def _density(self, value: Array, xp: Any) -> Array:
         tail = xp.exp(-xp.abs(value))
@@ -183,18 +199,19 @@ class Normal(Noise):
             return (loss,)
         # pdf / cdf by the scaled erfc, which is exact even where both underflow.
         largest = float(xp.finfo(loss.dtype).max)
-        hazard = math.sqrt(2.0 / math.pi) / _special("erfcx", xp)(xp.clip(margin, min=-0.5 * largest) * -math.sqrt(0.5))
+        scaled = _clipped(margin, -0.5 * largest, None, xp) * -math.sqrt(0.5)
+        hazard = math.sqrt(2.0 / math.pi) / _special("erfcx", xp)(scaled)
         if order == 1:
             return loss, -hazard
         in_tail = margin < self._SERIES_BELOW
-        hazard_above = xp.clip(hazard, max=1.0 - self._SERIES_BELOW)
-        curvature = hazard_above * (hazard_above + xp.clip(margin, min=self._SERIES_BELOW, max=1e6))
-        inverse_square = 1.0 / xp.clip(margin, min=-0.5 * math.sqrt(largest), max=self._SERIES_BELOW) ** 2
+        hazard_above = _clipped(hazard, None, 1.0 - self._SERIES_BELOW, xp)
+        curvature = hazard_above * (hazard_above + _clipped(margin, self._SERIES_BELOW, 1e6, xp))
+        inverse_square = 1.0 / _clipped(margin, -0.5 * math.sqrt(largest), self._SERIES_BELOW, xp) ** 2
         series = _polynomial(self._SERIES, inverse_square)
         return loss, -hazard, xp.where(in_tail, 1.0 - inverse_square * series, curvature)
 
     def _density(self, value: Array, xp: Any) -> Array:
-        value = xp.clip(value, min=-1e3, max=1e3)  # the density is zero there, and the square does not overflow
+        value = _clipped(value, -1e3, 1e3, xp)  # the density is zero there, and the square does not overflow
         return xp.exp(-0.5 * value * value) / math.sqrt(2.0 * math.pi)
 
     def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> FloatArray:
@@ -300,14 +317,35 @@ class HypSecant(Noise):
 NOISES: dict[str, Noise] = {noise.name: noise for noise in (Logistic(), Normal(), Laplace(), HypSecant())}
 
 
-def with_flips(probability: Array, flip_rate: float) -> Array:
-    """The probability of a label if a share `flip_rate` of labels is flipped: q + (1 - 2q) p."""
+def with_flips(probability: Array, flip_rate: FlipRate) -> Array:
+    """The probability of being called far, where `probability` is that of far without flips.
+
+    One rate q gives q + (1 - 2q) p, and the rates a of close and b of far pairs a + (1 - a - b) p.
+    """
+    if isinstance(flip_rate, tuple):
+        of_close, of_far = flip_rate
+        return of_close + (1.0 - of_close - of_far) * probability
     return flip_rate + (1.0 - 2.0 * flip_rate) * probability if flip_rate else probability
 
 
-def label_losses(noise: Noise, agreement: Array, flip_rate: float) -> Array:
-    """-log P(label), where `agreement` is label times margin."""
+def has_flips(flip_rate: FlipRate) -> bool:
+    """Whether some labels are flipped."""
+    return any(flip_rate) if isinstance(flip_rate, tuple) else flip_rate > 0
+
+
+def turned_round(flip_rate: FlipRate) -> FlipRate:
+    """The flip rate for the probability of close instead of far."""
+    return flip_rate[::-1] if isinstance(flip_rate, tuple) else flip_rate
+
+
+def label_losses(noise: Noise, agreement: Array, flip_rate: FlipRate, is_far: Array = None) -> Array:
+    """-log P(label), where `agreement` is label times margin; with two flip rates, `is_far` says which apply."""
     losses = noise.neg_log_cdf(agreement)
+    if isinstance(flip_rate, tuple):
+        xp = array_namespace(losses)
+        of_close, of_far = flip_rate
+        rate = xp.where(is_far, of_close, of_far)
+        return -xp.log(rate + (1.0 - of_close - of_far) * xp.exp(-losses))
     return -np.log(with_flips(np.exp(-losses), flip_rate)) if flip_rate else losses
 
 
@@ -327,6 +365,11 @@ def _as_array(values: Array) -> Array:
     except TypeError:
         return np.asarray(values, dtype=np.float64)
     return values
+
+
+def _clipped(values: Array, least: float | None, most: float | None, xp: Any) -> Array:
+    """Clip values; by NumPy itself, where array-api-compat takes several times as long."""
+    return np.clip(values, least, most) if is_numpy_namespace(xp) else xp.clip(values, min=least, max=most)
 
 
 def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:

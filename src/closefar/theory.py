@@ -281,7 +281,7 @@ def _parameters(metric: Any) -> tuple[FloatArray, float]:
             raise ValueError(
                 "the metric must not have a learned origin; got one with an origin. Fit without fit_origin."
             )
-        return metric.matrix, metric.threshold
+        return metric.matrix, metric.known_threshold
     matrix, threshold = metric
     matrix = np.asarray(matrix, dtype=np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.allclose(matrix, matrix.T):

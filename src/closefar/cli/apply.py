@@ -87,7 +87,7 @@ def predictions(model: Model, table: Pairs) -> Iterator[dict[str, NDArray[Any]]]
     from closefar.judgements import CodedLabels
 
     metric, squared = model.metric, squared_distances(table, model)
-    margin = squared - metric.threshold
+    margin = squared - metric.known_threshold
     labels = CodedLabels(model.classes, (margin >= 0).view(np.int8))
     columns: tuple[Any, ...] = (np.sqrt(squared), margin, metric.probability_at(margin), labels)
     return with_ids(table, dict(zip(_PREDICTED, columns, strict=True)))

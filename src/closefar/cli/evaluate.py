@@ -78,7 +78,7 @@ def evaluation(model: Model, table: Pairs) -> dict[str, Any]:
 
     from closefar.model import Scored
 
-    metric, margin = model.metric, squared_distances(table, model) - model.metric.threshold
+    metric, margin = model.metric, squared_distances(table, model) - model.metric.known_threshold
     scored = Scored(judgements_of(table, model), margin, metric.noise, metric.flip_rate)
     return {
         "n_pairs": len(scored),

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from closefar.cost.size import RunSize
 from closefar.engines import threads_for
 from closefar.noise import get_noise
-from closefar.rows import BlockRows, IndexedRows, find_coordinates, rows_of, unit_free
+from closefar.rows import BlockRows, IndexedRows, find_coordinates, pair_rows, unit_free
 from closefar.rows.blocks import MappedRows
 from closefar.rows.wide import WideRows, suits_factors
 from closefar.solve import CloseFar, Objective, Passes
@@ -145,7 +145,7 @@ def _generated(size: RunSize, n: int, columns: int, rng: np.random.Generator) ->
         points = rng.standard_normal((_n_points(size), columns))
         return IndexedRows(points, rng.integers(0, len(points), (n, 2)))
     shape = (n, columns) if size.are_differences or size.n_points is not None else (n, 2, columns)
-    return rows_of(rng.standard_normal(shape).astype(size.dtype, copy=False))
+    return pair_rows(rng.standard_normal(shape).astype(size.dtype, copy=False))
 
 
 def _uses_points(size: RunSize) -> bool:

@@ -92,7 +92,7 @@ class _Flames(NamedTuple):
             factor = factor * self.ranges[:, None]
         if columns != "covariance":
             factor = self.root_covariance @ factor
-        return cf.Metric.from_factor(factor, metric.threshold, metric.noise)
+        return cf.Metric.from_factor(factor, metric.known_threshold, metric.noise)
 
 
 def engineered(source: str, place: str, columns: str, seed: int) -> dict[str, Any]:

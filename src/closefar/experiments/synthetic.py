@@ -103,10 +103,10 @@ def accuracies(metric: cf.Metric, split: Split) -> dict[str, float]:
 
 def relative_errors(learned: cf.Metric, true: cf.Metric) -> dict[str, float]:
     """Return the relative spectral and Frobenius error of M / tau."""
-    if learned.threshold == 0.0:  # as where a penalty leaves nothing of M
+    if learned.known_threshold == 0.0:  # as where a penalty leaves nothing of M
         return {"spectral_error": math.inf, "frobenius_error": math.inf}
-    target = true.matrix / true.threshold
-    error = learned.matrix / learned.threshold - target
+    target = true.matrix / true.known_threshold
+    error = learned.matrix / learned.known_threshold - target
     return {
         "spectral_error": float(np.linalg.norm(error, 2) / np.linalg.norm(target, 2)),
         "frobenius_error": float(np.linalg.norm(error) / np.linalg.norm(target)),
@@ -119,8 +119,8 @@ def outcome(learner: cf.LinearMetricLearner, split: Split) -> dict[str, Any]:
     return {
         **accuracies(metric, split),
         **relative_errors(metric, split.metric),
-        "eigenvalues": (metric.eigenvalues / (metric.threshold or math.nan)).tolist(),
-        "true_eigenvalues": (split.metric.eigenvalues / split.metric.threshold).tolist(),
+        "eigenvalues": (metric.eigenvalues / (metric.known_threshold or math.nan)).tolist(),
+        "true_eigenvalues": (split.metric.eigenvalues / split.metric.known_threshold).tolist(),
         "alpha": learner.alpha,
         "rank": metric.rank,
         "gap": learner.certificate_.gap,

@@ -37,7 +37,7 @@ _SHARE = "The share depends on the orientation of M* relative to the covariance.
 def trial(threshold: float, n_train: int, n_test: int, seed: int) -> dict[str, Any]:
     """Fit at a threshold, with the noise that makes 10% of the labels wrong at the paper's 1.3."""
     at_default = paper_pairs(n_train, n_test, noise=None, seed=seed)
-    margins = at_default.metric.squared_distance(at_default.train) - at_default.metric.threshold
+    margins = at_default.metric.squared_distance(at_default.train) - at_default.metric.known_threshold
     scale = cf.datasets.solve_noise_scale(margins, "logistic", 0.1)
     split = paper_pairs(n_train, n_test, noise_scale=scale, threshold=threshold, seed=seed)
     learner = fit(cf.LinearMetricLearner(), split.train, split.noisy_train)

@@ -32,7 +32,7 @@ def trial(change: str, alpha: float, n_train: int, seed: int) -> dict[str, Any]:
     return {
         "probability": float(np.max(np.abs(probabilities))),
         "matrix": float(np.linalg.norm(scaled[0] - scaled[1]) / np.linalg.norm(scaled[1])),
-        "threshold": abs(refitted.threshold - predicted.threshold) / predicted.threshold,
+        "threshold": abs(refitted.known_threshold - predicted.known_threshold) / predicted.known_threshold,
         "agree": float(np.mean((refitted.margin(split.test @ U.T) >= 0) == (learner.metric_.margin(split.test) >= 0))),
     }
 

@@ -1,6 +1,8 @@
 """Fitting: a function from judgements and settings to a fit, with the choices of noise, rank and penalty."""
 
+from closefar.fitting.calibration import CalibratedThreshold, calibrate_threshold
 from closefar.fitting.checkpoint import Checkpoint
+from closefar.fitting.comparison_noise import ComparisonNoise
 from closefar.fitting.fitting import fit, without_penalty
 from closefar.fitting.identifiability import IdentifiabilityWarning
 from closefar.fitting.noise_choice import NoiseChoice, choose_noise
@@ -20,7 +22,9 @@ from closefar.fitting.wide import is_wide, usual_penalty
 from closefar.rows import check_device
 
 __all__ = [
+    "CalibratedThreshold",
     "Checkpoint",
+    "ComparisonNoise",
     "Fit",
     "FitStatistics",
     "Fitted",
@@ -32,6 +36,7 @@ __all__ = [
     "RankChoice",
     "RankScore",
     "Settings",
+    "calibrate_threshold",
     "candidate_ranks",
     "check_device",
     "choose_noise",

@@ -13,7 +13,7 @@ from closefar.fitting.settings import Settings
 from closefar.judgements import Columns, Judgements
 from closefar.model import Metric
 from closefar.noise import get_noise
-from closefar.rows import rows_of
+from closefar.rows import Rows, judged_rows
 
 __all__ = ["find_difference", "fingerprint"]
 
@@ -40,7 +40,10 @@ def fingerprint(
         "n_columns": judgements.n_columns,
         "names": names,
         "labels": [str(judgements.sides.close), str(judgements.sides.far)],
-        "start": None if start is None else np.append(start.factor.ravel(), start.threshold),
+        "levels": [str(level) for level in judgements.sides.classes] if judgements.sides.is_graded else None,
+        "n_comparisons": 0 if judgements.comparisons is None else len(judgements.comparisons),
+        "annotators": None if judgements.annotators is None else list(map(str, judgements.annotators.names)),
+        "start": None if start is None else np.append(start.factor.ravel(), start.thresholds),
         "moments": _moments(judgements),
     }
 
@@ -57,6 +60,9 @@ def find_difference(here: dict[str, Any], there: dict[str, Any]) -> str | None:
         return f"its columns are {_listed(there['names'])}; got {_listed(here['names'])}"
     if here["labels"] != there["labels"]:
         return f"its labels for close and far are {' and '.join(there['labels'])}; got {' and '.join(here['labels'])}"
+    for name, words in (("levels", "levels"), ("n_comparisons", "number of comparisons"), ("annotators", "annotators")):
+        if here.get(name) != there.get(name, 0 if name == "n_comparisons" else None):
+            return f"its {words} differ from those of the checkpoint"
     if not _are_close(here["moments"], there["moments"]):
         return "the pairs, labels or weights, or their order, have changed"
     if not _is_same_start(here["start"], there["start"]):
@@ -74,15 +80,29 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _moments(judgements: Judgements) -> Any:
-    source = rows_of(judgements.data)
-    arrays = source.row_numbers(), judgements.signs_in(source), judgements.shares_in(source)
+    source = judged_rows(judgements)
+    arrays = [source.row_numbers(), _labels_in(source, judgements), judgements.shares_in(source)]
+    if judgements.annotators is not None:
+        arrays.append(judgements.groups_in(source))
     with np.errstate(all="ignore"):  # columns in extreme units, whose squares overflow
         return source.outer(source.map(_own_weights, *arrays))
 
 
-def _own_weights(numbers: Array, signs: Array, shares: Array) -> Array:
+def _labels_in(source: Rows, judgements: Judgements) -> Array:
+    """One number for each kind of label, as a handle: -1 and +1, or -1, 1, 3, ... for levels and comparisons of pairs."""
+    if judgements.levels is None and judgements.comparisons is None:
+        return judgements.signs_in(source)
+    return source.map(_odd, judgements.codes_in(source))
+
+
+def _odd(codes: Array) -> Array:
+    return 2.0 * as_float64(codes) - 1.0
+
+
+def _own_weights(numbers: Array, labels: Array, shares: Array, annotators: Array = None) -> Array:
     spread = array_namespace(numbers).remainder(numbers * _GOLDEN_RATIO, 1.0)
-    return (spread + (as_float64(signs) + 2.0)) * shares
+    own = spread + (as_float64(labels) + 2.0)
+    return (own if annotators is None else own + _GOLDEN_RATIO * as_float64(annotators)) * shares
 
 
 def _are_close(here: Any, there: Any) -> bool:

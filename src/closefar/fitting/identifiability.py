@@ -48,12 +48,13 @@ class IdentifiabilityWarning(ConvergenceWarning):  # type: ignore[misc]
 def find_problems(
     names: Sequence[str],
     null_directions: FloatArray,
-    counts: tuple[int, int],
+    counts: tuple[int, ...],
     n_directions: int,
     *,
     rank: int | None = None,
     has_origin: bool = False,
     penalised: bool = False,
+    n_thresholds: int = 1,
     uncertain_per_parameter: float = math.inf,
 ) -> list[str]:
     """Return a sentence, with advice, for each reason why the data do not determine the metric.
@@ -64,14 +65,16 @@ def find_problems(
         The names of the columns.
     null_directions : array of shape (d, m)
         Combinations of the columns, in standard deviations, that do not vary.
-    counts : tuple of two int
-        The numbers of pairs that are labelled close and far.
+    counts : tuple of int
+        The numbers of pairs that are labelled close and far, or that of levels or comparisons.
     n_directions : int
         The number of directions that vary.
     rank : int, optional
         The largest rank of M.
     has_origin, penalised : bool
         Whether an origin is learned, and whether there is a penalty.
+    n_thresholds : int
+        One for close/far labels, more for levels, none for comparisons.
     uncertain_per_parameter : float
         As in `FitStatistics`; infinite if it is meaningless, as for separable labels.
     """
@@ -85,18 +88,19 @@ def find_problems(
         them = "combinations of columns do" if more > 1 else "combination of columns does"
         problems.append(f"{more} more {them} not vary; {n_directions} directions remain.")
     n, k = sum(counts), min(rank or n_directions, n_directions)
-    n_parameters = count_parameters(n_directions, rank, has_origin=has_origin)
+    n_parameters = count_parameters(n_directions, rank, has_origin=has_origin, n_thresholds=n_thresholds)
     n_rarer = min(counts)
-    if n_rarer < n_directions:
+    if n_rarer < n_directions and len(counts) == 2:
         rarer = "far" if counts[1] == n_rarer else "close"
         problems.append(
             f"only {n_rarer} of {n} pairs are labelled {rarer}, for {n_directions} directions of M. "
             f"Label more {rarer} pairs."
         )
+    things = "pairs" if n_thresholds > 0 else "comparisons"
     if n < n_parameters and not penalised:
         problems.append(
-            f"there are {n} pairs for {n_parameters} parameters (M with {n_directions} directions and rank {k}, tau). "
-            f'Set alpha="auto", or label at least {4 * n_parameters} pairs.'
+            f"there are {n} {things} for {n_parameters} parameters (M with {n_directions} directions and rank "
+            f'{k}{", tau" if n_thresholds == 1 else ""}). Set alpha="auto", or label at least {4 * n_parameters} {things}.'
         )
     elif uncertain_per_parameter < _FEW_UNCERTAIN and n_rarer >= n_directions and not penalised:
         problems.append(

@@ -9,8 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from closefar.arrays import Array, FloatArray
+from closefar.fitting.comparison_noise import ComparisonNoise, profile_noise
 from closefar.fitting.identifiability import find_enormous, find_problems
 from closefar.fitting.infinite import named_if_infinite
+from closefar.fitting.kind_statistics import statistics_of
+from closefar.fitting.likelihoods import count_thresholds, is_plain, likelihood_of
 from closefar.fitting.noise_choice import NoiseChoice
 from closefar.fitting.origin import find_origin
 from closefar.fitting.progress import Progress, display
@@ -20,13 +23,12 @@ from closefar.fitting.settings import Settings
 from closefar.fitting.solved import Solved, most_likely
 from closefar.fitting.statistics import FitStatistics, count_parameters
 from closefar.fitting.wide import MANY_COLUMNS
-from closefar.judgements import Columns, Judgements
+from closefar.judgements import Columns, Judgements, Kind
 from closefar.model import Metric
-from closefar.noise import Noise
-from closefar.rows import BlockRows, Coordinates, factor_in_rows, rows_of, unit_free
+from closefar.noise import FlipRate, Noise, has_flips
+from closefar.rows import Coordinates, LegRows, Rows, factor_in_rows, judged_rows, rows_of, unit_free
 from closefar.solve import (
     Certificate,
-    CloseFar,
     Objective,
     Outcome,
     Passes,
@@ -43,6 +45,9 @@ __all__ = ["Prepared", "fit_known_rank", "state_of"]
 # The scale in which separable labels of many columns get a wide margin; it follows the units of each column.  Closer to
 # that of the columns it would predict slightly better, but take much longer.
 _MARGIN_BLEND = 0.4
+# The loss of a profile is exact up to this share of one judgement.
+_PROFILE_SHARE = 0.02
+
 _MARGIN_STEPS = 5  # at most so many times the steps that it took to separate them at all
 
 
@@ -51,8 +56,8 @@ class Prepared:
     """Judgements with their rows in the coordinates of a penalty, which do not depend on its weight."""
 
     judgements: Judgements
-    source: BlockRows
-    rows: BlockRows
+    source: Rows
+    rows: Rows
     coordinates: Coordinates
     blend: float
 
@@ -60,7 +65,8 @@ class Prepared:
     def of(
         cls, judgements: Judgements, settings: Settings, *, finds_null: bool, blend: float | None = None
     ) -> Prepared:
-        source, blend = rows_of(judgements.data), settings.blend if blend is None else blend
+        source = judged_rows(judgements, settings.known_comparison_noise)
+        blend = settings.blend if blend is None else blend
         with display().stage("finding unit-free coordinates"):
             rows, coordinates = unit_free(
                 source,
@@ -103,17 +109,19 @@ class Prepared:
         factor = self.coordinates.from_units(metric.factor)
         if factor is None:
             factor = factor_in_rows(self.rows, self.source, self.judgements.shares_in(self.source), metric.factor)
-        return state_of(factor, metric.threshold, settings)
+        annotators = self.judgements.annotators
+        strictness = [] if annotators is None else [0.0] * len(annotators.names)
+        return state_of(factor, np.append(np.maximum(metric.thresholds, 0.0), strictness), settings)
 
 
-def state_of(factor: FloatArray, threshold: float, settings: Settings) -> State:
-    """M = A A' and a threshold in the coordinates of the rows, for a solver to start from."""
-    matrix, threshold = factor @ factor.T, max(threshold, 0.0)
+def state_of(factor: FloatArray, thresholds: FloatArray, settings: Settings) -> State:
+    """M = A A' and thresholds in the coordinates of the rows, for a solver to start from."""
+    matrix = factor @ factor.T
     if not settings.is_centred:
-        return State.at(matrix, threshold)
+        return State.at(matrix, *thresholds)
     k = len(matrix)
     centre = max(float(np.linalg.eigvalsh(matrix)[0]), 0.0)
-    return State.at(matrix - centre * np.eye(k), threshold, k * centre)
+    return State.at(matrix - centre * np.eye(k), *thresholds, k * centre)
 
 
 def fit_known_rank(
@@ -133,6 +141,9 @@ def fit_known_rank(
     prepared = Prepared.of(judgements, settings, finds_null=explains)
     coordinates = prepared.coordinates
     state = None if start is None else prepared.state_at(start, settings)
+    noise = None
+    if judgements.comparisons is not None:
+        noise, prepared, state = _with_noise(prepared, settings, state)
     solved, choice = prepared.solve(settings, state)
     if _has_arbitrary_margin(solved.solution, settings, judgements.n_columns):
         solved, fitted = _with_better_margin(prepared, settings, solved)
@@ -141,20 +152,21 @@ def fit_known_rank(
     metric = _metric(solved, fitted, settings, columns.names)
     certificate = solved.solution.certificate
     explains = explains and not supervisor().has_ended_a_run
-    if explains and settings.known_alpha == 0 and not settings.fit_origin:
+    if explains and settings.known_alpha == 0 and not settings.fit_origin and is_plain(judgements):
         with display().stage("looking for an optimum at infinity"):
             certificate = named_if_infinite(certificate, solved, coordinates, metric.column_names)
     n_parameters = count_parameters(
         coordinates.transform.shape[1],
         settings.known_rank,
         has_origin=settings.fit_origin,
-        with_flips=settings.estimates_flips,
+        with_flips=int(settings.estimates_flips) + int(settings.estimates_two_rates),
+        n_thresholds=count_thresholds(judgements),
     )
-    statistics = solved.statistics(coordinates.scales, n_parameters)
-    problems: list[str] = []
+    statistics = statistics_of(solved, metric, coordinates.scales, n_parameters)
+    problems = [] if noise is None or noise.problem is None else [noise.problem]
     if explains:
         with display().stage("looking for what the pairs do not determine"):
-            problems = _explain(prepared, solved, settings, metric, statistics, certificate)
+            problems += _explain(prepared, solved, settings, metric, statistics, certificate)
     return Fit(
         settings=settings,
         metric=metric,
@@ -167,9 +179,33 @@ def fit_known_rank(
         sides=judgements.sides,
         columns=columns,
         judgements=judgements,
+        kind=judgements.kind,
+        comparison_noise=noise,
         noise_choice=choice,
         engine=prepared.rows.engine,
     )
+
+
+def _with_noise(
+    prepared: Prepared, settings: Settings, state: State | None
+) -> tuple[ComparisonNoise, Prepared, State | None]:
+    """The noise of the comparisons, set or estimated, the rows with it, and a state close to the solution."""
+    if not settings.estimates_comparison_noise:
+        return ComparisonNoise(settings.known_comparison_noise), prepared, state
+    rows, latest = prepared.rows, state
+    assert isinstance(rows, LegRows)
+    total = prepared.judgements.total_weight
+    precise = settings.but(tol=min(settings.tol, _PROFILE_SHARE / total), verbose=0)
+
+    def loss_at(noise: float) -> float:
+        nonlocal latest
+        solved, _ = replace(prepared, rows=rows.with_scale(1.0 / noise)).solve(precise, latest)
+        latest = solved.solution.state
+        return solved.solution.certificate.objective
+
+    with display().stage("estimating the noise of the comparisons"):
+        found = profile_noise(loss_at, total)
+    return found, replace(prepared, rows=rows.with_scale(1.0 / found.value)), latest
 
 
 def _has_arbitrary_margin(solution: Solution, settings: Settings, n_columns: int) -> bool:
@@ -203,7 +239,7 @@ def _explain(
 ) -> list[str]:
     judgements, coordinates = prepared.judgements, prepared.coordinates
     return [
-        *find_enormous(prepared.source, judgements, coordinates.enormous),
+        *(find_enormous(prepared.source, judgements, coordinates.enormous) if is_plain(judgements) else []),
         *find_reversal(prepared.rows, judgements, solved.noise, settings, statistics, certificate.loss),
         *_find_problems(solved, coordinates, settings, metric.column_names, statistics, certificate.outcome),
     ]
@@ -218,30 +254,31 @@ def _find_problems(
     outcome: Outcome,
 ) -> list[str]:
     # With flips, or an optimum at infinity, few uncertain labels need not mean overfitting.
-    says_little = outcome in (Outcome.SEPARABLE, Outcome.QUASI_SEPARABLE) or solved.flip_rate > 0
-    judgements = solved.judgements
+    says_little = outcome in (Outcome.SEPARABLE, Outcome.QUASI_SEPARABLE) or has_flips(solved.flip_rate)
+    judgements, n = solved.judgements, len(solved.judgements)
     return find_problems(
         names,
         coordinates.null_directions,
-        (len(judgements) - judgements.n_far, judgements.n_far),
+        (n - judgements.n_far, judgements.n_far) if judgements.kind is Kind.CLOSE_FAR else (n,),
         coordinates.transform.shape[1],
         rank=settings.known_rank,
         has_origin=settings.fit_origin,
         penalised=settings.known_alpha > 0,
+        n_thresholds=count_thresholds(judgements),
         uncertain_per_parameter=math.inf if says_little else statistics.uncertain_per_parameter,
     )
 
 
 def _solve(
-    noise: Noise, rows: BlockRows, judgements: Judgements, settings: Settings, start: State | None
-) -> tuple[Solution, float]:
+    noise: Noise, rows: Rows, judgements: Judgements, settings: Settings, start: State | None
+) -> tuple[Solution, FlipRate]:
     """Return the solution and the flip rate; the solution includes the centre that a penalty shrinks to."""
     lengths = None
     if settings.is_centred:
         # Their mean is one, as is that of the squared coordinates.
         k = rows.n_columns - int(settings.fit_origin)
         lengths = rows.squared_distances(np.eye(rows.n_columns, k) / np.sqrt(k))
-    likelihood = CloseFar(noise, judgements.signs_in(rows), judgements.shares_in(rows), lengths)
+    likelihood = likelihood_of(judgements, rows, noise, lengths=lengths, width=settings.known_width or 1.0)
     objective = Objective(rows, likelihood, Passes())
     rate, rng = settings.known_flip_rate, settings.rng()
     watch = Progress(objective.passes, settings.options.tol)
@@ -264,18 +301,18 @@ def _with_centre(solution: Solution, lengths: Array, k: int) -> Solution:
 def _metric(solved: Solved, prepared: Prepared, settings: Settings, names: tuple[str, ...] | None) -> Metric:
     """The solution in the user's units."""
     judgements, rows, coordinates = solved.judgements, prepared.rows, prepared.coordinates
-    factor, threshold, origin = solved.solution.factor, solved.threshold, None
+    factor, thresholds, origin = solved.solution.factor, solved.thresholds, None
     if settings.fit_origin:
         shares = judgements.shares_in(prepared.source)
         origin, slack = find_origin(prepared.source, shares, coordinates.to_units(factor))
-        factor, threshold = factor[:-1], threshold - slack
+        factor, thresholds = factor[:-1], thresholds - slack
     moment = None
     if prepared.blend > 0.0:
         moment = rows.outer(judgements.shares_in(rows))[: len(factor), : len(factor)]
     return Metric.from_data_scale(
         coordinates.transform,
         factor,
-        threshold,
+        thresholds,
         solved.noise,
         second_moment=moment,
         column_scales=coordinates.scales,

@@ -6,6 +6,7 @@ from closefar.fitting.penalised import refit
 from closefar.fitting.result import Fit
 from closefar.judgements import Judgements
 from closefar.model import Metric
+from closefar.noise import has_flips
 
 __all__ = ["fit_from", "fit_part", "is_near_parts"]
 
@@ -41,7 +42,7 @@ def fit_from(fitted: Fit, judgements: Judgements) -> Fit:
     """
     solver = "newton" if judgements.n_columns <= _FEW_FOR_NEWTON else "auto"
     settings = fitted.chosen.but(approximate=True, solver=solver)
-    if fitted.settings.estimates_flips and fitted.flip_rate > 0 and solver == "newton":
-        settings = settings.but(flip_rate="estimate")
+    if fitted.settings.estimates_flips and has_flips(fitted.flip_rate) and solver == "newton":
+        settings = settings.but(flip_rate=fitted.settings.flip_rate)
     weighted = judgements.weighted(settings.class_weight).counted()
     return refit(weighted, settings, start=fitted.metric)

@@ -156,7 +156,7 @@ class _Search:
         if scale not in self._prepared:
             self._prepared[scale] = Prepared.of(self.train, settings, finds_null=False)
         prepared = self._prepared[scale]
-        start = None if last is None else state_of(last.factor, float(last.thresholds[0]), settings)
+        start = None if last is None else state_of(last.factor, last.thresholds, settings)
         solved, _ = prepared.solve(settings, None if settings.fit_origin else start)
         solution = solved.solution
         if solution.certificate.outcome is Outcome.INTERRUPTED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from closefar.judgements import Judgements, PartitionedJudgements
@@ -19,4 +20,7 @@ def placed_on(judgements: Judgements, device: Any) -> Judgements:
         return judgements
     if isinstance(judgements, PartitionedJudgements):
         return judgements.on(str(device))
-    return judgements.with_data(on_device(judgements.data, device))
+    placed = judgements.with_data(on_device(judgements.data, device))
+    if judgements.comparisons is None:
+        return placed
+    return replace(placed, comparisons=placed_on(judgements.comparisons, device))

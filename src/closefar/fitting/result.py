@@ -9,14 +9,16 @@ from typing import Any
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from closefar.fitting.comparison_noise import ComparisonNoise
 from closefar.fitting.identifiability import IdentifiabilityWarning
 from closefar.fitting.noise_choice import NoiseChoice
 from closefar.fitting.penalty_scores import PenaltyChoice
 from closefar.fitting.rank_scores import RankChoice
 from closefar.fitting.settings import Settings
 from closefar.fitting.statistics import FitStatistics
-from closefar.judgements import Columns, Judgements, Sides
+from closefar.judgements import Columns, Judgements, Kind, Sides
 from closefar.model import Metric
+from closefar.noise import FlipRate
 from closefar.solve import Certificate, FitStep, Outcome, OutOfTime, supervisor
 
 __all__ = ["Fit"]
@@ -51,6 +53,10 @@ class Fit:
     judgements : Judgements or None
         The training pairs, copied only if they were not floats; None if the fit was loaded or copied
         without them.
+    kind : Kind
+        Whether they are close/far labels, levels or comparisons.
+    comparison_noise : ComparisonNoise, optional
+        The noise of comparisons relative to that of pairs, if both were judged.
     noise_choice, rank_choice : optional
         How the noise and the rank were chosen, if they were.
     chosen_alpha : float, optional
@@ -72,6 +78,8 @@ class Fit:
     sides: Sides
     columns: Columns
     judgements: Judgements | None
+    kind: Kind = Kind.CLOSE_FAR
+    comparison_noise: ComparisonNoise | None = None
     noise_choice: NoiseChoice | None = None
     rank_choice: RankChoice | None = None
     chosen_alpha: float | None = None
@@ -101,8 +109,13 @@ class Fit:
         return self.settings.known_scale if self.penalty_choice is None else self.penalty_choice.alpha_scale
 
     @property
-    def flip_rate(self) -> float:
+    def flip_rate(self) -> FlipRate:
         return self.metric.flip_rate
+
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        """The thresholds of a typical annotator, lowest first: none for comparisons."""
+        return self.metric.thresholds
 
     @property
     def is_separable(self) -> bool:
@@ -134,12 +147,14 @@ class Fit:
     @property
     def chosen(self) -> Settings:
         """The settings with the chosen noise, rank, penalty and flip rate."""
+        noise = self.comparison_noise
         return self.settings.but(
             noise=self.metric.noise,
             rank=self.rank,
             alpha=self.alpha,
             alpha_scale=self.alpha_scale,
             flip_rate=self.flip_rate,
+            comparison_noise=self.settings.comparison_noise if noise is None else noise.value,
             verbose=0,
         )
 
@@ -150,6 +165,8 @@ class Fit:
         """
         if isinstance(X, Judgements):
             return X
+        if self.kind is Kind.COMPARISONS:
+            return Judgements.read_comparisons(self.columns, X, y, sample_weight, fitting=False)
         return Judgements.read_more(self.columns, X, y, sample_weight, sides=self.sides)
 
     def read_or_training(self, X: Any = None, y: Any = None, sample_weight: Any = None) -> Judgements:

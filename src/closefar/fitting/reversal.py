@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 from scipy.stats import chi2
 
+from closefar.fitting.likelihoods import likelihood_of
 from closefar.fitting.settings import Settings
 from closefar.fitting.statistics import FitStatistics
-from closefar.judgements import Judgements
+from closefar.judgements import Judgements, Kind
 from closefar.noise import Noise
-from closefar.rows import BlockRows
-from closefar.solve import CloseFar, Objective, Passes, solve, unwatched
+from closefar.rows import Rows
+from closefar.solve import Objective, Passes, solve, unwatched
 
 __all__ = ["find_reversal"]
 
@@ -22,9 +23,23 @@ _LITTLE = 0.05
 _ENOUGH_ROWS = 10_000
 _SIGNIFICANT = 1e-4  # the probability of such a gain by chance
 
+_SENTENCES = {
+    Kind.CLOSE_FAR: (
+        "the labels fit far better with close and far swapped ({losses}). If {close} means far, set far_label={close}."
+    ),
+    Kind.LEVELS: (
+        "the levels fit far better in the opposite order ({losses}). If {close} is the farthest one, as in ratings of "
+        "similarity, give `levels` in the opposite order, closest first."
+    ),
+    Kind.COMPARISONS: (
+        "the comparisons fit far better turned round ({losses}). If the second pair of each was said to be the closer "
+        "one, pass y=-1 for all of them."
+    ),
+}
+
 
 def find_reversal(
-    rows: BlockRows, judgements: Judgements, noise: Noise, settings: Settings, statistics: FitStatistics, loss: float
+    rows: Rows, judgements: Judgements, noise: Noise, settings: Settings, statistics: FitStatistics, loss: float
 ) -> list[str]:
     """Return a sentence if the labels fit far better with close and far swapped.
 
@@ -32,9 +47,12 @@ def find_reversal(
     """
     if settings.approximate or loss < (1.0 - _LITTLE) * statistics.null_loss:
         return []
-    chosen = np.arange(0, len(judgements), max(len(judgements) // _ENOUGH_ROWS, 1))
-    part, (signs, shares) = rows.take(chosen, judgements.signs_in(rows), judgements.shares_in(rows))
-    likelihood = CloseFar(noise, -signs, shares * (1.0 / part.total(shares)))
+    chosen = np.arange(0, rows.n_rows, max(rows.n_rows // _ENOUGH_ROWS, 1))
+    turned = likelihood_of(judgements, rows, noise, width=settings.known_width or 1.0, turned=True)
+    part, arrays = rows.take(chosen, *turned.row_arrays)
+    likelihood = turned.of_sample(part, arrays)
+    if not likelihood.determines_thresholds(part):
+        return []
     options = replace(settings.options, rank=None, tol=1e-4, max_iter=100)
     swapped = solve(Objective(part, likelihood, Passes()), options, rng=settings.rng(), watch=unwatched)
     gain = loss - swapped.certificate.loss
@@ -42,8 +60,5 @@ def find_reversal(
         _SIGNIFICANT, statistics.n_parameters
     ):
         return []
-    close = judgements.sides.close
-    return [
-        f"the labels fit far better with close and far swapped (a loss of {swapped.certificate.loss:.3g} instead of "
-        f"{loss:.3g}). If {close!r} means far, set far_label={close!r}."
-    ]
+    losses = f"a loss of {swapped.certificate.loss:.3g} instead of {loss:.3g}"
+    return [_SENTENCES[judgements.kind].format(losses=losses, close=repr(judgements.sides.close))]

@@ -10,8 +10,8 @@ from typing import Any, Self, cast
 import numpy as np
 from sklearn.utils import check_random_state
 
-from closefar.judgements import Judgements, PartitionedJudgements
-from closefar.noise import NOISES, Noise, get_noise
+from closefar.judgements import Judgements, Kind, PartitionedJudgements
+from closefar.noise import NOISES, FlipRate, Noise, get_noise
 from closefar.rows import check_device
 from closefar.solve import SOLVERS, Options
 
@@ -23,6 +23,9 @@ _ROUGH = 1e-3
 
 _BLENDS = {"auto": 0.0, "data": 0.0, "columns": 1.0, "units": 1.0}
 _UNITS = "units:"
+
+# The parameters that only learners of some kinds of judgement have.
+_OF_SOME_KINDS = ("fit_origin", "shrink_to", "class_weight", "comparison_noise", "strictness_width")
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class Settings:
     alpha_scale: float | str = "auto"
     shrink_to: str = "zero"
     flip_rate: float | str = 0.0
+    comparison_noise: float | str = 1.0
+    strictness_width: float | str = "estimate"
     fit_origin: bool = False
     solver: str = "auto"
     tol: float = 1e-6
@@ -52,8 +57,9 @@ class Settings:
 
     @classmethod
     def of(cls, estimator: Any) -> Self:
-        """Take the settings from the parameters of an estimator."""
+        """Take the settings from the parameters of an estimator; those of some kinds of judgement may be missing."""
         parameters, names = estimator.get_params(deep=False), _parameters(cls)
+        names = [name for name in names if name in parameters or name not in _OF_SOME_KINDS]
         missing = [name for name in names if name not in parameters]
         if missing:
             raise TypeError(
@@ -87,12 +93,33 @@ class Settings:
 
     @property
     def estimates_flips(self) -> bool:
-        return _is(self.flip_rate, "estimate")
+        return _is(self.flip_rate, "estimate") or self.estimates_two_rates
 
     @property
-    def known_flip_rate(self) -> float | None:
+    def estimates_two_rates(self) -> bool:
+        """Whether close and far pairs have a flip rate each."""
+        return _is(self.flip_rate, "two")
+
+    @property
+    def known_flip_rate(self) -> FlipRate | None:
         """The flip rate, if it is not estimated."""
-        return None if self.estimates_flips else float(self.flip_rate)
+        if self.estimates_flips:
+            return None
+        return self.flip_rate if isinstance(self.flip_rate, tuple) else float(self.flip_rate)
+
+    @property
+    def estimates_comparison_noise(self) -> bool:
+        return _is(self.comparison_noise, "estimate")
+
+    @property
+    def known_comparison_noise(self) -> float:
+        """The noise of comparisons relative to that of pairs, if it is not estimated; one until it is."""
+        return 1.0 if self.estimates_comparison_noise else float(self.comparison_noise)
+
+    @property
+    def known_width(self) -> float | None:
+        """The width of the prior on the strictness of annotators, if it is not estimated."""
+        return None if _is(self.strictness_width, "estimate") else float(self.strictness_width)
 
     @property
     def chooses_alpha(self) -> bool:
@@ -161,9 +188,7 @@ class Settings:
             raise ValueError(f"max_iter must be a whole number >= 1; got {self.max_iter!r}.")
         if self.max_time is not None and not (_is_number(self.max_time) and float(self.max_time) > 0):
             raise ValueError(f"max_time must be None or a number of seconds > 0; got {self.max_time!r}.")
-        rate = self.flip_rate
-        if not self.estimates_flips and not (isinstance(rate, numbers.Real) and 0 <= float(rate) < 0.5):
-            raise ValueError(f'flip_rate must be "estimate" or a number from 0 to below 0.5; got {rate!r}.')
+        self._check_rates()
         if _is(self.noise, "auto") and self.alpha != 0:
             raise ValueError(
                 'noise="auto" needs alpha=0, since it compares likelihoods, which a penalty changes by different '
@@ -174,6 +199,7 @@ class Settings:
                 'alpha_scale must be "auto", "data", "columns", a number from 0 (data) to 1 (columns), "units", or a '
                 f'blend from "units:0" (data) to "units:1"; got {self.alpha_scale!r}.'
             )
+        self._check_kind(judgements)
         if self.shrink_to not in ("zero", "identity"):
             raise ValueError(f'shrink_to must be "zero" or "identity"; got {self.shrink_to!r}.')
         if self.shrink_to == "identity" and self.rank is not None:
@@ -189,6 +215,44 @@ class Settings:
                 "fit_origin needs single points as an (n, d) array, since differences of pairs have no origin; got "
                 f"pairs of shape {tuple(judgements.data.shape)}. Leave fit_origin out, or pass points."
             )
+
+    def _check_rates(self) -> None:
+        rate = self.flip_rate
+        if not self.estimates_flips and not (
+            (isinstance(rate, numbers.Real) and 0 <= float(rate) < 0.5) or _are_rates(rate)
+        ):
+            raise ValueError(
+                'flip_rate must be "estimate", "two", a number from 0 to below 0.5, or two rates >= 0 with a sum below 1, '
+                f"of close and of far pairs; got {rate!r}."
+            )
+        for name, value in (("comparison_noise", self.comparison_noise), ("strictness_width", self.strictness_width)):
+            if not (_is(value, "estimate") or (_is_number(value) and float(value) > 0)):
+                raise ValueError(f'{name} must be "estimate" or a number > 0; got {value!r}.')
+
+    def _check_kind(self, judgements: Judgements) -> None:
+        """Raise an error for settings that make no sense for these kinds of judgement."""
+        has_two_sides = judgements.kind is Kind.CLOSE_FAR
+        if not has_two_sides and (self.estimates_two_rates or isinstance(self.flip_rate, tuple)):
+            raise ValueError(
+                f"two flip rates, of close and of far pairs, need close/far labels; got {judgements.kind} and "
+                f'flip_rate={self.flip_rate!r}. Use flip_rate="estimate".'
+            )
+        is_plain = has_two_sides and judgements.annotators is None and judgements.comparisons is None
+        if self.fit_origin and not is_plain:
+            raise ValueError(
+                "fit_origin needs close/far labels of single points, without annotators and comparisons. Leave "
+                "fit_origin out."
+            )
+        if self.shrink_to == "identity" and not is_plain:
+            raise ValueError(
+                'shrink_to="identity" needs close/far labels without annotators and comparisons. Use shrink_to="zero".'
+            )
+
+
+def _are_rates(rates: Any) -> bool:
+    """Whether these are P(called far | close) and P(called close | far)."""
+    are_two = isinstance(rates, tuple) and len(rates) == 2
+    return are_two and all(_is_number(rate) and float(rate) >= 0 for rate in rates) and sum(rates) < 1
 
 
 def _parameters(kind: type[Settings]) -> list[str]:

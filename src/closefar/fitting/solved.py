@@ -9,11 +9,12 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from closefar.arrays import Array, FloatArray
+from closefar.fitting.likelihoods import count_thresholds
 from closefar.fitting.noise_choice import NoiseChoice, choice_from, sums_of_losses
 from closefar.fitting.statistics import FitStatistics, sums_of_margins
 from closefar.judgements import Judgements
-from closefar.noise import Noise, label_losses
-from closefar.rows import BlockRows
+from closefar.noise import FlipRate, Noise, label_losses
+from closefar.rows import Rows
 from closefar.solve import Solution
 
 __all__ = ["Solved", "most_likely"]
@@ -23,15 +24,28 @@ __all__ = ["Solved", "most_likely"]
 class Solved:
     """A solution, the rows and the judgements that it minimises the loss of, and the noise and the flip rate."""
 
-    rows: BlockRows
+    rows: Rows
     judgements: Judgements
     solution: Solution
     noise: Noise
-    flip_rate: float
+    flip_rate: FlipRate
 
     @property
     def threshold(self) -> float:
+        """The threshold of close/far labels."""
         return float(self.solution.thresholds[0])
+
+    @property
+    def thresholds(self) -> FloatArray:
+        """The thresholds of a typical annotator: one fewer than levels, none for comparisons."""
+        return self.solution.thresholds[: count_thresholds(self.judgements)]
+
+    @property
+    def strictness(self) -> FloatArray | None:
+        """The strictness of each annotator, if there are any."""
+        if self.judgements.annotators is None:
+            return None
+        return self.solution.thresholds[count_thresholds(self.judgements) :]
 
     @property
     def in_doubt(self) -> Array:

@@ -17,10 +17,12 @@ __all__ = ["FitStatistics", "count_parameters", "count_uncertain", "sums_of_marg
 _PART = 1 << 16
 
 
-def count_parameters(n_directions: int, rank: int | None, *, has_origin: bool = False, with_flips: bool = False) -> int:
-    """The number of free parameters: M of at most that rank, tau and, if estimated, the origin and the flip rate."""
+def count_parameters(
+    n_directions: int, rank: int | None, *, has_origin: bool = False, with_flips: int = 0, n_thresholds: int = 1
+) -> int:
+    """The number of free parameters: M of at most that rank, thresholds and, if estimated, origin and flip rates."""
     k = min(rank or n_directions, n_directions)
-    return n_directions * k - k * (k - 1) // 2 + 1 + n_directions * int(has_origin) + int(with_flips)
+    return n_directions * k - k * (k - 1) // 2 + n_thresholds + n_directions * int(has_origin) + int(with_flips)
 
 
 def count_uncertain(scored: Scored, repeats: FloatArray | None = None) -> float:
@@ -44,6 +46,11 @@ class FitStatistics:
     deviations).  `n_parameters` is the number of free parameters.  `uncertain_labels` is the sum of
     4 p (1 - p) over the labels, with p the probability of each: labels that are almost certain carry
     almost no information.
+
+    With levels, `share_far` is the share of all levels but the closest, `accuracy` that of levels that are the most
+    probable one, `wrong_share` the expected share of others, and `level_shares` are the shares of all levels.  With
+    comparisons alone, they are what `n_pairs` counts, and `null_loss` is that of even odds.  With both, `n_comparisons`
+    and `comparison_accuracy` are those of the comparisons.
     """
 
     n_pairs: int
@@ -54,6 +61,9 @@ class FitStatistics:
     column_scales: tuple[float, ...]
     n_parameters: int
     uncertain_labels: float
+    level_shares: tuple[float, ...] = ()
+    n_comparisons: int = 0
+    comparison_accuracy: float | None = None
 
     @property
     def uncertain_per_parameter(self) -> float:
@@ -68,7 +78,7 @@ class FitStatistics:
             signs = np.where(judgements.is_far[where], 1, -1)
             weights = () if judgements.is_uniform else (judgements.weights[where],)
             sums += sums_of_margins(scored.margin[where], signs, *weights, noise=scored.noise, threshold=0.0)
-        return cls.from_sums(sums, len(scored), scored.flip_rate, column_scales, n_parameters)
+        return cls.from_sums(sums, len(scored), scored.one_flip_rate, column_scales, n_parameters)
 
     @classmethod
     def from_sums(

@@ -13,7 +13,7 @@ from closefar.fitting.penalised import refit
 from closefar.fitting.settings import Settings
 from closefar.judgements import Judgements
 from closefar.model import Directions, Metric
-from closefar.rows import column_scales, rows_of
+from closefar.rows import column_scales, pair_rows
 
 __all__ = ["candidate_ranks", "refit_leading"]
 
@@ -46,7 +46,7 @@ def refit_leading(judgements: Judgements, settings: Settings, metric: Metric, di
     rows = metric.coordinates(judgements.data, kept)
     found = refit(judgements.with_data(rows), settings.but(rank=None)).metric
     moment = None if directions.is_data_scale else (rows * judgements.shares[:, None]).T @ rows
-    source, origin, threshold = rows_of(judgements.data), metric.origin, found.threshold
+    source, origin, threshold = pair_rows(judgements.data), metric.origin, found.known_threshold
     if metric.origin is not None and found.origin is not None:
         on_points = kept @ found.factor
         on_constant = -(metric.origin @ kept + found.origin) @ found.factor
@@ -68,7 +68,7 @@ def refit_leading(judgements: Judgements, settings: Settings, metric: Metric, di
 def _constant(metric: Metric, judgements: Judgements) -> Metric:
     """The best metric of rank 0: every pair is far with the same probability."""
     far = judgements.mean(judgements.is_far)
-    share = (far - metric.flip_rate) / (1.0 - 2.0 * metric.flip_rate)
+    share = (far - metric.one_flip_rate) / (1.0 - 2.0 * metric.one_flip_rate)
     # For differences the threshold is at least 0, so the probability is at most one half.
     share = float(np.clip(share, 1e-12, 0.5 if metric.origin is None else 1.0 - 1e-12))
     threshold = brentq(lambda tau: float(metric.noise.cdf(-tau)) - share, -1e3, 1e3, xtol=1e-12)

@@ -1,8 +1,10 @@
 """Labelled pairs and the checks that they pass: data, labels, weights, folds."""
 
+from closefar.judgements.annotators import Annotators, read_annotators
 from closefar.judgements.class_triplets import triplets_from_classes
 from closefar.judgements.coded import CodedLabels
 from closefar.judgements.columns import Columns
+from closefar.judgements.comparisons import check_comparisons
 from closefar.judgements.dask_data import partitions_of
 from closefar.judgements.dask_tuples import DaskTuples
 from closefar.judgements.folds import (
@@ -15,6 +17,7 @@ from closefar.judgements.folds import (
 )
 from closefar.judgements.inspection import Inspection, check_inspections, inspect
 from closefar.judgements.judgements import Judgements, effective_number, sample_rows
+from closefar.judgements.kinds import Kind
 from closefar.judgements.labels import Sides, own_labels
 from closefar.judgements.loading import PartitionSample, counted_partitions, mapped_partitions, sample_partitions
 from closefar.judgements.pairs import check_pairs
@@ -32,11 +35,13 @@ from closefar.judgements.triplets import triplets_from_odd_one_out, triplets_fro
 from closefar.judgements.tuples import Tuples
 
 __all__ = [
+    "Annotators",
     "CodedLabels",
     "Columns",
     "DaskTuples",
     "Inspection",
     "Judgements",
+    "Kind",
     "LoadedRows",
     "PairGroupKFold",
     "Partition",
@@ -47,6 +52,7 @@ __all__ = [
     "Sides",
     "Split",
     "Tuples",
+    "check_comparisons",
     "check_inspections",
     "check_pairs",
     "counted_partitions",
@@ -58,6 +64,7 @@ __all__ = [
     "most_folds",
     "own_labels",
     "partitions_of",
+    "read_annotators",
     "read_judgements",
     "resolve_folds",
     "resolve_groups",

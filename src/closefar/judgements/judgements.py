@@ -1,4 +1,4 @@
-"""Labelled pairs: one type, validated once, for every fit and every question."""
+"""Judgements of pairs, and comparisons of them: one type, validated once, for every fit and every question."""
 
 from __future__ import annotations
 
@@ -11,6 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, is_on_gpu, take_rows
+from closefar.judgements.annotators import Annotators, read_annotators
+from closefar.judgements.comparisons import (
+    check_comparisons,
+    check_legs_differ,
+    in_library_of,
+    read_answers,
+    split_comparisons,
+)
+from closefar.judgements.kinds import Kind
 from closefar.judgements.labels import (
     Sides,
     are_far,
@@ -20,6 +29,7 @@ from closefar.judgements.labels import (
     find_sides,
     own_labels,
 )
+from closefar.judgements.levels import find_levels, level_codes
 from closefar.judgements.pairs import check_pairs
 
 __all__ = ["Judgements", "effective_number", "sample_rows"]
@@ -41,21 +51,28 @@ def sample_rows(n: int, most: int, seed: int = 0) -> IndexArray:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Judgements:
-    """Pairs, or single points, with a close/far label and a weight each.
+    """Pairs, or single points, with a close/far label or a level and a weight each; or comparisons.
 
     Attributes
     ----------
     data : array of shape (n, d) or (n, 2, d), or a row source
-        Differences or points, or pairs of points.
+        Differences or points, or pairs of points; comparisons have three or four points, (n, 3, d) or (n, 4, d).
     labels : array of shape (n,)
         As they were given.
     is_far : array of shape (n,)
+        Of levels: whether they are above the lowest.  Of comparisons: whether the second leg was judged farther.
     weights : array of shape (n,)
         How much each counts: a weight of 2 is a pair given twice.
     sides : Sides
         Which label means close, and which one far.
     taken : array of shape (n,), optional
         The row number of each among those that were given, where these are not all of them.
+    levels : array of shape (n,), optional
+        The number of each level, from 0, the closest; None for close/far labels and comparisons.
+    annotators : Annotators, optional
+        Who made each judgement.
+    comparisons : Judgements, optional
+        The comparisons that are fitted together with these pairs; they stay whole when some pairs are taken.
     """
 
     data: Array
@@ -64,23 +81,84 @@ class Judgements:
     weights: FloatArray
     sides: Sides
     taken: IndexArray | None = None
+    levels: IndexArray | None = None
+    annotators: Annotators | None = None
+    comparisons: Judgements | None = None
 
     @classmethod
     def read(
-        cls, estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, far_label: Any = None, stacklevel: int = 3
+        cls,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        far_label: Any = None,
+        levels: Any = None,
+        is_graded: bool = False,
+        annotators: Any = None,
+        comparisons: Any = None,
+        stacklevel: int = 3,
     ) -> Judgements:
-        """Validate the training data of an estimator; opened pairs may have their labels and weights themselves."""
+        """Validate the training data of an estimator; opened pairs may have their labels and weights themselves.
+
+        If they are graded, `levels` is the order of the labels.  `comparisons` may be (data, y) or
+        (data, y, sample_weight).
+        """
         y, sample_weight = own_labels(X, y, sample_weight)
         data = check_pairs(estimator, X, fitting=True)
         labels = column_of_labels(y, int(data.shape[0]), warn=True)
-        return cls._of(data, labels, find_sides(labels, far_label, stacklevel=stacklevel + 1), sample_weight)
+        if is_graded:
+            sides = find_levels(y, labels, levels)
+        else:
+            sides = find_sides(labels, far_label, stacklevel=stacklevel + 1)
+        read = cls._of(data, labels, sides, sample_weight)
+        if annotators is not None:
+            read = replace(read, annotators=read_annotators(annotators, len(read)))
+        return read if comparisons is None else read.with_comparisons(estimator, comparisons)
 
     @classmethod
-    def read_more(cls, estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, sides: Sides) -> Judgements:
-        """Validate judgements for a fitted estimator: they must have its columns and its labels."""
+    def read_more(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        sides: Sides,
+        annotators: Any = None,
+        known_annotators: tuple[Any, ...] | None = None,
+    ) -> Judgements:
+        """Validate judgements for a fitted estimator: they must have its columns, its labels and its annotators."""
         y, sample_weight = own_labels(X, y, sample_weight)
         data = check_pairs(estimator, X, fitting=False)
-        return cls._of(data, column_of_labels(y, int(data.shape[0])), sides, sample_weight)
+        read = cls._of(data, column_of_labels(y, int(data.shape[0])), sides, sample_weight)
+        if annotators is None:
+            return read
+        return replace(read, annotators=read_annotators(annotators, len(read), known_annotators))
+
+    @classmethod
+    def read_comparisons(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        fitting: bool,
+        least: int | None = None,
+    ) -> Judgements:
+        """Validate comparisons: triplets or quadruplets, and +1 or -1 for each where some are turned round."""
+        data = check_comparisons(estimator, X, fitting=fitting, least=least)
+        check_legs_differ(data)
+        labels, is_far, sides = read_answers(y, int(data.shape[0]))
+        return cls(data, labels, is_far, check_weights(sample_weight, len(labels), "comparison"), sides)
+
+    def with_comparisons(self, estimator: Any, comparisons: Any) -> Judgements:
+        """The same pairs with comparisons, which an estimator that has learned the columns of the pairs validates."""
+        data, answers, weights = split_comparisons(comparisons)
+        read = Judgements.read_comparisons(estimator, data, answers, weights, fitting=False)
+        return replace(self, comparisons=read.with_data(in_library_of(self.data, read.data)))
 
     @classmethod
     def of_signs(cls, data: Array, signs: Sequence[float] | FloatArray, weights: Any = None) -> Judgements:
@@ -96,8 +174,11 @@ class Judgements:
 
     @classmethod
     def _of(cls, data: Array, labels: Any, sides: Sides, sample_weight: Any) -> Judgements:
-        is_far = are_far(labels, sides)
-        return cls(data, labels, is_far, check_weights(sample_weight, len(labels)), sides)
+        weights = check_weights(sample_weight, len(labels))
+        if not sides.is_graded:
+            return cls(data, labels, are_far(labels, sides), weights, sides)
+        levels = level_codes(labels, sides)
+        return cls(data, labels, levels >= 1, weights, sides, levels=levels)
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in vars(self).items() if name != "_on_gpu"}
@@ -113,7 +194,37 @@ class Judgements:
         return len(self.labels)
 
     def __repr__(self) -> str:
-        return f"Judgements({len(self)} of {self.n_columns} columns, {np.count_nonzero(self.is_far)} far)"
+        found = f"{np.count_nonzero(self.is_far)} far"
+        if self.kind is not Kind.CLOSE_FAR:
+            found = "comparisons" if self.kind is Kind.COMPARISONS else f"{self.n_levels} levels"
+        return f"Judgements({len(self)} of {self.n_columns} columns, {found})"
+
+    @property
+    def kind(self) -> Kind:
+        if self.levels is not None:
+            return Kind.LEVELS
+        has_legs = self.data.ndim == 3 and int(self.data.shape[1]) > 2
+        return Kind.COMPARISONS if has_legs else Kind.CLOSE_FAR
+
+    @property
+    def n_levels(self) -> int:
+        """The number of levels; close and far are two."""
+        return len(self.sides.classes)
+
+    @property
+    def codes(self) -> IndexArray:
+        """The number of each level, from 0; of close/far labels, 1 is far, and of comparisons, 1 is as given."""
+        return self.is_far.astype(np.intp) if self.levels is None else self.levels
+
+    def dichotomy(self, number: int) -> Judgements:
+        """Whether each level is at least that of this number, from 1: judgements with two labels."""
+        if not 1 <= number < self.n_levels:
+            raise ValueError(
+                f"dichotomies of {self.n_levels} levels have the numbers 1 to {self.n_levels - 1}; got {number}."
+            )
+        level = self.sides.classes.tolist()[number]
+        words, is_far = np.array([f"< {level}", f">= {level}"]), self.codes >= number
+        return replace(self, labels=words[is_far.astype(np.intp)], is_far=is_far, sides=Sides(words), levels=None)
 
     @property
     def n_columns(self) -> int:
@@ -127,7 +238,7 @@ class Judgements:
     @property
     def are_pairs(self) -> bool:
         """Whether both points of each pair are known, not their difference alone."""
-        return bool(self.data.ndim == 3)
+        return bool(self.data.ndim == 3) and self.kind is not Kind.COMPARISONS
 
     @property
     def numbers(self) -> IndexArray:
@@ -155,19 +266,48 @@ class Judgements:
     def signs_in(self, rows: Any) -> Array:
         """The signs as a handle of a row source of these judgements; copied once to each GPU."""
         if not is_on_gpu(rows.model):
-            return rows.row_array(self.signs)
+            return rows.row_array(self._all_signs)
         place = str(rows.model.device)
         if place not in self._on_gpu:
-            self._on_gpu[place] = rows.row_array(self.signs)
+            self._on_gpu[place] = rows.row_array(self._all_signs)
         return self._on_gpu[place]
+
+    @property
+    def _all_signs(self) -> NDArray[Any]:
+        """The signs of the pairs, then those of their comparisons."""
+        return self.signs if self.comparisons is None else np.concatenate([self.signs, self.comparisons.signs])
 
     @cached_property
     def _on_gpu(self) -> dict[str, Array]:
         return {}
 
     def shares_in(self, rows: Any) -> Array:
-        """The shares as a handle of a row source of these judgements."""
-        return rows.row_array(self.shares)
+        """The weights of pairs and comparisons, summing to one, as a handle of a row source of these judgements."""
+        if self.comparisons is None:
+            return rows.row_array(self.shares)
+        return rows.row_array(np.concatenate([self.weights, self.comparisons.weights]) / self.total_weight)
+
+    def codes_in(self, rows: Any) -> Array:
+        """The codes as a handle; comparisons beside pairs of K levels have the codes K (as given) and K + 1."""
+        if self.comparisons is None:
+            return rows.row_array(self.codes)
+        compared = np.where(self.comparisons.is_far, self.n_levels, self.n_levels + 1)
+        return rows.row_array(np.concatenate([self.codes, compared]))
+
+    def groups_in(self, rows: Any) -> Array:
+        """The number of the annotator of each row as a handle; comparisons have that after the last, nobody's."""
+        if self.annotators is None:
+            raise ValueError("these judgements have no annotators.")
+        n_compared = 0 if self.comparisons is None else len(self.comparisons)
+        return rows.row_array(np.append(self.annotators.codes, np.full(n_compared, len(self.annotators.names))))
+
+    @property
+    def total_weight(self) -> float:
+        """The sum of all weights, those of comparisons included: the number of judgements, if there are none."""
+        total = (
+            float(len(self)) if self.is_uniform and len(self) and self.weights[0] == 1.0 else float(self.weights.sum())
+        )
+        return total if self.comparisons is None else total + self.comparisons.total_weight
 
     def numbers_of(self, indices: IndexArray) -> IndexArray:
         """The row numbers of some of these judgements among those that were given."""
@@ -189,7 +329,11 @@ class Judgements:
 
     @property
     def n_rarer(self) -> int:
-        """How many have the rarer label."""
+        """How many have the rarer label, or the rarest level; of comparisons, either answer will do: all of them."""
+        if self.kind is Kind.COMPARISONS:
+            return len(self)
+        if self.kind is Kind.LEVELS:
+            return int(np.bincount(self.codes, minlength=self.n_levels).min())
         return min(self.n_far, len(self) - self.n_far)
 
     @property
@@ -212,6 +356,8 @@ class Judgements:
             is_far=self.is_far[where],
             weights=self._take_weights(where),
             taken=self.numbers[where],
+            levels=None if self.levels is None else self.levels[where],
+            annotators=None if self.annotators is None else self.annotators.take(where),
         )
 
     def _take_weights(self, where: IndexArray) -> FloatArray:
@@ -227,10 +373,11 @@ class Judgements:
 
     def counted(self) -> Judgements:
         """Those that count: of a weight above 0."""
-        if self.is_uniform:
-            return self
-        counts = self.weights > 0
-        return self if np.all(counts) else self.take(np.flatnonzero(counts))
+        found = self
+        if not self.is_uniform and not np.all(self.weights > 0):
+            found = self.take(np.flatnonzero(self.weights > 0))
+        compared = None if self.comparisons is None else self.comparisons.counted()
+        return found if compared is self.comparisons else replace(found, comparisons=compared)
 
     def weighted(self, class_weight: Any) -> Judgements:
         """The same with the weights of their classes, as in scikit-learn."""
@@ -242,17 +389,23 @@ class Judgements:
         return replace(self, weights=weights)
 
     def check_both_count(self) -> None:
-        """Refuse judgements in which only one class has positive weight: nothing can be learned from those."""
-        n_far = np.count_nonzero(self.is_far)
-        for is_far, n, label in ((False, len(self) - n_far, self.sides.close), (True, n_far, self.sides.far)):
-            if n == 0:
+        """Refuse judgements in which a class, or a level, has no positive weight; of comparisons, one side may lack."""
+        if self.kind is Kind.COMPARISONS:
+            return
+        counts = np.bincount(self.codes, minlength=self.n_levels)
+        weights = counts if self.is_uniform else np.bincount(self.codes, self.weights, minlength=self.n_levels)
+        graded = self.sides.is_graded
+        for code, label in enumerate(self.sides.classes.tolist() if graded else (self.sides.close, self.sides.far)):
+            if counts[code] == 0:
+                rule = "pairs of each level" if graded else "both a close and a far class"
                 raise ValueError(
-                    f"labels must contain both a close and a far class; got no pairs of class {label}. Add some."
+                    f"labels must contain {rule}; got no pairs of {'level' if graded else 'class'} {label}. Add some."
                 )
-            if not self.is_uniform and not np.any((self.weights > 0) & (self.is_far == is_far)):
+            if weights[code] == 0.0:
+                rule = "each level needs" if graded else "both classes need"
                 raise ValueError(
-                    f"both classes need a pair of positive weight; every pair of class {label} has weight 0. "
-                    "Raise some of those weights or leave sample_weight out."
+                    f"{rule} a pair of positive weight; every pair of {'level' if graded else 'class'} {label} has "
+                    "weight 0. Raise some of those weights or leave sample_weight out."
                 )
 
     def with_labels(self, labels: NDArray[Any], sides: Sides) -> Judgements:

@@ -33,10 +33,11 @@ _VERY_MANY = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class Sides:
-    """The two labels, sorted as scikit-learn has them, and which of them means far."""
+    """The two labels, sorted as scikit-learn has them, and which of them means far; or levels, in their order."""
 
     classes: NDArray[Any]
     far_is_last: bool = True
+    is_graded: bool = False
 
     @classmethod
     def of(cls, close: Any, far: Any) -> Sides:
@@ -45,11 +46,11 @@ class Sides:
 
     @property
     def close(self) -> Any:
-        return self.classes.tolist()[0 if self.far_is_last else 1]
+        return self.classes.tolist()[0 if self.far_is_last else -1]
 
     @property
     def far(self) -> Any:
-        return self.classes.tolist()[1 if self.far_is_last else 0]
+        return self.classes.tolist()[-1 if self.far_is_last else 0]
 
 
 def own_labels(pairs: Any, labels: Any, sample_weight: Any) -> tuple[Any, Any]:
@@ -146,19 +147,19 @@ def are_far(labels: NDArray[Any] | CodedLabels, sides: Sides) -> BoolArray:
     return far
 
 
-def check_weights(sample_weight: Any, n: int) -> FloatArray:
+def check_weights(sample_weight: Any, n: int, noun: str = "pair") -> FloatArray:
     """Return one weight >= 0 per pair, not all 0; without any, ones that take no memory."""
     if sample_weight is None:
         return np.broadcast_to(1.0, n)
     given = to_numpy(sample_weight) if is_foreign(sample_weight) else np.asarray(sample_weight)
     if given.shape not in ((), (n,)):
-        raise ValueError(f"sample_weight must hold one number per pair; got shape {given.shape} for {n} pairs.")
+        raise ValueError(f"sample_weight must hold one number per {noun}; got shape {given.shape} for {n} {noun}s.")
     weights: FloatArray = check_array(
         np.broadcast_to(given, n), ensure_2d=False, dtype=np.float64, input_name="sample_weight", ensure_min_samples=0
     )
     if not np.all(weights >= 0):
         raise ValueError(
-            f"sample_weight must be >= 0; got {weights.min():g}. Give a pair that should not count the weight 0."
+            f"sample_weight must be >= 0; got {weights.min():g}. Give a {noun} that should not count the weight 0."
         )
     if n and not np.any(weights > 0):
         raise ValueError(

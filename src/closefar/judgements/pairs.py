@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,18 @@ from closefar.judgements.partitions import refuse_partitions
 from closefar.judgements.point_array import checked_tensor
 from closefar.judgements.tuples import Tuples
 
-__all__ = ["check_axes", "check_columns", "check_pairs", "check_size", "check_two_points"]
+__all__ = [
+    "check_axes",
+    "check_columns",
+    "check_foreign",
+    "check_mapped",
+    "check_names_of_source",
+    "check_number_of_columns",
+    "check_pairs",
+    "check_size",
+    "check_two_points",
+    "name_of",
+]
 
 _CHECKED_ROWS = 1 << 16  # at a time
 
@@ -33,10 +45,10 @@ def check_pairs(estimator: Any, pairs: Any, *, fitting: bool) -> Array:
     rules: dict[str, Any] = {
         "dtype": (np.float64, np.float32),
         "ensure_min_samples": 2 if fitting else 1,
-        "estimator": _name(estimator),
+        "estimator": name_of(estimator),
     }
     if is_mapped(pairs) and pairs.dtype in rules["dtype"]:
-        _check_mapped(pairs, rules["estimator"])
+        check_mapped(pairs, rules["estimator"])
         rules["ensure_all_finite"] = False
     if isinstance(pairs, Tuples):
         data = _check_tuples(pairs, rules["ensure_min_samples"])
@@ -44,7 +56,7 @@ def check_pairs(estimator: Any, pairs: Any, *, fitting: bool) -> Array:
         data = pairs
         check_size(data.shape, rules["ensure_min_samples"])
     elif is_foreign(pairs):
-        data = _check_foreign(pairs, rules["ensure_min_samples"])
+        data = check_foreign(pairs, rules["ensure_min_samples"], check_shape)
     elif _is_three_deep(pairs):
         data = check_array(pairs, allow_nd=True, input_name="pairs", **rules)
         check_two_points(data.shape)
@@ -55,13 +67,13 @@ def check_pairs(estimator: Any, pairs: Any, *, fitting: bool) -> Array:
             return validate_data(estimator, pairs, reset=fitting, **rules)
         estimator.check_names(names_of_frame(pairs))
         data = check_array(pairs, input_name="X", **rules)
-    _check_number_of_columns(estimator, int(data.shape[-1]), fitting=fitting)
+    check_number_of_columns(estimator, int(data.shape[-1]), fitting=fitting)
     if is_source(pairs):
-        _check_names_of_source(estimator, getattr(pairs, "feature_names", None), fitting=fitting)
+        check_names_of_source(estimator, getattr(pairs, "feature_names", None), fitting=fitting)
     return data
 
 
-def _check_mapped(pairs: NDArray[Any], name: str) -> None:
+def check_mapped(pairs: NDArray[Any], name: str) -> None:
     """Check that the numbers of a memory map are finite, in parts that are released."""
     for start in range(0, len(pairs), _CHECKED_ROWS):
         part = pairs[start : start + _CHECKED_ROWS]
@@ -69,7 +81,7 @@ def _check_mapped(pairs: NDArray[Any], name: str) -> None:
         release(pairs)
 
 
-def _name(estimator: Any) -> str:
+def name_of(estimator: Any) -> str:
     """Its name in messages."""
     return "the learner" if isinstance(estimator, Columns) else type(estimator).__name__
 
@@ -81,7 +93,7 @@ def check_axes(pairs: Any, allowed: tuple[int, ...]) -> None:
         raise ValueError(f"X must be differences (n, d) or pairs (n, 2, d); got {n_axes} axes, {tuple(pairs.shape)}.")
 
 
-def _check_names_of_source(estimator: Any, names: tuple[str, ...] | None, *, fitting: bool) -> None:
+def check_names_of_source(estimator: Any, names: tuple[str, ...] | None, *, fitting: bool) -> None:
     """Check the columns of pairs by index, or in a file: those of the fit where both have names."""
     if names is None:
         return
@@ -104,18 +116,16 @@ def _check_tuples(pairs: Tuples, least: int) -> Tuples:
     return pairs
 
 
-def _check_foreign(pairs: Array, least: int) -> Array:
+def check_foreign(pairs: Array, least: int, check_shape: Callable[[Array], None]) -> Array:
     """Check an array of another library where it is."""
     if is_tensor(pairs):
         pairs = checked_tensor(pairs, "X")
     xp = array_namespace(pairs)
-    check_axes(pairs, (2, 3))
+    check_shape(pairs)
     if not xp.isdtype(pairs.dtype, "real floating"):
         if not xp.isdtype(pairs.dtype, ("bool", "integral")):
             raise ValueError(f"columns must hold real numbers; got an array of {pairs.dtype}. Convert it to floats.")
         pairs = xp.astype(pairs, xp.float64)
-    if pairs.ndim == 3:
-        check_two_points(pairs.shape)
     check_size(pairs.shape, least)
     # NaN and infinity show in the extremes, which take no memory and only one transfer from another device.
     if not math.isfinite(float(xp.max(pairs) - xp.min(pairs))) and not bool(xp.all(xp.isfinite(pairs))):
@@ -123,17 +133,24 @@ def _check_foreign(pairs: Array, least: int) -> Array:
     return pairs
 
 
+def check_shape(pairs: Array) -> None:
+    """Refuse an array that holds neither differences nor pairs of two points."""
+    check_axes(pairs, (2, 3))
+    if pairs.ndim == 3:
+        check_two_points(pairs.shape)
+
+
 def check_columns(estimator: Any, n_columns: int, names: tuple[str, ...] | None) -> None:
     """Tell an estimator that is fitted the columns of its data."""
-    _check_number_of_columns(estimator, n_columns, fitting=True)
-    _check_names_of_source(estimator, names, fitting=True)
+    check_number_of_columns(estimator, n_columns, fitting=True)
+    check_names_of_source(estimator, names, fitting=True)
 
 
-def check_size(shape: tuple[int, ...], least: int) -> None:
+def check_size(shape: tuple[int, ...], least: int, noun: str = "pair") -> None:
     """Refuse too few pairs, and pairs without columns."""
     if shape[0] < least:
         raise ValueError(
-            f"there must be at least {least} {'pair' if least == 1 else 'pairs'}; got {shape[0]}. Give more."
+            f"there must be at least {least} {noun if least == 1 else noun + 's'}; got {shape[0]}. Give more."
         )
     if shape[-1] == 0:
         raise ValueError(f"there must be at least one column; got shape {tuple(shape)}. Give columns to compare.")
@@ -153,12 +170,13 @@ def check_two_points(shape: tuple[int, ...]) -> None:
         )
 
 
-def _check_number_of_columns(estimator: Any, n_columns: int, *, fitting: bool) -> None:
+def check_number_of_columns(estimator: Any, n_columns: int, *, fitting: bool, noun: str = "pairs") -> None:
+    """Tell an estimator that is fitted how many columns there are; refuse another number where it is not."""
     if fitting:
         estimator.n_features_in_ = n_columns
         vars(estimator).pop("feature_names_in_", None)
     elif n_columns != estimator.n_features_in_:
         raise ValueError(
-            f"pairs must have the {estimator.n_features_in_} columns that {_name(estimator)} was fitted with; "
+            f"{noun} must have the {estimator.n_features_in_} columns that {name_of(estimator)} was fitted with; "
             f"got {n_columns}."
         )

@@ -15,6 +15,7 @@ from closefar.engines import Engine, Movable, TaskResult, by_partition, engine_f
 from closefar.engines.engine import Ref
 from closefar.judgements.inspection import Inspection, check_inspections, inspect
 from closefar.judgements.judgements import Judgements
+from closefar.judgements.kinds import Kind
 from closefar.judgements.labels import Sides, are_far, check_class_weights
 from closefar.judgements.partitions import Partition, Partitions
 
@@ -143,6 +144,10 @@ class PartitionedJudgements(Judgements):
         return f"PartitionedJudgements({len(self):,} of {self.n_columns} columns, in {len(self.refs):,} partitions)"
 
     @property
+    def kind(self) -> Kind:
+        return Kind.CLOSE_FAR
+
+    @property
     def n_columns(self) -> int:
         return self.partitions.n_columns
 
@@ -260,6 +265,10 @@ class PartitionedJudgements(Judgements):
         else:
             close, far = check_class_weights(class_weight, np.array([self.sides.close, self.sides.far]))
         return float(close), float(far)
+
+    @property
+    def total_weight(self) -> float:
+        return self._total
 
     @property
     def _total(self) -> float:

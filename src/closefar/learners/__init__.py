@@ -6,17 +6,32 @@ from closefar.learners.saved import Model
 
 if TYPE_CHECKING:
     from closefar.learners.base import MetricLearner
+    from closefar.learners.comparisons import ComparisonMetricLearner
     from closefar.learners.linear import LinearMetricLearner
+    from closefar.learners.ordinal import OrdinalMetricLearner
     from closefar.learners.search import LinearMetricLearnerCV
 
-__all__ = ["LinearMetricLearner", "LinearMetricLearnerCV", "MetricLearner", "Model"]
+__all__ = [
+    "ComparisonMetricLearner",
+    "LinearMetricLearner",
+    "LinearMetricLearnerCV",
+    "MetricLearner",
+    "Model",
+    "OrdinalMetricLearner",
+]
 
 
 def __getattr__(name: str) -> Any:
     """Import an estimator when it is first used, so that models load without scikit-learn."""
     if name not in __all__:
         raise AttributeError(f"module 'closefar.learners' has no attribute {name!r}")
-    from closefar.learners import base, linear, search
+    from closefar.learners import base, comparisons, linear, ordinal, search
 
-    homes = {"MetricLearner": base, "LinearMetricLearner": linear, "LinearMetricLearnerCV": search}
+    homes = {
+        "ComparisonMetricLearner": comparisons,
+        "LinearMetricLearner": linear,
+        "LinearMetricLearnerCV": search,
+        "MetricLearner": base,
+        "OrdinalMetricLearner": ordinal,
+    }
     return getattr(homes[name], name)

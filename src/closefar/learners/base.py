@@ -12,11 +12,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeatures
 from sklearn.utils.validation import check_is_fitted
 
 from closefar.arrays import FloatArray, as_float64, is_source, like, to_numpy
-from closefar.fitting import Fit, FitStatistics, PenaltyChoice, RankChoice
-from closefar.judgements import Tuples, check_pairs, is_partitioned, own_labels
+from closefar.fitting import ComparisonNoise, Fit, FitStatistics, PenaltyChoice, RankChoice
+from closefar.judgements import Kind, Tuples, check_pairs, is_partitioned, own_labels
+from closefar.learners.answers import answers_to, measured
 from closefar.learners.lazy import accuracy_on_cluster, lazy_on_dask
 from closefar.model import Metric
-from closefar.noise import with_flips
+from closefar.noise import FlipRate
 from closefar.questions import (
     Diagnosis,
     NoiseCheck,
@@ -26,7 +27,7 @@ from closefar.questions import (
     summarize,
     truncation_of,
 )
-from closefar.rows import GraphRows, IndexedRows, rows_of
+from closefar.rows import GraphRows, IndexedRows, pair_rows, rows_of
 from closefar.solve import Certificate, FitStep
 
 __all__ = ["MetricLearner"]
@@ -60,13 +61,20 @@ class MetricLearner(
 
     @property
     def classes_(self) -> NDArray[Any]:
-        """The two labels, sorted."""
+        """The two labels, sorted; or the levels, from the closest to the farthest."""
         return self._fitted().sides.classes
 
     @property
     def far_label_(self) -> Any:
         """The label that means far."""
-        return self._fitted().sides.far
+        if self._fitted().kind is not Kind.CLOSE_FAR:
+            raise AttributeError("far_label_ exists only for close/far labels; see classes_.")
+        return self.fit_.sides.far
+
+    @property
+    def thresholds_(self) -> FloatArray:
+        """The thresholds on the squared distance, lowest first: one for close/far, K - 1 for K levels."""
+        return np.array(self.metric_.thresholds)
 
     @property
     def components_(self) -> FloatArray:
@@ -89,9 +97,25 @@ class MetricLearner(
         return self._fitted().alpha
 
     @property
-    def flip_rate_(self) -> float:
-        """The flip rate that was set or estimated."""
+    def flip_rate_(self) -> FlipRate:
+        """The flip rate that was set or estimated; with flip_rate="two" that of close and that of far pairs."""
         return self._fitted().flip_rate
+
+    @property
+    def annotators_(self) -> Any:
+        """With annotators: how strict each is, and how far each agrees."""
+        table = getattr(self._fitted(), "annotators", None)
+        if table is None:
+            raise AttributeError("annotators_ exists only after fit(..., annotators=ids); here there were none.")
+        return table
+
+    @property
+    def comparison_noise_(self) -> ComparisonNoise:
+        """With comparisons beside pairs: their noise relative to that of the pairs, set or estimated."""
+        noise = self._fitted().comparison_noise
+        if noise is None:
+            raise AttributeError("comparison_noise_ exists only for pairs with comparisons, fit(..., comparisons=...).")
+        return noise
 
     @property
     def fit_statistics_(self) -> FitStatistics:
@@ -135,28 +159,30 @@ class MetricLearner(
         return self.metric_.rank
 
     @lazy_on_dask
-    def decision_function(self, X: Any) -> FloatArray:
+    def decision_function(self, X: Any, annotator: Any = None) -> FloatArray:
         """Return a score for each pair that is positive if the last of `classes_` is predicted.
 
         This is the margin z'Mz - tau or, if `far_label` sorts first, minus the margin.
+
+        Parameters
+        ----------
+        X
+            Pairs, as for `fit`.
+        annotator : id, or array of n ids, optional
+            Whose judgements to predict: those of one annotator of the fit, or of one for each pair.  By default
+            those of a typical annotator.
         """
-        margin = self._margin(X)
-        return margin if self.fit_.sides.far_is_last else -margin
+        return answers_to(self, X, annotator).decision()
 
     @lazy_on_dask
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the more probable label of each pair."""
-        far = self._margin(X) >= 0
-        labels: NDArray[Any] = self.classes_[(far == self.fit_.sides.far_is_last).astype(int)]
-        return labels
+    def predict(self, X: Any, annotator: Any = None) -> NDArray[Any]:
+        """Return the more probable label of each pair; `annotator` is as for `decision_function`."""
+        return answers_to(self, X, annotator).labels()
 
     @lazy_on_dask
-    def predict_proba(self, X: Any) -> FloatArray:
-        """Return the probability of each label, in the order of `classes_`."""
-        margin, cdf = self._margin(X), self.metric_.noise.cdf
-        close_and_far = np.column_stack([cdf(-margin), cdf(margin)])
-        probabilities: FloatArray = with_flips(close_and_far, self.flip_rate_)
-        return probabilities if self.fit_.sides.far_is_last else probabilities[:, ::-1]
+    def predict_proba(self, X: Any, annotator: Any = None) -> FloatArray:
+        """Return the probability of each label, in the order of `classes_`; `annotator` is as before."""
+        return answers_to(self, X, annotator).probabilities()
 
     @lazy_on_dask
     def transform(self, X: Any) -> FloatArray:
@@ -172,14 +198,14 @@ class MetricLearner(
             assert isinstance(rows, IndexedRows | GraphRows)
             return rows.sides(directions)
         if is_source(data):
-            return rows_of(data).projected(directions)
+            return pair_rows(data).projected(directions)
         mapped: FloatArray = to_numpy(as_float64(data) @ like(data, directions))
         return mapped
 
     @lazy_on_dask
     def pair_distance(self, X: Any) -> FloatArray:
         """Return the distance of each pair, or the length of each difference."""
-        return np.sqrt(self._squared_distances(X))
+        return np.sqrt(measured(self, X))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy of `predict`, weighted if there are weights; opened pairs may have their own labels."""
@@ -312,7 +338,9 @@ class MetricLearner(
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
-        tags.classifier_tags.poor_score = not self.fit_origin  # scikit-learn's test points are not centred at zero
+        tags.classifier_tags.poor_score = not getattr(
+            self, "fit_origin", False
+        )  # scikit-learn's test points are not centred at zero
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
@@ -325,10 +353,3 @@ class MetricLearner(
     def _fitted(self) -> Fit:
         check_is_fitted(self, "fit_")
         return self.fit_
-
-    def _squared_distances(self, X: Any) -> FloatArray:
-        self._fitted()
-        return self.metric_.measure(check_pairs(self, X, fitting=False))
-
-    def _margin(self, X: Any) -> FloatArray:
-        return self._squared_distances(X) - self.metric_.threshold

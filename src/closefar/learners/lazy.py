@@ -27,20 +27,32 @@ from closefar.judgements.frames import names_of_frame
 
 __all__ = ["accuracy_on_cluster", "lazy_on_dask"]
 
-Method = Callable[[Any, Any], NDArray[Any]]
+Method = Callable[..., NDArray[Any]]
 
 
 def lazy_on_dask(method: Method) -> Method:
     """Make a method that returns something for each pair return a dask array where the pairs are dask's."""
 
     @wraps(method)
-    def answer(learner: Any, X: Any) -> Any:
+    def answer(learner: Any, X: Any, annotator: Any = None) -> Any:
         if not is_partitioned(X):
-            return method(learner, X)
+            return method(learner, X) if annotator is None else method(learner, X, annotator)
         fitted = _checked(learner, X)
-        return _mapped(_Blocks.of(getattr(fitted, method.__name__), fitted.n_features_in_), X, method.__name__)
+        function = getattr(fitted, method.__name__)
+        if annotator is not None:
+            function = partial(function, annotator=_one(annotator))
+        return _mapped(_Blocks.of(function, fitted.n_features_in_), X, method.__name__)
 
     return answer
+
+
+def _one(annotator: Any) -> Any:
+    if not isinstance(annotator, str) and np.ndim(annotator) != 0:
+        raise ValueError(
+            f"annotator must be one id for all pairs of a dask collection; got {np.size(annotator)} values. Pass one, or "
+            "pairs in memory."
+        )
+    return annotator
 
 
 def accuracy_on_cluster(learner: Any, X: Any, y: Any, sample_weight: Any) -> float:

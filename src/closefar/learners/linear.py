@@ -1,22 +1,19 @@
-"""The estimator: it passes its parameters on and keeps the fit, without any mathematics."""
+"""The estimator for close/far labels: it passes its parameters on and keeps the fit, without any mathematics."""
 
 from __future__ import annotations
 
 import os
 from typing import Any, Self
 
-import numpy as np
-
-from closefar.fitting import Checkpoint, Fit, Settings, fit, showing
-from closefar.judgements import Columns, Judgements, read_judgements, resolve_folds
-from closefar.learners.base import MetricLearner
-from closefar.model import Metric
+from closefar.fitting import showing
+from closefar.judgements import read_judgements
+from closefar.learners.fitting_learner import FittingLearner
 from closefar.noise import Noise
 
 __all__ = ["LinearMetricLearner"]
 
 
-class LinearMetricLearner(MetricLearner):
+class LinearMetricLearner(FittingLearner):
     """Learn a Mahalanobis metric and a threshold from pairs with noisy close/far labels.
 
     Minimises the mean of -log P(label) over M positive semidefinite and tau >= 0, where
@@ -58,11 +55,19 @@ class LinearMetricLearner(MetricLearner):
         coordinates of the penalty, with the best c >= 0; the penalty is then on the trace of M - c I, which
         is positive semidefinite.  Choose it if all directions may matter; with alpha_scale="columns" a
         large alpha gives the Euclidean distance of standardised columns.  M then has full rank.
-    flip_rate : float or "estimate", default=0.0
+    flip_rate : float, (float, float), "estimate" or "two", default=0.0
         The share of labels that are flipped whatever the distance, in addition to those that are wrong
         near the threshold because of noise: P(far) = q + (1 - 2q) Phi(z'Mz - tau).  The negative
         log-likelihood is then not convex: the fit descends from the optimum of q = 0, and the certificate
-        is that of the last step, with each label's probability of being flipped held fixed.
+        is that of the last step, with each label's probability of being flipped held fixed.  Two rates a and b are
+        those of the sides, P(called far | close) and P(called close | far); "two" estimates them.  With
+        annotators, "estimate" is a rate for each of them.
+    comparison_noise : float or "estimate", default=1.0
+        The noise of comparisons relative to that of pairs, if `fit` has both; "estimate" maximises the
+        profile likelihood, see `comparison_noise_`.
+    strictness_width : float or "estimate", default="estimate"
+        The standard deviation of the strictness of annotators, in the unit of the threshold: the smaller, the more
+        are they taken to be alike.
     fit_origin : bool, default=False
         Learn the point that distances are measured from; for single points only.
     solver : {"auto", "newton", "lowrank", "fista", "factor"}, default="auto"
@@ -123,8 +128,14 @@ class LinearMetricLearner(MetricLearner):
     penalty_choice_ : PenaltyChoice
         With alpha="auto" and many columns: the penalties that were tried, each with the loss and the
         accuracy on held-out pairs and a proven gap.
-    flip_rate_ : float
-        The flip rate that was set or estimated.
+    flip_rate_ : float or (float, float)
+        The flip rate, or both of them, that was set or estimated.
+    thresholds_ : array
+        The threshold.
+    annotators_ : AnnotatorTable
+        With annotators: the strictness, flip rate and agreement of each, and a verdict.
+    comparison_noise_ : ComparisonNoise
+        With comparisons: their noise relative to that of pairs, with an interval if it was estimated.
     fit_statistics_ : FitStatistics
         Statistics of the fit on its training pairs, as in `summary`.
     fit_ : Fit
@@ -149,7 +160,9 @@ class LinearMetricLearner(MetricLearner):
         alpha: float | str = 0.0,
         alpha_scale: float | str = "auto",
         shrink_to: str = "zero",
-        flip_rate: float | str = 0.0,
+        flip_rate: float | str | tuple[float, float] = 0.0,
+        comparison_noise: float | str = 1.0,
+        strictness_width: float | str = "estimate",
         fit_origin: bool = False,
         solver: str = "auto",
         tol: float = 1e-6,
@@ -162,28 +175,7 @@ class LinearMetricLearner(MetricLearner):
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
-        self.noise = noise
-        self.rank = rank
-        self.alpha = alpha
-        self.alpha_scale = alpha_scale
-        self.shrink_to = shrink_to
-        self.flip_rate = flip_rate
-        self.fit_origin = fit_origin
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.max_time = max_time
-        self.device = device
-        self.class_weight = class_weight
-        self.far_label = far_label
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
-
-    @property
-    def alpha_scale_(self) -> float | str:
-        """The scale of the penalty that was set or chosen."""
-        return self._fitted().alpha_scale
+        self._store(locals())
 
     def fit(
         self,
@@ -191,6 +183,8 @@ class LinearMetricLearner(MetricLearner):
         y: Any = None,
         sample_weight: Any = None,
         *,
+        annotators: Any = None,
+        comparisons: Any = None,
         feature_names: Any = None,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> Self:
@@ -209,6 +203,13 @@ class LinearMetricLearner(MetricLearner):
             Close or far, as two distinct values.  Opened pairs with labels need none.
         sample_weight : array of n numbers >= 0, optional
             A weight of 2 is equivalent to repeating the pair.
+        annotators : array of n ids, optional
+            Who judged each pair.  Each annotator then has a strictness of their own, see `annotators_`.  A pair may
+            be judged by several.
+        comparisons : tuple (comparisons, y), array or Tuples, optional
+            Triplets (n, 3, d) or quadruplets (n, 4, d) to learn from together with the pairs, as for
+            `ComparisonMetricLearner.fit`, with +1 or -1 for each where some are turned round and, as a third
+            element, their weights.
         feature_names : sequence of d str, optional
             Names of the columns for output, if `X` is an array without names.
         checkpoint : path, optional
@@ -217,35 +218,17 @@ class LinearMetricLearner(MetricLearner):
             ends with the same result.  The file is kept: after a complete fit the next one only computes its result
             again.  A checkpoint of other data or settings is refused.
         """
-        kept = None if checkpoint is None else Checkpoint(checkpoint)
         with showing(int(self.verbose)) as shown:
             with shown.stage("reading the pairs"):
-                judgements = read_judgements(self, X, y, sample_weight, far_label=self.far_label)
-            last = self.fit_.metric if self.warm_start and hasattr(self, "fit_") else None
-            start = None if last is None or len(last.factor) != self.n_features_in_ else last
-            self.fit_to(judgements, start=start, columns=Columns.of(self, feature_names), checkpoint=kept)
-        if self.fit_.rank_choice is not None:
-            resolve_folds(5, judgements, None, seed=0)  # warns if the folds are by point
+                judgements = read_judgements(
+                    self,
+                    X,
+                    y,
+                    sample_weight,
+                    far_label=self.far_label,
+                    annotators=annotators,
+                    comparisons=comparisons,
+                )
+            self._fit_to_read(judgements, feature_names, checkpoint)
         self.fit_.warn(stacklevel=2)
         return self
-
-    def fit_to(
-        self,
-        judgements: Judgements,
-        *,
-        start: Metric | None = None,
-        columns: Columns | None = None,
-        approximate: bool = False,
-        checkpoint: Checkpoint | None = None,
-    ) -> Self:
-        """Learn from validated judgements, without warnings and, if `approximate`, without a certificate."""
-        settings = Settings.of(self).but(approximate=approximate)
-        self.fit_ = fit(judgements, settings, start=start, columns=columns, checkpoint=checkpoint)
-        self.n_features_in_ = judgements.n_columns
-        if columns is not None and columns.names_in_data is not None:
-            self.feature_names_in_ = np.array(columns.names_in_data, dtype=object)
-        return self
-
-    def learn(self, judgements: Judgements) -> Fit:
-        """Return the fit to validated judgements, without storing it."""
-        return fit(judgements, Settings.of(self))

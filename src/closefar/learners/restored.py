@@ -64,7 +64,7 @@ def metric_alone(
     given = Judgements.read_more(columns, table.data, table.labels, table.weights, sides=sides).counted()
     scored, has_origin = Scored.by(metric, given), metric.origin is not None
     if before is None:
-        learner = LinearMetricLearner(noise=metric.noise, fit_origin=has_origin, flip_rate=metric.flip_rate)
+        learner = LinearMetricLearner(noise=metric.noise, fit_origin=has_origin, flip_rate=metric.one_flip_rate)
         settings, scales = Settings.of(learner), column_scales(rows_of(given.data), given.shares, centred=has_origin)
     else:
         settings, scales = before.settings, np.array(before.statistics.column_scales)

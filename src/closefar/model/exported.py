@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from closefar.arrays import FloatArray
-from closefar.noise import Noise
+from closefar.noise import FlipRate, Noise
 
 __all__ = ["Exported", "import_extra"]
 
@@ -21,7 +21,7 @@ class Exported(Protocol):
     def components(self) -> FloatArray: ...
 
     @property
-    def threshold(self) -> float: ...
+    def thresholds(self) -> tuple[float, ...]: ...
 
     @property
     def noise(self) -> Noise: ...
@@ -33,7 +33,7 @@ class Exported(Protocol):
     def origin(self) -> FloatArray | None: ...
 
     @property
-    def flip_rate(self) -> float: ...
+    def flip_rate(self) -> FlipRate: ...
 
 
 def import_extra(name: str, needed_by: str) -> Any:

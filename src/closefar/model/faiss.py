@@ -14,7 +14,7 @@ from closefar.model.exported import Exported, import_extra
 __all__ = ["to_faiss"]
 
 _CHECKED_ROWS = 10_000  # points that are checked for rounding in float32
-_ROUNDING = 1e-3  # a shift that matters, relative to the distance at which a pair becomes far
+_ROUNDING = 1e-3  # a shift that matters, relative to the distance at which a pair is no longer the closest
 
 
 def to_faiss(metric: Exported, points: Any = None) -> Any:
@@ -75,10 +75,10 @@ def _warn_of_rounding(metric: Exported, stored: Any, rows: FloatArray) -> None:
     shift = stored.reconstruct_batch(sample) - (rows[sample] - np.mean(rows, axis=0)) @ metric.components.T
     shift -= np.mean(shift, axis=0)  # a common shift changes no distance
     largest = float(np.sqrt(np.max(np.sum(shift * shift, axis=1))))
-    reach = math.sqrt(metric.threshold) if metric.threshold > 0 else 1.0
+    reach = math.sqrt(min((threshold for threshold in metric.thresholds if threshold > 0), default=1.0))
     if largest > _ROUNDING * reach:
         warnings.warn(
-            f"float32 moves some of these points by {largest:.2g}, while pairs are far from {reach:.2g} on: "
+            f"float32 moves some of these points by {largest:.2g}, while a distance of {reach:.2g} matters: "
             "a column has a large offset for its spread. Subtract the same numbers, such as points.mean(axis=0), from "
             "points and queries in float64 first; distances do not change.",
             UserWarning,

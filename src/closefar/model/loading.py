@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from closefar.arrays import FloatArray
 from closefar.model.metric import Metric
 from closefar.model.modelfile import ModelFileError, read
 
@@ -38,14 +39,21 @@ def load_with_header(path: str | Path) -> tuple[Metric, dict[str, Any]]:
     try:
         metric = Metric(
             arrays["factor"],
-            arrays["threshold"].item(),
+            cast("Any", arrays["threshold"]),
             header["noise"],
             header["feature_names"],
             arrays.get("origin"),
-            arrays["flip_rate"].item() if "flip_rate" in arrays else 0.0,
+            _flip_rate(arrays.get("flip_rate")),
             arrays.get("data_factor"),
             arrays.get("data_eigenvalues"),
         )
         return metric, header
     except (KeyError, TypeError, ValueError) as error:
         raise ModelFileError(f"{path} does not describe a metric: {error}") from error
+
+
+def _flip_rate(rates: FloatArray | None) -> Any:
+    """One rate, or those of the two sides."""
+    if rates is None:
+        return 0.0
+    return rates.item() if len(rates) == 1 else tuple(rates.tolist())

@@ -1,4 +1,4 @@
-"""The learned metric: a Mahalanobis metric with its threshold and its noise."""
+"""The learned metric: a Mahalanobis metric with its thresholds and its noise."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from closefar.model.factors import (
 from closefar.model.faiss import to_faiss
 from closefar.model.modelfile import write
 from closefar.model.onnx import to_onnx
-from closefar.noise import NOISES, Noise, get_noise, with_flips
-from closefar.rows import rows_of
+from closefar.model.thresholds import Thresholded, check_flip_rate, check_thresholds
+from closefar.noise import NOISES, FlipRate, Noise, get_noise
+from closefar.rows import pair_rows, rows_of
 
 __all__ = ["ZERO", "Metric"]
 
@@ -35,8 +36,11 @@ _ROWS_AT_ONCE = 512
 
 
 @dataclass(frozen=True, eq=False)
-class Metric:
-    """The distance sqrt((x - y)' M (x - y)) with M = A A', and the threshold tau on its square.
+class Metric(Thresholded):
+    """The distance sqrt((x - y)' M (x - y)) with M = A A', and thresholds on its square.
+
+    A metric learned from close/far labels has one threshold, one learned from K levels has K - 1, and
+    one learned from comparisons has none.
 
     Metrics are immutable.  `Metric.from_factor` and `Metric.from_matrix` build one from any A or M;
     learners also add the scale of the data (`Metric.from_data_scale`).
@@ -45,16 +49,20 @@ class Metric:
     ----------
     factor : array of shape (d, k)
         A, with orthogonal columns, longest first, in the units of the data.
-    threshold : float
-        tau: a pair whose squared distance is at least tau is called far.
+    threshold : float, sequence of float or None
+        tau: a pair whose squared distance is at least tau is called far.  Several numbers, lowest
+        first, are the thresholds between levels (`thresholds`); the attribute is then None.
     noise : str or Noise
         The noise model that converts a margin to a probability.
     feature_names : tuple of str, optional
     origin : array of shape (d,), optional
         The point from which single points are measured, if one was learned.
-    flip_rate : float, default=0.0
+    flip_rate : float or (float, float), default=0.0
         q: the share of labels that are flipped whatever the distance, so that a pair is
-        labelled far with probability q + (1 - 2q) Phi(margin).
+        labelled far with probability q + (1 - 2q) Phi(margin).  Two rates a and b are
+        P(called far | close) and P(called close | far): the probability is a + (1 - a - b) Phi(margin).
+        With K levels it is the share of answers that are wrong because they are drawn from all
+        levels alike.
     data_factor : array of shape (d, k), optional
         B, with M = B B' like A, but with columns that are orthogonal in the scale of the data,
         longest first: B' S B is diagonal, where S is the second moment of the training differences.
@@ -62,6 +70,8 @@ class Metric:
         That diagonal: the eigenvalues of M in the scale of the data, which do not depend on units.
         Each is the mean of z'Mz along its direction, and their sum is the mean of z'Mz
         (if the fit gave enormous rows less weight, so do these means).
+    level_thresholds : tuple of float, optional
+        The thresholds of three levels or more; usually given as `threshold`.
 
     Examples
     --------
@@ -72,13 +82,14 @@ class Metric:
     """
 
     factor: FloatArray
-    threshold: float
+    threshold: float | None
     noise: Noise = "logistic"  # type: ignore[assignment]
     feature_names: tuple[str, ...] | None = None
     origin: FloatArray | None = None
-    flip_rate: float = 0.0
+    flip_rate: FlipRate = 0.0
     data_factor: FloatArray | None = None
     data_eigenvalues: FloatArray | None = None
+    level_thresholds: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         factor = _frozen(self.factor)
@@ -88,31 +99,30 @@ class Metric:
             raise ValueError(
                 "factor must have orthogonal columns, longest first. Use Metric.from_factor for any other factor."
             )
-        if not np.isfinite(self.threshold):
-            raise ValueError(f"threshold must be a finite number; got {self.threshold!r}.")
+        thresholds = check_thresholds(self.level_thresholds if self.threshold is None else self.threshold)
         names = None if self.feature_names is None else tuple(str(name) for name in self.feature_names)
         if names is not None and len(names) != len(factor):
             raise ValueError(f"there must be one feature name per row of factor; got {len(names)} for {len(factor)}.")
         origin = None if self.origin is None else _frozen(self.origin)
         if origin is not None and (origin.shape != (len(factor),) or not np.all(np.isfinite(origin))):
             raise ValueError(f"origin must be {len(factor)} finite numbers; got shape {origin.shape}.")
-        if not (isinstance(self.flip_rate, numbers.Real) and 0 <= float(self.flip_rate) < 0.5):
-            raise ValueError(f"flip_rate must be at least 0 and below 0.5; got {self.flip_rate!r}.")
+        flip_rate = check_flip_rate(self.flip_rate, max(len(thresholds) + 1, 2))
         data_factor, data_eigenvalues = _check_data_scale(factor, self.data_factor, self.data_eigenvalues)
         for name, value in (
             ("factor", factor),
-            ("threshold", float(self.threshold)),
+            ("threshold", thresholds[0] if len(thresholds) == 1 else None),
+            ("level_thresholds", thresholds if len(thresholds) > 1 else ()),
             ("noise", get_noise(self.noise)),
             ("feature_names", names),
             ("origin", origin),
-            ("flip_rate", float(self.flip_rate)),
+            ("flip_rate", flip_rate),
             ("data_factor", data_factor),
             ("data_eigenvalues", data_eigenvalues),
         ):
             object.__setattr__(self, name, value)
 
     @classmethod
-    def from_factor(cls, factor: Any, threshold: float, noise: str | Noise = "logistic", **kwargs: Any) -> Metric:
+    def from_factor(cls, factor: Any, threshold: Any, noise: str | Noise = "logistic", **kwargs: Any) -> Metric:
         """Build from any A with M = A A'; its columns are rotated and ordered, with positive largest loadings."""
         factor = np.asarray(factor, dtype=np.float64)
         if factor.ndim == 2 and np.all(np.isfinite(factor)):
@@ -120,7 +130,7 @@ class Metric:
         return cls(factor, threshold, get_noise(noise), **kwargs)
 
     @classmethod
-    def from_matrix(cls, matrix: Any, threshold: float, noise: str | Noise = "logistic", **kwargs: Any) -> Metric:
+    def from_matrix(cls, matrix: Any, threshold: Any, noise: str | Noise = "logistic", **kwargs: Any) -> Metric:
         """Build from a positive semidefinite M."""
         matrix = np.asarray(matrix, dtype=np.float64)
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.all(np.isfinite(matrix)):
@@ -144,7 +154,7 @@ class Metric:
         cls,
         transform: Any,
         factor: Any,
-        threshold: float,
+        threshold: Any,
         noise: str | Noise = "logistic",
         *,
         second_moment: Any = None,
@@ -231,18 +241,26 @@ class Metric:
 
     def margin(self, z: Any) -> Any:
         """Return z'Mz - tau, which is positive for far pairs."""
-        return self.squared_distance(z) - self.threshold
+        return self.squared_distance(z) - self.known_threshold
 
     def probability_far(self, z: Any) -> Any:
         """Return the probability that a pair with difference z is labelled far."""
         return self.probability_at(self.margin(z))
 
-    def probability_at(self, margin: Any) -> Any:
-        """Return the probability that a pair with this margin is labelled far."""
-        return with_flips(self.noise.cdf(margin), self.flip_rate)
+    def probabilities(self, z: Any) -> Any:
+        """Return the probability of each level, closest first, of a pair with difference z: shape (n, K)."""
+        squared = self.squared_distance(z)
+        return self.probabilities_at(squared) if np.ndim(squared) else self.probabilities_at(squared[None])[0]
+
+    def dichotomy(self, k: int) -> Metric:
+        """Return the close/far metric in which far means level k or higher, for k from 1 to K - 1."""
+        if len(self.thresholds) == 1 and k == 1:
+            return self
+        threshold, flip_rate = self.side_from(k)
+        return replace(self, threshold=threshold, level_thresholds=(), flip_rate=flip_rate)
 
     def truncate(self, k: int, scale: str | None = None) -> Metric:
-        """Keep directions 1 to k, those of the largest eigenvalues of M; the threshold does not change.
+        """Keep directions 1 to k, those of the largest eigenvalues of M; thresholds do not change.
 
         `scale` is the scale in which eigenvalues are compared.  "data": that of the training data,
         so that the result does not depend on units.  "units": the units of M, as in the paper.  The
@@ -306,14 +324,14 @@ class Metric:
 
     def contents(self) -> tuple[dict[str, FloatArray], dict[str, Any]]:
         """Return the arrays and the header of the model file."""
-        arrays = {"factor": self.factor, "threshold": np.array([self.threshold])}
+        arrays = {"factor": self.factor, "threshold": np.array(self.thresholds)}
         if self.origin is not None:
             arrays["origin"] = self.origin
         if self.data_factor is not None and self.data_eigenvalues is not None:
             arrays |= {"data_factor": self.data_factor, "data_eigenvalues": self.data_eigenvalues}
-        if self.flip_rate > 0:
-            arrays["flip_rate"] = np.array(
-                [self.flip_rate]
+        if self.flip_rate:
+            arrays["flip_rate"] = np.atleast_1d(
+                self.flip_rate
             )  # not in the header, where earlier versions would ignore it
         return arrays, {"noise": self._registered_noise(), "feature_names": self.feature_names}
 
@@ -325,14 +343,20 @@ class Metric:
 
         Parameters
         ----------
-        kind : {"pairs", "points", "transform"}, optional
+        kind : {"pairs", "points", "triplets", "quadruplets", "transform"}, optional
             What the model computes.  "pairs": from two points per row, `x` and `y` of shape (n, d)
             (a single row of either is compared with all rows of the other), the `squared_distance`,
-            `distance`, `probability_far` and `is_far`, n each.  "points": the same for single
+            `distance`, `probability_far` and `is_far`, n each.  A metric of K levels gives the most
+            probable `level` (0 is the closest) and `probabilities` of shape (n, K) instead of the last
+            two, and a metric without a threshold gives neither.  "points": the same for single
             points or differences `x`, measured from the origin, or from zero if there is
-            none.  "transform": from points `x` their coordinates along each direction,
-            `transformed`, where the metric is Euclidean.
-            The default is "points" if the metric has an origin, and "pairs" otherwise.
+            none.  "triplets" and "quadruplets", of a metric learned from comparisons: from the points
+            `a`, `b`, `c` the `margin`, which is the squared distance of a and c less that of a and b, and
+            the `probability` of the answer that a is closer to b; of `a`, `b`, `c`, `e` those of a and b
+            being closer than c and e.  "transform": from points `x` their coordinates along each
+            direction, `transformed`, where the metric is Euclidean.
+            The default is "points" if the metric has an origin, "triplets" if it has no threshold, and
+            "pairs" otherwise.
 
         Returns
         -------
@@ -376,7 +400,7 @@ class Metric:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Metric):
             return NotImplemented
-        values, arrays = ("threshold", "noise", "feature_names", "flip_rate"), ("factor", "origin", *_DATA_SCALE)
+        values, arrays = ("thresholds", "noise", "feature_names", "flip_rate"), ("factor", "origin", *_DATA_SCALE)
         return all(getattr(self, name) == getattr(other, name) for name in values) and all(
             _equal(getattr(self, name), getattr(other, name)) for name in arrays
         )
@@ -388,22 +412,25 @@ class Metric:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return (
-            f"Metric({len(self.factor)} features, rank {self.rank}, threshold {self.threshold:.4g}, "
-            f"{self.noise.name} noise{f', flip rate {self.flip_rate:.4g}' if self.flip_rate > 0 else ''})"
-        )
+        numbers_of = ", ".join(f"{threshold:.4g}" for threshold in self.thresholds)
+        thresholds = f"threshold{'s' if self.level_thresholds else ''} {numbers_of}" if numbers_of else "no threshold"
+        flips = "".join(f", flip rate {rate:.4g}" for rate in [self.flip_rate] if not isinstance(rate, tuple) and rate)
+        if isinstance(self.flip_rate, tuple):
+            flips = ", flip rates {:.4g} of close and {:.4g} of far".format(*self.flip_rate)
+        return f"Metric({len(self.factor)} features, rank {self.rank}, {thresholds}, {self.noise.name} noise{flips})"
 
     def measure(self, data: Any) -> FloatArray:
         """Return the squared distance of each row of differences (n, d) or pairs (n, 2, d), of any array library.
 
-        Pairs may also be given by index: as anything that has `points` and an `index` of shape (n, 2).
+        Of comparisons, (n, 3, d) or (n, 4, d), it is the squared distance of the second leg less that of the
+        first.  Both may be given by index: as anything that has `points` and an `index` of shape (n, 2) to (n, 4).
         """
         rows = rows_of(data, self.origin)
         return rows.gather(rows.squared_distances(self.factor))
 
     def coordinates(self, data: Any, directions: FloatArray) -> FloatArray:
         """Return the coordinate of each row along each direction, a column of `directions`: shape (n, k)."""
-        return rows_of(data, self.origin).projected(directions)
+        return pair_rows(data, self.origin).projected(directions)
 
     def _with_data_scale(self, data_factor: FloatArray, data_eigenvalues: FloatArray) -> Metric:
         """The same metric with another B."""

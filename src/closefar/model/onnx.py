@@ -11,6 +11,7 @@ import numpy as np
 
 from closefar.arrays import FloatArray
 from closefar.model.exported import Exported, import_extra
+from closefar.model.thresholds import level_flips
 from closefar.noise import NOISES
 
 __all__ = ["to_onnx"]
@@ -18,10 +19,12 @@ __all__ = ["to_onnx"]
 # Opset 13 and IR version 7 are those of ONNX 1.8: they have every operator below, and old runtimes support them.
 _MODEL = '<ir_version: 7, opset_import: ["" : 13]> closefar ({inputs}) => ({outputs}) {{ {nodes} }}'
 
-_JUDGEMENT = """
+_DISTANCE = """
     mapped = MatMul(difference, factor)
     squared_distance = ReduceSumSquare <axes = [1], keepdims = 0> (mapped)
     distance = Sqrt(squared_distance)
+"""
+_CLOSE_OR_FAR = """
     margin = Sub(squared_distance, threshold)
     is_far = GreaterOrEqual(margin, zero)
     {cdf}
@@ -29,9 +32,36 @@ _JUDGEMENT = """
     unflipped = Mul(probability, unflipped_share)
     probability_far = Add(unflipped, flip_rate)
 """
-_JUDGEMENT_OUTPUTS = (
-    "double[rows] squared_distance, double[rows] distance, double[rows] probability_far, bool[rows] is_far"
-)
+# Column k of `cdf` is the probability of level k + 1 or higher.
+_LEVELS = """
+    squared_column = Unsqueeze(squared_distance, one_axis)
+    margin = Sub(squared_column, threshold)
+    {cdf}
+    higher = Clip(cdf, zero, one)
+    from_level = Pad(higher, pad_before, one)
+    above_level = Pad(higher, pad_after, zero)
+    signed = Sub(from_level, above_level)
+    probability = Max(signed, zero)
+    level = ArgMax <axis = 1, keepdims = 0, select_last_index = 1> (probability)
+    unflipped = Mul(probability, unflipped_share)
+    probabilities = Add(unflipped, flip_rate)
+"""
+_COMPARISON = """
+    near_mapped = MatMul(near, factor)
+    near_squared = ReduceSumSquare <axes = [1], keepdims = 0> (near_mapped)
+    far_mapped = MatMul(far, factor)
+    far_squared = ReduceSumSquare <axes = [1], keepdims = 0> (far_mapped)
+    margin = Sub(far_squared, near_squared)
+    {cdf}
+    clipped = Clip(cdf, zero, one)
+    unflipped = Mul(clipped, unflipped_share)
+    probability = Add(unflipped, flip_rate)
+"""
+_LEGS = {
+    "triplets": (("a", "b", "c"), "near = Sub(a, b) far = Sub(a, c)"),
+    "quadruplets": (("a", "b", "c", "e"), "near = Sub(a, b) far = Sub(c, e)"),
+}
+_DISTANCES = "double[rows] squared_distance, double[rows] distance"
 
 # The constants that the nodes of a noise may use, besides its own parameters.
 _CONSTANTS = {
@@ -48,14 +78,15 @@ _CONSTANTS = {
 def to_onnx(metric: Exported, kind: str | None = None) -> Any:
     """Return the metric as an ONNX model; see `Metric.to_onnx`."""
     onnx = import_extra("onnx", needed_by="to_onnx")
-    kind = kind or ("pairs" if metric.origin is None else "points")
+    usual = "pairs" if metric.thresholds else "triplets"
+    kind = kind or (usual if metric.origin is None else "points")
     _check_kind(metric, kind)
     inputs, outputs, nodes = _graph(metric, kind)
     model = onnx.parser.parse_model(_MODEL.format(inputs=inputs, outputs=outputs, nodes=nodes))
     used = {name for node in model.graph.node for name in node.input}
     for name, value in _values(metric).items():
         if name in used:
-            model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value, dtype=np.float64), name))
+            model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), name))
     model.producer_name, model.producer_version = "closefar", version("closefar")
     onnx.helper.set_model_props(model, _properties(metric, kind))
     onnx.checker.check_model(model, full_check=True)
@@ -63,15 +94,21 @@ def to_onnx(metric: Exported, kind: str | None = None) -> Any:
 
 
 def _check_kind(metric: Exported, kind: str) -> None:
-    if kind not in ("pairs", "points", "transform"):
-        raise ValueError(f'kind must be "pairs", "points" or "transform"; got {kind!r}.')
+    if kind not in ("pairs", "points", *_LEGS, "transform"):
+        raise ValueError(f'kind must be "pairs", "points", "triplets", "quadruplets" or "transform"; got {kind!r}.')
     if kind == "pairs" and metric.origin is not None:
         raise ValueError(
             'kind="pairs" needs a threshold for pairs; got a metric with an origin, whose threshold applies to the '
             'distance of single points from it. Use kind="points", or kind="transform" and Euclidean distance.'
         )
+    if kind in _LEGS and metric.thresholds:
+        raise ValueError(
+            f'kind="{kind}" needs a metric that was learned from comparisons alone; got one with a threshold, whose '
+            'noise is that of pairs. Use kind="pairs" and compare its distances.'
+        )
+    is_distance_alone = kind == "transform" or not (metric.thresholds or kind in _LEGS)
     exportable = [noise.name for noise in NOISES.values() if noise.onnx_cdf]
-    if kind != "transform" and not (metric.noise.name in exportable and NOISES[metric.noise.name] == metric.noise):
+    if not is_distance_alone and not (metric.noise.name in exportable and NOISES[metric.noise.name] == metric.noise):
         raise ValueError(
             f"only the noise models of closefar.noise ({exportable}) can be exported; got {metric.noise!r}. "
             'Use kind="transform" for the linear map alone.'
@@ -87,22 +124,48 @@ def _graph(metric: Exported, kind: str) -> tuple[str, str, str]:
             f"double[n, {_map_of(metric).shape[1]}] transformed",
             "transformed = MatMul(x, factor)",
         )
-    nodes = _JUDGEMENT.format(cdf=metric.noise.onnx_cdf)
+    if kind in _LEGS:
+        points, differences = _LEGS[kind]
+        inputs = ", ".join(f"double[n_{point}, {d}] {point}" for point in points)
+        nodes = differences + _COMPARISON.format(cdf=metric.noise.onnx_cdf)
+        return inputs, "double[rows] margin, double[rows] probability", nodes
+    outputs, nodes = _judgement(metric)
     if kind == "pairs":
-        return f"double[n, {d}] x, double[m, {d}] y", _JUDGEMENT_OUTPUTS, "difference = Sub(x, y)" + nodes
-    return f"double[n, {d}] x", _JUDGEMENT_OUTPUTS, "difference = Sub(x, origin)" + nodes
+        return f"double[n, {d}] x, double[m, {d}] y", outputs, "difference = Sub(x, y)" + nodes
+    return f"double[n, {d}] x", outputs, "difference = Sub(x, origin)" + nodes
+
+
+def _judgement(metric: Exported) -> tuple[str, str]:
+    """The outputs and nodes of a judgement of one difference."""
+    n_levels = len(metric.thresholds) + 1
+    if n_levels == 1:
+        return _DISTANCES, _DISTANCE
+    if n_levels == 2:
+        outputs = f"{_DISTANCES}, double[rows] probability_far, bool[rows] is_far"
+        return outputs, _DISTANCE + _CLOSE_OR_FAR.format(cdf=metric.noise.onnx_cdf)
+    outputs = f"{_DISTANCES}, double[rows, {n_levels}] probabilities, int64[rows] level"
+    return outputs, _DISTANCE + _LEVELS.format(cdf=metric.noise.onnx_cdf)
 
 
 def _values(metric: Exported) -> dict[str, Any]:
     """The constants that the nodes of a model may use."""
-    return {
+    thresholds, rate = np.array(metric.thresholds), metric.flip_rate
+    if isinstance(rate, tuple):
+        least, unflipped_share = rate[0], 1.0 - rate[0] - rate[1]
+    else:
+        least, unflipped_share = level_flips(rate, max(len(thresholds) + 1, 2))
+    numbers = {
         **_CONSTANTS,
         **vars(metric.noise),
         "factor": _map_of(metric),
         "origin": np.zeros(len(metric.factor)) if metric.origin is None else metric.origin,
-        "threshold": metric.threshold,
-        "flip_rate": metric.flip_rate,
-        "unflipped_share": 1.0 - 2.0 * metric.flip_rate,
+        "threshold": thresholds[0] if len(thresholds) == 1 else thresholds,
+        "flip_rate": least,
+        "unflipped_share": unflipped_share,
+    }
+    axes = {"one_axis": [1], "pad_before": [0, 1, 0, 0], "pad_after": [0, 0, 0, 1]}
+    return {name: np.asarray(value, dtype=np.float64) for name, value in numbers.items()} | {
+        name: np.asarray(value, dtype=np.int64) for name, value in axes.items()
     }
 
 
@@ -114,5 +177,14 @@ def _map_of(metric: Exported) -> FloatArray:
 
 def _properties(metric: Exported, kind: str) -> dict[str, str]:
     names = {} if metric.feature_names is None else {"feature_names": json.dumps(metric.feature_names)}
-    numbers = {"threshold": metric.threshold, "flip_rate": metric.flip_rate}
-    return {"kind": kind, "noise": metric.noise.name, **{name: repr(value) for name, value in numbers.items()}, **names}
+    if len(metric.thresholds) == 1:
+        thresholds = {"threshold": repr(metric.thresholds[0])}
+    else:
+        thresholds = {"thresholds": json.dumps(metric.thresholds)}
+    return {
+        "kind": kind,
+        "noise": metric.noise.name,
+        **thresholds,
+        "flip_rate": json.dumps(metric.flip_rate),
+        **names,
+    }

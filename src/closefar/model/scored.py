@@ -11,7 +11,8 @@ import numpy as np
 
 from closefar.arrays import BoolArray, FloatArray, IndexArray
 from closefar.model.metric import Metric
-from closefar.noise import Noise, label_losses, with_flips
+from closefar.model.thresholds import one_rate
+from closefar.noise import FlipRate, Noise, label_losses, turned_round, with_flips
 
 if TYPE_CHECKING:  # metrics are loaded, applied and saved without scikit-learn, which takes a second to import
     from closefar.judgements import Judgements
@@ -23,28 +24,71 @@ _PART = 1 << 16
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """Judgements with their margins, and the noise that converts a margin to a probability.
+    """Judgements of two sides with their margins, and the noise that converts a margin to a probability.
 
-    All figures use the weights of the judgements.
+    The sides are close and far, the two of a dichotomy of levels, or, of comparisons, which leg is the
+    shorter one.  Two flip rates may be arrays, with a number for each judgement.  All figures use the
+    weights of the judgements.
     """
 
     judgements: Judgements
     margin: FloatArray
     noise: Noise
-    flip_rate: float
+    flip_rate: FlipRate
 
     @classmethod
-    def by(cls, metric: Metric, judgements: Judgements) -> Scored:
-        """Compute the margins with a metric."""
-        margin = metric.measure(judgements.data)
-        margin -= metric.threshold
-        return cls(judgements, margin, metric.noise, metric.flip_rate)
+    def by(
+        cls,
+        metric: Metric,
+        judgements: Judgements,
+        *,
+        shift: FloatArray | None = None,
+        noise_scale: float = 1.0,
+        flip_rate: FlipRate | None = None,
+    ) -> Scored:
+        """Compute the margins with a metric.
+
+        Parameters
+        ----------
+        metric : Metric
+            With one threshold, or with none for comparisons.
+        judgements : Judgements
+        shift : array of n numbers, optional
+            What the annotator of each judgement adds to the threshold.
+        noise_scale : float, default=1.0
+            The noise of these judgements relative to that of the metric: `comparison_noise` for comparisons.
+        flip_rate : float, or two floats or arrays, optional
+            That of these judgements, by default that of the metric.
+        """
+        data = judgements.data
+        margin = metric.measure(data)
+        if not (data.ndim == 3 and data.shape[1] > 2):  # comparisons have no threshold, also if the metric has one
+            margin -= metric.known_threshold
+        if shift is not None:
+            margin -= shift
+        if noise_scale != 1.0:
+            margin /= noise_scale
+        return cls(judgements, margin, metric.noise, metric.flip_rate if flip_rate is None else flip_rate)
 
     def __len__(self) -> int:
         return len(self.judgements)
 
     def take(self, where: IndexArray) -> Scored:
-        return replace(self, judgements=self.judgements.take(where), margin=self.margin[where])
+        return replace(
+            self, judgements=self.judgements.take(where), margin=self.margin[where], flip_rate=self.flips_of(where)
+        )
+
+    def flips_of(self, where: IndexArray | slice) -> FlipRate:
+        """The flip rates of some judgements."""
+        if not isinstance(self.flip_rate, tuple):
+            return self.flip_rate
+        of_close, of_far = (rate[where] if np.ndim(rate) else rate for rate in self.flip_rate)
+        return of_close, of_far
+
+    @property
+    def one_flip_rate(self) -> float:
+        """The flip rate; an error if there are several."""
+        return one_rate(self.flip_rate)
 
     @property
     def is_right(self) -> BoolArray:
@@ -52,38 +96,50 @@ class Scored:
         right: BoolArray = (self.margin >= 0) == self.judgements.is_far
         return right
 
-    def mapped(self, function: Callable[[FloatArray], FloatArray], *, of_labels: bool = False) -> FloatArray:
-        """Return a function of each margin, or of each margin times the sign of its label: part by part, in cache."""
-        found = np.empty(len(self.margin))
-        for start in range(0, len(self.margin), _PART):
-            where = slice(start, start + _PART)
-            margin = self.margin[where]
-            found[where] = function(np.where(self.judgements.is_far[where], margin, -margin) if of_labels else margin)
-        return found
-
     @property
     def probability_far(self) -> FloatArray:
-        return self.mapped(lambda margin: with_flips(self.noise.cdf(margin), self.flip_rate))
+        return self._mapped(lambda where: with_flips(self.noise.cdf(self.margin[where]), self.flips_of(where)))
 
     @property
     def probability_wrong(self) -> FloatArray:
         """The probability of a label on the wrong side of the threshold."""
-        return self.mapped(lambda margin: with_flips(self.noise.cdf(-np.abs(margin)), self.flip_rate))
+
+        def wrong(where: slice) -> FloatArray:
+            margin, flips = self.margin[where], self.flips_of(where)
+            rarer = self.noise.cdf(-np.abs(margin))
+            found: FloatArray = with_flips(rarer, flips)
+            return np.where(margin >= 0, with_flips(rarer, turned_round(flips)), found)
+
+        return self._mapped(wrong)
 
     @cached_property
     def in_doubt(self) -> FloatArray:
         """4 p (1 - p) of each label, without flips: one at even odds, zero far from the threshold."""
 
-        def doubt(margin: FloatArray) -> FloatArray:
-            rarer: FloatArray = self.noise.cdf(-np.abs(margin))
+        def doubt(where: slice) -> FloatArray:
+            rarer: FloatArray = self.noise.cdf(-np.abs(self.margin[where]))
             return 4.0 * rarer * (1.0 - rarer)
 
-        return self.mapped(doubt)
+        return self._mapped(doubt)
 
     @property
     def losses(self) -> FloatArray:
         """-log P(label) of each judgement."""
-        return self.mapped(lambda margin: label_losses(self.noise, margin, self.flip_rate), of_labels=True)
+
+        def loss(where: slice) -> FloatArray:
+            margin, is_far = self.margin[where], self.judgements.is_far[where]
+            agreement = np.where(is_far, margin, -margin)
+            return label_losses(self.noise, agreement, self.flips_of(where), is_far)  # type: ignore[no-any-return]
+
+        return self._mapped(loss)
+
+    def _mapped(self, function: Callable[[slice], FloatArray]) -> FloatArray:
+        """One number per judgement, computed part by part, in cache."""
+        found = np.empty(len(self.margin))
+        for start in range(0, len(self.margin), _PART):
+            where = slice(start, start + _PART)
+            found[where] = function(where)
+        return found
 
     @property
     def loss(self) -> float:

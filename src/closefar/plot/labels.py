@@ -58,7 +58,11 @@ def margins(
     check_count("n_bins", n_bins)
     fit = fit_of(learner)
     scored = scored_by(fit, X, y, sample_weight)
-    threshold, squared, judgements = fit.metric.threshold, scored.margin + fit.metric.threshold, scored.judgements
+    threshold, squared, judgements = (
+        fit.metric.known_threshold,
+        scored.margin + fit.metric.known_threshold,
+        scored.judgements,
+    )
     edges, is_cut = _histogram_edges(squared, threshold, n_bins)
     ax = axes_or_new(ax)
     shown = np.minimum(squared, edges[-1])

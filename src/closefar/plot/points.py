@@ -138,8 +138,8 @@ def _frame(ax: Axes, metric: Metric, found: Directions) -> None:
         ax.set_ylabel(f"direction 2 ({shares[1]:.0%})")
         shared = len(ax.get_shared_x_axes().get_siblings(ax)) > 1
         ax.set_aspect("equal", adjustable="box" if shared else "datalim")
-    if metric.threshold > 0:
-        _show_threshold(ax, metric, float(np.sqrt(metric.threshold)))
+    if metric.known_threshold > 0:
+        _show_threshold(ax, metric, float(np.sqrt(metric.known_threshold)))
 
 
 def _show_threshold(ax: Axes, metric: Metric, length: float) -> None:

@@ -11,7 +11,7 @@ from closefar.arrays import FloatArray, as_float64, to_numpy
 from closefar.judgements import Judgements
 from closefar.model import Metric
 from closefar.packed import form_gradients
-from closefar.rows import rows_of
+from closefar.rows import pair_rows
 
 __all__ = ["absolute_sums", "bounded", "by_place", "differences_of", "place_columns", "products"]
 
@@ -27,7 +27,7 @@ def bounded(values: FloatArray) -> FloatArray:
 
 def differences_of(metric: Metric, judgements: Judgements) -> FloatArray:
     """The difference of each pair, or of each point and the origin."""
-    return np.vstack([to_numpy(block).T for _, block in rows_of(judgements.data, metric.origin).blocks()])
+    return np.vstack([to_numpy(block).T for _, block in pair_rows(judgements.data, metric.origin).blocks()])
 
 
 def products(values: FloatArray) -> FloatArray:

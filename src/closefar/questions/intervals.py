@@ -92,7 +92,7 @@ class Spread:
 
     def threshold(self, metric: Metric) -> Interval:
         nothing = np.zeros((1, len(self.transform)))
-        return self.squared_distances(nothing, np.float64(metric.threshold), slope=1.0)._from_zero()
+        return self.squared_distances(nothing, np.float64(metric.known_threshold), slope=1.0)._from_zero()
 
     def matrix(self, metric: Metric) -> Interval:
         d = len(metric.factor)
@@ -140,12 +140,12 @@ class Spread:
             return None
         gradient = self._extended(np.zeros((1, self._n_on_matrix)), 0.0)
         gradient[:, -1] = 1.0
-        return self.interval(np.float64(metric.flip_rate), gradient)._map(_as_rate)
+        return self.interval(np.float64(metric.one_flip_rate), gradient)._map(_as_rate)
 
     def probability_far(self, metric: Metric, z: Any) -> Interval:
         """From the margin if the flip rate is known or zero, otherwise from the log odds."""
         margin = self.squared_distances(z, metric.margin(z), slope=-1.0)
-        model = LabelModel.at(_bounded(margin.estimate), metric.noise, metric.flip_rate)
+        model = LabelModel.at(_bounded(margin.estimate), metric.noise, metric.one_flip_rate)
 
         def probability(value: Any) -> Any:
             return with_flips(metric.noise.cdf(_bounded(value)), metric.flip_rate)[()]

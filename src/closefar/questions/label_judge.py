@@ -167,7 +167,7 @@ class SideErrors:
         moves = MarginMoves(metric, seen)
         seen = _thinned(seen, moves)
         margin = Scored.by(metric, seen).margin
-        model = LabelModel.at(margin, metric.noise, metric.flip_rate)
+        model = LabelModel.at(margin, metric.noise, metric.one_flip_rate)
         of_scale = 1.0 / max(float(np.sum(seen.weights * model.information * margin**2)), TINY)
         return cls(moves, moves.covariance(seen.data, model, seen.weights), of_scale)
 

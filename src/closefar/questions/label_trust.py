@@ -75,7 +75,7 @@ def _doubt_about_points(fit: Fit, judgements: Judgements, groups: NDArray[Any] |
     if groups is None:
         return None
     scored = Scored.by(fit.metric, judgements)
-    model = LabelModel.at(scored.margin, scored.noise, scored.flip_rate)
+    model = LabelModel.at(scored.margin, scored.noise, scored.one_flip_rate)
     scores = judgements.weights * model.residual(judgements.is_far) * model.slope / model.variance
     dependence = Dependence(groups)
     variance = _sum_of_products(judgements.weights**2 * model.information, dependence)

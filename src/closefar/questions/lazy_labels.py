@@ -36,7 +36,7 @@ class LazyJudge:
         """Return probability, margin, error and whether the label contradicts the margin, one row per pair."""
         if len(partition) == 0:
             return np.empty((0, len(_COLUMNS)))
-        margin = self.metric.measure(partition.data) - self.metric.threshold
+        margin = self.metric.measure(partition.data) - self.metric.known_threshold
         error = self.errors.at(partition.data, margin)
         is_far = np.asarray(partition.labels == self.sides.far, dtype=bool)
         contradicts = (margin >= 0) != is_far

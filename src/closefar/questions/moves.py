@@ -18,7 +18,7 @@ from closefar.judgements import Judgements
 from closefar.model import Metric
 from closefar.questions.label_model import LabelModel
 from closefar.questions.optimum import Optimum
-from closefar.rows import rows_of
+from closefar.rows import pair_rows
 
 __all__ = ["MarginMoves", "Moves", "RankMoves", "pseudo_inverse", "scaled_eigh"]
 
@@ -119,19 +119,19 @@ class MarginMoves:
 
     def blocks(self, data: Array) -> Iterator[tuple[slice, FloatArray]]:
         """The derivative of each margin along each move, one row per pair."""
-        for where, block in rows_of(data, self._metric.origin).blocks():
+        for where, block in pair_rows(data, self._metric.origin).blocks():
             yield where, self.moves.gradients(self._in_coordinates(block))
 
     def mean_squares(self, data: Array) -> FloatArray:
         """The mean square of the coordinates of each row: one on average."""
-        blocks = (self._in_coordinates(block) for _, block in rows_of(data, self._metric.origin).blocks())
+        blocks = (self._in_coordinates(block) for _, block in pair_rows(data, self._metric.origin).blocks())
         return np.concatenate([np.mean(y**2, axis=1) for y in blocks])
 
     def null_coordinates(self, data: Array) -> FloatArray:
         """The coordinates of each row in the null space of M."""
         rank = self._metric.rank
         return np.vstack(
-            [self._in_coordinates(block)[:, rank:] for _, block in rows_of(data, self._metric.origin).blocks()]
+            [self._in_coordinates(block)[:, rank:] for _, block in pair_rows(data, self._metric.origin).blocks()]
         )
 
     def _in_coordinates(self, block: Array) -> FloatArray:

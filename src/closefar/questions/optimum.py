@@ -11,7 +11,7 @@ from closefar.arrays import FloatArray
 from closefar.judgements import Judgements
 from closefar.model import Metric
 from closefar.model.factors import root_of
-from closefar.rows import BlockRows, Coordinates, factor_in_rows, rows_of, unit_free
+from closefar.rows import BlockRows, Coordinates, factor_in_rows, pair_rows, unit_free
 from closefar.solve import CloseFar, Evaluation, MarginCurvature, Objective, Passes
 
 __all__ = ["Optimum"]
@@ -34,13 +34,13 @@ class Optimum:
 
     @classmethod
     def of(cls, metric: Metric, judgements: Judgements, *, blend: float = 0.0) -> Optimum:
-        source = rows_of(judgements.data, metric.origin)
+        source = pair_rows(judgements.data, metric.origin)
         signs, shares = judgements.signs_in(source), judgements.shares_in(source)
         rows, coordinates = unit_free(source, shares, blend=blend, signs=signs, finds_null=False)
         likelihood = CloseFar(metric.noise, signs, shares)
         factor = factor_in_rows(rows, source, shares, metric.factor)
         root = np.eye(len(factor)) if blend == 0.0 else root_of(rows.outer(shares))
-        return cls(rows, Objective(rows, likelihood, Passes()), coordinates, factor, metric.threshold, root)
+        return cls(rows, Objective(rows, likelihood, Passes()), coordinates, factor, metric.known_threshold, root)
 
     @property
     def size(self) -> int:

@@ -270,7 +270,7 @@ def _ratio_errors(steps: FloatArray, transform: FloatArray, metric: Metric) -> F
     errors = np.empty(steps.shape[1])
     for index, step in enumerate(steps.T):
         matrix, threshold = packed.split(step, transform.shape[1])
-        change = transform @ matrix @ transform.T - metric.matrix * (threshold / metric.threshold)
+        change = transform @ matrix @ transform.T - metric.matrix * (threshold / metric.known_threshold)
         errors[index] = np.abs(np.linalg.eigvalsh(change)).max()
     return errors / float(metric.eigenvalues[0])
 
@@ -286,7 +286,7 @@ def _worst_case(metric: Metric, measure: str, target: float, delta: float, radiu
     A relative error of at most e in M / tau follows from a parameter distance of at most
     e tau / (e + max(tau / beta, 1)).
     """
-    tau, d, excess = metric.threshold, len(metric.factor), target
+    tau, d, excess = metric.known_threshold, len(metric.factor), target
     if measure == "spectral":
         distance = target * tau / (target + max(tau / radius, 1.0))
         bound = parameter_bound(1.0, n_features=d, radius=max(radius, tau), noise=metric.noise)
@@ -330,7 +330,7 @@ def _check_fit(fit: Fit, measure: str) -> None:
         raise ValueError("the pilot must consist of pairs; got fit_origin=True. Fit differences without it.")
     if not fit.certificate.converged:
         raise ValueError(f"the pilot's fit must have converged; got {fit.certificate.status!r}")
-    if metric.rank == 0 or (measure == "spectral" and metric.threshold == 0):
+    if metric.rank == 0 or (measure == "spectral" and metric.known_threshold == 0):
         raise ValueError(
             f"the pilot must have a rank of at least 1 and, for the error of M / tau, a threshold > 0; got {metric!r}. "
             "Label more pairs."

@@ -100,5 +100,5 @@ def _refit(judgements: Judgements, settings: Settings, weights: FloatArray, star
     fit = refit(judgements.with_weights(weights).take(drawn), settings, start=start)
     if not fit.certificate.converged or fit.is_separable:
         return None
-    rest = [fit.metric.threshold, fit.flip_rate] if settings.estimates_flips else [fit.metric.threshold]
+    rest = [fit.metric.known_threshold, fit.flip_rate] if settings.estimates_flips else [fit.metric.known_threshold]
     return packed.joined(fit.metric.matrix, np.array(rest))

@@ -63,7 +63,7 @@ class LabelScores:
 
     @cached_property
     def model(self) -> LabelModel:
-        return LabelModel.at(self.scored.margin, self.scored.noise, self.scored.flip_rate)
+        return LabelModel.at(self.scored.margin, self.scored.noise, self.scored.one_flip_rate)
 
     @cached_property
     def residual(self) -> FloatArray:
@@ -95,7 +95,7 @@ class LabelScores:
         for where, along in self.moves.blocks(self.scored.judgements.data):
             part = self.model.curvature[where] * np.einsum("ij,ij->i", along @ covariance[:n, :n], along)
             if self.with_flip_rate:
-                mixed = -2.0 * self.model.slope[where] / (1.0 - 2.0 * self.scored.flip_rate)
+                mixed = -2.0 * self.model.slope[where] / (1.0 - 2.0 * self.scored.one_flip_rate)
                 part += 2.0 * mixed * (along @ covariance[:n, n])
             parts.append(part)
         curvature: FloatArray = np.concatenate(parts)
@@ -128,7 +128,7 @@ class LabelScores:
         along = step[: len(self.moves.moves)]
         change = np.concatenate([block @ along for _, block in self.moves.blocks(judgements.data)])
         for size in 0.5 ** np.arange(_MOST_HALVINGS):
-            rate = self.scored.flip_rate + (size * step[-1] if self.with_flip_rate else 0.0)
+            rate = self.scored.one_flip_rate + (size * step[-1] if self.with_flip_rate else 0.0)
             rate = float(np.clip(rate, 0.0, _LARGEST_FLIP_RATE))
             scored = replace(self.scored, margin=self.scored.margin + size * change, flip_rate=rate)
             if scored.loss < self.scored.loss:

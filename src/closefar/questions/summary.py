@@ -28,7 +28,7 @@ def summarize(fit: Fit, say: Callable[[str], str] = str) -> str:
         ("Pairs (N)", f"{statistics.n_pairs}", "Null loss", f"{statistics.null_loss:.6f}"),
         ("Share far", f"{statistics.share_far:.4f}", "Pseudo-R2", f"{pseudo_r2:.4f}"),
         ("Noise", _noise(fit), "Proven gap", "none" if fit.is_metric_alone else f"{certificate.gap:.1e}"),
-        ("Penalty", _penalty(fit), "Threshold (tau)", f"{metric.threshold:.6g}"),
+        ("Penalty", _penalty(fit), "Threshold (tau)", f"{metric.known_threshold:.6g}"),
         ("Rank of M", f"{metric.rank}", accuracy, f"{statistics.accuracy:.4f}"),
         ("Wrong labels", f"{statistics.wrong_share:.4f}", "Passes over data", f"{certificate.n_passes:.1f}"),
         ("Free parameters", f"{statistics.n_parameters}", "Uncertain labels", _uncertain(statistics)),
@@ -61,7 +61,7 @@ def _penalty(fit: Fit) -> str:
 
 
 def _noise(fit: Fit) -> str:
-    name, rate = fit.metric.noise.name, fit.metric.flip_rate
+    name, rate = fit.metric.noise.name, fit.metric.one_flip_rate
     return f"{name}, {rate:.3f} flips" if rate > 0 or fit.settings.estimates_flips else name
 
 
@@ -73,7 +73,7 @@ def describe_directions(metric: Metric) -> list[str]:
     cumulative = np.minimum(np.cumsum(found.shares), 1.0)
     lines = [f"{'Direction':<10}{found.measure.capitalize():>25}{'/ tau':>13}{'explains':>14}{'cumulative':>16}"]
     for index, value in enumerate(found.values[:_MOST_DIRECTIONS]):
-        ratio = f"{value / metric.threshold:.6g}" if metric.threshold > 0 else "-"
+        ratio = f"{value / metric.known_threshold:.6g}" if metric.known_threshold > 0 else "-"
         share, sum_of_shares = f"{found.shares[index]:.1%}", f"{cumulative[index]:.1%}"
         lines.append(f"{index + 1:<10}{value:>25.6g}{ratio:>13}{share:>14}{sum_of_shares:>16}")
     left = metric.rank - _MOST_DIRECTIONS

@@ -229,7 +229,7 @@ class _Cut:
 
     def at(self, k: int) -> Scored:
         metric = self.metric
-        return Scored(self.judgements, self.squared[:, k] - metric.threshold, metric.noise, metric.flip_rate)
+        return Scored(self.judgements, self.squared[:, k] - metric.known_threshold, metric.noise, metric.flip_rate)
 
 
 def _steepest_slope(metric: Metric, squared: FloatArray) -> float:
@@ -237,7 +237,7 @@ def _steepest_slope(metric: Metric, squared: FloatArray) -> float:
 
     Flips only flatten the loss.
     """
-    radius = max(abs(metric.threshold), float(np.abs(squared - metric.threshold).max(initial=0.0)))
+    radius = max(abs(metric.known_threshold), float(np.abs(squared - metric.known_threshold).max(initial=0.0)))
     return metric.noise.constants(radius).zeta
 
 

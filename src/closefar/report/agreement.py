@@ -48,8 +48,8 @@ def distances(judged: Judged, metric: Metric) -> dict[str, Any]:
 
     Cross-validated distances are scaled so that the threshold of each fit is that of the fit to all.
     """
-    squared = judged.squared_distances(metric.threshold)
-    is_far, weights, tau = judged.judgements.is_far, judged.judgements.weights, metric.threshold
+    squared = judged.squared_distances(metric.known_threshold)
+    is_far, weights, tau = judged.judgements.is_far, judged.judgements.weights, metric.known_threshold
     end = float(np.quantile(squared, _SHOWN_SHARE))
     if tau > 0:
         end = float(np.clip(end, 1.5 * tau, _MOST_THRESHOLDS * tau))

@@ -236,7 +236,7 @@ def _margins(fitted: Fit, judgements: Judgements, splits: list[Split]) -> tuple[
     for train, test in splits:
         metric = fit_part(fitted, judgements.take(train))
         margin[test] = Scored.by(metric, judgements.take(test)).margin
-        thresholds[test] = metric.threshold
+        thresholds[test] = metric.known_threshold
     return margin, thresholds
 
 
@@ -250,5 +250,5 @@ def _by_metric(
     fitted: Fit, judgements: Judgements, source: str, words: str, groups: NDArray[Any] | None = None
 ) -> Judged:
     """Judge by the fit as it is."""
-    scored, thresholds = Scored.by(fitted.metric, judgements), np.full(len(judgements), fitted.metric.threshold)
+    scored, thresholds = Scored.by(fitted.metric, judgements), np.full(len(judgements), fitted.metric.known_threshold)
     return Judged(scored, source, words, noun_of(fitted), thresholds, groups=groups)

@@ -47,7 +47,7 @@ def pair_map(
         "noun": noun,
         "signed": metric.origin is not None,
         "suspects": np.flatnonzero(suspected).tolist(),
-        "radius": float(np.sqrt(metric.threshold)) if metric.threshold > 0 else None,
+        "radius": float(np.sqrt(metric.known_threshold)) if metric.known_threshold > 0 else None,
         "reading": reading,
     }
 
@@ -82,7 +82,7 @@ def point_map(
         "signed": True,
         "suspects": [],
         "coloured_by": colouring.column,
-        "length": float(np.sqrt(metric.threshold)) if metric.threshold > 0 else None,
+        "length": float(np.sqrt(metric.known_threshold)) if metric.known_threshold > 0 else None,
         "reading": f"{_explained(directions)} {_shown(len(used), total, 'point')}",
     }
 

@@ -181,8 +181,8 @@ def _matrix_reading(names: list[str], scaled: FloatArray, metric: Metric) -> str
     first = int(np.argmax(np.diag(scaled)))
     most = float(scaled[first, first])
     words = f"A typical difference in {short(names[first])} alone adds {number(most)} to the squared distance"
-    if metric.threshold > 0:
-        words += f", {number(most / metric.threshold)} times the threshold"
+    if metric.known_threshold > 0:
+        words += f", {number(most / metric.known_threshold)} times the threshold"
     return f"{words}.{_strongest_interaction(names, scaled)}"
 
 

@@ -13,10 +13,10 @@ from array_api_compat import array_namespace, is_numpy_array
 from closefar import packed
 from closefar.arrays import Array, FloatArray, IndexArray, as_float64, is_on_gpu, to_numpy
 from closefar.rows.coordinates import Coordinates
+from closefar.rows.features import features_of, grouped_sums
 from closefar.rows.fusing import Fusable
 from closefar.rows.measured import MeasuredRows
 from closefar.rows.products import (
-    as_type_of,
     columns_at,
     empty_like,
     matching,
@@ -45,6 +45,7 @@ class BlockRows(Fusable, MeasuredRows):
 
     can_project = True
     n_fold: ClassVar[int] = 1  # a block has so many times as many rows as one in double precision
+    n_together: int = 1  # consecutive rows, such as the two legs of a comparison, that no block divides
 
     @property
     def stored_in_single(self) -> Array | None:
@@ -203,11 +204,17 @@ class BlockRows(Fusable, MeasuredRows):
 
     def sum_of_squares(self, root: Array, border: tuple[Array, ...], *, rough: bool = False) -> FloatArray:
         with np.errstate(over="ignore", invalid="ignore"):
-            total = to_numpy(summed(each @ each.T for each in self._features(root, border, rough)))
+            features = features_of(self.blocks(), root, border, self.n_features_at_once, rough=rough)
+            total = to_numpy(summed(each @ each.T for each in features))
         if rough and not np.all(np.isfinite(total)):  # beyond the range of single precision
             return self.sum_of_squares(root, border)
         scale = np.append(packed.weights(self.n_columns), np.ones(len(border)))
         return total * np.outer(scale, scale)
+
+    def grouped_outers(self, coefficients: Array, groups: Array, n_groups: int) -> FloatArray:
+        if not is_numpy_array(self.model):
+            return super().grouped_outers(coefficients, groups, n_groups)
+        return grouped_sums(self.blocks(), coefficients, groups, n_groups, self.n_features_at_once)
 
     # The two operations of a pass on one block, which may be compiled.
 
@@ -225,30 +232,17 @@ class BlockRows(Fusable, MeasuredRows):
 
     def _block_slices(self) -> Iterator[slice]:
         # More than as many rows as columns, or sums of outer products would be limited by adding them.
-        size = max(512, self._block_bytes // (8 * self.n_columns), 2 * self.n_columns)
-        return slices(self.n_rows, size * self.n_fold)
+        size = max(512, self._block_bytes // (8 * self.n_columns), 2 * self.n_columns) * self.n_fold
+        return slices(self.n_rows, size - size % self.n_together)
+
+    @property
+    def n_features_at_once(self) -> int:
+        """How many rows have their packed products computed at a time."""
+        return max(256, self._block_bytes // (16 * packed.packed_size(self.n_columns)))
 
     @property
     def _block_bytes(self) -> int:
         return GPU_BLOCK_BYTES if is_on_gpu(self.model) else BLOCK_BYTES
-
-    def _features(self, root: Array, border: tuple[Array, ...], rough: bool = False) -> Iterator[Array]:
-        """The f_i of `sum_of_squares` as columns, a block at a time, without the weights of packed entries."""
-        size = packed.packed_size(self.n_columns)
-        step = max(256, self._block_bytes // (16 * size))
-        features: Array = None  # reused, since allocation would take longer than the products
-        for where, block in self.blocks():
-            if features is None:
-                dtype = array_namespace(block).float32 if rough else block.dtype
-                features = empty_like(block, (size + len(border), min(step, self.n_rows)), dtype)
-            for start in range(where.start, where.stop, step):
-                stop = min(start + step, where.stop)
-                filled = features[:, : stop - start]
-                columns, scale = block[:, start - where.start : stop - where.start], root[start:stop]
-                packed.fill_products(as_type_of(columns, filled), as_type_of(scale, filled), out=filled)
-                for line, values in enumerate(border, start=size):
-                    filled[line, :] = as_type_of(values[start:stop], filled)
-                yield filled
 
 
 class HeldRows(BlockRows):

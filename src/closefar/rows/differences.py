@@ -20,13 +20,13 @@ from closefar.arrays import (
 )
 from closefar.rows.blocks import BlockRows, HeldRows
 
-__all__ = ["Differences", "FromOrigin"]
+__all__ = ["COPY_BYTES", "RELEASED_BYTES", "Differences", "FromOrigin", "SingleDifferences"]
 
 # Up to this size, rows in double precision are copied to single precision for the steps that approach an optimum.
-_COPY_BYTES = 1 << 27
+COPY_BYTES = 1 << 27
 
 # Pages of a memory map that were read count as memory in use; they are released in portions of this size.
-_RELEASED_BYTES = 1 << 26
+RELEASED_BYTES = 1 << 26
 
 
 class Differences(BlockRows):
@@ -65,7 +65,7 @@ class Differences(BlockRows):
     def _release_some(self, where: slice) -> None:
         """Before these rows are read, release what was read before, if it is much."""
         self._unreleased += (where.stop - where.start) * self._data[:1].nbytes
-        if self._unreleased > _RELEASED_BYTES:
+        if self._unreleased > RELEASED_BYTES:
             release(self._data)
             self._unreleased = 0
 
@@ -87,7 +87,7 @@ class Differences(BlockRows):
             return SingleDifferences(self._data)
         if not is_numpy_array(self._data):
             return None
-        if 4 * self.n_rows * self.n_columns > _COPY_BYTES:
+        if 4 * self.n_rows * self.n_columns > COPY_BYTES:
             return None
         copy = np.empty((self.n_rows, self.n_columns), dtype=np.float32)
         for where, block in self.blocks():

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace
 
 from closefar import packed
-from closefar.arrays import Array, FloatArray, IndexArray, is_on_gpu, like, to_numpy
+from closefar.arrays import Array, FloatArray, IndexArray, as_float64, is_on_gpu, like, to_numpy
 from closefar.noise import Noise
 from closefar.rows.coordinates import Coordinates
 
@@ -274,6 +275,16 @@ class RowSource(ABC):
         features = [self.product(q, root) for q in measured] + list(border)
         return self._gram(features, None)
 
+    def grouped_outers(self, coefficients: Array, groups: Array, n_groups: int) -> FloatArray:
+        """Return the sum of c_i F_i over the rows of each group, packed: an array of shape (n_groups, d (d + 1) / 2).
+
+        `groups` is a handle, the number of the group of each row; rows of higher numbers are in none.
+        """
+        found = (
+            self.outer(self.map(partial(_of_group, group=group), coefficients, groups)) for group in range(n_groups)
+        )
+        return np.array([packed.pack(each) for each in found]).reshape(n_groups, packed.packed_size(self.n_columns))
+
     def take(self, indices: IndexArray, *arrays: Array) -> tuple[RowSource, list[Array]]:
         """Return the rows at these indices, and their numbers in these arrays, in one round trip."""
         return self.take_rows(indices), [self.pick(array, indices) for array in arrays]
@@ -334,6 +345,10 @@ def slices(n: int, size: int) -> Iterator[slice]:
 def concatenated(arrays: list[Array]) -> Array:
     """The parts of an array joined along its last axis."""
     return arrays[0] if len(arrays) == 1 else array_namespace(arrays[0]).concat(arrays, axis=-1)
+
+
+def _of_group(coefficients: Array, groups: Array, group: int) -> Array:
+    return coefficients * as_float64(groups == group)
 
 
 def _product(left: Array, right: Array) -> Array:

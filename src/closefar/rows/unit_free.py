@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import overload
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -14,9 +15,10 @@ from array_api_compat import array_namespace
 from closefar.arrays import TINY, Array, FloatArray, to_numpy
 from closefar.rows.blocks import BlockRows
 from closefar.rows.coordinates import ENORMOUS, Coordinates
+from closefar.rows.legs import LegRows, Rows
 from closefar.rows.wide import mapped_rows
 
-__all__ = ["column_scales", "factor_in_rows", "find_coordinates", "unit_free"]
+__all__ = ["column_scales", "factor_in_rows", "find_coordinates", "second_moment", "unit_free"]
 
 # The Gram matrix squares the condition number: below this smallest eigenvalue (of scaled columns) use QR.
 _GRAM_IS_SAFE = 1e-7
@@ -27,8 +29,34 @@ _MOST_ROUNDS = 30
 _N_PROJECTIONS = 32
 
 
+@overload
 def unit_free(
     source: BlockRows,
+    weights: Array,
+    *,
+    with_constant: bool = ...,
+    blend: float = ...,
+    in_units: bool = ...,
+    signs: Array = ...,
+    finds_null: bool = ...,
+) -> tuple[BlockRows, Coordinates]: ...
+
+
+@overload
+def unit_free(
+    source: LegRows,
+    weights: Array,
+    *,
+    with_constant: bool = ...,
+    blend: float = ...,
+    in_units: bool = ...,
+    signs: Array = ...,
+    finds_null: bool = ...,
+) -> tuple[LegRows, Coordinates]: ...
+
+
+def unit_free(
+    source: Rows,
     weights: Array,
     *,
     with_constant: bool = False,
@@ -36,7 +64,7 @@ def unit_free(
     in_units: bool = False,
     signs: Array = None,
     finds_null: bool = True,
-) -> tuple[BlockRows, Coordinates]:
+) -> tuple[Rows, Coordinates]:
     """Return the rows in unit-free coordinates, and the coordinates; see `find_coordinates`."""
     coordinates = find_coordinates(
         source,
@@ -52,20 +80,33 @@ def unit_free(
             "differences must not all be zero, or no direction separates close from far; got only zero rows. "
             "Check that the two sides of the pairs are not the same objects."
         )
+    if isinstance(source, LegRows):
+        return source.with_legs(mapped_rows(source.legs, coordinates)), coordinates
     return mapped_rows(source, coordinates), coordinates
 
 
-def factor_in_rows(rows: BlockRows, source: BlockRows, weights: Array, factor: FloatArray) -> FloatArray:
+def factor_in_rows(rows: Rows, source: Rows, weights: Array, factor: FloatArray) -> FloatArray:
     """Map a factor for the rows of `source` to one for the same rows in other coordinates.
 
     This uses least squares on the rows, which are well conditioned even if the transformation is not.
     """
+    if isinstance(rows, LegRows) and isinstance(source, LegRows):
+        return factor_in_rows(rows.legs, source.legs, rows.leg_weights(weights), factor)
+    assert isinstance(rows, BlockRows)
+    assert isinstance(source, BlockRows)
     mapped = rows.cross_moment(source, factor, weights)
     return np.asarray(np.linalg.lstsq(rows.outer(weights), mapped, rcond=None)[0], dtype=np.float64)
 
 
+def second_moment(rows: Rows, weights: Array) -> FloatArray:
+    """Return sum_i w_i z_i z_i' or, of comparisons, that of their legs, each with half of the weight."""
+    if isinstance(rows, LegRows):
+        return rows.legs.outer(rows.leg_weights(weights))
+    return rows.outer(weights)
+
+
 def find_coordinates(
-    source: BlockRows,
+    source: Rows,
     weights: Array,
     *,
     with_constant: bool = False,
@@ -84,7 +125,19 @@ def find_coordinates(
     follows every change of units.  Enormous rows that are close, with a negative sign, keep their weight: M is
     almost zero along them, whatever the others are.  `finds_null` also finds the directions that do not vary,
     which can be most of the work if there are many columns.  Weights and signs are handles of the source.
+    Comparisons count with both of their legs, of half the weight each.
     """
+    if isinstance(source, LegRows):
+        found = find_coordinates(
+            source.legs,
+            source.leg_weights(weights),
+            with_constant=with_constant,
+            blend=blend,
+            in_units=in_units,
+            signs=None if signs is None else source.leg_signs(signs),
+            finds_null=finds_null,
+        )
+        return replace(found, enormous=source.rows_of_legs(found.enormous))
     asked = _Asked(with_constant, blend, in_units, finds_null)
     counted_less, sizes = _find_robust(source, weights, asked, None)
     if signs is None or sizes is None or not np.any(to_numpy(source.pick(signs, counted_less.enormous)) < 0):
@@ -208,11 +261,13 @@ def _normalise(source: BlockRows, weights: Array, asked: _Asked) -> Coordinates:
     return Coordinates(transform, -(centre @ transform) if asked.with_constant else None, null, usual)
 
 
-def column_scales(source: BlockRows, weights: Array, *, centred: bool = False) -> FloatArray:
+def column_scales(source: Rows, weights: Array, *, centred: bool = False) -> FloatArray:
     """Return the root mean square of each column of the rows or, if `centred`, its standard deviation.
 
     All rows count, including enormous ones; `weights`, a handle, sum to one.
     """
+    if isinstance(source, LegRows):
+        return column_scales(source.legs, source.leg_weights(weights), centred=centred)
     centre = _centre(source, weights, centred)
     largest = _scales(source.largest(centre), centre)
     squares = source.scaled_squares(weights, centre, largest)

@@ -16,6 +16,7 @@ from closefar.rows.fusing import AsStored
 from closefar.rows.graph_rows import GraphRows
 from closefar.rows.indexed import IndexedRows
 from closefar.rows.source import Pulling, RowSource
+from closefar.rows.stacked import StackedRows
 
 __all__ = ["WideRows", "condition_of_sums", "mapped_rows", "suits_factors"]
 
@@ -44,6 +45,8 @@ def suits_factors(source: BlockRows, coordinates: Coordinates) -> bool:
 
 def mapped_rows(source: BlockRows, coordinates: Coordinates) -> BlockRows:
     """The rows in the coordinates that a fit solves in: mapped, or with factors and sums mapped where that suits."""
+    if isinstance(source, StackedRows):
+        return source.mapped(lambda part: mapped_rows(part, coordinates))
     if suits_factors(source, coordinates):
         return WideRows(source, coordinates)
     return source.in_coordinates(coordinates)

@@ -1,9 +1,11 @@
 """From rows to a certified solution: likelihoods, the problem, solvers in one loop, and the certificate."""
 
 from closefar.solve.certificate import Certificate, Outcome, advise_in_time
+from closefar.solve.compared import Compared
 from closefar.solve.cone import psd_factor
 from closefar.solve.curvature import Curvature, MarginCurvature
 from closefar.solve.flipped import solve_with_flips
+from closefar.solve.graded import Graded
 from closefar.solve.history import FitStep
 from closefar.solve.journal import Journal
 from closefar.solve.likelihood import CloseFar, Evaluation, Likelihood
@@ -19,9 +21,11 @@ __all__ = [
     "SOLVERS",
     "Certificate",
     "CloseFar",
+    "Compared",
     "Curvature",
     "Evaluation",
     "FitStep",
+    "Graded",
     "Journal",
     "Likelihood",
     "MarginCurvature",

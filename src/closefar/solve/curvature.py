@@ -94,6 +94,14 @@ class FullCurvature(Curvature):
     def border_passes(self) -> float:
         return 0.5 * len(self.crosses)
 
+    @property
+    def can_be_sampled(self) -> bool:  # type: ignore[override]
+        return not self.crosses
+
+    def sampled(self, source: RowSource, part: RowSource, indices: IndexArray, factors: FloatArray) -> FullCurvature:
+        distance = part.product(source.pick(self.distance, indices), part.row_array(factors))
+        return FullCurvature(distance, (), self.thresholds)
+
     def hessian(self, source: RowSource, *, rough: bool = False) -> FloatArray:
         on_matrix = source.sum_of_squares(source.map(_root, self.distance), (), rough=rough)
         border = np.reshape([packed.pack(source.outer(cross)) for cross in self.crosses], (-1, len(on_matrix)))

@@ -190,7 +190,8 @@ class _Line:
         return self._moved(place.thresholds, step)
 
     def _moved(self, thresholds: FloatArray, step: FloatArray) -> FloatArray:
-        within = np.clip(step, -3.0 - thresholds, 3.0 + thresholds)  # far from it where the loss is flat
+        most = 3.0 + np.abs(thresholds)
+        within = np.clip(step, -most, most)  # far from it where the loss is flat
         return np.maximum(thresholds + within, self.least)
 
     def _backtrack(self) -> tuple[float, FloatArray]:

@@ -20,7 +20,7 @@ from closefar.rows import RowSource
 from closefar.solve.curvature import Curvature, FullCurvature, MarginCurvature, UnknownCurvature
 from closefar.solve.evaluation import Evaluation, Losses, Terms
 
-__all__ = ["CloseFar", "Evaluation", "Likelihood", "Losses", "Terms"]
+__all__ = ["CloseFar", "Evaluation", "Likelihood", "Losses", "Terms", "best_several"]
 
 # The search for a threshold: its maximum number of steps, and its range relative to the squared distances.
 _MOST_STEPS = 200
@@ -80,6 +80,18 @@ class Likelihood(ABC):
     def n_thresholds(self) -> int:
         return len(self.least)
 
+    def penalty(self, thresholds: FloatArray) -> float:
+        """The penalty on thresholds that the risk includes."""
+        return 0.0
+
+    def follow(self, thresholds: FloatArray, change: float) -> FloatArray:
+        """A guess of the thresholds after a change of M that makes squared distances larger by this much on average."""
+        return thresholds + change
+
+    def determines_thresholds(self, source: RowSource) -> bool:
+        """Whether there are judgements on both sides of each threshold."""
+        return self.n_thresholds == 0 or abs(source.total(self.trend(source))) <= 1.0 - 1e-9
+
     def factor_pass(
         self, source: RowSource, factor: FloatArray, thresholds: FloatArray
     ) -> tuple[Evaluation, FloatArray] | None:
@@ -91,7 +103,7 @@ class Likelihood(ABC):
         terms = partial(self.terms, thresholds=thresholds, order=order)
         store = _Store(source, self.weights, order)
         parts = source.parts(store.filling(terms), squared, *self.row_arrays, *store.arrays)
-        return self._join(source, store.joined(parts), order)
+        return self._join(source, store.joined(parts), thresholds, order)
 
     def loss_and_gradient(
         self, source: RowSource, matrix: FloatArray, thresholds: FloatArray
@@ -100,7 +112,7 @@ class Likelihood(ABC):
         terms = partial(self.terms, thresholds=thresholds, order=2)
         store = _Store(source, self.weights, order=2)
         parts, gradient = source.sweep(matrix, store.filling(terms), *self.row_arrays, *store.arrays)
-        return self._join(source, store.joined(parts), order=2), gradient
+        return self._join(source, store.joined(parts), thresholds, order=2), gradient
 
     def curvature(self, source: RowSource, parts: Sequence[Terms]) -> Curvature:
         """Join the second derivatives of all rows."""
@@ -108,7 +120,7 @@ class Likelihood(ABC):
         curvatures = np.sum([part.curvatures for part in parts if part.curvatures is not None], axis=0)
         return FullCurvature(source.join([part.curvature for part in parts]), crosses, curvatures)
 
-    def _join(self, source: RowSource, parts: Sequence[Terms], order: int) -> Evaluation:
+    def _join(self, source: RowSource, parts: Sequence[Terms], thresholds: FloatArray, order: int) -> Evaluation:
         return Evaluation(
             loss=sum(part.loss for part in parts),
             slopes=np.sum([part.slopes for part in parts], axis=0),
@@ -282,7 +294,7 @@ class CloseFar(Likelihood):
     ) -> tuple[FloatArray, Evaluation]:
         """Use safeguarded Newton steps until the slopes are at most `tol`, or >= 0 for a threshold at `least`."""
         if self.lengths is not None:
-            return _best_several(partial(source.evaluate, self, squared, order=2), start, least, tol)
+            return best_several(partial(source.evaluate, self, squared, order=2), start, least, tol)
         floor = float(least[0])
         smallest, largest = source.extremes(squared)
         low, high = max(smallest - _BEYOND, floor), max(largest + _BEYOND, floor)
@@ -333,7 +345,7 @@ def _beyond(squared: Array, lengths: Array | None, thresholds: FloatArray) -> Ar
     return beyond if lengths is None else beyond + float(thresholds[1]) * lengths
 
 
-def _best_several(
+def best_several(
     evaluate: Callable[[FloatArray], Evaluation], start: FloatArray, least: FloatArray, tol: float
 ) -> tuple[FloatArray, Evaluation]:
     """Minimise a convex loss over thresholds >= `least` until no relevant slope is larger than `tol`.

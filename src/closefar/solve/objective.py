@@ -79,7 +79,7 @@ class Objective:
         indices = _random_rows(self.source.n_rows, share, rng)
         part, arrays = self.source.take(indices, *self.likelihood.row_arrays)
         likelihood = self.likelihood.of_sample(part, arrays)
-        if likelihood.n_thresholds > 0 and abs(part.total(likelihood.trend(part))) > 1.0 - 1e-9:
+        if not likelihood.determines_thresholds(part):
             return None
         return Objective(part, likelihood, self.passes.of_part(share))
 

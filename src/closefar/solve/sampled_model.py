@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from closefar.arrays import FloatArray
+from closefar.arrays import BoolArray, FloatArray
 from closefar.solve.problem import Point, Problem
 
 __all__ = ["Move", "SampledModel"]
@@ -25,17 +25,16 @@ class Move(NamedTuple):
 
 
 class SampledModel:
-    """The model at a point, over the feasible set, with one threshold; its products are passes over the sample."""
+    """The model at a point, over the feasible set; its products are passes over the sample."""
 
     def __init__(self, few: Problem, point: Point) -> None:
         self.few, self.point = few, point
         squared = few.objective.quadratic_forms(point.matrix)
         self.curvature = few.objective.evaluate(squared, point.thresholds, order=2).curvature
-        self._border = few.objective.outer(self.curvature.crosses[0])
-        self._corner = float(self.curvature.thresholds[0, 0])
+        self._borders = [few.objective.outer(cross) for cross in self.curvature.crosses]
 
     def minimise(self) -> Move:
-        """Accelerated projected gradient in M, with the threshold minimised out."""
+        """Accelerated projected gradient in M, with the thresholds minimised out."""
         start, project = self.point.matrix, self.few.cone.project
         here = before = np.zeros_like(start)
         image = image_before = here
@@ -64,21 +63,45 @@ class SampledModel:
         return self._move(here, image)
 
     def _product(self, matrix: FloatArray) -> FloatArray:
-        return self.few.objective.hessian_product(matrix, np.zeros(1), self.curvature)[0]
+        return self.few.objective.hessian_product(matrix, np.zeros(len(self._borders)), self.curvature)[0]
 
-    def _shift(self, matrix: FloatArray) -> float:
-        """The best change of the threshold with this change of M."""
-        slope = float(self.point.slopes[0]) + float(np.sum(self._border * matrix))
-        least = float(self.few.cone.least[0] - self.point.thresholds[0])
-        return max(-slope / self._corner, least) if self._corner > 0.0 else 0.0
+    def _across(self, matrix: FloatArray) -> FloatArray:
+        """The change of the slopes of the thresholds with this change of M."""
+        return np.array([float(np.sum(border * matrix)) for border in self._borders])
+
+    def _shift(self, matrix: FloatArray) -> FloatArray:
+        """The best change of the thresholds with this change of M."""
+        slopes, least = self.point.slopes + self._across(matrix), self.few.cone.least - self.point.thresholds
+        return _least_quadratic(self.curvature.thresholds, slopes, least)
 
     def _slope(self, matrix: FloatArray, image: FloatArray) -> FloatArray:
         """The derivative of the model in M."""
-        return self.point.gradient + image + self._shift(matrix) * self._border
+        slope = self.point.gradient + image
+        for shift, border in zip(self._shift(matrix).tolist(), self._borders, strict=True):
+            slope = slope + shift * border
+        return slope
 
     def _move(self, matrix: FloatArray, image: FloatArray) -> Move:
-        shift = self._shift(matrix)
-        across = float(np.sum(self._border * matrix))
-        linear = float(np.sum(self.point.gradient * matrix)) + shift * float(self.point.slopes[0])
-        square = float(np.sum(matrix * image)) + 2.0 * shift * across + self._corner * shift**2
-        return Move(matrix, np.array([shift]), max(-linear - 0.5 * square, 0.0))
+        shift, corner = self._shift(matrix), self.curvature.thresholds
+        linear = float(np.sum(self.point.gradient * matrix)) + float(shift @ self.point.slopes)
+        square = (
+            float(np.sum(matrix * image)) + 2.0 * float(shift @ self._across(matrix)) + float(shift @ corner @ shift)
+        )
+        return Move(matrix, shift, max(-linear - 0.5 * square, 0.0))
+
+
+def _least_quadratic(hessian: FloatArray, slopes: FloatArray, least: FloatArray) -> FloatArray:
+    """The minimiser of 1/2 t'Ht + s't with t >= least, as far as holding those that are below it tells."""
+    held: BoolArray = np.zeros(len(slopes), dtype=bool)
+    found = np.zeros_like(slopes)
+    for _ in range(len(slopes)):
+        free = ~held & (np.diag(hessian) > 0.0)
+        found = np.where(held, least, 0.0)
+        right = -(slopes + hessian @ found)[free]
+        on = hessian[np.ix_(free, free)]
+        found[free] = right / on[0, 0] if len(right) == 1 else np.linalg.solve(on, right)
+        below = found < least
+        if not np.any(below & ~held):
+            break
+        held |= below
+    return found

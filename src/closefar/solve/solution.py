@@ -119,6 +119,7 @@ def solve(
     squared = objective.squared_distances(factor) if squared is None else squared
     evaluation = objective.evaluate(squared, thresholds)
     value = evaluation.loss + options.alpha * problem.cone.trace(factor @ factor.T)
+    evaluation = replace(evaluation, loss=evaluation.loss - objective.likelihood.penalty(thresholds))
     certificate = _certify(problem, options, found, evaluation, value)
     steps = (*recorder.steps, FitStep.last(certificate))
     return Solution(factor, thresholds, squared, certificate, found.n_iter, steps)

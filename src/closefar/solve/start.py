@@ -13,6 +13,7 @@ __all__ = ["fit_scale", "moment_start", "spectral_start"]
 _FITTED = 2048
 _MOST_STEPS = 5
 _LEAST_GAIN = 0.03
+_MOST_THRESHOLDS = 16  # that are fitted with it
 _LONGEST_STEP = 3.0  # relative to the eigenvalues and the threshold
 
 
@@ -25,13 +26,15 @@ def moment_start(problem: Problem, accuracy: float = 1e-4) -> tuple[FloatArray, 
     are ordered, which such steps would not preserve, and are fitted to the scale.  `accuracy` is that
     of the loss there.
     """
-    objective = problem.objective
-    moments, mean_trend = objective.trend_moment()
-    if len(problem.cone.least) > 0:
-        moments = moments - mean_trend * np.eye(objective.n_directions)
-    matrix, squared = problem.project(moments)
+    matrix, squared = problem.project(_centred_moments(problem))
     scale, thresholds = fit_scale(problem, squared, accuracy=accuracy)
     return scale * matrix, thresholds
+
+
+def _centred_moments(problem: Problem) -> FloatArray:
+    objective = problem.objective
+    moments, mean_trend = objective.trend_moment()
+    return moments - mean_trend * np.eye(objective.n_directions) if len(problem.cone.least) > 0 else moments
 
 
 def fit_scale(
@@ -65,10 +68,9 @@ def spectral_start(problem: Problem, rng: np.random.Generator) -> tuple[FloatArr
     objective, cone = problem.objective, problem.cone
     share = _FITTED / objective.n_judgements
     few = problem if share >= 0.5 else problem.sample(share, rng)
-    if few is None or cone.has_constant or len(cone.least) != 1:
+    if few is None or cone.has_constant or len(cone.least) > _MOST_THRESHOLDS:
         return moment_start(problem)
-    moments, mean_trend = objective.trend_moment()
-    values, basis = np.linalg.eigh(moments - mean_trend * np.eye(len(moments)))
+    values, basis = np.linalg.eigh(_centred_moments(problem))
     squared = few.objective.squared_distances(basis * np.sqrt(np.maximum(values, 0.0)))
     scale, thresholds = fit_scale(few, squared, accuracy=0.1)
     return _fit_spectrum(few, basis, np.append(scale * np.maximum(values, 0.0), thresholds))

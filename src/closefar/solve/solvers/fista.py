@@ -141,7 +141,8 @@ class Fista(Solver):
 
     def _iterate(self, target: FloatArray, base: _Iterate, accuracy: float) -> _Iterate:
         matrix, squared = self.problem.project(target)
-        guess = base.thresholds + float(np.trace(matrix) - np.trace(base.matrix))
+        change = float(np.trace(matrix) - np.trace(base.matrix))
+        guess = self.problem.objective.likelihood.follow(base.thresholds, change)
         return self._settle(matrix, squared, guess, accuracy, target)
 
     def _settle(

@@ -1,0 +1,94 @@
+"""Statistics of fits to levels, comparisons, mixes of them, and judgements of annotators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from closefar.arrays import BoolArray, FloatArray
+from closefar.fitting.likelihoods import is_plain
+from closefar.fitting.solved import Solved
+from closefar.fitting.statistics import FitStatistics
+from closefar.judgements import Kind
+from closefar.model import Metric
+
+__all__ = ["statistics_of"]
+
+
+def statistics_of(solved: Solved, metric: Metric, column_scales: FloatArray, n_parameters: int) -> FitStatistics:
+    """The statistics of the judgements of a fit, whatever their kind."""
+    judgements = solved.judgements
+    if is_plain(judgements) and not isinstance(solved.flip_rate, tuple):
+        return solved.statistics(column_scales, n_parameters)
+    squared = solved.rows.gather(solved.solution.squared)
+    n = len(judgements)
+    if judgements.kind is Kind.COMPARISONS:
+        parts = [_compared(squared, judgements.is_far, judgements.weights, metric)]
+    else:
+        parts = [_graded(solved, squared[:n], metric)]
+    compared = judgements.comparisons
+    if compared is not None:
+        parts.append(_compared(squared[n:], compared.is_far, compared.weights, metric))
+    first, total = parts[0], sum(part.total for part in parts)
+    doubt = sum(float(part.weights @ part.doubt) for part in parts)
+    squares = sum(float(part.weights @ part.weights) for part in parts)
+    return FitStatistics(
+        n_pairs=n,
+        share_far=judgements.mean(judgements.is_far),
+        null_loss=sum(part.total * part.null_loss for part in parts) / total,
+        accuracy=first.mean(first.is_right),
+        wrong_share=first.mean(first.wrong),
+        column_scales=tuple(column_scales.tolist()),
+        n_parameters=n_parameters,
+        uncertain_labels=total / squares * doubt,
+        level_shares=first.shares if judgements.kind is Kind.LEVELS else (),
+        n_comparisons=0 if compared is None else len(compared),
+        comparison_accuracy=None if compared is None else parts[1].mean(parts[1].is_right),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Judgements of one kind: whether each is the most probable one, the probability of others, and its doubt."""
+
+    weights: FloatArray
+    is_right: BoolArray
+    wrong: FloatArray
+    doubt: FloatArray
+    shares: tuple[float, ...]
+
+    @property
+    def total(self) -> float:
+        return float(self.weights.sum())
+
+    @property
+    def null_loss(self) -> float:
+        """The loss of the best constant probabilities."""
+        return -sum(share * float(np.log(share)) for share in self.shares if share > 0.0)
+
+    def mean(self, values: FloatArray | BoolArray) -> float:
+        return float(self.weights @ values) / self.total
+
+
+def _compared(margin: FloatArray, is_far: BoolArray, weights: FloatArray, metric: Metric) -> _Part:
+    rarer = metric.noise.cdf(-np.abs(margin))
+    far = metric.probability_at(margin)
+    wrong = np.minimum(far, 1.0 - far)
+    return _Part(weights, (margin >= 0) == is_far, wrong, 4.0 * rarer * (1.0 - rarer), (0.5, 0.5))
+
+
+def _graded(solved: Solved, squared: FloatArray, metric: Metric) -> _Part:
+    judgements, strictness = solved.judgements, solved.strictness
+    if judgements.annotators is not None and strictness is not None:
+        squared = squared - strictness[judgements.annotators.codes]
+    probabilities = metric.probabilities_at(squared)
+    beyond = metric.noise.cdf(squared[:, None] - np.array(metric.thresholds))
+    shares = np.bincount(judgements.codes, weights=judgements.weights, minlength=judgements.n_levels)
+    return _Part(
+        judgements.weights,
+        np.argmax(probabilities, axis=1) == judgements.codes,
+        1.0 - probabilities.max(axis=1),
+        np.max(4.0 * beyond * (1.0 - beyond), axis=1),
+        tuple((shares / shares.sum()).tolist()),
+    )

@@ -1,0 +1,60 @@
+"""The likelihood of judgements, by their kind."""
+
+from __future__ import annotations
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from closefar.arrays import Array
+from closefar.judgements import Judgements, Kind
+from closefar.noise import Noise
+from closefar.rows import Rows
+from closefar.solve import CloseFar, Compared, Graded, Likelihood
+
+__all__ = ["count_thresholds", "is_plain", "likelihood_of"]
+
+
+def is_plain(judgements: Judgements) -> bool:
+    """Whether these are close/far labels, or two levels, alone, without annotators or comparisons."""
+    are_two = judgements.kind is not Kind.COMPARISONS and judgements.n_levels == 2
+    return are_two and judgements.annotators is None and judgements.comparisons is None
+
+
+def count_thresholds(judgements: Judgements) -> int:
+    """How many thresholds a typical annotator has."""
+    return 0 if judgements.kind is Kind.COMPARISONS else judgements.n_levels - 1
+
+
+def likelihood_of(
+    judgements: Judgements,
+    rows: Rows,
+    noise: Noise,
+    *,
+    lengths: Array = None,
+    width: float = np.inf,
+    turned: bool = False,
+) -> Likelihood:
+    """Return the likelihood of judgements whose rows these are, in the order of `judged_rows`.
+
+    `lengths` are those of `CloseFar`, and `width` is that of the prior on the strictness of annotators.  `turned`
+    judgements say the opposite: close for far, the last level for the first, the other order of a comparison.
+    """
+    shares = judgements.shares_in(rows)
+    if is_plain(judgements) or (judgements.kind is Kind.COMPARISONS and judgements.annotators is None):
+        signs = judgements.signs_in(rows)
+        signs = -signs if turned else signs
+        is_compared = judgements.kind is Kind.COMPARISONS
+        return Compared(noise, signs, shares) if is_compared else CloseFar(noise, signs, shares, lengths)
+    n_levels, codes = judgements.n_levels, judgements.codes_in(rows)
+    if turned:
+        codes = rows.map(lambda codes: _turned(codes, n_levels), codes)
+    if judgements.annotators is None:
+        return Graded(noise, codes, shares, n_levels)
+    precision = 1.0 / (width**2 * judgements.total_weight)
+    n_groups = len(judgements.annotators.names)
+    return Graded(noise, codes, shares, n_levels, judgements.groups_in(rows), n_groups, precision)
+
+
+def _turned(codes: Array, n_levels: int) -> Array:
+    """The opposite codes: K - 1 - k of levels, K + 1 for K of comparisons, and the reverse."""
+    return array_namespace(codes).where(codes < n_levels, n_levels - 1 - codes, 2 * n_levels + 1 - codes)

@@ -1,0 +1,15 @@
+"""The kinds of judgement."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+__all__ = ["Kind"]
+
+
+class Kind(StrEnum):
+    """What was judged, and how: a pair as close or far, a pair by a level, or two pairs compared."""
+
+    CLOSE_FAR = "close_far"
+    LEVELS = "levels"
+    COMPARISONS = "comparisons"

@@ -1,0 +1,168 @@
+"""The estimator for comparisons: triplets and quadruplets."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Self
+
+from closefar.arrays import FloatArray
+from closefar.fitting import CalibratedThreshold, calibrate_threshold, showing
+from closefar.judgements import Judgements
+from closefar.learners.fitting_learner import FittingLearner
+from closefar.noise import Noise
+
+__all__ = ["ComparisonMetricLearner"]
+
+
+class ComparisonMetricLearner(FittingLearner):
+    """Learn a Mahalanobis metric from comparisons of distances.
+
+    A triplet (a, b, c) says that a is closer to b than to c, and a quadruplet (a, b, c, e) that a and b are
+    closer than c and e.  Minimises the mean of -log Phi(q(far) - q(near)) over M positive semidefinite, where
+    q(z) = z'Mz and Phi is the CDF of the noise, and proves how close the result is to the global minimum.
+    There is no threshold: `calibrate_threshold` fits one to labelled pairs.
+
+    Parameters
+    ----------
+    noise : {"logistic", "normal", "laplace", "hypsecant", "auto"} or Noise, default="logistic"
+        The distribution of the noise.
+    flip_rate : float or "estimate", default=0.0
+        The share of answers that are turned round whatever the distances, in addition to those that are wrong
+        because of noise.
+    rank, alpha, alpha_scale, solver, tol, max_iter, max_time, device, warm_start, random_state, verbose
+        As in `LinearMetricLearner`.
+
+    Attributes
+    ----------
+    classes_ : array([-1, 1])
+        +1 is a comparison as its points are given, and -1 one that is turned round.
+    metric_, certificate_, history_, components_, n_iter_, rank_, alpha_, alpha_scale_, flip_rate_, \
+fit_statistics_, fit_
+        As in `LinearMetricLearner`; ``metric_.threshold`` is None.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import closefar as cf
+    >>> rng = np.random.default_rng(0)
+    >>> triplets = rng.normal(size=(2000, 3, 2))
+    >>> near, far = (np.sum((triplets[:, 0] - triplets[:, k]) ** 2 * [1.0, 4.0], axis=1) for k in (1, 2))
+    >>> answers = np.where(far - near + rng.logistic(size=2000) >= 0, 1, -1)
+    >>> learner = cf.ComparisonMetricLearner().fit(triplets, answers)
+    >>> bool(learner.score(triplets, answers) > 0.9)
+    True
+    >>> learner.predict(triplets[:5]).tolist()
+    [-1, 1, -1, 1, -1]
+    """
+
+    def __init__(
+        self,
+        noise: str | Noise = "logistic",
+        *,
+        rank: int | str | None = None,
+        alpha: float | str = 0.0,
+        alpha_scale: float | str = "auto",
+        flip_rate: float | str = 0.0,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 1000,
+        max_time: float | None = None,
+        device: Any = None,
+        warm_start: bool = False,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self._store(locals())
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        feature_names: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> Self:
+        """Learn from comparisons.
+
+        Parameters
+        ----------
+        X : array of shape (n, 3, d) or (n, 4, d), or Tuples
+            Triplets or quadruplets of points, in an array or by index (`closefar.Tuples` with three or four
+            columns).
+        y : array of n numbers +1 or -1, optional
+            Whether each comparison is as its points are given (+1), or turned round (-1); by default all are as
+            given.
+        sample_weight : array of n numbers >= 0, optional
+            A weight of 2 is equivalent to repeating the comparison.
+        feature_names, checkpoint
+            As for `LinearMetricLearner.fit`.
+        """
+        with showing(int(self.verbose)) as shown:
+            with shown.stage("reading the comparisons"):
+                judgements = Judgements.read_comparisons(self, X, y, sample_weight, fitting=True)
+            self._fit_to_read(judgements, feature_names, checkpoint)
+        self.fit_.warn(stacklevel=2)
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """Return +1 for each comparison whose first leg is the shorter one, as its points are given, and -1 for others.
+
+        `X` has triplets or quadruplets, as for `fit`.
+        """
+        return super().predict(X)
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Return the probabilities of the answers -1 and +1 to each comparison."""
+        return super().predict_proba(X)
+
+    def decision_function(self, X: Any) -> FloatArray:
+        """Return the squared distance of the second leg of each comparison less that of the first."""
+        return super().decision_function(X)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the share of comparisons that the metric agrees with, weighted if there are weights."""
+        given = self._fitted().read(X, y, sample_weight)
+        return given.mean((self.decision_function(given.data) >= 0) == given.is_far)
+
+    def calibrate_threshold(
+        self, pairs: Any, labels: Any, sample_weight: Any = None, far_label: Any = None
+    ) -> CalibratedThreshold:
+        """Fit a threshold to pairs with close/far labels; the metric stays what it is.
+
+        This is a convex problem in one unknown.  The labels are taken to have the noise of the comparisons, and no
+        flips; a `LinearMetricLearner` that is fitted to the pairs and the comparisons together needs neither.
+
+        Parameters
+        ----------
+        pairs : array of shape (n, 2, d) or (n, d)
+            Pairs or differences with the columns of the comparisons.
+        labels : array of n labels
+            Close or far, as two distinct values.
+        sample_weight : array of n numbers >= 0, optional
+            A weight of 2 is equivalent to repeating the pair.
+        far_label : label, optional
+            The label that means far; by default the one that sorts last.
+
+        Returns
+        -------
+        CalibratedThreshold
+            With the `threshold`, its `interval`, a proven `gap` and the `metric` with that threshold.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import closefar as cf
+        >>> rng = np.random.default_rng(0)
+        >>> triplets, pairs = rng.normal(size=(3000, 3, 2)), rng.normal(size=(300, 2, 2))
+        >>> near, far = (np.sum((triplets[:, 0] - triplets[:, k]) ** 2, axis=1) for k in (1, 2))
+        >>> answers = np.where(far - near + rng.logistic(size=3000) >= 0, 1, -1)
+        >>> learner = cf.ComparisonMetricLearner().fit(triplets, answers)
+        >>> labels = np.sum((pairs[:, 0] - pairs[:, 1]) ** 2, axis=1) + rng.logistic(size=300) >= 3.0
+        >>> found = learner.calibrate_threshold(pairs, labels)
+        >>> found.interval[0] < 3.0 < found.interval[1]
+        True
+        >>> found.metric.threshold == found.threshold
+        True
+        """
+        return calibrate_threshold(self._fitted(), pairs, labels, sample_weight, far_label=far_label)

@@ -1,0 +1,70 @@
+"""The part of fitting that all estimators have in common: judgements in, a fit out."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Self
+
+import numpy as np
+
+from closefar.fitting import Checkpoint, Fit, Settings, fit
+from closefar.judgements import Columns, Judgements, Kind, resolve_folds
+from closefar.learners.base import MetricLearner
+from closefar.model import Metric
+
+__all__ = ["FittingLearner"]
+
+
+class FittingLearner(MetricLearner):
+    """An estimator that fits with its own parameters."""
+
+    warm_start: bool
+    verbose: int
+
+    @property
+    def alpha_scale_(self) -> float | str:
+        """The scale of the penalty that was set or chosen."""
+        return self._fitted().alpha_scale
+
+    def fit_to(
+        self,
+        judgements: Judgements,
+        *,
+        start: Metric | None = None,
+        columns: Columns | None = None,
+        approximate: bool = False,
+        checkpoint: Checkpoint | None = None,
+    ) -> Self:
+        """Learn from validated judgements, without warnings and, if `approximate`, without a certificate."""
+        settings = Settings.of(self).but(approximate=approximate)
+        self.fit_ = fit(judgements, settings, start=start, columns=columns, checkpoint=checkpoint)
+        self.n_features_in_ = judgements.n_columns
+        if columns is not None and columns.names_in_data is not None:
+            self.feature_names_in_ = np.array(columns.names_in_data, dtype=object)
+        return self
+
+    def learn(self, judgements: Judgements) -> Fit:
+        """Return the fit to validated judgements, without storing it."""
+        return fit(judgements, Settings.of(self))
+
+    def _fit_to_read(
+        self, judgements: Judgements, feature_names: Any, checkpoint: str | os.PathLike[str] | None
+    ) -> None:
+        """Learn from judgements that were just read, from the last metric if that is asked for."""
+        kept = None if checkpoint is None else Checkpoint(checkpoint)
+        start = self._start(judgements) if self.warm_start else None
+        self.fit_to(judgements, start=start, columns=Columns.of(self, feature_names), checkpoint=kept)
+        if self.fit_.rank_choice is not None:
+            resolve_folds(5, judgements, None, seed=0)  # warns if the folds are by point
+
+    def _start(self, judgements: Judgements) -> Metric | None:
+        """The metric of the last fit, if it has the columns and the thresholds of these judgements."""
+        last = self.fit_.metric if hasattr(self, "fit_") else None
+        n_thresholds = 0 if judgements.kind is Kind.COMPARISONS else judgements.n_levels - 1
+        is_alike = last is not None and len(last.factor) == self.n_features_in_ and len(last.thresholds) == n_thresholds
+        return last if is_alike else None
+
+    def _store(self, given: dict[str, Any]) -> None:
+        """Keep the arguments of `__init__` under their names, which is all that scikit-learn allows there."""
+        for name in self._get_param_names():
+            setattr(self, name, given[name])

@@ -1,0 +1,270 @@
+"""Rows of comparisons, or of pairs and comparisons together: a comparison has two legs, near and far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from array_api_compat import array_namespace, is_numpy_array
+
+from closefar import packed
+from closefar.arrays import Array, FloatArray, IndexArray, is_on_gpu, to_numpy
+from closefar.rows.blocks import BlockRows
+from closefar.rows.coordinates import Coordinates
+from closefar.rows.features import features_of, grouped_sums
+from closefar.rows.products import matching, row_array_like, summed
+from closefar.rows.source import Pulling, RowSource, concatenated
+from closefar.rows.stacked import StackedRows
+
+__all__ = ["LegRows", "Rows"]
+
+
+class LegRows(RowSource):
+    """Rows that are pairs (F = zz') or comparisons (F = scale (far far' - near near')), pairs first.
+
+    Parameters
+    ----------
+    legs : BlockRows
+        The differences: near, far, near, far, ... of the comparisons.  If there are pairs, the stack of them and of
+        those.
+    n_pairs, n_comparisons : int
+    scale : float
+        What the margin of a comparison is multiplied by: one over its noise, relative to that of pairs.
+    """
+
+    def __init__(self, legs: BlockRows, n_pairs: int, n_comparisons: int, scale: float = 1.0) -> None:
+        super().__init__(n_pairs + n_comparisons, legs.n_columns)
+        self.legs = legs
+        self.n_pairs = n_pairs
+        self.n_comparisons = n_comparisons
+        self.scale = scale
+        self.condition = legs.condition
+        self._pairs: BlockRows | None = None
+        self._compared = legs
+        if isinstance(legs, StackedRows):
+            self._pairs, self._compared = legs.sources
+        self._compared.n_together = 2
+        found = (0 if self._pairs is None else self._pairs.n_rows), self._compared.n_rows
+        if found != (n_pairs, 2 * n_comparisons):
+            raise ValueError(
+                f"legs must be one per pair and two per comparison, {n_pairs} and {2 * n_comparisons}, in a source "
+                f"each; got {found[0]} and {found[1]}."
+            )
+
+    @classmethod
+    def mixed(cls, pairs: BlockRows, compared: BlockRows, scale: float) -> LegRows:
+        """Return pairs, and comparisons with these legs, as rows."""
+        return cls(StackedRows(pairs, compared), pairs.n_rows, compared.n_rows // 2, scale)
+
+    def with_legs(self, legs: BlockRows) -> LegRows:
+        """Return the same rows with their legs in other coordinates, or in another precision."""
+        return self if legs is self.legs else LegRows(legs, self.n_pairs, self.n_comparisons, self.scale)
+
+    def with_scale(self, scale: float) -> LegRows:
+        """Return the same rows with another scale of the comparisons."""
+        return LegRows(self.legs, self.n_pairs, self.n_comparisons, scale)
+
+    def __repr__(self) -> str:
+        pairs = f"{self.n_pairs:,} pairs and " if self.n_pairs else ""
+        return f"LegRows({pairs}{self.n_comparisons:,} comparisons of {self.n_columns} columns)"
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    @property
+    def can_project(self) -> bool:  # type: ignore[override]
+        return self.legs.can_project
+
+    @property
+    def model(self) -> Array:
+        """An array without rows, in the library and on the device of the legs."""
+        return self.legs.model
+
+    @property
+    def engine(self) -> str:
+        return self.legs.engine
+
+    @property
+    def n_projected(self) -> int:
+        return self.legs.n_projected
+
+    @cached_property
+    def rough(self) -> RowSource:
+        # On a GPU, fused kernels are for pairs alone.
+        rough = self.legs if is_on_gpu(self.model) else self.legs.rough
+        return self.with_legs(rough) if isinstance(rough, BlockRows) else self
+
+    def in_coordinates(self, coordinates: Coordinates) -> LegRows:
+        return self.with_legs(self.legs.in_coordinates(coordinates))
+
+    def row_array(self, values: FloatArray) -> Array:
+        return values if is_numpy_array(self.model) else row_array_like(self.model, values)
+
+    def take_rows(self, indices: IndexArray) -> LegRows:
+        """Return the rows at these indices: pairs first, then comparisons."""
+        is_compared = np.asarray(indices) >= self.n_pairs
+        numbers = np.asarray(indices)[is_compared] - self.n_pairs
+        legs = (2 * numbers[:, None] + np.arange(2)).ravel()
+        if self._pairs is None:
+            return LegRows(self._compared.take_rows(legs), 0, len(numbers), self.scale)
+        if np.any(is_compared[:-1] & ~is_compared[1:]):
+            raise ValueError("pairs must be taken before comparisons; got a comparison before a pair.")
+        pairs = self._pairs.take_rows(np.asarray(indices)[~is_compared])
+        return LegRows.mixed(pairs, self._compared.take_rows(legs), self.scale)
+
+    # Arrays of one number per row, and of one per leg.
+
+    def leg_weights(self, weights: Array) -> Array:
+        """Return the weight of each leg: that of its pair, or half of that of its comparison."""
+        if is_numpy_array(weights) and weights.strides == (0,) and self.n_pairs == 0:
+            return np.broadcast_to(0.5 * weights[:1], self.legs.n_rows)  # one number still stands for all
+        return self._of_legs(weights, lambda compared: _interleaved(0.5 * compared, 0.5 * compared))
+
+    def leg_signs(self, signs: Array) -> Array:
+        """Return +1 for each leg that was judged far, and -1 for each that was judged close."""
+        return self._of_legs(signs, lambda compared: _interleaved(-compared, compared))
+
+    def rows_of_legs(self, legs: IndexArray) -> IndexArray:
+        """Return the numbers of the rows that these legs belong to, each once, in their order."""
+        return np.unique(np.where(legs < self.n_pairs, legs, self.n_pairs + (legs - self.n_pairs) // 2))
+
+    def _of_legs(self, values: Array, function: Callable[[Array], Array]) -> Array:
+        if self.n_pairs == 0:
+            return function(values)
+        return concatenated([values[: self.n_pairs], function(values[self.n_pairs :])])
+
+    def _pulled(self, coefficients: Array) -> Array:
+        """The coefficient of zz' for each leg z."""
+        return self._of_legs(coefficients, self._pulled_compared)
+
+    def _pulled_compared(self, coefficients: Array) -> Array:
+        scaled = self.scale * coefficients
+        return _interleaved(-scaled, scaled)
+
+    def _margins(self, forms: Array) -> Array:
+        """The form of each row, from those of all legs."""
+        if self.n_pairs == 0:
+            return self._margins_compared(forms)
+        return concatenated([forms[: self.n_pairs], self._margins_compared(forms[self.n_pairs :])])
+
+    def _margins_compared(self, forms: Array) -> Array:
+        return self.scale * (forms[1::2] - forms[0::2])
+
+    # The operator, by that of the legs.
+
+    def quadratic_forms(self, matrix: FloatArray) -> Array:
+        return self._margins(self.legs.quadratic_forms(matrix))
+
+    def squared_distances(self, factor: FloatArray) -> Array:
+        return self._margins(self.legs.squared_distances(factor))
+
+    def outer(self, coefficients: Array) -> FloatArray:
+        return self.legs.outer(self._pulled(coefficients))
+
+    def factor_gradient(self, factor: FloatArray, coefficients: Array) -> FloatArray:
+        return self.legs.factor_gradient(factor, self._pulled(coefficients))
+
+    def forward(self, factor: FloatArray) -> Array:
+        """Return the projections of all legs."""
+        return self.legs.forward(factor)
+
+    def backward(self, projections: Array, coefficients: Array) -> FloatArray:
+        return self.legs.backward(projections, self._pulled(coefficients))
+
+    def inner(self, left: Array, right: Array) -> Array:
+        return self._margins(self.legs.inner(left, right))
+
+    def sweep(
+        self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
+    ) -> tuple[list[Pulling], FloatArray]:
+        parts: list[Pulling] = []
+        total = np.zeros((self.n_columns, self.n_columns))
+        if self._pairs is not None:
+            parts, total = self._pairs.sweep(matrix, function, *(array[: self.n_pairs] for array in arrays))
+
+        def of_legs(forms: Array, *here: Array) -> _Pulled:
+            parts.append(function(self._margins_compared(forms), *here))
+            return _Pulled(self._pulled_compared(parts[-1].margin_gradient))
+
+        by_leg = (_ByLeg(array[self.n_pairs :]) for array in arrays)
+        return parts, total + self._compared.sweep(matrix, of_legs, *by_leg)[1]
+
+    def rotated_moments(
+        self, curvature: Array, crosses: tuple[Array, ...], basis: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        arrays, turn = (curvature, *crosses), matching(self.model, basis).T
+        n_pairs, sums = self.n_pairs, []
+
+        def fourth(where: slice, block: Array) -> Array:
+            xp = array_namespace(block)
+            squares = (turn @ block) ** 2
+            forms = self.scale * (squares[:, 1::2] - squares[:, 0::2])
+            weighted = [forms * matching(block, array[n_pairs:][_rows(where)]) for array in arrays]
+            sums.append(xp.stack([xp.sum(each, axis=1) for each in weighted], axis=1))
+            return weighted[0] @ forms.T
+
+        found = to_numpy(summed(fourth(where, block) for where, block in self._compared.blocks()))
+        columns = to_numpy(summed(iter(sums)))
+        if self._pairs is None:
+            return found, columns
+        of_pairs = self._pairs.rotated_moments(curvature[:n_pairs], tuple(each[:n_pairs] for each in crosses), basis)
+        return found + of_pairs[0], columns + of_pairs[1]
+
+    def sum_of_squares(self, root: Array, border: tuple[Array, ...], *, rough: bool = False) -> FloatArray:
+        n_pairs, compared = self.n_pairs, self._compared
+        scaled, beside = self.scale * root[n_pairs:], tuple(each[n_pairs:] for each in border)
+        with np.errstate(over="ignore", invalid="ignore"):
+            features = features_of(
+                compared.blocks(), scaled, beside, compared.n_features_at_once, n_legs=2, rough=rough
+            )
+            total = to_numpy(summed(each @ each.T for each in features))
+        if rough and not np.all(np.isfinite(total)):  # beyond the range of single precision
+            return self.sum_of_squares(root, border)
+        weights = np.append(packed.weights(self.n_columns), np.ones(len(border)))
+        total = total * np.outer(weights, weights)
+        if self._pairs is None:
+            return total
+        beside = tuple(each[:n_pairs] for each in border)
+        return total + self._pairs.sum_of_squares(root[:n_pairs], beside, rough=rough)
+
+    def grouped_outers(self, coefficients: Array, groups: Array, n_groups: int) -> FloatArray:
+        if not is_numpy_array(self.model):
+            return super().grouped_outers(coefficients, groups, n_groups)
+        n_pairs, compared = self.n_pairs, self._compared
+        step, scaled = compared.n_features_at_once, self.scale * coefficients[n_pairs:]
+        total = grouped_sums(compared.blocks(), scaled, groups[n_pairs:], n_groups, step, n_legs=2)
+        if self._pairs is None:
+            return total
+        return total + self._pairs.grouped_outers(coefficients[:n_pairs], groups[:n_pairs], n_groups)
+
+
+Rows = BlockRows | LegRows
+
+
+class _Pulled(NamedTuple):
+    """The coefficients of legs, for their sweep."""
+
+    margin_gradient: Array
+
+
+class _ByLeg:
+    """Numbers of comparisons, selected by slices of their legs."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+    def __getitem__(self, where: slice) -> Array:
+        return self._array[_rows(where)]
+
+
+def _rows(where: slice) -> slice:
+    """The comparisons of some legs."""
+    return slice(where.start // 2, where.stop // 2)
+
+
+def _interleaved(near: Array, far: Array) -> Array:
+    """One number for each leg, from those of near and of far legs."""
+    xp = array_namespace(near)
+    return xp.reshape(xp.stack([near, far], axis=1), (-1,))

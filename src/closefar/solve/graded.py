@@ -1,0 +1,270 @@
+"""Levels and annotators: the probability that the felt distance of a pair is in an interval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from array_api_compat import array_namespace, is_numpy_array
+
+from closefar.arrays import Array, FloatArray, like, sums_by, whole_numbers
+from closefar.noise import Noise
+from closefar.rows import RowSource, slices
+from closefar.solve.graded_curvature import Cells, GradedCurvature
+from closefar.solve.likelihood import Evaluation, Likelihood, Terms, best_several
+
+__all__ = ["Graded", "Interval", "interval_losses"]
+
+_IN_CACHE = 4096  # rows
+
+_FAR = 1e3  # beyond an end of an interval by this much, all four noises have no probability left
+
+# Thresholds that a search starts from are at least so far apart, relative to their size.
+_APART = 0.05
+
+
+class Interval(NamedTuple):
+    """-log(Phi(a) - Phi(b)) of each row, with its derivatives in the lower and the upper end of its interval.
+
+    a and b are the squared distance less the lower and the upper end.  `low_low`, `low_up` and `up_up` are the second
+    derivatives; they are those in a and b as well.
+    """
+
+    loss: Array
+    low: Array
+    up: Array
+    low_low: Array = None
+    low_up: Array = None
+    up_up: Array = None
+
+
+def interval_losses(noise: Noise, a: Array, b: Array, order: int) -> Interval:
+    """Evaluate -log(Phi(a) - Phi(b)) for a > b, one of which may be infinite.
+
+    Phi(a) - Phi(b) = Phi(-b) - Phi(-a): the form whose larger term is below one half is exact in both tails.
+    """
+    xp = array_namespace(a)
+    turned = a + b > 0.0
+    u = xp.where(turned, -b, a)
+    v = xp.maximum(xp.where(turned, -a, b), xp.minimum(u, xp.zeros_like(u)) - _FAR)
+    loss, slope, *bend = noise.derivatives(u, order)
+    loss_v, slope_v, *bend_v = noise.derivatives(v, order)
+    ratio = xp.exp(loss - loss_v)
+    kept = -xp.expm1(loss - loss_v)
+    share = ratio / kept
+    on_u, on_v = -slope / kept, -slope_v * share  # densities divided by the probability
+    value = loss - xp.log(kept)
+    low, up = xp.where(turned, on_v, on_u), -xp.where(turned, on_u, on_v)
+    if order < 2:
+        return Interval(value, low, up)
+    on_uu = (slope**2 * share + bend[0]) / kept
+    on_vv = share * (slope_v**2 / kept - bend_v[0])
+    return Interval(value, low, up, xp.where(turned, on_vv, on_uu), -on_u * on_v, xp.where(turned, on_uu, on_vv))
+
+
+def _split_losses(noise: Noise, a: Array, b: Array, on_width: Sequence[Array], order: int) -> Interval:
+    """Evaluate the same for a noise with `width_terms`: two terms that depend on one end each, and one on the width."""
+    loss_a, slope_a, *bend_a = noise.derivatives(a, order)
+    loss_b, slope_b, *bend_b = noise.derivatives(-b, order)
+    loss, slope, bend = on_width
+    first = loss_a + loss_b + loss, -slope_a - slope, slope_b + slope
+    return Interval(*first) if order < 2 else Interval(*first, bend_a[0] + bend, -bend, bend_b[0] + bend)
+
+
+class Graded(Likelihood):
+    """P(level k) = Phi(q - tau_k) - Phi(q - tau_(k+1)) of pairs with squared distance q, tau_0 = -inf, tau_K = inf.
+
+    An annotator r has the thresholds tau + delta_r, with a normal prior on delta_r.  The thresholds of the
+    likelihood are tau_1, ..., tau_(K-1), delta_1, ..., delta_R.
+
+    Parameters
+    ----------
+    noise : Noise
+    codes : handle
+        The level of each row, from 0, the closest.  Comparisons among them have the codes K (their q is a
+        difference of two squared distances, said to be positive) and K + 1 (negative).
+    weights : handle
+        The weight of each row; they sum to one.
+    n_levels : int
+    groups : handle, optional
+        The annotator of each row; R if there is none.
+    n_groups : int
+        R.
+    precision : float
+        1 / (width^2 W), where W is the sum of the weights before they were divided by it.
+    """
+
+    def __init__(
+        self,
+        noise: Noise,
+        codes: Array,
+        weights: Array,
+        n_levels: int,
+        groups: Array = None,
+        n_groups: int = 0,
+        precision: float = 0.0,
+    ) -> None:
+        self.noise = noise
+        self.codes = codes
+        self.weights = weights
+        self.n_levels = n_levels
+        self.groups = groups
+        self.n_groups = n_groups
+        self.precision = precision
+        self.least = np.append(np.zeros(n_levels - 1), np.full(n_groups, -np.inf))
+        self.row_arrays = (codes, weights) if groups is None else (codes, weights, groups)
+
+    def with_arrays(self, *arrays: Array) -> Graded:
+        return self._with(self.precision, *arrays)
+
+    def _with(self, precision: float, codes: Array, weights: Array, groups: Array = None) -> Graded:
+        return Graded(self.noise, codes, weights, self.n_levels, groups, self.n_groups, precision)
+
+    def of_sample(self, part: RowSource, arrays: Sequence[Array]) -> Graded:
+        codes, weights, *groups = arrays
+        share = part.total(weights)
+        return self._with(self.precision / share, codes, weights * (1.0 / share), *groups)
+
+    @property
+    def cells(self) -> Cells:
+        return Cells(self.n_levels, self.n_groups)
+
+    def is_feasible(self, thresholds: FloatArray) -> bool:
+        """Whether the thresholds of levels are in order."""
+        return bool(np.all(np.diff(thresholds[: self.n_levels - 1]) > 0.0))
+
+    def ends(self, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The lower and the upper end of the interval of each code."""
+        taus = thresholds[: self.n_levels - 1]
+        return np.array([-np.inf, *taus, 0.0, -np.inf]), np.array([*taus, np.inf, np.inf, 0.0])
+
+    def margins(self, squared: Array, *arrays: Array, thresholds: FloatArray) -> tuple[Array, Array]:
+        """The squared distances of some of the rows less the lower and the upper ends of their intervals."""
+        codes, _, *groups = arrays
+        xp = array_namespace(squared)
+        index = whole_numbers(codes)
+        beyond = squared
+        if groups:
+            strictness = like(squared, np.append(thresholds[self.n_levels - 1 :], 0.0))
+            beyond = squared - xp.take(strictness, whole_numbers(groups[0]))
+        low, up = (xp.take(like(squared, end), index) for end in self.ends(thresholds))
+        return beyond - low, beyond - up
+
+    def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
+        if not self.is_feasible(thresholds):
+            return self._infeasible(squared, order)
+        if not is_numpy_array(squared) or len(squared) <= _IN_CACHE:
+            return self._terms(squared, *arrays, thresholds=thresholds, order=order)
+        # Some twenty arrays are computed on the way, which is several times as fast if all of them stay in cache.
+        stored, parts = np.empty((5 if order > 1 else 1, len(squared))), []
+        for where in slices(len(squared), _IN_CACHE):
+            part = self._terms(squared[where], *(each[where] for each in arrays), thresholds=thresholds, order=order)
+            for line, values in zip(stored, (part.margin_gradient, part.curvature, *part.crosses), strict=False):
+                line[where] = values
+            parts.append(part)
+        return Terms(
+            loss=sum(part.loss for part in parts),
+            slopes=np.sum([part.slopes for part in parts], axis=0),
+            least_margin=min(part.least_margin for part in parts),
+            margin_gradient=stored[0],
+            curvature=stored[1] if order > 1 else None,
+            crosses=tuple(stored[2:]),
+            curvatures=np.sum([part.curvatures for part in parts], axis=0) if order > 1 else None,
+        )
+
+    def _terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
+        xp = array_namespace(squared)
+        codes, weights, *groups = arrays
+        a, b = self.margins(squared, *arrays, thresholds=thresholds)
+        found = self._losses(a, b, codes, thresholds, order)
+        low, up = weights * found.low, weights * found.up
+        loss = float(xp.vecdot(weights, found.loss))
+        slopes = self.cells.sums(codes, groups, low, up)
+        least_margin = -np.inf if groups else float(xp.min(xp.minimum(a, -b)))
+        if order < 2:
+            return Terms(loss, slopes, least_margin, -(low + up))
+        parts = tuple(weights * each for each in (found.low_low, found.low_up, found.up_up))
+        curvature = parts[0] + 2.0 * parts[1] + parts[2]
+        curvatures = self.cells.second_sums(codes, groups, *parts)
+        return Terms(loss, slopes, least_margin, -(low + up), curvature, parts, curvatures)
+
+    def _losses(self, a: Array, b: Array, codes: Array, thresholds: FloatArray, order: int) -> Interval:
+        low, up = self.ends(thresholds)
+        on_width = self.noise.width_terms(up - low)
+        if on_width is None:
+            return interval_losses(self.noise, a, b, order)
+        xp, index = array_namespace(a), whole_numbers(codes)
+        return _split_losses(self.noise, a, b, [xp.take(like(a, each), index) for each in on_width], order)
+
+    def _infeasible(self, squared: Array, order: int) -> Terms:
+        nothing, n = 0.0 * squared, self.n_thresholds
+        if order < 2:
+            return Terms(np.inf, np.zeros(n), -np.inf, nothing)
+        return Terms(np.inf, np.zeros(n), -np.inf, nothing, nothing, (nothing,) * 3, np.eye(n))
+
+    def penalty(self, thresholds: FloatArray) -> float:
+        strictness = thresholds[self.n_levels - 1 :]
+        return 0.5 * self.precision * float(strictness @ strictness)
+
+    def curvature(self, source: RowSource, parts: Sequence[Terms]) -> GradedCurvature:
+        arrays = tuple(source.join(list(arrays)) for arrays in zip(*(part.crosses for part in parts), strict=True))
+        thresholds = np.sum([part.curvatures for part in parts], axis=0)
+        thresholds[np.diag_indices(self.n_thresholds)] += np.append(
+            np.zeros(self.n_levels - 1), np.full(self.n_groups, self.precision)
+        )
+        distance = source.join([part.curvature for part in parts])
+        return GradedCurvature(distance, arrays, self.codes, self.groups, self.cells, self.precision, thresholds)
+
+    def _join(self, source: RowSource, parts: Sequence[Terms], thresholds: FloatArray, order: int) -> Evaluation:
+        found = super()._join(source, parts, thresholds, order)
+        if self.precision == 0.0:
+            return found
+        pull = np.append(np.zeros(self.n_levels - 1), self.precision * thresholds[self.n_levels - 1 :])
+        return replace(found, loss=found.loss + self.penalty(thresholds), slopes=found.slopes + pull)
+
+    def best_thresholds(
+        self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float
+    ) -> tuple[FloatArray, Evaluation]:
+        begin = np.maximum(start, least)
+        if not self.is_feasible(begin):
+            begin[: self.n_levels - 1] = _spread(begin[: self.n_levels - 1])
+        return best_several(partial(source.evaluate, self, squared, order=2), begin, least, tol)
+
+    def follow(self, thresholds: FloatArray, change: float) -> FloatArray:
+        return np.append(thresholds[: self.n_levels - 1] + change, thresholds[self.n_levels - 1 :])
+
+    def trend(self, source: RowSource) -> Array:
+        size = self.n_levels - 1
+        trends = np.append(2.0 * np.arange(self.n_levels) / size - 1.0, [1.0, -1.0])
+
+        def trend(codes: Array, weights: Array) -> Array:
+            return weights * array_namespace(weights).take(like(weights, trends), whole_numbers(codes))
+
+        return source.map(trend, self.codes, self.weights)
+
+    def determines_thresholds(self, source: RowSource) -> bool:
+        def counts(codes: Array, weights: Array) -> FloatArray:
+            return sums_by(codes, weights, self.n_levels + 2)
+
+        totals = np.sum(source.parts(counts, self.codes, self.weights), axis=0)
+        return bool(np.all(totals[: self.n_levels] > 0.0))
+
+    def right(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Array:
+        """The probability of each judgement at these squared distances, if it is not flipped."""
+        noise = self.noise
+
+        def probability(squared: Array, *arrays: Array) -> Array:
+            a, b = self.margins(squared, *arrays, thresholds=thresholds)
+            return array_namespace(squared).exp(-interval_losses(noise, a, b, 1).loss)
+
+        return source.map(probability, squared, *self.row_arrays)
+
+
+def _spread(taus: FloatArray) -> FloatArray:
+    """Thresholds in order, at least a small distance apart."""
+    ordered = np.sort(taus)
+    apart = _APART * (1.0 + float(np.ptp(ordered))) * np.arange(len(taus))
+    return np.maximum.accumulate(ordered) + apart

@@ -1,0 +1,249 @@
+"""Rows of comparisons, and of pairs with comparisons: each sum against plain NumPy, in every array library."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import closefar as cf
+from closefar import packed
+from closefar.arrays import to_numpy
+from closefar.judgements import Judgements
+from closefar.rows import (
+    LegRows,
+    blocks,
+    column_scales,
+    factor_in_rows,
+    find_coordinates,
+    indexed,
+    judged_rows,
+    pair_rows,
+    rows_of,
+    second_moment,
+    source,
+    unit_free,
+)
+from closefar.rows.compared import ComparedLegs, legs_of
+
+N, P, D, K, NOISE = 700, 301, 4, 2, 1.6
+RNG = np.random.default_rng(0)
+MIX = RNG.standard_normal((D, D))
+POINTS = RNG.standard_normal((90, D)) @ MIX + 3.0
+INDEX = np.array([RNG.choice(90, 4, replace=False) for _ in range(N)])
+PAIRS = np.array([RNG.choice(90, 2, replace=False) for _ in range(P)])
+STEP = RNG.standard_normal((D, D))
+STEP = 0.5 * (STEP + STEP.T)
+FACTOR = RNG.standard_normal((D, K))
+NUMBERS = RNG.standard_normal((3, P + N))
+LIBRARIES = ["numpy", "array_api_strict", "torch"]
+
+
+def in_library(name, values):
+    xp = pytest.importorskip(name, reason=f"{name} is not installed; see the extra test-torch of pyproject.toml")
+    return xp.asarray(values)
+
+
+def comparisons_of(kind, library):
+    """Triplets or quadruplets, as an array or by index, in an array library."""
+    index = INDEX[:, :3] if kind.startswith("triplets") else INDEX
+    if kind.endswith("by index"):
+        return cf.Tuples(in_library(library, POINTS), index)
+    return in_library(library, POINTS[index])
+
+
+def legs(kind):
+    chosen = [0, 1, 0, 2] if kind.startswith("triplets") else [0, 1, 2, 3]
+    a, b, c, e = (POINTS[INDEX[:, point]] for point in chosen)
+    return a - b, c - e
+
+
+KINDS = ["triplets", "quadruplets", "triplets by index", "quadruplets by index"]
+CASES = [
+    (kind, library, mixed)
+    for kind in KINDS
+    for library in LIBRARIES
+    for mixed in (False, True)
+    if not (kind.endswith("by index") and library == "array_api_strict")
+]
+
+
+@pytest.fixture(params=CASES, ids=lambda case: f"{case[0]}, {case[1]}{', mixed' if case[2] else ''}")
+def case(request, monkeypatch):
+    """The rows, in blocks of odd sizes, and F of each as a plain array."""
+    kind, library, mixed = request.param
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * D * 513)  # of an odd number of rows
+    monkeypatch.setattr(source, "PART_ROWS", 128)
+    monkeypatch.setattr(indexed, "PART_ROWS", 128)
+    compared = comparisons_of(kind, library)
+    near, far = legs(kind)
+    forms = (np.einsum("ni,nj->nij", far, far) - np.einsum("ni,nj->nij", near, near)) / NOISE
+    if not mixed:
+        judged = Judgements.read_comparisons(Columns(), compared, fitting=False)
+        return judged_rows(judged, NOISE), forms
+    pairs = POINTS[PAIRS]
+    data = cf.Tuples(in_library(library, POINTS), PAIRS) if kind.endswith("by index") else in_library(library, pairs)
+    judged = Judgements.of_signs(data, np.where(NUMBERS[0, :P] > 0, 1.0, -1.0))
+    z = pairs[:, 0] - pairs[:, 1]
+    rows = judged_rows(judged.with_comparisons(Columns(), compared), NOISE)
+    return rows, np.concatenate([np.einsum("ni,nj->nij", z, z), forms])
+
+
+@dataclass
+class Columns:
+    """An estimator that was fitted to as many columns."""
+
+    n_features_in_: int = D
+
+
+@dataclass
+class Pulled:
+    margin_gradient: object
+
+
+def same(found, expected):
+    np.testing.assert_allclose(to_numpy(found), expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
+
+
+def test_the_operator_and_its_adjoint(case):
+    rows, forms = case
+    c = NUMBERS[0, : len(rows)]
+    assert rows.shape == (len(forms), D)
+    same(rows.quadratic_forms(STEP), np.einsum("nij,ij->n", forms, STEP))
+    same(rows.squared_distances(FACTOR), np.einsum("nij,ij->n", forms, FACTOR @ FACTOR.T))
+    same(rows.outer(rows.row_array(c)), np.einsum("nij,n->ij", forms, c))
+    same(rows.factor_gradient(FACTOR, rows.row_array(c)), np.einsum("nij,n,jk->ik", forms, c, FACTOR))
+
+
+def test_projections(case):
+    rows, forms = case
+    c, other = rows.row_array(NUMBERS[0, : len(rows)]), RNG.standard_normal((D, K))
+    assert rows.can_project
+    left, right = rows.forward(FACTOR), rows.forward(other)
+    assert left.shape == (rows.n_projected, K)
+    same(rows.inner(left, right), np.einsum("nij,jk,ik->n", forms, FACTOR, other))
+    same(rows.inner(left, left), np.einsum("nij,jk,ik->n", forms, FACTOR, FACTOR))
+    same(rows.backward(left, c), np.einsum("nij,n,jk->ik", forms, NUMBERS[0, : len(rows)], FACTOR))
+
+
+def test_a_sweep_calls_the_function_with_the_arrays_of_each_row(case):
+    rows, forms = case
+    margins = np.einsum("nij,ij->n", forms, STEP)
+    a, b = NUMBERS[:2, : len(rows)]
+    parts, total = rows.sweep(STEP, lambda q, a, b: Pulled(q * a + b), rows.row_array(a), rows.row_array(b))
+    same(rows.join([part.margin_gradient for part in parts]), margins * a + b)
+    same(total, np.einsum("nij,n->ij", forms, margins * a + b))
+
+
+def test_moments_and_sums_of_squares(case):
+    rows, forms = case
+    curvature, cross, root = np.abs(NUMBERS[:, : len(rows)])
+    handles = [rows.row_array(each) for each in (curvature, cross, root)]
+    basis = np.linalg.qr(STEP)[0]
+    q = np.einsum("nij,ik,jk->nk", forms, basis, basis)
+    fourth, sums = rows.rotated_moments(handles[0], (handles[1],), basis)
+    same(fourth, (q * curvature[:, None]).T @ q)
+    same(sums, np.column_stack([q.T @ curvature, q.T @ cross]))
+    features = np.array([packed.pack(form) for form in forms]) * root[:, None]
+    features = np.column_stack([features, cross])
+    same(rows.sum_of_squares(handles[2], (handles[1],)), features.T @ features)
+    rough = rows.sum_of_squares(handles[2], (handles[1],), rough=True)
+    np.testing.assert_allclose(rough, features.T @ features, rtol=1e-4, atol=1e-4 * np.abs(rough).max())
+
+
+def test_sums_by_group(case):
+    rows, forms = case
+    c, groups = NUMBERS[0, : len(rows)], RNG.integers(6, size=len(rows))  # those of the last number are in no group
+    found = rows.grouped_outers(rows.row_array(c), rows.row_array(groups), 5)
+    expected = [packed.pack(np.einsum("nij,n->ij", forms[groups == group], c[groups == group])) for group in range(5)]
+    same(found, np.array(expected))
+
+
+def test_some_rows(case):
+    rows, forms = case
+    c = rows.row_array(NUMBERS[0, : len(rows)])
+    for indices in (np.arange(3, len(rows), 7), np.arange(len(rows) - 5, len(rows)), np.arange(0)):
+        part, (picked,) = rows.take(indices, c)
+        assert len(part) == len(indices)
+        np.testing.assert_array_equal(to_numpy(picked), NUMBERS[0, indices])
+        if len(indices):
+            same(part.quadratic_forms(STEP), np.einsum("nij,ij->n", forms[indices], STEP))
+            same(part.outer(picked), np.einsum("nij,n->ij", forms[indices], NUMBERS[0, indices]))
+
+
+def test_coordinates_are_those_of_the_legs(case):
+    rows, forms = case
+    weights = np.abs(NUMBERS[0, : len(rows)])
+    weights /= weights.sum()
+    shares = rows.row_array(weights)
+    moment = second_moment(rows, shares)
+    assert np.linalg.eigvalsh(moment)[0] > 0.0
+    mapped, coordinates = unit_free(rows, shares, signs=rows.row_array(np.sign(NUMBERS[1, : len(rows)])))
+    same(second_moment(mapped, shares), np.eye(D))
+    same(column_scales(rows, shares), np.sqrt(np.diag(moment)))
+    transformed = np.einsum("nij,ik,jl->nkl", forms, coordinates.transform, coordinates.transform)
+    same(mapped.quadratic_forms(STEP), np.einsum("nij,ij->n", transformed, STEP))
+    found = factor_in_rows(mapped, rows, shares, FACTOR)
+    same(coordinates.to_units(found), FACTOR)
+    same(rows.in_coordinates(coordinates).quadratic_forms(STEP), to_numpy(mapped.quadratic_forms(STEP)))
+
+
+@pytest.mark.parametrize("by_index", [False, True])
+def test_a_quadruplet_with_a_common_point_is_a_triplet_in_every_bit(by_index):
+    triplets, quadruplets = INDEX[:, :3], INDEX[:, [0, 1, 0, 2]]
+    if by_index:
+        few, many = rows_of(cf.Tuples(POINTS, triplets)), rows_of(cf.Tuples(POINTS, quadruplets))
+    else:
+        few, many = rows_of(POINTS[triplets]), rows_of(POINTS[quadruplets])
+    shares = np.broadcast_to(1.0 / N, N)
+    (few, _), (many, _) = unit_free(few, shares), unit_free(many, shares)
+    np.testing.assert_array_equal(few.quadratic_forms(STEP), many.quadratic_forms(STEP))
+    np.testing.assert_array_equal(few.outer(NUMBERS[0, :N]), many.outer(NUMBERS[0, :N]))
+    np.testing.assert_array_equal(few.sum_of_squares(NUMBERS[0, :N], ()), many.sum_of_squares(NUMBERS[0, :N], ()))
+
+
+def test_legs_are_read_block_by_block_from_any_row():
+    triplets = np.random.default_rng(1).standard_normal((9, 3, 2))
+    legs = legs_of(triplets)
+    expected = np.stack([triplets[:, 0] - triplets[:, 1], triplets[:, 0] - triplets[:, 2]], axis=1).reshape(18, 2)
+    for start, stop in ((0, 18), (1, 4), (3, 3), (5, 6), (17, 18)):
+        np.testing.assert_array_equal(legs.read(slice(start, stop)), expected[start:stop].T)
+
+
+def test_single_precision_is_that_of_the_data(tmp_path):
+    np.save(tmp_path / "quadruplets.npy", POINTS[INDEX].astype(np.float32))
+    mapped = np.load(tmp_path / "quadruplets.npy", mmap_mode="r")
+    legs = ComparedLegs(mapped)
+    assert legs.model.dtype == np.float64
+    assert legs.in_single().model.dtype == np.float32
+    exact, rough = LegRows(legs, 0, N), LegRows(legs.in_single(), 0, N)
+    np.testing.assert_allclose(rough.quadratic_forms(STEP), exact.quadratic_forms(STEP), rtol=1e-3, atol=1e-3)
+    copied = ComparedLegs(POINTS[INDEX]).in_single()
+    assert copied.model.dtype == np.float32
+    assert copied.n_together == 2
+
+
+def test_many_columns_are_computed_with_in_single_precision_at_first():
+    triplets = np.random.default_rng(2).standard_normal((400, 3, 40))
+    rows, _ = unit_free(rows_of(triplets), np.broadcast_to(1.0 / 400, 400))
+    c, matrix = NUMBERS[0, :400], np.eye(40)
+    assert rows.rough is not rows
+    _, total = rows.sweep(matrix, lambda q: Pulled(q * c[: len(q)]))
+    _, rough_total = rows.rough.sweep(matrix, lambda q: Pulled(q * c[: len(q)]))
+    np.testing.assert_allclose(rough_total, total, rtol=1e-4, atol=1e-4 * np.abs(total).max())
+
+
+def test_enormous_legs_are_rows():
+    triplets = np.random.default_rng(3).standard_normal((300, 3, 2))
+    triplets[17, 1] = 1e8  # the near leg
+    triplets[40, 2] = 1e8  # the far leg
+    coordinates = find_coordinates(rows_of(triplets), np.full(300, 1 / 300), signs=np.ones(300))
+    assert coordinates.enormous.tolist() == [17, 40]
+
+
+def test_what_needs_pairs_refuses_comparisons():
+    with pytest.raises(ValueError, match=r"needs pairs.*\(700, 3, 4\)"):
+        pair_rows(POINTS[INDEX[:, :3]])
+    with pytest.raises(ValueError, match="pairs must be taken before comparisons"):
+        LegRows.mixed(pair_rows(POINTS[PAIRS]), legs_of(POINTS[INDEX]), 1.0).take_rows(np.array([P + 1, 0]))
+    with pytest.raises(ValueError, match="one per pair and two per comparison"):
+        LegRows(legs_of(POINTS[INDEX]), 0, N - 1)
