@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import closefar as cf
 from closefar.cli.app import app
-from closefar.datasets import make_patients
+from closefar.datasets import judge_patients, make_patients
 from closefar.tables.writing import encode_table
 
 _MAIN = "from closefar.cli import main; main()"
@@ -33,10 +33,16 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tables")
     points, pairs, _ = make_patients(60, 300, random_state=1)
     (folder / "points.csv").write_bytes(encode_table(points, Path("points.csv")))
-    (folder / "pairs.csv").write_bytes(encode_table(pairs, Path("pairs.csv")))
-    arguments = ["fit", "--points", folder / "points.csv", "--pairs", folder / "pairs.csv", "-o", folder / "good.model"]
-    done = CliRunner().invoke(app, list(map(str, arguments)))
-    assert done.exit_code == 0, done.stderr
+    judged = judge_patients(points, 200, 200, 4, random_state=1)._asdict()
+    for name, columns in {"pairs": pairs, **judged}.items():
+        (folder / f"{name}.csv").write_bytes(encode_table(columns, Path(f"{name}.csv")))
+    files = {"good": ["--pairs", "pairs.csv"], "rated": ["--pairs", "ratings.csv"]}
+    files |= {"compared": ["--comparisons", "triplets.csv"], "annotated": ["--pairs", "annotated.csv"]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for name, given in files.items():
+            done = CliRunner().invoke(app, ["fit", "--points", "points.csv", *given, "-o", f"{name}.model"])
+            assert done.exit_code == 0, done.stderr
     return folder
 
 
@@ -246,6 +252,221 @@ CASES: dict[str, tuple[Callable[[Path], None], list[str], list[str]]] = {
         ["sample-size", "--points", "points.csv", "--pairs", "pairs.csv", "--target-error", "0"],
         ["--target-error"],
     ),
+}
+
+_POINTS = ["--points", "points.csv"]
+_RATED = ["fit", *_POINTS, "--pairs", "ratings.csv", "--report", "report.html"]
+_COMPARED = ["fit", *_POINTS, "--comparisons", "triplets.csv", "--report", "report.html"]
+_ANNOTATED = ["fit", *_POINTS, "--pairs", "annotated.csv", "--report", "report.html"]
+_TASKS = ["fit", *_POINTS, "--pairs", "tasks.csv", "--judgements", "crowd.csv", "--report", "report.html"]
+
+
+def _rows(name: str, *rows: str) -> Callable[[Path], None]:
+    return _write(name, ("\n".join(rows) + "\n").encode())
+
+
+def _both(*damages: Callable[[Path], None]) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        for each in damages:
+            each(folder)
+
+    return damage
+
+
+def _relabel(change: Callable[[str], str]) -> Callable[[Path], None]:
+    """Change the last field of each row of the ratings."""
+    return _edit("ratings.csv", lambda text: re.sub(r"(?m),(\d)$", lambda found: "," + change(found[1]), text))
+
+
+def _utf16_triplets(folder: Path) -> None:
+    path = folder / "triplets.csv"
+    path.write_bytes(path.read_text(encoding="utf-8").encode("utf-16"))
+
+
+_FOUR = "a,b,c,e\nP0001,P0002,P0003,P0004\n"
+_TASK_FILES = (
+    _rows("tasks.csv", "task,left,right", "t1,P0001,P0002", "t2,P0003,P0004"),
+    _rows("crowd.csv", "task,worker,label", "t1,ann,close", "t2,ann,far", "t1,bob,far"),
+)
+
+# Levels, comparisons and annotators: what is wrong, the command, and words that the message must have.
+CASES |= {
+    "two ids in a comparison": (
+        _rows("triplets.csv", "a,b", "P0001,P0002"),
+        _COMPARED,
+        ["three or four", "--compared"],
+    ),
+    "five ids in a comparison": (
+        _rows("triplets.csv", "a,b,c,e,f", "P0001,P0002,P0003,P0004,P0005"),
+        _COMPARED,
+        ["three or four", "got 5", "--compared"],
+    ),
+    "an unknown id in a comparison": (
+        _cell("triplets.csv", 3, 1, "P9999"),
+        _COMPARED,
+        ["P9999", "row 3", "points.csv"],
+    ),
+    "a missing id in a comparison": (_cell("triplets.csv", 3, 1, ""), _COMPARED, ["'left'", "row 3"]),
+    "an id that is a float": (_cell("triplets.csv", 3, 1, "1.0"), _COMPARED, ["'1.0'", "row 3"]),
+    "an id with a line end": (_cell("triplets.csv", 3, 1, '"P00\n02"'), _COMPARED, ["P00\\n02"]),
+    "an enormous id": (_cell("triplets.csv", 3, 1, "9" * 5000), _COMPARED, ["999...", "row 3"]),
+    "an answer that is none": (_cell("triplets.csv", 3, 3, "maybe"), _COMPARED, ["'maybe'", "row 3", "-1"]),
+    "answers 0 and 1": (
+        _edit("triplets.csv", lambda text: text.replace(",left\n", ",0\n").replace(",right\n", ",1\n")),
+        _COMPARED,
+        ["'0'", "--answer"],
+    ),
+    "answers of two kinds": (_cell("triplets.csv", 3, 3, "1"), _COMPARED, ["'1'", "'left'"]),
+    "a missing answer": (_cell("triplets.csv", 3, 3, ""), _COMPARED, ["answer", "row 3", "--missing drop"]),
+    "both sides the same": (
+        _line("triplets.csv", 4, lambda row: "P0001,P0002,P0002,left"),
+        _COMPARED,
+        ["must be different", "row 4", "'P0002'"],
+    ),
+    "both sides the same, turned round": (
+        _write("triplets.csv", (_FOUR + "P0001,P0002,P0002,P0001\n").encode()),
+        _COMPARED,
+        ["must be different", "row 3"],
+    ),
+    "points that are the same": (
+        _both(
+            _edit("points.csv", lambda text: text + "Q1,50,1.7,200,True,west\nQ2,50,1.7,200,True,west\n"),
+            _line("triplets.csv", 4, lambda row: "P0001,Q1,Q2,left"),
+        ),
+        _COMPARED,
+        ["must differ"],
+    ),
+    "too few columns to compare": (
+        _nothing,
+        [*_COMPARED, "--compared", "patient,left"],
+        ["--compared", "three or four"],
+    ),
+    "a compared column twice": (_nothing, [*_COMPARED, "--compared", "left,right,left"], ["--compared", "different"]),
+    "a compared column that is none": (
+        _nothing,
+        [*_COMPARED, "--compared", "patient,left,rigth"],
+        ["'rigth'", "'right'"],
+    ),
+    "a column of answers that is none": (_nothing, [*_COMPARED, "--answer", "reply"], ["'reply'", "triplets.csv"]),
+    "answers that are ids": (
+        _nothing,
+        [*_COMPARED, "--compared", "patient,left,right", "--answer", "left"],
+        ["'left'"],
+    ),
+    "comparisons without points": (_nothing, ["fit", "--comparisons", "triplets.csv"], ["--points"]),
+    "comparisons with a label": (_nothing, [*_COMPARED, "--label", "answer"], ["--label", "--answer"]),
+    "comparisons with levels": (_nothing, [*_COMPARED, "--levels", "1,2"], ["--levels"]),
+    "comparisons with a far label": (_nothing, [*_COMPARED, "--far", "right"], ["--far"]),
+    "an answer without comparisons": (_nothing, [*_RATED, "--answer", "rating"], ["--answer", "--comparisons"]),
+    "noise of comparisons without pairs": (_nothing, [*_COMPARED, "--comparison-noise", "2"], ["--comparison-noise"]),
+    "noise of comparisons that is none": (
+        _nothing,
+        [*_RATED, "--comparisons", "triplets.csv", "--comparison-noise", "0"],
+        ["--comparison-noise", "> 0"],
+    ),
+    "empty comparisons": (_write("triplets.csv", b""), _COMPARED, ["triplets.csv", "empty"]),
+    "header only, comparisons": (_edit("triplets.csv", _first), _COMPARED, ["triplets.csv", "no rows"]),
+    "comparisons without a header": (
+        _edit("triplets.csv", lambda text: text.split("\n", 1)[1]),
+        _COMPARED,
+        ["triplets.csv", "name the columns"],
+    ),
+    "comparisons in UTF-16": (_utf16_triplets, _COMPARED, ["UTF-8"]),
+    "mixed separators, comparisons": (
+        _line("triplets.csv", 4, lambda row: row.replace(",", ";")),
+        _COMPARED,
+        ["triplets.csv", "4"],
+    ),
+    "a column of comparisons twice": (
+        _line("triplets.csv", 1, lambda row: "patient,left,left,answer"),
+        _COMPARED,
+        ["'left'"],
+    ),
+    "weights that comparisons lack": (_nothing, [*_COMPARED, "--weight", "trust"], ["trust", "triplets.csv"]),
+    "three standard inputs": (_nothing, ["fit", *_POINTS, "--pairs", "-", "--comparisons", "-"], ["standard input"]),
+    "a level that --levels lacks": (_nothing, [*_RATED, "--levels", "1,2,3,4"], ["--levels", "'5'"]),
+    "a level that nobody used": (_nothing, [*_RATED, "--levels", "1,2,3,4,5,6"], ["nobody used '6'"]),
+    "a level twice": (_nothing, [*_RATED, "--levels", "1,2,2,3"], ["--levels", "different"]),
+    "one level in --levels": (_nothing, [*_RATED, "--levels", "1"], ["--levels", "two"]),
+    "an empty level": (_nothing, [*_RATED, "--levels", "1,,2"], ["--levels"]),
+    "one level only": (_relabel(lambda _: "3"), _RATED, ["two labels", "'3'"]),
+    "words without an order": (_relabel(lambda level: f"level {level}"), _RATED, ["--levels", "'level 1'"]),
+    "numbers and words": (_cell("ratings.csv", 5, 2, "good"), _RATED, ["numbers and words", "'good'"]),
+    "an infinite level": (_cell("ratings.csv", 5, 2, "inf"), _RATED, ["'inf'"]),
+    "a missing level": (_cell("ratings.csv", 5, 2, "NaN"), _RATED, ["'rating'", "row 5"]),
+    "too many levels": (
+        _edit(
+            "ratings.csv",
+            lambda text: "\n".join(f"{row}{at}" if at else row for at, row in enumerate(text.splitlines())),
+        ),
+        _RATED,
+        ["at most 21", "--levels"],
+    ),
+    "levels with a far label": (_nothing, [*_RATED, "--far", "5"], ["--far", "--levels"]),
+    "an order and a far label": (_nothing, [*_RATED, "--far", "5", "--levels", "1,2,3,4,5"], ["--far"]),
+    "annotators that are not there": (_nothing, [*_ANNOTATED, "--annotator", "rater"], ["'rater'", "annotated.csv"]),
+    "annotators that are labels": (_nothing, [*_ANNOTATED, "--annotator", "label"], ["'label'", "--annotator"]),
+    "annotators that are ids": (
+        _nothing,
+        [*_ANNOTATED, "--left", "patient", "--right", "other", "--annotator", "other"],
+        ["'other'", "--annotator"],
+    ),
+    "a missing annotator": (_cell("annotated.csv", 4, 2, ""), _ANNOTATED, ["'worker'", "row 4", "--no-annotators"]),
+    "annotators and none": (_nothing, [*_ANNOTATED, "--annotator", "worker", "--no-annotators"], ["contradict"]),
+    "a width that is none": (_nothing, [*_ANNOTATED, "--strictness-width", "-1"], ["--strictness-width", "> 0"]),
+    "a width without annotators": (
+        _nothing,
+        [*_RATED, "--strictness-width", "1"],
+        ["--strictness-width", "--annotator"],
+    ),
+    "a judgement of no task": (
+        _both(*_TASK_FILES, _edit("crowd.csv", lambda text: text + "t9,bob,far\n")),
+        _TASKS,
+        ["'t9'", "row 5", "tasks.csv"],
+    ),
+    "a task twice": (_both(*_TASK_FILES, _edit("tasks.csv", lambda text: text + "t2,P0001,P0003\n")), _TASKS, ["'t2'"]),
+    "a task without a name": (
+        _both(*_TASK_FILES, _edit("crowd.csv", lambda text: text + ",bob,far\n")),
+        _TASKS,
+        ["'task'", "row 5"],
+    ),
+    "judgements of other things": (
+        _both(*_TASK_FILES, _edit("crowd.csv", lambda text: text.replace("task", "thing", 1))),
+        _TASKS,
+        ["in common", "'thing'"],
+    ),
+    "an annotator that the model does not know": (
+        _nothing,
+        ["predict", "-m", "annotated.model", *_ANNOTATED[1:5], "--for-annotator", "w99", "-o", "out.csv"],
+        ["w99", "w01"],
+    ),
+    "an annotator for a model without": (
+        _nothing,
+        ["predict", "-m", "rated.model", *_RATED[1:5], "--for-annotator", "w01", "-o", "out.csv"],
+        ["--for-annotator"],
+    ),
+    "an annotator of comparisons": (
+        _nothing,
+        ["predict", "-m", "compared.model", *_COMPARED[1:5], "--for-annotator", "w01", "-o", "out.csv"],
+        ["--for-annotator"],
+    ),
+    "a level of another model": (
+        _cell("ratings.csv", 5, 2, "6"),
+        ["evaluate", "-m", "rated.model", *_RATED[1:5]],
+        ["'6'"],
+    ),
+    "pairs for a model of comparisons": (
+        _nothing,
+        ["evaluate", "-m", "compared.model", *_RATED[1:5]],
+        ["threshold"],
+    ),
+    "predictions of two kinds": (
+        _nothing,
+        ["predict", "-m", "rated.model", *_RATED[1:5], "--comparisons", "triplets.csv", "-o", "out.csv"],
+        ["--pairs", "--comparisons"],
+    ),
+    "flips of two sides of comparisons": (_nothing, [*_COMPARED, "--flip-rate", "two"], ["flip"]),
+    "flips of two sides of levels": (_nothing, [*_RATED, "--flip-rate", "two"], ["flip"]),
 }
 
 

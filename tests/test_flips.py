@@ -115,7 +115,9 @@ def test_labels_without_noise_or_flips():
 @pytest.mark.parametrize("rate", [-0.1, 0.5, np.nan, "auto", None])
 def test_bad_rates_are_named(rate):
     z, labels, _ = flipped_pairs(100)
-    with pytest.raises(ValueError, match=r'flip_rate must be "estimate" or a number from 0 to below 0\.5; got'):
+    with pytest.raises(
+        ValueError, match=r'flip_rate must be "estimate", "two" or a number from 0 to below 0\.5 .*; got'
+    ):
         cf.LinearMetricLearner(flip_rate=rate).fit(z, labels)
 
 
@@ -217,9 +219,16 @@ def solve_with_flips(flip_rate, *, watch=lambda *_: None, n=1500, **options):
     objective = Objective(unit_free(Differences(z), weights)[0], likelihood, Passes())
     defaults = {"alpha": 0.0, "rank": None, "has_constant": False, "solver": "auto", "tol": 1e-6, "max_iter": 100}
     rng = np.random.default_rng(0)
-    return objective, *flipped.solve_with_flips(
-        objective, likelihood, flip_rate, Options(**(defaults | options)), rng=rng, watch=watch
+    estimate, rate = flip_rate is None, 0.0 if flip_rate is None else flip_rate
+    solution, found = flipped.solve_with_flips(
+        objective,
+        FlippedCloseFar(likelihood.noise, likelihood.signs, weights, rate),
+        Options(**(defaults | options)),
+        estimate=estimate,
+        rng=rng,
+        watch=watch,
     )
+    return objective, solution, found.flip_rate
 
 
 @pytest.fixture

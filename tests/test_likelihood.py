@@ -329,8 +329,10 @@ def test_where_labels_are_surely_right_or_wrong_the_rate_is_the_share_of_the_wro
 
 def test_the_best_rate_at_given_distances(noise):
     plain = FlippedCloseFar(noise, SIGNS, WEIGHTS, 0.0)
-    rate = plain.with_best_rate(ROWS, SQUARED, TAU).flip_rate
-    losses = [evaluate(plain.with_rate(r), order=1).loss for r in (rate, max(rate - 0.01, 0.0), rate + 0.01)]
+    rate = plain.with_best_rates(ROWS, SQUARED, TAU).flip_rate
+    losses = [
+        evaluate(plain.with_rates(np.array([r])), order=1).loss for r in (rate, max(rate - 0.01, 0.0), rate + 0.01)
+    ]
     assert losses[0] == min(losses)
     assert rate == pytest.approx(best_flip_rate(ROWS, noise.cdf(SIGNS * (SQUARED - 2.9)), WEIGHTS), abs=1e-15)
 

@@ -12,7 +12,9 @@ __all__ = ["as_arguments", "as_options", "printable"]
 _OPTIONS = {
     "alpha": "--alpha",
     "alpha_scale": "--alpha-scale",
+    "annotators": "--annotator",
     "class_weight": "--balanced",
+    "comparison_noise": "--comparison-noise",
     "delta": "--delta",
     "device": "--device",
     "dtype": "--dtype",
@@ -20,10 +22,12 @@ _OPTIONS = {
     "fit_origin": "--origin",
     "flip_rate": "--flip-rate",
     "groups": "--group",
+    "levels": "--levels",
     "max_iter": "--max-iter",
     "max_time": "--max-time",
     "measure": "--measure",
     "memory": "--memory",
+    "n_comparisons": "--comparisons",
     "n_features": "--features",
     "n_pairs": "--pairs",
     "n_partitions": "--partitions",
@@ -34,13 +38,14 @@ _OPTIONS = {
     "sample_weight": "--weight",
     "scale": "--scale",
     "shrink_to": "--shrink-to",
+    "strictness_width": "--strictness-width",
     "target_error": "--target-error",
     "tol": "--tol",
 }
 _SWITCHES = {"class_weight", "fit_origin"}  # options without a value
 
 # These are English words as well: they are parameters only where they have a value, or are to be changed.
-_ENGLISH = {"delta", "device", "groups", "measure", "memory", "noise", "rank", "scale"}
+_ENGLISH = {"annotators", "delta", "device", "groups", "levels", "measure", "memory", "noise", "rank", "scale"}
 
 _PHRASES = {
     "diagnose() tests what else the labels depend on": "the report tests what else the labels depend on",
@@ -48,6 +53,9 @@ _PHRASES = {
     "diagnose()": "the report",
     "learner.report": "the report",
     "find_label_errors": "closefar label-errors",
+    "give `levels` in the opposite order, closest first": "give --levels in the opposite order, closest first",
+    "pass y=-1 for all of them": "give their id columns in another order with --compared",
+    "ComparisonMetricLearner.calibrate_threshold(pairs, labels)": "calibrate_threshold in Python",
     "plan_sample_size says": "closefar sample-size says",
     " (closefar.open_pairs)": "",
     " (see closefar.datasets.count_pairs)": "",
@@ -105,7 +113,7 @@ def as_arguments(text: str) -> str:
     >>> as_arguments("Leave those rows out with --missing drop, or the column with --drop age.")
     "Leave those rows out with missing='drop', or the column with drop=['age']."
     """
-    text = _WORD_OPTION.sub(r"\1='\2'", text)
+    text = _WORD_OPTION.sub(r"\1='\2'", text.replace("--no-annotators", "annotator=False"))
     text = _LIST_OPTION.sub(lambda found: f"{found[1]}=[{shlex.split(found[2])[0]!r}]", text)
     return _OPTION.sub(lambda found: f"{found[1].replace('-', '_')}=", text)
 

@@ -8,21 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from closefar.cli.data import read_for_model, squared_distances, with_ids
+from closefar.cli.data import read_for_model, with_ids
 from closefar.cli.options import Files, ModelFile, NaValues, NewData, OutFile, WeightedFiles
 from closefar.cli.outputs import IsOwn, Replacing, table_of, table_path
+from closefar.cli.predicted import is_prediction, predictions
 from closefar.cli.session import Output, Session
 from closefar.plain import records
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from closefar.learners import Model
-    from closefar.tables import Pairs
-
 __all__ = ["check_table", "predict", "transform", "write_results"]
 
-_PREDICTED = ("distance", "margin", "probability_far", "predicted")
 _DIRECTION = "direction"
 
 
@@ -33,18 +30,22 @@ def predict(
     output: Output,
     replacing: Replacing,
     out: OutFile = None,
+    for_annotator: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Predict the labels of this annotator, instead of those of a typical one."),
+    ] = None,
 ) -> None:
-    """Predict distance and probability of 'far' for new pairs.
+    """Predict distances and probabilities of labels for new pairs, or of answers for new comparisons.
 
     closefar predict --model model.closefar --points points.csv --pairs new_pairs.csv --out predicted.csv
     """
     with Session("predict", output) as session:
-        check_table(session, out, table_of(*_PREDICTED), replacing, read=[*files.paths, model])
+        check_table(session, out, is_prediction, replacing, read=[*files.paths, model])
         from closefar.learners import Model
 
         loaded = Model.load(model)
         table = read_for_model(session, loaded, files, new_data, labelled=False)
-        write_results(session, predictions(loaded, table), len(table), out)
+        write_results(session, predictions(session, loaded, table, for_annotator), len(table), out)
 
 
 def transform(
@@ -78,19 +79,6 @@ def transform(
         mapped = table.projected(loaded.metric.components.T)
         columns = {f"{_DIRECTION}{index}": column for index, column in enumerate(mapped.T, start=1)}
         write_results(session, with_ids(table, columns), len(mapped), out)
-
-
-def predictions(model: Model, table: Pairs) -> Iterator[dict[str, NDArray[Any]]]:
-    """Give the columns of a prediction, some rows at a time: the ids, distance, margin, probability and label."""
-    import numpy as np
-
-    from closefar.judgements import CodedLabels
-
-    metric, squared = model.metric, squared_distances(table, model)
-    margin = squared - metric.known_threshold
-    labels = CodedLabels(model.classes, (margin >= 0).view(np.int8))
-    columns: tuple[Any, ...] = (np.sqrt(squared), margin, metric.probability_at(margin), labels)
-    return with_ids(table, dict(zip(_PREDICTED, columns, strict=True)))
 
 
 def check_table(

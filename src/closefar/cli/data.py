@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from closefar.cli.kinds import labels_of, note_levels, others_of, with_words, words_in_order
 from closefar.cli.learning import Learning
 from closefar.cli.options import Columns, Files, NewData, WeightedFiles
 from closefar.cli.outputs import report_path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from closefar.arrays import FloatArray
-    from closefar.fitting import Fit
+    from closefar.fitting import Fit, Scores
     from closefar.judgements import Judgements
     from closefar.learners import MetricLearner, Model
     from closefar.model import Metric
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "directions_of",
-    "far_label",
     "fit_learner",
     "folds_of",
     "groups_of",
-    "judgements_of",
     "read_for_model",
+    "read_judgements",
     "read_labelled",
     "report_of",
     "sampled_groups",
+    "scored_by",
     "squared_distances",
     "with_ids",
 ]
@@ -41,52 +41,62 @@ N_FOLDS = 5
 _ROWS_WRITTEN = 1 << 17  # at a time
 _LARGEST_SCALE = 1e75
 
-# Labels, in lower case, that say by themselves which one is far.
-_PLAIN = {("close", "far"), ("0", "1"), ("-1", "1"), ("false", "true")}
 
-
-def read_labelled(session: Session, files: Files, columns: Columns) -> tuple[Pairs, Source]:
-    """Read pairs with their labels."""
+def read_labelled(
+    session: Session, files: Files, columns: Columns, learning: Learning
+) -> tuple[Pairs, tuple[str, ...], Source]:
+    """Read pairs with their labels, and which labels there are from closest to farthest; or comparisons."""
     from closefar.tables import read_or_open_pairs
 
     source = files.source()
     with session.stage("reading"):
         table = read_or_open_pairs(source, labelled=True, **columns.encoding_options())
-    session.warn(*table.notes)
-    return table, source
+    session.warn(*table.notes, *(() if table.comparisons is None else table.comparisons.notes))
+    if learning.strictness_width is not None and table.annotators is None:
+        raise ValueError(
+            "--strictness-width is for annotators, and none were found. Name their column with --annotator."
+        )
+    if table.are_comparisons:
+        return table, (), source
+    words = words_in_order(table.labels, learning.far, learning.levels_in_order)
+    note_levels(session, words, learning)
+    return with_words(table, words), words, source
 
 
 def read_for_model(session: Session, model: Model, files: Files, new_data: NewData, *, labelled: bool) -> Pairs:
-    """Read pairs as those of the fit were read."""
+    """Read pairs or comparisons as those of the fit were read."""
     from closefar.tables import read_or_open_pairs
 
     source = model.source(files.source())
-    if (source.pairs is None) != model.is_single:
+    if files.are_single != model.is_single:
         need = "single points: use --points alone" if model.is_single else "pairs: use --pairs, usually with --points"
+        if not model.is_single and not model.metric.thresholds:
+            need = "comparisons: use --comparisons with --points"
         raise ValueError(f"the model was fitted to {need}.")
     with session.stage("reading"):
         table = read_or_open_pairs(source, encoding=new_data.encoding_of(model), labelled=labelled)
-    session.warn(*table.notes)
-    return table
+    session.warn(*table.notes, *(() if table.comparisons is None else table.comparisons.notes))
+    return with_words(table, model.classes) if labelled and len(model.classes) > 2 else table
 
 
-def fit_learner(session: Session, table: Pairs, learning: Learning, *, checkpoint: Path | None = None) -> MetricLearner:
-    """Fit to a table of pairs."""
-    far = far_label(table.labels, learning.far)
+def fit_learner(
+    session: Session, table: Pairs, words: tuple[str, ...], learning: Learning, *, checkpoint: Path | None = None
+) -> MetricLearner:
+    """Fit to a table of pairs or comparisons."""
     from closefar.learners import LinearMetricLearnerCV
 
-    learner = learning.learner(far, verbose=session.is_watched, shape=table.data.shape)
-    options: dict[str, Any] = {"feature_names": table.encoding.feature_names}
+    learner = learning.learner(words, verbose=session.is_watched, shape=table.data.shape)
+    options: dict[str, Any] = {"feature_names": table.encoding.feature_names, **others_of(table)}
     is_searched = isinstance(learner, LinearMetricLearnerCV)
     groups = groups_of(session, table) if is_searched or learning.rank == "auto" else None
     if is_searched:
-        folds, options["groups"] = folds_of(session, table, far, groups)
+        folds, options["groups"] = folds_of(session, table, words, groups)
         if folds < N_FOLDS:
             learner.set_params(cv=folds)
     if checkpoint is not None:
         options["checkpoint"] = checkpoint
     with session.stage("fitting", shows_itself=True):
-        learner.fit(table.data, table.labels, table.weights, **options)
+        learner.fit(table.data, labels_of(table), table.weights, **options)
     _check_scales(learner, table.encoding.feature_names)
     return learner
 
@@ -111,7 +121,7 @@ def groups_of(session: Session, table: Pairs, remedy: str = "cross-validation is
 
     if table.groups is not None:
         return table.groups.astype(str)
-    points: NDArray[Any] | None = table.identity.codes if len(table.id_names) == 2 else None
+    points: NDArray[Any] | None = table.identity.codes if len(table.id_names) > 1 else None
     if not share_points(points):
         points = find_points(table.data)
     if points is not None:
@@ -131,7 +141,7 @@ def sampled_groups(table: Pairs, used: Judgements) -> NDArray[Any]:
 
     if table.groups is not None:
         return table.groups[used.numbers].astype(str)
-    points = table.identity.index[used.numbers] if len(table.id_names) == 2 else None
+    points = table.identity.index[used.numbers] if len(table.id_names) > 1 else None
     if points is not None and share_points(points):
         return points
     found = find_points(used.data)
@@ -139,24 +149,25 @@ def sampled_groups(table: Pairs, used: Judgements) -> NDArray[Any]:
 
 
 def folds_of(
-    session: Session, table: Pairs, far: str, groups: NDArray[Any] | None, n_folds: int = N_FOLDS
+    session: Session, table: Pairs, words: tuple[str, ...], groups: NDArray[Any] | None, n_folds: int = N_FOLDS
 ) -> tuple[int, NDArray[Any] | None]:
     """The number of folds that the groups allow, and the groups; by pair where they allow none."""
     import numpy as np
 
-    from closefar.judgements import Judgements, most_folds
+    from closefar.judgements import most_folds
 
-    signs = np.where(table.labels == far, 1.0, -1.0)
-    n_rarer = int(min(np.sum(signs > 0), np.sum(signs < 0)))
-    n_folds = max(2, min(n_folds, n_rarer))
+    judgements = read_judgements(table, words)
+    if words:
+        n_folds = max(2, min(n_folds, int(np.bincount(judgements.codes, minlength=len(words)).min())))
     if groups is None:
         return n_folds, None
-    allowed = most_folds(n_folds, Judgements.of_signs(table.data, signs, table.weights), groups, seed=0)
+    allowed = most_folds(n_folds, judgements, groups, seed=0)
     if allowed >= 2:
         return allowed, groups
+    noun, labels = ("pair", "both labels" if len(words) == 2 else "all labels") if words else ("comparison", "enough")
     session.warn(
-        "cross-validation is by pair, as no folds that keep groups or points apart have both labels: results hold for "
-        "new pairs of the same points or groups, and may be worse for others."
+        f"cross-validation is by {noun}, as no folds that keep groups or points apart have {labels}: results hold for "
+        f"new {noun}s of the same points or groups, and may be worse for others."
     )
     return n_folds, np.arange(len(table))
 
@@ -210,12 +221,32 @@ def _blocks_with_ids(
         yield block | {name: np.asarray(column[where]) for name, column in columns.items()}
 
 
-def judgements_of(table: Pairs, model: Model) -> Judgements:
-    """The pairs with their labels, which must be those of the model."""
-    from closefar.judgements import Columns, Judgements, Sides
+def read_judgements(table: Pairs, words: tuple[str, ...], **annotators: Any) -> Judgements:
+    """The pairs with their labels, which must be among these words, or the comparisons."""
+    from closefar.judgements import Columns, Judgements, sides_of
 
-    columns, sides = Columns(len(model.metric.factor)), Sides.of(*model.classes)
-    return Judgements.read_more(columns, table.data, table.labels, table.weights, sides=sides)
+    columns, labels = Columns(len(table.encoding.feature_names)), labels_of(table)
+    if table.are_comparisons:
+        return Judgements.read_comparisons(columns, table.data, labels, table.weights, fitting=False)
+    return Judgements.read_more(columns, table.data, labels, table.weights, sides=sides_of(words), **annotators)
+
+
+def scored_by(model: Model, table: Pairs) -> Scores:
+    """The judgements of a table, scored by the model; annotators whom it knows have their own strictness."""
+    if not table.are_comparisons and not model.classes:
+        raise ValueError(
+            "the model was fitted to comparisons, so it has no threshold by which pairs could be called close or far. "
+            "Give --comparisons, or fit a threshold with calibrate_threshold in Python."
+        )
+    scorer, known = model.scorer, model.annotators
+    if table.are_comparisons:
+        return scorer.score(read_judgements(table, ()))
+    squared, annotators = squared_distances(table, model), table.annotators
+    if annotators is None or not known:
+        return scorer.score(read_judgements(table, model.classes), squared)
+    names = (*known, *sorted(set(annotators) - set(known)))
+    judgements = read_judgements(table, model.classes, annotators=annotators, known_annotators=names)
+    return scorer.among(len(names)).score(judgements, squared)
 
 
 def report_of(
@@ -231,39 +262,10 @@ def report_of(
     """The content of a report, which names the files behind it; `judged` as for `encode_report`."""
     from closefar.report import N_PARTS, Provenance, encode_report
 
-    points, pairs = (None if path is None else str(path) for path in files.paths)
+    points, pairs, *_ = (None if path is None else str(path) for path in files.paths)
     provenance = Provenance(points, pairs, str(model), table.encoding.categories)
     groups = groups_of(session, table, *(["intervals are wider for it"] if judged else []))
     ids = table.ids if hasattr(table, "points") or table.id_names != ("row",) else None  # a file has many row numbers
     options = {"title": title, "provenance": provenance, "ids": ids, "groups": groups}
     with session.stage("report", n_parts=N_PARTS) as tell:
         return encode_report(learner, report_path(path), *judged, **options, watch=tell)
-
-
-def far_label(labels: Any, far: str | None) -> str:
-    """Find out which of two labels means far."""
-    counts: dict[str, int] = labels.counts() if hasattr(labels, "counts") else Counter(labels.tolist())
-    words = sorted(counts)
-    named = ", ".join(f"{word[:60]!r} ({counts[word]})" for word in words[:5])
-    if len(words) != 2:
-        raise ValueError(
-            f"there must be two labels, one for close and one for far; got {len(words)}: {named}"
-            f"{', ...' if len(words) > 5 else ''}. Correct the label column, or choose another with --label."
-        )
-    if far is not None:
-        if far not in words:
-            raise ValueError(f"--far must be one of the two labels {named}; got {far!r}.")
-        return far
-    if tuple(sorted(map(_plainly, words))) in _PLAIN:
-        return max(words, key=_plainly)
-    raise ValueError(
-        f"it is not clear which label means far: they are {named}. Use --far {words[1]!r} or --far {words[0]!r}."
-    )
-
-
-def _plainly(word: str) -> str:
-    """The label in lower case; a whole number as 1, however it is written."""
-    try:
-        return f"{float(word):g}"
-    except ValueError:
-        return word.lower()

@@ -25,7 +25,11 @@ def demo(
     replacing: Replacing,
     files: Annotated[
         bool,
-        typer.Option("--files", help="Write points.csv, pairs.csv and new_pairs.csv, to try the other commands on."),
+        typer.Option(
+            "--files",
+            help="Write points.csv, pairs.csv, new_pairs.csv, ratings.csv, triplets.csv and annotated.csv, to try the "
+            "other commands on.",
+        ),
     ] = False,
 ) -> None:
     """Learn a metric from simulated noisy pairs and write report.html, or write example files."""
@@ -47,15 +51,17 @@ def demo(
 
 
 def example_files(folder: Path) -> dict[Path, bytes]:
-    """Return tables of simulated patients, and of pairs of them that somebody called close or far."""
-    from closefar.datasets import make_patients
+    """Return tables of simulated patients, and of judgements of every kind."""
+    from closefar.datasets import judge_patients, make_patients
     from closefar.tables import encode_table
 
     points, pairs, _ = make_patients(random_state=0)
+    others = judge_patients(points, random_state=0)
     tables = {
         folder / "points.csv": points,
         folder / "pairs.csv": {name: column[:-_N_NEW] for name, column in pairs.items()},
         folder / "new_pairs.csv": {name: column[-_N_NEW:] for name, column in pairs.items()},
+        **{folder / f"{name}.csv": columns for name, columns in others._asdict().items()},
     }
     return {path: encode_table(columns, path) for path, columns in tables.items()}
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from closefar.cli.data import judgements_of, read_for_model, report_of, squared_distances
+from closefar.cli.data import read_for_model, report_of, scored_by
+from closefar.cli.kinds import labels_of, others_of
 from closefar.cli.options import ModelFile, NewData, ReportTitle, WeightedFiles
 from closefar.cli.outputs import Replacing, is_report, report_path
 from closefar.cli.session import Output, Session
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["evaluate", "report"]
 
-_SEEN = "these are the training pairs of the model: expect a somewhat lower accuracy on new pairs."
+_SEEN = "these are the training {what} of the model: expect a somewhat lower accuracy on new {what}."
 
 
 def evaluate(model: ModelFile, files: WeightedFiles, new_data: NewData, output: Output) -> None:
-    """Measure the accuracy of a model on labelled pairs, preferably pairs it was not fitted to.
+    """Measure the accuracy of a model on labelled pairs or comparisons, preferably ones it was not fitted to.
 
     closefar evaluate --model model.closefar --points points.csv --pairs test_pairs.csv
     """
@@ -33,9 +34,9 @@ def evaluate(model: ModelFile, files: WeightedFiles, new_data: NewData, output: 
         loaded = Model.load(model)
         table = read_for_model(session, loaded, files, new_data, labelled=True)
         if loaded.is_fitted_to(table):
-            session.warn(_SEEN)
+            session.warn(_SEEN.format(what="comparisons" if table.are_comparisons else "pairs"))
         figures = evaluation(loaded, table)
-        session.show(_text(loaded, figures), figures)
+        session.show(_text(figures), figures)
 
 
 def report(
@@ -64,23 +65,25 @@ def report(
         check_report(report_path(out))
         loaded = Model.load(model)
         table = read_for_model(session, loaded, files, new_data, labelled=True)
-        judgements_of(table, loaded)
+        scored_by(loaded, table)
         fit = loaded.fit_on(table)
-        pairs = (table.data, table.labels, table.weights) if fit.judgements is None else ()
+        pairs = (table.data, labels_of(table), table.weights) if fit.judgements is None else ()
         content = report_of(session, fit, out, table, *pairs, files=files, model=model, title=title)
         session.write_files({out: content})
         session.show(f"Wrote {out}.", {"written": [str(out)], "n_pairs": len(table)})
 
 
 def evaluation(model: Model, table: Pairs) -> dict[str, Any]:
-    """Return the figures, weighted as the pairs are; `confusion` counts pairs."""
+    """Return the figures, weighted as the judgements are; `confusion` counts pairs.
+
+    The accuracy of comparisons is the share that the metric agrees with; a guess agrees with half of them.
+    """
     import numpy as np
 
-    from closefar.model import Scored
-
-    metric, margin = model.metric, squared_distances(table, model) - model.metric.known_threshold
-    scored = Scored(judgements_of(table, model), margin, metric.noise, metric.flip_rate)
-    return {
+    scored: Any = scored_by(model, table)
+    if table.are_comparisons:
+        return {"n_comparisons": len(scored), "accuracy": scored.accuracy, "baseline": 0.5, "loss": scored.loss}
+    figures = {
         "n_pairs": len(scored),
         "accuracy": scored.accuracy,
         "baseline": scored.majority,
@@ -89,18 +92,36 @@ def evaluation(model: Model, table: Pairs) -> dict[str, Any]:
         "classes": model.classes,
         "confusion": scored.confusion(np.ones(len(scored))).astype(int).tolist(),
     }
+    if len(model.classes) > 2:
+        figures["mean_error"] = scored.judgements.mean(np.abs(scored.predicted - scored.judgements.codes))
+    if table.comparisons is not None:
+        figures["comparisons"] = evaluation(model, table.comparisons)
+    return figures
 
 
-def _text(model: Model, figures: dict[str, Any]) -> str:
-    close, far = model.classes
-    auc = "-" if figures["auc"] is None else f"{figures['auc']:.4f}"
+def _text(figures: dict[str, Any]) -> str:
+    return "\n".join(f"{name:<28}{value}" for name, value in _rows(figures))
+
+
+def _rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
+    if "n_pairs" not in figures:
+        return [
+            ("Comparisons", f"{figures['n_comparisons']:,}"),
+            ("Agreement", f"{figures['accuracy']:.4f}"),
+            ("Agreement of guesses", f"{figures['baseline']:.4f}"),
+            ("Loss (nats per answer)", f"{figures['loss']:.6f}"),
+        ]
+    words = figures["classes"]
     rows = [
         ("Pairs", f"{figures['n_pairs']:,}"),
         ("Accuracy", f"{figures['accuracy']:.4f}"),
         ("Majority baseline", f"{figures['baseline']:.4f}"),
-        ("Area under the ROC curve", auc),
+        ("Area under the ROC curve", "-" if figures["auc"] is None else f"{figures['auc']:.4f}"),
         ("Loss (nats per label)", f"{figures['loss']:.6f}"),
     ]
-    for word, counts in zip((close, far), figures["confusion"], strict=True):
-        rows.append((f"Labelled {word!r}", f"{counts[0]:,} predicted {close!r}, {counts[1]:,} predicted {far!r}"))
-    return "\n".join(f"{name:<28}{value}" for name, value in rows)
+    if "mean_error" in figures:
+        rows.append(("Mean error (levels)", f"{figures['mean_error']:.4f}"))
+    for word, counts in zip(words, figures["confusion"], strict=True):
+        predicted = ", ".join(f"{count:,} predicted {other!r}" for other, count in zip(words, counts, strict=True))
+        rows.append((f"Labelled {word!r}", predicted))
+    return rows + (_rows(figures["comparisons"]) if "comparisons" in figures else [])

@@ -45,19 +45,19 @@ def fit(
     ] = None,
     title: ReportTitle = None,
 ) -> None:
-    """Learn a metric from labelled pairs and save it as a model.
+    """Learn a metric from labelled or rated pairs, from comparisons, or from both, and save it as a model.
 
     closefar fit --points points.csv --pairs pairs.csv --report report.html
     """
     with Session("fit", output) as session:
         session.check_standard_output()
         files.source()
-        learning.check(single=files.are_single)
+        learning.check(files)
         columns.check()
         _check_outputs(out, report, learning.checkpoint, title, replacing, files)
         session.checkpoint = learning.checkpoint
-        table, source = read_labelled(session, files, columns)
-        learner = fit_learner(session, table, learning, checkpoint=learning.checkpoint)
+        table, words, source = read_labelled(session, files, columns, learning)
+        learner = fit_learner(session, table, words, learning, checkpoint=learning.checkpoint)
         _warn_of_noise(session, learner, table)
 
         from closefar.learners import Model

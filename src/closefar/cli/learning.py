@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from closefar.cli.options import Files, names_in
 from closefar.noise import NOISES
 
 if TYPE_CHECKING:
@@ -18,6 +19,11 @@ __all__ = ["Learning", "LongLearning", "PenalisedLearning"]
 
 _PANEL = "Learning"
 _SCALES = ("data", "columns", "units")
+_OF_CLOSE_FAR: dict[str, tuple[str, Any]] = {  # parameters that not every learner has, with their defaults
+    "shrink_to": ("--shrink-to identity", "zero"),
+    "fit_origin": ("--origin", False),
+    "class_weight": ("--balanced", None),
+}
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,33 @@ class Learning:
     far: Annotated[
         str | None,
         typer.Option(metavar="LABEL", help="The label that means far, unless it is obvious.", rich_help_panel=_PANEL),
+    ] = None
+    levels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,...",
+            help="Levels of labels in their order, from closest to farthest. More than two numbers are levels by "
+            "themselves, the smallest closest.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    comparison_noise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SCALE",
+            help="With --pairs and --comparisons: noise of the comparisons relative to that of the pairs, or estimate. "
+            "Default: 1.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    strictness_width: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WIDTH",
+            help="How much the strictness of annotators differs (standard deviation, in squared distance). "
+            "Default: estimate.",
+            rich_help_panel=_PANEL,
+        ),
     ] = None
     noise: Annotated[
         str,
@@ -60,8 +93,9 @@ class Learning:
         ),
     ] = None
 
-    def check(self, *, single: bool) -> None:
-        """Refuse wrong values; `single` says that the data are single points."""
+    def check(self, files: Files) -> None:
+        """Refuse wrong values, and those that these files have no use for."""
+        self._check_labels(files)
         if self.noise not in (*NOISES, "auto"):
             raise ValueError(f"--noise must be {_any_of(*NOISES, 'auto')}; got {self.noise!r}.")
         rank = _number(self.rank, int, "--rank", "auto")
@@ -75,6 +109,33 @@ class Learning:
 
             check_device(self.device)
 
+    def _check_labels(self, files: Files) -> None:
+        levels = self.levels_in_order
+        for option, value in (("--far", self.far), ("--levels", levels)):
+            if value is not None and files.are_comparisons:
+                raise ValueError(f"{option} is about the labels of --pairs, and comparisons have none. Leave it out.")
+        if levels is not None and (len(levels) < 2 or not all(levels) or len(set(levels)) < len(levels)):
+            raise ValueError(
+                "--levels must be at least two different labels, from closest to farthest, such as same,similar,other; "
+                f"got {self.levels!r}."
+            )
+        if levels is not None and self.far is not None:
+            raise ValueError("--levels says already which label is far: the last one. Leave --far out.")
+        _check_positive("--comparison-noise", self.comparison_noise)
+        _check_positive("--strictness-width", self.strictness_width)
+        if self.comparison_noise is not None and (files.pairs is None or files.comparisons is None):
+            raise ValueError(
+                "--comparison-noise is relative to the noise of pairs, so it needs --pairs and --comparisons. "
+                "Leave it out."
+            )
+        if self.strictness_width is not None and (files.no_annotators or files.are_comparisons):
+            raise ValueError("--strictness-width is for annotators of pairs, and there are none. Leave it out.")
+
+    @property
+    def levels_in_order(self) -> tuple[str, ...] | None:
+        """The levels from closest to farthest, where they were given."""
+        return None if self.levels is None else names_in(self.levels)
+
     def check_many_fits(self) -> None:
         """Refuse what is for one fit where many are compared."""
 
@@ -84,22 +145,40 @@ class Learning:
 
     def parameters(self) -> dict[str, Any]:
         """The parameters of the learner."""
+        given = {
+            "comparison_noise": _number(self.comparison_noise, float, "--comparison-noise", "estimate"),
+            "strictness_width": _number(self.strictness_width, float, "--strictness-width", "estimate"),
+        }
         return {
             "noise": self.noise,
             "rank": _number(self.rank, int, "--rank", "auto"),
             "tol": self.tol,
             "max_iter": self.max_iter,
             "device": self.device,
+            **{name: value for name, value in given.items() if value is not None},
         }
 
-    def learner(self, far_label: str, *, verbose: bool, shape: tuple[int, ...] = ()) -> MetricLearner:
-        """The learner for pairs of this shape: with many columns, cross-validation would take too long."""
-        from closefar.fitting import is_wide
-        from closefar.learners import LinearMetricLearner, LinearMetricLearnerCV
+    def learner(self, words: tuple[str, ...], *, verbose: bool, shape: tuple[int, ...] = ()) -> MetricLearner:
+        """The learner for data of this shape: with many columns, cross-validation would take too long.
 
-        parameters = {**self.parameters(), "far_label": far_label, "verbose": int(verbose)}
+        `words` are the labels from closest to farthest; comparisons have none.
+        """
+        from closefar.fitting import is_wide
+        from closefar.learners import (
+            ComparisonMetricLearner,
+            LinearMetricLearner,
+            LinearMetricLearnerCV,
+            OrdinalMetricLearner,
+        )
+
+        parameters = {**self.parameters(), "verbose": int(verbose)}
+        kind: Any = {0: ComparisonMetricLearner, 2: LinearMetricLearner}.get(len(words), OrdinalMetricLearner)
+        if len(words) == 2:
+            parameters["far_label"] = words[1]
+        elif words:
+            parameters["levels"] = words
         if not self.chooses_alpha or (shape and is_wide(shape[0], shape[-1], parameters["rank"])):
-            return LinearMetricLearner(**parameters)
+            return kind(**_known_to(kind, parameters))  # type: ignore[no-any-return]
         self.check_many_fits()
         parameters.pop("alpha")
         noise, rank = parameters.pop("noise"), parameters.pop("rank")
@@ -138,7 +217,8 @@ class PenalisedLearning(Learning):
         str | None,
         typer.Option(
             metavar="SHARE",
-            help="Share of labels flipped at random, whatever the distance, or estimate.",
+            help="Share of labels flipped at random, whatever the distance, or estimate; two estimates one share "
+            "for close and one for far.",
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -151,8 +231,8 @@ class PenalisedLearning(Learning):
     def chooses_alpha(self) -> bool:
         return self.alpha == "auto"
 
-    def check(self, *, single: bool) -> None:
-        super().check(single=single)
+    def check(self, files: Files) -> None:
+        super().check(files)
         alpha = _number(self.alpha, float, "--alpha", "auto")
         if not self.chooses_alpha:
             _check_range("--alpha", alpha)
@@ -162,9 +242,9 @@ class PenalisedLearning(Learning):
             raise ValueError(f"--alpha-scale must be {_any_of(*_SCALES, 'a number from 0 to 1')}; got {scale}.")
         if self.shrink_to not in (None, "zero", "identity"):
             raise ValueError(f"--shrink-to must be zero or identity; got {self.shrink_to!r}.")
-        rate = _number(self.flip_rate, float, "--flip-rate", "estimate")
+        rate = _number(self.flip_rate, float, "--flip-rate", "estimate", "two")
         if isinstance(rate, float) and not 0 <= rate < 0.5:
-            raise ValueError(f"--flip-rate must be estimate or a number from 0 to below 0.5; got {rate:g}.")
+            raise ValueError(f"--flip-rate must be estimate, two or a number from 0 to below 0.5; got {rate:g}.")
         if self.noise == "auto" and alpha != 0:
             raise ValueError(
                 f"--noise auto compares likelihoods, which a penalty distorts; got --alpha {self.alpha}. Choose a "
@@ -176,7 +256,7 @@ class PenalisedLearning(Learning):
             raise ValueError(
                 "--shrink-to identity gives every direction a weight, so the rank can't be limited. Leave --rank out."
             )
-        if self.origin and not single:
+        if self.origin and not files.are_single:
             raise ValueError("--origin needs single points, as the difference of a pair has no origin. Leave it out.")
 
     def parameters(self) -> dict[str, Any]:
@@ -184,7 +264,7 @@ class PenalisedLearning(Learning):
             "alpha": _number(self.alpha, float, "--alpha", "auto"),
             "alpha_scale": _scale(self.alpha_scale),
             "shrink_to": self.shrink_to,
-            "flip_rate": _number(self.flip_rate, float, "--flip-rate", "estimate"),
+            "flip_rate": _number(self.flip_rate, float, "--flip-rate", "estimate", "two"),
             "fit_origin": self.origin,
         }
         return super().parameters() | {name: value for name, value in given.items() if value is not None}
@@ -213,8 +293,8 @@ class LongLearning(PenalisedLearning):
         ),
     ] = None
 
-    def check(self, *, single: bool) -> None:
-        super().check(single=single)
+    def check(self, files: Files) -> None:
+        super().check(files)
         if self.max_time is not None and not (math.isfinite(self.max_time) and self.max_time > 0):
             raise ValueError(f"--max-time must be a number of seconds > 0; got {self.max_time:g}.")
 
@@ -231,6 +311,16 @@ class LongLearning(PenalisedLearning):
         return super().parameters() | balanced | ({} if self.max_time is None else {"max_time": self.max_time})
 
 
+def _known_to(kind: Any, parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters that a learner has; others must be left at their defaults."""
+    known = kind().get_params()
+    for name, (option, default) in _OF_CLOSE_FAR.items():
+        if name not in known and parameters.get(name, default) != default:
+            noun = "comparisons" if "levels" not in known else "levels"
+            raise ValueError(f"{option} is for close/far labels, and these are {noun}. Leave it out.")
+    return {name: value for name, value in parameters.items() if name in known}
+
+
 def _scale(text: str | None) -> Any:
     is_blend = text is not None and text.startswith("units:")
     return text if is_blend else _number(text, float, "--alpha-scale", *_SCALES)
@@ -244,6 +334,12 @@ def _number(text: str | None, kind: type[int] | type[float], option: str, *words
     except ValueError:
         expected = "a whole number" if kind is int else "a number"
         raise ValueError(f"{option} must be {_any_of(*words, expected)}; got {text!r}.") from None
+
+
+def _check_positive(option: str, text: str | None) -> None:
+    number = _number(text, float, option, "estimate")
+    if isinstance(number, float) and not (math.isfinite(number) and number > 0):
+        raise ValueError(f"{option} must be estimate or a finite number > 0; got {text}.")
 
 
 def _check_range(option: str, value: float) -> None:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["export", "inspect", "truncate"]
 
 
+_MOST_ANNOTATORS = 10
+
+
 class Scale(StrEnum):
     data = "data"
     units = "units"
@@ -146,7 +149,7 @@ def _npz(model: Model) -> bytes:
         "matrix": metric.matrix,
         "components": metric.components,
         "factor": metric.factor,
-        "threshold": np.array(metric.threshold),
+        "threshold": np.array(metric.thresholds if metric.threshold is None else metric.threshold),
         "feature_names": np.array(model.encoding.feature_names),
     }
     return encode_table(arrays if metric.origin is None else {**arrays, "origin": metric.origin}, Path("arrays.npz"))
@@ -163,7 +166,11 @@ def _facts(model: Model) -> dict[str, Any]:
         "single_points": model.is_single,
         "noise": metric.noise.name,
         "flip_rate": metric.flip_rate,
+        "kind": model.kind,
         "threshold": metric.threshold,
+        "thresholds": metric.thresholds,
+        "comparison_noise": model.comparison_noise,
+        "annotators": {name: model.strictness_of(name) for name in model.annotators},
         "rank": metric.rank,
         "directions": directions_of(metric),
         "eigenvalues": metric.eigenvalues,
@@ -184,14 +191,10 @@ def _described(metric: Metric) -> str:
 
 def _text(model: Model) -> str:
     metric = model.metric
-    close, far = model.classes
     lines = [model.summary or _described(metric)]
     if model.truncated is not None:
         lines.append(f"Truncated from rank {model.truncated['rank']}")
-    lines += [
-        f"Labels    {close!r} means close, {far!r} means far",
-        f"Columns   {', '.join(model.encoding.column_names)}",
-    ]
+    lines += [*_judged_by(model), f"Columns   {', '.join(model.encoding.column_names)}"]
     if model.encoding.feature_names != model.encoding.column_names:
         lines.append(f"Encoded   {', '.join(model.encoding.feature_names)}")
     if metric.origin is not None:
@@ -200,3 +203,18 @@ def _text(model: Model) -> str:
         )
         lines.append(f"Origin    {origin}")
     return "\n".join(lines)
+
+
+def _judged_by(model: Model) -> list[str]:
+    """What the judgements were, and who made them."""
+    if not model.classes:
+        return ["Answers   comparisons, which determine no threshold"]
+    first, *middle, last = model.classes
+    lines = [f"Labels    {first!r} means close, {last!r} means far"]
+    if middle:
+        lines = [f"Levels    {', '.join([f'{first} (closest)', *middle, f'{last} (farthest)'])}"]
+    if model.annotators:
+        shown = [f"{name} {model.strictness_of(name):+.3g}" for name in model.annotators[:_MOST_ANNOTATORS]]
+        more = len(model.annotators) - len(shown)
+        lines.append(f"Strictness  {', '.join(shown)}{f' and {more:,} more (--json lists all)' if more else ''}")
+    return lines

@@ -14,9 +14,19 @@ if TYPE_CHECKING:
     from closefar.learners import Model
     from closefar.tables import Encoding, Source
 
-__all__ = ["Columns", "Files", "ModelFile", "NaValues", "NewData", "OutFile", "ReportTitle", "WeightedFiles"]
+__all__ = [
+    "Columns",
+    "Files",
+    "ModelFile",
+    "NaValues",
+    "NewData",
+    "OutFile",
+    "ReportTitle",
+    "WeightedFiles",
+    "names_in",
+]
 
-_FILES = "Data: --points and --pairs, or one of them"
+_FILES = "Data: --points and --pairs, or one of them; --comparisons beside or instead of --pairs"
 _COLUMNS = "Columns"
 
 
@@ -77,6 +87,24 @@ class Files:
             rich_help_panel=_FILES,
         ),
     ] = None
+    comparisons: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Table with one row per comparison, of ids of --points. Three ids: the first point is nearer to the "
+            "second than to the third. Four: the first two are nearer to each other than the last two.",
+            rich_help_panel=_FILES,
+        ),
+    ] = None
+    judgements: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Table with one row per judgement, where --pairs has no labels: a column that --pairs has as well, "
+            "such as 'task', a label, and perhaps a 'worker'.",
+            rich_help_panel=_FILES,
+        ),
+    ] = None
     id: Annotated[
         str | None,
         typer.Option(
@@ -113,10 +141,39 @@ class Files:
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="Column of close/far labels. Default: 'label', else the only other column.",
+            help="Column of close/far labels, or of levels. Default: 'label', else the only other column.",
             rich_help_panel=_FILES,
         ),
     ] = None
+    compared: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,C",
+            help="The three or four id columns of --comparisons. Default: all columns but the answer.",
+            rich_help_panel=_FILES,
+        ),
+    ] = None
+    answer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of --comparisons that turns rows round: 1 as given, -1 the other way; or left and right, "
+            "or the nearer id. Default: 'answer', if there is one.",
+            rich_help_panel=_FILES,
+        ),
+    ] = None
+    annotator: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of --pairs that says who judged. Default: 'annotator' or 'worker', if there is one.",
+            rich_help_panel=_FILES,
+        ),
+    ] = None
+    no_annotators: Annotated[
+        bool,
+        typer.Option("--no-annotators", help="Take all judgements for one person's.", rich_help_panel=_FILES),
+    ] = False
     group: Annotated[
         str | None,
         typer.Option(
@@ -131,12 +188,17 @@ class Files:
 
     @property
     def paths(self) -> list[Path | None]:
-        return [self.points, self.pairs]
+        return [self.points, self.pairs, self.comparisons, self.judgements]
 
     @property
     def are_single(self) -> bool:
         """Whether the data are single points."""
-        return self.points is not None and self.pairs is None
+        return self.points is not None and self.pairs is None and self.comparisons is None
+
+    @property
+    def are_comparisons(self) -> bool:
+        """Whether the data are comparisons alone."""
+        return self.comparisons is not None and self.pairs is None
 
     @property
     def weight_column(self) -> str | None:
@@ -145,27 +207,62 @@ class Files:
     def source(self) -> Source:
         from closefar.tables import Source
 
-        if self.points is None and self.pairs is None:
-            raise ValueError("no data given. Use --points and --pairs, or one of them.")
-        if str(self.points) == str(self.pairs) == "-":
-            raise ValueError("--points and --pairs can't both be standard input. Give a file for one of them.")
+        self._check()
         sides = None if self.sides is None else tuple(part.strip() for part in self.sides.split(","))
         if sides is not None and (len(sides) != 2 or not all(sides)):
             raise ValueError(f"--sides must be two prefixes or suffixes, such as left_,right_; got {self.sides!r}.")
-        if (self.left is None) != (self.right is None):
-            raise ValueError("--left and --right must be given together. Add the other one.")
+        compared = None if self.compared is None else names_in(self.compared)
+        if compared is not None and (len(compared) not in (3, 4) or len(set(compared)) < len(compared)):
+            raise ValueError(f"--compared must name three or four different columns; got {self.compared!r}.")
         return Source(
             points=self.points,
             pairs=self.pairs,
+            comparisons=self.comparisons,
+            judgements=self.judgements,
             id=self.id,
             left=self.left,
             right=self.right,
             label=self.label,
             weight=self.weight_column,
             group=self.group,
+            annotator=False if self.no_annotators else self.annotator,
+            compared=compared,
+            answer=self.answer,
             sides=sides,
-            na_values=tuple(word for words in self.na_values or () for word in _names(words)),
+            na_values=tuple(word for words in self.na_values or () for word in names_in(words)),
         )
+
+    def _check(self) -> None:
+        """Refuse files and columns that contradict each other."""
+        if self.points is None and self.pairs is None and self.comparisons is None:
+            raise ValueError("no data given. Use --points and --pairs, or one of them.")
+        if self.comparisons is not None and self.points is None:
+            raise ValueError("--comparisons has ids of points. Add --points, the table that they are in.")
+        streams = [name for name in ("points", "pairs", "comparisons", "judgements") if str(getattr(self, name)) == "-"]
+        if len(streams) > 1:
+            named = " and ".join(f"--{name}" for name in streams)
+            raise ValueError(f"{named} can't both be standard input. Give a file for one of them.")
+        if (self.left is None) != (self.right is None):
+            raise ValueError("--left and --right must be given together. Add the other one.")
+        for_pairs, for_comparisons = (
+            ("judgements", "label", "left", "right", "sides", "annotator"),
+            ("compared", "answer"),
+        )
+        self._check_use(
+            for_pairs if self.are_comparisons else (),
+            "--pairs",
+            "Columns of --comparisons are named with --compared and --answer.",
+        )
+        self._check_use(
+            for_comparisons if self.comparisons is None else (), "--comparisons", "Add that, or leave it out."
+        )
+        if self.annotator is not None and self.no_annotators:
+            raise ValueError("--annotator and --no-annotators contradict each other. Leave one of them out.")
+
+    def _check_use(self, names: tuple[str, ...], file: str, advice: str) -> None:
+        for name in names:
+            if getattr(self, name) is not None:
+                raise ValueError(f"--{name} is about {file}, which is not given. {advice}")
 
 
 @dataclass(frozen=True)
@@ -227,9 +324,9 @@ class Columns:
 
     def encoding_options(self) -> dict[str, Any]:
         return {
-            "columns": None if self.columns is None else _names(self.columns),
-            "drop": _names(self.drop or ""),
-            "categorical": _names(self.categorical or ""),
+            "columns": None if self.columns is None else names_in(self.columns),
+            "drop": names_in(self.drop or ""),
+            "categorical": names_in(self.categorical or ""),
             "ordinal": dict(map(_ordered, self.ordinal or ())),
             "missing": self.missing.value,
             "unseen": self.unseen.value,
@@ -260,7 +357,7 @@ class NewData:
         return replace(learned, missing=self.missing or learned.missing, unseen=self.unseen or learned.unseen)
 
 
-def _names(text: str) -> tuple[str, ...]:
+def names_in(text: str) -> tuple[str, ...]:
     """Names between commas; one that has a comma itself stands in double quotes."""
     try:
         return tuple(name.strip() for row in csv.reader([text], skipinitialspace=True, strict=True) for name in row)

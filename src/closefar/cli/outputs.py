@@ -16,7 +16,17 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["IsOwn", "Replacing", "is_export", "is_model", "is_report", "report_path", "table_of", "table_path"]
+__all__ = [
+    "IsOwn",
+    "Replacing",
+    "columns_of",
+    "is_export",
+    "is_model",
+    "is_report",
+    "report_path",
+    "table_of",
+    "table_path",
+]
 
 _PANEL = "Output"
 _HEAD = 65536
@@ -117,7 +127,7 @@ def table_of(*columns: str) -> IsOwn:
     """Return what tells whether a table ends with these columns, numbers in their names aside."""
 
     def is_own(path: Path) -> bool:
-        names = [name.rstrip("0123456789") for name in _names(path)]
+        names = [name.rstrip("0123456789") for name in columns_of(path)]
         return names[len(names) - len(columns) :] == list(columns) and len(names) > len(columns)
 
     return is_own
@@ -154,7 +164,8 @@ def _is_empty_index(path: Path) -> bool:
         return False
 
 
-def _names(path: Path) -> list[str]:
+def columns_of(path: Path) -> list[str]:
+    """The names of the columns of a table; none where it is no table."""
     from closefar.tables import open_table
 
     try:

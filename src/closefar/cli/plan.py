@@ -26,10 +26,18 @@ class NumberType(StrEnum):
 class PlannedData:
     """The size of the data."""
 
-    pairs: Annotated[
-        str, typer.Option(metavar="N", help="Number of pairs: 1e10, 10_000_000 or 10M.", rich_help_panel=_DATA)
-    ]
     features: Annotated[str, typer.Option(metavar="N", help="Number of columns.", rich_help_panel=_DATA)]
+    pairs: Annotated[
+        str | None, typer.Option(metavar="N", help="Number of pairs: 1e10, 10_000_000 or 10M.", rich_help_panel=_DATA)
+    ] = None
+    comparisons: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="Number of comparisons (triplets or quadruplets), in addition to the pairs or without any.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None
     rank: Annotated[str | None, typer.Option(metavar="K", help="Largest rank of M.", rich_help_panel=_DATA)] = None
     points: Annotated[
         str | None,
@@ -105,6 +113,7 @@ def plan(data: PlannedData, machine: PlannedMachine, output: Output) -> None:
             found = plan_run(
                 data.pairs,
                 data.features,
+                n_comparisons=data.comparisons,
                 rank=data.rank,
                 n_points=data.points,
                 n_workers=machine.workers,

@@ -12,13 +12,13 @@ import typer
 
 from closefar.cli.apply import check_table, write_results
 from closefar.cli.data import (
-    far_label,
     fit_learner,
     folds_of,
     groups_of,
     read_labelled,
     with_ids,
 )
+from closefar.cli.kinds import labels_of, others_of
 from closefar.cli.learning import Learning, PenalisedLearning
 from closefar.cli.options import Columns, Files, WeightedFiles
 from closefar.cli.outputs import Replacing, table_of
@@ -72,30 +72,30 @@ def label_errors(
     """
     with Session("label-errors", output) as session:
         files.source()
-        learning.check(single=files.are_single)
+        learning.check(files)
         columns.check()
         if out is None:
             session.check_standard_output()
         else:
             check_table(session, out, table_of(*_COLUMNS), replacing, read=files.paths)
-        table, _ = read_labelled(session, files, columns)
-        far = far_label(table.labels, learning.far)
+        table, words, _ = read_labelled(session, files, columns, learning)
         if learning.chooses_alpha:
-            learner = fit_learner(session, table, learning)
+            learner = fit_learner(session, table, words, learning)
         else:
-            learner = learning.learner(far, verbose=False)
-        folds, groups = folds_of(session, table, far, groups_of(session, table))
+            learner = learning.learner(words, verbose=False)
+        folds, groups = folds_of(session, table, words, groups_of(session, table))
         from closefar.questions import find_label_errors
 
         with session.stage("cross-validating"):
             errors = find_label_errors(
                 learner,
                 table.data,
-                table.labels,
+                labels_of(table),
                 sample_weight=table.weights,
                 cv=folds,
                 groups=groups,
                 random_state=seed,
+                **others_of(table),
             )
         if out is not None:
             write_results(session, _rows(table, errors, errors.order), len(table), out)
@@ -125,7 +125,7 @@ def sample_size(
     with Session("sample-size", output) as session:
         session.check_standard_output()
         files.source()
-        learning.check(single=files.are_single)
+        learning.check(files)
         columns.check()
         if not (math.isfinite(target_error) and target_error >= _LEAST_ERROR):
             raise ValueError(
@@ -133,8 +133,8 @@ def sample_size(
             )
         if not 0 < delta < 1:
             raise ValueError(f"--delta must be between 0 and 1, such as 0.05; got {delta:g}.")
-        table, _ = read_labelled(session, files, columns)
-        learner = fit_learner(session, table, learning)
+        table, words, _ = read_labelled(session, files, columns, learning)
+        learner = fit_learner(session, table, words, learning)
         from closefar.questions import plan_sample_size
 
         with session.stage("planning"):

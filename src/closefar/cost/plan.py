@@ -38,9 +38,10 @@ _BASE_SECONDS = 0.005  # of any fit, however small
 
 
 def plan_run(
-    n_pairs: str | float,
+    n_pairs: str | float | None,
     n_features: str | float,
     *,
+    n_comparisons: str | float | None = None,
     rank: str | float | None = None,
     n_points: str | float | None = None,
     n_workers: str | float | None = None,
@@ -62,7 +63,10 @@ def plan_run(
     Parameters
     ----------
     n_pairs, n_features : int or str
-        The size of the data; sizes may be written as 1e10, "10_000_000" or "10M".
+        The size of the data; sizes may be written as 1e10, "10_000_000" or "10M".  `n_pairs` is None if there are
+        comparisons alone.
+    n_comparisons : int or str, optional
+        The number of comparisons, each of which is two pairs to compute with.
     rank : int, optional
         The largest rank of M.
     n_points : int, optional
@@ -97,13 +101,20 @@ def plan_run(
     >>> plan.seconds_low < plan.seconds < plan.seconds_high
     True
     """
+    if n_pairs is None and n_comparisons is None:
+        raise ValueError("a plan needs n_pairs or n_comparisons; got neither. Give the number of pairs.")
+    if n_comparisons is not None and n_workers is not None:
+        raise ValueError(f"comparisons can't be fitted on workers; got n_workers={n_workers}. Plan for one machine.")
+    pairs = 0 if n_pairs is None else parse_count(n_pairs, "n_pairs")
+    compared = 0 if n_comparisons is None else parse_count(n_comparisons, "n_comparisons")
     size = RunSize(
-        parse_count(n_pairs, "n_pairs"),
+        pairs + 2 * compared,
         parse_count(n_features, "n_features"),
         None if rank is None else parse_count(rank, "rank"),
         None if n_points is None else parse_count(n_points, "n_points"),
         dtype,
         differences,
+        compared,
     )
     workers = None if n_workers is None else parse_count(n_workers, "n_workers")
     partitions = None if n_partitions is None else parse_count(n_partitions, "n_partitions")

@@ -97,7 +97,9 @@ def _data(plan: RunPlan) -> str:
     size = plan.size
     rank = "" if size.rank is None else f", rank {size.rank}"
     by = "" if size.n_points is None else f" of {as_count(size.n_points)} points, by index"
-    return f"{as_count(size.n_pairs)} pairs{by} x {size.n_features} features{rank}, {as_bytes(size.data_bytes)}"
+    parts = [(size.n_pairs - 2 * size.n_comparisons, "pairs"), (size.n_comparisons, "comparisons")]
+    judged = " and ".join(f"{as_count(n)} {noun}" for n, noun in parts if n)
+    return f"{judged}{by} x {size.n_features} features{rank}, {as_bytes(size.data_bytes)}"
 
 
 def _passes(plan: RunPlan) -> str:

@@ -72,6 +72,7 @@ class RunSize:
     Attributes
     ----------
     n_pairs, n_features : int
+        A comparison counts as two pairs, its legs.
     rank : int or None
         The largest rank of M.
     n_points : int or None
@@ -80,6 +81,8 @@ class RunSize:
         The numbers of the data.
     are_differences : bool
         Whether the data are differences, (n, d), not pairs of points, (n, 2, d).
+    n_comparisons : int
+        How many comparisons there are, whose legs are among the pairs.
     """
 
     n_pairs: int
@@ -88,6 +91,7 @@ class RunSize:
     n_points: int | None = None
     dtype: str = "float64"
     are_differences: bool = False
+    n_comparisons: int = 0
 
     def __post_init__(self) -> None:
         if self.rank is not None and not 1 <= self.rank <= self.n_features:
@@ -105,8 +109,13 @@ class RunSize:
         return packed_size(self.n_features)
 
     @property
+    def n_judgements(self) -> int:
+        return self.n_pairs - self.n_comparisons
+
+    @property
     def pairs_per_parameter(self) -> float:
-        return self.n_pairs / self.n_parameters
+        """Judgements per parameter: pairs and comparisons."""
+        return self.n_judgements / self.n_parameters
 
     @property
     def number_bytes(self) -> int:

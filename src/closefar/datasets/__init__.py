@@ -3,7 +3,7 @@
 from closefar.datasets.flamelets import make_combustion
 from closefar.datasets.from_points import PairCount, count_pairs, pairs_from_points
 from closefar.datasets.panel import Panel
-from closefar.datasets.patients import PatientTables, make_patients
+from closefar.datasets.patients import PatientJudgements, PatientTables, judge_patients, make_patients
 from closefar.datasets.published import load_airline, load_combustion
 from closefar.datasets.similarity import (
     load_car_similarity,
@@ -21,9 +21,11 @@ __all__ = [
     "LabelledPairs",
     "PairCount",
     "Panel",
+    "PatientJudgements",
     "PatientTables",
     "SimulatedJudgements",
     "count_pairs",
+    "judge_patients",
     "load_airline",
     "load_car_similarity",
     "load_combustion",

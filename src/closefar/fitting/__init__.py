@@ -6,7 +6,7 @@ from closefar.fitting.comparison_noise import ComparisonNoise
 from closefar.fitting.fitting import fit, without_penalty
 from closefar.fitting.identifiability import IdentifiabilityWarning
 from closefar.fitting.noise_choice import NoiseChoice, choose_noise
-from closefar.fitting.parts import fit_from, fit_part, is_near_parts
+from closefar.fitting.parts import fit_from, fit_part, is_near_parts, refit_part
 from closefar.fitting.penalised import refit
 from closefar.fitting.penalty_scores import PenaltyChoice, PenaltyScore
 from closefar.fitting.placing import placed_on
@@ -15,9 +15,10 @@ from closefar.fitting.protocols import Fitted, Learner
 from closefar.fitting.rank_choice import cross_validate_rank
 from closefar.fitting.rank_scores import RankChoice, RankScore
 from closefar.fitting.result import Fit
+from closefar.fitting.scoring import Scorer, Scores, joined, score, whole_loss
 from closefar.fitting.settings import Settings
 from closefar.fitting.statistics import FitStatistics, count_parameters, count_uncertain
-from closefar.fitting.subspace import candidate_ranks, refit_leading
+from closefar.fitting.subspace import candidate_ranks, legs_along, refit_leading
 from closefar.fitting.wide import is_wide, usual_penalty
 from closefar.rows import check_device
 
@@ -35,6 +36,8 @@ __all__ = [
     "PenaltyScore",
     "RankChoice",
     "RankScore",
+    "Scorer",
+    "Scores",
     "Settings",
     "calibrate_threshold",
     "candidate_ranks",
@@ -48,10 +51,15 @@ __all__ = [
     "fit_part",
     "is_near_parts",
     "is_wide",
+    "joined",
+    "legs_along",
     "placed_on",
     "refit",
     "refit_leading",
+    "refit_part",
+    "score",
     "showing",
     "usual_penalty",
+    "whole_loss",
     "without_penalty",
 ]

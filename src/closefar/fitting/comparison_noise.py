@@ -39,8 +39,8 @@ class ComparisonNoise:
             return None
         side = "above" if math.isinf(self.interval[1]) else "below"
         return (
-            f"the noise of comparisons relative to that of pairs is not bounded {side} (estimate {self.value:.3g}): too "
-            "few comparisons, or pairs, are uncertain. Set comparison_noise to a number, or collect more of both."
+            f"the noise of comparisons relative to that of pairs is not bounded {side} (estimate {self.value:.3g}): "
+            "too few comparisons, or pairs, are uncertain. Set comparison_noise to a number, or collect more of both."
         )
 
 

@@ -100,7 +100,8 @@ def find_problems(
     if n < n_parameters and not penalised:
         problems.append(
             f"there are {n} {things} for {n_parameters} parameters (M with {n_directions} directions and rank "
-            f'{k}{", tau" if n_thresholds == 1 else ""}). Set alpha="auto", or label at least {4 * n_parameters} {things}.'
+            f'{k}{", tau" if n_thresholds == 1 else ""}). Set alpha="auto", or label at least {4 * n_parameters} '
+            f"{things}."
         )
     elif uncertain_per_parameter < _FEW_UNCERTAIN and n_rarer >= n_directions and not penalised:
         problems.append(

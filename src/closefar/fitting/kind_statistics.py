@@ -12,6 +12,7 @@ from closefar.fitting.solved import Solved
 from closefar.fitting.statistics import FitStatistics
 from closefar.judgements import Kind
 from closefar.model import Metric
+from closefar.noise import with_flips
 
 __all__ = ["statistics_of"]
 
@@ -73,8 +74,7 @@ class _Part:
 
 def _compared(margin: FloatArray, is_far: BoolArray, weights: FloatArray, metric: Metric) -> _Part:
     rarer = metric.noise.cdf(-np.abs(margin))
-    far = metric.probability_at(margin)
-    wrong = np.minimum(far, 1.0 - far)
+    wrong = rarer if metric.thresholds else with_flips(rarer, metric.flip_rate)
     return _Part(weights, (margin >= 0) == is_far, wrong, 4.0 * rarer * (1.0 - rarer), (0.5, 0.5))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from closefar.arrays import Array, FloatArray
 from closefar.fitting.comparison_noise import ComparisonNoise, profile_noise
+from closefar.fitting.flipping import flipped_likelihood
 from closefar.fitting.identifiability import find_enormous, find_problems
 from closefar.fitting.infinite import named_if_infinite
 from closefar.fitting.kind_statistics import statistics_of
@@ -26,7 +27,7 @@ from closefar.fitting.wide import MANY_COLUMNS
 from closefar.judgements import Columns, Judgements, Kind
 from closefar.model import Metric
 from closefar.noise import FlipRate, Noise, has_flips
-from closefar.rows import Coordinates, LegRows, Rows, factor_in_rows, judged_rows, rows_of, unit_free
+from closefar.rows import Coordinates, LegRows, Rows, factor_in_rows, judged_rows, pair_rows, unit_free
 from closefar.solve import (
     Certificate,
     Objective,
@@ -94,7 +95,7 @@ class Prepared:
 
     def margin(self, solution: Solution, judgements: Judgements) -> FloatArray:
         """The margins of other judgements."""
-        others = rows_of(judgements.data)
+        others = pair_rows(judgements.data)
         if self.coordinates.has_constant:
             squared = others.in_coordinates(self.coordinates).squared_distances(solution.factor)
         else:
@@ -159,7 +160,7 @@ def fit_known_rank(
         coordinates.transform.shape[1],
         settings.known_rank,
         has_origin=settings.fit_origin,
-        with_flips=int(settings.estimates_flips) + int(settings.estimates_two_rates),
+        with_flips=int(settings.estimates_flips) * (1 + int(settings.has_two_rates)),
         n_thresholds=count_thresholds(judgements),
     )
     statistics = statistics_of(solved, metric, coordinates.scales, n_parameters)
@@ -272,7 +273,7 @@ def _find_problems(
 def _solve(
     noise: Noise, rows: Rows, judgements: Judgements, settings: Settings, start: State | None
 ) -> tuple[Solution, FlipRate]:
-    """Return the solution and the flip rate; the solution includes the centre that a penalty shrinks to."""
+    """Return the solution, with the centre that a penalty shrinks to, and the flip rate or both rates."""
     lengths = None
     if settings.is_centred:
         # Their mean is one, as is that of the squared coordinates.
@@ -280,12 +281,16 @@ def _solve(
         lengths = rows.squared_distances(np.eye(rows.n_columns, k) / np.sqrt(k))
     likelihood = likelihood_of(judgements, rows, noise, lengths=lengths, width=settings.known_width or 1.0)
     objective = Objective(rows, likelihood, Passes())
-    rate, rng = settings.known_flip_rate, settings.rng()
-    watch = Progress(objective.passes, settings.options.tol)
-    if rate == 0.0:
-        found = solve(objective, settings.options, rng=rng, watch=watch, start=start)
+    flipped, rng = flipped_likelihood(likelihood, settings), settings.rng()
+    watch, options, rate = Progress(objective.passes, settings.options.tol), settings.options, 0.0
+    if flipped is None:
+        found = solve(objective, options, rng=rng, watch=watch, start=start)
     else:
-        found, rate = solve_with_flips(objective, likelihood, rate, settings.options, rng=rng, watch=watch, start=start)
+        estimate = settings.estimates_flips
+        found, flipped = solve_with_flips(
+            objective, flipped, options, estimate=estimate, rng=rng, watch=watch, start=start
+        )
+        rate = flipped.flip_rate
     return (found if lengths is None else _with_centre(found, lengths, k)), rate
 
 

@@ -8,7 +8,7 @@ from closefar.judgements import Judgements
 from closefar.model import Metric
 from closefar.noise import has_flips
 
-__all__ = ["fit_from", "fit_part", "is_near_parts"]
+__all__ = ["fit_from", "fit_part", "is_near_parts", "refit_part"]
 
 # Up to this many columns, a fit with a certificate is as fast as an approximate one; with many judgements, so are
 # Newton steps up to the second number.
@@ -21,11 +21,16 @@ _MANY_PER_PARAMETER = 50.0
 
 
 def fit_part(fitted: Fit, judgements: Judgements) -> Metric:
-    """The metric of the same settings for these judgements; approximate, without a certificate, if columns are many."""
+    """The metric of `refit_part`."""
+    return refit_part(fitted, judgements).metric
+
+
+def refit_part(fitted: Fit, judgements: Judgements) -> Fit:
+    """The fit of the same settings to these judgements; approximate, without a certificate, if columns are many."""
     settings = fitted.chosen
     is_rough = settings.solver == "auto" and judgements.n_columns > _FEW_COLUMNS
     weighted = judgements.weighted(settings.class_weight).counted()
-    return refit(weighted, settings.but(approximate=is_rough)).metric
+    return refit(weighted, settings.but(approximate=is_rough))
 
 
 def is_near_parts(fitted: Fit) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numbers
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,10 @@ import numpy as np
 from closefar.fitting.penalised import refit
 from closefar.fitting.progress import display, in_words
 from closefar.fitting.rank_scores import RULES, RankChoice, choose_from, compare_ranks
+from closefar.fitting.scoring import Scorer
 from closefar.fitting.settings import Settings
 from closefar.fitting.subspace import candidate_ranks, refit_leading
-from closefar.judgements import Judgements, Split, resolve_folds, split_judgements
-from closefar.model import Metric, Scored
+from closefar.judgements import Judgements, Kind, Split, resolve_folds, split_judgements
 from closefar.solve import OutOfTime
 
 __all__ = ["cross_validate_rank"]
@@ -47,12 +48,12 @@ def cross_validate_rank(
     splits, begun = _splits(cv, judgements, groups, random_state), time.monotonic()
     for number, (train, test) in enumerate(splits):
         with display().stage(_stage(number, len(splits), time.monotonic() - begun)):
-            metrics = _path_of_metrics(judgements.take(train), settings, ranks, scale, refits)
-        held_out = [Scored.by(metric, judgements.take(test)) for metric in metrics]
+            path = _path(judgements.take(train), settings, ranks, scale, refits)
+        held_out = [each.score(judgements.take(test)) for each in path]
         losses.append(np.array([scored.losses for scored in held_out]))
         hits += [float(scored.is_right @ scored.judgements.weights) for scored in held_out]
         tested.append(test)
-        largest = max(largest, metrics[-1].rank)
+        largest = max(largest, path[-1].metric.rank)
     n_ranks = 1 + next(index for index, k in enumerate(ranks) if k >= largest)
     held_out_rows = np.concatenate(tested)
     weights = judgements.weights[held_out_rows]
@@ -72,17 +73,16 @@ def _stage(number: int, total: int, elapsed: float) -> str:
     return f"choosing the rank, fold {number + 1} of {total}{left}"
 
 
-def _path_of_metrics(
-    judgements: Judgements, settings: Settings, ranks: Sequence[int], scale: str, refits: bool
-) -> list[Metric]:
+def _path(judgements: Judgements, settings: Settings, ranks: Sequence[int], scale: str, refits: bool) -> list[Scorer]:
     """A metric of each rank, from one fit without a limit; beyond its rank, that fit itself."""
-    whole = refit(judgements, settings).metric
+    whole = Scorer.of(refit(judgements, settings))
     if not refits:
-        return [whole.truncate(k, scale) for k in ranks]
+        return [replace(whole, metric=whole.metric.truncate(k, scale)) for k in ranks]
     try:
-        return [refit_leading(judgements, settings, whole, whole.directions(scale), k) for k in ranks]
+        directions = whole.metric.directions(scale)
+        return [refit_leading(judgements, settings, whole, directions, k) for k in ranks]
     except OutOfTime as end:
-        raise OutOfTime(whole) from end
+        raise OutOfTime(whole.metric) from end
 
 
 def _splits(cv: Any, judgements: Judgements, groups: Any, random_state: int | None) -> list[Split]:
@@ -93,9 +93,11 @@ def _splits(cv: Any, judgements: Judgements, groups: Any, random_state: int | No
         return [(train[counts[train]], test[counts[test]]) for train, test in splits]
     counted = judgements.counted()
     if cv < 2 or counted.n_rarer < 2:
+        noun, of_each = ("comparisons", "") if counted.kind is Kind.COMPARISONS else ("pairs", " of each class")
+        rarer = f"{counted.n_rarer} of the rarer class" if of_each else f"{len(counted)} of them"
         raise ValueError(
-            f"choosing a rank needs at least 2 folds and 2 pairs of each class; got cv={cv!r} and "
-            f"{counted.n_rarer} of the rarer class. Set the rank to a number instead."
+            f"choosing a rank needs at least 2 folds and 2 {noun}{of_each}; got cv={cv!r} and "
+            f"{rarer}. Set the rank to a number instead."
         )
     numbers_of_counted = np.flatnonzero(counts)
     splits = split_judgements(min(int(cv), counted.n_rarer), counted, seed=random_state)

@@ -41,7 +41,7 @@ class Settings:
     alpha: float | str = 0.0
     alpha_scale: float | str = "auto"
     shrink_to: str = "zero"
-    flip_rate: float | str = 0.0
+    flip_rate: float | str | tuple[float, float] = 0.0
     comparison_noise: float | str = 1.0
     strictness_width: float | str = "estimate"
     fit_origin: bool = False
@@ -93,19 +93,19 @@ class Settings:
 
     @property
     def estimates_flips(self) -> bool:
-        return _is(self.flip_rate, "estimate") or self.estimates_two_rates
+        return _is(self.flip_rate, "estimate") or _is(self.flip_rate, "two")
 
     @property
-    def estimates_two_rates(self) -> bool:
-        """Whether close and far pairs have a flip rate each."""
-        return _is(self.flip_rate, "two")
+    def has_two_rates(self) -> bool:
+        """Whether close pairs that are called far and far pairs that are called close have a flip rate each."""
+        return _is(self.flip_rate, "two") or isinstance(self.flip_rate, tuple)
 
     @property
     def known_flip_rate(self) -> FlipRate | None:
-        """The flip rate, if it is not estimated."""
-        if self.estimates_flips:
-            return None
-        return self.flip_rate if isinstance(self.flip_rate, tuple) else float(self.flip_rate)
+        """The flip rate, or both, if it is not estimated."""
+        if isinstance(self.flip_rate, tuple):
+            return self.flip_rate
+        return None if self.estimates_flips else float(self.flip_rate)
 
     @property
     def estimates_comparison_noise(self) -> bool:
@@ -217,13 +217,10 @@ class Settings:
             )
 
     def _check_rates(self) -> None:
-        rate = self.flip_rate
-        if not self.estimates_flips and not (
-            (isinstance(rate, numbers.Real) and 0 <= float(rate) < 0.5) or _are_rates(rate)
-        ):
+        if not (self.estimates_flips or _is_rate(self.flip_rate)):
             raise ValueError(
-                'flip_rate must be "estimate", "two", a number from 0 to below 0.5, or two rates >= 0 with a sum below 1, '
-                f"of close and of far pairs; got {rate!r}."
+                'flip_rate must be "estimate", "two" or a number from 0 to below 0.5 (or two numbers >= 0 with a sum '
+                f"below 1: P(called far | close) and P(called close | far)); got {self.flip_rate!r}."
             )
         for name, value in (("comparison_noise", self.comparison_noise), ("strictness_width", self.strictness_width)):
             if not (_is(value, "estimate") or (_is_number(value) and float(value) > 0)):
@@ -232,7 +229,7 @@ class Settings:
     def _check_kind(self, judgements: Judgements) -> None:
         """Raise an error for settings that make no sense for these kinds of judgement."""
         has_two_sides = judgements.kind is Kind.CLOSE_FAR
-        if not has_two_sides and (self.estimates_two_rates or isinstance(self.flip_rate, tuple)):
+        if not has_two_sides and self.has_two_rates:
             raise ValueError(
                 f"two flip rates, of close and of far pairs, need close/far labels; got {judgements.kind} and "
                 f'flip_rate={self.flip_rate!r}. Use flip_rate="estimate".'
@@ -247,12 +244,6 @@ class Settings:
             raise ValueError(
                 'shrink_to="identity" needs close/far labels without annotators and comparisons. Use shrink_to="zero".'
             )
-
-
-def _are_rates(rates: Any) -> bool:
-    """Whether these are P(called far | close) and P(called close | far)."""
-    are_two = isinstance(rates, tuple) and len(rates) == 2
-    return are_two and all(_is_number(rate) and float(rate) >= 0 for rate in rates) and sum(rates) < 1
 
 
 def _parameters(kind: type[Settings]) -> list[str]:
@@ -273,6 +264,12 @@ def _is_scale(scale: Any) -> bool:
         return 0.0 <= _blend(cast("float | str", scale)) <= 1.0
     except (KeyError, ValueError):  # another word, or no number after the colon
         return False
+
+
+def _is_rate(rate: Any) -> bool:
+    if isinstance(rate, tuple):
+        return len(rate) == 2 and all(map(_is_number, rate)) and min(rate) >= 0.0 and sum(rate) < 1.0
+    return isinstance(rate, numbers.Real) and 0 <= float(rate) < 0.5
 
 
 def _is(value: Any, word: str) -> bool:

@@ -9,10 +9,11 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from closefar.arrays import Array, FloatArray
-from closefar.fitting.likelihoods import count_thresholds
+from closefar.fitting.likelihoods import count_thresholds, is_plain, likelihood_of
 from closefar.fitting.noise_choice import NoiseChoice, choice_from, sums_of_losses
 from closefar.fitting.statistics import FitStatistics, sums_of_margins
 from closefar.judgements import Judgements
+from closefar.model.thresholds import level_flips, one_rate
 from closefar.noise import FlipRate, Noise, label_losses
 from closefar.rows import Rows
 from closefar.solve import Solution
@@ -52,6 +53,14 @@ class Solved:
         """4 p (1 - p) of each label, without flips, as a handle: one at even odds, zero far from the threshold."""
         return self.rows.map(partial(_doubt, noise=self.noise, threshold=self.threshold), self.solution.squared)
 
+    @property
+    def losses(self) -> Array:
+        """-log P of each judgement of any kind, as a handle."""
+        judgements, squared = self.judgements, self.solution.squared
+        right = likelihood_of(judgements, self.rows, self.noise).right(self.rows, squared, self.solution.thresholds)
+        each, share = level_flips(one_rate(self.flip_rate), judgements.n_levels)
+        return self.rows.map(lambda right: -array_namespace(right).log(each + share * right), right)
+
     def statistics(self, column_scales: FloatArray, n_parameters: int) -> FitStatistics:
         """The statistics of the judgements, in one sweep over their squared distances."""
         sums = partial(sums_of_margins, noise=self.noise, threshold=self.threshold)
@@ -59,7 +68,7 @@ class Solved:
         weights = () if judgements.is_uniform else (judgements.shares_in(rows),)
         parts = rows.parts(sums, self.solution.squared, judgements.signs_in(rows), *weights)
         return FitStatistics.from_sums(
-            np.sum(parts, axis=0), len(judgements), self.flip_rate, column_scales, n_parameters
+            np.sum(parts, axis=0), len(judgements), one_rate(self.flip_rate), column_scales, n_parameters
         )
 
 
@@ -67,16 +76,23 @@ def most_likely(solved: dict[str, Solved]) -> NoiseChoice:
     """Choose between solutions for the same judgements, by the names of their noises."""
     first, *_ = solved.values()
     rows, judgements = first.rows, first.judgements
+    if not is_plain(judgements):
+        losses = [each.losses for each in solved.values()]
+        return choice_from(list(solved), np.sum(rows.parts(_sums_of, judgements.shares_in(rows), *losses), axis=0))
     models = [(each.noise, each.threshold, each.flip_rate) for each in solved.values()]
     squared = [each.solution.squared for each in solved.values()]
     parts = rows.parts(partial(_sums, models), judgements.signs_in(rows), judgements.shares_in(rows), *squared)
     return choice_from(list(solved), np.sum(parts, axis=0))
 
 
-def _sums(models: list[tuple[Noise, float, float]], signs: Array, shares: Array, *squared: Array) -> FloatArray:
+def _sums_of(shares: Array, *losses: Array) -> FloatArray:
+    return sums_of_losses(losses, shares)
+
+
+def _sums(models: list[tuple[Noise, float, FlipRate]], signs: Array, shares: Array, *squared: Array) -> FloatArray:
     """The sums of -log P(label) of each noise, threshold and flip rate, by its squared distances."""
     losses = [
-        label_losses(noise, signs * (each - threshold), rate)
+        label_losses(noise, signs * (each - threshold), rate, signs > 0)
         for (noise, threshold, rate), each in zip(models, squared, strict=True)
     ]
     return sums_of_losses(losses, shares)

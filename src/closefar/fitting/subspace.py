@@ -8,14 +8,17 @@ from dataclasses import replace
 import numpy as np
 from scipy.optimize import brentq
 
+from closefar.arrays import FloatArray
 from closefar.fitting.origin import find_origin
 from closefar.fitting.penalised import refit
+from closefar.fitting.scoring import Scorer
 from closefar.fitting.settings import Settings
-from closefar.judgements import Judgements
+from closefar.judgements import Judgements, Kind
 from closefar.model import Directions, Metric
-from closefar.rows import column_scales, pair_rows
+from closefar.model.thresholds import level_flips
+from closefar.rows import LegRows, column_scales, judged_rows, rows_of
 
-__all__ = ["candidate_ranks", "refit_leading"]
+__all__ = ["candidate_ranks", "legs_along", "refit_leading"]
 
 # Every rank up to the first number is tried; beyond it, ranks grow by this share.
 _ALL_UP_TO, _GROWTH = 16, 1.2
@@ -29,47 +32,102 @@ def candidate_ranks(largest: int) -> list[int]:
     return ranks
 
 
-def refit_leading(judgements: Judgements, settings: Settings, metric: Metric, directions: Directions, k: int) -> Metric:
-    """The best metric within the span of the k leading directions; at full rank the metric is returned unchanged.
+def refit_leading(judgements: Judgements, settings: Settings, whole: Scorer, directions: Directions, k: int) -> Scorer:
+    """The best metric within the span of the k leading directions; at full rank what was fitted is returned unchanged.
 
     A penalty in the scale of the columns, or a blend, can't be expressed within a subspace; a fit of
     rank k, shrunk to zero, is used instead.
     """
+    metric = whole.metric
     if k >= metric.rank:
-        return metric
+        return whole
     if k > 0 and settings.blend > 0.0:
-        return refit(judgements, settings.but(rank=k, shrink_to="zero")).metric
+        return Scorer.of(refit(judgements, settings.but(rank=k, shrink_to="zero")))
     lengths = np.sqrt(directions.values[:k])
     kept = directions.columns[:, :k][:, lengths > 0] / lengths[lengths > 0]
     if kept.shape[1] == 0:
-        return _constant(metric, judgements)
-    rows = metric.coordinates(judgements.data, kept)
-    found = refit(judgements.with_data(rows), settings.but(rank=None)).metric
-    moment = None if directions.is_data_scale else (rows * judgements.shares[:, None]).T @ rows
-    source, origin, threshold = pair_rows(judgements.data), metric.origin, found.known_threshold
+        return replace(whole, metric=_constant(metric, judgements))
+    within = _within(judgements, metric, kept)
+    fitted = refit(within, settings.but(rank=None))
+    found, source = fitted.metric, judged_rows(judgements, settings.known_comparison_noise)
+    shares = judgements.shares_in(source)
+    moment = None if directions.is_data_scale else _second_moment(within)
+    origin, thresholds = metric.origin, np.array(found.thresholds)
     if metric.origin is not None and found.origin is not None:
         on_points = kept @ found.factor
         on_constant = -(metric.origin @ kept + found.origin) @ found.factor
-        origin, slack = find_origin(source, judgements.shares, np.vstack([on_points, on_constant]))
-        threshold -= slack
-    return Metric.from_data_scale(
+        origin, slack = find_origin(source, shares, np.vstack([on_points, on_constant]))
+        thresholds -= slack
+    leading = Metric.from_data_scale(
         kept,
         found.factor,
-        threshold,
+        thresholds,
         found.noise,
         second_moment=moment,
-        column_scales=column_scales(source, judgements.shares, centred=metric.origin is not None),
+        column_scales=column_scales(source, shares, centred=metric.origin is not None),
         feature_names=metric.feature_names,
         origin=origin,
         flip_rate=found.flip_rate,
     )
+    return replace(Scorer.of(fitted), metric=leading)
+
+
+def _within(judgements: Judgements, metric: Metric, kept: FloatArray) -> Judgements:
+    """The judgements with their differences along these directions; of comparisons, each leg and a point at zero."""
+    if judgements.kind is not Kind.COMPARISONS:
+        found = judgements.with_data(metric.coordinates(judgements.data, kept))
+        compared = judgements.comparisons
+        return found if compared is None else replace(found, comparisons=_within(compared, metric, kept))
+    near, far = legs_along(judgements, kept)
+    zero = np.zeros_like(near)
+    return judgements.with_data(np.stack([near, zero, far, zero], axis=1))
+
+
+def legs_along(judgements: Judgements, columns: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The coordinates of both legs of each comparison along these columns."""
+    rows = rows_of(judgements.data)
+    assert isinstance(rows, LegRows)
+    legs = rows.legs.projected(columns)
+    return legs[0::2], legs[1::2]
+
+
+def _second_moment(judgements: Judgements) -> FloatArray:
+    """The weighted mean of zz' over pairs and legs."""
+    rows = judged_rows(judgements)
+    weights = judgements.shares_in(rows)
+    if isinstance(rows, LegRows):
+        return rows.legs.outer(rows.leg_weights(weights))
+    moment: FloatArray = (judgements.data * judgements.shares[:, None]).T @ judgements.data
+    return moment
 
 
 def _constant(metric: Metric, judgements: Judgements) -> Metric:
-    """The best metric of rank 0: every pair is far with the same probability."""
-    far = judgements.mean(judgements.is_far)
-    share = (far - metric.one_flip_rate) / (1.0 - 2.0 * metric.one_flip_rate)
+    """The best metric of rank 0: every pair has the same probabilities, and every comparison even odds."""
+    if judgements.kind is Kind.COMPARISONS:
+        return metric.truncate(0)
+    if judgements.levels is not None:
+        return replace(metric.truncate(0), threshold=None, level_thresholds=_constant_thresholds(metric, judgements))
+    far, (of_close, of_far) = judgements.mean(judgements.is_far), metric.flip_rates
+    share = (far - of_close) / (1.0 - of_close - of_far)
     # For differences the threshold is at least 0, so the probability is at most one half.
     share = float(np.clip(share, 1e-12, 0.5 if metric.origin is None else 1.0 - 1e-12))
-    threshold = brentq(lambda tau: float(metric.noise.cdf(-tau)) - share, -1e3, 1e3, xtol=1e-12)
+    threshold = _threshold_at(metric, share)
     return replace(metric.truncate(0), threshold=max(threshold, 0.0) if metric.origin is None else threshold)
+
+
+def _constant_thresholds(metric: Metric, judgements: Judgements) -> tuple[float, ...]:
+    """The thresholds at which a distance of zero has the shares of the levels; the closest one has at least half."""
+    each, rest = level_flips(metric.one_flip_rate, judgements.n_levels)
+    shares = np.bincount(judgements.codes, judgements.weights, judgements.n_levels)
+    shares = np.clip((shares / shares.sum() - each) / rest, 1e-12, None)
+    shares /= shares.sum()
+    if shares[0] < 0.5:  # thresholds are at least zero; the others keep their ratios
+        shares[1:] *= 0.5 / shares[1:].sum()
+    beyond = np.minimum(np.cumsum(shares[:0:-1])[::-1], 0.5)
+    return tuple(max(_threshold_at(metric, float(share)), 0.0) for share in beyond)
+
+
+def _threshold_at(metric: Metric, share: float) -> float:
+    """The threshold that a distance of zero exceeds with this probability."""
+    found: float = brentq(lambda tau: float(metric.noise.cdf(-tau)) - share, -1e3, 1e3, xtol=1e-12)
+    return found

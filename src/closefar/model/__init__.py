@@ -7,6 +7,7 @@ from closefar.model.loading import load, load_with_header
 from closefar.model.metric import ZERO, Metric
 from closefar.model.modelfile import ModelFileError
 from closefar.model.scored import Scored
+from closefar.model.scored_levels import ScoredLevels
 
 __all__ = [
     "ZERO",
@@ -14,6 +15,7 @@ __all__ = [
     "Metric",
     "ModelFileError",
     "Scored",
+    "ScoredLevels",
     "in_data_scale",
     "load",
     "load_with_header",

@@ -14,7 +14,7 @@ from closefar.questions.planning import SampleSizePlan, plan_sample_size
 from closefar.questions.rank import choose_rank
 from closefar.questions.refits import JACKKNIFE_PARTS
 from closefar.questions.standard_errors import confidence
-from closefar.questions.summary import describe_directions, summarize
+from closefar.questions.summary import describe_comparisons, describe_directions, summarize
 from closefar.questions.truncation import TruncationPath, TruncationStep, truncation_of, truncation_path
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "check_noise_model",
     "choose_rank",
     "confidence",
+    "describe_comparisons",
     "describe_directions",
     "describe_evidence",
     "diagnose",

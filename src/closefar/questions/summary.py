@@ -9,33 +9,44 @@ import numpy as np
 
 from closefar.arrays import FloatArray
 from closefar.fitting import Fit, FitStatistics
+from closefar.judgements import Kind
 from closefar.model import ZERO, Metric, loadings
 
-__all__ = ["describe_directions", "summarize"]
+__all__ = ["describe_comparisons", "describe_directions", "summarize"]
 
 _WIDTH = 78
 _MOST_DIRECTIONS = 10
 _MOST_LOADINGS = 5
+
+_TITLES = {
+    Kind.CLOSE_FAR: "Linear metric learner",
+    Kind.LEVELS: "Ordinal metric learner",
+    Kind.COMPARISONS: "Comparison metric learner",
+}
+_NOUNS = {Kind.CLOSE_FAR: "Pairs (N)", Kind.LEVELS: "Pairs (N)", Kind.COMPARISONS: "Comparisons (N)"}
+_TERMS = {Kind.CLOSE_FAR: "label", Kind.LEVELS: "label", Kind.COMPARISONS: "answer"}
 
 
 def summarize(fit: Fit, say: Callable[[str], str] = str) -> str:
     """The text of `LinearMetricLearner.summary`; `say` puts advice in the words of another tool."""
     metric, certificate, statistics = fit.metric, fit.certificate, fit.statistics
     pseudo_r2 = 1.0 - certificate.loss / statistics.null_loss if statistics.null_loss > 0 else float("nan")
-    accuracy = "Accuracy" if fit.is_metric_alone else "Training accuracy"
+    accuracy, term = "Accuracy" if fit.is_metric_alone else "Training accuracy", _TERMS[fit.kind]
     cells = [
         ("Features (d)", f"{len(metric.factor)}", "Loss", f"{certificate.loss:.6f}"),
-        ("Pairs (N)", f"{statistics.n_pairs}", "Null loss", f"{statistics.null_loss:.6f}"),
-        ("Share far", f"{statistics.share_far:.4f}", "Pseudo-R2", f"{pseudo_r2:.4f}"),
+        (_NOUNS[fit.kind], f"{statistics.n_pairs}", "Null loss", f"{statistics.null_loss:.6f}"),
+        (*_answers(fit), "Pseudo-R2", f"{pseudo_r2:.4f}"),
         ("Noise", _noise(fit), "Proven gap", "none" if fit.is_metric_alone else f"{certificate.gap:.1e}"),
-        ("Penalty", _penalty(fit), "Threshold (tau)", f"{metric.known_threshold:.6g}"),
+        ("Penalty", _penalty(fit), *_threshold(metric)),
         ("Rank of M", f"{metric.rank}", accuracy, f"{statistics.accuracy:.4f}"),
-        ("Wrong labels", f"{statistics.wrong_share:.4f}", "Passes over data", f"{certificate.n_passes:.1f}"),
-        ("Free parameters", f"{statistics.n_parameters}", "Uncertain labels", _uncertain(statistics)),
+        (f"Wrong {term}s", f"{statistics.wrong_share:.4f}", "Passes over data", f"{certificate.n_passes:.1f}"),
+        ("Free parameters", f"{statistics.n_parameters}", f"Uncertain {term}s", _uncertain(statistics)),
     ]
-    lines = ["Linear metric learner".center(_WIDTH), "=" * _WIDTH]
+    lines = [_TITLES[fit.kind].center(_WIDTH), "=" * _WIDTH]
     for left, left_value, right, right_value in cells:
         lines.append(f"{left}:{left_value:>{35 - len(left)}}    {right}:{right_value:>{37 - len(right)}}")
+    for sentence in (*_levels(fit), *_others(fit)):
+        lines += textwrap.wrap(sentence, _WIDTH)
     if fit.engine:
         lines += textwrap.wrap(f"Engine: {fit.engine}", _WIDTH)
     lines += ["-" * _WIDTH, *textwrap.wrap(say(certificate.status), _WIDTH)]
@@ -61,8 +72,62 @@ def _penalty(fit: Fit) -> str:
 
 
 def _noise(fit: Fit) -> str:
-    name, rate = fit.metric.noise.name, fit.metric.one_flip_rate
+    name, rate = fit.metric.noise.name, fit.metric.flip_rate
+    if isinstance(rate, tuple):
+        return f"{name}, {rate[0]:.3f}/{rate[1]:.3f} flips"
     return f"{name}, {rate:.3f} flips" if rate > 0 or fit.settings.estimates_flips else name
+
+
+def _answers(fit: Fit) -> tuple[str, str]:
+    """What the judgements say, in a cell."""
+    if fit.kind is Kind.LEVELS:
+        return "Levels (K)", f"{fit.metric.n_levels}"
+    if fit.kind is Kind.COMPARISONS:
+        return "Even odds", "0.5000"
+    return "Share far", f"{fit.statistics.share_far:.4f}"
+
+
+def _threshold(metric: Metric) -> tuple[str, str]:
+    thresholds = metric.thresholds
+    if len(thresholds) == 1:
+        return "Threshold (tau)", f"{thresholds[0]:.6g}"
+    return ("Thresholds", f"{len(thresholds)}, below") if thresholds else ("Threshold", "none")
+
+
+def _levels(fit: Fit) -> list[str]:
+    if fit.kind is not Kind.LEVELS:
+        return []
+    names = fit.sides.classes.tolist()
+    between = zip(fit.metric.thresholds, names[1:], strict=True)
+    said = ", ".join(f"{threshold:.6g} from {name} on" for threshold, name in between)
+    return [f"Thresholds of the squared distance: below the first {names[0]}, {said}."]
+
+
+def _others(fit: Fit) -> list[str]:
+    """Comparisons of a mixed fit, two flip rates and annotators, in a sentence each."""
+    found = []
+    if isinstance(fit.metric.flip_rate, tuple):
+        called_far, called_close = fit.metric.flip_rate
+        found.append(
+            f"Flips: {called_far:.1%} of close pairs are called far, and {called_close:.1%} of far pairs close."
+        )
+    if fit.statistics.n_comparisons:
+        found.append(describe_comparisons(fit))
+    return found
+
+
+def describe_comparisons(fit: Fit) -> str:
+    """The comparisons of a mixed fit, and their noise, in two sentences."""
+    statistics, noise = fit.statistics, fit.comparison_noise
+    agreed = statistics.comparison_accuracy or 0.0
+    said = f"The metric agrees with {agreed:.1%} of the {statistics.n_comparisons:,} comparisons of the fit."
+    if noise is None:
+        return said
+    between = ""
+    if noise.interval is not None:
+        low, high = noise.interval
+        between = f" (95% interval {low:.3g} to {high:.3g})"
+    return f"{said} Their noise is {noise.value:.3g} times that of the pairs{between}."
 
 
 def describe_directions(metric: Metric) -> list[str]:
@@ -71,9 +136,11 @@ def describe_directions(metric: Metric) -> list[str]:
     if not np.any(found.values > 0.0):
         return [ZERO]
     cumulative = np.minimum(np.cumsum(found.shares), 1.0)
-    lines = [f"{'Direction':<10}{found.measure.capitalize():>25}{'/ tau':>13}{'explains':>14}{'cumulative':>16}"]
+    tau = "" if not metric.thresholds else "/ tau" if len(metric.thresholds) == 1 else "/ tau_1"
+    first = metric.thresholds[0] if metric.thresholds else 0.0
+    lines = [f"{'Direction':<10}{found.measure.capitalize():>25}{tau:>13}{'explains':>14}{'cumulative':>16}"]
     for index, value in enumerate(found.values[:_MOST_DIRECTIONS]):
-        ratio = f"{value / metric.known_threshold:.6g}" if metric.known_threshold > 0 else "-"
+        ratio = f"{value / first:.6g}" if first > 0 else "-" if tau else ""
         share, sum_of_shares = f"{found.shares[index]:.1%}", f"{cumulative[index]:.1%}"
         lines.append(f"{index + 1:<10}{value:>25.6g}{ratio:>13}{share:>14}{sum_of_shares:>16}")
     left = metric.rank - _MOST_DIRECTIONS

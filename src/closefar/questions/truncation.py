@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, overload
 
 import numpy as np
 
 from closefar.arrays import FloatArray
-from closefar.fitting import Fit, Learner, Settings, candidate_ranks, refit_leading
-from closefar.judgements import Columns, Judgements, check_pairs
-from closefar.model import Directions, Metric, Scored, in_data_scale
+from closefar.fitting import Fit, Learner, Scorer, Scores, Settings, candidate_ranks, legs_along, refit_leading
+from closefar.judgements import Columns, Judgements, Kind, check_pairs
+from closefar.model import Directions, Metric, in_data_scale
 from closefar.plain import format_table
 
 __all__ = ["TruncationPath", "TruncationStep", "truncation_of", "truncation_path"]
@@ -25,11 +25,12 @@ class TruncationStep:
     ----------
     k : int
     metric : Metric
-        The truncated metric; its threshold is unchanged.
+        The truncated metric; its thresholds are unchanged.
     gamma : float
         The largest eigenvalue that is removed.
     bound : float
-        An upper bound on `lost`: zeta times the mean of z'(M - M_k)z.
+        An upper bound on `lost`: zeta times the mean of z'(M - M_k)z (of comparisons, of the absolute difference of
+        both legs).
     guarantee : float
         The paper's bound, which uses only the length of the longest difference: zeta * F * gamma
         (theorem "thm:DR-main2", before zeta * F is set to one).
@@ -150,7 +151,7 @@ def truncation_path(
     """
     settings = None if learner is None else Settings.of(learner)
     others = None if held_out is None else _judgements(metric, *held_out)
-    return _path(metric, _judgements(metric, differences, signs, weights), scale, others, settings)
+    return _path(Scorer(metric), _judgements(metric, differences, signs, weights), scale, others, settings)
 
 
 def truncation_of(
@@ -170,34 +171,35 @@ def truncation_of(
     if refits:
         weighted.check_both_count()
     settings = fit.settings.but(approximate=is_rough and fit.settings.solver == "auto")
-    return _path(fit.metric, weighted.counted(), scale, held_out, settings if refits else None)
+    return _path(Scorer.of(fit), weighted.counted(), scale, held_out, settings if refits else None)
 
 
 def _path(
-    metric: Metric, judgements: Judgements, scale: str | None, held_out: Judgements | None, settings: Settings | None
+    whole: Scorer, judgements: Judgements, scale: str | None, held_out: Judgements | None, settings: Settings | None
 ) -> TruncationPath:
-    if scale == "data" and metric.data_factor is None:
-        metric = in_data_scale(metric, judgements.data, judgements.weights)
+    if scale == "data" and whole.metric.data_factor is None:
+        whole = replace(whole, metric=in_data_scale(whole.metric, judgements.data, judgements.weights))
+    metric = whole.metric
     directions = metric.directions(scale)
-    seen = _Cut.of(metric, directions, judgements)
-    unseen = None if held_out is None else _Cut.of(metric, directions, held_out)
-    zeta = _steepest_slope(metric, seen.squared[:, -1])
+    seen = _Cut.of(whole, directions, judgements)
+    unseen = None if held_out is None else _Cut.of(whole, directions, held_out)
+    zeta = seen.steepest_slope
     refitted = [] if settings is None else candidate_ranks(metric.rank)
     steps = []
     for k in range(metric.rank + 1):
         score, figures = seen.at(k), {} if unseen is None else _named("held_out", unseen.at(k))
         gamma = float(directions.values[k]) if k < metric.rank else 0.0
         if settings is not None and k in refitted:
-            best = refit_leading(judgements, settings.but(verbose=0), metric, directions, k)
-            figures |= {"refit_metric": best, **_named("refit", Scored.by(best, judgements))}
+            best = refit_leading(judgements, settings.but(verbose=0), whole, directions, k)
+            figures |= {"refit_metric": best.metric, **_named("refit", best.score(judgements))}
             if held_out is not None:
-                figures |= _named("refit_held_out", Scored.by(best, held_out))
+                figures |= _named("refit_held_out", best.score(held_out))
         steps.append(
             TruncationStep(
                 k=k,
                 metric=metric.truncate(k, "data" if directions.is_data_scale else "units"),
                 gamma=gamma,
-                bound=zeta * judgements.mean(seen.squared[:, -1] - seen.squared[:, k]),
+                bound=zeta * judgements.mean(np.abs(seen.squared[:, -1] - seen.squared[:, k])),
                 guarantee=zeta * seen.longest * gamma,
                 loss=score.loss,
                 lost=score.loss - seen.at(metric.rank).loss,
@@ -212,36 +214,43 @@ def _path(
 class _Cut:
     """Judgements with z'M_k z for k = 0, ..., rank, for a metric truncated to its first k directions.
 
-    `longest` is the largest squared length of a difference in the scale of the directions.
+    Of comparisons it is the difference of both legs.  `longest` is the largest squared length of a difference in the
+    scale of the directions.
     """
 
-    metric: Metric
+    whole: Scorer
     judgements: Judgements
     squared: FloatArray
     longest: float
 
     @classmethod
-    def of(cls, metric: Metric, directions: Directions, judgements: Judgements) -> _Cut:
-        squares = metric.coordinates(judgements.data, directions.columns) ** 2
+    def of(cls, whole: Scorer, directions: Directions, judgements: Judgements) -> _Cut:
+        metric = whole.metric
         inverse = np.divide(1.0, directions.values, out=np.zeros(metric.rank), where=directions.values > 0)
+        if judgements.kind is Kind.COMPARISONS:
+            near, far = (legs**2 for legs in legs_along(judgements, directions.columns))
+            squares, longest = far - near, max(float((legs @ inverse).max(initial=0.0)) for legs in (near, far))
+        else:
+            squares = metric.coordinates(judgements.data, directions.columns) ** 2
+            longest = float((squares @ inverse).max(initial=0.0))
         squared = np.hstack([np.zeros((len(squares), 1)), np.cumsum(squares, axis=1)])
-        return cls(metric, judgements, squared, float((squares @ inverse).max(initial=0.0)))
+        return cls(whole, judgements, squared, longest)
 
-    def at(self, k: int) -> Scored:
-        metric = self.metric
-        return Scored(self.judgements, self.squared[:, k] - metric.known_threshold, metric.noise, metric.flip_rate)
+    def at(self, k: int) -> Scores:
+        return self.whole.score(self.judgements, self.squared[:, k])
+
+    @property
+    def steepest_slope(self) -> float:
+        """The paper's zeta over the margins of M and of every M_k, which of pairs lie between -tau and those of M.
+
+        Flips only flatten the loss, and the loss of a level is nowhere steeper than that of its thresholds.
+        """
+        ends = self.squared if self.judgements.kind is Kind.COMPARISONS else self.squared[:, [0, -1]]
+        margins = self.whole.margins(self.judgements, ends)
+        return self.whole.metric.noise.constants(float(np.abs(margins).max(initial=0.0))).zeta
 
 
-def _steepest_slope(metric: Metric, squared: FloatArray) -> float:
-    """The paper's zeta over the margins of M and of every M_k, which lie between -tau and those of M.
-
-    Flips only flatten the loss.
-    """
-    radius = max(abs(metric.known_threshold), float(np.abs(squared - metric.known_threshold).max(initial=0.0)))
-    return metric.noise.constants(radius).zeta
-
-
-def _named(prefix: str, scored: Scored) -> dict[str, Any]:
+def _named(prefix: str, scored: Scores) -> dict[str, Any]:
     return {f"{prefix}_loss": scored.loss, f"{prefix}_accuracy": scored.accuracy}
 
 

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from sklearn.metrics import roc_curve
 
-from closefar.model import Metric
+from closefar.fitting import Scores
+from closefar.judgements import Kind
+from closefar.model import Metric, Scored, ScoredLevels
 from closefar.questions import CalibrationBin, calibrate
-from closefar.report.evidence import Judged
+from closefar.report.evidence import Judged, has_sides
+from closefar.report.histograms import close_and_far, legs, levels
 from closefar.report.wording import listed, percent
 
 __all__ = ["calibration", "distances", "quality", "roc"]
 
 _CALIBRATION_BINS = 10
-_HISTOGRAM_BINS = 40
 _MOST_ROC_POINTS = 200
-
-# The axis of distances ends here: at this quantile of them, and at so many thresholds at the most.
-_SHOWN_SHARE = 0.98
-_MOST_THRESHOLDS = 10.0
 
 # A difference of calibration of this size is worth a word.
 _NOTABLE = 0.03
@@ -31,63 +30,90 @@ def quality(judged: Judged, metric: Metric, labels: list[str]) -> dict[str, Any]
     scored = judged.scored
     return {
         **_accuracy(judged),
-        "likelier": "far" if scored.share_far >= 0.5 else "close",
+        "likelier": _likelier(scored, labels),
         "baseline": scored.majority,
-        "share_far": scored.share_far,
+        **({"share_far": scored.share_far} if isinstance(scored, Scored) else {"shares": scored.shares.tolist()}),
         "auc": _auc(judged, metric),
         "is_chance": _is_chance(judged, metric),
         "loss": scored.loss,
         "null_loss": scored.null_loss,
         "known": None if judged.known is None else _known(judged.known, metric),
-        "confusion": {"labels": labels, "counts": scored.confusion().tolist()},
+        "confusion": _confusion(scored, labels),
     }
 
 
-def distances(judged: Judged, metric: Metric) -> dict[str, Any]:
-    """A histogram of squared distances, close and far, with all that are too long for it in its last bin.
-
-    Cross-validated distances are scaled so that the threshold of each fit is that of the fit to all.
-    """
-    squared = judged.squared_distances(metric.known_threshold)
-    is_far, weights, tau = judged.judgements.is_far, judged.judgements.weights, metric.known_threshold
-    end = float(np.quantile(squared, _SHOWN_SHARE))
-    if tau > 0:
-        end = float(np.clip(end, 1.5 * tau, _MOST_THRESHOLDS * tau))
-    end = end if end > 0 else 1.0
-    edges = np.linspace(0.0, end, _HISTOGRAM_BINS + 1)
-    counts = {
-        name: np.histogram(np.minimum(squared, end)[chosen], edges, weights=weights[chosen])[0].tolist()
-        for name, chosen in (("close", ~is_far), ("far", is_far))
-    }
-    beyond = float(np.average(squared > end, weights=weights))
-    return {
-        "edges": edges.tolist(),
-        **counts,
-        "counted": f"{judged.noun}s" if judged.judgements.sample_weight is None else "weight",
-        "threshold": tau,
-        "beyond": beyond,
-        "reading": _sides(judged),
-    }
+def distances(judged: Judged, metric: Metric, labels: list[str]) -> dict[str, Any]:
+    """A histogram of squared distances by label or, of comparisons, of their differences."""
+    if isinstance(judged.scored, ScoredLevels):
+        return levels(judged, judged.scored, metric, labels)
+    return legs(judged) if judged.judgements.kind is Kind.COMPARISONS else close_and_far(judged, metric)
 
 
 def calibration(judged: Judged, *, caveat: str) -> dict[str, Any]:
-    """Probabilities beside the shares labelled far, in bins."""
-    bins = calibrate(judged.scored, _CALIBRATION_BINS)
+    """Probabilities beside the shares labelled far, in bins; with levels for each threshold.
+
+    A comparison is turned so that the likelier answer comes first.
+    """
+    found = [
+        (k, row) for k, each in enumerate(_two_sided(judged.scored), 1) for row in calibrate(each, _CALIBRATION_BINS)
+    ]
+    bins = [row for _, row in found]
     error = float(np.average([abs(row.predicted - row.observed) for row in bins], weights=[row.weight for row in bins]))
     reading = f"{_calibration_reading(bins, error)}{caveat}"
-    if judged.judgements.n_rarer == 0:
+    if not has_sides(judged.judgements):
         reading = f"All of these {judged.noun}s have the same label, so calibration can't be checked."
-    return {"bins": [vars(row) for row in bins], "error": error, "reading": reading}
+    is_graded = isinstance(judged.scored, ScoredLevels)
+    rows = [{**vars(row), **({"level": k} if is_graded else {})} for k, row in found]
+    return {"bins": rows, "error": error, "reading": reading}
+
+
+def _two_sided(scored: Scores) -> list[Scored]:
+    """Judgements of two sides: the dichotomies of levels, and comparisons turned so that the likelier answer is far."""
+    if isinstance(scored, ScoredLevels):
+        return scored.dichotomies
+    if scored.judgements.kind is not Kind.COMPARISONS:
+        return [scored]
+    turned = replace(scored.judgements, is_far=scored.is_right)
+    return [replace(scored, judgements=turned, margin=np.abs(scored.margin))]
 
 
 def roc(judged: Judged, metric: Metric) -> dict[str, Any]:
     """The true positive rate against the false positive rate for each threshold; far is positive."""
     auc = _auc(judged, metric)
+    if judged.judgements.kind is Kind.COMPARISONS:
+        return {"reason": "A comparison turned round is the same comparison, so there are no two sides to tell apart."}
     if metric.rank == 0:
         return {"reason": "The metric is zero, and so is every distance."}
     if auc is None:
         return {"reason": f"All of these {judged.noun}s have the same label, so there is nothing to tell apart."}
-    judgements, margin = judged.judgements, judged.scored.margin
+    if isinstance(judged.scored, ScoredLevels):
+        sides = enumerate(judged.scored.dichotomies, 1)
+        curves = [{"level": k, **_curve(each)} for k, each in sides if each.judgements.n_rarer > 0]
+        areas = listed([f"{curve['auc']:.3f}" for curve in curves])
+        return {
+            "reason": None,
+            "auc": auc,
+            "curves": curves,
+            "reading": (
+                f"A {judged.noun} of a level at or above a threshold has a larger distance than one of a level below it "
+                f"with probability {areas}, in the order of the thresholds."
+            ),
+        }
+    curve = _curve(judged.scored)
+    found, wrongly = (percent(curve["at_threshold"][name]) for name in ("true_far", "false_far"))
+    return {
+        "reason": None,
+        **curve,
+        "reading": (
+            f"A random far {judged.noun} has a larger distance than a random close {judged.noun} with probability "
+            f"{auc:.3f}. At the learned threshold, {found} of the {judged.noun}s labelled far are "
+            f"predicted far (true positives), and {wrongly} of those labelled close (false positives)."
+        ),
+    }
+
+
+def _curve(scored: Scored) -> dict[str, Any]:
+    judgements, margin = scored.judgements, scored.margin
     false, true, _ = roc_curve(judgements.is_far, margin, sample_weight=judgements.weights)
     kept = np.unique(np.linspace(0, len(false) - 1, min(len(false), _MOST_ROC_POINTS)).round().astype(int))
     found, wrongly = (
@@ -95,16 +121,10 @@ def roc(judged: Judged, metric: Metric) -> dict[str, Any]:
         for chosen in (judgements.is_far, ~judgements.is_far)
     )
     return {
-        "reason": None,
-        "auc": auc,
+        "auc": scored.auc,
         "false_far": false[kept].tolist(),
         "true_far": true[kept].tolist(),
         "at_threshold": {"false_far": wrongly, "true_far": found},
-        "reading": (
-            f"A random far {judged.noun} has a larger distance than a random close {judged.noun} with probability "
-            f"{auc:.3f}. At the learned threshold, {percent(found)} of the {judged.noun}s labelled far are "
-            f"predicted far (true positives), and {percent(wrongly)} of those labelled close (false positives)."
-        ),
     }
 
 
@@ -128,25 +148,40 @@ def _auc(judged: Judged, metric: Metric) -> float | None:
 
 
 def _is_chance(judged: Judged, metric: Metric) -> bool:
-    """Whether random labels would reach this area under the ROC curve with a probability of half a percent."""
-    auc = _auc(judged, metric)
+    """Whether random labels would reach this area under the ROC curve with a probability of half a percent.
+
+    For levels, whether that holds for each threshold; for comparisons, whether even odds would reach this accuracy.
+    """
+    used = judged.effective_number(judged.scored.is_right) / judged.judgements.effective_number
+    if judged.judgements.kind is Kind.COMPARISONS:
+        n = used * judged.judgements.effective_number
+        return judged.scored.accuracy < 0.5 + 2.58 * 0.5 / float(np.sqrt(n))
+    if isinstance(judged.scored, ScoredLevels):
+        return all(_is_random(each, each.auc, used) for each in judged.scored.dichotomies)
+    return _is_random(judged.scored, _auc(judged, metric), used)
+
+
+def _is_random(scored: Scored, auc: float | None, used: float) -> bool:
     if auc is None:
         return False
-    used = judged.effective_number(judged.scored.is_right) / judged.judgements.effective_number
-    far = used * int(judged.judgements.is_far.sum())
-    close = used * len(judged.judgements) - far
+    far = used * int(scored.judgements.is_far.sum())
+    close = used * len(scored.judgements) - far
     return auc < 0.5 + 2.58 * float(np.sqrt((far + close + 1) / (12.0 * far * close)))
 
 
-def _sides(judged: Judged) -> str:
-    far, weights = judged.judgements.is_far, judged.judgements.weights
-    said: list[str] = []
-    for name, chosen, where in (("close", ~far, "below"), ("far", far, "above")):
-        if np.any(chosen):
-            share = percent(float(np.average(judged.scored.is_right[chosen], weights=weights[chosen])))
-            there = f"{where} it" if said else f"lie {where} the threshold"
-            said.append(f"{share} of the {name} {judged.noun}s {there}")
-    return f"{listed(said)}."
+def _likelier(scored: Scores, labels: list[str]) -> str | None:
+    """The most frequent label; of comparisons, none is."""
+    if isinstance(scored, ScoredLevels):
+        return labels[int(np.argmax(scored.shares))]
+    if scored.judgements.kind is Kind.COMPARISONS:
+        return None
+    return "far" if scored.share_far >= 0.5 else "close"
+
+
+def _confusion(scored: Scores, labels: list[str]) -> dict[str, Any]:
+    if scored.judgements.kind is Kind.COMPARISONS:
+        return {"reason": "A comparison turned round is the same comparison, so the accuracy says all there is to say."}
+    return {"labels": labels, "counts": scored.confusion().tolist()}
 
 
 def _calibration_reading(bins: list[CalibrationBin], error: float) -> str:

@@ -105,10 +105,10 @@ def distance_chart(part: dict[str, Any]) -> str:
     return drawing("Histogram of squared distances, close and far", plane.bottom + 44, parts)
 
 
-def calibration_chart(part: dict[str, Any]) -> str:
+def calibration_chart(part: dict[str, Any], predicted: str = "P(far)", observed: str = "share far") -> str:
     """Observed shares with their intervals against predicted probabilities, and the diagonal of perfect agreement."""
     plane = Plane(48, 28, 272, 272, _UNIT, _UNIT)
-    parts = plane.x_axis(_QUARTERS, "predicted P(far)") + plane.y_axis(_QUARTERS, "observed share far")
+    parts = plane.x_axis(_QUARTERS, f"predicted {predicted}") + plane.y_axis(_QUARTERS, f"observed {observed}")
     parts.append(plane.line([(0.0, 0.0), (1.0, 1.0)], "diagonal"))
     for row in part["bins"]:
         note = f"{row['count']:,} predicted {row['predicted']:.1%}, observed {row['observed']:.1%}"
@@ -116,7 +116,7 @@ def calibration_chart(part: dict[str, Any]) -> str:
             plane.upright(row["predicted"], row["low"], row["high"], "whisker"),
             plane.dot(row["predicted"], row["observed"], note),
         ]
-    return drawing("Observed share far against the predicted probability", plane.bottom + 44, parts)
+    return drawing(f"Observed {observed} against the predicted probability", plane.bottom + 44, parts)
 
 
 def roc_chart(part: dict[str, Any]) -> str:

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import IndexArray
-from closefar.fitting import Fit
+from closefar.fitting import Fit, score
 from closefar.judgements import Judgements, find_points, resolve_groups, share_points
-from closefar.model import Scored
+from closefar.model import ScoredLevels
 from closefar.questions import DOUBT, Diagnosis, Finding, LabelErrors, check_noise_model, find_misfit
 from closefar.report.effort import Effort
-from closefar.report.evidence import Judged, noun_of
+from closefar.report.evidence import Judged, has_sides, noun_of, term_of
 from closefar.report.wording import count, percent, sentence
 
 __all__ = ["caveat", "noise_check", "problems", "read_ids", "shared_points", "wrong_labels"]
@@ -74,18 +74,18 @@ def wrong_labels(
     Where the model can be trusted with how probably each label is wrong, that is shown; elsewhere
     the labels that contradict the metric.
     """
-    errors, doubt = judged.errors, None
+    errors, doubt, term = judged.errors, None, term_of(fit)
     if fit.metric.rank == 0:
-        return _none("The metric is zero, so it can't tell wrong labels from right ones.")
+        return _none(f"The metric is zero, so it can't tell wrong {term}s from right ones.")
     if is_chance:
-        return _none("The metric is not clearly better than chance, so it can't tell wrong labels from right ones.")
+        return _none(f"The metric is not clearly better than chance, so it can't tell wrong {term}s from right ones.")
     if fit.settings.class_weight is not None:
         return _none("Class weights move the threshold on purpose, so a label on its other side need not be wrong.")
     if fit.is_separable or fit.alpha > 0:  # the scale of the margins is not that of the noise
         errors = None
     if errors is not None and errors.share is None:
         doubt, errors = errors.reason, None
-    part = _contradictions(judged, doubt) if errors is None else _probabilities(errors, judged.noun)
+    part = _contradictions(judged, doubt, term) if errors is None else _probabilities(errors, judged.noun, term)
     suspects = judged.judgements.numbers[part.pop("suspects")]
     rows = [_row(judged, index, ids, errors) for index in part.pop("order").tolist()]
     found = {"reason": None, "doubt": doubt, **part, "id_columns": 0 if ids is None else ids.shape[1], "rows": rows}
@@ -94,7 +94,7 @@ def wrong_labels(
 
 def noise_check(fit: Fit, judgements: Judgements, seed: int, groups: NDArray[Any] | None = None) -> dict[str, Any]:
     """Labels observed against labels expected, by margin; `groups` of all pairs that were given."""
-    if judgements.n_rarer == 0:
+    if not has_sides(judgements):
         return {"reason": f"All of these {noun_of(fit)}s have the same label."}
     used = judgements.sample(Effort.of(fit).pairs_to_check(len(judgements)), seed)
     ids = find_points(used.data) if groups is None else groups[used.numbers]
@@ -133,11 +133,13 @@ def _findings(fit: Fit, groups: NDArray[Any] | None) -> tuple[Finding, ...]:
         return ()
 
 
-def _probabilities(errors: LabelErrors, noun: str) -> dict[str, Any]:
+def _probabilities(errors: LabelErrors, noun: str, term: str) -> dict[str, Any]:
     suspects = np.flatnonzero(errors.probability > 0.5)
     listed = errors.order[:_MOST_SUSPICIOUS]
     are = "is" if len(suspects) == 1 else "are"
     wrong, likely = f"they contradict the side of the threshold on which their {noun}s lie", "wrong than right"
+    if noun == "comparison":
+        wrong = "they contradict the distances"
     if errors.meaning == "flipped":
         wrong, likely = "at least that many were flipped, whatever the distance", "flipped than not"
     share, low, high = errors.share or 0.0, errors.share_low or 0.0, errors.share_high or 0.0
@@ -150,26 +152,30 @@ def _probabilities(errors: LabelErrors, noun: str) -> dict[str, Any]:
         "suspects": suspects,
         "order": listed[errors.probability[listed] >= _SUSPICIOUS],
         "reading": (
-            f"About {percent(share)} of the labels are wrong (95% interval {percent(low)} to {percent(high)}): "
-            f"{wrong}. {count(len(suspects), 'label')} {are} more likely {likely}."
+            f"About {percent(share)} of the {term}s are wrong (95% interval {percent(low)} to {percent(high)}): "
+            f"{wrong}. {count(len(suspects), term)} {are} more likely {likely}."
         ),
     }
 
 
 def _is_on_other_scale(errors: LabelErrors, judged: Judged, fit: Fit) -> bool:
     """Whether the fit that finds wrong labels, which allows for flips, has notably other margins than the fit."""
-    own = Scored.by(fit.metric, judged.judgements).margin
+    own = score(fit, judged.judgements)
+    if isinstance(own, ScoredLevels):
+        return False
+    own = own.margin
     return bool(np.median(np.abs(errors.margin - own)) > _NOTABLE * np.median(np.abs(own)))
 
 
-def _contradictions(judged: Judged, doubt: str | None) -> dict[str, Any]:
+def _contradictions(judged: Judged, doubt: str | None, term: str) -> dict[str, Any]:
     scored, judgements = judged.scored, judged.judgements
     share = judgements.mean(~scored.is_right)
     low, high = judged.interval(~scored.is_right)
-    order = np.argsort(judgements.signs * scored.margin, kind="stable")
+    strength = -scored.losses if isinstance(scored, ScoredLevels) else judgements.signs * scored.margin
+    order = np.argsort(strength, kind="stable")
     contradicting = order[~scored.is_right[order]]
     judge = "a fit that has not seen them" if judged.source == "out-of-fold" else "the metric"
-    reading = f"{percent(share)} of the labels contradict {judge} (95% interval {percent(low)} to {percent(high)})."
+    reading = f"{percent(share)} of the {term}s contradict {judge} (95% interval {percent(low)} to {percent(high)})."
     if doubt is not None:
         reading += f" How many of them are wrong can't be told: {doubt}. The strongest contradictions come first."
     elif share > 0:
@@ -191,15 +197,29 @@ def _none(reason: str) -> tuple[dict[str, Any], IndexArray]:
 
 
 def _row(judged: Judged, index: int, ids: NDArray[np.object_] | None, errors: LabelErrors | None) -> dict[str, Any]:
-    judgements, number = judged.judgements, int(judged.judgements.numbers[index])
-    is_far, far = bool(judgements.is_far[index]), float(judged.scored.probability_far[index])
-    return {
+    judgements, scored, number = judged.judgements, judged.scored, int(judged.judgements.numbers[index])
+    known = {
         "row": number,
         "ids": [] if ids is None else ids[number].tolist(),
         "label": str(judgements.labels[index]),
+    }
+    wrong = None if errors is None else float(errors.probability[index])
+    error = None if errors is None else float(errors.error[index])
+    if isinstance(scored, ScoredLevels):
+        return {
+            **known,
+            "predicted": str(judgements.sides.classes[scored.predicted[index]]),
+            "probability_wrong": wrong,
+            "probability_of_label": float(np.exp(-scored.losses[index])),
+            "squared_distance": float(scored.squared[index]),
+            "error": error,
+        }
+    is_far, far = bool(judgements.is_far[index]), float(scored.probability_far[index])
+    return {
+        **known,
         "is_far": is_far,
-        "probability_wrong": None if errors is None else float(errors.probability[index]),
+        "probability_wrong": wrong,
         "probability_of_label": far if is_far else 1.0 - far,
-        "margin": float((judged.scored if errors is None else errors).margin[index]),
-        "error": None if errors is None else float(errors.error[index]),
+        "margin": float((scored if errors is None else errors).margin[index]),
+        "error": error,
     }

@@ -14,14 +14,14 @@ from scipy.stats import t as student
 from sklearn.utils import check_random_state
 
 from closefar.arrays import BoolArray, FloatArray, numbered
-from closefar.fitting import Fit, fit, fit_part
-from closefar.judgements import Judgements, Split, most_folds, split_judgements, variance_of_sum
-from closefar.model import Scored
+from closefar.fitting import Fit, Scores, fit, joined, refit_part, score, whole_loss
+from closefar.judgements import Judgements, Kind, Split, most_folds, split_judgements, variance_of_sum
+from closefar.model import ScoredLevels
 from closefar.questions import LabelErrors, judge_labels, label_error_settings, wilson
 from closefar.report.effort import Effort
 from closefar.report.wording import count
 
-__all__ = ["Judged", "is_training", "judge", "noun_of"]
+__all__ = ["Judged", "has_sides", "is_training", "judge", "noun_of", "term_of"]
 
 _FOLDS = 5
 _DIVISIONS = 3  # of points that are all linked by pairs: each tests about a fifth of these
@@ -33,7 +33,7 @@ class Judged:
 
     Attributes
     ----------
-    scored : Scored
+    scored : Scored or ScoredLevels
     source : {"out-of-fold", "given", "in-sample"}
         Of which kind the margins are.
     words : str
@@ -41,7 +41,7 @@ class Judged:
     noun : str
         What one of them is called.
     thresholds : array of shape (n,)
-        Of the fit that judged each.
+        Of the fit that judged each: the mean of those of levels, and zero for comparisons.
     errors : LabelErrors or None
         Where the fits that judged also say how probably each label is wrong.
     groups : array of shape (n,) or (n, 2), or None
@@ -52,7 +52,7 @@ class Judged:
         All of them as new pairs of known groups or points, where `unseen` are those.
     """
 
-    scored: Scored
+    scored: Scores
     source: str
     words: str
     noun: str
@@ -71,7 +71,8 @@ class Judged:
 
         A threshold of zero is on no other scale; distances are then shifted instead.
         """
-        margin, own = self.scored.margin, self.thresholds
+        own = self.thresholds
+        margin = self.scored.squared - own if isinstance(self.scored, ScoredLevels) else self.scored.margin
         has_scale = (own > 0) & (threshold > 0)
         scale = np.divide(threshold, own, out=np.ones(len(own)), where=has_scale)
         squared: FloatArray = np.where(has_scale, scale * (margin + own), np.maximum(margin + threshold, 0.0))
@@ -107,8 +108,20 @@ class Judged:
 
 
 def noun_of(fitted: Fit) -> str:
-    """With a learned origin it is about single points."""
+    """What a judgement is about: two points, more of them or, with a learned origin, one."""
+    if fitted.kind is Kind.COMPARISONS:
+        return "comparison"
     return "pair" if fitted.metric.origin is None else "point"
+
+
+def term_of(fitted: Fit) -> str:
+    """What a judgement says."""
+    return "answer" if fitted.kind is Kind.COMPARISONS else "label"
+
+
+def has_sides(judgements: Judgements) -> bool:
+    """Whether the judgements differ; a comparison can be given either way round."""
+    return judgements.kind is Kind.COMPARISONS or len(np.unique(judgements.codes)) > 1
 
 
 def judge(
@@ -146,27 +159,29 @@ def judge(
 
 def is_training(fitted: Fit, judgements: Judgements) -> bool:
     """Whether these are the pairs of the fit: as many, with the very loss that it ended with."""
-    if fitted.is_metric_alone or len(judgements) != fitted.statistics.n_pairs or judgements.n_rarer == 0:
+    if fitted.is_metric_alone or len(judgements) != fitted.statistics.n_pairs or not has_sides(judgements):
         return False
-    loss = Scored.by(fitted.metric, judgements.weighted(fitted.settings.class_weight)).loss
+    loss = whole_loss(fitted, judgements.weighted(fitted.settings.class_weight))
     return abs(loss - fitted.certificate.loss) <= 1e-7 * (1.0 + fitted.certificate.loss)
 
 
 def _by_pair(fitted: Fit, judged: Judgements, n_folds: int, seed: int, groups: NDArray[Any] | None) -> Judged:
     """Judge each by a fit that has not seen its label."""
     noun = noun_of(fitted)
-    n_folds = min(n_folds, judged.n_rarer)
+    n_rarest = _n_rarest(judged)
+    n_folds = min(n_folds, n_rarest)
     if n_folds < 2:
-        reason = f"only {count(judged.n_rarer, noun)} {'has' if judged.n_rarer == 1 else 'have'} the rarer label"
+        reason = f"only {count(n_rarest, noun)} {'has' if n_rarest == 1 else 'have'} the rarer label"
         return _by_the_fit_itself(fitted, judged, reason)
     splits = split_judgements(n_folds, judged, seed=seed)
     try:
-        margin, thresholds = _margins(fitted, judged, splits)
-        scored = Scored(judged, margin, fitted.metric.noise, fitted.flip_rate)
+        scored, thresholds = _out_of_fold(fitted, judged, splits)
         errors = _label_errors(fitted, scored, groups)
     except ValueError as error:  # a part of few or odd pairs can't be fitted
         return _by_the_fit_itself(fitted, judged, f"fits to parts of them failed ({error})")
-    words = f"Cross-validated: each {noun} is evaluated by a fit that has not seen its label ({n_folds} folds)."
+    words = (
+        f"Cross-validated: each {noun} is evaluated by a fit that has not seen its {term_of(fitted)} ({n_folds} folds)."
+    )
     return Judged(scored, "out-of-fold", words, noun, thresholds, errors)
 
 
@@ -178,7 +193,7 @@ def _by_group(fitted: Fit, by_pair: Judged, groups: NDArray[Any], n_folds: int, 
     splits = _group_splits(judged, groups, n_folds, n_divisions, seed) if by_pair.source == "out-of-fold" else []
     if splits:
         try:
-            margin, thresholds = _margins(fitted, judged, splits)
+            scored, thresholds = _out_of_fold(fitted, judged, splits)
         except ValueError:  # a part of few or odd pairs can't be fitted
             splits = []
     if not splits:
@@ -187,7 +202,7 @@ def _by_group(fitted: Fit, by_pair: Judged, groups: NDArray[Any], n_folds: int, 
             f"{noun}s of these {unit}s and may be worse for new {unit}s."
         )
         return replace(by_pair, words=by_pair.words + words)
-    tested = np.flatnonzero(np.isfinite(margin))
+    tested = np.flatnonzero(np.isfinite(thresholds))
     words = (
         f"Cross-validated: {share[0].lower()}{share[1:]}, so each {noun} is evaluated by a fit that has not seen its "
         f"{its}. The figures are for new {unit}s ({count(len(splits), 'fold')})."
@@ -197,10 +212,12 @@ def _by_group(fitted: Fit, by_pair: Judged, groups: NDArray[Any], n_folds: int, 
             f" {len(judged) - len(tested):,} of {count(len(judged), noun)} are not counted, because their {unit}s were "
             "never left out together."
         )
-    words += f" Suspicious labels are judged by fits that have not seen that label but may have seen its {its}."
-    scored = Scored(judged.take(tested), margin[tested], fitted.metric.noise, fitted.flip_rate)
+    term = term_of(fitted)
+    words += f" Suspicious {term}s are judged by fits that have not seen that {term} but may have seen its {its}."
     own = groups[tested]
-    return Judged(scored, "out-of-fold", words, noun, thresholds[tested], groups=own, unseen=unit, known=by_pair)
+    return Judged(
+        scored.take(tested), "out-of-fold", words, noun, thresholds[tested], groups=own, unseen=unit, known=by_pair
+    )
 
 
 def _group_splits(judged: Judgements, groups: NDArray[Any], n_folds: int, n_divisions: int, seed: int) -> list[Split]:
@@ -221,7 +238,7 @@ def _group_splits(judged: Judgements, groups: NDArray[Any], n_folds: int, n_divi
     return found
 
 
-def _label_errors(fitted: Fit, unseen: Scored, groups: NDArray[Any] | None) -> LabelErrors | None:
+def _label_errors(fitted: Fit, unseen: Scores, groups: NDArray[Any] | None) -> LabelErrors | None:
     """How probably each label is wrong; class weights move the threshold, and then it can't be told."""
     if fitted.settings.class_weight is not None:
         return None
@@ -230,19 +247,31 @@ def _label_errors(fitted: Fit, unseen: Scored, groups: NDArray[Any] | None) -> L
     return judge_labels(fit(judgements, flip_aware), judgements, unseen, groups=groups)
 
 
-def _margins(fitted: Fit, judgements: Judgements, splits: list[Split]) -> tuple[FloatArray, FloatArray]:
-    """The margin of each and the threshold, by a fit to the train side of the split that tests it; NaN without any."""
-    margin, thresholds = np.full((2, len(judgements)), np.nan)
-    for train, test in splits:
-        metric = fit_part(fitted, judgements.take(train))
-        margin[test] = Scored.by(metric, judgements.take(test)).margin
-        thresholds[test] = metric.known_threshold
-    return margin, thresholds
+def _n_rarest(judgements: Judgements) -> int:
+    """How many judgements have the rarest label; comparisons may all have the same."""
+    return len(judgements) if judgements.kind is Kind.COMPARISONS else judgements.n_rarer
+
+
+def _out_of_fold(fitted: Fit, judgements: Judgements, splits: list[Split]) -> tuple[Scores, FloatArray]:
+    """The judgements scored by fits to the train sides of the splits that test them, and the thresholds of those fits.
+
+    Those that no split tests have the threshold NaN.
+    """
+    parts = [(refit_part(fitted, judgements.take(train)), test) for train, test in splits]
+    thresholds = np.full(len(judgements), np.nan)
+    for part, test in parts:
+        thresholds[test] = _threshold(part)
+    return joined(judgements, [(score(part, judgements.take(test)), test) for part, test in parts]), thresholds
+
+
+def _threshold(fitted: Fit) -> float:
+    """The threshold, the mean of those of levels, or zero for comparisons."""
+    return float(np.mean(fitted.metric.thresholds)) if fitted.metric.thresholds else 0.0
 
 
 def _by_the_fit_itself(fitted: Fit, judgements: Judgements, reason: str) -> Judged:
     noun = noun_of(fitted)
-    words = f"Not cross-validated, because {reason}: the fit has seen these labels, and new {noun}s will do worse."
+    words = f"Not cross-validated, because {reason}: the fit has seen these {term_of(fitted)}s, and new {noun}s will do worse."
     return _by_metric(fitted, judgements, "in-sample", words)
 
 
@@ -250,5 +279,5 @@ def _by_metric(
     fitted: Fit, judgements: Judgements, source: str, words: str, groups: NDArray[Any] | None = None
 ) -> Judged:
     """Judge by the fit as it is."""
-    scored, thresholds = Scored.by(fitted.metric, judgements), np.full(len(judgements), fitted.metric.known_threshold)
+    scored, thresholds = score(fitted, judgements), np.full(len(judgements), _threshold(fitted))
     return Judged(scored, source, words, noun_of(fitted), thresholds, groups=groups)

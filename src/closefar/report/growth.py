@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from closefar.arrays import BoolArray, FloatArray, IndexArray
-from closefar.fitting import Fit, fit_part
-from closefar.judgements import Judgements
-from closefar.model import Scored
+from closefar.arrays import FloatArray, IndexArray
+from closefar.fitting import Fit, refit_part, score
+from closefar.judgements import Judgements, Kind
 from closefar.report.effort import Effort
-from closefar.report.evidence import noun_of
+from closefar.report.evidence import has_sides, noun_of, term_of
 from closefar.report.wording import count, number, points
 
 __all__ = ["learning_curve"]
@@ -34,8 +33,9 @@ def learning_curve(fitted: Fit, judgements: Judgements, seed: int) -> dict[str, 
         return {"reason": "A learning curve needs a fit; this metric was truncated, or stored without its fit."}
     effort, noun = Effort.of(fitted), noun_of(fitted)
     pool = judgements.sample(effort.pairs_to_learn_from(len(judgements)), seed)
-    splits = [_split(pool.is_far, seed + repeat) for repeat in range(effort.repeats(len(pool), _REPEATS))]
-    sizes = _sizes(pool.is_far, [train for _, train in splits], effort.fewest_to_learn_from)
+    sides = np.zeros(len(pool), dtype=np.intp) if pool.kind is Kind.COMPARISONS else pool.codes
+    splits = [_split(sides, seed + repeat) for repeat in range(effort.repeats(len(pool), _REPEATS))]
+    sizes = _sizes(sides, [train for _, train in splits], effort.fewest_to_learn_from) if has_sides(pool) else []
     if len(sizes) < 2:
         return {"reason": f"There are too few {noun}s for a learning curve: {len(judgements):,}."}
     try:
@@ -56,36 +56,39 @@ def learning_curve(fitted: Fit, judgements: Judgements, seed: int) -> dict[str, 
         "noun": noun,
         "n_repeats": len(splits),
         "n_pool": len(pool),
-        "reading": _reading(sizes, scores, noun),
+        "reading": _reading(sizes, scores, noun, term_of(fitted)),
     }
 
 
-def _split(is_far: BoolArray, seed: int) -> tuple[IndexArray, IndexArray]:
-    """Test and train rows; each first part of either has close and far in about their shares."""
+def _split(sides: IndexArray, seed: int) -> tuple[IndexArray, IndexArray]:
+    """Test and train rows; each first part of either has the sides in about their shares."""
     rng = np.random.default_rng(seed)
-    place = np.empty(len(is_far))
-    for chosen in (is_far, ~is_far):
+    place = np.empty(len(sides))
+    for side in range(int(sides.max()), -1, -1):
+        chosen = sides == side
         n = int(chosen.sum())
         place[chosen] = (rng.permutation(n) + 0.5) / max(n, 1)
     order = np.argsort(place, kind="stable")
-    n_test = round(_TEST_SHARE * len(is_far))
+    n_test = round(_TEST_SHARE * len(sides))
     tested = np.round(np.linspace(0, len(order) - 1, n_test)).astype(np.intp)
     return order[tested], np.delete(order, tested)
 
 
-def _sizes(is_far: BoolArray, trains: list[IndexArray], fewest: int) -> list[int]:
-    """Halves of the training pairs, as long as they hold both labels and are not hopelessly few; three at the least."""
+def _sizes(sides: IndexArray, trains: list[IndexArray], fewest: int) -> list[int]:
+    """Halves of the training pairs, as long as they hold all labels and are not hopelessly few; three at the least."""
     most = min(len(train) for train in trains)
     halves = {most // 2**halving: halving for halving in range(_HALVINGS + 1)}
     sizes = sorted(size for size, halving in halves.items() if halving <= _SURE_HALVINGS or size >= fewest)
+    n_sides = len(np.unique(sides))
     return [
-        size for size in sizes if size >= _FEWEST and all(0 < is_far[train[:size]].sum() < size for train in trains)
+        size
+        for size in sizes
+        if size >= _FEWEST and all(len(np.unique(sides[train[:size]])) == n_sides for train in trains)
     ]
 
 
 def _score(fitted: Fit, judgements: Judgements, train: IndexArray, test: IndexArray) -> tuple[float, float]:
-    metric = fit_part(fitted, judgements.take(np.sort(train)))
-    unseen = Scored.by(metric, judgements.take(np.sort(test)))
+    unseen = score(refit_part(fitted, judgements.take(np.sort(train))), judgements.take(np.sort(test)))
     return unseen.loss, unseen.accuracy
 
 
@@ -93,12 +96,12 @@ def _spread(name: str, values: FloatArray) -> dict[str, float]:
     return {name: float(values.mean()), f"{name}_low": float(values.min()), f"{name}_high": float(values.max())}
 
 
-def _reading(sizes: list[int], scores: FloatArray, noun: str) -> str:
+def _reading(sizes: list[int], scores: FloatArray, noun: str, term: str = "label") -> str:
     """The excess loss of a fit falls about as 1/N, so each doubling gains half of what the one before did."""
     before, last = sizes[-2:]
     gain = float(np.mean(scores[:, -2, 0] - scores[:, -1, 0]))
     change = points(float(np.mean(scores[:, -1, 1] - scores[:, -2, 1])))
-    said = f"From {before:,} to {count(last, noun)}, the loss on unseen labels"
+    said = f"From {before:,} to {count(last, noun)}, the loss on unseen {term}s"
     loss = float(np.mean(scores[:, -1, 0]))
     if gain < -_NEGLIGIBLE * loss:
         return f"{said} rises by {number(-gain)} (accuracy {change}): too few {noun}s to say what more would bring."

@@ -67,7 +67,7 @@ def _strip(part: dict[str, Any], across: FloatArray, codes: IndexArray) -> tuple
 
 
 def _range(part: dict[str, Any], values: FloatArray) -> tuple[float, float]:
-    radius = part.get("radius") or 0.0
+    radius = max(_radii(part), default=0.0)
     ends = np.quantile(values, [1.0 - _SHOWN, _SHOWN]) if len(values) else np.zeros(2)
     low, high = min(float(ends[0]), -1.1 * radius), max(float(ends[1]), 1.1 * radius)
     pad = 0.04 * (high - low) or 1.0
@@ -85,16 +85,23 @@ def _inside(plane: Plane, across: FloatArray, up: FloatArray) -> Any:
     return (left <= across) & (across <= right) & (low <= up) & (up <= high)
 
 
+def _radii(part: dict[str, Any]) -> list[float]:
+    """The radius of the threshold, or those of all of them."""
+    radius = part.get("radius")
+    return part.get("radii", []) if radius is None else [radius]
+
+
 def _threshold(part: dict[str, Any], plane: Plane) -> list[str]:
     """A circle around zero, or lines where there is one direction; of a map of points a bar of that length."""
-    radius, length = part.get("radius"), part.get("length")
-    if radius is not None and part["y"] is None:
-        ends = [end for end in (radius, -radius) if plane.x_range[0] <= end <= plane.x_range[1]]
+    radii, length = _radii(part), part.get("length")
+    if radii and part["y"] is None:
+        ends = [end for radius in radii for end in (radius, -radius) if plane.x_range[0] <= end <= plane.x_range[1]]
         return [plane.upright(end, *plane.y_range, kind) for end in ends for kind in ("halo", "threshold")]
-    if radius is not None:
+    if radii:
         angles = np.linspace(0.0, 2.0 * np.pi if part["signed"] else 0.5 * np.pi, 73)
-        circle = radius * np.column_stack([np.cos(angles), np.sin(angles)])
-        return [plane.line([(x, y) for x, y in circle.tolist()], kind) for kind in ("halo", "threshold")]
+        unit = np.column_stack([np.cos(angles), np.sin(angles)])
+        circles = [[(x, y) for x, y in (radius * unit).tolist()] for radius in radii]
+        return [plane.line(circle, kind) for circle in circles for kind in ("halo", "threshold")]
     if length is None:
         return []
     pixels = plane.x(length) - plane.x(0.0)

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray, IndexArray, as_float64, is_source, to_numpy
-from closefar.judgements import Judgements, Tuples, sample_rows
+from closefar.judgements import Judgements, Kind, Tuples, sample_rows
 from closefar.model import ZERO, Directions, Metric
 from closefar.report.colouring import Colouring
 from closefar.report.wording import count, percent
 
-__all__ = ["distinct_points", "pair_map", "point_map"]
+__all__ = ["distinct_points", "level_styles", "pair_map", "point_map"]
 
 _MOST_MARKS = 2000
 _MOST_PAIRS = 20_000  # whose points are looked for
@@ -31,23 +31,33 @@ def pair_map(
     """
     if metric.rank == 0:
         return {"reason": ZERO}
+    if judgements.kind is Kind.COMPARISONS:
+        return {"reason": "A comparison is of two differences, so it has no single place on a map."}
     used, noun = judgements.sample(_MOST_MARKS, seed), "pair" if metric.origin is None else "point"
     places = metric.coordinates(used.data, directions.columns[:, :2])
     if metric.origin is None:
         places = np.abs(places)
     suspected = np.isin(used.numbers, suspects)
     sides = judgements.sides
-    groups = [
-        {"name": str(label), "style": style, "meaning": style}
-        for label, style in ((sides.close, "close"), (sides.far, "far"))
-    ]
+    if sides.is_graded:
+        labels = sides.classes.tolist()
+        styles = level_styles(len(labels))
+        groups = [
+            {"name": str(name), "style": style, "meaning": ""} for name, style in zip(labels, styles, strict=True)
+        ]
+    else:
+        groups = [
+            {"name": str(label), "style": style, "meaning": style}
+            for label, style in ((sides.close, "close"), (sides.far, "far"))
+        ]
     reading = f"{_explained(directions)} {_shown(len(used), len(judgements), noun)}"
     return {
-        **_drawn(places, used.is_far.astype(np.intp), groups, directions),
+        **_drawn(places, used.codes.astype(np.intp), groups, directions),
         "noun": noun,
         "signed": metric.origin is not None,
         "suspects": np.flatnonzero(suspected).tolist(),
-        "radius": float(np.sqrt(metric.known_threshold)) if metric.known_threshold > 0 else None,
+        "radius": radii[-1] if len(radii := _roots(metric)) == 1 else None,
+        **({"radii": _roots(metric)} if len(metric.thresholds) > 1 else {}),
         "reading": reading,
     }
 
@@ -64,7 +74,7 @@ def point_map(
 ) -> dict[str, Any]:
     """The points that are in a pair along the strongest directions, from their mean, coloured by one column.
 
-    `points` (m, d) and, for each pair, the two rows of it that are its points: `index` (n, 2).
+    `points` (m, d) and, for each pair, the two rows of it that are its points: `index` (n, 2); of comparisons more.
     `importance` is how much each column weighs, `categories` the values of those without numbers,
     as of `Provenance`.
     """
@@ -82,7 +92,7 @@ def point_map(
         "signed": True,
         "suspects": [],
         "coloured_by": colouring.column,
-        "length": float(np.sqrt(metric.known_threshold)) if metric.known_threshold > 0 else None,
+        "length": radii[0] if len(radii := _roots(metric)) == 1 else None,
         "reading": f"{_explained(directions)} {_shown(len(used), total, 'point')}",
     }
 
@@ -99,11 +109,22 @@ def distinct_points(
         return to_numpy(used.data.points), to_numpy(used.data.index)
     if not judgements.are_pairs or is_source(judgements.data):
         return None
-    sides: FloatArray = to_numpy(as_float64(used.data)).reshape(2 * len(used), -1)
+    n_points = used.data.shape[1]
+    sides: FloatArray = to_numpy(as_float64(used.data)).reshape(n_points * len(used), -1)
     if ids is None or ids.ndim != 2:
-        return sides, np.arange(len(sides)).reshape(-1, 2)
+        return sides, np.arange(len(sides)).reshape(-1, n_points)
     _, first, index = np.unique(ids[used.numbers], return_index=True, return_inverse=True)
-    return sides[first], index.reshape(-1, 2)
+    return sides[first], index.reshape(-1, n_points)
+
+
+def level_styles(n: int) -> list[str]:
+    """A style for each level, from that of close to that of far."""
+    return [f"step{round(10.0 * level / (n - 1))}" for level in range(n)]
+
+
+def _roots(metric: Metric) -> list[float]:
+    """The distances at the thresholds above zero."""
+    return [float(np.sqrt(threshold)) for threshold in metric.thresholds if threshold > 0]
 
 
 def _drawn(

@@ -5,11 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from closefar.report import charts
+from closefar.judgements import Kind
+from closefar.report import charts, kind_charts
 from closefar.report.map_charts import map_chart
+from closefar.report.maps import level_styles
 from closefar.report.wording import abridged, digits, loading, percent
 from closefar.templating import load_asset, load_template
 
@@ -30,7 +33,7 @@ def page(facts: dict[str, Any]) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     html: str = page_template().render(
         facts,
-        style=load_asset("palette.css") + load_asset("report.css"),
+        style=_style(facts),
         script=script,
         script_digest=digest,
         charts=_charts(facts),
@@ -40,20 +43,27 @@ def page(facts: dict[str, Any]) -> str:
         figure=_figure,
         entry=_entry,
         loading=loading,
+        level_styles=level_styles,
         label_errors="closefar label-errors" if facts["is_command_line"] else "closefar.find_label_errors",
     )
     return html
 
 
+def _style(facts: dict[str, Any]) -> str:
+    style = load_asset("palette.css") + load_asset("report.css")
+    is_plain = facts["pairs"]["kind"] == Kind.CLOSE_FAR and facts["annotators"] is None
+    return style if is_plain else style + load_asset("report_kinds.css")
+
+
 def _charts(facts: dict[str, Any]) -> dict[str, str]:
     """The drawings of the parts that exist; they hold numbers and fixed words, and nothing of the user's."""
-    drawn = {"distances": charts.distance_chart, "calibration": charts.calibration_chart}
+    drawn = _of_labels(facts["pairs"])
     if facts["spectrum"]["rows"]:
         drawn["spectrum"] = charts.spectrum_chart
     for name, chart in (
         ("pair_map", map_chart),
         ("point_map", map_chart),
-        ("roc", charts.roc_chart),
+        ("roc", drawn.pop("roc")),
         ("noise_check", charts.noise_chart),
         ("learning_curve", charts.learning_chart),
     ):
@@ -62,6 +72,24 @@ def _charts(facts: dict[str, Any]) -> dict[str, str]:
     found = {name: chart(facts[name]) for name, chart in drawn.items()}
     if facts["intervals"]["reason"] is None:
         found["intervals"] = charts.interval_chart(facts["intervals"]["directions"])
+    return found
+
+
+def _of_labels(pairs: dict[str, Any]) -> dict[str, Callable[[dict[str, Any]], str]]:
+    """The charts that depend on the kind of judgement."""
+    if pairs["kind"] == Kind.LEVELS:
+        n = len(pairs["labels"])
+        return {
+            "distances": kind_charts.level_chart,
+            "calibration": partial(kind_charts.calibration_of_levels, n_levels=n),
+            "roc": partial(kind_charts.roc_of_levels, n_levels=n),
+        }
+    found = {"distances": charts.distance_chart, "calibration": charts.calibration_chart, "roc": charts.roc_chart}
+    if pairs["kind"] == Kind.COMPARISONS:
+        found["distances"] = kind_charts.leg_chart
+        found["calibration"] = partial(
+            charts.calibration_chart, predicted="probability of the likelier answer", observed="share of it"
+        )
     return found
 
 

@@ -12,7 +12,7 @@ from closefar.judgements import Judgements
 from closefar.model import ZERO, Metric, loadings
 from closefar.questions import TruncationPath, truncation_of
 from closefar.report.effort import Effort
-from closefar.report.evidence import noun_of
+from closefar.report.evidence import has_sides, noun_of
 from closefar.report.wording import listed, loading, number, percent, points, short
 
 __all__ = ["directions", "matrix", "spectrum", "truncation"]
@@ -63,7 +63,7 @@ def truncation(fit: Fit, judgements: Judgements, *, is_training: bool, seed: int
         if not refits or step.refit_loss is not None
     ]
     reading = f"All of these {noun_of(fit)}s have the same label."
-    if used.n_rarer > 0:
+    if has_sides(used):
         reading = _truncation_reading(path, refits)
     if fit.settings.class_weight is not None:
         reading += " Labels count with the class weights of the fit."
@@ -181,8 +181,10 @@ def _matrix_reading(names: list[str], scaled: FloatArray, metric: Metric) -> str
     first = int(np.argmax(np.diag(scaled)))
     most = float(scaled[first, first])
     words = f"A typical difference in {short(names[first])} alone adds {number(most)} to the squared distance"
-    if metric.known_threshold > 0:
-        words += f", {number(most / metric.known_threshold)} times the threshold"
+    first_threshold = metric.thresholds[0] if metric.thresholds else 0.0
+    if first_threshold > 0:
+        which = "threshold" if len(metric.thresholds) == 1 else "lowest threshold"
+        words += f", {number(most / first_threshold)} times the {which}"
     return f"{words}.{_strongest_interaction(names, scaled)}"
 
 

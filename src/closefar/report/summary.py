@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from closefar.arrays import IndexArray
 from closefar.fitting import Fit, Fitted
-from closefar.judgements import Judgements, SharedPointsWarning
+from closefar.judgements import Judgements, Kind, SharedPointsWarning
 from closefar.model import in_data_scale
 from closefar.plain import plain
 from closefar.questions import describe_evidence
@@ -25,8 +25,9 @@ from closefar.report.agreement import calibration, distances, quality, roc
 from closefar.report.answer import answer, certificate_words, key_figures
 from closefar.report.certainty import intervals
 from closefar.report.doubts import caveat, noise_check, problems, read_ids, shared_points, wrong_labels
-from closefar.report.evidence import Judged, is_training, judge
+from closefar.report.evidence import Judged, is_training, judge, term_of
 from closefar.report.growth import learning_curve
+from closefar.report.kinds import annotators, comparisons
 from closefar.report.maps import distinct_points, pair_map, point_map
 from closefar.report.provenance import Provenance
 from closefar.report.shape import directions, matrix, spectrum, truncation
@@ -136,7 +137,7 @@ def _facts(
     judged = judge(fit, shown, has_seen=is_of_fit, seed=seed, groups=groups)
     facts["pairs"] = _pairs(fit, judged, shown)
     facts["quality"] = quality(judged, metric, facts["pairs"]["labels"])
-    facts["distances"] = distances(judged, metric)
+    facts["distances"] = distances(judged, metric, facts["pairs"]["labels"])
     is_chance = facts["quality"]["is_chance"]
     facts["calibration"] = calibration(judged, caveat=caveat(fit))
     facts["roc"] = roc(judged, metric)
@@ -156,6 +157,8 @@ def _facts(
     tell("intervals")
     own = groups[shown.numbers] if groups is not None and is_of_fit else None
     facts["intervals"] = intervals(fit, training, names, n_bootstrap=n_bootstrap, seed=seed, groups=own)
+    facts["annotators"] = annotators(fit)
+    facts["comparisons"] = comparisons(fit)
     facts["evidence"] = describe_evidence(fit)
     facts["problems"] = problems(fit, facts["noise_check"], is_chance=is_chance, groups=groups if is_of_fit else None)
     facts["certificate"] = _certificate(fit)
@@ -169,8 +172,16 @@ def _facts(
 def _headline(title: str | None, facts: dict[str, Any], provenance: Provenance) -> dict[str, Any]:
     """The title, and what the report is of: data, model, date and counts."""
     files, pairs = provenance.files, facts["pairs"]
-    columns = count(facts["fit"]["n_features"], "column")
-    counts = f"{count(pairs['n_given'], pairs['noun'])}, {columns}, {percent(pairs['share_far'])} labelled far"
+    parts = [count(pairs["n_given"], pairs["noun"]), count(facts["fit"]["n_features"], "column")]
+    if facts["comparisons"] is not None:
+        parts.insert(1, count(facts["comparisons"]["n"], "comparison"))
+    if pairs["kind"] == Kind.CLOSE_FAR:
+        parts.append(f"{percent(pairs['share_far'])} labelled far")
+    elif pairs["kind"] == Kind.LEVELS:
+        parts.append(count(len(pairs["labels"]), "level"))
+    if facts["annotators"] is not None:
+        parts.append(count(len(facts["annotators"]["rows"]), "annotator"))
+    counts = ", ".join(parts)
     named = [("Data", listed(files)), ("Model", provenance.model), ("Date", date.today().isoformat())]
     return {
         "title": title or (f"{DEFAULT_TITLE}: {listed(files)}" if files else DEFAULT_TITLE),
@@ -221,12 +232,21 @@ def _pairs(fit: Fit, judged: Judged, shown: Judgements) -> dict[str, Any]:
         "words": judged.words,
         "n_pairs": len(judged.judgements),
         "n_given": len(shown),
-        "share_far": shown.mean(shown.is_far),
+        "kind": str(fit.kind),
+        "share_far": shown.mean(shown.is_far) if fit.kind is Kind.CLOSE_FAR else None,
         "n_fitted": fit.statistics.n_pairs,
-        "labels": [str(fit.sides.close), str(fit.sides.far)],
+        "labels": _labels(fit),
         "noun": judged.noun,
+        "term": term_of(fit),
         "weighted": shown.sample_weight is not None,
     }
+
+
+def _labels(fit: Fit) -> list[str]:
+    """The labels, closest first."""
+    if fit.sides.is_graded:
+        return [str(level) for level in fit.sides.classes.tolist()]
+    return [str(fit.sides.close), str(fit.sides.far)]
 
 
 def _certificate(fit: Fit) -> dict[str, Any]:
@@ -234,12 +254,15 @@ def _certificate(fit: Fit) -> dict[str, Any]:
 
 
 def _fit(fit: Fit, provenance: Provenance) -> dict[str, Any]:
-    metric, parameters = fit.metric, {**fit.settings.parameters, "far_label": fit.sides.far}
+    metric, parameters = fit.metric, fit.settings.parameters
+    if fit.kind is Kind.CLOSE_FAR:
+        parameters = {**parameters, "far_label": fit.sides.far}
     return {
         **asdict(fit.statistics),
         "noise": metric.noise.name,
         "flip_rate": metric.flip_rate,
         "threshold": metric.threshold,
+        "thresholds": list(metric.thresholds),
         "rank": metric.rank,
         "n_features": len(metric.factor),
         "origin": metric.origin,

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from closefar.judgements import Kind
 from closefar.plain import format_table
 from closefar.report.wording import loading, percent, sentence, short
 
@@ -34,11 +35,15 @@ def text(facts: dict[str, Any]) -> str:
 
 
 def _sections(facts: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    certificate, wrong = facts["certificate"], facts["wrong_labels"]
-    yield f"Squared distances of close and far {facts['pairs']['noun']}s", [facts["distances"]["reading"]]
+    certificate, wrong, pairs = facts["certificate"], facts["wrong_labels"], facts["pairs"]
+    yield _distances(pairs), [facts["distances"]["reading"]]
     yield "ROC curve", [_said(facts["roc"])]
-    yield "Calibration", [facts["calibration"]["reading"], _calibration(facts["calibration"])]
+    yield "Calibration", [facts["calibration"]["reading"], _calibration(facts["calibration"], pairs["kind"])]
     yield "Confusion matrix", [_confusion(facts["quality"]["confusion"])]
+    if facts["comparisons"] is not None:
+        yield "Comparisons of the same fit", [facts["comparisons"]["reading"]]
+    if facts["annotators"] is not None:
+        yield "Annotators", [facts["annotators"]["reading"], _annotators(facts["annotators"])]
     yield "Spectrum and truncation", [facts["spectrum"]["reading"], facts["truncation"]["reading"], _ranks(facts)]
     yield "Directions and their loadings", _directions(facts["directions"]) or [facts["directions"]["reading"]]
     yield "The metric as a matrix", [facts["matrix"]["reading"]]
@@ -48,9 +53,9 @@ def _sections(facts: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
     )
     yield "Noise model", [_said(facts["noise_check"])]
     yield "Confidence intervals", [_said(facts["intervals"]), *_intervals(facts["intervals"], facts["evidence"])]
-    yield "Suspicious labels", [_said(wrong), *_suspicious(wrong)]
+    yield f"Suspicious {pairs['term']}s", [_said(wrong), *_suspicious(wrong, pairs)]
     yield (
-        f"Learning curve: would more {facts['pairs']['noun']}s help?",
+        f"Learning curve: would more {pairs['noun']}s help?",
         [_said(facts["learning_curve"]), *_curve(facts["learning_curve"])],
     )
     for step in facts["next_steps"]:
@@ -81,16 +86,53 @@ def _table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]) ->
     return _fence(format_table(columns, rows))
 
 
-def _calibration(part: dict[str, Any]) -> str:
-    columns = [("number", ",d"), ("predicted far", ".1%"), ("observed far", ".1%"), ("lower", ".1%"), ("upper", ".1%")]
-    names = ("count", "predicted", "observed", "low", "high")
+def _distances(pairs: dict[str, Any]) -> str:
+    if pairs["kind"] == Kind.COMPARISONS:
+        return "Differences of squared distances"
+    return (
+        "Squared distances by level"
+        if pairs["kind"] == Kind.LEVELS
+        else (f"Squared distances of close and far {pairs['noun']}s")
+    )
+
+
+def _calibration(part: dict[str, Any], kind: str) -> str:
+    far = " far" if kind == Kind.CLOSE_FAR else ""
+    columns = [
+        ("number", ",d"),
+        (f"predicted{far}", ".1%"),
+        (f"observed{far}", ".1%"),
+        ("lower", ".1%"),
+        ("upper", ".1%"),
+    ]
+    names = ["count", "predicted", "observed", "low", "high"]
+    if kind == Kind.LEVELS:
+        columns, names = [("level or higher", "d"), *columns], ["level", *names]
     return _table(columns, [[row[name] for name in names] for row in part["bins"]])
 
 
 def _confusion(part: dict[str, Any]) -> str:
+    if "reason" in part:
+        return str(part["reason"])
     labels = [short(label) for label in part["labels"]]
     columns = [("label", ""), *((f"predicted {label}", ",.6g") for label in labels)]
     return _table(columns, [[label, *row] for label, row in zip(labels, part["counts"], strict=True)])
+
+
+def _annotators(part: dict[str, Any]) -> str:
+    columns = {
+        "annotator": ("annotator", ""),
+        "n": ("judgements", ",d"),
+        "strictness": ("strictness", "+.3g"),
+        "low": ("lower", "+.3g"),
+        "high": ("upper", "+.3g"),
+        **({"flip_rate": ("flip rate", ".1%")} if part["has_flips"] else {}),
+        "agreement": ("agreement", ".1%"),
+        **({"kappa": ("kappa", ".2f")} if part["has_kappa"] else {}),
+        "verdict": ("verdict", ""),
+    }
+    rows = [[short(row[name]) if name == "annotator" else row[name] for name in columns] for row in part["rows"]]
+    return _table(list(columns.values()), rows)
 
 
 def _ranks(facts: dict[str, Any]) -> str:
@@ -129,16 +171,38 @@ def _ends(row: dict[str, Any]) -> list[Any]:
     return [row["estimate"], row["low"], row["high"]]
 
 
-def _suspicious(part: dict[str, Any]) -> list[str]:
+def _suspicious(part: dict[str, Any], pairs: dict[str, Any]) -> list[str]:
     if not part["rows"]:
         return []
+    if pairs["kind"] == Kind.LEVELS:
+        return [_suspicious_levels(part)]
+    term = pairs["term"]
     probability = "probability_wrong" if part["kind"] == "probability" else "probability_of_label"
-    columns = [("row or id", ""), ("label", ""), ("P(wrong)" if part["kind"] == "probability" else "P(label)", ".3f")]
+    wrong = "P(wrong)" if part["kind"] == "probability" else f"P({term})"
+    columns = [("row or id", ""), (term, ""), (wrong, ".3f")]
     rows = [
         [", ".join(map(short, row["ids"])) or f"{row['row']}", short(row["label"]), row[probability], row["margin"]]
         for row in part["rows"]
     ]
     return [_table([*columns, ("margin", ".3g")], rows)]
+
+
+def _suspicious_levels(part: dict[str, Any]) -> str:
+    columns = {
+        "label": ("label", ""),
+        "predicted": ("predicted", ""),
+        **({"probability_wrong": ("P(wrong)", ".3f")} if part["kind"] == "probability" else {}),
+        "probability_of_label": ("P(label)", ".3f"),
+        "squared_distance": ("squared distance", ".3g"),
+    }
+    rows = [
+        [
+            ", ".join(map(short, row["ids"])) or f"{row['row']}",
+            *(short(row[name]) if name in ("label", "predicted") else row[name] for name in columns),
+        ]
+        for row in part["rows"]
+    ]
+    return _table([("row or id", ""), *columns.values()], rows)
 
 
 def _curve(part: dict[str, Any]) -> list[str]:

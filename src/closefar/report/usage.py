@@ -17,6 +17,17 @@ metric.probability_far(points[0] - points[1])  # that such a pair is labelled fa
 points @ metric.components.T                   # mapped: Euclidean distance is now the learned one\
 """
 
+_OF_LEVELS = """\
+metric.distance(points[0], points[1])         # also of each row of two tables
+metric.probabilities(points[0] - points[1])  # of each level, closest first
+points @ metric.components.T                 # mapped: Euclidean distance is now the learned one\
+"""
+
+_OF_COMPARISONS = """\
+metric.distance(points[0], points[1])  # also of each row of two tables; it has no threshold
+points @ metric.components.T           # mapped: Euclidean distance is now the learned one\
+"""
+
 _OF_POINTS = """\
 metric.squared_distance(points)  # of each point from the learned origin
 metric.probability_far(points)   # that such a point is labelled far
@@ -44,7 +55,15 @@ def next_steps(metric: Metric, provenance: Provenance) -> list[dict[str, str]]:
 
 
 def _python(metric: Metric, provenance: Provenance) -> str:
-    return f"{_reading(metric, provenance)}\n\n{_OF_PAIRS if metric.origin is None else _OF_POINTS}"
+    return f"{_reading(metric, provenance)}\n\n{_applied(metric)}"
+
+
+def _applied(metric: Metric) -> str:
+    if metric.origin is not None:
+        return _OF_POINTS
+    if not metric.thresholds:
+        return _OF_COMPARISONS
+    return _OF_PAIRS if len(metric.thresholds) == 1 else _OF_LEVELS
 
 
 def _reading(metric: Metric, provenance: Provenance) -> str:

@@ -63,7 +63,7 @@ class LegRows(RowSource):
         return self if legs is self.legs else LegRows(legs, self.n_pairs, self.n_comparisons, self.scale)
 
     def with_scale(self, scale: float) -> LegRows:
-        """Return the same rows with another scale of the comparisons."""
+        """Return the same rows with another noise of comparisons."""
         return LegRows(self.legs, self.n_pairs, self.n_comparisons, scale)
 
     def __repr__(self) -> str:

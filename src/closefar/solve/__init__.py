@@ -4,7 +4,10 @@ from closefar.solve.certificate import Certificate, Outcome, advise_in_time
 from closefar.solve.compared import Compared
 from closefar.solve.cone import psd_factor
 from closefar.solve.curvature import Curvature, MarginCurvature
+from closefar.solve.flip_rates import RateOfEach, SharedRate, SideRates
 from closefar.solve.flipped import solve_with_flips
+from closefar.solve.flipped_graded import Flipped, FlippedGraded
+from closefar.solve.flips import FlippedCloseFar
 from closefar.solve.graded import Graded
 from closefar.solve.history import FitStep
 from closefar.solve.journal import Journal
@@ -25,6 +28,9 @@ __all__ = [
     "Curvature",
     "Evaluation",
     "FitStep",
+    "Flipped",
+    "FlippedCloseFar",
+    "FlippedGraded",
     "Graded",
     "Journal",
     "Likelihood",
@@ -34,6 +40,9 @@ __all__ = [
     "OutOfTime",
     "Outcome",
     "Passes",
+    "RateOfEach",
+    "SharedRate",
+    "SideRates",
     "Solution",
     "Solver",
     "State",

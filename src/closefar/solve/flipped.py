@@ -8,12 +8,12 @@ from functools import partial
 import numpy as np
 
 from closefar.solve.certificate import Certificate, Outcome, advise
-from closefar.solve.flips import FlippedCloseFar
+from closefar.solve.flipped_graded import Flipped
 from closefar.solve.free_origin import with_free_corner
 from closefar.solve.history import FitStep
-from closefar.solve.likelihood import CloseFar
 from closefar.solve.loop import Ending, Limits, Recorder, State, Watch, run
 from closefar.solve.objective import Objective
+from closefar.solve.problem import Problem
 from closefar.solve.solution import Options, Solution, solve
 from closefar.solve.solvers.alternating import Alternating, Climb
 from closefar.solve.supervision import supervisor
@@ -22,38 +22,44 @@ __all__ = ["solve_with_flips"]
 
 _MOST_ROUNDS = 100
 
+# Multiples of the metric without flips that the search may start from.
+_SCALES = (1.0, 1.5, 2.5, 4.0, 8.0)
+_RAY_ROUNDS = 4
+_RAY_TOL = 1e-6
+
 
 def solve_with_flips(
     objective: Objective,
-    likelihood: CloseFar,
-    flip_rate: float | None,
+    flipped: Flipped,
     options: Options,
     *,
+    estimate: bool,
     rng: np.random.Generator,
     watch: Watch,
     start: State | None = None,
-) -> tuple[Solution, float]:
-    """Maximise the likelihood with flips over M and tau, and over q if `flip_rate` is None.
+) -> tuple[Solution, Flipped]:
+    """Maximise the likelihood with flips over M and thresholds, and over the flip rates if `estimate`.
 
-    `likelihood` is that of the objective, without flips.  Returns the solution and q.
+    The objective is that without flips, of the same judgements.  Returns the solution, and the likelihood with
+    its flip rates.
     """
-    flipped = FlippedCloseFar(
-        likelihood.noise, likelihood.signs, likelihood.weights, flip_rate or 0.0, likelihood.lengths
-    )
     if start is not None and not options.proves and options.solver == "newton":
-        return _climb_from(start, objective, flipped, flip_rate, options, rng, watch)
-    if start is not None and not options.proves and flip_rate is not None:
+        return _climb_from(start, objective, flipped, estimate, options, rng, watch)
+    if start is not None and not options.proves and not estimate:
         climbing, by_factor = objective.with_likelihood(flipped), replace(options, solver="factor")
-        return solve(climbing, by_factor, rng=rng, watch=watch, start=start), flip_rate
+        return solve(climbing, by_factor, rng=rng, watch=watch, start=start), flipped
     plain = solve(objective, options, rng=rng, watch=watch, start=start)
-    if flip_rate is None:
-        flipped = flipped.with_best_rate(objective.source, plain.squared, plain.thresholds)
-    if flipped.flip_rate == 0.0 or plain.certificate.outcome is Outcome.INTERRUPTED or supervisor().has_ended_a_run:
-        return plain, flipped.flip_rate
+    begun = plain.state
+    if estimate and flipped.has_several_starts:
+        begun, flipped = _best_on_ray(options.problem(objective), flipped, plain)
+    elif estimate:
+        flipped = flipped.with_best_rates(objective.source, plain.squared, plain.thresholds)
+    if not flipped.has_flips or plain.certificate.outcome is Outcome.INTERRUPTED or supervisor().has_ended_a_run:
+        return plain, flipped
     problem = options.problem(objective)
     recorder = Recorder(objective.passes, watch)
-    climber = Alternating(problem, rng, flipped, estimate=flip_rate is None, rank=options.rank)
-    begin = partial(climber.resume, with_free_corner(problem.cone, plain.state))
+    climber = Alternating(problem, rng, flipped, estimate=estimate, rank=options.rank)
+    begin = partial(climber.resume, with_free_corner(problem.cone, begun))
     climb = run(climber, begin, Limits(0.0, _MOST_ROUNDS, recorder))
     top: Climb = climb.state.memory
     near = State.at(climb.state.matrix, *climb.state.thresholds)
@@ -61,39 +67,61 @@ def solve_with_flips(
     was_interrupted = climb.ending is Ending.INTERRUPTED
     brief = replace(options, max_iter=1) if climb.ending.is_early else options
     last = solve(soft, brief, rng=rng, watch=watch, start=near, stay_near=True)
-    if flip_rate is None:
-        flipped = top.likelihood.with_best_rate(objective.source, last.squared, last.thresholds)
-    loss = objective.with_likelihood(flipped).evaluate(last.squared, last.thresholds).loss
+    if estimate:
+        flipped = top.likelihood.with_best_rates(objective.source, last.squared, last.thresholds)
+    loss = objective.with_likelihood(flipped).evaluate(last.squared, last.thresholds).loss - flipped.penalty(
+        last.thresholds
+    )
     convex = _interrupted(last.certificate, options) if was_interrupted else last.certificate
-    certificate = _certificate(convex, loss, flipped.flip_rate, top.is_settled)
+    certificate = _certificate(convex, loss, flipped.described, top.is_settled)
     # Bounds proven along the way are for other problems than the last.
     steps = [replace(step, gap=np.inf) for step in (*plain.history, *recorder.steps)]
     penalty = last.certificate.objective - last.certificate.loss
     end = FitStep(certificate.n_passes, loss + penalty, certificate.gap)
     n_iter = plain.n_iter + climb.n_iter + last.n_iter
-    return replace(last, certificate=certificate, n_iter=n_iter, history=(*steps, end)), flipped.flip_rate
+    return replace(last, certificate=certificate, n_iter=n_iter, history=(*steps, end)), flipped
+
+
+def _best_on_ray(problem: Problem, flipped: Flipped, plain: Solution) -> tuple[State, Flipped]:
+    """The likeliest multiple of the solution without flips, with its best thresholds and flip rates: no pass.
+
+    Without flips, flipped labels make M smaller, and there the likeliest rates may be zero although others are better
+    for a larger M.
+    """
+    source, least = problem.objective.source, problem.cone.least
+    found, lowest = (plain.state, flipped), np.inf
+    for scale in _SCALES:
+        squared, thresholds, likelihood = scale * plain.squared, scale * plain.thresholds, flipped
+        for _ in range(_RAY_ROUNDS):
+            likelihood = likelihood.with_best_rates(source, squared, thresholds)
+            thresholds, evaluation = likelihood.best_thresholds(source, squared, thresholds, least, _RAY_TOL)
+        matrix = scale * plain.state.matrix
+        value = replace(problem, objective=problem.objective.with_likelihood(likelihood)).value(evaluation, matrix)
+        if value < lowest:
+            found, lowest = (State.at(matrix, *thresholds), likelihood), value
+    return found
 
 
 def _climb_from(
     start: State,
     objective: Objective,
-    flipped: FlippedCloseFar,
-    flip_rate: float | None,
+    flipped: Flipped,
+    estimate: bool,
     options: Options,
     rng: np.random.Generator,
     watch: Watch,
-) -> tuple[Solution, float]:
+) -> tuple[Solution, Flipped]:
     """Maximise from a point close to the maximum, without a certificate."""
-    if flip_rate is None:
+    if estimate:
         squared = objective.quadratic_forms(start.matrix)
-        flipped = flipped.with_best_rate(objective.source, squared, start.thresholds)
-    climber = Alternating(options.problem(objective), rng, flipped, estimate=flip_rate is None, rank=options.rank)
+        flipped = flipped.with_best_rates(objective.source, squared, start.thresholds)
+    climber = Alternating(options.problem(objective), rng, flipped, estimate=estimate, rank=options.rank)
     climb = run(climber, partial(climber.resume, start), Limits(0.0, _MOST_ROUNDS, watch)).state
     top: Climb = climb.memory
     near = State.at(climb.matrix, *climb.thresholds)
     there = replace(options, max_iter=0)
     found = solve(objective.with_likelihood(top.likelihood), there, rng=rng, watch=watch, start=near)
-    return found, top.likelihood.flip_rate
+    return found, top.likelihood
 
 
 def _interrupted(certificate: Certificate, options: Options) -> Certificate:
@@ -105,11 +133,10 @@ def _interrupted(certificate: Certificate, options: Options) -> Certificate:
     return replace(certificate, converged=False, outcome=outcome, advice=advice)
 
 
-def _certificate(convex: Certificate, loss: float, flip_rate: float, is_settled: bool) -> Certificate:
+def _certificate(convex: Certificate, loss: float, rates: str, is_settled: bool) -> Certificate:
     """The certificate of the last step, with the loss of the likelihood with flips."""
     advice = (
-        f"{convex.advice} The proof holds each label's probability of being flipped fixed at its estimate; the flip "
-        f"rate is {flip_rate:.3g}."
+        f"{convex.advice} The proof holds each label's probability of being flipped fixed at its estimate; {rates}."
     )
     if not is_settled:
         advice += (

@@ -1,13 +1,16 @@
-"""Labels that are flipped whatever the distance: P(label) = q + (1 - 2q) Phi(l margin).
+"""Labels that are flipped whatever the distance: P(far) = a + (1 - a - b) Phi(margin).
 
-The negative log-likelihood is not convex, so it is minimised from the convex optimum of q = 0,
-with the Fisher information as the Hessian, and with q optimised along the way.  The last step is
-one of expectation-maximisation: with each label's probability of being flipped held fixed, the
-problem is convex again, and the certificate is that of this step.
+A close pair is called far with probability a, and a far pair is called close with probability b; a
+single flip rate q is a = b = q.  The negative log-likelihood is not convex, so it is minimised from
+the convex optimum without flips, with the Fisher information as the Hessian, and with the rates
+optimised along the way.  The last step is one of expectation-maximisation: with each label's
+probability of being flipped held fixed, the problem is convex again, and the certificate is that of
+this step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -16,44 +19,85 @@ from array_api_compat import array_namespace
 from closefar.arrays import TINY, Array, FloatArray
 from closefar.noise import Noise, with_flips
 from closefar.rows import RowSource
-from closefar.solve.likelihood import CloseFar
+from closefar.solve.likelihood import CloseFar, Losses
 
-__all__ = ["FlippedCloseFar", "SoftCloseFar", "best_flip_rate"]
+__all__ = ["FlippedCloseFar", "SoftCloseFar", "best_flip_rate", "best_rate", "best_two_rates", "rates_in_words"]
 
 _LARGEST_RATE = 0.499
 _RATE_TOL = 1e-13  # of the last Newton step
 _MOST_STEPS = 100
+_LARGEST_SUM = 0.998  # of two rates
+_SLOPE_TOL = 1e-12
+_LEAST_FLOOR = 1e-15  # of a label whose rate is zero, and whose probability may underflow far from the optimum
 
 
 class FlippedCloseFar(CloseFar):
-    """The mean of -log(q + (1 - 2q) Phi(l m)); its curvature is the Fisher information, which is never negative."""
+    """The mean of -log P(label) with flips; its curvature is the Fisher information, which is never negative.
+
+    `flip_rate` is q, or the two rates (a, b): P(called far | close) and P(called close | far).
+    """
 
     is_plain = False
     is_convex = False
     separates = False  # flipped labels belong on the wrong side
 
-    def __init__(self, noise: Noise, signs: Array, weights: Array, flip_rate: float, lengths: Array = None) -> None:
+    def __init__(
+        self,
+        noise: Noise,
+        signs: Array,
+        weights: Array,
+        flip_rate: float | tuple[float, float],
+        lengths: Array = None,
+    ) -> None:
         super().__init__(noise, signs, weights, lengths)
         self.flip_rate = flip_rate
 
+    @property
+    def rates(self) -> FloatArray:
+        """The rates as an array of one or two."""
+        return np.atleast_1d(np.asarray(self.flip_rate, dtype=np.float64))
+
+    @property
+    def has_flips(self) -> bool:
+        return bool(np.any(self.rates > 0.0))
+
+    @property
+    def has_several_starts(self) -> bool:
+        """Whether the search for the rates may have several optima, so that it is begun at the best of some points."""
+        return isinstance(self.flip_rate, tuple)
+
+    @property
+    def described(self) -> str:
+        """The rates in words."""
+        return rates_in_words(self.flip_rate)
+
+    def losses(self, margin: Array, signs: Array, weights: Array, *rest: Array, order: int) -> Losses:
+        return super().losses(margin, signs, weights, signs, order=order)
+
     def pointwise(self, margin: Array, *rest: Array, order: int) -> tuple[Array, ...]:
+        (signs,) = rest
         xp = array_namespace(margin)
         loss, slope = self.noise.derivatives(margin, 1)
         right = xp.exp(-loss)
-        probability = with_flips(right, self.flip_rate)
-        density = -(1.0 - 2.0 * self.flip_rate) * slope * right
+        kept, floor, other = _flips_of(self.flip_rate, signs)
+        probability = floor + kept * right
+        density = -kept * slope * right
         if order < 2:
             return -xp.log(probability), -density / probability
-        wrong = with_flips(xp.exp(-self.noise.neg_log_cdf(-margin)), self.flip_rate)
+        wrong = other + kept * xp.exp(-self.noise.neg_log_cdf(-margin))
         return -xp.log(probability), -density / probability, density**2 / (probability * wrong)
 
-    def with_rate(self, flip_rate: float) -> FlippedCloseFar:
+    def with_rates(self, rates: FloatArray) -> FlippedCloseFar:
+        """The same with other rates, one or two."""
+        flip_rate = float(rates[0]) if len(rates) == 1 else (float(rates[0]), float(rates[1]))
         return FlippedCloseFar(self.noise, self.signs, self.weights, flip_rate, self.lengths)
 
-    def with_best_rate(self, source: RowSource, squared: Array, thresholds: FloatArray) -> FlippedCloseFar:
-        """The same with the maximum-likelihood flip rate at these squared distances."""
+    def with_best_rates(self, source: RowSource, squared: Array, thresholds: FloatArray) -> FlippedCloseFar:
+        """The same with the maximum-likelihood flip rates at these squared distances."""
         right = self.right(source, squared, thresholds)
-        return self.with_rate(best_flip_rate(source, right, self.weights, self.flip_rate))
+        if isinstance(self.flip_rate, tuple):
+            return self.with_rates(best_two_rates(source, right, self.signs, self.weights, self.rates))
+        return self.with_rates(np.array([best_flip_rate(source, right, self.weights, self.flip_rate)]))
 
     def share_undecided(self, source: RowSource, squared: Array, thresholds: FloatArray) -> float:
         """The mean uncertainty of the labels: one at even odds, zero far from the threshold."""
@@ -68,15 +112,32 @@ class FlippedCloseFar(CloseFar):
         """The likelihood in which each label's probability of being flipped is fixed at its present value."""
         rate = self.flip_rate
 
-        def flipped(right: Array) -> Array:
-            return rate * (1.0 - right) / with_flips(right, rate)
+        def flipped(right: Array, signs: Array) -> Array:
+            kept, floor, _ = _flips_of(rate, signs)
+            return floor * (1.0 - right) / (floor + kept * right)
 
-        held = source.map(flipped, self.right(source, squared, thresholds))
+        held = source.map(flipped, self.right(source, squared, thresholds), self.signs)
         return SoftCloseFar(self.noise, self.signs, self.weights, held, self.lengths)
 
     def with_arrays(self, *arrays: Array) -> FlippedCloseFar:
         signs, weights, *lengths = arrays
         return FlippedCloseFar(self.noise, signs, weights, self.flip_rate, *lengths)
+
+
+def rates_in_words(flip_rate: float | tuple[float, float]) -> str:
+    """A sentence without its full stop."""
+    if not isinstance(flip_rate, tuple):
+        return f"the flip rate is {flip_rate:.3g}"
+    return f"the flip rates are {flip_rate[0]:.3g} (close pairs called far) and {flip_rate[1]:.3g} (far called close)"
+
+
+def _flips_of(flip_rate: float | tuple[float, float], signs: Array) -> tuple[float, Array, Array]:
+    """The share of labels that are kept, and what flips add to the probability of a label and of the other one."""
+    if not isinstance(flip_rate, tuple):
+        return 1.0 - 2.0 * flip_rate, flip_rate, flip_rate
+    mean, half = 0.5 * (flip_rate[0] + flip_rate[1]), 0.5 * (flip_rate[0] - flip_rate[1])
+    floor = mean + _LEAST_FLOOR
+    return 1.0 - 2.0 * mean, floor + half * signs, floor - half * signs
 
 
 class SoftCloseFar(CloseFar):
@@ -104,31 +165,38 @@ class SoftCloseFar(CloseFar):
 
 
 def best_flip_rate(source: RowSource, right: Array, weights: Array, near: float = 0.0) -> float:
-    """Maximise the mean log(q + (1 - 2q) Phi) over 0 <= q < 1/2, for `right` = Phi(l m): concave in q.
+    """Maximise the mean log(q + (1 - 2q) Phi) over 0 <= q < 1/2, for `right` = Phi(l m): concave in q."""
+    return best_rate(source, _sums_of_slopes, (right, weights), near, _LARGEST_RATE)
 
-    Newton steps from `near`, within bounds on q: each is a sweep over the rows.
+
+def best_rate(
+    source: RowSource, slopes_of: Callable[..., FloatArray], arrays: tuple[Array, ...], near: float, largest: float
+) -> float:
+    """Maximise a concave log-likelihood over a rate from 0 to the largest.
+
+    Newton steps from `near`, within bounds on the rate: each is a sweep over the rows, in which `slopes_of` gives the
+    sums of both derivatives at each of some rates.
     """
-    rate = near if 0.0 < near < _LARGEST_RATE else 0.5 * _LARGEST_RATE
-    (low_slope, _), (slope, bend), (high_slope, _) = _slopes(source, right, weights, (0.0, rate, _LARGEST_RATE))
+
+    def slopes_at(*rates: float) -> list[list[float]]:
+        sums: list[list[float]] = np.sum(source.parts(partial(slopes_of, rates), *arrays), axis=0).tolist()
+        return sums
+
+    rate = near if 0.0 < near < largest else 0.5 * largest
+    (low_slope, _), (slope, bend), (high_slope, _) = slopes_at(0.0, rate, largest)
     if low_slope <= 0.0:
         return 0.0
     if high_slope >= 0.0:
-        return _LARGEST_RATE
-    low, high = 0.0, _LARGEST_RATE
+        return largest
+    low, high = 0.0, largest
     for _ in range(_MOST_STEPS):
         low, high = (rate, high) if slope > 0.0 else (low, rate)
         step = -slope / bend if bend < 0.0 else np.inf
         before, rate = rate, rate + step if low <= rate + step <= high else 0.5 * (low + high)
         if abs(rate - before) <= _RATE_TOL:
             break
-        ((slope, bend),) = _slopes(source, right, weights, (rate,))
+        ((slope, bend),) = slopes_at(rate)
     return rate
-
-
-def _slopes(source: RowSource, right: Array, weights: Array, rates: tuple[float, ...]) -> list[list[float]]:
-    """The first and the second derivative at each rate."""
-    sums: list[list[float]] = np.sum(source.parts(partial(_sums_of_slopes, rates), right, weights), axis=0).tolist()
-    return sums
 
 
 def _sums_of_slopes(rates: tuple[float, ...], right: Array, weights: Array) -> FloatArray:
@@ -140,3 +208,65 @@ def _sums_of_slopes(rates: tuple[float, ...], right: Array, weights: Array) -> F
         with np.errstate(over="ignore", invalid="ignore"):  # the curvature at a rate of 0, which is not used
             found.append([float(xp.sum(weights * ratio)), -float(xp.sum(weights * ratio * ratio))])
     return np.array(found)
+
+
+def best_two_rates(source: RowSource, right: Array, signs: Array, weights: Array, near: FloatArray) -> FloatArray:
+    """Maximise the mean log P(label) over both rates, for `right` = Phi(l m): concave in them.
+
+    Newton steps within the triangle a, b >= 0, a + b < 1, halved until they gain: each is a sweep over the rows.
+    """
+    rates = near if near.all() and near.sum() < _LARGEST_SUM else np.array([0.1, 0.1])
+    value, slopes, bends = _two_slopes(source, right, signs, weights, rates)
+    for _ in range(_MOST_STEPS):
+        step = _rate_step(rates, slopes, bends)
+        if float(slopes @ step) <= _SLOPE_TOL:
+            break
+        length = 1.0
+        while length > _SLOPE_TOL:
+            moved = _in_triangle(rates + length * step)
+            there = _two_slopes(source, right, signs, weights, moved)
+            if there[0] > value:
+                break
+            length *= 0.5
+        else:
+            break
+        before, rates = rates, moved
+        value, slopes, bends = there
+        if np.abs(rates - before).max() <= _RATE_TOL:
+            break
+    return rates
+
+
+def _rate_step(rates: FloatArray, slopes: FloatArray, bends: FloatArray) -> FloatArray:
+    """The Newton step in the rates that are not held at zero, or in one of them along the side a + b = constant."""
+    free = (rates > 0.0) | (slopes > 0.0)
+    basis = np.eye(2)[:, free]
+    if free.all() and rates.sum() >= _LARGEST_SUM and slopes.sum() > 0.0:
+        basis = np.array([[1.0], [-1.0]])
+    curved = basis.T @ bends @ basis - 1e-12 * (1.0 - np.trace(bends)) * np.eye(basis.shape[1])
+    step: FloatArray = -basis @ np.linalg.solve(curved, basis.T @ slopes)
+    return step
+
+
+def _in_triangle(rates: FloatArray) -> FloatArray:
+    above = np.maximum(rates, 0.0)
+    return above * min(1.0, _LARGEST_SUM / max(float(above.sum()), TINY))
+
+
+def _two_slopes(
+    source: RowSource, right: Array, signs: Array, weights: Array, rates: FloatArray
+) -> tuple[float, FloatArray, FloatArray]:
+    """The mean log-likelihood and its derivatives in the two rates."""
+    parts = source.parts(partial(_sums_of_two, tuple(rates.tolist())), right, signs, weights)
+    value, on_far, on_close, first, mixed, second = np.sum(parts, axis=0).tolist()
+    return value, np.array([on_far, on_close]), -np.array([[first, mixed], [mixed, second]])
+
+
+def _sums_of_two(rates: tuple[float, float], right: Array, signs: Array, weights: Array) -> FloatArray:
+    xp = array_namespace(right)
+    kept, floor, _ = _flips_of(rates, signs)
+    probability = floor + kept * right
+    gain, loss = (1.0 - right) / probability, -right / probability  # by the rate of this label, and of the other
+    slopes = [xp.where(signs > 0, one, other) for one, other in ((gain, loss), (loss, gain))]
+    terms = [xp.log(probability), *slopes, slopes[0] ** 2, slopes[0] * slopes[1], slopes[1] ** 2]
+    return np.array([float(xp.sum(weights * term)) for term in terms])

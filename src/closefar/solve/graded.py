@@ -172,7 +172,7 @@ class Graded(Likelihood):
             margin_gradient=stored[0],
             curvature=stored[1] if order > 1 else None,
             crosses=tuple(stored[2:]),
-            curvatures=np.sum([part.curvatures for part in parts], axis=0) if order > 1 else None,
+            curvatures=_summed(parts) if order > 1 else None,
         )
 
     def _terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
@@ -211,7 +211,7 @@ class Graded(Likelihood):
 
     def curvature(self, source: RowSource, parts: Sequence[Terms]) -> GradedCurvature:
         arrays = tuple(source.join(list(arrays)) for arrays in zip(*(part.crosses for part in parts), strict=True))
-        thresholds = np.sum([part.curvatures for part in parts], axis=0)
+        thresholds = _summed(parts)
         thresholds[np.diag_indices(self.n_thresholds)] += np.append(
             np.zeros(self.n_levels - 1), np.full(self.n_groups, self.precision)
         )
@@ -263,8 +263,15 @@ class Graded(Likelihood):
         return source.map(probability, squared, *self.row_arrays)
 
 
+def _summed(parts: Sequence[Terms]) -> FloatArray:
+    """The sums of second derivatives in two thresholds over all parts."""
+    found: FloatArray = np.sum([part.curvatures for part in parts if part.curvatures is not None], axis=0)
+    return found
+
+
 def _spread(taus: FloatArray) -> FloatArray:
     """Thresholds in order, at least a small distance apart."""
     ordered = np.sort(taus)
     apart = _APART * (1.0 + float(np.ptp(ordered))) * np.arange(len(taus))
-    return np.maximum.accumulate(ordered) + apart
+    spread: FloatArray = ordered + apart
+    return spread

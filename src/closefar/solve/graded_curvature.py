@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -104,7 +105,7 @@ class GradedCurvature(Curvature):
     @property
     def crosses(self) -> tuple[Array, ...]:
         """One array per threshold: zero for the rows that do not depend on it."""
-        low, up = self._mixed()
+        low, up = self._mixed
         xp, codes, nothing = array_namespace(low), whole_numbers(self._codes), 0.0 * low
         taus = tuple(
             xp.where(codes == k, low, xp.where(codes == k - 1, up, nothing)) for k in range(1, self._cells.n_levels)
@@ -140,7 +141,7 @@ class GradedCurvature(Curvature):
     def hessian(self, source: RowSource, *, rough: bool = False) -> FloatArray:
         """One sum of squares, with the mixed derivatives divided by the root as its border."""
         root = source.map(_root, self.distance)
-        low, up = self._mixed()
+        low, up = self._mixed
         n, cells = self._cells.n_taus, self._cells
         border = tuple(source.map(_border_of(k), low, up, root, self._codes) for k in range(1, cells.n_levels))
         hessian = source.sum_of_squares(root, border, rough=rough)
@@ -173,12 +174,13 @@ class GradedCurvature(Curvature):
 
     def product(self, source: RowSource, matrix: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
         cells, (on_low, on_up, on_groups) = self._cells, self._cells.spread(thresholds)
-        low, up = self._mixed()
+        (low, up), has_shift = self._mixed, bool(np.any(thresholds))
 
         def change(squared: Array, distance: Array, low: Array, up: Array, codes: Array, *groups: Array) -> _Change:
-            xp, index = array_namespace(squared), whole_numbers(codes)
-            moved = distance * squared + low * xp.take(like(low, on_low), index) + up * xp.take(like(up, on_up), index)
-            if groups:
+            xp, index, moved = array_namespace(squared), whole_numbers(codes), distance * squared
+            if has_shift:
+                moved = moved + low * xp.take(like(low, on_low), index) + up * xp.take(like(up, on_up), index)
+            if has_shift and groups:
                 moved = moved - distance * xp.take(like(low, on_groups), whole_numbers(groups[0]))
             return _Change(moved, cells.sums(codes, groups, low * squared, up * squared))
 
@@ -190,6 +192,7 @@ class GradedCurvature(Curvature):
         fourth, sums = source.rotated_moments(self.distance, self.crosses, basis)
         return fourth, sums[:, 1:]
 
+    @cached_property
     def _mixed(self) -> tuple[Array, Array]:
         """The mixed derivatives in the squared distance and the lower and the upper end."""
         low_low, low_up, up_up = self._ends

@@ -66,6 +66,10 @@ class Likelihood(ABC):
     def with_arrays(self, *arrays: Array) -> Likelihood:
         """The same likelihood of other rows, given their numbers in the order of `row_arrays`."""
 
+    def right(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Array:
+        """The probability of each judgement at these squared distances, if it is not flipped."""
+        raise NotImplementedError(f"{type(self).__name__} has no probabilities of single judgements.")
+
     def without_rows(self) -> Any:
         """The same likelihood without its numbers of all rows, as it travels to them."""
         return self.with_arrays(*(0.0 for _ in self.row_arrays))

@@ -69,6 +69,9 @@ def open_on_cluster(
     """
     if source.group is not None:
         raise ValueError(f"a fit on a cluster uses no groups; got group={source.group!r}. Leave it out.")
+    if source.annotator:
+        raise ValueError(f"a fit on a cluster uses no annotators; got annotator={source.annotator!r}. Leave it out.")
+    source = replace(source, annotator=False)
     if points is not None:
         return _open_index(source, points, features, beside, client, labelled=labelled)
     found, roles = find_roles(source, features, labelled=labelled)
@@ -99,13 +102,13 @@ def _open_index(
     points, encoding = chosen_columns(points, source, features)
     assert source.pairs is not None
     file = _parquet(open_table(source.pairs, source.na_values))
-    left, right, label, weight, _ = find_id_roles(file, source, labelled=labelled)
-    label = label if labelled else None
+    roles = find_id_roles(file, source, labelled=labelled)
+    label, weight = roles.label, roles.weight
     pieces = file.pieces(max(1, _PARTITION_BYTES // 16))
     values = None if label is None else _values_of_labels(pieces, label, client)
     return ClusterPairs(
         tasks=_tasks(pieces, beside, drops=features.drops_missing),
-        load=_Index(left, right, label, weight, values, features.drops_missing),
+        load=_Index(roles.left, roles.right, label, weight, values, features.drops_missing),
         n_columns=int(points.shape[1]),
         are_pairs=True,
         shared=np.asarray(points),

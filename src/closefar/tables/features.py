@@ -117,7 +117,7 @@ class Roles:
         The features, as they are called.
     sides : tuple of two dicts, or None
         For pairs, the name in the file of each feature of the left and of the right side.
-    label, weight, group : str or None
+    label, weight, group, annotator : str or None
         None where there is no such column, or none is wanted.
     id_names : tuple of str
         The columns of ids: none, one, or those of both sides.
@@ -133,11 +133,12 @@ class Roles:
     group: str | None
     id_names: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    annotator: str | None = None
 
     @property
     def texts(self) -> list[str]:
-        """The columns of labels and groups, which are read as they are written."""
-        return [name for name in (self.label, self.group) if name is not None]
+        """The columns of labels, groups and annotators, which are read as they are written."""
+        return [name for name in (self.label, self.group, self.annotator) if name is not None]
 
     @property
     def own(self) -> list[str]:

@@ -48,10 +48,11 @@ class IndexedPairs(Tuples):
         labels: Any = None,
         weights: FloatArray | None = None,
         groups: Any = None,
+        annotators: Any = None,
         notes: Sequence[str] = (),
     ) -> None:
         super().__init__(points, index.astype(np.int32) if len(points) <= _MOST_INT32 else index)
-        self.labels, self.weights, self.groups = labels, weights, groups
+        self.labels, self.weights, self.groups, self.annotators = labels, weights, groups, annotators
         self.encoding, self._feature_names = encoding, encoding.feature_names
         self.identity, self.id_names, self.notes = identity, tuple(id_names), tuple(notes)
         self.is_single = False
@@ -61,7 +62,7 @@ class IndexedPairs(Tuples):
         return f"IndexedPairs({n:,} pairs, {len(self.points):,} points, {d} columns)"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        named = ("encoding", "identity", "id_names", "labels", "weights", "groups", "notes")
+        named = ("encoding", "identity", "id_names", "labels", "weights", "groups", "annotators", "notes")
         return partial(IndexedPairs, **{name: getattr(self, name) for name in named}), (self.points, self.index)
 
     @property
@@ -92,6 +93,7 @@ def open_id_pairs(source: Source, features: Features, *, labelled: bool) -> Inde
         labels=None if table.labels is None else coded(table.labels),
         weights=table.weights,
         groups=table.groups,
+        annotators=table.annotators,
         encoding=table.encoding,
         identity=table.identity,
         id_names=table.id_names,
@@ -111,10 +113,10 @@ def open_index_pairs(points: Any, source: Source, features: Features, *, labelle
         identity = Ids(np.arange(n_points), index)
         return IndexedPairs(points, index, encoding=encoding, identity=identity, id_names=("left", "right"))
     file = open_table(source.pairs, source.na_values)
-    left, right, label, weight, group = find_id_roles(file, source, labelled=labelled)
-    texts = [name for name in (label if labelled else None, group) if name is not None]
-    columns = file.read([*texts, *filter(None, [weight]), left], texts, [left])
-    rows = TableRows(file, columns, label if labelled else None, weight, group, "pairs")
+    roles = find_id_roles(file, source, labelled=labelled)
+    left, right = roles.left, roles.right
+    columns = file.read([*roles.texts, *filter(None, [roles.weight]), left], roles.texts, [left])
+    rows = TableRows(file, columns, roles.label, roles.weight, roles.group, "pairs", annotator=roles.annotator)
     rows.leave_out_unlabelled(drops_missing=features.drops_missing)
     sides = [row_numbers_in(file, name) for name in (left, right)]
     check_row_numbers(np.stack(sides, axis=1), file.path, n_points)
@@ -125,6 +127,7 @@ def open_index_pairs(points: Any, source: Source, features: Features, *, labelle
         labels=None if rows.labels is None else coded(rows.labels),
         weights=rows.weights,
         groups=rows.groups,
+        annotators=rows.annotators,
         encoding=encoding,
         identity=Ids(np.arange(n_points), index),
         id_names=(left, right),

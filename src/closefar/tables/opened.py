@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from closefar.tables.numpy_files import loading
 from closefar.tables.opening import open_source
 from closefar.tables.pair_file import PairFile, natural
 from closefar.tables.sides import find_sides
-from closefar.tables.sources import Source, find_label
+from closefar.tables.sources import Source, find_annotator_like, find_label
 from closefar.tables.table import open_table
 
 __all__ = ["ClusterPairs", "IndexedPairs", "PairFile", "open_pairs"]
@@ -41,6 +41,7 @@ def open_pairs(
     label: str | None = None,
     weight: str | None = None,
     group: str | None = None,
+    annotator: str | Literal[False] | None = None,
     sides: tuple[str, str] | None = None,
     na_values: str | Sequence[str] = (),
     encoding: Encoding | None = None,
@@ -73,9 +74,9 @@ def open_pairs(
         of an array or frame are its row numbers.  Alone: a path of single points, or of differences.
     labels, weights : array, path of a .npy file, or name of a column, optional
         One per row that is used.
-    id, left, right, label, weight, group : str, optional
+    id, left, right, label, weight, group, annotator : str, optional
         Names of columns, as in `closefar.tables.Source`.  By default labels are in the column called
-        "label" or "labels", if there is one.
+        "label" or "labels", and annotators in that called "annotator" or "worker", if there is one.
     sides : tuple of two str, optional
         How the names of the columns of the two sides begin or end.
     na_values : sequence of str
@@ -126,6 +127,7 @@ def open_pairs(
         label=label,
         weight=weight,
         group=group,
+        annotator=annotator,
         sides=_two_sides(sides),
         na_values=tuple(_names(na_values)),
     )
@@ -206,7 +208,8 @@ def _has_sides(source: Source, features: Features) -> bool:
         return True
     assert source.pairs is not None
     file = open_table(source.pairs, source.na_values)
-    taken = {find_label(file, source, labelled=False), source.label, source.weight, source.group, source.id}
+    taken = {find_label(file, source, labelled=False), find_annotator_like(file, source)}
+    taken |= {source.label, source.weight, source.group, source.id}
     names = [name for name in file.names if name not in taken and name not in features.drop and name.lower() != "id"]
     try:
         found = find_sides(names, None, features.needed, file.path)

@@ -67,7 +67,8 @@ def open_array(source: Source, features: Features, *, labelled: bool) -> PairFil
     else:
         roles = find_single_roles(file, source, features, labelled=labelled)
     n_rows = chunks.shape[0]
-    rows = TableRows(file, _own_columns(chunks, roles), roles.label, roles.weight, roles.group, "points", n_rows)
+    own = _own_columns(chunks, roles)
+    rows = TableRows(file, own, roles.label, roles.weight, roles.group, "points", n_rows, annotator=roles.annotator)
     rows.leave_out_unlabelled(drops_missing=False)
     chunks.use(roles.names)
     return PairFile(
@@ -77,6 +78,7 @@ def open_array(source: Source, features: Features, *, labelled: bool) -> PairFil
         labels=rows.labels,
         weights=rows.weights,
         groups=rows.groups,
+        annotators=rows.annotators,
         read_ids=partial(_read_ids, file, roles.id_names, n_rows, rows.kept),
         id_names=roles.id_names or ("row",),
     )
@@ -102,9 +104,17 @@ def rows_of_file(file: ParquetFile, roles: Roles) -> tuple[TableRows, Encoding]:
     columns: dict[str, Any] = {}
     if roles.label is not None:
         columns[roles.label] = coded(file.read([roles.label], (), [roles.label])[roles.label])
-    columns |= file.read([name for name in (roles.weight, roles.group) if name is not None], roles.texts)
+    others = [name for name in (roles.weight, roles.group, roles.annotator) if name is not None]
+    columns |= file.read(others, roles.texts)
     rows = TableRows(
-        file, columns, roles.label, roles.weight, roles.group, "points" if is_single else "pairs", file.n_rows
+        file,
+        columns,
+        roles.label,
+        roles.weight,
+        roles.group,
+        "points" if is_single else "pairs",
+        file.n_rows,
+        annotator=roles.annotator,
     )
     rows.leave_out_unlabelled(drops_missing=features.drops_missing)
     encoding, lacking = _learned(file, roles, rows.kept)
@@ -125,6 +135,7 @@ def open_file(file: ParquetFile, roles: Roles) -> PairFile:
         labels=rows.labels,
         weights=rows.weights,
         groups=rows.groups,
+        annotators=rows.annotators,
         read_ids=partial(_read_ids, file, roles.id_names, file.n_rows, kept),
         id_names=roles.id_names or ("row",),
         notes=[*rows.notes, *roles.notes, *note_constant(encoding)],

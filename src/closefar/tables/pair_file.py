@@ -48,6 +48,8 @@ class PairFile(StreamedRows):
     weights : array of n numbers, or None
     groups : array of n texts, or None
         Which pairs belong together.
+    annotators : array of n texts, or None
+        Who judged each pair.
     encoding : Encoding
         How the columns became numbers; pass it to `open_pairs` with new data.
     feature_names : tuple of str
@@ -61,6 +63,9 @@ class PairFile(StreamedRows):
         Whether errors in a pass name arguments of Python rather than options of the command line.
     """
 
+    are_comparisons = False
+    comparisons = None
+
     def __init__(
         self,
         chunks: PointChunks,
@@ -70,13 +75,14 @@ class PairFile(StreamedRows):
         labels: Any = None,
         weights: FloatArray | None = None,
         groups: Any = None,
+        annotators: Any = None,
         read_ids: Callable[[], Ids],
         id_names: Sequence[str] = ("row",),
         notes: Sequence[str] = (),
     ) -> None:
         super().__init__(chunks)
         self.encoding, self.is_single = encoding, is_single
-        self.labels, self.weights, self.groups = labels, weights, groups
+        self.labels, self.weights, self.groups, self.annotators = labels, weights, groups, annotators
         self.id_names, self.notes = tuple(id_names), tuple(notes)
         self._points, self._read_ids = chunks, read_ids
         self.speaks_python = False

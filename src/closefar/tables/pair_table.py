@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from closefar.tables.columns import Category
 from closefar.tables.encoding import Encoding
 from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, quoted
 from closefar.tables.ids import Ids
-from closefar.tables.sources import check_weights
+from closefar.tables.sources import TASK_NAMES, check_weights
 from closefar.tables.table import TableFile
 from closefar.tables.values import is_missing
 
@@ -29,16 +29,17 @@ _EXACT, _LARGEST = 2.0**53, 2.0**64  # between these, integers of 64 bits are ro
 
 @dataclass(frozen=True, eq=False)
 class PairTable:
-    """Pairs, or single points, as the learner takes them.
+    """Pairs, comparisons or single points, as the learner takes them.
 
     Parameters
     ----------
     points : array of shape (n_points, d)
         Each point once, where pairs refer to points by id.
-    index : array of int, of shape (n, 2), or (n,) for single points
+    index : array of int, of shape (n, 2), (n, 3) or (n, 4) for comparisons, or (n,) for single points
         Which points each pair is of.
     labels : array of n texts, or None
-        As in the file, without space around them; 1 is "1" also where a file of numbers has 1.0.
+        As in the file, without space around them; 1 is "1" also where a file of numbers has 1.0.  Those of
+        comparisons are "1", as given, and "-1", turned round; None where the file has no answers.
     identity : Ids
         As for `ids`; its index numbers them.
     weights : array of n numbers, or None
@@ -50,6 +51,10 @@ class PairTable:
         What the columns of `ids` are called.
     groups : array of n texts, or None
         Which pairs belong together.
+    annotators : array of n texts, or None
+        Who judged each pair.
+    comparisons : PairTable, or None
+        Comparisons of the same points, beside pairs.
     """
 
     points: FloatArray
@@ -61,6 +66,8 @@ class PairTable:
     notes: tuple[str, ...]
     id_names: tuple[str, ...]
     groups: NDArray[np.object_] | None = None
+    annotators: NDArray[np.object_] | None = None
+    comparisons: PairTable | None = None
 
     def __len__(self) -> int:
         return len(self.index)
@@ -71,8 +78,16 @@ class PairTable:
         return self.index.ndim == 1
 
     @property
+    def are_comparisons(self) -> bool:
+        """Whether these are comparisons of three or four points each."""
+        return self.index.ndim == 2 and self.index.shape[1] > 2
+
+    @property
     def data(self) -> FloatArray | Tuples:
-        """The pairs, shape (n, 2, d): by index unless each point is in one pair; or the single points, (n, d)."""
+        """The single points, shape (n, d), the pairs, (n, 2, d), or the comparisons, (n, 3, d) or (n, 4, d).
+
+        Pairs and comparisons are by index unless each point is in one of them.
+        """
         if self._is_in_order:
             return self.points.reshape(*self.index.shape, -1)
         if self.is_single:
@@ -85,6 +100,10 @@ class PairTable:
     def ids(self) -> NDArray[np.object_]:
         """The ids as text: shape (n, 2) where both sides have an id, else (n,): ids, or row numbers as in the file."""
         return self.identity.texts
+
+    def with_index(self, index: NDArray[np.int64]) -> PairTable:
+        """The same rows with other points, such as one side of comparisons."""
+        return replace(self, index=index)
 
     def point_blocks(self) -> Iterator[FloatArray]:
         """Give the single points, (m, d), or both points of each pair, (m, 2, d), some rows at a time."""
@@ -104,12 +123,14 @@ class TableRows:
     file : TableFile
     columns : mapping of names to arrays
         What was read of it.
-    label, weight, group : str or None
+    label, weight, group, annotator : str or None
         Names of columns; None where there is none, or none is wanted.
     noun : str
         What a row is, in the plural.
     n_rows : int, optional
         How many rows there are, where no column may have been read.
+    role : str
+        What its label is called.
     """
 
     def __init__(
@@ -121,12 +142,18 @@ class TableRows:
         group: str | None,
         noun: str,
         n_rows: int | None = None,
+        *,
+        annotator: str | None = None,
+        role: str = "label",
     ) -> None:
-        self.path, self.place, self._noun, self._label = file.path, file.place, noun, label
+        self.path, self.place, self._noun, self._label, self._role = file.path, file.place, noun, label, role
         self._labels = None if label is None else columns[label]
         self._weights = None if weight is None else check_weights(columns[weight], weight, file.place)
-        self._groups = None if group is None else _without_gaps(columns[group], group, file.place)
-        self._notes: list[str] = []
+        self._groups = None if group is None else _without_gaps(columns[group], group, "group", file.place)
+        self._annotators = None
+        if annotator is not None:
+            self._annotators = _without_gaps(columns[annotator], annotator, "annotator", file.place)
+        self._notes = [] if self._annotators is None else [_note_annotators(self._annotators, annotator, file.path)]
         self.n_read = len(next(iter(columns.values()))) if n_rows is None else n_rows
         self.kept: NDArray[np.int64] = np.arange(self.n_read)
 
@@ -137,11 +164,12 @@ class TableRows:
             lacking = self._labels.codes < 0 if hasattr(self._labels, "codes") else is_missing(self._labels)
         if lacking.any() and not drops_missing:
             raise TableError(
-                f"{self.path}: label column {quoted(self._label)} has {counted(int(lacking.sum()), 'missing value')}"
+                f"{self.path}: {self._role} column {quoted(self._label)} has "
+                f"{counted(int(lacking.sum()), 'missing value')}"
                 f"{self.place.missing_words}, the first in {self.place.row(int(np.argmax(lacking)))}. Fill them in, "
                 f"or leave those {self._noun} out with --missing drop."
             )
-        self.leave_out(lacking, "a label")
+        self.leave_out(lacking, f"{'an' if self._role[0] in 'aeiou' else 'a'} {self._role}")
 
     def leave_out(self, lacking: NDArray[np.bool_], what: str) -> None:
         """Leave out those of the kept rows that lack something."""
@@ -175,6 +203,11 @@ class TableRows:
         return kept
 
     @property
+    def annotators(self) -> NDArray[np.object_] | None:
+        kept: NDArray[np.object_] | None = self._kept_of(self._annotators)
+        return kept
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about what was left out."""
         return tuple(self._notes)
@@ -199,17 +232,24 @@ class TableRows:
             notes=(*self._notes, *notes, *note_constant(encoding), *_about_large_integers(points, encoding)),
             id_names=id_names,
             groups=self.groups,
+            annotators=self.annotators,
         )
 
 
-def _without_gaps(groups: NDArray[np.object_], name: str, place: Place) -> NDArray[np.object_]:
-    lacking = np.flatnonzero(is_missing(groups))
+def _without_gaps(values: NDArray[np.object_], name: str, role: str, place: Place) -> NDArray[np.object_]:
+    lacking = np.flatnonzero(is_missing(values))
     if len(lacking):
+        other = ", or leave annotators out with --no-annotators" if role == "annotator" else ""
         raise TableError(
-            f"{place.path}: group column {quoted(name)} has {counted(len(lacking), 'missing value')}, the first in "
-            f"{place.row(int(lacking[0]))}. Fill them in, or choose another column with --group."
+            f"{place.path}: {role} column {quoted(name)} has {counted(len(lacking), 'missing value')}, the first in "
+            f"{place.row(int(lacking[0]))}. Fill them in, or choose another column with --{role}{other}."
         )
-    return groups
+    return values
+
+
+def _note_annotators(annotators: NDArray[np.object_], name: str | None, path: str) -> str:
+    count = counted(len(set(annotators.tolist())), "annotator")
+    return f"{count} found in column {quoted(name)} of {path}; --no-annotators pools them."
 
 
 def _about_large_integers(points: FloatArray, encoding: Encoding) -> list[str]:
@@ -241,5 +281,5 @@ def note_left_out(lacking: NDArray[np.bool_], noun: str, what: str) -> str:
 def note_ignored(file: TableFile, used: Sequence[str | None]) -> list[str]:
     """A sentence that names the columns that have no use, if there are any."""
     known = set(used)
-    ignored = [name for name in file.names if name not in known]
+    ignored = [name for name in file.names if name not in known and name.lower() not in TASK_NAMES]
     return [f"These columns of {file.path} are not used: {listed(ignored)}."] if ignored else []

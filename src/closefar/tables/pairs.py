@@ -37,7 +37,7 @@ def read_pairs(
     missing: str | None = None,
     unseen: str | None = None,
 ) -> PairTable:
-    r"""Read pairs, or single points, in any of the forms of `Source`.
+    r"""Read pairs, comparisons or single points, in any of the forms of `Source`.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def read_with(source: Source, features: Features, *, labelled: bool) -> PairTabl
 
 
 def _read(source: Source, features: Features, *, labelled: bool) -> PairTable:
-    if source.pairs is None:
+    if source.pairs is None and source.comparisons is None:
         return read_single(source, features, labelled=labelled)
     if source.points is None:
         return read_side_pairs(source, features, labelled=labelled)

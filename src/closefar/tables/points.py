@@ -14,9 +14,11 @@ from closefar.tables.encoding import Encoding
 from closefar.tables.errors import Place, TableError, quoted
 from closefar.tables.features import Features, Roles
 from closefar.tables.ids import Ids, check_ids, row_numbers
+from closefar.tables.joined import open_judged
 from closefar.tables.pair_table import PairTable, TableRows, note_left_out
 from closefar.tables.sources import (
     Source,
+    find_annotator,
     find_group,
     find_id,
     find_label_and_weight,
@@ -156,21 +158,26 @@ def find_single_roles(file: TableFile, source: Source, features: Features, *, la
     label, weight = find_label_and_weight(file, source, labelled=labelled)
     id_name = find_own_id(file, source.id)
     group = find_group(file, source, labelled=labelled)
-    roles = {"label": label, "weight": weight, "group": source.group, "id": id_name}
+    features_named = (*(features.columns or ()), *(features.needed or ()))  # are no annotators
+    annotator = find_annotator(
+        file, source, labelled=labelled, others=(label, weight, group, source.group, id_name, *features_named)
+    )
+    roles = {"label": label, "weight": weight, "group": source.group, "annotator": annotator, "id": id_name}
     if not labelled and features.needed is not None:
         roles = {"id": id_name}  # a feature of the model may be called "label"
     names = features.names_among(file.names, roles, file.place)
     own_ids = () if id_name is None else (id_name,)
-    return Roles(features, names, None, label if labelled else None, weight, group, own_ids)
+    annotator = annotator if labelled else None
+    return Roles(features, names, None, label if labelled else None, weight, group, own_ids, annotator=annotator)
 
 
 def read_single(source: Source, features: Features, *, labelled: bool) -> PairTable:
     """Read single points with a label each."""
     assert source.points is not None
-    file = open_table(source.points, source.na_values)
+    file = open_judged(source, source.points, labelled=labelled)
     roles = find_single_roles(file, source, features, labelled=labelled)
     columns = file.read(roles.used, [*roles.own_texts, *roles.texts], roles.id_names)
-    rows = TableRows(file, columns, roles.label, roles.weight, roles.group, "points")
+    rows = TableRows(file, columns, roles.label, roles.weight, roles.group, "points", annotator=roles.annotator)
     rows.leave_out_unlabelled(drops_missing=features.drops_missing)
     values = rows.kept_of({name: columns[name] for name in roles.names})
     data, dropped, encoding = features.encode(values, file.place.at(rows.kept))

@@ -13,15 +13,18 @@ from closefar.tables.encoding import chosen_names
 from closefar.tables.errors import Place, TableError, listed, refuse_unknown
 from closefar.tables.features import Features, Roles
 from closefar.tables.ids import Ids, check_ids, codes_of_ids, row_numbers
+from closefar.tables.joined import open_judged
 from closefar.tables.pair_table import PairTable, TableRows, note_ignored
 from closefar.tables.sides import Sides, Stacked, find_sides
 from closefar.tables.sources import (
     Source,
+    find_annotator,
+    find_annotator_like,
     find_group,
     find_label_and_weight,
     find_own_id,
 )
-from closefar.tables.table import TableFile, open_table
+from closefar.tables.table import TableFile
 
 __all__ = ["find_side_roles", "ids_of_pairs", "place_of_sides", "read_side_pairs"]
 
@@ -30,12 +33,15 @@ def find_side_roles(file: TableFile, source: Source, features: Features, *, labe
     """Which columns of a file of pairs, with both points side by side, mean what."""
     label, weight = find_label_and_weight(file, source, labelled=labelled)
     group = find_group(file, source, labelled=labelled)
-    taken = {label, weight, source.weight, source.group, source.id, source.left, source.right}
+    others = (label, weight, group, source.weight, source.group, source.id, source.left, source.right)
+    annotator = find_annotator(file, source, labelled=labelled, others=others)
+    taken = {*others, find_annotator_like(file, source)}
     sides = find_sides([name for name in file.names if name not in taken], source.sides, features.needed, file.path)
     id_names = _id_names(file, source, sides, features.needed)
     features, stems = _side_features(file, sides, features, id_names)
     left, right = ({stem: side[stem] for stem in stems} for side in (sides.left, sides.right))
     roles = Roles(features, stems, (left, right), label if labelled else None, weight, group, id_names)
+    roles = replace(roles, annotator=annotator if labelled else None)
     stems_of = sides.stems
     unwanted = [name for name in file.names if stems_of.get(name, name) in features.drop]
     return replace(roles, notes=tuple(note_ignored(file, [*roles.used, *taken, *unwanted])))
@@ -44,7 +50,7 @@ def find_side_roles(file: TableFile, source: Source, features: Features, *, labe
 def read_side_pairs(source: Source, features: Features, *, labelled: bool) -> PairTable:
     """Read pairs of points, one encoding for both sides."""
     assert source.pairs is not None
-    file = open_table(source.pairs, source.na_values)
+    file = open_judged(source, source.pairs, labelled=labelled)
     roles = find_side_roles(file, source, features, labelled=labelled)
     assert roles.sides is not None
     left, right = roles.sides
@@ -53,7 +59,7 @@ def read_side_pairs(source: Source, features: Features, *, labelled: bool) -> Pa
     if differ:  # as written on both sides: 1.10 stays that on the side that has only numbers
         mixed = [side[stem] for stem in differ for side in (left, right)]
         columns |= file.read(mixed, mixed)
-    rows = TableRows(file, columns, roles.label, roles.weight, roles.group, "pairs")
+    rows = TableRows(file, columns, roles.label, roles.weight, roles.group, "pairs", annotator=roles.annotator)
     rows.leave_out_unlabelled(drops_missing=features.drops_missing)
 
     stacked = Stacked(rows.kept_of({name: columns[name] for name in roles.own}), (left, right))

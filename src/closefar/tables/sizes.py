@@ -19,7 +19,9 @@ _COMPRESSION = 4  # of text, about
 
 def is_large(source: Source) -> bool:
     """Whether one file has all data, can be read in parts, and is too large to be read as a whole."""
-    if source.points is not None and source.pairs is not None:
+    if source.judgements is not None:
+        return False
+    if source.points is not None and (source.pairs is not None or source.comparisons is not None):
         return False
     file = Input(source.points or source.pairs or "")
     if file.is_stream or not os.path.exists(file):

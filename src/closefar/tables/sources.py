@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,14 @@ from closefar.tables.table import TableFile
 from closefar.tables.values import is_number, to_text
 
 __all__ = [
+    "ROW_NAMES",
+    "TASK_NAMES",
     "Source",
     "check_weights",
+    "find_annotator",
+    "find_annotator_like",
+    "find_answer",
+    "find_compared",
     "find_group",
     "find_id",
     "find_label",
@@ -30,7 +36,14 @@ __all__ = [
 ]
 
 _LABEL_NAMES = ("label", "labels")
+_ANSWER_NAMES = ("answer", "answers", "response", "choice", *_LABEL_NAMES)
+_ANNOTATOR_NAMES = ("annotator", "annotator_id", "worker", "worker_id", "workerid")
 _ID_NAMES = ("id",)
+TASK_NAMES = ("task", "task_id", "trial")
+ROW_NAMES = (*_ID_NAMES, *TASK_NAMES)  # what names a row of judgements, and no point
+
+
+_FILES = ("points", "pairs", "comparisons", "judgements")
 
 
 @dataclass(frozen=True)
@@ -39,12 +52,16 @@ class Source:
 
     Three forms: `points` and `pairs`, a table of points with ids and a table of pairs of these
     ids; `pairs` alone, with the columns of both sides side by side; `points` alone, single
-    points with a label each.
+    points with a label each.  Beside or instead of `pairs`, `points` may have `comparisons`, a table of
+    three or four ids a row.
 
     Parameters
     ----------
-    points, pairs : path, optional
+    points, pairs, comparisons : path, optional
         "-" is standard input, for one of them.
+    judgements : path, optional
+        The labels of `pairs`, or of single points, in a file of their own, with any number of rows for a pair:
+        both files have a column in common, such as "task".
     id : str, optional
         The column of the points that holds their ids: by default the one called "id", else the
         first; the row number from 0 for arrays without ids.  Single points need none.
@@ -57,6 +74,14 @@ class Source:
         By default none.
     group : str, optional
         The column that says which pairs belong together; by default none.
+    annotator : str or False, optional
+        The column that says who judged: by default the one called "annotator" or "worker" (also with
+        "_id"), if there is one; False means none.
+    compared : tuple of three or four str, optional
+        The id columns of the comparisons: by default all that are neither answer, weight nor annotator.
+    answer : str, optional
+        The column of the comparisons with their answers: by default the one called "answer", "response",
+        "choice" or "label".  Without answers, each row is in the order that was found.
     sides : tuple of two str, optional
         How the names of the columns of the two sides begin or end: by default ``left_`` and
         ``right_``, ``a_`` and ``b_``, ``_1`` and ``_2`` and the like.
@@ -66,12 +91,17 @@ class Source:
 
     points: str | os.PathLike[str] | None = None
     pairs: str | os.PathLike[str] | None = None
+    comparisons: str | os.PathLike[str] | None = None
+    judgements: str | os.PathLike[str] | None = None
     id: str | None = None
     left: str | None = None
     right: str | None = None
     label: str | None = None
     weight: str | None = None
     group: str | None = None
+    annotator: str | Literal[False] | None = None
+    compared: tuple[str, ...] | None = None
+    answer: str | None = None
     sides: tuple[str, str] | None = None
     na_values: tuple[str, ...] = ()
 
@@ -80,16 +110,20 @@ class Source:
             raise ValueError("a source must have a file of points, of pairs, or both; got neither.")
         if (self.left is None) != (self.right is None):
             raise ValueError(f"left and right must be given together; got {self.left!r} and {self.right!r}.")
-        if self.points is not None and self.pairs is not None and _are_both_standard_input(self.points, self.pairs):
-            raise ValueError("points and pairs can't both be read from standard input. Give a file for one of them.")
-        for name in ("points", "pairs"):
-            path = getattr(self, name)
-            if path is not None and Input(path).is_stream and not isinstance(path, Input):
+        if self.comparisons is not None and self.points is None:
+            raise ValueError(
+                f"comparisons are of points by their ids; got comparisons={os.fspath(self.comparisons)!r} without "
+                "points. Give the file of points as well."
+            )
+        given = {name: getattr(self, name) for name in _FILES if getattr(self, name) is not None}
+        streams = [name for name, path in given.items() if os.fspath(path) == STANDARD_INPUT]
+        if len(streams) > 1:
+            raise ValueError(
+                f"{' and '.join(streams)} can't both be read from standard input. Give a file for one of them."
+            )
+        for name, path in given.items():
+            if Input(path).is_stream and not isinstance(path, Input):
                 object.__setattr__(self, name, Input(path))  # so that what is read once is kept
-
-
-def _are_both_standard_input(*paths: str | os.PathLike[str]) -> bool:
-    return all(os.fspath(path) == STANDARD_INPUT for path in paths)
 
 
 def find_named(file: TableFile, given: str | None, defaults: Sequence[str], role: str) -> str | None:
@@ -139,6 +173,49 @@ def find_group(file: TableFile, source: Source, *, labelled: bool) -> str | None
     return group
 
 
+def find_annotator(file: TableFile, source: Source, *, labelled: bool, others: Sequence[str | None] = ()) -> str | None:
+    """The column of annotators, another than these; without labels wanted, it need not be there."""
+    if source.annotator is False:
+        return None
+    given = source.annotator if labelled or source.annotator in file.names else None
+    name = find_named(file, given, _ANNOTATOR_NAMES, "annotator")
+    if name is not None and name in others:
+        if given is None:
+            return None
+        raise TableError(
+            f"{file.path}: the annotator column must be another than those of ids, labels, weights and groups; got "
+            f"{quoted(name)}. Choose another column with --annotator."
+        )
+    return name
+
+
+def find_annotator_like(file: TableFile, source: Source) -> str | None:
+    """The column that holds annotators, whether they are wanted or not: it has no ids of points, and no features."""
+    return find_annotator(file, replace(source, annotator=source.annotator or None), labelled=False)
+
+
+def find_answer(file: TableFile, source: Source, *, labelled: bool) -> str | None:
+    """The column with the answers of comparisons, if there is one."""
+    given = source.answer if labelled or source.answer in file.names else None
+    return find_named(file, given, _ANSWER_NAMES, "answer")
+
+
+def find_compared(file: TableFile, source: Source, others: Sequence[str | None]) -> tuple[str, ...]:
+    """The three or four id columns of a table of comparisons; `others` have another use."""
+    if source.compared is not None:
+        refuse_unknown(file.path, source.compared, file.names, "which was given as an id column")
+        return source.compared
+    candidates = [name for name in file.names if name not in others]
+    if len(candidates) > 3:
+        candidates = [name for name in candidates if name.lower() not in ROW_NAMES]
+    if len(candidates) not in (3, 4):
+        raise TableError(
+            f"{file.path} must have three or four id columns beside the answer; got {len(candidates)}: "
+            f"{listed(candidates)}. Name the id columns with --compared, and the answers with --answer."
+        )
+    return tuple(candidates)
+
+
 def find_own_id(file: TableFile, given: str | None) -> str | None:
     """The id column of single points or of pairs as such: the given one, or one called "id"."""
     return find_named(file, given, _ID_NAMES, "id")
@@ -158,11 +235,14 @@ def find_pair_of_ids(file: TableFile, source: Source, label: str | None) -> tupl
         refuse_unknown(file.path, [source.left, source.right], file.names, "which was given as an id column")
         return source.left, source.right
     candidates = [name for name in file.names if name not in (label, source.weight, source.group)]
+    annotator = find_annotator_like(file, source)
+    if annotator is not None and (source.annotator or len(candidates) > 2):
+        candidates = [name for name in candidates if name != annotator]
     by_name = {name.lower(): name for name in candidates}
     if "left" in by_name and "right" in by_name:
         return by_name["left"], by_name["right"]
     if len(candidates) > 2:  # its own row numbers are no points
-        candidates = [name for name in candidates if name.lower() not in _ID_NAMES]
+        candidates = [name for name in candidates if name.lower() not in ROW_NAMES]
     left, right, *_ = *candidates, "", ""
     if not right:
         raise TableError(

@@ -9,7 +9,7 @@ import numpy as np
 from closefar.arrays import Array
 from closefar.packed import packed_size
 from closefar.solve.cone import psd_factor
-from closefar.solve.flips import FlippedCloseFar
+from closefar.solve.flipped_graded import Flipped
 from closefar.solve.journal import Entry
 from closefar.solve.loop import Solver, State
 from closefar.solve.problem import Problem
@@ -37,7 +37,7 @@ class Climb:
     determine the scale of M and tau, as far as is known; `has_begun` is true after the first step.
     """
 
-    likelihood: FlippedCloseFar
+    likelihood: Flipped
     squared: Array
     inner: State
     is_settled: bool = True
@@ -57,7 +57,7 @@ class Alternating(Solver):
         self,
         problem: Problem,
         rng: np.random.Generator,
-        likelihood: FlippedCloseFar,
+        likelihood: Flipped,
         *,
         estimate: bool,
         rank: int | None,
@@ -82,11 +82,11 @@ class Alternating(Solver):
         squared = self.problem.objective.quadratic_forms(inner.matrix)
         source, likelihood = self.problem.objective.source, last.likelihood
         if self.estimate:
-            likelihood = likelihood.with_best_rate(source, squared, inner.thresholds)
+            likelihood = likelihood.with_best_rates(source, squared, inner.thresholds)
         is_settled = self._is_settled(likelihood, squared, inner)
         new = self._state(Climb(likelihood, squared, inner, is_settled))
         gains = not last.has_begun or state.objective - new.objective >= self.tol
-        return replace(new, stuck=not (gains and is_settled and likelihood.flip_rate > 0.0))
+        return replace(new, stuck=not (gains and is_settled and likelihood.has_flips))
 
     def saved(self, state: State) -> Entry | None:
         climb: Climb = state.memory
@@ -107,14 +107,14 @@ class Alternating(Solver):
 
     def saved_result(self, state: State) -> Entry:
         climb: Climb = state.memory
-        return {"flip_rate": float(climb.likelihood.flip_rate), "is_settled": bool(climb.is_settled)}
+        return {"flip_rates": climb.likelihood.rates, "is_settled": bool(climb.is_settled)}
 
     def restored_result(self, state: State, saved: Entry) -> State:
         squared = self.problem.objective.quadratic_forms(state.matrix)
-        climb = Climb(self.likelihood.with_rate(saved["flip_rate"]), squared, state, saved["is_settled"])
+        climb = Climb(self.likelihood.with_rates(saved["flip_rates"]), squared, state, saved["is_settled"])
         return replace(state, memory=climb)
 
-    def _newton(self, likelihood: FlippedCloseFar) -> Newton:
+    def _newton(self, likelihood: Flipped) -> Newton:
         return Newton(self._flipped(likelihood), self.tol, self.rng)
 
     def _state(self, climb: Climb) -> State:
@@ -122,7 +122,7 @@ class Alternating(Solver):
         evaluation = flipped.objective.evaluate(climb.squared, climb.inner.thresholds)
         return replace(climb.inner, objective=flipped.value(evaluation, climb.inner.matrix), bound=0.0, memory=climb)
 
-    def _is_settled(self, likelihood: FlippedCloseFar, squared: Array, state: State) -> bool:
+    def _is_settled(self, likelihood: Flipped, squared: Array, state: State) -> bool:
         """Whether the labels determine the scale of M and tau.
 
         If all labels except the flipped ones are right, the scale grows without bound.  It is
@@ -133,7 +133,7 @@ class Alternating(Solver):
         share = likelihood.share_undecided(objective.source, squared, state.thresholds)
         return self.problem.alpha > 0.0 or objective.n_judgements * share >= 2.0 * self.n_unknowns
 
-    def _flipped(self, likelihood: FlippedCloseFar) -> Problem:
+    def _flipped(self, likelihood: Flipped) -> Problem:
         return replace(self.problem, objective=self.problem.objective.with_likelihood(likelihood))
 
     def _advance(self, problem: Problem, state: State) -> State:

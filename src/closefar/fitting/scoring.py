@@ -1,0 +1,136 @@
+"""Judgements of every kind, scored by what was fitted: a metric, annotators, and the noise of comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from closefar.arrays import FloatArray, IndexArray
+from closefar.fitting.result import Fit
+from closefar.judgements import Judgements, Kind
+from closefar.model import Metric, Scored, ScoredLevels
+
+__all__ = ["Scorer", "Scores", "joined", "score", "whole_loss"]
+
+Scores = Scored | ScoredLevels
+
+
+@dataclass(frozen=True, eq=False)
+class Scorer:
+    """A metric with what else is needed to predict judgements.
+
+    Attributes
+    ----------
+    metric : Metric
+    strictness : array of shape (R,), optional
+        What each annotator adds to the thresholds.
+    flip_rates : array of shape (R,), optional
+        Of each annotator, where they have flip rates of their own.
+    comparison_noise : float
+        The noise of comparisons relative to that of pairs, in a fit to both.
+    """
+
+    metric: Metric
+    strictness: FloatArray | None = None
+    flip_rates: FloatArray | None = None
+    comparison_noise: float = 1.0
+
+    @classmethod
+    def of(cls, fit: Fit) -> Scorer:
+        """What a fit has learned."""
+        noise = 1.0 if fit.comparison_noise is None else fit.comparison_noise.value
+        annotators = getattr(fit, "annotators", None)
+        if annotators is None:
+            return cls(fit.metric, comparison_noise=noise)
+        return cls(fit.metric, annotators.strictness, annotators.flip_rates, noise)
+
+    def score(self, judgements: Judgements, squared: FloatArray | None = None) -> Scores:
+        """Score pairs, by the strictness of their annotators where these are known, or comparisons.
+
+        `squared` are the squared distances, of comparisons those of the second leg less those of the first, where
+        they are known.
+        """
+        metric, rate = self.metric, self._rates(judgements)
+        squared = metric.measure(judgements.data) if squared is None else squared
+        if judgements.levels is not None:
+            thresholds = np.array(metric.thresholds)
+            return ScoredLevels(judgements, squared - self._shift(judgements), thresholds, metric.noise, rate)
+        return Scored(judgements, self.margins(judgements, squared[:, None])[:, 0], metric.noise, rate)
+
+    def margins(self, judgements: Judgements, squared: FloatArray) -> FloatArray:
+        """The margins at squared distances (n, m); of levels, from each threshold."""
+        if judgements.kind is Kind.COMPARISONS:
+            return squared / self.comparison_noise if self.comparison_noise != 1.0 else squared
+        shift = self._shift(judgements)
+        shifted = squared if np.ndim(shift) == 0 else squared - shift[:, None]
+        return np.hstack([shifted - threshold for threshold in self.metric.thresholds])
+
+    def _shift(self, judgements: Judgements) -> Any:
+        """What the annotator of each judgement adds to thresholds; zero for one who is not known."""
+        who = judgements.annotators
+        return 0.0 if who is None or self.strictness is None else self.strictness[who.codes]
+
+    def _rates(self, judgements: Judgements) -> Any:
+        """The flip rate of each judgement, if annotators have their own."""
+        who = judgements.annotators
+        if who is None or self.flip_rates is None:
+            return self.metric.flip_rate
+        own = self.flip_rates[who.codes]
+        return own if judgements.levels is not None else (own, own)
+
+    def whole_loss(self, judgements: Judgements) -> float:
+        """The loss of pairs and of the comparisons that are fitted with them."""
+        found = self.score(judgements).loss
+        if judgements.comparisons is None:
+            return found
+        compared, total = judgements.comparisons, judgements.total_weight
+        share = compared.total_weight / total
+        return (1.0 - share) * found + share * self.score(compared).loss
+
+
+def score(fit: Fit, judgements: Judgements) -> Scores:
+    """Score judgements by a fit."""
+    return Scorer.of(fit).score(judgements)
+
+
+def whole_loss(fit: Fit, judgements: Judgements) -> float:
+    """The loss of judgements by a fit, those of comparisons that are attached to pairs included."""
+    return Scorer.of(fit).whole_loss(judgements)
+
+
+def joined(judgements: Judgements, parts: Sequence[tuple[Scores, IndexArray]]) -> Scores:
+    """Parts of the judgements, each scored by a fit of its own, as one; NaN where no part has a judgement."""
+    first = parts[0][0]
+    rate = _joined_rates(len(judgements), parts)
+    if isinstance(first, Scored):
+        return Scored(
+            judgements, _filled(len(judgements), [(each.margin, where) for each, where in parts]), first.noise, rate
+        )
+    n, k = len(judgements), first.thresholds.shape[-1]
+    squared = _filled(n, [(each.squared, where) for each, where in parts])
+    thresholds = np.column_stack(
+        [_filled(n, [(each.thresholds[..., level], where) for each, where in parts]) for level in range(k)]
+    )
+    return ScoredLevels(judgements, squared, thresholds, first.noise, rate)
+
+
+def _filled(n: int, parts: Sequence[tuple[Any, IndexArray]]) -> FloatArray:
+    found = np.full(n, np.nan)
+    for values, where in parts:
+        found[where] = values
+    return found
+
+
+def _joined_rates(n: int, parts: Sequence[tuple[Scores, IndexArray]]) -> Any:
+    """One flip rate, or two, if all parts have the same; otherwise as many numbers as judgements."""
+    rates = [each.flip_rate for each, _ in parts]
+    is_one = not any(np.ndim(each) for rate in rates for each in (rate if isinstance(rate, tuple) else (rate,)))
+    if is_one and len(set(rates)) == 1:
+        return rates[0]
+    if not isinstance(rates[0], tuple):
+        return _filled(n, [(rate, where) for rate, (_, where) in zip(rates, parts, strict=True)])
+    sides = [[(rate[side], where) for rate, (_, where) in zip(rates, parts, strict=True)] for side in (0, 1)]
+    return tuple(_filled(n, side) for side in sides)
