@@ -54,15 +54,15 @@ def find_difference(here: dict[str, Any], there: dict[str, Any]) -> str | None:
         before = there["settings"].get(name)
         if name not in _NOT_COMPARED and value != before:
             return f"{name} is {value!r} here and {before!r} in the checkpoint"
-    if (here["n_pairs"], here["n_columns"]) != (there["n_pairs"], there["n_columns"]):
+    if _size(here) != _size(there):
         return f"it is of {_size(there)}; got {_size(here)}"
     if here["names"] != there["names"]:
         return f"its columns are {_listed(there['names'])}; got {_listed(here['names'])}"
+    for name in ("levels", "annotators"):
+        if here.get(name) != there.get(name):
+            return f"its {name} are {_listed(there.get(name), 'none')}; got {_listed(here.get(name), 'none')}"
     if here["labels"] != there["labels"]:
         return f"its labels for close and far are {' and '.join(there['labels'])}; got {' and '.join(here['labels'])}"
-    for name, words in (("levels", "levels"), ("n_comparisons", "number of comparisons"), ("annotators", "annotators")):
-        if here.get(name) != there.get(name, 0 if name == "n_comparisons" else None):
-            return f"its {words} differ from those of the checkpoint"
     if not _are_close(here["moments"], there["moments"]):
         return "the pairs, labels or weights, or their order, have changed"
     if not _is_same_start(here["start"], there["start"]):
@@ -89,7 +89,7 @@ def _moments(judgements: Judgements) -> Any:
 
 
 def _labels_in(source: Rows, judgements: Judgements) -> Array:
-    """One number for each kind of label, as a handle: -1 and +1, or -1, 1, 3, ... for levels and comparisons of pairs."""
+    """One number for each kind of label, as a handle: -1 and +1, or -1, 1, 3, ... if there are more kinds."""
     if judgements.levels is None and judgements.comparisons is None:
         return judgements.signs_in(source)
     return source.map(_odd, judgements.codes_in(source))
@@ -118,8 +118,9 @@ def _is_same_start(here: Any, there: Any) -> bool:
 
 
 def _size(facts: dict[str, Any]) -> str:
-    return f"{facts['n_pairs']:,} pairs of {facts['n_columns']} columns"
+    more = f" and {facts['n_comparisons']:,} comparisons" if facts.get("n_comparisons") else ""
+    return f"{facts['n_pairs']:,} pairs of {facts['n_columns']} columns{more}"
 
 
-def _listed(names: list[str] | None) -> str:
-    return "without names" if names is None else ", ".join(names)
+def _listed(names: list[str] | None, otherwise: str = "without names") -> str:
+    return otherwise if names is None else ", ".join(names)

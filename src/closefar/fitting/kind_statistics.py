@@ -10,11 +10,11 @@ from closefar.arrays import BoolArray, FloatArray
 from closefar.fitting.likelihoods import is_plain
 from closefar.fitting.solved import Solved
 from closefar.fitting.statistics import FitStatistics
-from closefar.judgements import Kind
+from closefar.judgements import Judgements, Kind
 from closefar.model import Metric
 from closefar.noise import with_flips
 
-__all__ = ["statistics_of"]
+__all__ = ["measured_statistics", "statistics_of"]
 
 
 def statistics_of(solved: Solved, metric: Metric, column_scales: FloatArray, n_parameters: int) -> FitStatistics:
@@ -23,11 +23,24 @@ def statistics_of(solved: Solved, metric: Metric, column_scales: FloatArray, n_p
     if is_plain(judgements) and not isinstance(solved.flip_rate, tuple):
         return solved.statistics(column_scales, n_parameters)
     squared = solved.rows.gather(solved.solution.squared)
+    if judgements.annotators is not None and solved.strictness is not None:
+        squared[: len(judgements)] -= solved.strictness[judgements.annotators.codes]
+    return measured_statistics(judgements, squared, metric, column_scales, n_parameters)
+
+
+def measured_statistics(
+    judgements: Judgements, squared: FloatArray, metric: Metric, column_scales: FloatArray, n_parameters: int
+) -> FitStatistics:
+    """The statistics of judgements of any kind.
+
+    `squared` are the squared distances, less the strictness of the annotators, and then the margins of the
+    comparisons that are fitted with the pairs.
+    """
     n = len(judgements)
     if judgements.kind is Kind.COMPARISONS:
         parts = [_compared(squared, judgements.is_far, judgements.weights, metric)]
     else:
-        parts = [_graded(solved, squared[:n], metric)]
+        parts = [_graded(judgements, squared[:n], metric)]
     compared = judgements.comparisons
     if compared is not None:
         parts.append(_compared(squared[n:], compared.is_far, compared.weights, metric))
@@ -78,10 +91,7 @@ def _compared(margin: FloatArray, is_far: BoolArray, weights: FloatArray, metric
     return _Part(weights, (margin >= 0) == is_far, wrong, 4.0 * rarer * (1.0 - rarer), (0.5, 0.5))
 
 
-def _graded(solved: Solved, squared: FloatArray, metric: Metric) -> _Part:
-    judgements, strictness = solved.judgements, solved.strictness
-    if judgements.annotators is not None and strictness is not None:
-        squared = squared - strictness[judgements.annotators.codes]
+def _graded(judgements: Judgements, squared: FloatArray, metric: Metric) -> _Part:
     probabilities = metric.probabilities_at(squared)
     beyond = metric.noise.cdf(squared[:, None] - np.array(metric.thresholds))
     shares = np.bincount(judgements.codes, weights=judgements.weights, minlength=judgements.n_levels)

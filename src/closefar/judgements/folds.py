@@ -18,6 +18,7 @@ from sklearn.utils.validation import _num_samples
 
 from closefar.arrays import FloatArray, numbered, to_numpy
 from closefar.judgements.judgements import Judgements
+from closefar.judgements.kinds import Kind
 from closefar.judgements.shared_points import find_points, warn_of_points
 from closefar.judgements.tuples import Tuples
 
@@ -38,25 +39,57 @@ def split_judgements(cv: Any, judgements: Judgements, *, groups: Any = None, see
     Parameters
     ----------
     cv : int, splitter or iterable of (train, test)
-        A number of folds has about equal shares of close and far in each.
-    groups : array of shape (n,) or (n, 2), optional
-        For a number of folds: pairs of the same group share a fold, or (with two ids each, those of
-        the points) no point is on both sides.  A splitter gets them as they are.
+        A number of folds has about equal shares of close and far, or of each level, in each.
+    groups : array of shape (n,) or (n, k), optional
+        For a number of folds: pairs of the same group share a fold, or (with the ids of the two points of pairs, or
+        of the three or four of comparisons) no point is on both sides.  A splitter gets them as they are.
     seed : int, optional
         Shuffles a number of folds.
     """
-    if isinstance(cv, numbers.Integral):
+    n_folds = int(cv) if isinstance(cv, numbers.Integral) else None
+    if n_folds is not None:
         shuffle: dict[str, Any] = {} if seed is None else {"shuffle": True, "random_state": seed}
         if groups is None:
-            cv = StratifiedKFold(int(cv), **shuffle)
+            cv = StratifiedKFold(n_folds, **shuffle)
         elif np.ndim(groups) == 2:
-            cv = PairGroupKFold(int(cv), random_state=seed or 0)
+            cv = PairGroupKFold(n_folds, random_state=seed or 0)
         else:
-            cv = StratifiedGroupKFold(int(cv), **shuffle)
+            cv = StratifiedGroupKFold(n_folds, **shuffle)
     rows = judgements.data if isinstance(judgements.data, Tuples) else np.zeros((len(judgements), 1))
-    splits = check_cv(cv).split(rows, judgements.is_far.astype(np.int64), groups)
+    splits = check_cv(cv).split(rows, _strata(cv, judgements, n_folds), groups)
     everything = np.arange(len(judgements))
-    return [(everything[train], everything[test]) for train, test in splits]
+    found = [(everything[train], everything[test]) for train, test in splits]
+    if judgements.kind is not Kind.LEVELS or n_folds is None or groups is not None:
+        return found
+    return [_with_all_levels(judgements, train, test) for train, test in found]
+
+
+def _strata(cv: Any, judgements: Judgements, n_folds: int | None) -> NDArray[np.int64] | None:
+    """What folds have equal shares of: labels or levels; rare levels count as the next one, comparisons all alike."""
+    if judgements.kind is Kind.COMPARISONS:
+        return None if isinstance(cv, PairGroupKFold) else np.zeros(len(judgements), dtype=np.int64)
+    codes: NDArray[np.int64] = judgements.codes.astype(np.int64)
+    if judgements.kind is not Kind.LEVELS or n_folds is None or isinstance(cv, PairGroupKFold):
+        return codes
+    counts = np.bincount(codes, minlength=judgements.n_levels)
+    stratum, n_before, strata = 0, 0, []
+    for level, count in enumerate(counts.tolist()):
+        strata.append(stratum)
+        n_before += count
+        if n_before >= n_folds and counts[level + 1 :].sum() >= n_folds:
+            stratum, n_before = stratum + 1, 0
+    return np.array(strata, dtype=np.int64)[codes]
+
+
+def _with_all_levels(judgements: Judgements, train: NDArray[np.int64], test: NDArray[np.int64]) -> Split:
+    """The same split with a judgement of each level to fit to: one of a level that is only tested on is moved."""
+    counts, codes = judgements.weights > 0, judgements.codes
+    missing = np.setdiff1d(np.arange(judgements.n_levels), codes[train[counts[train]]])
+    tested = test[counts[test]]
+    moved = [int(tested[codes[tested] == level][0]) for level in missing.tolist() if np.any(codes[tested] == level)]
+    if not moved:
+        return train, test
+    return np.sort(np.append(train, moved)), np.setdiff1d(test, moved)
 
 
 def resolve_folds(
@@ -73,10 +106,13 @@ def resolve_folds(
         return cv, groups
     n_folds = most_folds(int(cv), judgements, points, seed=seed)
     consequence = "folds are by point"
+    lacking = {Kind.CLOSE_FAR: "a class", Kind.LEVELS: "a level", Kind.COMPARISONS: "comparisons"}[judgements.kind]
     if n_folds < 2:
-        consequence = "but folds are by pair, as no two of them have both classes and no point in common"
+        have = {Kind.CLOSE_FAR: "both classes and ", Kind.LEVELS: "all levels and ", Kind.COMPARISONS: ""}
+        by = "comparison" if judgements.kind is Kind.COMPARISONS else "pair"
+        consequence = f"but folds are by {by}, as no two of them have {have[judgements.kind]}no point in common"
     elif n_folds < cv:
-        consequence = f"folds are by point, {n_folds} of them, as more would lack a class"
+        consequence = f"folds are by point, {n_folds} of them, as more would lack {lacking}"
     if warns and not (isinstance(judgements.data, Tuples) and n_folds == cv):
         warn_of_points(points, consequence, stacklevel=stacklevel + 1)
     return (cv, None) if n_folds < 2 else (n_folds, points)
@@ -85,16 +121,17 @@ def resolve_folds(
 def most_folds(n_folds: int, judgements: Judgements, groups: Any, *, seed: int | None = None) -> int:
     """Return how many folds, at most `n_folds`, keep groups or points apart; 0 if not even two do.
 
-    All train on both classes, and test on something.
+    All train on both classes, or on all levels, and test on something.
     """
-    counts, is_far = judgements.weights > 0, judgements.is_far
+    counts, codes = judgements.weights > 0, judgements.codes
+    needed = 1 if judgements.kind is Kind.COMPARISONS else judgements.n_levels
     for number in range(min(n_folds, judgements.n_rarer), 1, -1):
         try:
             splits = split_judgements(number, judgements, groups=groups, seed=deepcopy(seed))
         except ValueError:  # a side of one class
             continue
-        sides = [(is_far[train[counts[train]]], counts[test]) for train, test in splits]
-        if all(np.any(far) and not np.all(far) and np.any(tested) for far, tested in sides):
+        sides = [(codes[train[counts[train]]], counts[test]) for train, test in splits]
+        if all(len(np.unique(trained)) >= needed and np.any(tested) for trained, tested in sides):
             return number
     return 0
 
@@ -118,11 +155,11 @@ def split_by_points(judgements: Judgements, points: NDArray[Any], seed: Any) -> 
 
 
 class PairGroupKFold(BaseCrossValidator):  # type: ignore[misc]
-    """Folds of pairs in which no point is on both sides.
+    """Folds of pairs, or of comparisons, in which no point is on both sides.
 
     The points are divided into `n_splits` parts.  Each part is held out once: the test side
     is the pairs with both points in it, the train side those with none.  A pair with one
-    point in it is on neither side of that split.
+    point in it is on neither side of that split.  So are comparisons with some of their points in it.
 
     Points that are linked by pairs stay in one part where they fit, and then no pair is
     lost.  Where they don't (they hold more than 1.5 times the pairs of an even fold), they
@@ -169,8 +206,8 @@ class PairGroupKFold(BaseCrossValidator):  # type: ignore[misc]
             The index of `Tuples` is the default of `groups`.
         y : array of n labels, optional
             If given, both sides of each split must have two labels.
-        groups : array of shape (n, 2), optional for `Tuples`
-            The ids of the two points of each pair.
+        groups : array of shape (n, 2), (n, 3) or (n, 4), optional for `Tuples`
+            The ids of the two points of each pair, or of the three or four points of each comparison.
         """
         groups = to_numpy(X.index) if groups is None and isinstance(X, Tuples) else groups
         ends = _number_points(groups, _num_samples(X))
@@ -194,7 +231,8 @@ class PairGroupKFold(BaseCrossValidator):  # type: ignore[misc]
     def _divide(self, ends: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the part of each point."""
         n, n_points = len(ends), int(ends.max()) + 1
-        graph = coo_array((np.ones(n, dtype=bool), (ends[:, 0], ends[:, 1])), shape=(n_points, n_points))
+        first, other = np.repeat(ends[:, 0], ends.shape[1] - 1), ends[:, 1:].ravel()
+        graph = coo_array((np.ones(len(first), dtype=bool), (first, other)), shape=(n_points, n_points))
         n_components, component = connected_components(graph, directed=False)
         sizes = np.bincount(component[ends[:, 0]], minlength=n_components)
         whole = sizes <= 1.5 * n / self.n_splits
@@ -229,15 +267,15 @@ def _number_points(groups: Any, n: int) -> NDArray[np.int64]:
     if groups is None:
         raise ValueError("PairGroupKFold needs groups: an (n, 2) array with the ids of the two points of each pair.")
     ids = np.asarray(groups)
-    if ids.shape != (n, 2):
+    if ids.ndim != 2 or len(ids) != n or ids.shape[1] not in (2, 3, 4):
         raise ValueError(
-            f"groups must have shape (n, 2) = ({n}, 2), the ids of the two points of each pair; got {ids.shape}. "
-            "For one id per pair, use scikit-learn's GroupKFold."
+            f"groups must have shape (n, 2) = ({n}, 2), the ids of the two points of each pair, or three or four "
+            f"columns for comparisons; got {ids.shape}. For one id per pair, use scikit-learn's GroupKFold."
         )
     flat = ids.ravel()
     if flat.dtype.kind in "fO" and any(value is None or value != value for value in flat.tolist()):
         raise ValueError("groups must hold the id of each point; some are missing. Give those points ids of their own.")
     if flat.dtype.kind == "O":
         codes: dict[Any, int] = {}
-        return np.array([codes.setdefault(value, len(codes)) for value in flat]).reshape(n, 2)
+        return np.array([codes.setdefault(value, len(codes)) for value in flat]).reshape(ids.shape)
     return numbered(ids)[0]

@@ -1,8 +1,9 @@
-"""Which pairs have a point in common: (n, 2, d) data shows it, whether or not groups are given."""
+"""Which pairs or comparisons have a point in common: (n, k, d) data shows it, whether or not groups are given."""
 
 from __future__ import annotations
 
 import warnings
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -57,13 +58,13 @@ class SharedPointsWarning(UserWarning):
 
 
 def resolve_groups(groups: Any, data: Array, *, stacklevel: int = 2) -> NDArray[Any] | None:
-    """Validate the groups of dependent pairs: one group id per pair, the ids of its two points, or None.
+    """Validate the groups of dependent pairs: one group id per pair, the ids of its points, or None.
 
     Without groups, the data may show that pairs share points: those are then the groups, with a
     warning if that was found in an array, not given by an index.
     """
     if groups is not None:
-        return _checked(groups, int(data.shape[0]))
+        return _checked(groups, int(data.shape[0]), int(data.shape[1]) if _are_compared(data) else 2)
     points = find_points(data)
     if points is not None and not isinstance(data, Tuples):
         warn_of_points(points, "folds and standard errors are by point", stacklevel=stacklevel + 1)
@@ -72,9 +73,10 @@ def resolve_groups(groups: Any, data: Array, *, stacklevel: int = 2) -> NDArray[
 
 def warn_of_points(points: NDArray[np.intp], consequence: str, *, stacklevel: int) -> None:
     """Warn that pairs share points, and what follows from that."""
+    noun = "pairs" if points.shape[1] == 2 else "comparisons"
     warnings.warn(
-        f"these {len(points):,} pairs have only {int(points.max()) + 1:,} different points, so they are not "
-        f"independent: {consequence}. Give groups to say which pairs depend on each other; groups=range(n) says that "
+        f"these {len(points):,} {noun} have only {int(points.max()) + 1:,} different points, so they are not "
+        f"independent: {consequence}. Give groups to say which {noun} depend on each other; groups=range(n) says that "
         "none do.",
         SharedPointsWarning,
         stacklevel=stacklevel + 1,
@@ -90,6 +92,8 @@ def variance_of_sum(values: FloatArray, groups: NDArray[Any] | None) -> float:
     if ids.ndim == 1:
         sums = np.bincount(ids, values)
         return max(float(sums @ sums), independent)
+    if ids.shape[1] > 2:
+        return max(_variance_by_points(values, np.sort(ids, axis=1)), independent)
     # Summed over points, two pairs that share both count twice; once is right (Aronow, Samii and Assenova 2015).
     low, high = np.sort(ids, axis=1).T
     others = np.where(low == high, 0.0, values)
@@ -97,6 +101,29 @@ def variance_of_sum(values: FloatArray, groups: NDArray[Any] | None) -> float:
     by_point = np.bincount(low, values, size) + np.bincount(high, others, size)
     by_pair = np.bincount(np.unique(low * size + high, return_inverse=True)[1], others)
     return max(float(by_point @ by_point - by_pair @ by_pair), independent)
+
+
+def _variance_by_points(values: FloatArray, ids: NDArray[np.intp]) -> float:
+    """The same for three or four points each, sorted, by inclusion and exclusion of the points that two rows share."""
+    k, total = ids.shape[1], 0.0
+    repeats = np.column_stack([np.zeros(len(ids), dtype=bool), ids[:, 1:] == ids[:, :-1]])  # as a in (a, b, a, c)
+    for size in range(1, k + 1):
+        keys, summed = [], []
+        for columns in combinations(range(k), size):
+            chosen = ~repeats[:, columns].any(axis=1)
+            keys.append(ids[chosen][:, columns])
+            summed.append(values[chosen])
+        sums = np.bincount(_numbered_rows(np.concatenate(keys)), np.concatenate(summed))
+        total += (-1.0) ** (size + 1) * float(sums @ sums)
+    return total
+
+
+def _numbered_rows(rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Which of the different rows each one is."""
+    found = rows[:, 0]
+    for column in rows[:, 1:].T:
+        found = np.unique(found * (int(column.max(initial=0)) + 1) + column, return_inverse=True)[1]
+    return found
 
 
 def share_points(groups: NDArray[Any] | None) -> bool:
@@ -107,7 +134,7 @@ def share_points(groups: NDArray[Any] | None) -> bool:
 
 
 def find_points(data: Array) -> NDArray[np.intp] | None:
-    """Number the points of pairs, shape (n, 2); None where hardly any pairs share one, or where that can't be told.
+    """Number the points of pairs or comparisons, shape (n, k); None where hardly any share one, or it can't be told.
 
     The index of pairs says which points they share.  In an array equal rows are one point unless
     columns have so few values that different points are often equal.
@@ -118,22 +145,27 @@ def find_points(data: Array) -> NDArray[np.intp] | None:
     if is_source(data) or data.ndim != 3:
         return None
     found = np.unique(_digests(data), return_inverse=True)[1]
-    ids: NDArray[np.intp] = found.reshape(-1, 2)
+    ids: NDArray[np.intp] = found.reshape(-1, int(data.shape[1]))
     if not _are_dependent(ids):
         return None
     return ids if _have_own_values(data, found) or _exceed_chance(data, found) else None
 
 
+def _are_compared(data: Array) -> bool:
+    return data.ndim == 3 and int(data.shape[1]) > 2
+
+
 def _are_dependent(ids: NDArray[np.intp]) -> bool:
     """Whether enough pairs have a point in common with another to matter."""
-    return bool(ids.max() >= 2 and _share_dependent(ids) > max(_NEGLIGIBLE, _FEWEST / len(ids)))
+    return bool(ids.max() >= ids.shape[1] and _share_dependent(ids) > max(_NEGLIGIBLE, _FEWEST / len(ids)))
 
 
-def _checked(groups: Any, n: int) -> NDArray[Any]:
+def _checked(groups: Any, n: int, k: int) -> NDArray[Any]:
     ids = np.asarray(groups)
-    if ids.shape not in ((n,), (n, 2)):
+    if ids.shape not in ((n,), (n, k)):
+        noun, number = ("pair", "two") if k == 2 else ("comparison", {3: "three", 4: "four"}[k])
         raise ValueError(
-            f"groups must hold one group id per pair, or the ids of its two points in shape ({n}, 2); "
+            f"groups must hold one group id per {noun}, or the ids of its {number} points in shape ({n}, {k}); "
             f"got shape {ids.shape}."
         )
     values = ids.ravel().tolist() if ids.dtype.kind == "O" else []
@@ -148,7 +180,8 @@ def _checked(groups: Any, n: int) -> NDArray[Any]:
 def _share_dependent(ids: NDArray[np.intp]) -> float:
     """The share of pairs with a group or a point that another pair has too."""
     degrees = np.bincount(ids[:, 0], minlength=int(ids.max(initial=0)) + 1)
-    others = [(column, column != ids[:, 0]) for column in ids[:, 1:].T]
+    # Each point counts once, also of a pair of one point, or of (a, b, a, c).
+    others = [(ids[:, place], (ids[:, place, None] != ids[:, :place]).all(axis=1)) for place in range(1, ids.shape[1])]
     for column, differs in others:
         degrees += np.bincount(column[differs], minlength=len(degrees))
     is_shared = degrees > 1
@@ -160,16 +193,17 @@ def _share_dependent(ids: NDArray[np.intp]) -> float:
 
 def _points_at(data: Array, where: NDArray[np.intp]) -> FloatArray:
     """Points by their numbers, two to a pair; of too many some, chosen at random."""
+    k = int(data.shape[1])
     if len(where) > _MOST_SAMPLED:
         where = np.random.default_rng(0).choice(where, _MOST_SAMPLED, replace=False)
-    pairs: FloatArray = to_numpy(as_float64(take_rows(data, where // 2)))
-    return pairs[np.arange(len(where)), where % 2] + 0.0
+    pairs: FloatArray = to_numpy(as_float64(take_rows(data, where // k)))
+    return pairs[np.arange(len(where)), where % k] + 0.0
 
 
 def _digests(data: Array) -> NDArray[np.uint64]:
     """A number for each point, the same for equal rows and for hardly any others."""
-    n, _, d = data.shape
-    digests = np.empty((n, 2), dtype=np.uint64)
+    n, k, d = data.shape
+    digests = np.empty((n, k), dtype=np.uint64)
     for start in range(0, n, _ROWS_AT_ONCE):
         block = to_numpy(as_float64(data[start : min(start + _ROWS_AT_ONCE, n), ...]))
         digests[start : start + len(block)] = _mixed(block) @ _factors(d)

@@ -117,8 +117,8 @@ def certificate_words(fit: Fit) -> dict[str, str]:
     )
     if np.any(fit.flip_rate):
         words += (
-            f" This holds for the last step, in which each {term_of(fit)}'s probability of being flipped is held fixed; the "
-            "likelihood with flips may have other maxima."
+            f" This holds for the last step, in which each {term_of(fit)}'s probability of being flipped is held fixed;"
+            " the likelihood with flips may have other maxima."
         )
     return {"outcome": str(certificate.outcome), "advice": sentence(certificate.advice), "words": words}
 

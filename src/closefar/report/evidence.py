@@ -271,7 +271,8 @@ def _threshold(fitted: Fit) -> float:
 
 def _by_the_fit_itself(fitted: Fit, judgements: Judgements, reason: str) -> Judged:
     noun = noun_of(fitted)
-    words = f"Not cross-validated, because {reason}: the fit has seen these {term_of(fitted)}s, and new {noun}s will do worse."
+    seen = f"the fit has seen these {term_of(fitted)}s"
+    words = f"Not cross-validated, because {reason}: {seen}, and new {noun}s will do worse."
     return _by_metric(fitted, judgements, "in-sample", words)
 
 

@@ -237,7 +237,7 @@ class Graded(Likelihood):
         return np.append(thresholds[: self.n_levels - 1] + change, thresholds[self.n_levels - 1 :])
 
     def trend(self, source: RowSource) -> Array:
-        size = self.n_levels - 1
+        size = max(self.n_levels - 1, 1)
         trends = np.append(2.0 * np.arange(self.n_levels) / size - 1.0, [1.0, -1.0])
 
         def trend(codes: Array, weights: Array) -> Array:
