@@ -173,8 +173,7 @@ class Fit:
             return X
         if self.kind is Kind.COMPARISONS:
             return Judgements.read_comparisons(self.columns, X, y, sample_weight, fitting=False)
-        table = getattr(self, "annotators", None)
-        known = None if table is None else table.names
+        known = None if self.annotators is None else self.annotators.names
         read = Judgements.read_more(
             self.columns, X, y, sample_weight, sides=self.sides, annotators=annotators, known_annotators=known
         )
