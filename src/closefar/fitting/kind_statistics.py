@@ -109,9 +109,10 @@ def _graded(judgements: Judgements, squared: FloatArray, metric: Metric) -> _Par
 
 def _wrong(probabilities: FloatArray, predicted: IndexArray, flip_rate: FlipRate) -> FloatArray:
     """The probability of another level than the predicted one, given those of all levels without flips."""
-    right = probabilities.max(axis=0)
+    right: FloatArray = probabilities.max(axis=0)
     if isinstance(flip_rate, tuple):
         of_close, of_far = flip_rate
-        return np.where(predicted == 1, of_far, of_close) + (1.0 - of_close - of_far) * (1.0 - right)
+        wrong: FloatArray = np.where(predicted == 1, of_far, of_close) + (1.0 - of_close - of_far) * (1.0 - right)
+        return wrong
     each, share = level_flips(flip_rate, len(probabilities))
     return 1.0 - (each + share * right)
