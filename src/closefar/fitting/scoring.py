@@ -42,7 +42,7 @@ class Scorer:
     def of(cls, fit: Fit) -> Scorer:
         """What a fit has learned."""
         noise = 1.0 if fit.comparison_noise is None else fit.comparison_noise.value
-        annotators = getattr(fit, "annotators", None)
+        annotators = fit.annotators
         if annotators is None:
             return cls(fit.metric, comparison_noise=noise)
         return cls(fit.metric, annotators.strictness, annotators.flip_rates, noise)

@@ -75,7 +75,7 @@ def wrong_labels(
     Where the model can be trusted with how probably each label is wrong, that is shown; elsewhere
     the labels that contradict the metric.
     """
-    errors, doubt, term = judged.errors, None, term_of(fit)
+    errors, doubt, term = judged.errors, judged.doubt, term_of(fit)
     if fit.metric.rank == 0:
         return _none(f"The metric is zero, so it can't tell wrong {term}s from right ones.")
     if is_chance:
