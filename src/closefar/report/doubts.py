@@ -161,10 +161,10 @@ def _probabilities(errors: LabelErrors, noun: str, term: str) -> dict[str, Any]:
 
 def _is_on_other_scale(errors: LabelErrors, judged: Judged, fit: Fit) -> bool:
     """Whether the fit that finds wrong labels, which allows for flips, has notably other margins than the fit."""
-    own = score(fit, judged.judgements)
-    if isinstance(own, ScoredLevels):
+    scored = score(fit, judged.judgements)
+    if isinstance(scored, ScoredLevels):
         return False
-    own = own.margin
+    own = scored.margin
     return bool(np.median(np.abs(errors.margin - own)) > _NOTABLE * np.median(np.abs(own)))
 
 
