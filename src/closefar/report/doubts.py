@@ -75,7 +75,7 @@ def wrong_labels(
     Where the model can be trusted with how probably each label is wrong, that is shown; elsewhere
     the labels that contradict the metric.
     """
-    errors, doubt, term = judged.errors, None, term_of(fit)
+    errors, doubt, term = judged.errors, judged.doubt, term_of(fit)
     if fit.metric.rank == 0:
         return _none(f"The metric is zero, so it can't tell wrong {term}s from right ones.")
     if is_chance:
@@ -161,10 +161,10 @@ def _probabilities(errors: LabelErrors, noun: str, term: str) -> dict[str, Any]:
 
 def _is_on_other_scale(errors: LabelErrors, judged: Judged, fit: Fit) -> bool:
     """Whether the fit that finds wrong labels, which allows for flips, has notably other margins than the fit."""
-    own = score(fit, judged.judgements)
-    if isinstance(own, ScoredLevels):
+    scored = score(fit, judged.judgements)
+    if isinstance(scored, ScoredLevels):
         return False
-    own = own.margin
+    own = scored.margin
     return bool(np.median(np.abs(errors.margin - own)) > _NOTABLE * np.median(np.abs(own)))
 
 
