@@ -11,7 +11,7 @@ from scipy.special import logit
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import closefar as cf
-from closefar.fitting import Fit, NoiseChoice, RankChoice, Settings, fit, refit, refit_leading
+from closefar.fitting import Fit, NoiseChoice, RankChoice, Scorer, Settings, fit, refit, refit_leading
 from closefar.fitting.identifiability import find_problems
 from closefar.fitting.origin import find_origin
 from closefar.judgements import Columns, Judgements
@@ -425,11 +425,15 @@ def test_the_metric_is_the_solution_in_the_units_of_the_data(around, fit_origin,
     np.testing.assert_allclose(metric.data_eigenvalues, expected, rtol=1e-6)
 
 
+def refitted_within(judgements, settings, metric, directions, k):
+    return refit_leading(judgements, settings, Scorer(metric), directions, k).metric
+
+
 def test_a_refit_within_directions_moves_the_origin_too(around):
     settings = Settings(fit_origin=True, tol=1e-9)
     whole = fit(around, settings).metric
     directions = whole.directions()
-    best = refit_leading(around, settings, whole, directions, 1)
+    best = refitted_within(around, settings, whole, directions, 1)
     assert best.rank == 1
     mapped = fit(around.with_data(around.data @ directions.columns[:, :1]), settings).metric
     expected = (around.data @ directions.columns[:, :1] - mapped.origin) ** 2 @ mapped.matrix - mapped.threshold
@@ -489,7 +493,7 @@ def test_a_refit_within_directions_is_the_best_there(found, scale):
     directions = found.metric.directions(scale)
     z = DATA.pairs[:, 0] - DATA.pairs[:, 1]
     for k in (1, 2):
-        best = refit_leading(JUDGEMENTS, Settings(tol=1e-9), found.metric, directions, k)
+        best = refitted_within(JUDGEMENTS, Settings(tol=1e-9), found.metric, directions, k)
         kept = directions.columns[:, :k]
         # The metric lies within the directions, and no other there is better.
         residual = best.matrix - kept @ np.linalg.lstsq(kept, best.matrix, rcond=None)[0]
@@ -500,11 +504,11 @@ def test_a_refit_within_directions_is_the_best_there(found, scale):
         np.testing.assert_allclose(
             best.data_factor.T @ moment @ best.data_factor, np.diag(best.data_eigenvalues), atol=1e-6
         )
-    assert refit_leading(JUDGEMENTS, Settings(), found.metric, directions, found.metric.rank) is found.metric
+    assert refitted_within(JUDGEMENTS, Settings(), found.metric, directions, found.metric.rank) is found.metric
 
 
 def test_without_directions_every_pair_is_as_far(found):
-    nothing = refit_leading(JUDGEMENTS, Settings(), found.metric, found.metric.directions(), 0)
+    nothing = refitted_within(JUDGEMENTS, Settings(), found.metric, found.metric.directions(), 0)
     assert nothing.rank == 0
     share = np.mean(DATA.labels == 1)
     expected = share if share <= 0.5 else 0.5  # a threshold of pairs is at least 0
@@ -526,7 +530,7 @@ def test_a_metric_of_nothing_makes_the_labels_as_likely_as_they_are(found, share
     labels = np.where(np.arange(100) < 100 * share, 1.0, -1.0)
     judgements = Judgements.of_signs(DATA.pairs[:100, 0], labels)
     metric = replace(found.metric, flip_rate=flip_rate, origin=np.ones(4) if has_origin else None)
-    nothing = refit_leading(judgements, Settings(), metric, metric.directions(), 0)
+    nothing = refitted_within(judgements, Settings(), metric, metric.directions(), 0)
     assert nothing.threshold == pytest.approx(-logit(expected), abs=1e-3)
     assert nothing.threshold >= 0.0 or has_origin
 
@@ -535,20 +539,20 @@ def test_a_direction_of_no_length_is_left_out_and_a_short_one_is_not(found):
     whole = found.metric.directions()
     one = np.array([1.0, 0.0])
     flat = Directions(1e-3 * whole.columns[:, :2] * one, 1e-6 * whole.values[:2] * one, True)
-    cut = refit_leading(JUDGEMENTS, Settings(tol=1e-9), found.metric, flat, 2)
-    expected = refit_leading(JUDGEMENTS, Settings(tol=1e-9), found.metric, whole, 1)
+    cut = refitted_within(JUDGEMENTS, Settings(tol=1e-9), found.metric, flat, 2)
+    expected = refitted_within(JUDGEMENTS, Settings(tol=1e-9), found.metric, whole, 1)
     np.testing.assert_allclose(cut.matrix, expected.matrix, rtol=1e-9)
     none = Directions(0.0 * flat.columns, 0.0 * flat.values, True)
-    assert refit_leading(JUDGEMENTS, Settings(), found.metric, none, 2).rank == 0
+    assert refitted_within(JUDGEMENTS, Settings(), found.metric, none, 2).rank == 0
 
 
 def test_a_penalty_in_columns_is_refitted_with_its_rank(found):
     settings = Settings(alpha=0.01, alpha_scale="columns", tol=1e-8)
     whole = fit(JUDGEMENTS, settings).metric
-    cut = refit_leading(JUDGEMENTS, settings, whole, whole.directions(), 1)
+    cut = refitted_within(JUDGEMENTS, settings, whole, whole.directions(), 1)
     expected = fit(JUDGEMENTS, settings.but(rank=1)).metric
     np.testing.assert_allclose(cut.matrix, expected.matrix, rtol=1e-9)
-    assert refit_leading(JUDGEMENTS, settings, whole, whole.directions(), 0).rank == 0
+    assert refitted_within(JUDGEMENTS, settings, whole, whole.directions(), 0).rank == 0
 
 
 # The shape of the penalty, and its weight

@@ -152,6 +152,11 @@ def test_moments_and_sums_of_squares(case):
     fourth, sums = rows.rotated_moments(handles[0], (handles[1],), basis)
     same(fourth, (q * curvature[:, None]).T @ q)
     same(sums, np.column_stack([q.T @ curvature, q.T @ cross]))
+    mixed = rows.mixed_moments(handles[0], basis)
+    if mixed is not None:
+        same(mixed, np.einsum("nij,ik,jl,n->nkl", forms, basis, basis, np.sqrt(curvature)).__pow__(2).sum(axis=0))
+    else:
+        assert not isinstance(rows, LegRows)
     features = np.array([packed.pack(form) for form in forms]) * root[:, None]
     features = np.column_stack([features, cross])
     same(rows.sum_of_squares(handles[2], (handles[1],)), features.T @ features)

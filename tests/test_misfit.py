@@ -206,7 +206,7 @@ def test_features_are_bounded_and_know_their_columns():
     pairs = np.random.default_rng(0).standard_normal((50, 2, 3))
     metric = cf.Metric(np.eye(3), 1.0)
     pairs[:, :, 1] = 0.25  # no place at all
-    terms = np.hstack(by_place(Judgements.of_signs(pairs, np.ones(50)), pairs[:, 0] - pairs[:, 1], metric))
+    terms = np.hstack(by_place(pairs[:, 0], pairs[:, 1], pairs[:, 0] - pairs[:, 1], metric))
     assert len(place_columns(3)) == terms.shape[1]
     assert not np.any(terms[:, place_columns(3) == 1])
     assert np.all(np.any(terms != 0, axis=0)[(place_columns(3) != 1) & (np.arange(24) < 6)])

@@ -500,10 +500,10 @@ def test_no_fit_that_judges_has_seen_the_points(linked: tuple[Any, ...], monkeyp
 
     def watched(fitted: Any, judgements: Any) -> Any:
         seen.append({*ids[judgements.numbers].ravel().tolist()})
-        return fit_part(fitted, judgements)
+        return refit_part(fitted, judgements)
 
-    fit_part = evidence.fit_part
-    monkeypatch.setattr(evidence, "fit_part", watched)
+    refit_part = evidence.refit_part
+    monkeypatch.setattr(evidence, "refit_part", watched)
     judged = evidence.judge(learner.fit_, learner.fit_.judgements, has_seen=True, seed=0, groups=ids)
     tested = ids[judged.judgements.numbers]
     assert np.all(np.isfinite(judged.scored.margin))

@@ -170,7 +170,7 @@ def test_scikit_learn_checks(estimator, check):
 
 
 def test_parameters_of_the_learner_are_passed_on():
-    own = {"alphas", "noises", "ranks", "cv", "scoring", "rule", "n_jobs"}
+    own = {"alphas", "noises", "ranks", "cv", "scoring", "rule", "n_jobs", "learner"}
     chosen = {"alpha", "noise", "rank", "warm_start", "max_time"}  # the last limits one fit
     plain = cf.LinearMetricLearner().get_params()
     ours = LinearMetricLearnerCV().get_params()

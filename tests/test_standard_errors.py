@@ -14,12 +14,14 @@ from closefar import packed
 from closefar.judgements import Judgements
 from closefar.questions import standard_errors
 from closefar.questions.dependence import Dependence
-from closefar.questions.intervals import Confidence, Reach, Spread
+from closefar.questions.intervals import Confidence
 from closefar.questions.label_likelihood import LabelLikelihood
 from closefar.questions.observed import Observed
 from closefar.questions.optimum import Optimum
+from closefar.questions.reach import Reach
 from closefar.questions.refits import bootstrap, jackknife
 from closefar.questions.sandwich import Sandwich, _is_singular, _vanishes, sandwich
+from closefar.questions.spread import Spread
 from closefar.questions.summary import summarize
 from closefar.questions.validity import Evidence, boundary_of, find_flaws, state, state_bootstrap
 
@@ -121,7 +123,7 @@ def test_two_groups_and_pairs_of_points_with_themselves(optimum):
 
 
 def test_a_single_observation_or_group_says_nothing_of_the_spread(optimum):
-    away = dataclasses.replace(optimum, threshold=optimum.threshold + 1.0)
+    away = dataclasses.replace(optimum, thresholds=optimum.thresholds + 1.0)
     one = spread_of(away, None, np.full(N, 1.0 / N))
     group = spread_of(away, np.zeros(N), np.ones(N))
     for spread in (one, group):
@@ -175,7 +177,7 @@ def test_distance_under_a_fixed_rank_is_along_the_moves_that_keep_it():
 @pytest.mark.parametrize(("ratio", "rank"), [(1e-7, 2), (1e-9, 1), (0.0, 1)])
 @pytest.mark.parametrize("size", [1e-2, 1e3])
 def test_rank_counts_eigenvalues_beside_the_largest(optimum, ratio, rank, size):
-    changed = dataclasses.replace(optimum, factor=np.diag(np.sqrt([size, size * ratio])), threshold=size)
+    changed = dataclasses.replace(optimum, factor=np.diag(np.sqrt([size, size * ratio])), thresholds=np.array([size]))
     assert facts_of(changed, np.ones(N), 2).rank == rank
 
 
@@ -221,7 +223,7 @@ def test_derivatives_of_the_likelihood_by_finite_differences(optimum, flip_rate)
     shares = likelihood.shares
 
     def gradient(parameters):
-        return likelihood.gradient(likelihood.terms(parameters), shares)
+        return likelihood.gradient(likelihood.terms(parameters), parameters, shares)
 
     steps = 1e-5 * np.eye(len(start))
     losses = [[shares @ likelihood.terms(start + sign * step).loss for sign in (1, -1)] for step in steps]
@@ -270,12 +272,12 @@ def test_standard_errors_are_the_lengths_of_moves(rng):
     vectors = np.linalg.eigh(METRIC.matrix)[1][:, ::-1]
     expected = by_moving(lambda m, t: np.diag(vectors.T @ m @ vectors))
     np.testing.assert_allclose(spread.eigenvalues(METRIC).standard_error, expected, rtol=1e-8, atol=1e-12)
-    assert spread.threshold(METRIC).standard_error == pytest.approx(by_moving(lambda m, t: t)[0])
+    assert spread.thresholds(METRIC).standard_error[0] == pytest.approx(by_moving(lambda m, t: t)[0])
 
 
 def test_ends_that_cannot_be_negative_stop_at_zero():
     wide = around(100.0 * ROOT)
-    matrix, eigenvalues, threshold = wide.matrix(METRIC), wide.eigenvalues(METRIC), wide.threshold(METRIC)
+    matrix, eigenvalues, threshold = wide.matrix(METRIC), wide.eigenvalues(METRIC), wide.thresholds(METRIC).item()
     assert np.all(np.diag(matrix.low) == 0)
     off = ~np.eye(3, dtype=bool)
     np.testing.assert_allclose(matrix.low[off], (METRIC.matrix - 2.0 * matrix.standard_error)[off])
@@ -285,8 +287,8 @@ def test_ends_that_cannot_be_negative_stop_at_zero():
     assert threshold.high == pytest.approx(0.5 + 2.0 * threshold.standard_error)
     narrow = around(1e-6 * ROOT)
     np.testing.assert_allclose(narrow.matrix(METRIC).low, METRIC.matrix, rtol=0.01)
-    assert narrow.threshold(METRIC).low == pytest.approx(0.5, rel=0.01)
-    assert narrow.threshold(METRIC).high == pytest.approx(0.5, rel=0.01)
+    assert narrow.thresholds(METRIC).item().low == pytest.approx(0.5, rel=0.01)
+    assert narrow.thresholds(METRIC).item().high == pytest.approx(0.5, rel=0.01)
 
 
 def test_errors_of_directions_are_those_of_finite_differences():
@@ -307,10 +309,10 @@ def test_the_largest_of_several_errors_counts_for_each_number():
     both = around(*matrix, quantile=1.0, transform=np.eye(2))
     unit = cf.Metric.from_matrix(np.eye(2), 1.0)
     np.testing.assert_allclose(both.matrix(unit).standard_error, [[1.0, 0.0], [0.0, 0.0]])
-    assert both.threshold(unit).standard_error == 1.0
+    assert both.thresholds(unit).item().standard_error == 1.0
     nothing = Spread((), np.eye(2))
     assert np.all(nothing.matrix(unit).standard_error == np.inf)
-    assert nothing.threshold(unit).high == np.inf
+    assert nothing.thresholds(unit).high == np.inf
 
 
 def test_a_metric_of_nothing_has_the_eigenvalues_of_the_columns():
@@ -322,8 +324,10 @@ def test_a_metric_of_nothing_has_the_eigenvalues_of_the_columns():
 
 def certain(spread, metric=METRIC):
     directions = spread.directions(np.eye(spread.transform.shape[1]), np.eye(spread.transform.shape[1]))
-    parts = spread.threshold(metric), directions, spread.matrix(metric), spread.eigenvalues(metric)
-    return Confidence("sandwich", True, (), "", 0.95, metric, *parts, spread.flip_rate(metric), spread)
+    thresholds = spread.thresholds(metric)
+    parts = directions, spread.matrix(metric), spread.eigenvalues(metric), spread.relative_matrix(metric)
+    of_tau = thresholds.item(), thresholds
+    return Confidence("sandwich", True, (), "", 0.95, metric, *of_tau, *parts, spread.flip_rate(metric), spread)
 
 
 def test_distances_and_probabilities_follow_from_forms():

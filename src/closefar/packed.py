@@ -99,10 +99,10 @@ def form_gradients(left: FloatArray, right: FloatArray | None = None) -> FloatAr
     return 0.5 * weights(d) * (left[:, i] * right[:, j] + left[:, j] * right[:, i])
 
 
-def margin_gradients(columns: FloatArray) -> FloatArray:
-    """The derivative of z'Mz - tau in (packed M, tau), a row for each column z."""
-    gradients = _form_gradients(columns, n_more=1)
-    gradients[:, -1] = -1.0
+def margin_gradients(columns: FloatArray, n_thresholds: int = 1) -> FloatArray:
+    """The derivative of z'Mz less all thresholds in (packed M, thresholds), a row for each column z."""
+    gradients = _form_gradients(columns, n_more=n_thresholds)
+    gradients[:, packed_size(len(columns)) :] = -1.0
     return gradients
 
 

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from closefar.cli.kinds import labels_of, note_levels, others_of, with_words, words_in_order
+from closefar.cli.kinds import note_levels, with_words, words_in_order
 from closefar.cli.learning import Learning
-from closefar.cli.options import Columns, Files, NewData, WeightedFiles
+from closefar.cli.options import Columns, NewData
 from closefar.cli.outputs import report_path
 from closefar.cli.session import Session
+from closefar.cli.sources import Files, WeightedFiles
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -84,6 +85,7 @@ def fit_learner(
 ) -> MetricLearner:
     """Fit to a table of pairs or comparisons."""
     from closefar.learners import LinearMetricLearnerCV
+    from closefar.tables import labels_of, others_of
 
     learner = learning.learner(words, verbose=session.is_watched, shape=table.data.shape)
     options: dict[str, Any] = {"feature_names": table.encoding.feature_names, **others_of(table)}
@@ -223,12 +225,13 @@ def _blocks_with_ids(
 
 def read_judgements(table: Pairs, words: tuple[str, ...], **annotators: Any) -> Judgements:
     """The pairs with their labels, which must be among these words, or the comparisons."""
-    from closefar.judgements import Columns, Judgements, sides_of
+    from closefar.judgements import Columns, Judgements, Sides
+    from closefar.tables import labels_of
 
     columns, labels = Columns(len(table.encoding.feature_names)), labels_of(table)
     if table.are_comparisons:
         return Judgements.read_comparisons(columns, table.data, labels, table.weights, fitting=False)
-    return Judgements.read_more(columns, table.data, labels, table.weights, sides=sides_of(words), **annotators)
+    return Judgements.read_more(columns, table.data, labels, table.weights, sides=Sides.in_order(words), **annotators)
 
 
 def scored_by(model: Model, table: Pairs) -> Scores:
@@ -238,15 +241,14 @@ def scored_by(model: Model, table: Pairs) -> Scores:
             "the model was fitted to comparisons, so it has no threshold by which pairs could be called close or far. "
             "Give --comparisons, or fit a threshold with calibrate_threshold in Python."
         )
-    scorer, known = model.scorer, model.annotators
     if table.are_comparisons:
-        return scorer.score(read_judgements(table, ()))
-    squared, annotators = squared_distances(table, model), table.annotators
-    if annotators is None or not known:
-        return scorer.score(read_judgements(table, model.classes), squared)
-    names = (*known, *sorted(set(annotators) - set(known)))
-    judgements = read_judgements(table, model.classes, annotators=annotators, known_annotators=names)
-    return scorer.among(len(names)).score(judgements, squared)
+        return model.scorer().score(read_judgements(table, ()))
+    squared, known = squared_distances(table, model), model.annotators
+    if table.annotators is None or not known:
+        return model.scorer().score(read_judgements(table, model.classes), squared)
+    others = sorted(set(table.annotators) - set(known))
+    names = {"annotators": table.annotators, "known_annotators": (*known, *others)}
+    return model.scorer(len(others)).score(read_judgements(table, model.classes, **names), squared)
 
 
 def report_of(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from closefar.cli.data import read_for_model, report_of, scored_by
-from closefar.cli.kinds import labels_of, others_of
-from closefar.cli.options import ModelFile, NewData, ReportTitle, WeightedFiles
+from closefar.cli.options import ModelFile, NewData, ReportTitle
 from closefar.cli.outputs import Replacing, is_report, report_path
 from closefar.cli.session import Output, Session
+from closefar.cli.sources import WeightedFiles
 
 if TYPE_CHECKING:
     from closefar.learners import Model
@@ -61,6 +61,7 @@ def report(
         replacing.check({out: is_report}, read=[*files.paths, model])
         from closefar.learners import Model
         from closefar.report import check_report
+        from closefar.tables import labels_of
 
         check_report(report_path(out))
         loaded = Model.load(model)

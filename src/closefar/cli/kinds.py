@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from closefar.cli.learning import Learning
     from closefar.tables import Pairs
 
-__all__ = ["in_words", "labels_of", "note_levels", "others_of", "with_words", "words_in_order"]
+__all__ = ["in_words", "note_levels", "with_words", "words_in_order"]
 
 _MOST_LEVELS = 21  # that numbers are taken for by themselves: 0 to 20
 _MOST_NAMED = 5
@@ -43,6 +42,7 @@ def words_in_order(labels: Any, far: str | None, levels: tuple[str, ...] | None)
     numbers = [word for word in words if _number(word) is not None]
     if len(words) < 2 or len(numbers) < len(words):
         mixed = "numbers and words, " if numbers and len(words) > 2 else ""
+        words.sort(key=lambda word: _number(word) is not None)  # a few words among numbers come first
         raise ValueError(
             "there must be two labels, one for close and one for far, or levels, which are numbers or in the order of "
             f"--levels; got {mixed}{len(words)} in all: {_named(counts, words)}. Correct the label column, choose "
@@ -115,26 +115,7 @@ def with_words(table: Pairs, words: tuple[str, ...]) -> Pairs:
     if len(words) == 2 and len(_counts_as_written(table.labels)) == 2:
         return table
     labels: Any = in_words(table.labels, words)
-    if hasattr(table, "points"):
-        return replace(table, labels=labels)
-    table.labels = labels
-    return table
-
-
-def labels_of(table: Pairs) -> Any:
-    """The labels as a learner takes them; those of comparisons as 1 and -1, None where all are as given."""
-    return table.labels.astype(float) if table.are_comparisons and table.labels is not None else table.labels
-
-
-def others_of(table: Pairs) -> dict[str, Any]:
-    """What else a learner is fitted to: annotators, and comparisons beside pairs."""
-    others: dict[str, Any] = {}
-    if table.annotators is not None:
-        others["annotators"] = table.annotators
-    if table.comparisons is not None:
-        compared = table.comparisons
-        others["comparisons"] = (compared.data, labels_of(compared), compared.weights)
-    return others
+    return table.with_labels(labels)
 
 
 def note_levels(session: Session, words: tuple[str, ...], learning: Learning) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from closefar.learners import Model
-    from closefar.tables import Pairs
+    from closefar.tables import Pairs, PairTable
 
 __all__ = ["is_prediction", "predictions"]
 
@@ -27,6 +27,8 @@ def predictions(
     session: Session, model: Model, table: Pairs, annotator: str | None
 ) -> Iterator[dict[str, NDArray[Any]]]:
     """Give the columns of a prediction, some rows at a time: the ids, distances, probabilities and the label."""
+    from closefar.tables import PairTable
+
     if table.comparisons is not None:
         raise ValueError("predictions are of --pairs or of --comparisons; got both. Leave one of them out.")
     if table.are_comparisons:
@@ -34,6 +36,7 @@ def predictions(
             raise ValueError(
                 "annotators differ in their thresholds, and comparisons have none. Leave --for-annotator out."
             )
+        assert isinstance(table, PairTable)
         columns = _compared(model, table)
     elif not model.metric.thresholds:
         session.warn(
@@ -64,16 +67,21 @@ def _judged(model: Model, table: Pairs, annotator: str | None) -> dict[str, Any]
     return {"distance": np.sqrt(squared), **each, "predicted": labels}
 
 
-def _compared(model: Model, table: Pairs) -> dict[str, Any]:
+def _compared(model: Model, table: PairTable) -> dict[str, Any]:
     import numpy as np
 
-    metric, sides = model.metric, ([0, 1], [0, 2] if table.index.shape[1] == 3 else [2, 3])
-    left, right = (squared_distances(table.with_index(table.index[:, side]), model) for side in sides)
+    left, right = (squared_distances(leg, model) for leg in table.legs)
     margin = right - left
-    probability = metric.noise.cdf(margin / model.comparison_noise)
+    probability = _probability(model, margin / model.comparison_noise)
     predicted = np.where(margin >= 0, 1, -1)
     columns = (np.sqrt(left), np.sqrt(right), margin, probability, predicted)
     return dict(zip(_OF_COMPARISONS, columns, strict=True))
+
+
+def _probability(model: Model, margin: Any) -> Any:
+    """Of the answer as given; the flip rates of labels of pairs are not those of comparisons."""
+    metric = model.metric
+    return metric.noise.cdf(margin) if metric.thresholds else metric.probability_at(margin)
 
 
 def _root(squared: Any) -> Any:

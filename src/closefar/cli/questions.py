@@ -18,11 +18,11 @@ from closefar.cli.data import (
     read_labelled,
     with_ids,
 )
-from closefar.cli.kinds import labels_of, others_of
 from closefar.cli.learning import Learning, PenalisedLearning
-from closefar.cli.options import Columns, Files, WeightedFiles
+from closefar.cli.options import Columns
 from closefar.cli.outputs import Replacing, table_of
 from closefar.cli.session import Output, Session
+from closefar.cli.sources import Files, WeightedFiles
 from closefar.messages import as_options
 from closefar.plain import plain, records
 
@@ -85,6 +85,7 @@ def label_errors(
             learner = learning.learner(words, verbose=False)
         folds, groups = folds_of(session, table, words, groups_of(session, table))
         from closefar.questions import find_label_errors
+        from closefar.tables import labels_of, others_of
 
         with session.stage("cross-validating"):
             errors = find_label_errors(

@@ -1,10 +1,13 @@
 """Fitting: a function from judgements and settings to a fit, with the choices of noise, rank and penalty."""
 
+from closefar.fitting.annotators import AnnotatorTable, AnnotatorVerdict
 from closefar.fitting.calibration import CalibratedThreshold, calibrate_threshold
 from closefar.fitting.checkpoint import Checkpoint
 from closefar.fitting.comparison_noise import ComparisonNoise
 from closefar.fitting.fitting import fit, without_penalty
 from closefar.fitting.identifiability import IdentifiabilityWarning
+from closefar.fitting.kind_statistics import measured_statistics
+from closefar.fitting.likelihoods import is_plain, likelihood_of
 from closefar.fitting.noise_choice import NoiseChoice, choose_noise
 from closefar.fitting.parts import fit_from, fit_part, is_near_parts, refit_part
 from closefar.fitting.penalised import refit
@@ -19,10 +22,12 @@ from closefar.fitting.scoring import Scorer, Scores, joined, score, whole_loss
 from closefar.fitting.settings import Settings
 from closefar.fitting.statistics import FitStatistics, count_parameters, count_uncertain
 from closefar.fitting.subspace import candidate_ranks, legs_along, refit_leading
-from closefar.fitting.wide import is_wide, usual_penalty
+from closefar.fitting.wide import is_wide, number_of, usual_penalty
 from closefar.rows import check_device
 
 __all__ = [
+    "AnnotatorTable",
+    "AnnotatorVerdict",
     "CalibratedThreshold",
     "Checkpoint",
     "ComparisonNoise",
@@ -50,9 +55,13 @@ __all__ = [
     "fit_from",
     "fit_part",
     "is_near_parts",
+    "is_plain",
     "is_wide",
     "joined",
     "legs_along",
+    "likelihood_of",
+    "measured_statistics",
+    "number_of",
     "placed_on",
     "refit",
     "refit_leading",

@@ -9,25 +9,36 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from closefar.arrays import Array, FloatArray
+from closefar.fitting.annotator_checks import annotator_table
 from closefar.fitting.comparison_noise import ComparisonNoise, profile_noise
-from closefar.fitting.flipping import flipped_likelihood
+from closefar.fitting.flipping import flipped_likelihood, solve_likelihood
 from closefar.fitting.identifiability import find_enormous, find_problems
 from closefar.fitting.infinite import named_if_infinite
 from closefar.fitting.kind_statistics import statistics_of
 from closefar.fitting.likelihoods import count_thresholds, is_plain, likelihood_of
 from closefar.fitting.noise_choice import NoiseChoice
 from closefar.fitting.origin import find_origin
-from closefar.fitting.progress import Progress, display
+from closefar.fitting.progress import display
 from closefar.fitting.result import Fit
 from closefar.fitting.reversal import find_reversal
 from closefar.fitting.settings import Settings
 from closefar.fitting.solved import Solved, most_likely
 from closefar.fitting.statistics import FitStatistics, count_parameters
+from closefar.fitting.strictness import solve_annotated
 from closefar.fitting.wide import MANY_COLUMNS
 from closefar.judgements import Columns, Judgements, Kind
 from closefar.model import Metric
-from closefar.noise import FlipRate, Noise, has_flips
-from closefar.rows import Coordinates, LegRows, Rows, factor_in_rows, judged_rows, pair_rows, second_moment, unit_free
+from closefar.noise import Noise, has_flips
+from closefar.rows import (
+    Coordinates,
+    LegRows,
+    Rows,
+    factor_in_rows,
+    judged_rows,
+    pair_rows,
+    second_moment,
+    unit_free,
+)
 from closefar.solve import (
     Certificate,
     Objective,
@@ -36,8 +47,6 @@ from closefar.solve import (
     Solution,
     State,
     psd_factor,
-    solve,
-    solve_with_flips,
     supervisor,
 )
 
@@ -86,8 +95,7 @@ class Prepared:
         for noise in settings.candidates:
             if solved and supervisor().has_ended_a_run:
                 break
-            solution, flip_rate = _solve(noise, self.rows, self.judgements, settings, state)
-            solved[noise.name] = Solved(self.rows, self.judgements, solution, noise, flip_rate)
+            solved[noise.name] = _solve(noise, self.rows, self.judgements, settings, state)
         if len(solved) == 1:
             return solved[settings.candidates[0].name], None
         choice = most_likely(solved)
@@ -182,6 +190,7 @@ def fit_known_rank(
         judgements=judgements,
         kind=judgements.kind,
         comparison_noise=noise,
+        annotators=annotator_table(solved, compares=explains),
         noise_choice=choice,
         engine=prepared.rows.engine,
     )
@@ -270,28 +279,21 @@ def _find_problems(
     )
 
 
-def _solve(
-    noise: Noise, rows: Rows, judgements: Judgements, settings: Settings, start: State | None
-) -> tuple[Solution, FlipRate]:
-    """Return the solution, with the centre that a penalty shrinks to, and the flip rate or both rates."""
+def _solve(noise: Noise, rows: Rows, judgements: Judgements, settings: Settings, start: State | None) -> Solved:
+    """Return the solution with the flip rates; it includes the centre that a penalty shrinks to."""
+    if judgements.annotators is not None:
+        found, flipped, strictness = solve_annotated(noise, rows, judgements, settings, start)
+        return Solved(rows, judgements, found, noise, flipped, strictness)
     lengths = None
     if settings.is_centred:
         # Their mean is one, as is that of the squared coordinates.
         k = rows.n_columns - int(settings.fit_origin)
         lengths = rows.squared_distances(np.eye(rows.n_columns, k) / np.sqrt(k))
-    likelihood = likelihood_of(judgements, rows, noise, lengths=lengths, width=settings.known_width or 1.0)
-    objective = Objective(rows, likelihood, Passes())
-    flipped, rng = flipped_likelihood(likelihood, settings), settings.rng()
-    watch, options, rate = Progress(objective.passes, settings.options.tol), settings.options, 0.0
-    if flipped is None:
-        found = solve(objective, options, rng=rng, watch=watch, start=start)
-    else:
-        estimate = settings.estimates_flips
-        found, flipped = solve_with_flips(
-            objective, flipped, options, estimate=estimate, rng=rng, watch=watch, start=start
-        )
-        rate = flipped.flip_rate
-    return (found if lengths is None else _with_centre(found, lengths, k)), rate
+    likelihood = likelihood_of(judgements, rows, noise, lengths=lengths)
+    flipped = flipped_likelihood(likelihood, settings, judgements.total_weight)
+    found, flipped = solve_likelihood(Objective(rows, likelihood, Passes()), flipped, settings, start)
+    solution = found if lengths is None else _with_centre(found, lengths, k)
+    return Solved(rows, judgements, solution, noise, flipped)
 
 
 def _with_centre(solution: Solution, lengths: Array, k: int) -> Solution:

@@ -12,7 +12,7 @@ from closefar.fitting.placing import placed_on
 from closefar.fitting.progress import display
 from closefar.fitting.result import Fit
 from closefar.fitting.settings import Settings
-from closefar.fitting.wide import is_wide
+from closefar.fitting.wide import is_wide, number_of
 from closefar.judgements import Columns, Judgements
 from closefar.model import Metric
 from closefar.solve import supervisor
@@ -44,7 +44,7 @@ def fit_penalised(
     """Choose the penalty if that is asked for, and fit; see `fit_known_rank`."""
     if not settings.chooses_alpha:
         return fit_known_rank(judgements, settings, start=start, columns=columns, explains=explains)
-    if not is_wide(judgements.effective_number, judgements.n_columns, settings.known_rank):
+    if not is_wide(number_of(judgements), judgements.n_columns, settings.known_rank):
         return _fit_narrow(judgements, settings, start, columns, explains=explains)
     with display().stage("choosing the penalty"):
         choice, near = choose_penalty(judgements, settings)
@@ -57,7 +57,7 @@ def _fit_narrow(
     judgements: Judgements, settings: Settings, start: Metric | None, columns: Columns | None, *, explains: bool
 ) -> Fit:
     """Fit with a light penalty, and again if the labels require another one."""
-    root_n = math.sqrt(judgements.effective_number)
+    root_n = math.sqrt(number_of(judgements))
     light = settings.but(alpha=_LIGHT / root_n)
     found = fit_known_rank(judgements, light, start=start, columns=columns, explains=explains)
     per_parameter = found.statistics.uncertain_per_parameter

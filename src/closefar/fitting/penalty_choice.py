@@ -16,8 +16,11 @@ from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
 from closefar.fitting.known_rank import Prepared, state_of
+from closefar.fitting.likelihoods import is_plain
 from closefar.fitting.penalty_scores import PenaltyChoice, PenaltyScore
+from closefar.fitting.scoring import Scorer, Scores
 from closefar.fitting.settings import Settings
+from closefar.fitting.solved import Solved
 from closefar.fitting.wide import usual_penalty
 from closefar.judgements import Judgements, resolve_folds, split_judgements, variance_of_sum
 from closefar.model import Metric, Scored
@@ -87,7 +90,11 @@ class _Tried:
     losses: FloatArray
     loss: float
     accuracy: float
-    solution: Solution
+    solved: Solved
+
+    @property
+    def solution(self) -> Solution:
+        return self.solved.solution
 
 
 def _loss(tried: _Tried) -> float:
@@ -148,7 +155,7 @@ class _Search:
         coordinates, solution = self._prepared[tried.scale].coordinates, tried.solution
         if coordinates.has_constant:
             return None
-        return Metric.from_factor(coordinates.to_units(solution.factor), float(solution.thresholds[0]))
+        return Metric.from_factor(coordinates.to_units(solution.factor), tried.solved.thresholds)
 
     def _try(self, scale: float | str, alpha: float, last: Solution | None) -> _Tried:
         objective = math.log(2.0) if last is None else last.certificate.objective
@@ -163,7 +170,19 @@ class _Search:
             raise KeyboardInterrupt
         if supervisor().has_ended_a_run:
             raise OutOfTime
-        held_out = Scored(self.test, prepared.margin(solution, self.test), solved.noise, solved.flip_rate)
-        found = _Tried(alpha, scale, held_out.losses, held_out.loss, held_out.accuracy, solution)
+        held_out = self._held_out(prepared, solved)
+        found = _Tried(alpha, scale, held_out.losses, held_out.loss, held_out.accuracy, solved)
         self.tried.append(found)
         return found
+
+    def _held_out(self, prepared: Prepared, solved: Solved) -> Scores:
+        if is_plain(self.test):
+            margin = prepared.margin(solved.solution, self.test)
+            return Scored(self.test, margin, solved.noise, solved.flip_rate)
+        metric = Metric.from_factor(
+            prepared.coordinates.to_units(solved.solution.factor),
+            solved.thresholds,
+            solved.noise,
+            flip_rate=solved.flip_rate,
+        )
+        return Scorer(metric, solved.strictness).score(self.test)

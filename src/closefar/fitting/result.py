@@ -9,6 +9,7 @@ from typing import Any
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from closefar.fitting.annotators import AnnotatorTable
 from closefar.fitting.comparison_noise import ComparisonNoise
 from closefar.fitting.identifiability import IdentifiabilityWarning
 from closefar.fitting.noise_choice import NoiseChoice
@@ -57,6 +58,8 @@ class Fit:
         Whether they are close/far labels, levels or comparisons.
     comparison_noise : ComparisonNoise, optional
         The noise of comparisons relative to that of pairs, if both were judged.
+    annotators : AnnotatorTable, optional
+        What is known of each annotator, if judgements have annotators.
     noise_choice, rank_choice : optional
         How the noise and the rank were chosen, if they were.
     chosen_alpha : float, optional
@@ -80,6 +83,7 @@ class Fit:
     judgements: Judgements | None
     kind: Kind = Kind.CLOSE_FAR
     comparison_noise: ComparisonNoise | None = None
+    annotators: AnnotatorTable | None = None
     noise_choice: NoiseChoice | None = None
     rank_choice: RankChoice | None = None
     chosen_alpha: float | None = None
@@ -158,8 +162,10 @@ class Fit:
             verbose=0,
         )
 
-    def read(self, X: Any, y: Any = None, sample_weight: Any = None) -> Judgements:
-        """Validate judgements for an analysis: they must have the columns and labels of the fit.
+    def read(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, annotators: Any = None, comparisons: Any = None
+    ) -> Judgements:
+        """Validate judgements for an analysis: they must have the columns, the labels and the annotators of the fit.
 
         `X` may also be judgements that are already validated.
         """
@@ -167,7 +173,11 @@ class Fit:
             return X
         if self.kind is Kind.COMPARISONS:
             return Judgements.read_comparisons(self.columns, X, y, sample_weight, fitting=False)
-        return Judgements.read_more(self.columns, X, y, sample_weight, sides=self.sides)
+        known = None if self.annotators is None else self.annotators.names
+        read = Judgements.read_more(
+            self.columns, X, y, sample_weight, sides=self.sides, annotators=annotators, known_annotators=known
+        )
+        return read if comparisons is None else read.with_comparisons(self.columns, comparisons)
 
     def read_or_training(self, X: Any = None, y: Any = None, sample_weight: Any = None) -> Judgements:
         """Validate the given pairs, or return the training pairs if none are given."""

@@ -12,24 +12,31 @@ from closefar.arrays import Array, FloatArray
 from closefar.fitting.likelihoods import count_thresholds, is_plain, likelihood_of
 from closefar.fitting.noise_choice import NoiseChoice, choice_from, sums_of_losses
 from closefar.fitting.statistics import FitStatistics, sums_of_margins
+from closefar.fitting.strictness import Strictness
 from closefar.judgements import Judgements
-from closefar.model.thresholds import level_flips, one_rate
+from closefar.model.thresholds import one_rate
 from closefar.noise import FlipRate, Noise, label_losses
 from closefar.rows import Rows
-from closefar.solve import Solution
+from closefar.solve import Flipped, Solution
 
 __all__ = ["Solved", "most_likely"]
 
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """A solution, the rows and the judgements that it minimises the loss of, and the noise and the flip rate."""
+    """A solution, the rows and the judgements that it minimises the loss of, the noise, flips and annotators."""
 
     rows: Rows
     judgements: Judgements
     solution: Solution
     noise: Noise
-    flip_rate: FlipRate
+    flipped: Flipped | None = None
+    annotated: Strictness | None = None
+
+    @property
+    def flip_rate(self) -> FlipRate:
+        """The flip rate, or both, of the typical annotator."""
+        return 0.0 if self.flipped is None else self.flipped.flip_rate
 
     @property
     def threshold(self) -> float:
@@ -44,9 +51,7 @@ class Solved:
     @property
     def strictness(self) -> FloatArray | None:
         """The strictness of each annotator, if there are any."""
-        if self.judgements.annotators is None:
-            return None
-        return self.solution.thresholds[count_thresholds(self.judgements) :]
+        return None if self.annotated is None else self.annotated.values
 
     @property
     def in_doubt(self) -> Array:
@@ -57,9 +62,11 @@ class Solved:
     def losses(self) -> Array:
         """-log P of each judgement of any kind, as a handle."""
         judgements, squared = self.judgements, self.solution.squared
-        right = likelihood_of(judgements, self.rows, self.noise).right(self.rows, squared, self.solution.thresholds)
-        each, share = level_flips(one_rate(self.flip_rate), judgements.n_levels)
-        return self.rows.map(lambda right: -array_namespace(right).log(each + share * right), right)
+        if self.flipped is None:
+            probability = likelihood_of(judgements, self.rows, self.noise).right
+        else:
+            probability = self.flipped.probabilities
+        return self.rows.map(_neg_log, probability(self.rows, squared, self.solution.thresholds))
 
     def statistics(self, column_scales: FloatArray, n_parameters: int) -> FitStatistics:
         """The statistics of the judgements, in one sweep over their squared distances."""
@@ -96,6 +103,10 @@ def _sums(models: list[tuple[Noise, float, FlipRate]], signs: Array, shares: Arr
         for (noise, threshold, rate), each in zip(models, squared, strict=True)
     ]
     return sums_of_losses(losses, shares)
+
+
+def _neg_log(probability: Array) -> Array:
+    return -array_namespace(probability).log(probability)
 
 
 def _doubt(squared: Array, noise: Noise, threshold: float) -> Array:

@@ -11,10 +11,10 @@ import math
 import numpy as np
 
 from closefar.fitting.statistics import count_parameters
-from closefar.judgements import Judgements
-from closefar.rows import column_scales, rows_of
+from closefar.judgements import Judgements, effective_number
+from closefar.rows import column_scales, judged_rows
 
-__all__ = ["MANY_COLUMNS", "is_wide", "usual_penalty"]
+__all__ = ["MANY_COLUMNS", "is_wide", "number_of", "usual_penalty"]
 
 # From this many columns on, and with fewer pairs per parameter than this.
 MANY_COLUMNS = 64
@@ -34,14 +34,23 @@ def is_wide(n_pairs: float, n_columns: int, rank: int | None = None) -> bool:
     return n_columns >= MANY_COLUMNS and n_pairs < _PER_PARAMETER * count_parameters(n_columns, rank)
 
 
+def number_of(judgements: Judgements) -> float:
+    """The effective number of judgements, those of comparisons that are fitted with pairs included."""
+    compared = judgements.comparisons
+    if compared is None:
+        return judgements.effective_number
+    return effective_number(np.concatenate([judgements.weights, compared.weights]))
+
+
 def usual_penalty(judgements: Judgements, *, has_origin: bool = False) -> tuple[float, list[float | str]]:
     """Return the alpha that is usually best with many columns, and the scales to try, the usually better one first.
 
     Columns that have the same unit (embeddings, pixels) are shrunk in that unit, others each in its own.
     """
-    lengths = column_scales(rows_of(judgements.data), judgements.shares, centred=has_origin)
+    rows = judged_rows(judgements)
+    lengths = column_scales(rows, judgements.shares_in(rows), centred=has_origin)
     lengths = lengths[lengths > 0]
-    n, d = judgements.effective_number, max(len(lengths), 1)
+    n, d = number_of(judgements), max(len(lengths), 1)
     ratio = float(np.clip(_RATIO * d**2 / n, _LEAST_RATIO, _LARGEST_RATIO))
     blend = round(ratio / (1.0 + ratio), 2)
     has_one_unit = lengths.max(initial=0.0) <= _SAME_UNIT * lengths.min(initial=np.inf)

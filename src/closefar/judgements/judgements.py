@@ -402,7 +402,7 @@ class Judgements:
                     f"labels must contain {rule}; got no pairs of {'level' if graded else 'class'} {label}. Add some."
                 )
             if weights[code] == 0.0:
-                rule = "each level needs" if graded else "both classes need"
+                rule = "each level (class) needs" if graded else "both classes need"
                 raise ValueError(
                     f"{rule} a pair of positive weight; every pair of {'level' if graded else 'class'} {label} has "
                     "weight 0. Raise some of those weights or leave sample_weight out."

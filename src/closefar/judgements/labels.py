@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +44,13 @@ class Sides:
     def of(cls, close: Any, far: Any) -> Sides:
         classes = np.unique(np.array([close, far]))
         return cls(classes, bool(classes[1] == far))
+
+    @classmethod
+    def in_order(cls, labels: Sequence[Any]) -> Sides:
+        """The sides of labels from closest to farthest: two, or levels; without any, those of comparisons."""
+        if not labels:
+            return cls(np.array([-1, 1]))
+        return cls.of(*labels) if len(labels) == 2 else cls(np.array(labels), is_graded=True)
 
     @property
     def close(self) -> Any:

@@ -127,7 +127,7 @@ def _compared(learner: Any, X: Any) -> Any:
 
 def _annotated(fit: Fit, annotator: Any, n: int) -> tuple[FloatArray, Any]:
     """The strictness and the flip rate of an annotator, or of the annotator of each of n pairs."""
-    table: Any = getattr(fit, "annotators", None)
+    table = fit.annotators
     if table is None:
         raise ValueError(
             f"the fit must know annotators to predict for one; got annotator={annotator!r} for a fit without them. Fit "
@@ -135,4 +135,4 @@ def _annotated(fit: Fit, annotator: Any, n: int) -> tuple[FloatArray, Any]:
         )
     is_one = isinstance(annotator, str) or np.ndim(annotator) == 0
     who = read_annotators([annotator] * n if is_one else annotator, n, table.names).codes
-    return table.strictness[who], table.flip_rates[who]
+    return table.strictness[who], None if table.flip_rates is None else table.flip_rates[who]

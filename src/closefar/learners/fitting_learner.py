@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from typing import Any, Self
 
 import numpy as np
@@ -42,6 +43,19 @@ class FittingLearner(MetricLearner):
         if columns is not None and columns.names_in_data is not None:
             self.feature_names_in_ = np.array(columns.names_in_data, dtype=object)
         return self
+
+    @abstractmethod
+    def read(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        annotators: Any = None,
+        comparisons: Any = None,
+        estimator: Any = None,
+    ) -> Judgements:
+        """Validate judgements to learn from; `estimator`, by default this learner, learns their columns."""
 
     def learn(self, judgements: Judgements) -> Fit:
         """Return the fit to validated judgements, without storing it."""

@@ -6,7 +6,7 @@ import os
 from typing import Any, Self
 
 from closefar.fitting import showing
-from closefar.judgements import read_judgements
+from closefar.judgements import Judgements, read_judgements
 from closefar.learners.fitting_learner import FittingLearner
 from closefar.noise import Noise
 
@@ -220,15 +220,29 @@ class LinearMetricLearner(FittingLearner):
         """
         with showing(int(self.verbose)) as shown:
             with shown.stage("reading the pairs"):
-                judgements = read_judgements(
-                    self,
-                    X,
-                    y,
-                    sample_weight,
-                    far_label=self.far_label,
-                    annotators=annotators,
-                    comparisons=comparisons,
-                )
+                judgements = self.read(X, y, sample_weight, annotators=annotators, comparisons=comparisons)
             self._fit_to_read(judgements, feature_names, checkpoint)
         self.fit_.warn(stacklevel=2)
         return self
+
+    def read(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        annotators: Any = None,
+        comparisons: Any = None,
+        estimator: Any = None,
+    ) -> Judgements:
+        """Validate judgements to learn from; `estimator`, by default this learner, learns their columns."""
+        return read_judgements(
+            estimator or self,
+            X,
+            y,
+            sample_weight,
+            far_label=self.far_label,
+            annotators=annotators,
+            comparisons=comparisons,
+            stacklevel=4,
+        )

@@ -1,4 +1,4 @@
-"""Model files with more than the metric: the encoding of tables, the words for close and far, and the fit."""
+"""Model files with more than the metric: the encoding of tables, the words of the labels, and the fit."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from closefar.plain import plain
 from closefar.tables import Encoding, Pairs, Source, open_table
 
 if TYPE_CHECKING:  # models are shown, applied and exported without scikit-learn, which takes a second to import
-    from closefar.fitting import Fit
+    from closefar.fitting import Fit, Scorer
+    from closefar.judgements import Kind
     from closefar.learners.base import MetricLearner
-    from closefar.learners.linear import LinearMetricLearner
 
 __all__ = ["Model"]
 
 _WORDS = ("close", "far")
 _ROWS_AT_ONCE = 1 << 16
-_REMEMBERED = ("id", "left", "right", "label", "weight", "group")
+_REMEMBERED = ("id", "left", "right", "label", "weight", "group", "annotator", "answer")
+_LISTS = ("sides", "compared")
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Model:
     Attributes
     ----------
     metric : Metric
-    classes : tuple of two str
-        The words for close and far.
+    classes : tuple of str
+        The words for close and far, or for the levels from closest to farthest; comparisons have none.
     encoding : Encoding
         The encoding of the columns of a table as columns of the metric.
     names : dict
@@ -50,7 +51,7 @@ class Model:
     """
 
     metric: Metric
-    classes: tuple[str, str]
+    classes: tuple[str, ...]
     encoding: Encoding
     names: dict[str, Any]
     is_single: bool
@@ -64,11 +65,15 @@ class Model:
         from closefar.questions import summarize
 
         fit = Fit.of(learner)
+        classes = _classes_of(fit)
         facts = {
+            "kind": fit.kind,
             "parameters": {**fit.settings.parameters, "device": None, "far_label": fit.sides.far},
             "certificate": {**vars(fit.certificate), "status": fit.certificate.status},
             "statistics": fit.statistics,
             "rank": fit.rank,
+            "comparison_noise": fit.comparison_noise,
+            "annotators": getattr(fit, "annotators", None),
             "chosen_alpha": fit.chosen_alpha,
             "penalty_choice": fit.penalty_choice,
             "n_iter": fit.n_iter,
@@ -77,8 +82,7 @@ class Model:
             "fingerprint": _fingerprint(table),
             "summary": summarize(fit, as_options),
         }
-        classes = (str(fit.sides.close), str(fit.sides.far))
-        names = {name: getattr(source, name) for name in (*_REMEMBERED, "sides")} | {"na_values": [*source.na_values]}
+        names = {name: getattr(source, name) for name in (*_REMEMBERED, *_LISTS)} | {"na_values": [*source.na_values]}
         return cls(fit.metric, classes, table.encoding, names, table.is_single, plain(facts))
 
     def to_bytes(self) -> bytes:
@@ -104,22 +108,26 @@ class Model:
         try:
             if "encoding" not in header:
                 encoding = Encoding.of_numbers(metric.column_names)
-                return cls(metric, _WORDS, encoding, {}, metric.origin is not None, None)
-            close, far = header["classes"]
-            _check(isinstance(close, str) and isinstance(far, str), "classes")
+                return cls(metric, _words_of(metric), encoding, {}, metric.origin is not None, None)
+            classes = tuple(header["classes"])
+            _check(all(isinstance(word, str) for word in classes), "classes")
+            _check(len(classes) == (metric.n_levels if metric.thresholds else 0), "classes")
             encoding = Encoding.from_json(header["encoding"])
             if encoding.feature_names != metric.feature_names:
                 raise ValueError("its columns do not match its metric")
             names = dict(header["names"])
-            _check(all(names.get(name) is None or isinstance(names[name], str) for name in _REMEMBERED), "names")
-            sides = names.get("sides")
-            _check(sides is None or (len(sides) == 2 and all(isinstance(side, str) for side in sides)), "sides")
+            _check(all(isinstance(names.get(name) or "", str) for name in _REMEMBERED), "names")
+            for name, sizes in zip(_LISTS, ((2,), (3, 4)), strict=True):
+                given = names.get(name)
+                _check(given is None or (len(given) in sizes and all(isinstance(each, str) for each in given)), name)
             _check(all(isinstance(word, str) for word in names.get("na_values") or ()), "na_values")
             truncated = header.get("truncated")
             _check(truncated is None or isinstance(truncated["rank"], int), "rank")
-            model = cls(metric, (close, far), encoding, names, bool(header["is_single"]), header["fit"], truncated)
+            model = cls(metric, classes, encoding, names, bool(header["is_single"]), header["fit"], truncated)
             if model._facts is not None:
                 _check(isinstance(model._facts["fingerprint"], str), "fingerprint")
+                _check(isinstance(model.comparison_noise, float) and model.comparison_noise > 0, "comparison_noise")
+                _check(len(model.annotators) == len(model._of_annotators("strictness")), "annotators")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ModelFileError(f"{path} does not describe a model ({error}). Fit it again.") from error
         return model
@@ -134,16 +142,23 @@ class Model:
 
     def source(self, given: Source) -> Source:
         """The roles of columns: as in the fit, unless others are given or those columns are missing."""
-        in_points, in_pairs = (() if path is None else open_table(path).names for path in (given.points, given.pairs))
-        labelled = in_pairs or in_points
-        homes = {"id": in_points, "left": in_pairs, "right": in_pairs}
-        homes |= dict.fromkeys(("label", "weight", "group"), labelled)
+        in_points, in_pairs, in_comparisons, in_judgements = (
+            () if path is None else open_table(path).names
+            for path in (given.points, given.pairs, given.comparisons, given.judgements)
+        )
+        labelled = (*(in_pairs or in_comparisons or in_points), *in_judgements)
+        homes = {"id": in_points, "left": in_pairs, "right": in_pairs, "answer": in_comparisons}
+        homes |= dict.fromkeys(("label", "weight", "group", "annotator"), labelled)
         found = {role: name for role, name in self.names.items() if name in homes.get(role, ())}
         if not {"left", "right"} <= found.keys():
             found = {role: name for role, name in found.items() if role not in ("left", "right")}
-        sides = self.names.get("sides")
         roles: dict[str, Any] = {role: getattr(given, role) or found.get(role) for role in homes}
-        na_values = given.na_values or tuple(self.names.get("na_values") or ())
+        if given.annotator is False or (not self.annotators and given.annotator is None):
+            roles["annotator"] = False
+        compared = self.names.get("compared")
+        if compared is not None and given.compared is None and set(compared) <= set(in_comparisons):
+            roles["compared"] = tuple(compared)
+        sides, na_values = self.names.get("sides"), given.na_values or tuple(self.names.get("na_values") or ())
         return replace(given, sides=given.sides or (sides and tuple(sides)), na_values=na_values, **roles)
 
     @property
@@ -158,21 +173,67 @@ class Model:
 
         return summarize(self._fit(self.fit), as_options)
 
+    @property
+    def kind(self) -> Kind:
+        """Which judgements the model was fitted to."""
+        from closefar.judgements import Kind
+
+        if not self.metric.thresholds:
+            return Kind.COMPARISONS
+        return Kind.LEVELS if len(self.classes) > 2 else Kind.CLOSE_FAR
+
+    @property
+    def comparison_noise(self) -> float:
+        """The noise of comparisons relative to that of pairs."""
+        noise = None if self._facts is None else self._facts.get("comparison_noise")
+        return 1.0 if noise is None else noise["value"]
+
+    @property
+    def annotators(self) -> tuple[str, ...]:
+        """The annotators whose strictness is known."""
+        return tuple(self._of_annotators("names"))
+
+    def strictness_of(self, annotator: str) -> float:
+        """What a known annotator adds to the thresholds."""
+        if annotator not in self.annotators:
+            known = ", ".join(self.annotators[:5]) + (", ..." if len(self.annotators) > 5 else "")
+            raise ValueError(
+                f"--for-annotator must be one of those that the model knows, {known}; got {annotator!r}."
+                if known
+                else f"the model knows no annotators; got --for-annotator {annotator}. Leave it out."
+            )
+        return float(self._of_annotators("strictness")[self.annotators.index(annotator)])
+
+    def scorer(self, n_more: int = 0) -> Scorer:
+        """What predicts judgements; `n_more` annotators beside the known ones are typical."""
+        from closefar.fitting import Scorer
+
+        if not self.annotators:
+            return Scorer(self.metric, comparison_noise=self.comparison_noise)
+        strictness = np.append(self._of_annotators("strictness"), np.zeros(n_more))
+        flip_rates = np.append(self._of_annotators("flip_rates"), np.full(n_more, self.metric.one_flip_rate))
+        return Scorer(self.metric, strictness, flip_rates, self.comparison_noise)
+
+    def _of_annotators(self, name: str) -> list[Any]:
+        """A column of the table of annotators."""
+        table = None if self._facts is None else self._facts.get("annotators")
+        return [] if table is None else table[name]
+
     def is_fitted_to(self, table: Pairs) -> bool:
         """Whether these are exactly the pairs and labels of the fit, or of the fit before truncation."""
         return self._facts is not None and self._facts["fingerprint"] == _fingerprint(table)
 
-    def learner(self, training: Pairs | None = None) -> LinearMetricLearner:
+    def learner(self, training: Pairs | None = None) -> MetricLearner:
         """Return the fitted learner, with its training pairs if they are given."""
         if self.fit is None:
             raise ValueError(
                 "this needs a model with its fit; got a metric that was truncated, or saved by Metric.save. "
                 "Make the model with `closefar fit`; --rank limits its rank."
             )
-        from closefar.learners.linear import LinearMetricLearner
+        from closefar.learners.restored import learner_of
 
         fit = self._fit(self.fit, training)
-        learner = LinearMetricLearner(**fit.settings.parameters, far_label=self.classes[1])
+        learner = learner_of(fit.kind, fit.settings.parameters, self.classes)
         learner.fit_, learner.n_features_in_ = fit, len(self.metric.factor)
         return learner
 
@@ -194,8 +255,7 @@ class Model:
         return self.truncated["fit"] if self.fit is None and self.truncated is not None else self.fit
 
     def _fit(self, facts: dict[str, Any], training: Pairs | None = None) -> Fit:
-        from closefar.judgements import Judgements
-        from closefar.learners.restored import restore_fit
+        from closefar.learners.restored import judgements_for, restore_fit
         from closefar.questions import summarize
 
         try:
@@ -205,8 +265,22 @@ class Model:
             raise ModelFileError(f"the model file does not describe a fit ({error}). Fit it again.") from error
         if training is None:
             return fit
-        given = (training.data, training.labels, training.weights)
-        return replace(fit, judgements=Judgements.read_more(fit.columns, *given, sides=fit.sides))
+        return replace(fit, judgements=judgements_for(fit.columns, fit.sides, training))
+
+
+def _classes_of(fit: Fit) -> tuple[str, ...]:
+    """The words of the labels from closest to farthest; comparisons have none."""
+    if not fit.metric.thresholds:
+        return ()
+    levels = fit.sides.classes.tolist() if fit.sides.is_graded else (fit.sides.close, fit.sides.far)
+    return tuple(map(str, levels))
+
+
+def _words_of(metric: Metric) -> tuple[str, ...]:
+    """The words for the labels of a metric that was saved without any."""
+    if len(metric.thresholds) < 2:
+        return _WORDS if metric.thresholds else ()
+    return tuple(map(str, range(metric.n_levels)))
 
 
 def _check(is_right: bool, name: str) -> None:
@@ -216,12 +290,23 @@ def _check(is_right: bool, name: str) -> None:
 
 def _fingerprint(table: Pairs) -> str:
     digest = hashlib.sha256()
+    _digest(digest, table)
+    if table.annotators is not None:
+        _digest_words(digest, table.annotators)
+    if table.comparisons is not None:
+        _digest(digest, table.comparisons)
+    return digest.hexdigest()
+
+
+def _digest(digest: Any, table: Pairs) -> None:
     for points in table.point_blocks():
         digest.update(np.ascontiguousarray(points).data)
-    labels: Any = [] if table.labels is None else table.labels
-    for start in range(0, len(labels), _ROWS_AT_ONCE):
-        words = "\0".join(labels[start : start + _ROWS_AT_ONCE].tolist())
-        digest.update(("\0" * (start > 0) + words).encode("utf-8", "surrogatepass"))
+    _digest_words(digest, [] if table.labels is None else table.labels)
     if table.weights is not None:
         digest.update(np.ascontiguousarray(table.weights).data)
-    return digest.hexdigest()
+
+
+def _digest_words(digest: Any, words: Any) -> None:
+    for start in range(0, len(words), _ROWS_AT_ONCE):
+        joined = "\0".join(words[start : start + _ROWS_AT_ONCE].tolist())
+        digest.update(("\0" * (start > 0) + joined).encode("utf-8", "surrogatepass"))

@@ -7,15 +7,27 @@ import numbers
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.metrics import check_scoring, log_loss, make_scorer
 from sklearn.model_selection import ParameterGrid
 
-from closefar.fitting import Fit, is_wide, placed_on, usual_penalty
-from closefar.judgements import Columns, Judgements, Sides, Split, resolve_folds, split_by_points, split_judgements
+from closefar.fitting import Fit, is_plain, is_wide, number_of, placed_on, usual_penalty
+from closefar.judgements import (
+    Columns,
+    Judgements,
+    Kind,
+    Sides,
+    Split,
+    resolve_folds,
+    split_by_points,
+    split_judgements,
+)
+from closefar.judgements.partitions import refuse_partitions
 from closefar.learners.base import MetricLearner
+from closefar.learners.fitting_learner import FittingLearner
 from closefar.learners.linear import LinearMetricLearner
-from closefar.learners.trials import Trials, Tried
+from closefar.learners.trials import HeldOut, Predicted, Trials, Tried
 from closefar.noise import Noise
 
 __all__ = ["LinearMetricLearnerCV"]
@@ -39,6 +51,8 @@ class LinearMetricLearnerCV(MetricLearner):
     best combination is then tried with flip rates, and with the other shapes, one after another, which
     must score better by more than two standard errors of the difference.
 
+    With `learner` it chooses the parameters of another learner, for levels or for comparisons.
+
     Parameters
     ----------
     alphas : int or array of numbers >= 0, optional
@@ -58,7 +72,9 @@ class LinearMetricLearnerCV(MetricLearner):
         three parts, twice if there are few pairs.
     scoring : str or callable, default="neg_log_loss"
         As in scikit-learn; larger is better.  It receives the labels as 0 (close) and 1 (far),
-        whatever they are in `fit`, and `sample_weight` if `fit` does.
+        whatever they are in `fit`, and `sample_weight` if `fit` does; levels as 0, 1, ... from the closest, and
+        comparisons as +1 and -1.  "neg_log_loss" and "accuracy" account for the strictness of annotators; others score
+        predictions for the typical one.
     rule : {"best", "one_se"}, default="best"
         "one_se" changes only alpha, to the largest value whose mean score is within one standard
         error of the best.
@@ -73,7 +89,11 @@ class LinearMetricLearnerCV(MetricLearner):
         better, with the best alpha and smaller ones.
     n_jobs : int, optional
         The number of splits to process in parallel, as in joblib.
-    fit_origin, solver, tol, max_iter, device, class_weight, far_label, random_state, verbose
+    learner : LinearMetricLearner, OrdinalMetricLearner or ComparisonMetricLearner, optional
+        The learner whose parameters are chosen, by default a `LinearMetricLearner`.  Parameters that are left at their
+        defaults here have the values of this learner.
+    comparison_noise, strictness_width, fit_origin, solver, tol, max_iter, device, class_weight, far_label, \
+random_state, verbose
         As in `LinearMetricLearner`; `verbose` also shows the candidates.  With more than 16 columns,
         candidates are fitted approximately unless `solver` is set; the final fit has a certificate.
 
@@ -87,7 +107,7 @@ class LinearMetricLearnerCV(MetricLearner):
         As in scikit-learn's GridSearchCV, with one row per candidate: "params",
         "param_alpha", "param_alpha_scale", "mean_test_score", "std_test_score", "rank_test_score",
         "split0_test_score" and so on.
-    best_estimator_ : LinearMetricLearner
+    best_estimator_ : LinearMetricLearner, or as `learner`
         The final fit.  Its other attributes (`metric_`, `certificate_`, ...) are also available here.
 
     Examples
@@ -109,9 +129,12 @@ class LinearMetricLearnerCV(MetricLearner):
         scoring: Any = "neg_log_loss",
         rule: str = "best",
         n_jobs: int | None = None,
+        learner: Any = None,
         alpha_scale: float | str = "auto",
         shrink_to: str = "auto",
         flip_rate: float | str = "auto",
+        comparison_noise: float | str = 1.0,
+        strictness_width: float | str = "estimate",
         fit_origin: bool = False,
         solver: str = "auto",
         tol: float = 1e-6,
@@ -129,9 +152,12 @@ class LinearMetricLearnerCV(MetricLearner):
         self.scoring = scoring
         self.rule = rule
         self.n_jobs = n_jobs
+        self.learner = learner
         self.alpha_scale = alpha_scale
         self.shrink_to = shrink_to
         self.flip_rate = flip_rate
+        self.comparison_noise = comparison_noise
+        self.strictness_width = strictness_width
         self.fit_origin = fit_origin
         self.solver = solver
         self.tol = tol
@@ -147,26 +173,41 @@ class LinearMetricLearnerCV(MetricLearner):
     shrink_to_: str
     best_score_: float
     cv_results_: dict[str, Any]
-    best_estimator_: LinearMetricLearner
+    best_estimator_: FittingLearner
 
     def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None, *, feature_names: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+        *,
+        annotators: Any = None,
+        comparisons: Any = None,
+        feature_names: Any = None,
     ) -> Self:
         """Choose, then learn from all pairs.
 
         Parameters
         ----------
-        X, y, sample_weight, feature_names
-            As in `LinearMetricLearner.fit`.
+        X, y, sample_weight, annotators, feature_names
+            As in the `fit` of the learner.
+        comparisons : optional
+            As in `LinearMetricLearner.fit`.  They are part of the training side of every split, so that scores are
+            those of held-out pairs.
         groups : array of shape (n,) or (n, 2), optional
-            A group per pair, or the ids of its two points: no group or point is on both sides of a
+            A group per pair, or the ids of its points: no group or point is on both sides of a
             split.  A splitter passed as `cv` receives them unchanged.  By default, points that pairs
             share are detected in (n, 2, d) data, with a `SharedPointsWarning`, and folds are by point.
         """
-        judgements = Judgements.read(self, X, y, sample_weight, far_label=self.far_label)
+        refuse_partitions(X)
+        read = self._learner().read
+        judgements = read(X, y, sample_weight, annotators=annotators, comparisons=comparisons, estimator=self)
         columns = Columns.of(self, feature_names)
         folds = resolve_folds(self._folds, judgements, groups, seed=self.random_state or 0)
-        best = self._learner().set_params(**self._search(judgements, *folds), far_label=judgements.sides.far)
+        best = self._learner().set_params(**self._search(judgements, *folds))
+        if isinstance(best, LinearMetricLearner):
+            best.far_label = judgements.sides.far
         self.best_estimator_ = best.fit_to(judgements, columns=columns)
         self.fit_ = best.fit_
         self.fit_.warn(stacklevel=2)
@@ -176,13 +217,43 @@ class LinearMetricLearnerCV(MetricLearner):
         """Choose, and return the fit to validated judgements, without storing it."""
         folds = resolve_folds(self._folds, judgements, None, seed=self.random_state or 0, warns=False)
         best = clone(self)._search(judgements, *folds)
-        chosen: LinearMetricLearner = self._learner().set_params(**best)
+        chosen: FittingLearner = self._learner().set_params(**best)
         return chosen.learn(judgements)
 
-    def _learner(self) -> LinearMetricLearner:
-        """The learner whose parameters are chosen."""
-        names = LinearMetricLearner().get_params()
-        return LinearMetricLearner(**{name: value for name, value in self.get_params().items() if name in names})
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the accuracy, or the share of comparisons agreed with, as the learner does."""
+        self._fitted()
+        return self.best_estimator_.score(X, y, sample_weight)
+
+    def _learner(self) -> FittingLearner:
+        """The learner whose parameters are chosen: with what is set here, and otherwise with its own."""
+        known = LinearMetricLearner().get_params()
+        own = {name: value for name, value in self.get_params(deep=False).items() if name in known}
+        if self.learner is None:
+            return LinearMetricLearner(**own)
+        if not isinstance(self.learner, FittingLearner):
+            raise TypeError(
+                "learner must be a LinearMetricLearner, an OrdinalMetricLearner or a ComparisonMetricLearner; got "
+                f"{type(self.learner).__name__}."
+            )
+        default = type(self)().get_params(deep=False)
+        changed = {name: value for name, value in own.items() if value is not default[name] and value != default[name]}
+        strange = [name for name in changed if name not in self.learner.get_params()]
+        if strange:
+            raise ValueError(
+                f"{strange[0]} is not a parameter of {type(self.learner).__name__}; got "
+                f"{strange[0]}={changed[strange[0]]!r}. Leave it out."
+            )
+        found: FittingLearner = clone(self.learner).set_params(**changed)
+        return found
+
+    def _setting(self, name: str, usual: Any) -> Any:
+        """A parameter that is searched: set here or, if `learner` has another value than usual, there; or "auto"."""
+        here = getattr(self, name)
+        if self.learner is None or not _is_auto(here):
+            return here
+        there = self.learner.get_params().get(name, usual)
+        return here if there == usual else there
 
     @property
     def _folds(self) -> Any:
@@ -190,49 +261,55 @@ class LinearMetricLearnerCV(MetricLearner):
 
     def _search(self, judgements: Judgements, cv: Any, groups: Any) -> dict[str, Any]:
         """Score candidates on every split, keep the table, and return the best one."""
-        judgements = placed_on(judgements, self.device)  # once, not for each split
-        weighted = judgements.weighted(self.class_weight)
-        trial = self._learner().set_params(far_label=None, verbose=0)
-        if isinstance(self.class_weight, dict):
-            trial.class_weight = {
-                code: self.class_weight.get(label, 1.0)
-                for code, label in enumerate((judgements.sides.close, judgements.sides.far))
-            }
-        coded = judgements.with_labels(judgements.is_far.astype(np.int64), Sides(np.array([0, 1])))
-        scorer = _NEG_LOG_LOSS if self.scoring == "neg_log_loss" else check_scoring(trial, self.scoring)
+        trial = self._learner().set_params(verbose=0)
+        judgements = placed_on(judgements, trial.device)  # once, not for each split
+        weighted = judgements.weighted(getattr(trial, "class_weight", None))
+        coded = _coded(trial, judgements)
+        scorer = self._scorer(trial, coded)
         sides = [(coded.take(train), coded.take(test)) for train, test in self._splits(weighted, cv, groups)]
         trials = Trials(trial, scorer, sides, n_jobs=self.n_jobs, verbose=self.verbose > 0)
-        found = self._try_all(trials, *self._usual(weighted))
+        found = self._try_all(trials, *self._usual(weighted), can_centre=is_plain(judgements))
         self.cv_results_ = trials.results()
         best = self._choose(trials.tried, found)
         self.best_score_ = float(self.cv_results_["mean_test_score"][best])
         chosen: dict[str, Any] = self.cv_results_["params"][best]
-        self.noise_, self.alpha_scale_, self.shrink_to_ = (
-            chosen[name] for name in ("noise", "alpha_scale", "shrink_to")
-        )
+        self.noise_, self.alpha_scale_ = chosen["noise"], chosen["alpha_scale"]
+        self.shrink_to_ = chosen.get("shrink_to", "zero")
         return chosen
+
+    def _scorer(self, trial: FittingLearner, judgements: Judgements) -> Predicted | HeldOut:
+        if is_plain(judgements):
+            plain = _NEG_LOG_LOSS if self.scoring == "neg_log_loss" else check_scoring(trial, self.scoring)
+            return Predicted(plain)
+        is_known = isinstance(self.scoring, str) and self.scoring in ("neg_log_loss", "accuracy")
+        return HeldOut(self.scoring) if is_known else Predicted(check_scoring(trial, self.scoring))
 
     def _usual(self, judgements: Judgements) -> tuple[float, list[float | str]]:
         """The alpha in the middle of the default candidates, and the scales to try."""
-        if is_wide(judgements.effective_number, judgements.n_columns):
+        n = number_of(judgements)
+        if is_wide(n, judgements.n_columns):
             return usual_penalty(judgements.counted(), has_origin=self.fit_origin)
-        return 0.8 / math.sqrt(judgements.effective_number), list(_SCALES)
+        return 0.8 / math.sqrt(n), list(_SCALES)
 
-    def _try_all(self, trials: Trials, middle: float, scales: list[float | str]) -> Tried:
+    def _try_all(self, trials: Trials, middle: float, scales: list[float | str], *, can_centre: bool) -> Tried:
         """Try alphas, noises and ranks, then vary the best of them in one parameter after another; return the best.
 
         Flips come first: if many labels are flipped, no other choice is clear without them.  Another
         scale of the penalty, or another matrix to shrink to, must be clearly better.
         """
         grid = self._grid(middle)
-        scales = scales if _is_auto(self.alpha_scale) else [self.alpha_scale]
-        centre = "zero" if _is_auto(self.shrink_to) else self.shrink_to
-        rate = 0.0 if _is_auto(self.flip_rate) else self.flip_rate
-        fixed = {"alpha_scale": [scales[0]], "shrink_to": [centre], "flip_rate": [rate]}
+        scale, centre, rate = (
+            self._setting(name, usual)
+            for name, usual in (("alpha_scale", "auto"), ("shrink_to", "zero"), ("flip_rate", 0.0))
+        )
+        scales = scales if _is_auto(scale) else [scale]
+        fixed = {"alpha_scale": [scales[0]], "flip_rate": [0.0 if _is_auto(rate) else rate]}
+        if "shrink_to" in trials.learner.get_params():
+            fixed["shrink_to"] = ["zero" if _is_auto(centre) else centre]
         candidates = list(ParameterGrid({**grid, **fixed}))
         stops = self.alphas is None and len(candidates) == len(grid["alpha"])
         best = trials.follow(candidates, stops_early=stops)
-        if _is_auto(self.flip_rate):
+        if _is_auto(rate):
             best = _try_flips(trials, best, grid["alpha"])
         stops = self.alphas is None
 
@@ -244,7 +321,7 @@ class LinearMetricLearnerCV(MetricLearner):
             if not found.is_clearly_better(best):
                 break
             best = found
-        if _is_auto(self.shrink_to) and best.candidate["rank"] is None:
+        if can_centre and _is_auto(centre) and best.candidate["rank"] is None:
             found = trials.follow(path(shrink_to="identity"), stops_early=stops)
             best = found if found.is_clearly_better(best) else best
         return best
@@ -252,7 +329,11 @@ class LinearMetricLearnerCV(MetricLearner):
     def _grid(self, middle: float) -> dict[str, list[Any]]:
         if self.rule not in ("best", "one_se"):
             raise ValueError(f'rule must be "best" or "one_se"; got {self.rule!r}.')
-        grid = {"alpha": _alpha_grid(self.alphas, middle), "noise": _as_list(self.noises), "rank": _as_list(self.ranks)}
+        noises, ranks = _as_list(self.noises), _as_list(self.ranks)
+        if self.learner is not None:
+            noises = [self.learner.noise] if noises == ["logistic"] else noises
+            ranks = [self.learner.rank] if ranks == [None] else ranks
+        grid = {"alpha": _alpha_grid(self.alphas, middle), "noise": noises, "rank": ranks}
         if not all(grid.values()):
             raise ValueError(f"alphas, noises and ranks must each contain at least one value; got {grid}.")
         return grid
@@ -267,12 +348,7 @@ class LinearMetricLearnerCV(MetricLearner):
         splits = []
         for number, sides in enumerate(divided):
             train, test = (side[judgements.weights[side] > 0] for side in sides)
-            n_close, n_far = np.bincount(judgements.is_far[train], minlength=2)
-            if min(n_close, n_far, len(test)) == 0:
-                raise ValueError(
-                    f"each split must train on both classes and test on a pair; split {number} trains on {n_close} "
-                    f"close and {n_far} far pairs and tests on {len(test)}. Set fewer folds (cv), or label more pairs."
-                )
+            _check_split(judgements, number, train, test)
             splits.append((train, test))
         return splits
 
@@ -283,6 +359,48 @@ class LinearMetricLearnerCV(MetricLearner):
         error = best.scores.std() / math.sqrt(max(len(best.scores) - 1, 1))
         near = [number for number, each in enumerate(tried) if each.mean >= best.mean - error and _is_alike(each, best)]
         return max(near, key=lambda number: tried[number].candidate["alpha"])
+
+
+def _check_split(judgements: Judgements, number: int, train: NDArray[np.int64], test: NDArray[np.int64]) -> None:
+    """Each split must train on every label, and test on something."""
+    if judgements.kind is Kind.COMPARISONS:
+        if min(len(train), len(test)) == 0:
+            raise ValueError(
+                f"each split must train and test on a comparison; split {number} trains on {len(train)} and tests on "
+                f"{len(test)}. Set fewer folds (cv), or collect more comparisons."
+            )
+        return
+    counts = np.bincount(judgements.codes[train], minlength=judgements.n_levels)
+    if min(*counts, len(test)) > 0:
+        return
+    if judgements.kind is Kind.LEVELS:
+        levels = judgements.sides.classes.tolist()
+        trained = ", ".join(f"{n} of {level}" for n, level in zip(counts.tolist(), levels, strict=True))
+        raise ValueError(
+            f"each split must train on every level and test on a pair; split {number} trains on {trained} and tests on "
+            f"{len(test)}. Set fewer folds (cv), or rate more pairs."
+        )
+    raise ValueError(
+        f"each split must train on both classes and test on a pair; split {number} trains on {counts[0]} "
+        f"close and {counts[1]} far pairs and tests on {len(test)}. Set fewer folds (cv), or label more pairs."
+    )
+
+
+def _coded(trial: FittingLearner, judgements: Judgements) -> Judgements:
+    """Labels as numbers, which scorers of scikit-learn take in order; the class weights of the trial are those of them.
+
+    Comparisons are +1 and -1 already.
+    """
+    if judgements.kind is Kind.COMPARISONS:
+        return judgements
+    is_graded, sides = judgements.levels is not None, judgements.sides
+    labels = sides.classes.tolist() if is_graded else [sides.close, sides.far]
+    weights = getattr(trial, "class_weight", None)
+    if isinstance(weights, dict):
+        trial.set_params(class_weight={code: weights.get(label, 1.0) for code, label in enumerate(labels)})
+    trial.set_params(**({"levels": None} if is_graded else {"far_label": None}))
+    numbers_of = Sides(np.arange(len(labels)), is_graded=is_graded)
+    return judgements.with_labels(judgements.codes.astype(np.int64), numbers_of)
 
 
 def _try_flips(trials: Trials, plain: Tried, alphas: list[float]) -> Tried:

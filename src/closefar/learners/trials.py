@@ -15,11 +15,12 @@ from scipy.stats import rankdata
 from sklearn.base import clone
 
 from closefar.arrays import FloatArray
+from closefar.fitting import score
 from closefar.judgements import Judgements
-from closefar.learners.linear import LinearMetricLearner
+from closefar.learners.fitting_learner import FittingLearner
 from closefar.model import Metric
 
-__all__ = ["Trials", "Tried"]
+__all__ = ["HeldOut", "Predicted", "Trials", "Tried"]
 
 # A path ends after this many values of alpha in a row that score worse than the best.
 _PATIENCE = 2
@@ -46,15 +47,36 @@ class Tried:
         return bool(gain.mean() > 2.0 * gain.std() / math.sqrt(max(len(gain) - 1, 1)))
 
 
+@dataclass(frozen=True)
+class Predicted:
+    """A score of predictions, by a scorer as in scikit-learn."""
+
+    scorer: Any
+
+    def __call__(self, fitted: FittingLearner, test: Judgements) -> float:
+        weights = {} if test.sample_weight is None else {"sample_weight": test.weights}
+        return float(self.scorer(fitted, test.data, test.labels, **weights))
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The log-loss or the accuracy of judgements of any kind, each by what is known of its annotator."""
+
+    measure: str
+
+    def __call__(self, fitted: FittingLearner, test: Judgements) -> float:
+        scored = score(fitted.fit_, test)
+        return scored.accuracy if self.measure == "accuracy" else -scored.loss
+
+
 class Trials:
     """Score candidates, which are parameters of the learner, on the test side of every split.
 
     Parameters
     ----------
-    learner : LinearMetricLearner
+    learner : FittingLearner
         The learner with the parameters that do not vary.
-    scorer : callable
-        A scorer as in scikit-learn.
+    scorer : Predicted or HeldOut
     sides : list of (Judgements, Judgements)
         The training and the test side of each split.
     n_jobs : int, optional
@@ -65,8 +87,8 @@ class Trials:
 
     def __init__(
         self,
-        learner: LinearMetricLearner,
-        scorer: Any,
+        learner: FittingLearner,
+        scorer: Predicted | HeldOut,
         sides: Sequence[tuple[Judgements, Judgements]],
         *,
         n_jobs: int | None,
@@ -130,21 +152,20 @@ def _predicts(path: Any) -> bool:
 
 
 def _score(
-    learner: LinearMetricLearner,
+    learner: FittingLearner,
     candidate: dict[str, Any],
-    scorer: Any,
+    scorer: Predicted | HeldOut,
     train: Judgements,
     test: Judgements,
     start: Metric | None,
 ) -> tuple[float, Metric]:
-    weights = {} if test.sample_weight is None else {"sample_weight": test.weights}
     is_climb = start is not None and candidate["flip_rate"] not in (0.0, "estimate")
     is_rough = learner.solver == "auto" and (train.n_columns > _FEW_COLUMNS or is_climb)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a candidate is judged by its score; the final fit warns
         fitted = clone(learner).set_params(**candidate).fit_to(train, start=start, approximate=is_rough)
         metric = fitted.fit_.unless_interrupted().metric
-        score = float(scorer(fitted, test.data, test.labels, **weights))
-    if not math.isfinite(score):
-        raise ValueError(f"scoring must return finite numbers; got {score} for {candidate}.")
-    return score, metric
+        found = scorer(fitted, test)
+    if not math.isfinite(found):
+        raise ValueError(f"scoring must return finite numbers; got {found} for {candidate}.")
+    return found, metric

@@ -3,7 +3,7 @@
 from closefar.questions.calibration import CalibrationBin, calibrate, effective_number, wilson
 from closefar.questions.diagnosis import Diagnosis, describe_evidence, diagnose
 from closefar.questions.findings import Finding, find_misfit
-from closefar.questions.intervals import Confidence, Interval
+from closefar.questions.intervals import Confidence
 from closefar.questions.label_errors import LabelErrors, judge_labels
 from closefar.questions.label_search import find_label_errors, label_error_settings
 from closefar.questions.misfit import Misfit
@@ -12,6 +12,7 @@ from closefar.questions.noise_advice import DOUBT
 from closefar.questions.noise_check import NoiseBin, NoiseCheck, check_noise_if_possible, check_noise_model
 from closefar.questions.planning import SampleSizePlan, plan_sample_size
 from closefar.questions.rank import choose_rank
+from closefar.questions.reach import Interval
 from closefar.questions.refits import JACKKNIFE_PARTS
 from closefar.questions.standard_errors import confidence
 from closefar.questions.summary import describe_comparisons, describe_directions, summarize

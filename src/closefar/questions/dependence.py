@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -20,10 +22,10 @@ _MOST_UNITS = 30_000
 
 
 class Dependence:
-    """Which pairs depend on each other: none, those of a group, or those that share a point.
+    """Which judgements depend on each other: none, those of a group, or those that share a point.
 
-    `groups` is None, n group ids, or an array of shape (n, 2) of point ids; `n_units` the
-    number of groups or points.
+    `groups` is None, n group ids, or the ids of the points of each, shape (n, 2) for pairs and (n, 3) or
+    (n, 4) for comparisons; `n_units` the number of groups or points.
     """
 
     def __init__(self, groups: NDArray[Any] | None) -> None:
@@ -41,12 +43,9 @@ class Dependence:
         if self.ids is None or self.n_units is None:
             return rng.multinomial(max(round(repeats.sum()), 1), repeats / repeats.sum()).astype(float)
         counts = rng.multinomial(self.n_units, np.full(self.n_units, 1.0 / self.n_units)).astype(float)
-        if not self.by_points:
-            counted: FloatArray = repeats * counts[self.ids]
-            return counted
-        left, right = self.ids.T
-        by_both: FloatArray = repeats * counts[left] * np.where(left == right, 1.0, counts[right])
-        return by_both
+        members = _different(self.ids.reshape(len(repeats), -1))
+        drawn: FloatArray = repeats * np.where(members >= 0, counts[members], 1.0).prod(axis=1)
+        return drawn
 
     def parts(self, repeats: FloatArray, order: FloatArray, n_parts: int, rng: np.random.Generator) -> FloatArray:
         """The number of observations of each row in each of `n_parts` random parts, shape (n, n_parts).
@@ -73,38 +72,39 @@ class Dependence:
         correction = self.n_units / max(self.n_units - 1.0, 1e-9)
         if not self.by_points:
             return correction * _outer_sums(likelihood, terms, self.ids[:, None])
-        total = _sums_by_points(likelihood, terms, *self._points_and_pairs)
+        total = _sums_by_points(likelihood, terms, self._shared)
         values, vectors = np.linalg.eigh(total)
         spread: FloatArray = correction * (vectors * np.maximum(values, 0.0)) @ vectors.T
         return spread
 
     def cross_sums(self, terms: FloatArray) -> list[FloatArray]:
-        """The sum of u v' over all rows u != v that depend on each other, with one row per pair.
+        """The sum of u v' over all rows u != v that depend on each other, with one row per judgement.
 
-        One sum for groups; two for points: over pairs that share one point, and over pairs that share both.
+        One sum for groups; several for points: over rows that share one point, two points, and so on.
         """
         if self.ids is None:
             return []
         if not self.by_points:
             return [_cross(terms, self.ids[:, None])]
-        members, pairs = self._points_and_pairs
-        both = _cross(terms, pairs)
-        return [_cross(terms, members) - 2.0 * both, both]
+        # Rows that share s points share s over j of the sets of j points.
+        by_size = [_cross(terms, units) for units in self._shared]
+        sizes = range(1, len(by_size) + 1)
+        return [
+            np.asarray(sum((-1) ** (size - s) * math.comb(size, s) * by_size[size - 1] for size in sizes if size >= s))
+            for s in sizes
+        ]
 
     @cached_property
-    def _points_and_pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """The units of each row (-1: none) whose products are added, and those whose products are subtracted again.
+    def _shared(self) -> list[NDArray[np.intp]]:
+        """The sets of one, two, ... points that each row has (-1: none); those that no other row has are left out.
 
-        In sums over points, two pairs that share both points count twice, but should count once
-        (Aronow, Samii and Assenova 2015).  Units of a single row are left out: they have no products of two rows.
+        In sums over points, two rows that share two points count twice, but should count once (Aronow, Samii
+        and Assenova 2015); three count three times in sums over points and over two points, and so on.
         """
         assert self.ids is not None
-        assert self.n_units is not None
-        low, high = np.sort(self.ids, axis=1).T
-        apart = low != high
-        members = np.where(np.column_stack([np.ones_like(apart), apart]), np.column_stack([low, high]), -1)
-        pairs = np.where(apart, np.unique(low * self.n_units + high, return_inverse=True)[1], -1)
-        return _of_several(members), _of_several(pairs[:, None])
+        members = _different(self.ids)
+        sizes = range(1, members.shape[1] + 1)
+        return [_of_several(members if size == 1 else _sets(members, size)) for size in sizes]
 
 
 def _dealt(repeats: FloatArray, order: FloatArray, n_parts: int, rng: np.random.Generator) -> FloatArray:
@@ -146,12 +146,11 @@ def _outer_sums(likelihood: LabelLikelihood, terms: LabelTerms, members: NDArray
     return np.asarray(total + sums.T @ (sums * number[:, None]))
 
 
-def _sums_by_points(
-    likelihood: LabelLikelihood, terms: LabelTerms, members: NDArray[np.intp], pairs: NDArray[np.intp]
-) -> FloatArray:
+def _sums_by_points(likelihood: LabelLikelihood, terms: LabelTerms, shared: list[NDArray[np.intp]]) -> FloatArray:
     """The sum of u v' over the scores of all rows that are the same or share a point."""
     total: Any = sum(scores.T @ scores for _, scores in likelihood.scores(terms))
-    for sign, units in ((1.0, members), (-1.0, pairs)):
+    for size, units in enumerate(shared):
+        sign = -1.0 if size % 2 else 1.0
         some, number = _some_units(units)
         rows = np.flatnonzero(np.any(some >= 0, axis=1))
         if len(rows):
@@ -159,6 +158,25 @@ def _sums_by_points(
             sums, own = _by_unit(scores, some[rows], len(number)), np.sum(np.append(number, 0.0)[some[rows]], axis=1)
             total = total + sign * (sums.T @ (sums * number[:, None]) - scores.T @ (scores * own[:, None]))
     return np.asarray(total)
+
+
+def _different(ids: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The different ids of each row, sorted, and -1 for those that are there twice."""
+    ordered = np.sort(ids, axis=1)
+    is_new = np.column_stack([np.ones(len(ids), dtype=bool), ordered[:, 1:] != ordered[:, :-1]])
+    return np.where(is_new, ordered, -1)
+
+
+def _sets(members: NDArray[np.intp], size: int) -> NDArray[np.intp]:
+    """The number of each set of so many points that a row has, one column for each choice of columns; -1: none."""
+    parts = [members[:, list(columns)] for columns in combinations(range(members.shape[1]), size)]
+    stacked = np.concatenate(parts)
+    exist = np.all(stacked >= 0, axis=1)
+    numbers = np.zeros(len(stacked), dtype=np.intp)
+    for column in stacked.T:
+        numbers = np.unique(numbers * (int(stacked.max()) + 2) + column + 1, return_inverse=True)[1]
+    found: NDArray[np.intp] = np.where(exist, numbers, -1).reshape(len(parts), -1).T
+    return found
 
 
 def _of_several(members: NDArray[np.intp]) -> NDArray[np.intp]:

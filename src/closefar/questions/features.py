@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from closefar.arrays import FloatArray, as_float64, to_numpy
-from closefar.judgements import Judgements
+from closefar.arrays import FloatArray, to_numpy
 from closefar.model import Metric
 from closefar.packed import form_gradients
-from closefar.rows import pair_rows
+from closefar.questions.legs import differences
+from closefar.rows import Rows
 
 __all__ = ["absolute_sums", "bounded", "by_place", "differences_of", "place_columns", "products"]
 
@@ -25,9 +25,9 @@ def bounded(values: FloatArray) -> FloatArray:
     return np.clip(values / np.where(size > 0, size, 1.0), -_LARGEST, _LARGEST)
 
 
-def differences_of(metric: Metric, judgements: Judgements) -> FloatArray:
-    """The difference of each pair, or of each point and the origin."""
-    return np.vstack([to_numpy(block).T for _, block in pair_rows(judgements.data, metric.origin).blocks()])
+def differences_of(rows: Rows) -> FloatArray:
+    """The difference of each pair, of each point and the origin, or of each leg of comparisons."""
+    return np.vstack([to_numpy(block).T for block in differences(rows)])
 
 
 def products(values: FloatArray) -> FloatArray:
@@ -41,14 +41,13 @@ def absolute_sums(z: FloatArray, metric: Metric) -> FloatArray:
     return np.hstack([total, total**2])
 
 
-def by_place(judgements: Judgements, z: FloatArray, metric: Metric) -> list[FloatArray]:
-    """Three ways in which a metric can depend on where the midpoint of a pair lies.
+def by_place(x: FloatArray, y: FloatArray, z: FloatArray, metric: Metric) -> list[FloatArray]:
+    """Three ways in which a metric can depend on where the midpoint of a pair lies, for its points x and y.
 
     First, place itself may matter, and each column may have another unit where its values are large, as
     under a logarithm.  Second, the scale of the whole metric may depend on place.  Third, the weights of
     columns may depend on the place of other columns.
     """
-    x, y = (to_numpy(as_float64(judgements.data[:, side, :])) for side in (0, 1))
     middle = 0.5 * x + 0.5 * y
     place = bounded(middle - np.median(middle, axis=0))
     squares, distance = bounded(z) ** 2, bounded(metric.measure(z)[:, None])

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray, as_float64, is_source, to_numpy
 from closefar.fitting import Fit, fit, without_penalty
-from closefar.judgements import Judgements, find_points
-from closefar.model import Scored
+from closefar.judgements import Judgements, Kind, find_points
 from closefar.questions.dependence import Dependence
 from closefar.questions.features import place_columns
 from closefar.questions.misfit import Misfit, MisfitTest, misfit_tests
 from closefar.questions.noise_advice import DOUBT, better_noise, show_p_value
-from closefar.questions.noise_check import check_noise_if_possible
+from closefar.questions.noise_check import NoiseCheck, check_noise_if_possible
 from closefar.questions.testable import MOST_TESTED, check_testable, check_units
+from closefar.questions.two_sided import TwoSided, two_sided
+from closefar.questions.units import units_of_all
 
 __all__ = ["Finding", "find_misfit"]
 
@@ -71,40 +73,63 @@ def find_misfit(fitted: Fit, groups: Any = None) -> tuple[Finding, ...]:
     """
     plain = without_penalty(fitted, fitted.training(), class_weight=None)
     check_testable(plain)
-    judgements = _sample(plain)
-    dependence = _dependence(judgements, groups)
-    check_units(dependence)
-    check = check_noise_if_possible(plain, judgements, dependence.ids)
-    # Wrong noise can look like a wrong metric, so the metric is tested under noise that fits.
-    scored = Scored.by(plain.metric, judgements)
-    better = None if check is None or check.p_value >= DOUBT else better_noise(scored)
-    with_flip_rate = plain.settings.estimates_flips or (better is not None and better.flip_rate != scored.flip_rate)
-    try:
-        tests = misfit_tests(plain.metric, better or scored, dependence, with_flip_rate=with_flip_rate)
-    except ValueError:
-        if check is None:
-            raise
-        tests = {}
-    p_values = {kind: test.p_value for kind, test in tests.items()}
+    judgements, ids = _sample(plain, groups)
+    n = len(judgements)
+    check_units(Dependence(ids if ids is None else ids[:n]))
+    check = check_noise_if_possible(plain, judgements, ids)
+    tests: dict[Misfit, list[MisfitTest]] = {}
+    refused = []
+    for asked in two_sided(plain, judgements):
+        is_attached = asked.are_compared and judgements.comparisons is not None
+        own = ids if ids is None else ids[n:] if is_attached else ids[:n]
+        try:
+            found = _tests_of(asked, check, Dependence(own))
+        except ValueError as error:
+            refused.append(error)
+            continue
+        for kind, test in found.items():
+            tests.setdefault(kind, []).append(test)
+    if refused and not tests and check is None:
+        raise refused[0]
+    joined = {kind: MisfitTest.combined(found) for kind, found in tests.items()}
+    p_values = {kind: test.p_value for kind, test in joined.items()}
     if check is not None:
         p_values[Misfit.NOISE] = check.p_value
     return tuple(
         Finding(kind, check.p_value, check.advice)
         if check is not None and kind is Misfit.NOISE
-        else _finding(kind, tests[kind], plain, judgements)
+        else _finding(kind, joined[kind], plain, judgements)
         for kind in sorted(_rejected(p_values), key=_NOISE_LAST.__contains__)
     )
 
 
-def _sample(fitted: Fit) -> Judgements:
+def _tests_of(asked: TwoSided, check: NoiseCheck | None, dependence: Dependence) -> dict[Misfit, MisfitTest]:
+    """The tests of one question.
+
+    Wrong noise can look like a wrong metric, so the metric is tested under noise that fits.
+    """
+    better = None if check is None or check.p_value >= DOUBT else better_noise(asked.scored)
+    if better is None:
+        return misfit_tests(asked, dependence)
+    is_flipped = isinstance(better.flip_rate, float) and better.flip_rate != asked.scored.flip_rate
+    n_rates = 1 if is_flipped else asked.n_rates
+    return misfit_tests(replace(asked, scored=better, n_rates=n_rates), dependence)
+
+
+def _sample(fitted: Fit, groups: Any) -> tuple[Judgements, NDArray[Any] | None]:
+    """Some of the training judgements, and which of them depend on each other, attached comparisons last."""
     most = int(np.clip(_MOST_WORK / fitted.statistics.n_parameters**2, _FEWEST_PAIRS, MOST_TESTED))
-    return fitted.training().counted().sample(most, seed=0)
-
-
-def _dependence(judgements: Judgements, groups: Any) -> Dependence:
+    training = fitted.training()
+    if training.comparisons is None:
+        judgements = training.counted().sample(most, seed=0)
+        return judgements, find_points(judgements.data) if groups is None else np.asarray(groups)[judgements.numbers]
+    judgements = replace(training.counted(), comparisons=training.comparisons.counted().sample(most, seed=0))
+    judgements = judgements.sample(most, seed=0)
     if groups is None:
-        return Dependence(find_points(judgements.data))
-    return Dependence(np.asarray(groups)[judgements.numbers])
+        return judgements, units_of_all(None, judgements)
+    assert judgements.comparisons is not None
+    chosen = np.concatenate([judgements.numbers, len(training) + judgements.comparisons.numbers])
+    return judgements, units_of_all(groups, training)[chosen]
 
 
 def _rejected(p_values: Mapping[Misfit, float]) -> list[Misfit]:
@@ -119,7 +144,13 @@ def _rejected(p_values: Mapping[Misfit, float]) -> list[Misfit]:
 def _finding(kind: Misfit, test: MisfitTest, fitted: Fit, judgements: Judgements) -> Finding:
     shown, names = show_p_value(test.p_value), fitted.metric.column_names
     largest = int(np.argmax(np.abs(test.z)))
-    if kind is Misfit.LINEAR:
+    if kind is Misfit.LINEAR and fitted.kind is Kind.COMPARISONS:
+        sentence = (
+            f"Answers depend on which of the compared points has the larger value ({shown}), mostly in column "
+            f"{names[largest]!r}. No distance can represent this. Check how the comparisons were made, or use a linear "
+            "classifier of the differences."
+        )
+    elif kind is Misfit.LINEAR:
         sentence = (
             f"Labels depend on the sign of the difference ({shown}), mostly in column {names[largest]!r}: it matters "
             "which side has the larger value. No distance can represent this. Use a linear classifier of the "

@@ -36,10 +36,10 @@ def fit_freely(
     `information` is that of a similar fit, if there is one.
     """
     parameters, terms = start, likelihood.terms(start)
-    loss, last = float(weights @ terms.loss), np.inf
+    loss, last = likelihood.loss(terms, start, weights), np.inf
     solve = None if information is None else _inverse(information)
     for _ in range(_MOST_STEPS):
-        gradient = likelihood.gradient(terms, weights)
+        gradient = likelihood.gradient(terms, parameters, weights)
         if solve is None:
             solve = _inverse(likelihood.information(parameters, weights, terms))
             if solve is None:
@@ -56,7 +56,7 @@ def fit_freely(
         for _ in range(_MOST_HALVINGS):
             new = parameters + length * step
             terms = likelihood.terms(new)
-            value = float(weights @ terms.loss)
+            value = likelihood.loss(terms, new, weights)
             if value <= loss - 1e-4 * length * decrement:
                 break
             length *= 0.5
@@ -76,7 +76,9 @@ def _inverse(information: FloatArray) -> FloatArray | None:
 
 def _longest_step(likelihood: LabelLikelihood, parameters: FloatArray, step: FloatArray) -> float:
     """At most one, and at most half of the way to an invalid flip rate."""
-    if not likelihood.has_flip_parameter or step[-1] == 0.0:
-        return 1.0
-    room = _LARGEST_RATE - parameters[-1] if step[-1] > 0 else parameters[-1]
-    return float(min(1.0, 0.5 * room / abs(step[-1])))
+    length = 1.0
+    for rate, along in zip(*(each[likelihood.n_on_margin :] for each in (parameters, step)), strict=True):
+        if along != 0.0:
+            room = _LARGEST_RATE - rate if along > 0 else rate
+            length = float(min(length, 0.5 * room / abs(along)))
+    return length

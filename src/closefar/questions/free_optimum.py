@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 from scipy.stats import chi2
 
 from closefar import packed
@@ -38,8 +39,8 @@ def find_free_optimum(sample: Observed, facts: Sandwich) -> FreeOptimum | None:
     root = free_root(likelihood, centre, sample.dependence, sample.repeats)
     if root is None:
         return None
-    losses = [likelihood.shares @ likelihood.terms(each).loss for each in (sample.parameters, centre)]
+    losses = [likelihood.loss(likelihood.terms(each), each, likelihood.shares) for each in (sample.parameters, centre)]
     ratio = 2.0 * n * facts.independence * float(losses[0] - losses[1])
-    n_more = packed.packed_size(sample.optimum.size - facts.rank) + int(sample.optimum.threshold == 0.0)
+    n_more = packed.packed_size(sample.optimum.size - facts.rank) + int(np.any(sample.taus == 0.0))
     contradicts = n_more > 0 and float(chi2.sf(ratio, n_more)) < _CONTRADICTS
     return FreeOptimum(centre - sample.parameters, root, contradicts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -9,12 +10,14 @@ import numpy as np
 from scipy.stats import norm
 
 from closefar.arrays import FloatArray
-from closefar.model import Metric, Scored
 from closefar.questions import features
 from closefar.questions.dependence import Dependence
-from closefar.questions.moves import MarginMoves
+from closefar.questions.legs import combined_legs
 from closefar.questions.score_tests import FLOOR, AdjustedSums, LabelScores, combine
 from closefar.questions.testable import FEWEST_UNCERTAIN, check_certain_enough
+from closefar.questions.two_sided import TwoSided
+from closefar.questions.units import points_of_legs
+from closefar.rows import rows_of
 
 __all__ = ["Misfit", "MisfitTest", "misfit_tests"]
 
@@ -38,34 +41,44 @@ class MisfitTest:
     p_value: float
     z: FloatArray
 
+    @classmethod
+    def combined(cls, tests: Sequence[MisfitTest]) -> MisfitTest:
+        """One test from those of several questions about the same judgements, with the z scores of the clearest."""
+        if len(tests) == 1:
+            return tests[0]
+        clearest = min(tests, key=lambda test: test.p_value)
+        return cls(combine(*(test.p_value for test in tests)), clearest.z)
 
-def misfit_tests(
-    metric: Metric, scored: Scored, dependence: Dependence, *, with_flip_rate: bool
-) -> dict[Misfit, MisfitTest]:
-    """Test whether labels depend on anything besides their margins under the metric.
 
-    Tests for which there are too few uncertain labels are omitted.
+def misfit_tests(asked: TwoSided, dependence: Dependence) -> dict[Misfit, MisfitTest]:
+    """Test whether the answers to a question depend on anything besides their margins under the metric.
+
+    Tests for which there are too few uncertain labels are omitted, and of comparisons those that need two sides.
     """
-    judgements = scored.judgements
-    kept = LabelScores(MarginMoves(metric, judgements), scored, with_flip_rate)
+    metric, judgements = asked.metric, asked.judgements
+    kept = LabelScores.of(asked)
     check_certain_enough(kept, "the metric")
     found = {}
-    likeliest = kept.at_optimum()
-    if likeliest.uncertain_per_parameter >= FEWEST_UNCERTAIN:
-        found[Misfit.ASYMMETRIC_FLIPS] = _test_flips(likeliest, dependence)
+    # A comparison turned round is the same comparison, and two flip rates allow for asymmetric flips.
+    if not asked.are_compared and asked.n_rates < 2:
+        likeliest = kept.at_optimum()
+        if likeliest.uncertain_per_parameter >= FEWEST_UNCERTAIN:
+            found[Misfit.ASYMMETRIC_FLIPS] = _test_flips(likeliest, dependence)
     if 0 < metric.rank < kept.moves.moves.size:
         found[Misfit.INDEFINITE] = _test_null_space(kept, metric.rank, dependence)
     # The other tests adjust for all quadratic forms, so that they detect what no such form explains.
-    free = LabelScores(MarginMoves(metric, judgements, keep_rank=False), scored, with_flip_rate).at_optimum()
+    free = LabelScores.of(asked, keep_rank=False).at_optimum()
     if free.uncertain_per_parameter < FEWEST_UNCERTAIN:
         return found
-    z = features.differences_of(metric, judgements)
+    rows = rows_of(judgements.data, metric.origin)
+    z = features.differences_of(rows)
     sizes = [features.absolute_sums(z, metric), features.bounded(np.abs(z))]
-    found[Misfit.SHAPE] = _test_terms(free, sizes, dependence)
+    found[Misfit.SHAPE] = _test_terms(free, [combined_legs(size, rows) for size in sizes], dependence)
     if metric.origin is None:
-        found[Misfit.LINEAR] = _test_terms(free, [features.bounded(z)], dependence)
-        if judgements.are_pairs:
-            found[Misfit.PLACE] = _test_terms(free, features.by_place(judgements, z, metric), dependence)
+        found[Misfit.LINEAR] = _test_terms(free, [combined_legs(features.bounded(z), rows)], dependence)
+        if judgements.data.ndim == 3:
+            terms = features.by_place(*points_of_legs(judgements), z, metric)
+            found[Misfit.PLACE] = _test_terms(free, [combined_legs(each, rows) for each in terms], dependence)
     return found
 
 
@@ -83,8 +96,10 @@ def _test_null_space(scores: LabelScores, rank: int, dependence: Dependence) -> 
     The labels decide where on the boundary of the cone M lies, which makes the statistic larger:
     at most as if the moves between range and null space counted as well.
     """
-    y = scores.moves.null_coordinates(scores.scored.judgements.data)
-    test = _test_terms(scores, [features.products(y)], dependence, more_dof=rank * y.shape[1])
+    data = scores.scored.judgements.data
+    y = scores.moves.null_coordinates(data)
+    terms = combined_legs(features.products(y), rows_of(data)) if data.ndim == 3 else features.products(y)
+    test = _test_terms(scores, [terms], dependence, more_dof=rank * y.shape[1])
     left, right = np.triu_indices(y.shape[1])
     return MisfitTest(test.p_value, test.z[left == right])
 

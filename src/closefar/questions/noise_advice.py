@@ -9,6 +9,7 @@ from scipy.optimize import minimize
 
 from closefar.arrays import FloatArray
 from closefar.fitting import choose_noise
+from closefar.judgements import Kind
 from closefar.model import Scored
 from closefar.noise import NOISES, Noise
 from closefar.questions.calibration import effective_number
@@ -61,16 +62,22 @@ def better_noise(scored: Scored) -> Scored | None:
 
 
 def refitted(scored: Scored, noise: Noise, *, estimate_flips: bool = False) -> Scored:
-    """The same judgements under another noise; only a scale and a shift of the margins are fitted again."""
+    """The same judgements under another noise; only a scale and a shift of the margins are fitted again.
+
+    Comparisons have no threshold that could shift.  Flips that are estimated replace those of the fit.
+    """
     known = scored.flip_rate
 
     def at(parameters: FloatArray) -> Scored:
         scale, shift, rate = parameters
-        return replace(scored, margin=np.exp(scale) * scored.margin - shift, noise=noise, flip_rate=float(rate))
+        rates = float(rate) if estimate_flips else known
+        return replace(scored, margin=np.exp(scale) * scored.margin - shift, noise=noise, flip_rate=rates)
 
-    start = [0.0, 0.0, max(known, 0.02) if estimate_flips else known]
-    rates = (0.0, 0.49) if estimate_flips else (known, known)
-    bounds = ((-4.0, 4.0), (None, None), rates)
+    near = float(np.mean(known))
+    start = [0.0, 0.0, max(near, 0.02) if estimate_flips else 0.0]
+    rates = (0.0, 0.49) if estimate_flips else (0.0, 0.0)
+    shifts = (0.0, 0.0) if scored.judgements.kind is Kind.COMPARISONS else (None, None)
+    bounds = ((-4.0, 4.0), shifts, rates)
     return at(minimize(lambda parameters: at(parameters).loss, start, method="L-BFGS-B", bounds=bounds).x)
 
 

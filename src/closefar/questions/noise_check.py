@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,16 +13,19 @@ from scipy.stats import norm
 from closefar.arrays import FloatArray, IndexArray
 from closefar.canvas import COLOURS, REFERENCE, add_legend, axes_or_new
 from closefar.fitting import Fit, Fitted
-from closefar.judgements import Judgements, resolve_groups, sample_rows
+from closefar.judgements import Judgements, sample_rows
 from closefar.model import Scored
+from closefar.questions.annotating import read_for
 from closefar.questions.bins import weighted_bins
 from closefar.questions.calibration import effective_number
 from closefar.questions.dependence import Dependence
 from closefar.questions.label_model import LabelModel
-from closefar.questions.moves import MarginMoves
 from closefar.questions.noise_advice import advise, show_p_value
+from closefar.questions.outcomes import weights_of_all
 from closefar.questions.score_tests import FLOOR, AdjustedSums, LabelScores, combine
 from closefar.questions.testable import MOST_TESTED, check_certain_enough, check_testable, check_units
+from closefar.questions.two_sided import COMPARED, two_sided
+from closefar.questions.units import units_of_all
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,6 +57,9 @@ class NoiseBin:
 class NoiseCheck:
     """Whether the share of far labels at each margin agrees with the noise model.
 
+    For levels there is a check of each threshold, and with attached comparisons also one of these, in `parts`.  The
+    p-value is that of all of them combined, and everything else is that of the part with the smallest.
+
     Attributes
     ----------
     p_value : float
@@ -66,6 +73,11 @@ class NoiseCheck:
         Ordered from the smallest margin to the largest.
     advice : str
         The result, and what to do.
+    question : str
+        What far means in it: empty for close/far labels, otherwise such as "level >= 2", or "comparisons", where it
+        means that the answer agrees with the margin.
+    parts : tuple of NoiseCheck
+        The checks that were combined, if there are several.
     """
 
     p_value: float
@@ -74,9 +86,27 @@ class NoiseCheck:
     tail_z: float
     bins: tuple[NoiseBin, ...]
     advice: str
+    question: str = ""
+    parts: tuple[NoiseCheck, ...] = ()
+
+    @classmethod
+    def combined(cls, parts: Sequence[NoiseCheck]) -> NoiseCheck:
+        """One check from those of several questions, whose labels depend on each other."""
+        if len(parts) == 1:
+            return parts[0]
+        worst = min(parts, key=lambda part: part.p_value)
+        p_value = combine(*(part.p_value for part in parts))
+        advice = (
+            f"{worst.advice} That is the smallest p-value of {len(parts)} checks, the one of {worst.question}; "
+            f"together, {show_p_value(p_value)}."
+        )
+        return replace(worst, p_value=p_value, advice=advice, parts=tuple(parts))
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot observed minus expected share far by margin, with a 95% band for a correct model."""
+        """Plot observed minus expected share far by margin, with a 95% band for a correct model.
+
+        Of several parts, this is the one with the smallest p-value; each can be plotted by itself.
+        """
         ax = axes_or_new(ax)
         margin = np.array([row.margin for row in self.bins])
         band = 1.96 * np.array([row.error for row in self.bins])
@@ -84,8 +114,10 @@ class NoiseCheck:
         ax.axhline(0.0, color=REFERENCE, linewidth=0.8, linestyle="--")
         difference = [row.observed - row.expected for row in self.bins]
         ax.plot(margin, difference, "o-", color=COLOURS[0], label="these labels")
-        title = f"Noise model, {show_p_value(self.p_value)}"
-        ax.set(xlabel="margin", ylabel="share far: observed - expected", title=title)
+        question = f" ({self.question})" if self.question else ""
+        title = f"Noise model{question}, {show_p_value(self.p_value)}"
+        share = "share agreeing" if self.question == COMPARED else "share far"
+        ax.set(xlabel="margin", ylabel=f"{share}: observed - expected", title=title)
         add_legend(ax)
         return ax
 
@@ -96,6 +128,8 @@ def check_noise_model(
     y: Any = None,
     sample_weight: Any = None,
     *,
+    annotators: Any = None,
+    comparisons: Any = None,
     groups: Any = None,
     n_bins: int = _BINS,
 ) -> NoiseCheck:
@@ -106,12 +140,17 @@ def check_noise_model(
     Both are score tests, corrected for the bias with few labels.  They account for the fit of
     (M, tau), so they are valid for the training pairs, for other pairs, and for any `alpha`.
 
+    Levels are tested at each threshold: whether a level is at least k is a close/far label with the threshold of
+    level k.  Comparisons have no threshold, and are tested by whether their answers agree with the metric.  The
+    p-values of several tests are combined by the Cauchy combination test, which is valid although they share their
+    rows.  The margins of annotators are from their own thresholds, and their strictness is part of what is fitted.
+
     Parameters
     ----------
-    learner : LinearMetricLearner
+    learner : LinearMetricLearner, OrdinalMetricLearner or ComparisonMetricLearner
         A fitted learner without `class_weight`.
-    X, y : pairs and labels, optional
-        In any form that `learner.fit` accepts; by default the training pairs.
+    X, y, annotators, comparisons : optional
+        In any form that `learner.fit` accepts; by default those of training.
     sample_weight : array of n numbers >= 0, optional
         The weight of each pair; only ratios matter.  A weight of 2 is one label that counts
         twice, not two labels.
@@ -143,31 +182,59 @@ def check_noise_model(
     check_testable(fit)
     if n_bins < 2:
         raise ValueError(f"n_bins must be a whole number >= 2; got {n_bins!r}.")
-    judgements = fit.read_or_training(X, y, sample_weight)
+    judgements = read_for(fit, X, y, sample_weight, annotators, comparisons)
     judgements.check_both_count()
-    ids = resolve_groups(groups, judgements.data, stacklevel=3)
-    counted = judgements.counted()
-    dependence = Dependence(ids if ids is None or counted is judgements else ids[judgements.weights > 0])
-    check_units(dependence)
-    # A penalty moves M away from the optimum, and can remove directions that the labels support.
-    moves = MarginMoves(fit.metric, counted, keep_rank=fit.alpha == 0)
-    scored = Scored.by(fit.metric, counted)
-    scores = LabelScores(moves, scored, fit.settings.estimates_flips).at_optimum()
-    check_certain_enough(scores, "the noise model")
-    return _check(scores, dependence, n_bins)
+    ids = units_of_all(groups, judgements, stacklevel=3)
+    return _check_all(fit, judgements, ids, n_bins)
 
 
 def check_noise_if_possible(fit: Fit, judgements: Judgements, groups: NDArray[Any] | None) -> NoiseCheck | None:
     """Check the noise model with at most 30,000 of these pairs; None if the labels are not enough.
 
-    Without groups, pairs are taken to be independent.
+    Without groups, pairs are taken to be independent.  Groups of attached comparisons come after those of pairs.
     """
-    rows = sample_rows(len(judgements), MOST_TESTED)
+    rows, n = sample_rows(len(judgements), MOST_TESTED), len(judgements)
+    some, others = judgements.take(rows), judgements.comparisons
     ids = np.arange(len(rows)) if groups is None else groups[rows]
+    if others is not None:
+        chosen = sample_rows(len(others), MOST_TESTED)
+        some = replace(some, comparisons=others.take(chosen))
+        more = n + np.arange(len(chosen)) if groups is None else groups[n + chosen]
+        ids = np.concatenate([ids, more])
     try:
-        return check_noise_model(fit, judgements.take(rows), groups=ids)
+        check_testable(fit)
+        some.check_both_count()
+        return _check_all(fit, some, ids, _BINS)
     except ValueError:  # the labels are not enough
         return None
+
+
+def _check_all(fit: Fit, judgements: Judgements, ids: NDArray[Any] | None, n_bins: int) -> NoiseCheck:
+    """Check every question that these judgements answer; those for which there are too few labels are left out."""
+    counts = weights_of_all(judgements) > 0
+    counted, ids = judgements.counted(), ids if ids is None else ids[counts]
+    if counted.comparisons is not None:
+        counted = replace(counted, comparisons=counted.comparisons.counted())
+    found, refused = [], []
+    for asked in two_sided(fit, counted):
+        is_attached = asked.are_compared and counted.comparisons is not None
+        own = ids if ids is None else ids[len(counted) :] if is_attached else ids[: len(counted)]
+        try:
+            dependence = Dependence(own)
+            check_units(dependence)
+            # A penalty moves M away from the optimum, and can remove directions that the labels support.
+            scores = LabelScores.of(asked, keep_rank=fit.alpha == 0).at_optimum()
+            check_certain_enough(scores, "the noise model")
+            found.append(replace(_check(scores, dependence, n_bins), question=asked.name))
+        except ValueError as error:
+            refused.append((asked.name, error))
+    if not found:
+        raise refused[0][1]
+    check = NoiseCheck.combined(found)
+    if not refused:
+        return check
+    names = ", ".join(name for name, _ in refused)
+    return replace(check, advice=f"{check.advice} Not checked: {names}, because {refused[0][1]}")
 
 
 def _check(scores: LabelScores, dependence: Dependence, n_bins: int) -> NoiseCheck:

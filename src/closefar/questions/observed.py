@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from closefar import packed
 from closefar.arrays import FloatArray
-from closefar.fitting import Fit, count_parameters, count_uncertain
-from closefar.judgements import Judgements, resolve_groups
-from closefar.model import Scored
+from closefar.fitting import Fit, count_parameters
+from closefar.judgements import Judgements, Kind
+from closefar.questions.annotating import annotator_rates, comparison_noise_of, strictness_in
 from closefar.questions.dependence import Dependence
 from closefar.questions.label_likelihood import LabelLikelihood
 from closefar.questions.optimum import Optimum
+from closefar.questions.outcomes import weights_of_all
+from closefar.questions.two_sided import count_uncertain_of_all
+from closefar.questions.units import units_of_all
 
 __all__ = ["Observed"]
 
@@ -25,7 +28,7 @@ _MOST_PARAMETERS = 4000
 class Observed:
     """A fit, its likelihood, the number of observations that each row represents, and the dependence between rows.
 
-    `parameters` are those of the fit.
+    `parameters` are those of the fit.  The rows of attached comparisons come after those of pairs.
     """
 
     fit: Fit
@@ -40,30 +43,63 @@ class Observed:
     @classmethod
     def of(cls, fit: Fit, judgements: Judgements, groups: Any, *, stacklevel: int = 2) -> Observed:
         judgements.check_both_count()
-        groups = resolve_groups(groups, judgements.data, stacklevel=stacklevel + 1)
+        groups = units_of_all(groups, judgements, stacklevel=stacklevel + 1)
         weighted = judgements.weighted(fit.settings.class_weight)
-        kept = np.flatnonzero(weighted.weights > 0)
-        counted = weighted.take(kept)
-        optimum = Optimum.of(fit.metric, counted, blend=fit.settings.blend)
-        n_parameters = packed.packed_size(optimum.size) + 1
+        counts = weights_of_all(weighted) > 0
+        counted = weighted.take(np.flatnonzero(counts[: len(weighted)]))
+        if counted.comparisons is not None:
+            counted = replace(counted, comparisons=counted.comparisons.counted())
+        strictness = strictness_in(fit, counted)
+        optimum = Optimum.of(
+            fit.metric,
+            counted,
+            blend=fit.settings.blend,
+            comparison_noise=comparison_noise_of(fit),
+            strictness=None if strictness is None else strictness.by_annotator,
+        )
+        n_parameters = packed.packed_size(optimum.size) + len(optimum.thresholds)
         if n_parameters > _MOST_PARAMETERS:
             raise ValueError(
                 f"standard errors are limited to {_MOST_PARAMETERS} parameters; got {n_parameters} ({optimum.size} "
                 "columns). Leave columns out, or reduce them (for instance with PCA)."
             )
         # A rate of zero is on the boundary, where it is not treated as a parameter.
-        is_free = fit.settings.estimates_flips and fit.flip_rate > 0
-        likelihood = LabelLikelihood.of(optimum, counted, fit.metric.noise, None if is_free else fit.flip_rate)
+        rates = np.ravel(fit.metric.flip_rate)
+        known = annotator_rates(fit, counted)
+        is_free = known is None and fit.settings.estimates_flips and bool(np.all(rates > 0))
+        likelihood = LabelLikelihood.of(
+            optimum,
+            counted,
+            fit.metric.noise,
+            None if is_free else fit.metric.flip_rate if known is None else known,
+            n_rates=len(rates),
+            precision=0.0 if strictness is None else 1.0 / (strictness.width**2 * counted.total_weight),
+        )
         return cls(
             fit,
             counted,
             optimum,
             likelihood,
-            parameters=np.append(optimum.parameters, fit.flip_rate) if is_free else optimum.parameters,
-            repeats=judgements.weights[kept],
-            dependence=Dependence(None if groups is None else groups[kept]),
+            parameters=np.append(optimum.parameters, rates) if is_free else optimum.parameters,
+            repeats=weights_of_all(judgements)[counts],
+            dependence=Dependence(None if groups is None else groups[counts]),
             largest_rank=min(fit.rank or optimum.size, optimum.size),
         )
+
+    @property
+    def taus(self) -> FloatArray:
+        """The thresholds of the metric."""
+        return self.optimum.thresholds[: self.likelihood.outcomes.n_cuts]
+
+    @property
+    def estimates_rates(self) -> bool:
+        """Whether flip rates were estimated together with M; those of annotators are treated as known."""
+        return self.fit.settings.estimates_flips and annotator_rates(self.fit, self.judgements) is None
+
+    @property
+    def noun(self) -> str:
+        """What is judged, in the plural."""
+        return "comparisons" if self.judgements.kind is Kind.COMPARISONS else "pairs"
 
     @property
     def knows_rank(self) -> bool:
@@ -72,8 +108,9 @@ class Observed:
 
     def count_parameters(self, *, keeps_rank: bool) -> int:
         rank = self.largest_rank if keeps_rank else None
-        return count_parameters(self.optimum.size, rank, with_flips=self.fit.settings.estimates_flips)
+        n_rates = np.size(self.fit.metric.flip_rate) * self.fit.settings.estimates_flips
+        return count_parameters(self.optimum.size, rank) - 1 + len(self.optimum.thresholds) + int(n_rates)
 
     def count_uncertain(self) -> float:
         """The number of uncertain labels: the sum of 4 p (1 - p)."""
-        return count_uncertain(Scored.by(self.fit.metric, self.judgements), self.repeats)
+        return count_uncertain_of_all(self.fit, self.judgements, self.repeats)

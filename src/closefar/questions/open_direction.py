@@ -7,6 +7,7 @@ from scipy.linalg import eigh
 
 from closefar.arrays import TINY, FloatArray, to_numpy
 from closefar.questions.label_likelihood import LabelLikelihood
+from closefar.questions.legs import by_legs, leg_blocks
 from closefar.rows import Coordinates
 
 __all__ = ["least_informed_direction"]
@@ -39,10 +40,12 @@ def least_informed_direction(
 
 def _mean_curvature(likelihood: LabelLikelihood, vector: FloatArray, curvature: FloatArray) -> float:
     """The mean curvature of the labels that move, for the best t."""
-    squares = np.concatenate([(to_numpy(block).T @ vector) ** 2 for _, block in likelihood.rows.blocks()])
-    moves = np.column_stack([squares / max(float(squares.max()), TINY), np.ones(len(squares))])
+    squares = np.concatenate([found for _, found in by_legs(likelihood.rows, lambda block: (block.T @ vector) ** 2)])
+    scaled = squares / max(float(np.abs(squares).max()), TINY)
+    compared = likelihood.outcomes.are_compared
+    moves = np.column_stack([scaled, ~compared]) if not np.all(compared) else scaled[:, None]
     informed, moved = (moves.T @ (moves * (likelihood.shares * each)[:, None]) for each in (curvature, 1.0))
-    return float(eigh(informed, moved + 1e-9 * np.eye(2), eigvals_only=True)[0])
+    return float(eigh(informed, moved + 1e-9 * np.eye(len(moved)), eigvals_only=True)[0])
 
 
 def _descend(likelihood: LabelLikelihood, vector: FloatArray, curvature: FloatArray) -> FloatArray:
@@ -50,11 +53,12 @@ def _descend(likelihood: LabelLikelihood, vector: FloatArray, curvature: FloatAr
     least, found = np.inf, vector
     for _ in range(_ROUNDS):
         informed, moved = np.zeros((2, len(vector), len(vector)))
-        for where, block in likelihood.rows.blocks():
-            rows = to_numpy(block).T
-            weights = likelihood.shares[where] * (rows @ vector) ** 2
-            moved += rows.T @ (rows * weights[:, None])
-            informed += rows.T @ (rows * (weights * curvature[where])[:, None])
+        for where, legs in leg_blocks(likelihood.rows):
+            for _, block in legs:
+                rows = to_numpy(block).T
+                weights = likelihood.shares[where] * (rows @ vector) ** 2
+                moved += rows.T @ (rows * weights[:, None])
+                informed += rows.T @ (rows * (weights * curvature[where])[:, None])
         mean = float(vector @ informed @ vector) / max(float(vector @ moved @ vector), TINY)
         if not mean < (1.0 - 1e-6) * least:
             break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,13 @@ from sklearn.utils.parallel import Parallel, delayed
 from closefar import packed
 from closefar.arrays import FloatArray, to_numpy
 from closefar.fitting import Settings, refit
-from closefar.judgements import Judgements
+from closefar.judgements import Judgements, Kind
 from closefar.model import Metric
+from closefar.questions.annotating import strictness_in
 from closefar.questions.free_fit import fit_freely
-from closefar.questions.intervals import Reach
 from closefar.questions.observed import Observed
+from closefar.questions.reach import Reach
+from closefar.rows import BlockRows
 
 __all__ = ["JACKKNIFE_PARTS", "bootstrap", "jackknife"]
 
@@ -58,7 +61,8 @@ def jackknife(
 
 def _ranks(sample: Observed, parameters: FloatArray) -> FloatArray:
     """A number per row that depends neither on row order nor on units: its rank by margin and label."""
-    order = np.lexsort((sample.likelihood.signs, np.round(sample.likelihood.margins(parameters), 7)))
+    likelihood = sample.likelihood
+    order = np.lexsort((likelihood.outcomes.codes, np.round(likelihood.margins(parameters), 7)))
     ranks = np.empty(len(order))
     ranks[order] = np.arange(len(order))
     return ranks
@@ -78,27 +82,48 @@ def _refits(sample: Observed, weights: Any, n_jobs: int | None) -> list[FloatArr
 
     The fits use the optimum's unit-free coordinates, since a fit does not depend on units.
     """
-    rows = sample.optimum.rows
-    points = np.ascontiguousarray(to_numpy(rows.read(slice(0, rows.n_rows))).T)
-    judgements = sample.judgements.with_data(points)
+    judgements = _in_coordinates(sample)
     # Chosen settings are kept; class weights are already part of the row weights.
     settings = sample.fit.chosen.but(rank=sample.largest_rank, class_weight=None)
     if sample.likelihood.has_flip_parameter:
-        settings = settings.but(flip_rate="estimate")
-    start = Metric.from_factor(sample.optimum.factor, sample.optimum.threshold)
+        settings = settings.but(flip_rate="two" if sample.likelihood.n_rates == 2 else "estimate")
+    start = Metric.from_factor(sample.optimum.factor, sample.fit.metric.thresholds or None)
     found: list[FloatArray | None] = Parallel(n_jobs=n_jobs)(
-        delayed(_refit)(judgements, settings, each, start) for each in weights
+        delayed(_refit)(judgements, settings, sample.likelihood.n_rates, each, start) for each in weights
     )
     return found
 
 
-def _refit(judgements: Judgements, settings: Settings, weights: FloatArray, start: Metric) -> FloatArray | None:
+def _in_coordinates(sample: Observed) -> Judgements:
+    """The judgements with their differences in the optimum's coordinates as data; a comparison has two."""
+    rows, judgements = sample.optimum.rows, sample.judgements
+    legs = rows if isinstance(rows, BlockRows) else rows.legs
+    points = np.ascontiguousarray(to_numpy(legs.read(slice(0, legs.n_rows))).T)
+    if isinstance(rows, BlockRows):
+        return judgements.with_data(points)
+    ends = points[rows.n_pairs :].reshape(rows.n_comparisons, 2, -1)
+    compared = np.stack([ends[:, 0], np.zeros_like(ends[:, 0]), ends[:, 1], np.zeros_like(ends[:, 1])], axis=1)
+    if judgements.kind is Kind.COMPARISONS:
+        return judgements.with_data(compared)
+    assert judgements.comparisons is not None
+    return replace(judgements, data=points[: rows.n_pairs], comparisons=judgements.comparisons.with_data(compared))
+
+
+def _refit(
+    judgements: Judgements, settings: Settings, n_rates: int, weights: FloatArray, start: Metric
+) -> FloatArray | None:
     """The parameters of one fit; None if it has no finite optimum."""
-    drawn = np.flatnonzero(weights > 0)
-    if len(np.unique(judgements.is_far[drawn])) < 2:
+    n, compared = len(judgements), judgements.comparisons
+    drawn = np.flatnonzero(weights[:n] > 0)
+    is_compared = judgements.kind is Kind.COMPARISONS
+    if not is_compared and len(np.unique(judgements.codes[drawn])) < judgements.n_levels:
         return None
-    fit = refit(judgements.with_weights(weights).take(drawn), settings, start=start)
+    some = judgements.with_weights(weights[:n]).take(drawn)
+    if compared is not None:
+        some = replace(some, comparisons=compared.with_weights(weights[n:]).counted())
+    fit = refit(some, settings, start=start)
     if not fit.certificate.converged or fit.is_separable:
         return None
-    rest = [fit.metric.known_threshold, fit.flip_rate] if settings.estimates_flips else [fit.metric.known_threshold]
-    return packed.joined(fit.metric.matrix, np.array(rest))
+    strictness = strictness_in(fit, judgements)
+    rest = [*fit.metric.thresholds, *(() if strictness is None else strictness.by_annotator)]
+    return packed.joined(fit.metric.matrix, np.append(rest, np.ravel(fit.metric.flip_rate)[:n_rates]))

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import block_diag
 
 from closefar import packed
 from closefar.arrays import TINY, FloatArray
@@ -45,9 +44,9 @@ class Sandwich:
     smallest : float
         The smallest eigenvalue of M that may be positive, in standard errors.
     threshold : float
-        tau in standard errors.
+        The smallest threshold in standard errors; infinite if there is none.
     flip_rate : float
-        q in standard errors; infinite if it is not a parameter.
+        The flip rate, or the smaller of two, in standard errors; infinite if it is not a parameter.
     distance : float
         The distance of the fit from the best fit of its rank, in standard errors.
     independence : float
@@ -76,38 +75,41 @@ def sandwich(
     also include class weights.  If M has a lower rank, all moves are allowed, as if there were no
     constraint.
     """
-    matrix, (threshold, *_) = packed.split(parameters, likelihood.rows.n_columns)
+    matrix, others = packed.split(parameters, likelihood.rows.n_columns)
     values, vectors = np.linalg.eigh(matrix)
     values, vectors = values[::-1], np.ascontiguousarray(vectors[:, ::-1])
     rank = int(np.sum(values > _ZERO * max(values[0], 0.0)))
     terms = likelihood.terms(parameters)
-    slope = likelihood.gradient(terms, likelihood.shares)
+    slope = likelihood.gradient(terms, parameters, likelihood.shares)
     few, few_repeats = likelihood.thinned(repeats)
     few_terms = terms if few is likelihood else few.terms(parameters)
     hessian = few.information(parameters, few.shares, few_terms)
-    moves = _with_flip_rate(RankMoves.at(values, vectors, rank, packed.split(slope, len(matrix))[0]), likelihood)
+    moves = RankMoves.at(values, vectors, rank, packed.split(slope, len(matrix))[0], n_more=len(others))
     information = moves.information(hessian)
     if rank < largest_rank:
         basis, covering = np.eye(len(hessian)), hessian
     else:
         basis, covering = moves.basis, information
     n = float(repeats.sum())
-    plain = basis.T @ Dependence(None).spread(few, few_terms, few_repeats) @ basis
+    prior = likelihood.spread_of_prior(n)
+    plain = basis.T @ (Dependence(None).spread(few, few_terms, few_repeats) + prior) @ basis
     if _is_singular(information) or _is_singular(covering) or _vanishes(basis.T @ hessian @ basis, n * plain):
         return Sandwich(None, rank)
-    spread = plain if dependence.ids is None else basis.T @ dependence.spread(likelihood, terms, repeats) @ basis
+    spread = plain
+    if dependence.ids is not None:
+        spread = basis.T @ (dependence.spread(likelihood, terms, repeats) + prior) @ basis
     root = basis @ np.linalg.solve(covering, root_of(spread).T)
     error = np.linalg.norm(
         packed.form_gradients(vectors[:, largest_rank - 1 : largest_rank].T) @ root[: likelihood.n_on_matrix]
     )
     push = moves.basis.T @ slope
-    errors = np.maximum(np.linalg.norm(root, axis=1), TINY)
+    ratios = others / np.maximum(np.linalg.norm(root[likelihood.n_on_matrix :], axis=1), TINY)
     return Sandwich(
         root,
         rank,
         smallest=float(values[largest_rank - 1] / max(error, TINY)),
-        threshold=float(threshold / errors[likelihood.n_on_matrix]),
-        flip_rate=float(parameters[-1] / errors[-1]) if likelihood.has_flip_parameter else np.inf,
+        threshold=float(ratios[: likelihood.outcomes.n_cuts].min(initial=np.inf)),
+        flip_rate=float(ratios[likelihood.outcomes.n_thresholds :].min(initial=np.inf)),
         distance=float(np.sqrt(n * max(float(push @ np.linalg.solve(information, push)), 0.0))),
         independence=_ratio(covering, plain, spread),
     )
@@ -120,20 +122,14 @@ def free_root(
     few, few_repeats = likelihood.thinned(repeats)
     terms = few.terms(parameters)
     information = few.information(parameters, few.shares, terms)
-    plain = Dependence(None).spread(few, terms, few_repeats)
+    prior = likelihood.spread_of_prior(float(repeats.sum()))
+    plain = Dependence(None).spread(few, terms, few_repeats) + prior
     if _is_singular(information) or _vanishes(information, float(repeats.sum()) * plain):
         return None
     spread = plain
     if dependence.ids is not None:
-        spread = dependence.spread(likelihood, likelihood.terms(parameters), repeats)
+        spread = dependence.spread(likelihood, likelihood.terms(parameters), repeats) + prior
     return np.asarray(np.linalg.solve(information, root_of(spread).T))
-
-
-def _with_flip_rate(moves: RankMoves, likelihood: LabelLikelihood) -> RankMoves:
-    if not likelihood.has_flip_parameter:
-        return moves
-    basis: FloatArray = block_diag(moves.basis, 1.0)
-    return RankMoves(basis, np.append(moves.curvature, 0.0))
 
 
 def _is_singular(information: FloatArray) -> bool:

@@ -9,19 +9,21 @@ which would look like misfit.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 from scipy.stats import cauchy, chi2
 
-from closefar.arrays import TINY, BoolArray, FloatArray
+from closefar.arrays import TINY, BoolArray, FloatArray, IndexArray
 from closefar.fitting import count_uncertain
 from closefar.model import Scored
+from closefar.noise import FlipRate
 from closefar.questions.dependence import Dependence
-from closefar.questions.label_model import LabelModel
+from closefar.questions.label_model import LabelModel, kept_share
 from closefar.questions.moves import MarginMoves, pseudo_inverse, scaled_eigh
 from closefar.questions.saddlepoint import as_standard_normal
+from closefar.questions.two_sided import TwoSided
 
 __all__ = ["FLOOR", "AdjustedSums", "LabelScores", "ScoreTest", "combine"]
 
@@ -52,18 +54,29 @@ class ScoreTest:
 
 @dataclass(frozen=True, eq=False)
 class LabelScores:
-    """Labels and margins, and the derivatives of P(far) in the parameters: `moves` and, if estimated, the flip rate.
+    """Labels and margins, and the derivatives of P(far) in the parameters.
 
-    Only ratios of weights matter.
+    These are `moves`, the strictness of each annotator, which has a normal prior of this precision, and the flip rates
+    that were estimated: none, one, or those of close and of far.  Only ratios of weights matter.
     """
 
     moves: MarginMoves
     scored: Scored
-    with_flip_rate: bool
+    n_rates: int
+    annotators: IndexArray | None = None
+    strictness: FloatArray = field(default_factory=lambda: np.empty(0))
+    precision: float = 0.0
+
+    @classmethod
+    def of(cls, asked: TwoSided, *, keep_rank: bool = True) -> LabelScores:
+        """Those of a question with two sides."""
+        noise = asked.comparison_noise
+        moves = MarginMoves(asked.metric, asked.judgements, keep_rank=keep_rank, comparison_noise=noise)
+        return cls(moves, asked.scored, asked.n_rates, asked.annotators, asked.strictness, asked.precision)
 
     @cached_property
     def model(self) -> LabelModel:
-        return LabelModel.at(self.scored.margin, self.scored.noise, self.scored.one_flip_rate)
+        return LabelModel.at(self.scored.margin, self.scored.noise, self.scored.flip_rate)
 
     @cached_property
     def residual(self) -> FloatArray:
@@ -76,27 +89,64 @@ class LabelScores:
         return scaled
 
     @property
+    def n_on_margin(self) -> int:
+        """The number of parameters that margins depend on."""
+        return len(self.moves.moves) + len(self.strictness)
+
+    @property
     def n_parameters(self) -> int:
-        return len(self.moves.moves) + self.with_flip_rate
+        return self.n_on_margin + self.n_rates
 
     @property
     def uncertain_per_parameter(self) -> float:
         return count_uncertain(self.scored) / self.n_parameters
 
-    def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
-        """The derivative of P(far) in each parameter, one row per pair."""
+    @cached_property
+    def prior(self) -> FloatArray:
+        """The precision of the prior of each parameter."""
+        return self._of_annotators(np.full(len(self.strictness), self.precision))
+
+    @cached_property
+    def pull(self) -> FloatArray:
+        """The slope of the prior in each parameter, towards no strictness."""
+        return self._of_annotators(self.precision * self.strictness)
+
+    def _of_annotators(self, values: FloatArray) -> FloatArray:
+        """One number per parameter, which is zero for all but strictness."""
+        return np.concatenate([np.zeros(len(self.moves.moves)), values, np.zeros(self.n_rates)])
+
+    @property
+    def penalised_loss(self) -> float:
+        """The mean loss, with the penalty of strictness."""
+        if not len(self.strictness):
+            return self.scored.loss
+        return self.scored.loss + 0.5 * self.precision * float(self.strictness @ self.strictness) / len(self.scored)
+
+    def margin_blocks(self) -> Iterator[tuple[slice, FloatArray]]:
+        """The derivative of each margin in each parameter that it depends on, one row per judgement."""
         for where, along in self.moves.blocks(self.scored.judgements.data):
+            if self.annotators is None:
+                yield where, along
+            else:
+                is_by = self.annotators[where, None] == np.arange(len(self.strictness))
+                yield where, np.column_stack([along, -1.0 * is_by])
+
+    def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
+        """The derivative of P(far) in each parameter, one row per judgement."""
+        in_rates = self.model.flip_slopes(self.n_rates)
+        for where, along in self.margin_blocks():
             slopes = along * self.model.slope[where, None]
-            yield where, np.column_stack([slopes, self.model.flip_slope[where]]) if self.with_flip_rate else slopes
+            yield where, np.column_stack([slopes, in_rates[where]]) if self.n_rates else slopes
 
     def curvature(self, covariance: FloatArray) -> FloatArray:
-        """For each pair the trace of the second derivatives of P(far) in the parameters times their covariance."""
-        n, parts = len(self.moves.moves), []
-        for where, along in self.moves.blocks(self.scored.judgements.data):
+        """For each row the trace of the second derivatives of P(far) in the parameters times their covariance."""
+        n, parts = self.n_on_margin, []
+        # A flip rate lowers the share of labels that depend on the margin, two rates by one half of that each.
+        mixed = -2.0 / max(self.n_rates, 1) * self.model.slope / kept_share(self.scored.flip_rate)
+        for where, along in self.margin_blocks():
             part = self.model.curvature[where] * np.einsum("ij,ij->i", along @ covariance[:n, :n], along)
-            if self.with_flip_rate:
-                mixed = -2.0 * self.model.slope[where] / (1.0 - 2.0 * self.scored.one_flip_rate)
-                part += 2.0 * mixed * (along @ covariance[:n, n])
+            for column in range(n, n + self.n_rates):
+                part += 2.0 * mixed[where] * (along @ covariance[:n, column])
             parts.append(part)
         curvature: FloatArray = np.concatenate(parts)
         return curvature
@@ -117,23 +167,33 @@ class LabelScores:
 
     def _moved(self) -> LabelScores:
         """The result of one step of Fisher scoring, halved until the loss is lower."""
-        judgements, variance = self.scored.judgements, self.model.variance
-        information, score = np.zeros((self.n_parameters, self.n_parameters)), np.zeros(self.n_parameters)
+        variance = self.model.variance
+        information, score = np.diag(self.prior), np.zeros(self.n_parameters)
         for where, slopes in self.blocks():
             information += slopes.T @ (slopes * (self.weights / variance)[where, None])
             score += slopes.T @ (self.weights * self.residual / variance)[where]
+        score -= self.pull
         step = pseudo_inverse(information) @ score
         if 0.5 * step @ score < _GAIN:
             return self
-        along = step[: len(self.moves.moves)]
-        change = np.concatenate([block @ along for _, block in self.moves.blocks(judgements.data)])
+        along = step[: self.n_on_margin]
+        change = np.concatenate([block @ along for _, block in self.margin_blocks()])
         for size in 0.5 ** np.arange(_MOST_HALVINGS):
-            rate = self.scored.one_flip_rate + (size * step[-1] if self.with_flip_rate else 0.0)
-            rate = float(np.clip(rate, 0.0, _LARGEST_FLIP_RATE))
-            scored = replace(self.scored, margin=self.scored.margin + size * change, flip_rate=rate)
-            if scored.loss < self.scored.loss:
-                return replace(self, scored=scored)
+            rates = self._rates_after(size * step[self.n_on_margin :])
+            scored = replace(self.scored, margin=self.scored.margin + size * change, flip_rate=rates)
+            strictness = self.strictness + size * step[len(self.moves.moves) : self.n_on_margin]
+            moved = replace(self, scored=scored, strictness=strictness)
+            if moved.penalised_loss < self.penalised_loss:
+                return moved
         return self
+
+    def _rates_after(self, change: FloatArray) -> FlipRate:
+        """The flip rates after a change of those that are parameters, within their range."""
+        rates = self.scored.flip_rate
+        if not self.n_rates:
+            return rates if isinstance(rates, tuple) else float(np.clip(rates, 0.0, _LARGEST_FLIP_RATE))
+        moved = np.clip(np.ravel(rates) + change, 0.0, _LARGEST_FLIP_RATE)
+        return float(moved[0]) if self.n_rates == 1 else (float(moved[0]), float(moved[1]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +210,7 @@ class FittedScores:
     @classmethod
     def of(cls, scores: LabelScores) -> FittedScores:
         weights, variance, n = scores.weights, scores.model.variance, scores.n_parameters
-        information, spread = np.zeros((n, n)), np.zeros((n, n))
+        information, spread = np.diag(scores.prior), np.diag(scores.prior)
         for where, slopes in scores.blocks():
             scaled = slopes * (weights / variance)[where, None]
             information += slopes.T @ scaled
@@ -202,7 +262,11 @@ class AdjustedSums:
         asked = (weights**2 * variance) @ questions**2
         left[:, variance @ left**2 <= _ANSWERED * asked] = 0.0
         sums = left.T @ (scores.residual + 0.5 * fitted.curvature)
-        return cls(sums, _covariance(left * np.sqrt(fitted.variance)[:, None], scores, dependence), left, model)
+        covariance = _covariance(left * np.sqrt(fitted.variance)[:, None], scores, dependence)
+        # Shrinking strictness adds a bias, which is random as strictness is.
+        sums += explained.T @ scores.pull
+        covariance += explained.T @ (scores.prior[:, None] * explained)
+        return cls(sums, covariance, left, model)
 
     def beside(self, column: int, other: int) -> AdjustedSums:
         """One question, minus what another explains of it."""

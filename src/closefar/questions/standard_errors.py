@@ -11,13 +11,16 @@ from scipy.special import ndtri
 
 from closefar.arrays import FloatArray
 from closefar.fitting import Fit, Fitted, without_penalty
+from closefar.questions.annotating import annotator_rates, comparison_noise_of, read_for
 from closefar.questions.free_optimum import find_free_optimum
-from closefar.questions.intervals import Confidence, Reach, Spread
+from closefar.questions.intervals import Confidence
 from closefar.questions.noise_advice import DOUBT
 from closefar.questions.noise_check import check_noise_if_possible
 from closefar.questions.observed import Observed
+from closefar.questions.reach import Reach
 from closefar.questions.refits import bootstrap, jackknife
 from closefar.questions.sandwich import Sandwich, sandwich
+from closefar.questions.spread import Spread
 from closefar.questions.validity import (
     CONTRADICTED_MODEL,
     CONTRADICTED_RANK,
@@ -43,10 +46,12 @@ _LEAST_FINITE = 0.95
 
 def confidence(
     learner: Fit | Fitted,
-    pairs: Any,
+    pairs: Any = None,
     labels: Any = None,
     *,
     sample_weight: Any = None,
+    annotators: Any = None,
+    comparisons: Any = None,
     level: float = 0.95,
     method: str = "auto",
     n_bootstrap: int = 200,
@@ -54,10 +59,10 @@ def confidence(
     random_state: Any = None,
     n_jobs: int | None = None,
 ) -> Confidence:
-    """Compute confidence intervals for a fitted learner from its training pairs.
+    """Compute confidence intervals for a fitted learner from its training judgements, of any kind.
 
-    Their target is the M and tau that generated the labels.  If the noise is of another kind than
-    the learner's, the target is the best approximation: the M and tau that an infinite sample would
+    Their target is the M and the thresholds that generated the labels.  If the noise is of another kind than
+    the learner's, the target is the best approximation: the M and thresholds that an infinite sample would
     give.  The statement says so if `check_noise_model` rejects the noise model.  Intervals for
     a probability are computed for the margin (with an estimated flip rate, for the log odds) and
     mapped to probabilities; those for a distance are computed for its square.
@@ -70,11 +75,14 @@ def confidence(
 
     Parameters
     ----------
-    learner : LinearMetricLearner
+    learner : LinearMetricLearner, OrdinalMetricLearner or ComparisonMetricLearner
         A fitted learner without a learned origin.  If it has a penalty (alpha > 0), the intervals are
         those of the fit without it.  A rank that was set is treated as known, and so is the noise.
-    pairs, labels, sample_weight
-        As passed to `fit`.  A weight of 2 counts as two independent observations of the pair:
+    pairs, labels, sample_weight, annotators, comparisons
+        As passed to `fit`; for a comparison learner, `pairs` are the comparisons and `labels` the answers.  By
+        default the training judgements.  The strictness of annotators is part of the uncertainty; the width of its
+        distribution, their flip rates and an estimated noise of comparisons are treated as known.  A weight of 2
+        counts as two independent observations of the pair:
         multiplying all weights by 4 halves the standard errors.  For weights that express the
         importance of an observation, pass ``groups=range(n)`` as well.
     level : float, default=0.95
@@ -110,7 +118,7 @@ def confidence(
     """
     fit = Fit.of(learner)
     _check_arguments(fit, level, method, n_bootstrap)
-    judgements = fit.read(pairs, labels, sample_weight)
+    judgements = read_for(fit, pairs, labels, sample_weight, annotators, comparisons)
     plain = without_penalty(fit, judgements, class_weight=fit.settings.class_weight)
     sample = Observed.of(plain, judgements, groups)
     facts = sandwich(sample.likelihood, sample.parameters, sample.dependence, sample.repeats, sample.largest_rank)
@@ -121,8 +129,10 @@ def confidence(
         answer = _answer(
             sample, facts, facts.root, _Request(method, int(n_bootstrap), float(level), random_state, n_jobs)
         )
-    spread = Spread(answer.reaches, sample.optimum.coordinates.transform, sample.likelihood.has_flip_parameter)
+    transform, likelihood = sample.optimum.coordinates.transform, sample.likelihood
+    spread = Spread(answer.reaches, transform, likelihood.outcomes.n_thresholds, likelihood.n_rates)
     metric = sample.fit.metric
+    thresholds = spread.thresholds(metric)
     return Confidence(
         method=answer.method,
         valid=not answer.flaws,
@@ -130,12 +140,15 @@ def confidence(
         statement=answer.statement + _remarks(fit, sample, is_determined=answer.method != "none"),
         level=float(level),
         metric=metric,
-        threshold=spread.threshold(metric),
+        threshold=thresholds.item() if len(metric.thresholds) == 1 else None,
+        thresholds=thresholds,
         directions=spread.directions(sample.optimum.matrix, sample.optimum.moment_root),
         matrix=spread.matrix(metric),
         eigenvalues=spread.eigenvalues(metric),
+        relative_matrix=spread.relative_matrix(metric),
         flip_rate=spread.flip_rate(metric),
         _spread=spread,
+        _comparison_noise=comparison_noise_of(sample.fit),
     )
 
 
@@ -240,7 +253,7 @@ def _by_bootstrap(
 
 
 def _remarks(fit: Fit, sample: Observed, *, is_determined: bool) -> str:
-    """Remarks for every method: penalty, noise, and directions without data."""
+    """Remarks for every method: penalty, noise, what is treated as known, and directions without data."""
     remarks = ""
     if fit.alpha > 0:
         remarks += f" The intervals are for the fit without the penalty alpha={fit.alpha:g}, which shrinks M."
@@ -249,11 +262,18 @@ def _remarks(fit: Fit, sample: Observed, *, is_determined: bool) -> str:
             " check_noise_model rejects the noise model, so the intervals are for the best approximation, not for the "
             "M and tau that generated the labels."
         )
+    if sample.judgements.annotators is not None:
+        rates = " and their flip rates are" if annotator_rates(sample.fit, sample.judgements) is not None else " is"
+        remarks += f" The width of the annotators' strictness{rates} treated as known."
+    if sample.judgements.comparisons is not None and fit.settings.comparison_noise == "estimate":
+        remarks += " The noise of comparisons, which was estimated, is treated as known."
     n = len(sample.fit.metric.factor) - sample.optimum.size
     plural = "s" if n > 1 else ""
-    return remarks + (f" The pairs do not vary in {n} direction{plural}; M is zero there." if n > 0 else "")
+    return remarks + (f" The {sample.noun} do not vary in {n} direction{plural}; M is zero there." if n > 0 else "")
 
 
 def _is_noise_in_doubt(sample: Observed) -> bool:
-    check = check_noise_if_possible(sample.fit, sample.judgements.with_weights(sample.repeats), sample.dependence.ids)
+    judgements = sample.judgements.with_weights(sample.repeats[: len(sample.judgements)])
+    ids = sample.dependence.ids
+    check = check_noise_if_possible(sample.fit, judgements, ids if ids is None else ids[: len(judgements)])
     return check is not None and check.p_value < DOUBT

@@ -83,7 +83,7 @@ def _answers(fit: Fit) -> tuple[str, str]:
     if fit.kind is Kind.LEVELS:
         return "Levels (K)", f"{fit.metric.n_levels}"
     if fit.kind is Kind.COMPARISONS:
-        return "Even odds", "0.5000"
+        return "Accuracy of guesses", "0.5000"
     return "Share far", f"{fit.statistics.share_far:.4f}"
 
 
@@ -95,12 +95,12 @@ def _threshold(metric: Metric) -> tuple[str, str]:
 
 
 def _levels(fit: Fit) -> list[str]:
-    if fit.kind is not Kind.LEVELS:
+    """All thresholds, if there are several."""
+    if len(fit.metric.thresholds) < 2:
         return []
-    names = fit.sides.classes.tolist()
-    between = zip(fit.metric.thresholds, names[1:], strict=True)
-    said = ", ".join(f"{threshold:.6g} from {name} on" for threshold, name in between)
-    return [f"Thresholds of the squared distance: below the first {names[0]}, {said}."]
+    above = zip(fit.sides.classes.tolist()[1:], fit.metric.thresholds, strict=True)
+    said = ", ".join(f"{level} from {threshold:.6g}" for level, threshold in above)
+    return [f"Thresholds of the squared distance: {said}."]
 
 
 def _others(fit: Fit) -> list[str]:

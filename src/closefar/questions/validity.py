@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from closefar.fitting.identifiability import name_columns
 from closefar.questions.observed import Observed
 from closefar.questions.open_direction import least_informed_direction
@@ -138,9 +140,10 @@ def find_flaws(
             f"The fit is {facts.distance:.2g} standard errors from the optimum. Pass the pairs, labels and weights "
             "that it was fitted to, or fit with a smaller tol."
         )
-    if fit.settings.estimates_flips and not (fit.flip_rate > 0 and facts.flip_rate > _AWAY):
+    rate = float(np.min(fit.metric.flip_rate))
+    if sample.estimates_rates and not (rate > 0 and facts.flip_rate > _AWAY):
         flaws.append(
-            f"The estimated flip rate, {fit.flip_rate:.2g}, is within {_AWAY:g} standard errors of zero, its boundary. "
+            f"The estimated flip rate, {rate:.2g}, is within {_AWAY:g} standard errors of zero, its boundary. "
             "Label more pairs or, if labels are never flipped, fit with flip_rate=0."
         )
     if method == "bootstrap" and fit.rank_choice is not None:
@@ -195,9 +198,10 @@ def state(sample: Observed, facts: Sandwich, evidence: Evidence, method: str, bo
             f"corrects the bias with only {found}; from {enough} on the sandwich is enough."
         )
     else:
+        threshold = f", the threshold {facts.threshold:.1f}" if math.isfinite(facts.threshold) else ""
         interior = (
             f": the optimum is interior (the smallest eigenvalue of M is {facts.smallest:.1f} standard errors above "
-            f"zero, the threshold {facts.threshold:.1f})"
+            f"zero{threshold})"
         )
         statement = f"Sandwich standard errors from the observed information{interior if boundary is None else ''}."
     chosen = sample.fit.rank_choice is not None and sample.largest_rank < sample.optimum.size

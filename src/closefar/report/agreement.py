@@ -95,8 +95,8 @@ def roc(judged: Judged, metric: Metric) -> dict[str, Any]:
             "auc": auc,
             "curves": curves,
             "reading": (
-                f"A {judged.noun} of a level at or above a threshold has a larger distance than one of a level below it "
-                f"with probability {areas}, in the order of the thresholds."
+                f"A {judged.noun} of a level above a threshold has a larger distance than one of a level below it with "
+                f"probability {areas}, in the order of the thresholds."
             ),
         }
     curve = _curve(judged.scored)

@@ -16,7 +16,7 @@ import numpy as np
 from array_api_compat import array_namespace
 from scipy.special import betaln, xlog1py, xlogy
 
-from closefar.arrays import Array, FloatArray, like, whole_numbers
+from closefar.arrays import Array, FloatArray, like, sums_by, whole_numbers
 from closefar.rows import RowSource
 from closefar.solve.flips import best_rate, best_two_rates
 
@@ -207,7 +207,7 @@ class _LogLikelihood:
     def __call__(self, shares: FloatArray) -> FloatArray:
         probability = self._right + shares[self._groups] * self._gain
         logs = self._counts * np.log(np.maximum(probability, np.finfo(np.float64).tiny))
-        found: FloatArray = np.bincount(self._groups, weights=logs, minlength=self._n)
+        found: FloatArray = sums_by(self._groups, self._n, logs)[0]
         return found
 
 

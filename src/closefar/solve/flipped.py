@@ -40,11 +40,13 @@ def solve_with_flips(
 ) -> tuple[Solution, Flipped]:
     """Maximise the likelihood with flips over M and thresholds, and over the flip rates if `estimate`.
 
-    The objective is that without flips, of the same judgements.  Returns the solution, and the likelihood with
-    its flip rates.
+    The objective is that without flips, of the same judgements.  If rates that are estimated are given beside a
+    start, both are close to the maximum.  Returns the solution, and the likelihood with its flip rates.
     """
     if start is not None and not options.proves and options.solver == "newton":
         return _climb_from(start, objective, flipped, estimate, options, rng, watch)
+    if start is not None and estimate and flipped.has_flips:
+        return _climb(start, objective, flipped, options, rng, watch, estimate=True)
     if start is not None and not options.proves and not estimate:
         climbing, by_factor = objective.with_likelihood(flipped), replace(options, solver="factor")
         return solve(climbing, by_factor, rng=rng, watch=watch, start=start), flipped
@@ -56,6 +58,21 @@ def solve_with_flips(
         flipped = flipped.with_best_rates(objective.source, plain.squared, plain.thresholds)
     if not flipped.has_flips or plain.certificate.outcome is Outcome.INTERRUPTED or supervisor().has_ended_a_run:
         return plain, flipped
+    return _climb(begun, objective, flipped, options, rng, watch, estimate=estimate, plain=plain)
+
+
+def _climb(
+    begun: State,
+    objective: Objective,
+    flipped: Flipped,
+    options: Options,
+    rng: np.random.Generator,
+    watch: Watch,
+    *,
+    estimate: bool,
+    plain: Solution | None = None,
+) -> tuple[Solution, Flipped]:
+    """Maximise from a point, after the solution without flips if there is one, and prove the last convex step."""
     problem = options.problem(objective)
     recorder = Recorder(objective.passes, watch)
     climber = Alternating(problem, rng, flipped, estimate=estimate, rank=options.rank)
@@ -75,10 +92,11 @@ def solve_with_flips(
     convex = _interrupted(last.certificate, options) if was_interrupted else last.certificate
     certificate = _certificate(convex, loss, flipped.described, top.is_settled)
     # Bounds proven along the way are for other problems than the last.
-    steps = [replace(step, gap=np.inf) for step in (*plain.history, *recorder.steps)]
+    before, n_before = ((), 0) if plain is None else (plain.history, plain.n_iter)
+    steps = [replace(step, gap=np.inf) for step in (*before, *recorder.steps)]
     penalty = last.certificate.objective - last.certificate.loss
     end = FitStep(certificate.n_passes, loss + penalty, certificate.gap)
-    n_iter = plain.n_iter + climb.n_iter + last.n_iter
+    n_iter = n_before + climb.n_iter + last.n_iter
     return replace(last, certificate=certificate, n_iter=n_iter, history=(*steps, end)), flipped
 
 

@@ -10,7 +10,7 @@ from array_api_compat import array_namespace
 
 from closefar.arrays import Array, FloatArray, like, whole_numbers
 from closefar.rows import RowSource
-from closefar.solve.flip_rates import Answers, FlipRates
+from closefar.solve.flip_rates import Answers, FlipRates, RateOfEach
 from closefar.solve.flips import FlippedCloseFar, rates_in_words
 from closefar.solve.graded import Graded, interval_losses
 from closefar.solve.likelihood import Evaluation, Terms
@@ -65,7 +65,19 @@ class FlippedGraded(Graded):
 
     @property
     def described(self) -> str:
-        return rates_in_words(self.flip_rate)
+        words = rates_in_words(self.flip_rate)
+        is_own = isinstance(self.flips, RateOfEach)
+        return words.replace("flip rate is", "flip rate of the typical annotator is") if is_own else words
+
+    def probabilities(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Array:
+        """The probability of each judgement at these squared distances, answers at random included."""
+
+        def flipped(right: Array, codes: Array, *groups: Array) -> Array:
+            floor, kept = self._flips_of(right, codes, groups)
+            return floor + kept * right
+
+        rest = () if self.groups is None else (self.groups,)
+        return source.map(flipped, self.right(source, squared, thresholds), self.codes, *rest)
 
     def with_rates(self, rates: FloatArray) -> FlippedGraded:
         return FlippedGraded(self.plain, self.flips.with_rates(rates))

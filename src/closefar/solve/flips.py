@@ -87,6 +87,16 @@ class FlippedCloseFar(CloseFar):
         wrong = other + kept * xp.exp(-self.noise.neg_log_cdf(-margin))
         return -xp.log(probability), -density / probability, density**2 / (probability * wrong)
 
+    def probabilities(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Array:
+        """The probability of each label at these squared distances, flips included."""
+        rate = self.flip_rate
+
+        def flipped(right: Array, signs: Array) -> Array:
+            kept, floor, _ = _flips_of(rate, signs)
+            return floor + kept * right
+
+        return source.map(flipped, self.right(source, squared, thresholds), self.signs)
+
     def with_rates(self, rates: FloatArray) -> FlippedCloseFar:
         """The same with other rates, one or two."""
         flip_rate = float(rates[0]) if len(rates) == 1 else (float(rates[0]), float(rates[1]))

@@ -237,7 +237,7 @@ class Graded(Likelihood):
         return np.append(thresholds[: self.n_levels - 1] + change, thresholds[self.n_levels - 1 :])
 
     def trend(self, source: RowSource) -> Array:
-        size = self.n_levels - 1
+        size = max(self.n_levels - 1, 1)
         trends = np.append(2.0 * np.arange(self.n_levels) / size - 1.0, [1.0, -1.0])
 
         def trend(codes: Array, weights: Array) -> Array:
@@ -247,7 +247,8 @@ class Graded(Likelihood):
 
     def determines_thresholds(self, source: RowSource) -> bool:
         def counts(codes: Array, weights: Array) -> FloatArray:
-            return sums_by(codes, weights, self.n_levels + 2)
+            found: FloatArray = sums_by(codes, self.n_levels + 2, weights)[0]
+            return found
 
         totals = np.sum(source.parts(counts, self.codes, self.weights), axis=0)
         return bool(np.all(totals[: self.n_levels] > 0.0))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from closefar.tables.encoding import Encoding
 from closefar.tables.errors import TableError
 from closefar.tables.pair_table import PairTable
-from closefar.tables.pairs import Pairs, read_or_open_pairs, read_or_open_points, read_pairs
+from closefar.tables.pairs import Pairs, labels_of, others_of, read_or_open_pairs, read_or_open_points, read_pairs
 from closefar.tables.points import PointTable, read_points
 from closefar.tables.sources import Source
 from closefar.tables.table import Table, open_table, read_table
@@ -27,8 +27,10 @@ __all__ = [
     "TableError",
     "csv_parts",
     "encode_table",
+    "labels_of",
     "open_pairs",
     "open_table",
+    "others_of",
     "read_or_open_pairs",
     "read_or_open_points",
     "read_pairs",

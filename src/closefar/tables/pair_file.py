@@ -121,6 +121,11 @@ class PairFile(StreamedRows):
         """The ids as text: shape (n, 2) where both sides have an id, else (n,): ids, or row numbers as in the file."""
         return self.identity.texts
 
+    def with_labels(self, labels: Any) -> Self:
+        """The same rows, which from now on have these labels."""
+        self.labels = labels
+        return self
+
     def point_blocks(self) -> Iterator[FloatArray]:
         """Give the single points, (m, d), or both points of each pair, (m, 2, d), some rows at a time."""
         return self._points.points()

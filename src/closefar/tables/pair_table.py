@@ -101,9 +101,15 @@ class PairTable:
         """The ids as text: shape (n, 2) where both sides have an id, else (n,): ids, or row numbers as in the file."""
         return self.identity.texts
 
-    def with_index(self, index: NDArray[np.int64]) -> PairTable:
-        """The same rows with other points, such as one side of comparisons."""
-        return replace(self, index=index)
+    @property
+    def legs(self) -> tuple[PairTable, PairTable]:
+        """The two pairs of each comparison."""
+        second = [0, 2] if self.index.shape[1] == 3 else [2, 3]
+        return replace(self, index=self.index[:, :2]), replace(self, index=self.index[:, second])
+
+    def with_labels(self, labels: NDArray[np.object_]) -> PairTable:
+        """The same rows with other labels."""
+        return replace(self, labels=labels)
 
     def point_blocks(self) -> Iterator[FloatArray]:
         """Give the single points, (m, d), or both points of each pair, (m, 2, d), some rows at a time."""

@@ -20,7 +20,7 @@ from closefar.tables.table import open_table
 if TYPE_CHECKING:
     from closefar.tables.pair_file import PairFile
 
-__all__ = ["Pairs", "read_or_open_pairs", "read_or_open_points", "read_pairs"]
+__all__ = ["Pairs", "labels_of", "others_of", "read_or_open_pairs", "read_or_open_points", "read_pairs"]
 
 Pairs: TypeAlias = "PairTable | PairFile"  # in memory, or in a file
 
@@ -89,6 +89,22 @@ def read_or_open_pairs(source: Source, *, encoding: Encoding | None = None, labe
     from closefar.tables.opening import open_source  # rows of the learner, which take a second to import
 
     return open_source(source, features, labelled=labelled)
+
+
+def labels_of(table: Pairs) -> Any:
+    """The labels as a learner takes them; the answers of comparisons are 1 and -1, or None if all are as given."""
+    return table.labels.astype(float) if table.are_comparisons and table.labels is not None else table.labels
+
+
+def others_of(table: Pairs) -> dict[str, Any]:
+    """What else a learner is fitted to: annotators, and comparisons beside pairs."""
+    others: dict[str, Any] = {}
+    if table.annotators is not None:
+        others["annotators"] = table.annotators
+    if table.comparisons is not None:
+        compared = table.comparisons
+        others["comparisons"] = (compared.data, labels_of(compared), compared.weights)
+    return others
 
 
 def read_or_open_points(source: Source, *, encoding: Encoding) -> PointTable | PairFile:

@@ -1,0 +1,133 @@
+"""Judgements of every kind as answers to questions with two sides, which are tested like close/far labels.
+
+Levels are asked whether they are at least k, for each k: that is a close/far label with the threshold of level k.
+A comparison turned round is the same comparison, so each is turned such that its margin is positive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from closefar.arrays import BoolArray, FloatArray, IndexArray, is_indexed, to_numpy
+from closefar.fitting import Fit, Scorer, count_uncertain
+from closefar.judgements import Judgements, Kind, Tuples
+from closefar.model import Metric, Scored, ScoredLevels
+from closefar.questions.annotating import annotator_rates, comparison_noise_of, strictness_in
+
+__all__ = ["COMPARED", "TwoSided", "count_uncertain_of_all", "turned", "two_sided"]
+
+
+COMPARED = "comparisons"
+
+
+@dataclass(frozen=True, eq=False)
+class TwoSided:
+    """Judgements scored as answers to one question with two sides.
+
+    Attributes
+    ----------
+    name : str
+        What is asked; empty for close/far labels.
+    metric : Metric
+    scored : Scored
+    comparison_noise : float
+        What margins of comparisons are divided by.
+    n_rates : int
+        How many flip rates were estimated with the metric.
+    annotators : array of shape (n,), optional
+        The annotator of each judgement.
+    strictness : array of shape (R,)
+        What each of them adds to the threshold.
+    precision : float
+        That of the prior of their strictness, for weights of one on average.
+    """
+
+    name: str
+    metric: Metric
+    scored: Scored
+    comparison_noise: float = 1.0
+    n_rates: int = 0
+    annotators: IndexArray | None = None
+    strictness: FloatArray = field(default_factory=lambda: np.empty(0))
+    precision: float = 0.0
+
+    @property
+    def judgements(self) -> Judgements:
+        return self.scored.judgements
+
+    @property
+    def are_compared(self) -> bool:
+        return self.judgements.kind is Kind.COMPARISONS
+
+
+def two_sided(fit: Fit, judgements: Judgements) -> tuple[TwoSided, ...]:
+    """The questions that these judgements answer; of pairs with comparisons, those about comparisons last."""
+    pairs, others = replace(judgements, comparisons=None), judgements.comparisons
+    found = list(_of_one_kind(fit, pairs))
+    return tuple(found if others is None else [*found, *_of_one_kind(fit, others)])
+
+
+def _of_one_kind(fit: Fit, judgements: Judgements) -> list[TwoSided]:
+    scores = Scorer.of(fit).score(judgements)
+    has_own_rates = annotator_rates(fit, judgements) is not None
+    n_rates = 0 if has_own_rates or not fit.settings.estimates_flips else np.size(fit.metric.flip_rate)
+    if judgements.kind is Kind.COMPARISONS:
+        assert isinstance(scores, Scored)
+        noise = comparison_noise_of(fit)
+        return [TwoSided(COMPARED, fit.metric, turned(scores), noise, int(n_rates))]
+    strictness, who = strictness_in(fit, judgements), judgements.annotators
+    by: dict[str, Any] = {}
+    if strictness is not None and who is not None:
+        precision = len(judgements) / (judgements.total_weight * strictness.width**2)
+        by = {"annotators": who.codes, "strictness": strictness.by_annotator, "precision": precision}
+    if isinstance(scores, Scored):
+        return [TwoSided("", fit.metric, scores, n_rates=int(n_rates), **by)]
+    # The flip rate of levels gives both sides of a dichotomy rates of their own.
+    n_rates = 2 * int(n_rates > 0) if judgements.n_levels > 2 else int(n_rates)
+    names = judgements.sides.classes.tolist()
+    return [
+        TwoSided(f"level >= {names[k]}", fit.metric, scored, n_rates=n_rates, **by)
+        for k, scored in enumerate(scores.dichotomies, start=1)
+    ]
+
+
+def turned(scored: Scored) -> Scored:
+    """The comparisons turned such that each margin is positive: is_far then says whether the answer agrees with it."""
+    judgements, turn = scored.judgements, scored.margin < 0
+    answers = judgements.is_far != turn
+    given = replace(judgements, data=_turned(judgements.data, turn), is_far=answers)
+    return replace(scored, judgements=given, margin=np.abs(scored.margin))
+
+
+def _turned(data: Any, turn: BoolArray) -> Any:
+    order = [0, 2, 1] if int(data.shape[1]) == 3 else [2, 3, 0, 1]
+    if is_indexed(data):
+        index = to_numpy(data.index)
+        return Tuples(data.points, np.where(turn[:, None], index[:, order], index))
+    values = to_numpy(data)
+    return np.where(turn[:, None, None], values[:, order], values)
+
+
+def count_uncertain_of_all(fit: Fit, judgements: Judgements, repeats: FloatArray | None = None) -> float:
+    """The sum of 4 p (1 - p) over judgements and attached comparisons; of levels, for the threshold in most doubt.
+
+    `repeats` are as for `count_uncertain`, those of comparisons last.
+    """
+    pairs, others = replace(judgements, comparisons=None), judgements.comparisons
+    parts = [(pairs, slice(0, len(pairs)))]
+    if others is not None:
+        parts.append((others, slice(len(pairs), None)))
+    total = 0.0
+    for part, where in parts:
+        scores = Scorer.of(fit).score(part)
+        own = None if repeats is None else repeats[where]
+        if isinstance(scores, ScoredLevels):
+            doubt = np.max([each.in_doubt for each in scores.dichotomies], axis=0)
+            own = part.effective_number * part.shares if own is None else own
+            total += float(own @ doubt)
+        else:
+            total += count_uncertain(scores, own)
+    return total

@@ -1,0 +1,63 @@
+"""The groups or points of judgements, attached comparisons included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from closefar.arrays import FloatArray, as_float64, to_numpy
+from closefar.judgements import Judgements, find_points, resolve_groups
+
+__all__ = ["points_of_legs", "units_of_all"]
+
+
+def units_of_all(groups: Any, judgements: Judgements, *, stacklevel: int = 2) -> NDArray[Any] | None:
+    """Validate the groups of dependent judgements, or find the points that they share.
+
+    Where comparisons are attached to pairs, groups are one id for each pair and then each comparison; points are
+    found in both, and an id that a row has twice fills its columns up to those of the longest.
+    """
+    others = judgements.comparisons
+    if others is None:
+        return resolve_groups(groups, judgements.data, stacklevel=stacklevel + 1)
+    n = len(judgements) + len(others)
+    if groups is not None:
+        ids = np.asarray(groups)
+        if ids.shape != (n,):
+            raise ValueError(
+                f"groups of pairs with comparisons must hold one id for each of the {len(judgements)} pairs and then "
+                f"each of the {len(others)} comparisons; got shape {ids.shape}."
+            )
+        return ids
+    if not judgements.are_pairs or (find_points(judgements.data) is None and find_points(others.data) is None):
+        return None
+    parts = [_points(each) for each in (judgements, others)]
+    widest = max(part.shape[1] for part in parts)
+    stacked = np.concatenate([part.reshape(-1, part.shape[2]) for part in parts])
+    numbers = np.unique(stacked, axis=0, return_inverse=True)[1].ravel()
+    ids, start = [], 0
+    for part in parts:
+        size = part.shape[0] * part.shape[1]
+        own = numbers[start : start + size].reshape(part.shape[:2])
+        ids.append(np.column_stack([own, *[own[:, -1]] * (widest - part.shape[1])]))
+        start += size
+    return np.concatenate(ids)
+
+
+def _points(judgements: Judgements) -> FloatArray:
+    """The points of each judgement, (n, 2 to 4, d)."""
+    return np.stack([_column(judgements, place) for place in range(int(judgements.data.shape[1]))], axis=1)
+
+
+def _column(judgements: Judgements, place: int) -> FloatArray:
+    return to_numpy(as_float64(judgements.data[:, place, :])) + 0.0
+
+
+def points_of_legs(judgements: Judgements) -> tuple[FloatArray, FloatArray]:
+    """Both points of each pair or, of comparisons, of each leg: near, far, near, far and so on."""
+    places = {2: ((0,), (1,)), 3: ((0, 0), (1, 2)), 4: ((0, 2), (1, 3))}[int(judgements.data.shape[1])]
+    d = judgements.n_columns
+    starts, ends = (np.stack([_column(judgements, place) for place in side], axis=1) for side in places)
+    return starts.reshape(-1, d), ends.reshape(-1, d)
