@@ -52,7 +52,7 @@ fit_statistics_, fit_
     >>> bool(learner.score(triplets, answers) > 0.9)
     True
     >>> learner.predict(triplets[:5]).tolist()
-    [-1, 1, -1, 1, -1]
+    [1, -1, 1, 1, -1]
     """
 
     def __init__(

@@ -48,6 +48,8 @@ def learner_of(kind: Kind, parameters: dict[str, Any], classes: tuple[str, ...])
     """Build the learner of a kind of judgement, with these of its parameters that it has."""
     known = _LEARNERS[kind]().get_params()
     given = {**parameters, "levels": list(classes), "far_label": classes[-1] if classes else None}
+    if isinstance(given.get("flip_rate"), list):  # two rates, from a file
+        given["flip_rate"] = tuple(given["flip_rate"])
     return _LEARNERS[kind](**{name: value for name, value in given.items() if name in known})
 
 
