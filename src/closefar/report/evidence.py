@@ -168,10 +168,9 @@ def is_training(fitted: Fit, judgements: Judgements) -> bool:
 def _by_pair(fitted: Fit, judged: Judgements, n_folds: int, seed: int, groups: NDArray[Any] | None) -> Judged:
     """Judge each by a fit that has not seen its label."""
     noun = noun_of(fitted)
-    n_rarest = _n_rarest(judged)
-    n_folds = min(n_folds, n_rarest)
+    n_folds = min(n_folds, judged.n_rarer)
     if n_folds < 2:
-        reason = f"only {count(n_rarest, noun)} {'has' if n_rarest == 1 else 'have'} the rarer label"
+        reason = f"only {count(judged.n_rarer, noun)} {'has' if judged.n_rarer == 1 else 'have'} the rarer label"
         return _by_the_fit_itself(fitted, judged, reason)
     splits = split_judgements(n_folds, judged, seed=seed)
     try:
@@ -245,11 +244,6 @@ def _label_errors(fitted: Fit, unseen: Scores, groups: NDArray[Any] | None) -> L
     judgements = unseen.judgements
     flip_aware = fitted.chosen.but(**label_error_settings(vars(fitted.chosen), judgements))
     return judge_labels(fit(judgements, flip_aware), judgements, unseen, groups=groups)
-
-
-def _n_rarest(judgements: Judgements) -> int:
-    """How many judgements have the rarest label; comparisons may all have the same."""
-    return len(judgements) if judgements.kind is Kind.COMPARISONS else judgements.n_rarer
 
 
 def _out_of_fold(fitted: Fit, judgements: Judgements, splits: list[Split]) -> tuple[Scores, FloatArray]:

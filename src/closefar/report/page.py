@@ -88,7 +88,7 @@ def _of_labels(pairs: dict[str, Any]) -> dict[str, Callable[[dict[str, Any]], st
     if pairs["kind"] == Kind.COMPARISONS:
         found["distances"] = kind_charts.leg_chart
         found["calibration"] = partial(
-            charts.calibration_chart, predicted="probability of the likelier answer", observed="share of it"
+            charts.calibration_chart, predicted="P(likelier answer)", observed="share"
         )
     return found
 
