@@ -10,6 +10,7 @@ import closefar as cf
 from closefar.fitting import Settings
 from closefar.fitting.fingerprint import find_difference, fingerprint
 from closefar.judgements import (
+    CodedLabels,
     Judgements,
     Kind,
     find_points,
@@ -77,6 +78,8 @@ def test_levels_are_coded_in_their_order():
         ([True, False, True, True], None, [False, True]),
         (np.array(["b", "a", "b", "a"], dtype=object), ["b", "a"], ["b", "a"]),
         (np.array([2, 1, 2, 3], dtype=object), None, [1, 2, 3]),
+        ([2, 1, 2, 3], np.array([3, 1, 2]), [3, 1, 2]),
+        (CodedLabels(["b", "unused", "a"], np.array([0, 2, 0, 0])), ["b", "a"], ["b", "a"]),
     ],
 )
 def test_what_the_order_of_levels_is(given, order, expected):
@@ -115,6 +118,7 @@ def test_an_ordered_categorical_has_its_order():
         (["a", "", "b", "a"], ["a", "b"], r"must have a level; got '' in row 1"),
         ([1, 1, 1, 1], None, r"at least two levels; got 1 alone"),
         ([1, 2, 1, 2], [1, 2, 1], r"levels must be different; got 1 twice"),
+        ([1, 2, 1, 2], {1, 2}, r"levels must be a list, from the closest to the farthest level; got {1, 2}"),
         ([1, 2, 1, 2], "12", r"levels must be a list, from the closest to the farthest level; got '12'"),
         ([1, 2, 3], None, r"one label per pair; got 3 labels for 4 pairs"),
     ],

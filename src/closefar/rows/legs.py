@@ -194,7 +194,7 @@ class LegRows(RowSource):
     def rotated_moments(
         self, curvature: Array, crosses: tuple[Array, ...], basis: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        arrays, turn = (curvature, *crosses), matching(self.model, basis).T
+        arrays, turn = (curvature, *crosses), matching(self._compared.model, basis).T
         n_pairs, sums = self.n_pairs, []
 
         def fourth(where: slice, block: Array) -> Array:
