@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from closefar.arrays import FloatArray, as_float64, to_numpy
 from closefar.judgements import Judgements, find_points, resolve_groups
 
-__all__ = ["points_of_legs", "units_of_all"]
+__all__ = ["points_of_legs", "units_of_all", "units_with_comparisons"]
 
 
 def units_of_all(groups: Any, judgements: Judgements, *, stacklevel: int = 2) -> NDArray[Any] | None:
@@ -44,6 +44,19 @@ def units_of_all(groups: Any, judgements: Judgements, *, stacklevel: int = 2) ->
         ids.append(np.column_stack([own, *[own[:, -1]] * (widest - part.shape[1])]))
         start += size
     return np.concatenate(ids)
+
+
+def units_with_comparisons(groups: NDArray[Any] | None, judgements: Judgements) -> NDArray[Any] | None:
+    """Groups of pairs and comparisons, where those of the pairs alone may be given.
+
+    Comparisons then depend on each other by their points, if the pairs do, and otherwise not at all.
+    """
+    others = judgements.comparisons
+    if groups is None or others is None or len(groups) > len(judgements):
+        return groups
+    if groups.ndim == 2:
+        return units_of_all(None, judgements)
+    return np.append(groups.astype(str), [f"comparison {number}" for number in range(len(others))])
 
 
 def _points(judgements: Judgements) -> FloatArray:
