@@ -197,7 +197,11 @@ def test_comparisons_are_as_given_unless_they_are_turned_round():
         (TRIPLETS, ["yes"] * 40, r"got 'yes' in row 0"),
         (TRIPLETS, [1, -1], r"one answer per comparison; got 2 answers for 40 comparisons"),
         (TRIPLETS[:1], None, r"at least 2 comparisons; got 1"),
-        (np.where(np.arange(40)[:, None, None] == 3, np.nan, TRIPLETS), None, r"comparisons contains NaN"),
+        (
+            np.where(np.arange(40)[:, None, None] == 3, np.nan, TRIPLETS),
+            None,
+            r"comparisons must hold finite numbers; got nan in row 3\. Fill",
+        ),
     ],
 )
 def test_comparisons_that_are_refused(data, y, message):
@@ -322,7 +326,7 @@ def test_handles_have_pairs_first():
 
 
 def test_comparisons_beside_pairs_have_their_columns():
-    with pytest.raises(ValueError, match=r"comparisons must have the 3 columns"):
+    with pytest.raises(ValueError, match=r"comparisons must have the 3 columns of the pairs; got 2\."):
         Judgements.read(Estimator(), PAIRS, LEVELS > 2, comparisons=TRIPLETS[:, :, :2])
     with pytest.raises(ValueError, match=r"got a tuple of 4"):
         Judgements.read(Estimator(), PAIRS, LEVELS > 2, comparisons=(TRIPLETS, None, None, None))

@@ -6,23 +6,32 @@ import numpy as np
 import pytest
 
 import closefar as cf
-from closefar import packed
+from closefar import arrays, packed
 from closefar.arrays import to_numpy
+from closefar.fitting import Settings, fit
 from closefar.judgements import Judgements
 from closefar.rows import (
     LegRows,
     blocks,
     column_scales,
+    differences,
     factor_in_rows,
     find_coordinates,
+    fusing,
+    graph,
+    graph_rows,
     indexed,
     judged_rows,
+    ladder,
     pair_rows,
+    products,
     rows_of,
     second_moment,
     source,
+    stacked,
     unit_free,
 )
+from closefar.rows import legs as legs_module
 from closefar.rows.compared import ComparedLegs, legs_of
 
 N, P, D, K, NOISE = 700, 301, 4, 2, 1.6
@@ -143,6 +152,11 @@ def test_moments_and_sums_of_squares(case):
     fourth, sums = rows.rotated_moments(handles[0], (handles[1],), basis)
     same(fourth, (q * curvature[:, None]).T @ q)
     same(sums, np.column_stack([q.T @ curvature, q.T @ cross]))
+    mixed = rows.mixed_moments(handles[0], basis)
+    if mixed is not None:
+        same(mixed, np.einsum("nij,ik,jl,n->nkl", forms, basis, basis, np.sqrt(curvature)).__pow__(2).sum(axis=0))
+    else:
+        assert not isinstance(rows, LegRows)
     features = np.array([packed.pack(form) for form in forms]) * root[:, None]
     features = np.column_stack([features, cross])
     same(rows.sum_of_squares(handles[2], (handles[1],)), features.T @ features)
@@ -247,3 +261,91 @@ def test_what_needs_pairs_refuses_comparisons():
         LegRows.mixed(pair_rows(POINTS[PAIRS]), legs_of(POINTS[INDEX]), 1.0).take_rows(np.array([P + 1, 0]))
     with pytest.raises(ValueError, match="one per pair and two per comparison"):
         LegRows(legs_of(POINTS[INDEX]), 0, N - 1)
+
+
+# Fits: the same from every source.
+
+N_FITTED = 300
+TRUTH = np.diag([1.0, 0.5, 0.0, 0.2])
+FITTED = RNG.standard_normal((60, D))
+TRIPLES = np.array([RNG.choice(60, 3, replace=False) for _ in range(N_FITTED)])
+TWOS = np.array([RNG.choice(60, 2, replace=False) for _ in range(N_FITTED)])
+
+
+def felt(index, first, second):
+    z = FITTED[index[:, first]] - FITTED[index[:, second]]
+    return np.einsum("ni,ij,nj->n", z, TRUTH, z)
+
+
+ANSWERS = np.where(felt(TRIPLES, 0, 2) - felt(TRIPLES, 0, 1) + RNG.logistic(size=N_FITTED) > 0.0, 1, -1)
+GRADES = np.digitize(felt(TWOS, 0, 1) + RNG.logistic(size=N_FITTED), [1.0, 3.0, 6.0])
+
+
+def judged(kind, form):
+    """Judgements of a kind, in a form of the data."""
+
+    def data(index):
+        if form == "index":
+            return cf.Tuples(FITTED, index)
+        if form == "index of tensors":
+            return cf.Tuples(in_library("torch", FITTED), index)
+        return in_library(form, FITTED[index])
+
+    if kind == "comparisons":
+        return Judgements.read_comparisons(Columns(), data(TRIPLES), ANSWERS, fitting=True)
+    options = {
+        "levels": {"is_graded": True, "annotators": np.arange(N_FITTED) % 7},
+        "pairs and comparisons": {"comparisons": (data(TRIPLES), ANSWERS)},
+    }[kind]
+    return Judgements.read(Columns(), data(TWOS), GRADES if kind == "levels" else GRADES > 1, **options)
+
+
+@pytest.fixture(scope="module", params=["comparisons", "levels", "pairs and comparisons"])
+def expected(request):
+    return request.param, fit(judged(request.param, "numpy"), Settings(tol=1e-9, comparison_noise=1.3))
+
+
+@pytest.mark.parametrize(
+    ("form", "on_card"),
+    [("index", False), ("array_api_strict", False), ("torch", False), ("torch", True), ("index of tensors", True)],
+)
+def test_every_form_of_the_data_gives_the_same_fit(expected, form, on_card, monkeypatch):
+    kind, (certificate, metric) = expected[0], (expected[1].certificate, expected[1].metric)
+    if on_card:  # the CPU is taken for a GPU without fused kernels
+        for module in (blocks, differences, fusing, graph, graph_rows, ladder, legs_module, products, source, stacked):
+            monkeypatch.setattr(module, "is_on_gpu", arrays.is_tensor)
+        monkeypatch.setenv(ladder.VARIABLE, "plain")
+    found = fit(judged(kind, form), Settings(tol=1e-9, comparison_noise=1.3))
+    assert found.certificate.converged
+    assert found.certificate.loss == pytest.approx(certificate.loss, abs=1e-8)
+    np.testing.assert_allclose(found.metric.matrix, metric.matrix, rtol=0, atol=1e-4)
+    assert "torch" not in form or found.engine.startswith("torch on the CPU")
+
+
+def test_a_fit_to_quadruplets_with_a_common_point_is_that_to_triplets_in_every_bit():
+    triplets = judged("comparisons", "numpy")
+    quadruplets = triplets.with_data(FITTED[TRIPLES[:, [0, 1, 0, 2]]])
+    found, other = (fit(each, Settings()) for each in (triplets, quadruplets))
+    np.testing.assert_array_equal(found.metric.factor, other.metric.factor)
+    assert found.certificate.loss == other.certificate.loss
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.02])
+def test_units_do_not_matter_to_comparisons(alpha):
+    change = np.random.default_rng(7).standard_normal((D, D)) * 10.0 ** np.arange(-2, 2)
+    judgements = judged("comparisons", "numpy")
+    moved = judgements.with_data(FITTED[TRIPLES] @ change)
+    found, other = (fit(each, Settings(alpha=alpha, tol=1e-11)).metric for each in (judgements, moved))
+    np.testing.assert_allclose(change @ other.matrix @ change.T, found.matrix, rtol=0, atol=1e-6)
+
+
+def test_comparisons_that_are_turned_round_and_repeated_are_the_same():
+    judgements = judged("comparisons", "numpy")
+    turned = np.where((ANSWERS < 0)[:, None, None], FITTED[TRIPLES[:, [0, 2, 1]]], FITTED[TRIPLES])
+    weights = np.arange(N_FITTED) % 3 + 1
+    several = np.repeat(np.arange(N_FITTED), weights)
+    expected = fit(judgements.with_weights(weights.astype(float)), Settings(tol=1e-10))
+    for data in (turned[several], turned[several][::-1]):
+        found = fit(Judgements.read_comparisons(Columns(), data, fitting=True), Settings(tol=1e-10))
+        assert found.certificate.loss == pytest.approx(expected.certificate.loss, abs=1e-9)
+        np.testing.assert_allclose(found.metric.matrix, expected.metric.matrix, rtol=0, atol=1e-4)

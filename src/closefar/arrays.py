@@ -187,7 +187,7 @@ def whole_numbers(values: Array) -> Array:
     return xp.astype(values, xp.int64, copy=False)
 
 
-def sums_by(codes: Array, values: Array, n: int) -> FloatArray:
-    """Return the sum of the values of each code 0, ..., n - 1."""
-    sums: FloatArray = np.bincount(to_numpy(whole_numbers(codes)), weights=to_numpy(values), minlength=n)
-    return sums
+def sums_by(codes: Array, n: int, *values: Array) -> FloatArray:
+    """Return the sums of each array of values by code 0, ..., n - 1: a line for each array."""
+    index = to_numpy(whole_numbers(codes))
+    return np.array([np.bincount(index, weights=to_numpy(each), minlength=n) for each in values], dtype=np.float64)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from closefar.cli.kinds import note_levels, with_words, words_in_order
 from closefar.cli.learning import Learning
-from closefar.cli.options import Columns, Files, NewData, WeightedFiles
+from closefar.cli.options import Columns, NewData
 from closefar.cli.outputs import report_path
 from closefar.cli.session import Session
+from closefar.cli.sources import Files, WeightedFiles
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -42,6 +42,7 @@ def words_in_order(labels: Any, far: str | None, levels: tuple[str, ...] | None)
     numbers = [word for word in words if _number(word) is not None]
     if len(words) < 2 or len(numbers) < len(words):
         mixed = "numbers and words, " if numbers and len(words) > 2 else ""
+        words.sort(key=lambda word: _number(word) is not None)  # a few words among numbers come first
         raise ValueError(
             "there must be two labels, one for close and one for far, or levels, which are numbers or in the order of "
             f"--levels; got {mixed}{len(words)} in all: {_named(counts, words)}. Correct the label column, choose "

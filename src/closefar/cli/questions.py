@@ -19,9 +19,10 @@ from closefar.cli.data import (
     with_ids,
 )
 from closefar.cli.learning import Learning, PenalisedLearning
-from closefar.cli.options import Columns, Files, WeightedFiles
+from closefar.cli.options import Columns
 from closefar.cli.outputs import Replacing, table_of
 from closefar.cli.session import Output, Session
+from closefar.cli.sources import Files, WeightedFiles
 from closefar.messages import as_options
 from closefar.plain import plain, records
 

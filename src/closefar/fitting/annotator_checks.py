@@ -23,6 +23,7 @@ _ODDS = 20.0
 
 # If less of the answers depends on the distance, the annotator often answers at random.
 _INFORMATIVE = 0.7
+_TURNED = -0.5  # and if less than this, the answers are turned round
 
 
 def annotator_table(solved: Solved, *, compares: bool) -> AnnotatorTable | None:
@@ -66,7 +67,8 @@ class _Answers(NamedTuple):
 
     def sums(self, values: FloatArray) -> FloatArray:
         """The weighted sum over the answers of each annotator."""
-        return sums_by(self.who, self.weights * values, self.n_annotators)
+        found: FloatArray = sums_by(self.who, self.n_annotators, self.weights * values)[0]
+        return found
 
     def means(self, values: FloatArray) -> FloatArray:
         with np.errstate(invalid="ignore"):
@@ -124,7 +126,7 @@ def _verdicts(slopes: _Slopes, unlike_most: FloatArray) -> list[AnnotatorVerdict
         if slopes.is_constant[place]:
             is_odd = from_expected[place] < -limit
             found.append(AnnotatorVerdict.ALWAYS_THE_SAME if is_odd else AnnotatorVerdict.TOO_FEW)
-        elif from_random[place] < -limit:
+        elif from_random[place] < -limit and slopes.values[place] < _TURNED:
             found.append(AnnotatorVerdict.THE_OTHER_WAY_ROUND)
         elif from_random[place] <= limit:
             found.append(AnnotatorVerdict.AT_RANDOM if are_random[place] else AnnotatorVerdict.TOO_FEW)

@@ -25,6 +25,7 @@ _LEVEL = 0.95
 _TOLERANCE = 1e-12  # of the mean loss
 _MOST_STEPS = 200
 _LARGEST_RATIO = 1e3  # of noises
+_FAR_OFF = 20.0  # ratios that are not told exactly, as where every label is right
 _SUSPICIOUS = 0.01  # a smaller p-value of equal noises is reported
 _MOST_COMPARED = 50_000  # pairs that the noises are compared on
 
@@ -66,7 +67,7 @@ class CalibratedThreshold:
     def __str__(self) -> str:
         low, high = self.interval
         lines = [
-            f"threshold {self.threshold:.6g} ({_LEVEL:.0%} interval {low:.6g} to {high:.6g}, by the profile likelihood)",
+            f"threshold {self.threshold:.6g}, {_LEVEL:.0%} interval {low:.6g} to {high:.6g} by the profile likelihood",
             f"{self.n_pairs:,} pairs, loss {self.loss:.6g}, within {self.gap:.1g} of its minimum",
         ]
         return "\n".join([*lines, *self.problems])
@@ -189,7 +190,8 @@ def _problems(fit: Fit, threshold: float, ratio: float, p_value: float) -> list[
     if threshold == 0.0:
         found.append("the threshold is zero: even pairs at distance zero are more often far. Check which label is far.")
     if p_value < _SUSPICIOUS:
-        size = f"about {ratio:.2g} times" if 1.0 / _LARGEST_RATIO < 1.01 * ratio < _LARGEST_RATIO else "far from"
+        size = f"about {ratio:.2g} times" if 1.0 / _FAR_OFF < ratio < _FAR_OFF else "far below"
+        size = "far above" if ratio >= _FAR_OFF else size
         found.append(
             f"the noise of the labels is {size} that of the comparisons (p = {p_value:.1g} if they were equal), so the "
             f"probabilities at this threshold are wrong. {together}"

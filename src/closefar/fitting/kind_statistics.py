@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from closefar.arrays import BoolArray, FloatArray
+from closefar.arrays import BoolArray, FloatArray, IndexArray
 from closefar.fitting.likelihoods import is_plain
 from closefar.fitting.solved import Solved
 from closefar.fitting.statistics import FitStatistics
 from closefar.judgements import Judgements, Kind
 from closefar.model import Metric
-from closefar.noise import with_flips
+from closefar.model.thresholds import level_flips
+from closefar.noise import FlipRate, with_flips
 
 __all__ = ["measured_statistics", "statistics_of"]
 
@@ -24,7 +25,8 @@ def statistics_of(solved: Solved, metric: Metric, column_scales: FloatArray, n_p
         return solved.statistics(column_scales, n_parameters)
     squared = solved.rows.gather(solved.solution.squared)
     if judgements.annotators is not None and solved.strictness is not None:
-        squared[: len(judgements)] -= solved.strictness[judgements.annotators.codes]
+        shift = solved.strictness[judgements.annotators.codes]
+        squared = np.append(squared[: len(shift)] - shift, squared[len(shift) :])
     return measured_statistics(judgements, squared, metric, column_scales, n_parameters)
 
 
@@ -92,13 +94,25 @@ def _compared(margin: FloatArray, is_far: BoolArray, weights: FloatArray, metric
 
 
 def _graded(judgements: Judgements, squared: FloatArray, metric: Metric) -> _Part:
-    probabilities = metric.probabilities_at(squared)
-    beyond = metric.noise.cdf(squared[:, None] - np.array(metric.thresholds))
+    beyond = np.stack([metric.noise.cdf(squared - threshold) for threshold in metric.thresholds])
+    probabilities = -np.diff(beyond, axis=0, prepend=1.0, append=0.0)
+    predicted = np.argmax(probabilities, axis=0)
     shares = np.bincount(judgements.codes, weights=judgements.weights, minlength=judgements.n_levels)
     return _Part(
         judgements.weights,
-        np.argmax(probabilities, axis=1) == judgements.codes,
-        1.0 - probabilities.max(axis=1),
-        np.max(4.0 * beyond * (1.0 - beyond), axis=1),
+        predicted == judgements.codes,
+        _wrong(probabilities, predicted, metric.flip_rate),
+        np.max(4.0 * beyond * (1.0 - beyond), axis=0),
         tuple((shares / shares.sum()).tolist()),
     )
+
+
+def _wrong(probabilities: FloatArray, predicted: IndexArray, flip_rate: FlipRate) -> FloatArray:
+    """The probability of another level than the predicted one, given those of all levels without flips."""
+    right: FloatArray = probabilities.max(axis=0)
+    if isinstance(flip_rate, tuple):
+        of_close, of_far = flip_rate
+        wrong: FloatArray = np.where(predicted == 1, of_far, of_close) + (1.0 - of_close - of_far) * (1.0 - right)
+        return wrong
+    each, share = level_flips(flip_rate, len(probabilities))
+    return 1.0 - (each + share * right)

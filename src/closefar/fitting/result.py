@@ -162,8 +162,10 @@ class Fit:
             verbose=0,
         )
 
-    def read(self, X: Any, y: Any = None, sample_weight: Any = None) -> Judgements:
-        """Validate judgements for an analysis: they must have the columns and labels of the fit.
+    def read(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, annotators: Any = None, comparisons: Any = None
+    ) -> Judgements:
+        """Validate judgements for an analysis: they must have the columns, the labels and the annotators of the fit.
 
         `X` may also be judgements that are already validated.
         """
@@ -171,7 +173,11 @@ class Fit:
             return X
         if self.kind is Kind.COMPARISONS:
             return Judgements.read_comparisons(self.columns, X, y, sample_weight, fitting=False)
-        return Judgements.read_more(self.columns, X, y, sample_weight, sides=self.sides)
+        known = None if self.annotators is None else self.annotators.names
+        read = Judgements.read_more(
+            self.columns, X, y, sample_weight, sides=self.sides, annotators=annotators, known_annotators=known
+        )
+        return read if comparisons is None else read.with_comparisons(self.columns, comparisons)
 
     def read_or_training(self, X: Any = None, y: Any = None, sample_weight: Any = None) -> Judgements:
         """Validate the given pairs, or return the training pairs if none are given."""

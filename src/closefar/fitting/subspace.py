@@ -16,7 +16,7 @@ from closefar.fitting.settings import Settings
 from closefar.judgements import Judgements, Kind
 from closefar.model import Directions, Metric
 from closefar.model.thresholds import level_flips
-from closefar.rows import LegRows, column_scales, judged_rows, rows_of
+from closefar.rows import LegRows, column_scales, judged_rows, pair_rows, rows_of, second_moment
 
 __all__ = ["candidate_ranks", "legs_along", "refit_leading"]
 
@@ -49,14 +49,15 @@ def refit_leading(judgements: Judgements, settings: Settings, whole: Scorer, dir
         return replace(whole, metric=_constant(metric, judgements))
     within = _within(judgements, metric, kept)
     fitted = refit(within, settings.but(rank=None))
+    rows_within = judged_rows(within)
     found, source = fitted.metric, judged_rows(judgements, settings.known_comparison_noise)
     shares = judgements.shares_in(source)
-    moment = None if directions.is_data_scale else _second_moment(within)
+    moment = None if directions.is_data_scale else second_moment(rows_within, within.shares_in(rows_within))
     origin, thresholds = metric.origin, np.array(found.thresholds)
     if metric.origin is not None and found.origin is not None:
         on_points = kept @ found.factor
         on_constant = -(metric.origin @ kept + found.origin) @ found.factor
-        origin, slack = find_origin(source, shares, np.vstack([on_points, on_constant]))
+        origin, slack = find_origin(pair_rows(judgements.data), shares, np.vstack([on_points, on_constant]))
         thresholds -= slack
     leading = Metric.from_data_scale(
         kept,
@@ -89,16 +90,6 @@ def legs_along(judgements: Judgements, columns: FloatArray) -> tuple[FloatArray,
     assert isinstance(rows, LegRows)
     legs = rows.legs.projected(columns)
     return legs[0::2], legs[1::2]
-
-
-def _second_moment(judgements: Judgements) -> FloatArray:
-    """The weighted mean of zz' over pairs and legs."""
-    rows = judged_rows(judgements)
-    weights = judgements.shares_in(rows)
-    if isinstance(rows, LegRows):
-        return rows.legs.outer(rows.leg_weights(weights))
-    moment: FloatArray = (judgements.data * judgements.shares[:, None]).T @ judgements.data
-    return moment
 
 
 def _constant(metric: Metric, judgements: Judgements) -> Metric:

@@ -8,11 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_array, column_or_1d
 
-from closefar.arrays import Array, BoolArray, IndexArray, is_foreign, is_mapped, is_source, like, take_rows, to_numpy
+from closefar.arrays import (
+    Array,
+    BoolArray,
+    IndexArray,
+    is_foreign,
+    is_mapped,
+    is_source,
+    like,
+    release,
+    take_rows,
+    to_numpy,
+)
 from closefar.judgements.labels import Sides
 from closefar.judgements.pairs import (
     check_foreign,
-    check_mapped,
     check_names_of_source,
     check_number_of_columns,
     check_size,
@@ -27,17 +37,18 @@ _SHAPES = "comparisons must have shape (n, 3, d), triplets (a, b, c), or (n, 4, 
 _CHECKED_ROWS = 1 << 16  # at a time
 
 
-def check_comparisons(estimator: Any, data: Any, *, fitting: bool, least: int | None = None) -> Array:
+def check_comparisons(estimator: Any, data: Any, *, fitting: bool, beside_pairs: bool = False) -> Array:
     """Check an array of shape (n, 3, d) or (n, 4, d), or such tuples by index; nothing is copied that need not be.
 
-    `estimator` learns the columns where it is fitting, and must have learned the same ones where it is not.
+    `estimator` learns the columns where it is fitting, and must have learned the same ones where it is not, for
+    instance because they are those of the pairs that the comparisons are fitted with.
     """
     if is_partitioned(data):
         raise ValueError(
             f"comparisons must be in memory; got {type(data).__name__}, whose rows are computed elsewhere. Pass "
             "comparisons.compute()."
         )
-    least = (2 if fitting else 1) if least is None else least
+    least = 2 if fitting else 1
     if isinstance(data, Tuples):
         _check_shape(data)
         check_size(data.shape, least, "comparison")
@@ -45,24 +56,38 @@ def check_comparisons(estimator: Any, data: Any, *, fitting: bool, least: int | 
     elif is_source(data):
         raise ValueError(f"{_SHAPES}; got {type(data).__name__}, a source of pairs. Pass an array or closefar.Tuples.")
     elif is_foreign(data):
-        found = check_foreign(data, least, _check_shape)
+        found = check_foreign(data, least, _check_shape, "comparison")
     else:
         found = _checked_array(estimator, data, least)
-    check_number_of_columns(estimator, int(found.shape[-1]), fitting=fitting, noun="comparisons")
+    whose = "of the pairs" if beside_pairs else None
+    check_number_of_columns(estimator, int(found.shape[-1]), fitting=fitting, noun="comparisons", whose=whose)
     check_names_of_source(estimator, getattr(data, "feature_names", None), fitting=fitting)
     return found
 
 
 def _checked_array(estimator: Any, data: Any, least: int) -> NDArray[Any]:
-    rules: dict[str, Any] = {"dtype": (np.float64, np.float32), "estimator": name_of(estimator)}
-    if is_mapped(data) and data.dtype in rules["dtype"]:
-        check_mapped(data, rules["estimator"])
-        rules["ensure_all_finite"] = False
     _check_shape(data if hasattr(data, "shape") else np.asarray(data))
     found: NDArray[Any] = check_array(
-        data, allow_nd=True, ensure_min_samples=0, ensure_min_features=0, input_name="comparisons", **rules
+        data,
+        allow_nd=True,
+        dtype=(np.float64, np.float32),
+        ensure_all_finite=False,
+        ensure_min_samples=0,
+        ensure_min_features=0,
+        estimator=name_of(estimator),
+        input_name="comparisons",
     )
     check_size(found.shape, least, "comparison")
+    for start in range(0, len(found), _CHECKED_ROWS):
+        is_finite = np.isfinite(found[start : start + _CHECKED_ROWS]).all(axis=(1, 2))
+        if not is_finite.all():
+            row = start + int(np.argmin(is_finite))
+            value = found[row][~np.isfinite(found[row])][0]
+            raise ValueError(
+                f"comparisons must hold finite numbers; got {value} in row {row}. Fill it in, or leave that row out."
+            )
+        if is_mapped(found):
+            release(found)
     return found
 
 

@@ -146,10 +146,10 @@ class Judgements:
         sample_weight: Any = None,
         *,
         fitting: bool,
-        least: int | None = None,
+        beside_pairs: bool = False,
     ) -> Judgements:
         """Validate comparisons: triplets or quadruplets, and +1 or -1 for each where some are turned round."""
-        data = check_comparisons(estimator, X, fitting=fitting, least=least)
+        data = check_comparisons(estimator, X, fitting=fitting, beside_pairs=beside_pairs)
         check_legs_differ(data)
         labels, is_far, sides = read_answers(y, int(data.shape[0]))
         return cls(data, labels, is_far, check_weights(sample_weight, len(labels), "comparison"), sides)
@@ -157,7 +157,7 @@ class Judgements:
     def with_comparisons(self, estimator: Any, comparisons: Any) -> Judgements:
         """The same pairs with comparisons, which an estimator that has learned the columns of the pairs validates."""
         data, answers, weights = split_comparisons(comparisons)
-        read = Judgements.read_comparisons(estimator, data, answers, weights, fitting=False)
+        read = Judgements.read_comparisons(estimator, data, answers, weights, fitting=False, beside_pairs=True)
         return replace(self, comparisons=read.with_data(in_library_of(self.data, read.data)))
 
     @classmethod
@@ -402,7 +402,7 @@ class Judgements:
                     f"labels must contain {rule}; got no pairs of {'level' if graded else 'class'} {label}. Add some."
                 )
             if weights[code] == 0.0:
-                rule = "each level needs" if graded else "both classes need"
+                rule = "each level (class) needs" if graded else "both classes need"
                 raise ValueError(
                     f"{rule} a pair of positive weight; every pair of {'level' if graded else 'class'} {label} has "
                     "weight 0. Raise some of those weights or leave sample_weight out."

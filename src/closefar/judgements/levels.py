@@ -43,7 +43,9 @@ def find_levels(given: Any, labels: NDArray[Any] | CodedLabels, order: Any = Non
             f"that were judged with {it}."
         )
     if len(levels) < 2:
-        raise ValueError(f"there must be at least two levels; got {_listed(levels)} alone. Add pairs of another level.")
+        raise ValueError(
+            f"there must be at least two levels (classes); got {_listed(levels)} alone. Add pairs of another level."
+        )
     return sides
 
 

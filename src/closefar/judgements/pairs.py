@@ -22,7 +22,6 @@ __all__ = [
     "check_axes",
     "check_columns",
     "check_foreign",
-    "check_mapped",
     "check_names_of_source",
     "check_number_of_columns",
     "check_pairs",
@@ -48,7 +47,7 @@ def check_pairs(estimator: Any, pairs: Any, *, fitting: bool) -> Array:
         "estimator": name_of(estimator),
     }
     if is_mapped(pairs) and pairs.dtype in rules["dtype"]:
-        check_mapped(pairs, rules["estimator"])
+        _check_mapped(pairs, rules["estimator"])
         rules["ensure_all_finite"] = False
     if isinstance(pairs, Tuples):
         data = _check_tuples(pairs, rules["ensure_min_samples"])
@@ -73,7 +72,7 @@ def check_pairs(estimator: Any, pairs: Any, *, fitting: bool) -> Array:
     return data
 
 
-def check_mapped(pairs: NDArray[Any], name: str) -> None:
+def _check_mapped(pairs: NDArray[Any], name: str) -> None:
     """Check that the numbers of a memory map are finite, in parts that are released."""
     for start in range(0, len(pairs), _CHECKED_ROWS):
         part = pairs[start : start + _CHECKED_ROWS]
@@ -116,7 +115,7 @@ def _check_tuples(pairs: Tuples, least: int) -> Tuples:
     return pairs
 
 
-def check_foreign(pairs: Array, least: int, check_shape: Callable[[Array], None]) -> Array:
+def check_foreign(pairs: Array, least: int, check_shape: Callable[[Array], None], noun: str = "pair") -> Array:
     """Check an array of another library where it is."""
     if is_tensor(pairs):
         pairs = checked_tensor(pairs, "X")
@@ -126,10 +125,10 @@ def check_foreign(pairs: Array, least: int, check_shape: Callable[[Array], None]
         if not xp.isdtype(pairs.dtype, ("bool", "integral")):
             raise ValueError(f"columns must hold real numbers; got an array of {pairs.dtype}. Convert it to floats.")
         pairs = xp.astype(pairs, xp.float64)
-    check_size(pairs.shape, least)
+    check_size(pairs.shape, least, noun)
     # NaN and infinity show in the extremes, which take no memory and only one transfer from another device.
     if not math.isfinite(float(xp.max(pairs) - xp.min(pairs))) and not bool(xp.all(xp.isfinite(pairs))):
-        raise ValueError("X must hold finite numbers; got NaN or infinity. Leave those pairs out, or fill them in.")
+        raise ValueError(f"X must hold finite numbers; got NaN or infinity. Leave those {noun}s out, or fill them in.")
     return pairs
 
 
@@ -170,13 +169,15 @@ def check_two_points(shape: tuple[int, ...]) -> None:
         )
 
 
-def check_number_of_columns(estimator: Any, n_columns: int, *, fitting: bool, noun: str = "pairs") -> None:
+def check_number_of_columns(
+    estimator: Any, n_columns: int, *, fitting: bool, noun: str = "pairs", whose: str | None = None
+) -> None:
     """Tell an estimator that is fitted how many columns there are; refuse another number where it is not."""
     if fitting:
         estimator.n_features_in_ = n_columns
         vars(estimator).pop("feature_names_in_", None)
     elif n_columns != estimator.n_features_in_:
         raise ValueError(
-            f"{noun} must have the {estimator.n_features_in_} columns that {name_of(estimator)} was fitted with; "
-            f"got {n_columns}."
+            f"{noun} must have the {estimator.n_features_in_} columns "
+            f"{whose or f'that {name_of(estimator)} was fitted with'}; got {n_columns}."
         )

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeatures
 from sklearn.utils.validation import check_is_fitted
 
 from closefar.arrays import FloatArray, as_float64, is_source, like, to_numpy
-from closefar.fitting import ComparisonNoise, Fit, FitStatistics, PenaltyChoice, RankChoice
+from closefar.fitting import AnnotatorTable, ComparisonNoise, Fit, FitStatistics, PenaltyChoice, RankChoice
 from closefar.judgements import Kind, Tuples, check_pairs, is_partitioned, own_labels
 from closefar.learners.answers import answers_to, measured
 from closefar.learners.lazy import accuracy_on_cluster, lazy_on_dask
@@ -102,9 +102,9 @@ class MetricLearner(
         return self._fitted().flip_rate
 
     @property
-    def annotators_(self) -> Any:
+    def annotators_(self) -> AnnotatorTable:
         """With annotators: how strict each is, and how far each agrees."""
-        table = getattr(self._fitted(), "annotators", None)
+        table = self._fitted().annotators
         if table is None:
             raise AttributeError("annotators_ exists only after fit(..., annotators=ids); here there were none.")
         return table

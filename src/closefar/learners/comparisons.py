@@ -100,7 +100,7 @@ fit_statistics_, fit_
         """
         with showing(int(self.verbose)) as shown:
             with shown.stage("reading the comparisons"):
-                judgements = Judgements.read_comparisons(self, X, y, sample_weight, fitting=True)
+                judgements = self.read(X, y, sample_weight)
             self._fit_to_read(judgements, feature_names, checkpoint)
         self.fit_.warn(stacklevel=2)
         return self
@@ -115,7 +115,7 @@ fit_statistics_, fit_
         comparisons: Any = None,
         estimator: Any = None,
     ) -> Judgements:
-        """Validate comparisons to learn from; `estimator` learns their columns."""
+        """Validate comparisons to learn from; `estimator`, by default this learner, learns their columns."""
         if annotators is not None or comparisons is not None:
             given = "annotators" if annotators is not None else "comparisons"
             raise ValueError(

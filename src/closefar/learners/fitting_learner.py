@@ -55,7 +55,7 @@ class FittingLearner(MetricLearner):
         comparisons: Any = None,
         estimator: Any = None,
     ) -> Judgements:
-        """Validate judgements to learn from, in the memory of this process; `estimator` learns their columns."""
+        """Validate judgements to learn from; `estimator`, by default this learner, learns their columns."""
 
     def learn(self, judgements: Judgements) -> Fit:
         """Return the fit to validated judgements, without storing it."""

@@ -49,8 +49,8 @@ def lazy_on_dask(method: Method) -> Method:
 def _one(annotator: Any) -> Any:
     if not isinstance(annotator, str) and np.ndim(annotator) != 0:
         raise ValueError(
-            f"annotator must be one id for all pairs of a dask collection; got {np.size(annotator)} values. Pass one, or "
-            "pairs in memory."
+            f"annotator must be one id for all pairs of a dask collection; got {np.size(annotator)} values. Pass one, "
+            "or pairs in memory."
         )
     return annotator
 

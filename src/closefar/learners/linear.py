@@ -220,15 +220,7 @@ class LinearMetricLearner(FittingLearner):
         """
         with showing(int(self.verbose)) as shown:
             with shown.stage("reading the pairs"):
-                judgements = read_judgements(
-                    self,
-                    X,
-                    y,
-                    sample_weight,
-                    far_label=self.far_label,
-                    annotators=annotators,
-                    comparisons=comparisons,
-                )
+                judgements = self.read(X, y, sample_weight, annotators=annotators, comparisons=comparisons)
             self._fit_to_read(judgements, feature_names, checkpoint)
         self.fit_.warn(stacklevel=2)
         return self
@@ -243,8 +235,8 @@ class LinearMetricLearner(FittingLearner):
         comparisons: Any = None,
         estimator: Any = None,
     ) -> Judgements:
-        """Validate judgements to learn from, in the memory of this process; `estimator` learns their columns."""
-        return Judgements.read(
+        """Validate judgements to learn from; `estimator`, by default this learner, learns their columns."""
+        return read_judgements(
             estimator or self,
             X,
             y,

@@ -6,7 +6,7 @@ import os
 from typing import Any, Self
 
 from closefar.fitting import showing
-from closefar.judgements import Judgements, read_judgements
+from closefar.judgements import Judgements, is_partitioned, read_judgements
 from closefar.learners.fitting_learner import FittingLearner
 from closefar.noise import Noise
 
@@ -111,16 +111,7 @@ comparison_noise_, fit_statistics_, fit_
         """
         with showing(int(self.verbose)) as shown:
             with shown.stage("reading the pairs"):
-                judgements = read_judgements(
-                    self,
-                    X,
-                    y,
-                    sample_weight,
-                    levels=self.levels,
-                    is_graded=True,
-                    annotators=annotators,
-                    comparisons=comparisons,
-                )
+                judgements = self.read(X, y, sample_weight, annotators=annotators, comparisons=comparisons)
             self._fit_to_read(judgements, feature_names, checkpoint)
         self.fit_.warn(stacklevel=2)
         return self
@@ -135,8 +126,8 @@ comparison_noise_, fit_statistics_, fit_
         comparisons: Any = None,
         estimator: Any = None,
     ) -> Judgements:
-        """Validate judgements to learn from; `estimator` learns their columns."""
-        return Judgements.read(
+        """Validate judgements to learn from; `estimator`, by default this learner, learns their columns."""
+        return read_judgements(
             estimator or self,
             X,
             y,
@@ -145,6 +136,7 @@ comparison_noise_, fit_statistics_, fit_
             is_graded=True,
             annotators=annotators,
             comparisons=comparisons,
+            stacklevel=4,
         )
 
     def decision_function(self, X: Any, annotator: Any = None) -> Any:
@@ -153,6 +145,13 @@ comparison_noise_, fit_statistics_, fit_
         The strictness of an annotator, if one is named, is subtracted from it; `annotator` is as for `predict`.
         """
         return super().decision_function(X, annotator)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the accuracy of `predict`, weighted if there are weights; opened pairs may have their own levels."""
+        if is_partitioned(X):
+            return super().score(X, y, sample_weight)
+        given = Judgements.read_more(self, X, y, sample_weight, sides=self._fitted().sides)
+        return given.mean(self.predict(given.data) == self.classes_[given.codes])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

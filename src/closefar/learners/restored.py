@@ -67,6 +67,7 @@ def restore_fit(metric: Metric, classes: tuple[str, ...], facts: dict[str, Any])
     chosen_alpha = facts.get("chosen_alpha")
     _check(chosen_alpha is None or isinstance(chosen_alpha, int | float), "chosen_alpha")
     kind = Kind(facts.get("kind", Kind.CLOSE_FAR))
+    _check(set(facts["parameters"]) <= set(LinearMetricLearner().get_params()), "parameters")
     return Fit(
         settings=Settings.of(learner_of(kind, facts["parameters"], classes)),
         metric=metric,

@@ -46,7 +46,7 @@ def distances(judged: Judged, metric: Metric, labels: list[str]) -> dict[str, An
     """A histogram of squared distances by label or, of comparisons, of their differences."""
     if isinstance(judged.scored, ScoredLevels):
         return levels(judged, judged.scored, metric, labels)
-    return legs(judged) if judged.judgements.kind is Kind.COMPARISONS else close_and_far(judged, metric)
+    return legs(judged, judged.scored) if judged.judgements.kind is Kind.COMPARISONS else close_and_far(judged, metric)
 
 
 def calibration(judged: Judged, *, caveat: str) -> dict[str, Any]:

@@ -212,6 +212,20 @@ class LegRows(RowSource):
         of_pairs = self._pairs.rotated_moments(curvature[:n_pairs], tuple(each[:n_pairs] for each in crosses), basis)
         return found + of_pairs[0], columns + of_pairs[1]
 
+    def mixed_moments(self, curvature: Array, basis: FloatArray) -> FloatArray | None:
+        turn, n_pairs = matching(self.model, basis).T, self.n_pairs
+
+        def mixed(where: slice, block: Array) -> Array:
+            turned = turn @ block
+            near, far = turned[:, 0::2], turned[:, 1::2]
+            curved = (self.scale**2) * matching(block, curvature[n_pairs:][_rows(where)])
+            # (f_v f_w - n_v n_w)^2, multiplied out
+            both = (near * far * curved) @ (near * far).T
+            return (far**2 * curved) @ (far**2).T - 2.0 * both + (near**2 * curved) @ (near**2).T
+
+        found = to_numpy(summed(mixed(where, block) for where, block in self._compared.blocks()))
+        return found if self._pairs is None else found + self._pairs.rotated_moments(curvature[:n_pairs], (), basis)[0]
+
     def sum_of_squares(self, root: Array, border: tuple[Array, ...], *, rough: bool = False) -> FloatArray:
         n_pairs, compared = self.n_pairs, self._compared
         scaled, beside = self.scale * root[n_pairs:], tuple(each[n_pairs:] for each in border)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from closefar.arrays import FloatArray, is_in_partitions, is_indexed
-from closefar.judgements import Judgements, Kind
 from closefar.rows.blocks import BlockRows
 from closefar.rows.compared import legs_of
 from closefar.rows.differences import FromOrigin
 from closefar.rows.ladder import rows_here
 from closefar.rows.legs import LegRows, Rows
 from closefar.rows.partitioned import PartitionedRows
+
+if TYPE_CHECKING:  # metrics are loaded and applied without scikit-learn, which takes a second to import
+    from closefar.judgements import Judgements
 
 __all__ = ["judged_rows", "pair_rows", "rows_of"]
 
@@ -46,7 +48,7 @@ def judged_rows(judgements: Judgements, comparison_noise: float = 1.0) -> Rows:
 
     `comparison_noise` is the noise of comparisons, relative to that of pairs.
     """
-    if judgements.kind is Kind.COMPARISONS:
+    if _are_compared(judgements.data):
         return LegRows(legs_of(judgements.data), 0, len(judgements), 1.0 / comparison_noise)
     pairs = pair_rows(judgements.data)
     if judgements.comparisons is None:

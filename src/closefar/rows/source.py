@@ -265,6 +265,13 @@ class RowSource(ABC):
         columns = [[self.dot(q, each) for each in (curvature, *crosses)] for q in measured]
         return self._gram(measured, curvature), np.array(columns)
 
+    def mixed_moments(self, curvature: Array, basis: FloatArray) -> FloatArray | None:
+        """Return sum_i c_i <F_i, v w'>^2 for columns v, w of the basis; None if F_i has rank one.
+
+        Then they are those of `rotated_moments`.
+        """
+        return None
+
     def sum_of_squares(self, root: Array, border: tuple[Array, ...], *, rough: bool = False) -> FloatArray:
         """Return sum_i f_i f_i' for f_i = (root_i times F_i, packed, and border_i).
 

@@ -96,7 +96,8 @@ def diagonal_model(objective: Objective, curvature: Curvature, basis: FloatArray
     diagonal = np.block([[fourth, border], [border.T, curvature.thresholds]])
     ridge = 1e-10 * np.trace(diagonal) / len(diagonal) + TINY
     diagonal[np.diag_indices(len(diagonal))] += ridge
-    off_diagonal = 2.0 * fourth + ridge
+    mixed = objective.mixed_moments(curvature, basis)
+    off_diagonal = 2.0 * (fourth if mixed is None else mixed) + ridge
 
     def holding(held: BoolArray) -> Callable[[FloatArray, FloatArray], Step]:
         free = np.append(np.ones(d, dtype=bool), ~held)

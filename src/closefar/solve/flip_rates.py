@@ -207,7 +207,8 @@ class _LogLikelihood:
     def __call__(self, shares: FloatArray) -> FloatArray:
         probability = self._right + shares[self._groups] * self._gain
         logs = self._counts * np.log(np.maximum(probability, np.finfo(np.float64).tiny))
-        return sums_by(self._groups, logs, self._n)
+        found: FloatArray = sums_by(self._groups, self._n, logs)[0]
+        return found
 
 
 def _best_shares(value: Callable[[FloatArray], FloatArray], near: FloatArray) -> FloatArray:

@@ -40,11 +40,11 @@ class Cells(NamedTuple):
 
     def sums(self, codes: Array, groups: Sequence[Array], low: Array, up: Array) -> FloatArray:
         """The sum for each threshold, given the value of each row for its lower and its upper end."""
-        on_low, on_up = (sums_by(codes, each, self.n_codes) for each in (low, up))
-        on_taus = on_low[1 : self.n_levels] + on_up[: self.n_taus]
+        on_low, on_up = sums_by(codes, self.n_codes, low, up)
+        on_taus: FloatArray = on_low[1 : self.n_levels] + on_up[: self.n_taus]
         if not groups:
             return on_taus
-        return np.append(on_taus, sums_by(groups[0], low + up, self.n_groups + 1)[: self.n_groups])
+        return np.append(on_taus, sums_by(groups[0], self.n_groups + 1, low + up)[0, : self.n_groups])
 
     def second_sums(
         self, codes: Array, groups: Sequence[Array], low_low: Array, low_up: Array, up_up: Array
@@ -52,7 +52,7 @@ class Cells(NamedTuple):
         """The matrix of sums for two thresholds."""
         n = self.n_taus
         matrix = np.zeros((n + self.n_groups, n + self.n_groups))
-        lower, both, upper = (sums_by(codes, each, self.n_codes) for each in (low_low, low_up, up_up))
+        lower, both, upper = sums_by(codes, self.n_codes, low_low, low_up, up_up)
         at = np.arange(n)
         matrix[at, at] = lower[1 : self.n_levels] + upper[:n]
         matrix[at[:-1], at[1:]] = matrix[at[1:], at[:-1]] = both[1:n]
@@ -60,10 +60,8 @@ class Cells(NamedTuple):
             return matrix
         joint = whole_numbers(groups[0]) * self.n_codes + whole_numbers(codes)
         shape = self.n_groups + 1, self.n_codes
-        on_low, on_up = (
-            sums_by(joint, each, shape[0] * shape[1]).reshape(shape)[: self.n_groups]
-            for each in (low_low + low_up, up_up + low_up)
-        )
+        sums = sums_by(joint, shape[0] * shape[1], low_low + low_up, up_up + low_up)
+        on_low, on_up = sums.reshape(2, *shape)[:, : self.n_groups]
         border = on_low[:, 1 : self.n_levels] + on_up[:, :n]
         matrix[n:, :n], matrix[:n, n:] = border, border.T
         each = n + np.arange(self.n_groups)

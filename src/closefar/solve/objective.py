@@ -193,6 +193,12 @@ class Objective:
         self.passes.add(1.0)
         return curvature.product(self.source, matrix, thresholds)
 
+    def mixed_moments(self, curvature: Curvature, basis: FloatArray) -> FloatArray | None:
+        """Return a half of the second derivatives in the other entries of V'MV; None if those of the diagonal do."""
+        found = self.source.mixed_moments(curvature.distance, basis)
+        self.passes.add(0.0 if found is None else 1.0)
+        return found
+
     def rotated_moments(self, curvature: Curvature, basis: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the second derivatives in the diagonal of V'MV, V the basis, and in it and each threshold."""
         self.passes.add(1.0)
