@@ -87,9 +87,7 @@ def _of_labels(pairs: dict[str, Any]) -> dict[str, Callable[[dict[str, Any]], st
     found = {"distances": charts.distance_chart, "calibration": charts.calibration_chart, "roc": charts.roc_chart}
     if pairs["kind"] == Kind.COMPARISONS:
         found["distances"] = kind_charts.leg_chart
-        found["calibration"] = partial(
-            charts.calibration_chart, predicted="P(likelier answer)", observed="share"
-        )
+        found["calibration"] = partial(charts.calibration_chart, predicted="P(likelier answer)", observed="share")
     return found
 
 
