@@ -67,7 +67,7 @@ class _Answers(NamedTuple):
 
     def sums(self, values: FloatArray) -> FloatArray:
         """The weighted sum over the answers of each annotator."""
-        return sums_by(self.who, self.weights * values, self.n_annotators)
+        return sums_by(self.who, self.n_annotators, self.weights * values)[0]
 
     def means(self, values: FloatArray) -> FloatArray:
         with np.errstate(invalid="ignore"):
