@@ -7,6 +7,7 @@ import zipfile
 
 import numpy as np
 import pytest
+import scipy.io
 
 from closefar import datasets
 
@@ -188,3 +189,51 @@ def test_missing_and_ambiguous_files_are_named(tmp_path):
     binary.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ValueError, match="must be text in UTF-8"):
         datasets.load_food_similarity(binary)
+
+
+# Matrices of similarities
+
+SIMILARITY = np.array([[1.0, 0.9, 0.1, np.nan], [0.9, 1.0, 0.5, 0.5], [0.1, 0.5, 1.0, 0.2], [np.nan, 0.5, 0.2, 1.0]])
+
+
+@pytest.mark.parametrize("name", ["s", "d"])
+def test_similarity_matrix(tmp_path, name):
+    path = tmp_path / "fruits.mat"
+    matrix = SIMILARITY if name == "s" else 3.0 - SIMILARITY
+    scipy.io.savemat(path, {name: matrix, "labs": ["apple", "pear", "fig", "plum"], "n": 4})
+    data = datasets.load_similarity_matrix(path, n_levels=3)
+    assert data.index.tolist() == [[0, 1], [0, 2], [1, 2], [1, 3], [2, 3]]  # the missing one is left out
+    assert data.levels.tolist() == [0, 2, 1, 1, 2]
+    np.testing.assert_allclose(np.diff(data.similarity), np.diff([0.9, 0.1, 0.5, 0.5, 0.2]))
+    assert data.names.tolist() == ["apple", "pear", "fig", "plum"]
+
+
+def test_levels_of_a_matrix_are_all_used(tmp_path):
+    path = tmp_path / "equal.mat"
+    scipy.io.savemat(path, {"s": np.array([[1.0, 0.5, 0.5], [0.5, 1.0, 0.1], [0.5, 0.1, 1.0]])})
+    data = datasets.load_similarity_matrix(path, n_levels=10)
+    assert sorted(set(data.levels.tolist())) == [0, 1]
+    assert data.names is None
+
+
+@pytest.mark.parametrize(
+    ("stored", "options", "rule"),
+    [
+        ({"x": np.eye(3)}, {}, "must have a matrix s of similarities, or d of distances"),
+        ({"s": np.arange(9.0).reshape(3, 3)}, {}, r"must have a symmetric matrix; got one of shape \(3, 3\)"),
+        ({"s": np.ones((2, 3))}, {}, r"must have a symmetric matrix; got one of shape \(2, 3\)"),
+        ({"s": np.eye(3)}, {"n_levels": 1}, "n_levels must be a whole number >= 2; got 1"),
+    ],
+)
+def test_bad_matrices_are_named(tmp_path, stored, options, rule):
+    path = tmp_path / "bad.mat"
+    scipy.io.savemat(path, stored)
+    with pytest.raises(ValueError, match=rule):
+        datasets.load_similarity_matrix(path, **options)
+
+
+def test_other_files_are_no_matrices(tmp_path):
+    with pytest.raises(ValueError, match="must be in MATLAB's format"):
+        datasets.load_similarity_matrix(written(tmp_path / "a.mat", "1 2 3\n" * 100))
+    with pytest.raises(FileNotFoundError, match="path must be an existing file"):
+        datasets.load_similarity_matrix(tmp_path / "b.mat")

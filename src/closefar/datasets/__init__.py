@@ -12,6 +12,7 @@ from closefar.datasets.similarity import (
     load_material_similarity,
     load_musician_similarity,
     load_scene_similarity,
+    load_similarity_matrix,
     load_things_similarity,
 )
 from closefar.datasets.simulated import SimulatedJudgements, make_judgements
@@ -34,6 +35,7 @@ __all__ = [
     "load_material_similarity",
     "load_musician_similarity",
     "load_scene_similarity",
+    "load_similarity_matrix",
     "load_things_similarity",
     "make_combustion",
     "make_judgements",

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import csv
 import json
+import numbers
 import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.io import loadmat
 from sklearn.utils import Bunch
 
-from closefar.arrays import BoolArray, IndexArray
+from closefar.arrays import BoolArray, FloatArray, IndexArray
 from closefar.judgements import triplets_from_odd_one_out, triplets_from_ranking
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "load_material_similarity",
     "load_musician_similarity",
     "load_scene_similarity",
+    "load_similarity_matrix",
     "load_things_similarity",
 ]
 
@@ -244,6 +247,61 @@ def load_imagenet_similarity(path: Any) -> Bunch:
     return _bunch(
         file, "answers", len(ranked), np.concatenate(triplets), 0, ranked=ranked, n_ranked=n_ranked, sessions=sessions
     )
+
+
+def load_similarity_matrix(path: Any, n_levels: int = 5) -> Bunch:
+    """Read a matrix of similarities as levels of pairs, such as those that M. D. Lee collected.
+
+    Parameters
+    ----------
+    path : path
+        A file in MATLAB's format with ``s``, a symmetric matrix of similarities, or ``d``, one of distances, and
+        optionally ``labs``, the names of the items: ``colour.mat``, ``fruits.mat``, ...
+    n_levels : int, default=5
+        The pairs are divided into so many levels, 0 the most similar, that are about equally frequent.  Pairs
+        of the same similarity have the same level.
+
+    Returns
+    -------
+    Bunch
+        ``index`` (n, 2), the items of each pair; ``levels`` (n,); ``similarity`` (n,), or minus the distance;
+        ``names``, the names of the items, or None; ``DESCR``.
+    """
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise FileNotFoundError(f"path must be an existing file in MATLAB's format; got {file}.")
+    try:
+        stored = loadmat(file)
+    except (ValueError, NotImplementedError, OSError, TypeError) as error:
+        raise ValueError(f"{file} must be in MATLAB's format up to version 7: {error}.") from error
+    found = next(
+        ((stored[name], sign) for name, sign in (("s", 1.0), ("d", -1.0)) if np.size(stored.get(name, [])) > 1), None
+    )
+    if found is None:
+        raise ValueError(f"{file} must have a matrix s of similarities, or d of distances; got {sorted(stored)}.")
+    matrix = np.asarray(found[0], dtype=np.float64) * found[1]
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.allclose(matrix, matrix.T, equal_nan=True):
+        raise ValueError(f"{file} must have a symmetric matrix; got one of shape {matrix.shape}.")
+    index = np.column_stack(np.triu_indices(len(matrix), 1))
+    similarity = matrix[index[:, 0], index[:, 1]]
+    is_known = np.isfinite(similarity)
+    index, similarity = index[is_known], similarity[is_known]
+    names = np.char.strip(stored["labs"].astype(str).ravel()) if "labs" in stored else None
+    return Bunch(
+        index=index,
+        levels=_levels(-similarity, n_levels),
+        similarity=similarity,
+        names=names,
+        DESCR=f"{len(index):,} pairs of {len(matrix)} items, read from {file.name}.",
+    )
+
+
+def _levels(values: FloatArray, n_levels: int) -> IndexArray:
+    """Levels from 0 of about equally many values each; equal values have the same."""
+    if not (isinstance(n_levels, numbers.Integral) and int(n_levels) >= 2):
+        raise ValueError(f"n_levels must be a whole number >= 2; got {n_levels!r}.")
+    cuts = np.quantile(values, np.arange(1, n_levels) / n_levels)
+    return np.unique(np.searchsorted(cuts, values, side="right"), return_inverse=True)[1]
 
 
 def _read(path: Any, name: str) -> tuple[str, str]:

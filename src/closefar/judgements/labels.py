@@ -94,7 +94,8 @@ def find_sides(labels: NDArray[Any] | CodedLabels, far_label: Any, *, stacklevel
     if len(classes) > 2:
         raise ValueError(
             f"Only binary classification is supported. The type of the target is {type_of_target(labels)}. "
-            f"Labels must take two values, one for close and one for far; got {len(classes)}: {classes[:5].tolist()}."
+            f"Labels must take two values, one for close and one for far; got {len(classes)}: {classes[:5].tolist()}. "
+            "For ordered levels use OrdinalMetricLearner."
         )
     if len(classes) < 2:
         raise ValueError(

@@ -168,9 +168,11 @@ def check_two_points(shape: tuple[int, ...]) -> None:
             "and quadruplets with ComparisonMetricLearner, or pass them as comparisons."
         )
     if shape[1] != 2 or shape[2] == 0:
+        remedy = "Stack the two sides with numpy.stack([left, right], axis=1)."
+        if shape[1] in (3, 4):
+            remedy = "Triplets and quadruplets are comparisons, which ComparisonMetricLearner learns from."
         raise ValueError(
-            f"pairs must have shape (n, 2, d): n pairs of two points with d columns; got {tuple(shape)}. "
-            "Stack the two sides with numpy.stack([left, right], axis=1)."
+            f"pairs must have shape (n, 2, d): n pairs of two points with d columns; got {tuple(shape)}. {remedy}"
         )
 
 

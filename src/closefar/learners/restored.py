@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from closefar.fitting import (
+    AnnotatorTable,
+    AnnotatorVerdict,
     ComparisonNoise,
     Fit,
     FitStatistics,
@@ -36,6 +38,7 @@ _LEARNERS: dict[Kind, type[FittingLearner]] = {
     Kind.COMPARISONS: ComparisonMetricLearner,
 }
 
+_OF_ANNOTATORS = ("strictness", "strictness_errors", "agreement", "kappa", "information")
 _SEEN_BEFORE = (
     "These are the training pairs of the metric before truncation, so the figures are better than for new pairs."
 )
@@ -45,6 +48,8 @@ def learner_of(kind: Kind, parameters: dict[str, Any], classes: tuple[str, ...])
     """Build the learner of a kind of judgement, with these of its parameters that it has."""
     known = _LEARNERS[kind]().get_params()
     given = {**parameters, "levels": list(classes), "far_label": classes[-1] if classes else None}
+    if isinstance(given.get("flip_rate"), list):  # two rates, from a file
+        given["flip_rate"] = tuple(given["flip_rate"])
     return _LEARNERS[kind](**{name: value for name, value in given.items() if name in known})
 
 
@@ -82,6 +87,7 @@ def restore_fit(metric: Metric, classes: tuple[str, ...], facts: dict[str, Any])
         judgements=None,
         kind=kind,
         comparison_noise=_comparison_noise(facts.get("comparison_noise")),
+        annotators=_annotators(facts.get("annotators")),
         chosen_alpha=chosen_alpha,
         penalty_choice=_penalty_choice(facts.get("penalty_choice")),
         engine=str(facts.get("engine", "")),
@@ -150,6 +156,21 @@ def _comparison_noise(values: dict[str, Any] | None) -> ComparisonNoise | None:
         return None
     interval = values["interval"]
     return ComparisonNoise(float(values["value"]), interval and (float(interval[0]), float(interval[1])))
+
+
+def _annotators(values: dict[str, Any] | None) -> AnnotatorTable | None:
+    if values is None:
+        return None
+    columns = {name: np.array(values[name]) for name in ("judgements", *_OF_ANNOTATORS)}
+    _check({column.shape for column in columns.values()} == {(len(values["names"]),)}, "annotators")
+    rates = values["flip_rates"]
+    return AnnotatorTable(
+        names=tuple(values["names"]),
+        flip_rates=None if rates is None else np.array(rates, dtype=np.float64),
+        verdicts=tuple(map(AnnotatorVerdict, values["verdicts"])),
+        width=float(values["width"]),
+        **columns,
+    )
 
 
 def _penalty_choice(values: dict[str, Any] | None) -> PenaltyChoice | None:
