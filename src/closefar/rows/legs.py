@@ -213,7 +213,7 @@ class LegRows(RowSource):
         return found + of_pairs[0], columns + of_pairs[1]
 
     def mixed_moments(self, curvature: Array, basis: FloatArray) -> FloatArray | None:
-        turn, n_pairs = matching(self.model, basis).T, self.n_pairs
+        turn, n_pairs = matching(self._compared.model, basis).T, self.n_pairs
 
         def mixed(where: slice, block: Array) -> Array:
             turned = turn @ block
