@@ -67,8 +67,7 @@ class _Answers(NamedTuple):
 
     def sums(self, values: FloatArray) -> FloatArray:
         """The weighted sum over the answers of each annotator."""
-        found: FloatArray = sums_by(self.who, self.n_annotators, self.weights * values)[0]
-        return found
+        return sums_by(self.who, self.n_annotators, self.weights * values)[0]
 
     def means(self, values: FloatArray) -> FloatArray:
         with np.errstate(invalid="ignore"):
