@@ -25,7 +25,9 @@ def statistics_of(solved: Solved, metric: Metric, column_scales: FloatArray, n_p
         return solved.statistics(column_scales, n_parameters)
     squared = solved.rows.gather(solved.solution.squared)
     if judgements.annotators is not None and solved.strictness is not None:
-        squared[: len(judgements)] -= solved.strictness[judgements.annotators.codes]
+        shifts = np.zeros(len(squared))
+        shifts[: len(judgements)] = solved.strictness[judgements.annotators.codes]
+        squared = squared - shifts
     return measured_statistics(judgements, squared, metric, column_scales, n_parameters)
 
 

@@ -22,6 +22,7 @@ from closefar.fitting.progress import display
 from closefar.fitting.result import Fit
 from closefar.fitting.reversal import find_reversal
 from closefar.fitting.settings import Settings
+from closefar.fitting.side_rates import find_undetermined_rates
 from closefar.fitting.solved import Solved, most_likely
 from closefar.fitting.statistics import FitStatistics, count_parameters
 from closefar.fitting.strictness import solve_annotated
@@ -197,12 +198,17 @@ def _with_noise(
     assert isinstance(rows, LegRows)
     total = prepared.judgements.total_weight
     precise = settings.but(tol=min(settings.tol, _PROFILE_SHARE / total), verbose=0)
+    if prepared.judgements.annotators is not None and settings.known_width is None:
+        # The prior stays the same, so that the values of the profile can be compared.
+        solved, _ = prepared.solve(settings, state)
+        assert solved.annotated is not None
+        precise, latest = precise.but(strictness_width=solved.annotated.width), solved.solution.state
 
     def loss_at(noise: float) -> float:
         nonlocal latest
         solved, _ = replace(prepared, rows=rows.with_scale(1.0 / noise)).solve(precise, latest)
         latest = solved.solution.state
-        return solved.solution.certificate.objective
+        return solved.risk
 
     with display().stage("estimating the noise of the comparisons"):
         found = profile_noise(loss_at, total)
@@ -241,6 +247,7 @@ def _explain(
     judgements, coordinates = prepared.judgements, prepared.coordinates
     return [
         *(find_enormous(prepared.source, judgements, coordinates.enormous) if is_plain(judgements) else []),
+        *find_undetermined_rates(solved, settings),
         *find_reversal(prepared.rows, judgements, solved.noise, settings, statistics, certificate.loss),
         *_find_problems(solved, coordinates, settings, metric.column_names, statistics, certificate.outcome),
     ]

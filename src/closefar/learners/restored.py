@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from closefar.fitting import (
+    AnnotatorTable,
+    AnnotatorVerdict,
     ComparisonNoise,
     Fit,
     FitStatistics,
@@ -81,6 +83,7 @@ def restore_fit(metric: Metric, classes: tuple[str, ...], facts: dict[str, Any])
         judgements=None,
         kind=kind,
         comparison_noise=_comparison_noise(facts.get("comparison_noise")),
+        annotators=_annotators(facts.get("annotators")),
         chosen_alpha=chosen_alpha,
         penalty_choice=_penalty_choice(facts.get("penalty_choice")),
         engine=str(facts.get("engine", "")),
@@ -149,6 +152,22 @@ def _comparison_noise(values: dict[str, Any] | None) -> ComparisonNoise | None:
         return None
     interval = values["interval"]
     return ComparisonNoise(float(values["value"]), interval and (float(interval[0]), float(interval[1])))
+
+
+def _annotators(values: dict[str, Any] | None) -> AnnotatorTable | None:
+    if values is None:
+        return None
+    rates, numbers = values["flip_rates"], ("strictness", "strictness_errors", "agreement", "kappa", "information")
+    table = AnnotatorTable(
+        names=tuple(values["names"]),
+        judgements=np.array(values["judgements"], dtype=np.intp),
+        flip_rates=None if rates is None else np.array(rates, dtype=np.float64),
+        verdicts=tuple(map(AnnotatorVerdict, values["verdicts"])),
+        width=float(values["width"]),
+        **{name: np.array(values[name], dtype=np.float64) for name in numbers},
+    )
+    _check(all(len(column) == len(table) for column in (table.judgements, table.strictness, table.verdicts)), "names")
+    return table
 
 
 def _penalty_choice(values: dict[str, Any] | None) -> PenaltyChoice | None:

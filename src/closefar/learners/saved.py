@@ -211,10 +211,11 @@ class Model:
         if not self.annotators:
             return Scorer(self.metric, comparison_noise=self.comparison_noise)
         strictness = np.append(self._of_annotators("strictness"), np.zeros(n_more))
-        flip_rates = np.append(self._of_annotators("flip_rates"), np.full(n_more, self.metric.one_flip_rate))
+        rates = self._of_annotators("flip_rates")
+        flip_rates = None if rates is None else np.append(rates, np.full(n_more, self.metric.one_flip_rate))
         return Scorer(self.metric, strictness, flip_rates, self.comparison_noise)
 
-    def _of_annotators(self, name: str) -> list[Any]:
+    def _of_annotators(self, name: str) -> Any:
         """A column of the table of annotators."""
         table = None if self._facts is None else self._facts.get("annotators")
         return [] if table is None else table[name]
