@@ -9,6 +9,8 @@ import pytest
 from scipy.optimize import minimize, minimize_scalar
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.utils import estimator_checks
 
 import closefar as cf
 from closefar.noise import NOISES
@@ -137,6 +139,32 @@ def test_pairs_have_distances_but_no_label(fitted):
         for data in (pairs, pairs[:, 0]):
             with pytest.raises(ValueError, match=r"no threshold.*calibrate_threshold\(pairs, labels\)"):
                 method(data)
+
+
+# The other checks of scikit-learn pass data of two axes.
+@pytest.mark.parametrize(
+    "check",
+    [
+        estimator_checks.check_parameters_default_constructible,
+        estimator_checks.check_get_params_invariance,
+        estimator_checks.check_set_params,
+        estimator_checks.check_no_attributes_set_in_init,
+        estimator_checks.check_do_not_raise_errors_in_init_or_set_params,
+        estimator_checks.check_mixin_order,
+        estimator_checks.check_estimator_repr,
+        estimator_checks.check_valid_tag_types,
+    ],
+)
+def test_scikit_learn_checks(check):
+    check("ComparisonMetricLearner", cf.ComparisonMetricLearner())
+
+
+def test_scikit_learn_selects(fitted):
+    learner, triplets, answers = fitted
+    for y in (answers, None):
+        assert cross_val_score(learner, triplets, y, cv=3).shape == (3,)
+    found = GridSearchCV(learner, {"alpha": [0.0, 1.0]}, cv=3).fit(triplets, answers)
+    assert found.best_params_ == {"alpha": 0.0}
 
 
 def test_manners_of_scikit_learn(fitted):

@@ -20,9 +20,10 @@ from closefar.questions import find_label_errors
 from closefar.questions.dependence import Dependence
 from closefar.questions.flip_evidence import FlipEvidence
 from closefar.questions.label_errors import LabelErrors, _share
-from closefar.questions.label_judge import Judge, _error_ratio, _errors_of_sides, judge_sides
+from closefar.questions.label_judge import Asked, Judge, _error_ratio, judge_sides
 from closefar.questions.label_search import label_error_settings
 from closefar.questions.label_trust import _sum_of_products
+from closefar.questions.margin_errors import SideErrors
 
 
 @pytest.fixture(scope="module")
@@ -207,6 +208,16 @@ def plain_information(judgements, metric):
     return (features * each[:, None]).T @ features
 
 
+def fixed_fit(metric):
+    fit = SimpleNamespace(metric=metric, flip_rate=metric.flip_rate, comparison_noise=None, annotators=None)
+    fit.unless_interrupted = lambda: fit
+    return fit
+
+
+def errors_of_sides(metric, seen, asked):
+    return SideErrors.of(fixed_fit(metric), seen).at(asked.data, metric.margin(asked.data)[:, None])[:, 0]
+
+
 def test_errors_of_sides_are_those_of_the_moves_that_keep_the_scale():
     """Three directions of the four parameters are independent of their scale: errors along those, by brute force."""
     seen, asked, metric = some_judgements(), some_judgements(8, seed=1), some_metric()
@@ -215,13 +226,13 @@ def test_errors_of_sides_are_those_of_the_moves_that_keep_the_scale():
     directions = np.linalg.svd((parameters @ information)[None])[2][1:].T
     along = features @ directions
     variance = np.einsum("ij,jk,ik->i", along, np.linalg.inv(directions.T @ information @ directions), along)
-    np.testing.assert_allclose(_errors_of_sides(metric, seen, asked), np.sqrt(variance), rtol=1e-8)
+    np.testing.assert_allclose(errors_of_sides(metric, seen, asked), np.sqrt(variance), rtol=1e-8)
 
 
 @pytest.mark.parametrize("z", [0.1, 0.7, 1.3, 2.9])
 def test_pairs_that_are_alike_tell_the_scale_and_leave_no_error_of_sides(z):
     seen = Judgements.of_signs(np.full((20, 1), z), np.tile([1.0, -1.0], 10))
-    errors = _errors_of_sides(cf.Metric([[1.0]], 1.0), seen, seen)
+    errors = errors_of_sides(cf.Metric([[1.0]], 1.0), seen, seen)
     np.testing.assert_allclose(errors, 0.0, atol=1e-6)
 
 
@@ -258,12 +269,6 @@ def test_the_ratio_of_errors_at_its_limits():
     assert _error_ratio([2.0 * margins[0], margins[0]], error, 0.5) == 0.0
 
 
-def fixed_fit(metric):
-    fit = SimpleNamespace(metric=metric, flip_rate=metric.flip_rate)
-    fit.unless_interrupted = lambda: fit
-    return fit
-
-
 @pytest.mark.parametrize("n_folds", [3, 2, 1, 0])
 def test_each_label_is_judged_by_the_fit_of_its_fold(n_folds):
     """Folds test twenty pairs each; what they leave is judged by a fit to all, which has seen it."""
@@ -272,14 +277,14 @@ def test_each_label_is_judged_by_the_fit_of_its_fold(n_folds):
     splits = [(np.setdiff1d(everything, test)[k:], test) for k, test in enumerate(tests)]
     metrics = {len(train): some_metric(k, flip_rate=0.1 * k) for k, (train, _) in enumerate(splits)}
     metrics[60] = some_metric(7)  # the number of pairs seen tells which fit it is
-    found = judge_sides(lambda seen: fixed_fit(metrics[len(seen)]), judgements, splits)
+    found = judge_sides(lambda seen: fixed_fit(metrics[len(seen)]), Asked(judgements), splits)
 
     sides = [*splits, (everything, everything[20 * n_folds :])]
     judges = [metrics[len(train)] for train, _ in sides]
     margins = [metric.margin(judgements.data) for metric in judges]
     error = np.concatenate(
         [
-            _errors_of_sides(metric, judgements.take(train), judgements.take(test))
+            errors_of_sides(metric, judgements.take(train), judgements.take(test))
             for metric, (train, test) in zip(judges, sides, strict=True)
             if len(test)
         ]
@@ -512,7 +517,7 @@ def test_a_split_that_tests_what_it_trained_on_does_not_count_for_the_others():
     metrics = {50: some_metric(0), 25: some_metric(1), 30: some_metric(2)}
 
     def judged(splits):
-        return judge_sides(lambda seen: fixed_fit(metrics[len(seen)]), judgements, splits)
+        return judge_sides(lambda seen: fixed_fit(metrics[len(seen)]), Asked(judgements), splits)
 
     first, last = judged([overlapping, *splits]), judged([*splits, overlapping])
     np.testing.assert_allclose(first.error, last.error, rtol=1e-12)

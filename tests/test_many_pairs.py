@@ -10,7 +10,7 @@ from closefar.arrays import numbered
 from closefar.fitting import Settings, fit, fit_from, is_near_parts, refit
 from closefar.judgements import Judgements, PairGroupKFold, split_judgements
 from closefar.model import Scored
-from closefar.questions import dependence, label_judge, label_likelihood, noise_check, thinning
+from closefar.questions import dependence, label_likelihood, margin_errors, noise_check, thinning
 
 
 def _judgements(n: int, *, flipped: float = 0.0) -> Judgements:
@@ -61,7 +61,7 @@ def test_errors_of_margins_from_a_part_of_the_pairs_are_those_from_all(monkeypat
     data = cf.datasets.make_pairs(8000, 3, wrong_share=0.15, random_state=2)
     find = lambda: cf.find_label_errors(cf.LinearMetricLearner(), data.pairs, data.labels, random_state=0)  # noqa: E731
     whole = find()
-    monkeypatch.setattr(label_judge, "_MOST_SEEN", 4000)
+    monkeypatch.setattr(margin_errors, "_MOST_SEEN", 4000)
     part = find()
     np.testing.assert_allclose(part.probability, whole.probability, atol=0.03)
     assert np.any(part.error != whole.error)
@@ -79,12 +79,12 @@ def test_a_direction_in_which_few_rows_vary_is_not_lost_in_a_part_of_them(monkey
 
     def errors():
         of_matrix = cf.confidence(learner, differences, labels, method="sandwich").matrix.standard_error
-        return of_matrix, label_judge._errors_of_sides(learner.metric_, judgements, judgements.take(np.arange(2)))
+        return of_matrix, margin_errors.SideErrors.of(learner.fit_, judgements).at(differences[:2], np.zeros((2, 1)))
 
     whole = errors()
     monkeypatch.setattr(label_likelihood, "_MOST_ROWS", 5000)
     monkeypatch.setattr(label_likelihood, "_ROWS_PER_PARAMETER", 1)
-    monkeypatch.setattr(label_judge, "_MOST_SEEN", 5000)
+    monkeypatch.setattr(margin_errors, "_MOST_SEEN", 5000)
     part = errors()
     np.testing.assert_allclose(part[0], whole[0], rtol=0.1)
     np.testing.assert_allclose(part[0][2, 2], whole[0][2, 2], rtol=0.01)  # of a random quarter of 100 rows: 20% off

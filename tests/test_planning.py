@@ -350,9 +350,7 @@ def test_more_pairs_than_parameters_are_needed(monkeypatch):
     learner = cf.LinearMetricLearner().fit(data.pairs, data.labels)
 
     def with_parameters(p):
-        monkeypatch.setattr(
-            planning, "_local_model", lambda optimum, here: (np.eye(2, p), 2.0 * np.eye(p), 3.0 * np.eye(p))
-        )
+        monkeypatch.setattr(planning, "_local_model", lambda *_: (np.eye(2, p), 2.0 * np.eye(p), 3.0 * np.eye(p)))
         return plan_sample_size(learner, target_error=0.01, delta=0.3)
 
     plan = with_parameters(39)

@@ -5,7 +5,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from closefar import datasets, noise, plot, theory
+    from closefar import datasets, judgements, noise, plot, theory
     from closefar.cost import plan_run
     from closefar.fitting import IdentifiabilityWarning
     from closefar.judgements import PairGroupKFold, SharedPointsWarning, Tuples
@@ -44,6 +44,7 @@ __all__ = [
     "confidence",
     "datasets",
     "find_label_errors",
+    "judgements",
     "load",
     "noise",
     "open_pairs",
@@ -57,7 +58,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 # Each name is imported when it is first used, so that `closefar --help` does not wait for scikit-learn.
-_MODULES = {"datasets", "noise", "plot", "theory"}
+_MODULES = {"datasets", "judgements", "noise", "plot", "theory"}
 _HOMES = {
     "Certificate": "solve",
     "ComparisonMetricLearner": "learners",

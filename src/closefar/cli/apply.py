@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from closefar.cli.data import read_for_model, with_ids
-from closefar.cli.options import Files, ModelFile, NaValues, NewData, OutFile, WeightedFiles
+from closefar.cli.options import ModelFile, NaValues, NewData, OutFile
 from closefar.cli.outputs import IsOwn, Replacing, table_of, table_path
 from closefar.cli.predicted import is_prediction, predictions
 from closefar.cli.session import Output, Session
+from closefar.cli.sources import Files, WeightedFiles
 from closefar.plain import records
 
 if TYPE_CHECKING:

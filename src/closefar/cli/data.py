@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from closefar.cli.kinds import note_levels, with_words, words_in_order
 from closefar.cli.learning import Learning
-from closefar.cli.options import Columns, Files, NewData, WeightedFiles
+from closefar.cli.options import Columns, NewData
 from closefar.cli.outputs import report_path
 from closefar.cli.session import Session
+from closefar.cli.sources import Files, WeightedFiles
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -126,9 +127,10 @@ def groups_of(session: Session, table: Pairs, remedy: str = "cross-validation is
     if not share_points(points):
         points = find_points(table.data)
     if points is not None:
+        noun = "comparisons" if table.are_comparisons else "pairs"
         session.warn(
-            f"these {len(points):,} pairs have only {numbered(points)[1]:,} different points, so they are not "
-            f"independent: {remedy}. If pairs depend on each other in another way, name the column of their groups "
+            f"these {len(points):,} {noun} have only {numbered(points)[1]:,} different points, so they are not "
+            f"independent: {remedy}. If {noun} depend on each other in another way, name the column of their groups "
             "with --group."
         )
     return points

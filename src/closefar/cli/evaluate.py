@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from closefar.cli.data import read_for_model, report_of, scored_by
-from closefar.cli.options import ModelFile, NewData, ReportTitle, WeightedFiles
+from closefar.cli.options import ModelFile, NewData, ReportTitle
 from closefar.cli.outputs import Replacing, is_report, report_path
 from closefar.cli.session import Output, Session
+from closefar.cli.sources import WeightedFiles
 
 if TYPE_CHECKING:
     from closefar.learners import Model

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from closefar.cli.options import Files, names_in
+from closefar.cli.options import names_in
+from closefar.cli.sources import Files
 from closefar.noise import NOISES
 
 if TYPE_CHECKING:

@@ -5,6 +5,16 @@ from closefar.datasets.from_points import PairCount, count_pairs, pairs_from_poi
 from closefar.datasets.panel import Panel
 from closefar.datasets.patients import PatientJudgements, PatientTables, judge_patients, make_patients
 from closefar.datasets.published import load_airline, load_combustion
+from closefar.datasets.similarity import (
+    load_car_similarity,
+    load_food_similarity,
+    load_imagenet_similarity,
+    load_material_similarity,
+    load_musician_similarity,
+    load_scene_similarity,
+    load_similarity_matrix,
+    load_things_similarity,
+)
 from closefar.datasets.simulated import SimulatedJudgements, make_judgements
 from closefar.datasets.synthetic import LabelledPairs, make_pairs, solve_noise_scale
 
@@ -18,7 +28,15 @@ __all__ = [
     "count_pairs",
     "judge_patients",
     "load_airline",
+    "load_car_similarity",
     "load_combustion",
+    "load_food_similarity",
+    "load_imagenet_similarity",
+    "load_material_similarity",
+    "load_musician_similarity",
+    "load_scene_similarity",
+    "load_similarity_matrix",
+    "load_things_similarity",
     "make_combustion",
     "make_judgements",
     "make_pairs",

@@ -49,9 +49,7 @@ class SimulatedJudgements:
         The answers, and those without noise, annotators and flips: -1 (close) and +1 (far) of pairs, the levels 0
         (closest) to K - 1, or of comparisons +1 where the first leg is the shorter one, -1 where it is the longer one.
     metric : Metric
-        M*, with tau* for pairs.
-    thresholds : tuple of float
-        tau* of pairs, the K - 1 thresholds of levels, none of comparisons.
+        M*, with tau* for pairs, the K - 1 thresholds of levels, and none for comparisons.
     noise_scale : float
     squared_distances : array of shape (n, 1) or (n, 2)
         Under `metric`, of each leg.
@@ -67,7 +65,6 @@ class SimulatedJudgements:
     labels: NDArray[np.int64]
     true_labels: NDArray[np.int64]
     metric: Metric
-    thresholds: tuple[float, ...]
     noise_scale: float
     squared_distances: FloatArray
     is_flipped: BoolArray
@@ -79,6 +76,11 @@ class SimulatedJudgements:
     def __repr__(self) -> str:
         judges = "" if self.panel is None else f", {len(self.panel.names)} annotators"
         return f"SimulatedJudgements({len(self):,} {self.kind} of {self.points.shape[1]} columns{judges})"
+
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        """Those of `metric`."""
+        return self.metric.thresholds
 
     @property
     def tuples(self) -> Tuples:
@@ -199,8 +201,7 @@ def make_judgements(
         index=index,
         labels=_labels(kind, codes),
         true_labels=_labels(kind, np.searchsorted(cuts, latent, side="right")),
-        metric=Metric.from_factor(directions, middle, "logistic" if noise is None else noise),
-        thresholds=() if kind in _TURNED else cuts,
+        metric=Metric.from_factor(directions, None if kind in _TURNED else cuts, noise or "logistic"),
         noise_scale=scale,
         squared_distances=squared,
         is_flipped=codes != said,

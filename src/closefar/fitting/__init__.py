@@ -7,7 +7,7 @@ from closefar.fitting.comparison_noise import ComparisonNoise
 from closefar.fitting.fitting import fit, without_penalty
 from closefar.fitting.identifiability import IdentifiabilityWarning
 from closefar.fitting.kind_statistics import measured_statistics
-from closefar.fitting.likelihoods import is_plain
+from closefar.fitting.likelihoods import is_plain, likelihood_of
 from closefar.fitting.noise_choice import NoiseChoice, choose_noise
 from closefar.fitting.parts import fit_from, fit_part, is_near_parts, refit_part
 from closefar.fitting.penalised import refit
@@ -59,6 +59,7 @@ __all__ = [
     "is_wide",
     "joined",
     "legs_along",
+    "likelihood_of",
     "measured_statistics",
     "number_of",
     "placed_on",

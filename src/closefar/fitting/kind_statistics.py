@@ -25,9 +25,8 @@ def statistics_of(solved: Solved, metric: Metric, column_scales: FloatArray, n_p
         return solved.statistics(column_scales, n_parameters)
     squared = solved.rows.gather(solved.solution.squared)
     if judgements.annotators is not None and solved.strictness is not None:
-        shifts = np.zeros(len(squared))
-        shifts[: len(judgements)] = solved.strictness[judgements.annotators.codes]
-        squared = squared - shifts
+        shift = solved.strictness[judgements.annotators.codes]
+        squared = np.append(squared[: len(shift)] - shift, squared[len(shift) :])
     return measured_statistics(judgements, squared, metric, column_scales, n_parameters)
 
 
@@ -110,9 +109,11 @@ def _graded(judgements: Judgements, squared: FloatArray, metric: Metric) -> _Par
 
 def _wrong(probabilities: FloatArray, predicted: IndexArray, flip_rate: FlipRate) -> FloatArray:
     """The probability of another level than the predicted one, given those of all levels without flips."""
-    right = probabilities.max(axis=0)
+    right: FloatArray = probabilities.max(axis=0)
     if isinstance(flip_rate, tuple):
         of_close, of_far = flip_rate
-        return np.where(predicted == 1, of_far, of_close) + (1.0 - of_close - of_far) * (1.0 - right)
+        wrong: FloatArray = np.where(predicted == 1, of_far, of_close) + (1.0 - of_close - of_far) * (1.0 - right)
+        return wrong
     each, share = level_flips(flip_rate, len(probabilities))
-    return 1.0 - (each + share * right)
+    other: FloatArray = 1.0 - (each + share * right)
+    return other

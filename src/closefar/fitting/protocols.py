@@ -23,6 +23,10 @@ class Learner(Protocol):
     far_label: Any
     class_weight: Any
 
+    def read(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, annotators: Any = None, comparisons: Any = None
+    ) -> Judgements: ...
+
     def learn(self, judgements: Judgements) -> Fit: ...
 
     def get_params(self, deep: bool = ...) -> dict[str, Any]: ...

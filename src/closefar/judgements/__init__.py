@@ -1,6 +1,7 @@
 """Labelled pairs and the checks that they pass: data, labels, weights, folds."""
 
 from closefar.judgements.annotators import Annotators, read_annotators
+from closefar.judgements.class_triplets import triplets_from_classes
 from closefar.judgements.coded import CodedLabels
 from closefar.judgements.columns import Columns
 from closefar.judgements.comparisons import check_comparisons
@@ -30,6 +31,7 @@ from closefar.judgements.shared_points import (
     share_points,
     variance_of_sum,
 )
+from closefar.judgements.triplets import triplets_from_odd_one_out, triplets_from_ranking
 from closefar.judgements.tuples import Tuples
 
 __all__ = [
@@ -71,5 +73,8 @@ __all__ = [
     "share_points",
     "split_by_points",
     "split_judgements",
+    "triplets_from_classes",
+    "triplets_from_odd_one_out",
+    "triplets_from_ranking",
     "variance_of_sum",
 ]

@@ -94,7 +94,8 @@ def find_sides(labels: NDArray[Any] | CodedLabels, far_label: Any, *, stacklevel
     if len(classes) > 2:
         raise ValueError(
             f"Only binary classification is supported. The type of the target is {type_of_target(labels)}. "
-            f"Labels must take two values, one for close and one for far; got {len(classes)}: {classes[:5].tolist()}."
+            f"Labels must take two values, one for close and one for far; got {len(classes)}: {classes[:5].tolist()}. "
+            "For ordered levels use OrdinalMetricLearner."
         )
     if len(classes) < 2:
         raise ValueError(
@@ -184,5 +185,5 @@ def check_class_weights(class_weight: Any, labels: NDArray[Any] | CodedLabels) -
         labels = labels.codes
     weights: FloatArray = compute_sample_weight(class_weight, labels)
     if not np.all(weights >= 0):
-        raise ValueError(f"class_weight must be >= 0 for both classes; got {class_weight!r}.")
+        raise ValueError(f"class_weight must be >= 0 for each class; got {class_weight!r}.")
     return weights

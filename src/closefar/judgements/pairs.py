@@ -163,9 +163,11 @@ def _is_three_deep(pairs: Any) -> bool:
 def check_two_points(shape: tuple[int, ...]) -> None:
     """Refuse pairs of other than two points."""
     if shape[1] != 2 or shape[2] == 0:
+        remedy = "Stack the two sides with numpy.stack([left, right], axis=1)."
+        if shape[1] in (3, 4):
+            remedy = "Triplets and quadruplets are comparisons, which ComparisonMetricLearner learns from."
         raise ValueError(
-            f"pairs must have shape (n, 2, d): n pairs of two points with d columns; got {tuple(shape)}. "
-            "Stack the two sides with numpy.stack([left, right], axis=1)."
+            f"pairs must have shape (n, 2, d): n pairs of two points with d columns; got {tuple(shape)}. {remedy}"
         )
 
 

@@ -52,7 +52,7 @@ fit_statistics_, fit_
     >>> bool(learner.score(triplets, answers) > 0.9)
     True
     >>> learner.predict(triplets[:5]).tolist()
-    [-1, 1, -1, 1, -1]
+    [1, -1, 1, 1, -1]
     """
 
     def __init__(
@@ -185,3 +185,9 @@ fit_statistics_, fit_
         True
         """
         return calibrate_threshold(self._fitted(), pairs, labels, sample_weight, far_label=far_label)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array, tags.input_tags.three_d_array = False, True
+        tags.target_tags.required = False
+        return tags

@@ -38,6 +38,7 @@ _LEARNERS: dict[Kind, type[FittingLearner]] = {
     Kind.COMPARISONS: ComparisonMetricLearner,
 }
 
+_OF_ANNOTATORS = ("strictness", "strictness_errors", "agreement", "kappa", "information")
 _SEEN_BEFORE = (
     "These are the training pairs of the metric before truncation, so the figures are better than for new pairs."
 )
@@ -47,6 +48,8 @@ def learner_of(kind: Kind, parameters: dict[str, Any], classes: tuple[str, ...])
     """Build the learner of a kind of judgement, with these of its parameters that it has."""
     known = _LEARNERS[kind]().get_params()
     given = {**parameters, "levels": list(classes), "far_label": classes[-1] if classes else None}
+    if isinstance(given.get("flip_rate"), list):  # two rates, from a file
+        given["flip_rate"] = tuple(given["flip_rate"])
     return _LEARNERS[kind](**{name: value for name, value in given.items() if name in known})
 
 
@@ -69,6 +72,7 @@ def restore_fit(metric: Metric, classes: tuple[str, ...], facts: dict[str, Any])
     chosen_alpha = facts.get("chosen_alpha")
     _check(chosen_alpha is None or isinstance(chosen_alpha, int | float), "chosen_alpha")
     kind = Kind(facts.get("kind", Kind.CLOSE_FAR))
+    _check(set(facts["parameters"]) <= set(LinearMetricLearner().get_params()), "parameters")
     return Fit(
         settings=Settings.of(learner_of(kind, facts["parameters"], classes)),
         metric=metric,
@@ -157,17 +161,16 @@ def _comparison_noise(values: dict[str, Any] | None) -> ComparisonNoise | None:
 def _annotators(values: dict[str, Any] | None) -> AnnotatorTable | None:
     if values is None:
         return None
-    rates, numbers = values["flip_rates"], ("strictness", "strictness_errors", "agreement", "kappa", "information")
-    table = AnnotatorTable(
+    columns = {name: np.array(values[name]) for name in ("judgements", *_OF_ANNOTATORS)}
+    _check({column.shape for column in columns.values()} == {(len(values["names"]),)}, "annotators")
+    rates = values["flip_rates"]
+    return AnnotatorTable(
         names=tuple(values["names"]),
-        judgements=np.array(values["judgements"], dtype=np.intp),
         flip_rates=None if rates is None else np.array(rates, dtype=np.float64),
         verdicts=tuple(map(AnnotatorVerdict, values["verdicts"])),
         width=float(values["width"]),
-        **{name: np.array(values[name], dtype=np.float64) for name in numbers},
+        **columns,
     )
-    _check(all(len(column) == len(table) for column in (table.judgements, table.strictness, table.verdicts)), "names")
-    return table
 
 
 def _penalty_choice(values: dict[str, Any] | None) -> PenaltyChoice | None:

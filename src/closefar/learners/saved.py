@@ -73,7 +73,7 @@ class Model:
             "statistics": fit.statistics,
             "rank": fit.rank,
             "comparison_noise": fit.comparison_noise,
-            "annotators": getattr(fit, "annotators", None),
+            "annotators": fit.annotators,
             "chosen_alpha": fit.chosen_alpha,
             "penalty_choice": fit.penalty_choice,
             "n_iter": fit.n_iter,
@@ -210,15 +210,18 @@ class Model:
 
         if not self.annotators:
             return Scorer(self.metric, comparison_noise=self.comparison_noise)
-        strictness = np.append(self._of_annotators("strictness"), np.zeros(n_more))
-        rates = self._of_annotators("flip_rates")
-        flip_rates = None if rates is None else np.append(rates, np.full(n_more, self.metric.one_flip_rate))
-        return Scorer(self.metric, strictness, flip_rates, self.comparison_noise)
+        strictness, flip_rates = self._of_annotators("strictness"), self._of_annotators("flip_rates")
+        return Scorer(
+            self.metric,
+            np.append(strictness, np.zeros(n_more)),
+            np.append(flip_rates, np.full(n_more, self.metric.one_flip_rate)) if flip_rates else None,
+            self.comparison_noise,
+        )
 
     def _of_annotators(self, name: str) -> Any:
         """A column of the table of annotators."""
         table = None if self._facts is None else self._facts.get("annotators")
-        return [] if table is None else table[name]
+        return [] if table is None else table[name] or []
 
     def is_fitted_to(self, table: Pairs) -> bool:
         """Whether these are exactly the pairs and labels of the fit, or of the fit before truncation."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -155,22 +156,29 @@ class Scored:
 
     @property
     def majority(self) -> float:
-        """The accuracy of the majority baseline: always predicting the more frequent label."""
-        return max(self.share_far, 1.0 - self.share_far)
+        """The accuracy of always predicting the more frequent label; of comparisons, that of guesses."""
+        return 0.5 if self._are_compared else max(self.share_far, 1.0 - self.share_far)
 
     @property
     def null_loss(self) -> float:
-        """The loss of the best constant probability."""
+        """The loss of the best constant probability; of comparisons, that of even odds."""
+        if self._are_compared:
+            return math.log(2.0)
         return float(-sum(share * np.log(share) for share in (self.share_far, 1.0 - self.share_far) if share > 0))
 
     @property
     def auc(self) -> float | None:
-        """The area under the ROC curve; None if all labels are the same."""
-        if self.judgements.n_rarer == 0:
+        """The area under the ROC curve; None if all labels are the same, and of comparisons, which have no sides."""
+        if self._are_compared or self.judgements.n_rarer == 0:
             return None
         from sklearn.metrics import roc_auc_score
 
         return float(roc_auc_score(self.judgements.is_far, self.margin, sample_weight=self.judgements.weights))
+
+    @property
+    def _are_compared(self) -> bool:
+        """Whether these are comparisons: turned round, each is the same with the other answer."""
+        return self.judgements.kind == "comparisons"
 
     def confusion(self, weights: FloatArray | None = None) -> FloatArray:
         """The confusion matrix, given by predicted labels, close first; by default weighted as the judgements."""

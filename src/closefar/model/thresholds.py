@@ -22,6 +22,8 @@ __all__ = [
     "one_rate",
 ]
 
+_PART = 1 << 16  # rows at a time, in cache
+
 NO_THRESHOLD = (
     "this needs a threshold, and comparisons determine none; got a metric without one. Fit one to labelled pairs with "
     "ComparisonMetricLearner.calibrate_threshold(pairs, labels)."
@@ -85,12 +87,17 @@ def level_probabilities(noise: Noise, squared: FloatArray, thresholds: tuple[flo
         flip_rate = (flip_rate, flip_rate) if isinstance(flip_rate, np.ndarray) else flip_rate
         sides = with_flips(noise.cdf(-margin), turned_round(flip_rate)), with_flips(noise.cdf(margin), flip_rate)
         return np.column_stack(sides)
-    ends = np.concatenate([[-np.inf], thresholds, [np.inf]])
-    nearer, farther = squared[:, None] - ends[:-1], squared[:, None] - ends[1:]
-    # Of both differences, the one of small numbers: it is accurate where the level is improbable.
-    above = nearer + farther > 0
-    upper, lower = np.where(above, -farther, nearer), np.where(above, -nearer, farther)
-    probabilities: FloatArray = _cdf(noise, upper) - _cdf(noise, lower)
+    ends, probabilities = (
+        np.concatenate([[-np.inf], thresholds, [np.inf]]),
+        np.empty((len(squared), len(thresholds) + 1)),
+    )
+    for start in range(0, len(squared), _PART):
+        part = squared[start : start + _PART, None]
+        nearer, farther = part - ends[:-1], part - ends[1:]
+        # Of both differences, the one of small numbers: it is accurate where the level is improbable.
+        above = nearer + farther > 0
+        upper, lower = np.where(above, -farther, nearer), np.where(above, -nearer, farther)
+        probabilities[start : start + _PART] = _cdf(noise, upper) - _cdf(noise, lower)
     each, rest = level_flips(np.asarray(flip_rate)[..., None], len(thresholds) + 1)
     return each + rest * probabilities if np.any(flip_rate) else probabilities
 

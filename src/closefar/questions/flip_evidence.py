@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
 from closefar.arrays import TINY, BoolArray, FloatArray
-from closefar.model import Scored
+from closefar.fitting import Scores
+from closefar.judgements import Kind
+from closefar.model import Scored, ScoredLevels
 from closefar.questions.bins import weighted_bins
 from closefar.questions.calibration import effective_number
+from closefar.questions.two_sided import turned
 
 __all__ = ["FlipCurve", "FlipEvidence", "probability_flipped"]
 
@@ -62,7 +65,7 @@ class FlipEvidence:
     probability : array of shape (n,)
         The probability that each label is flipped.
     curves : tuple of FlipCurve
-        Where it is from, for other labels: one for each side of the threshold.
+        Where it is from, for other labels: one for each side of the threshold; none for levels.
     """
 
     rate: float
@@ -70,6 +73,20 @@ class FlipEvidence:
     high: float
     probability: FloatArray
     curves: tuple[FlipCurve, ...]
+
+    @classmethod
+    def of_scores(cls, scores: Scores, largest_rate: float = 1.0) -> Self:
+        """Estimate flips of judgements of any kind.
+
+        Comparisons are turned such that their margins are positive.  Of levels, each threshold gives an estimate, of
+        which the largest is taken: an answer drawn from all levels alike is on the wrong side of some of them only.
+        """
+        if not isinstance(scores, ScoredLevels):
+            is_compared = scores.judgements.kind is Kind.COMPARISONS
+            return cls.of(turned(scores) if is_compared else scores, largest_rate)
+        found = [cls.of(each, largest_rate) for each in scores.dichotomies if each.judgements.n_rarer > 0]
+        highest = max(found, key=lambda each: each.low)
+        return replace(highest, probability=np.max([each.probability for each in found], axis=0), curves=())
 
     @classmethod
     def of(cls, scored: Scored, largest_rate: float = 1.0) -> Self:

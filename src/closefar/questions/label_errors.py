@@ -7,19 +7,19 @@ far as that model can be trusted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import TINY, BoolArray, FloatArray, is_dask
-from closefar.fitting import Fit
+from closefar.fitting import Fit, Scorer, Scores
 from closefar.judgements import Judgements
-from closefar.model import Scored
+from closefar.model import ScoredLevels
 from closefar.questions.calibration import wilson
 from closefar.questions.flip_evidence import FlipEvidence
-from closefar.questions.label_judge import Verdicts, judge_sides
+from closefar.questions.label_judge import Asked, Verdicts, judge_sides
 from closefar.questions.label_trust import doubt_about, explained
 from closefar.questions.lazy_labels import most_suspicious
 
@@ -42,6 +42,8 @@ _LEAST_FACTOR = 0.01
 class LabelErrors:
     """The probability that each label is wrong.
 
+    A label is a close/far label, a level, or the answer to a comparison.
+
     Attributes
     ----------
     probability : array of shape (n,)
@@ -50,7 +52,8 @@ class LabelErrors:
         Row numbers, the most suspicious first.
     meaning : {"side", "flipped"}
         "side": a label is wrong if its pair truly lies on the other side of the threshold, whether
-        by noise or by a flip.  "flipped": a label is wrong if it was flipped, whatever the distance;
+        by noise or by a flip: a level is wrong if its pair truly lies in another one, and an answer if the leg that it
+        calls shorter is truly the longer one.  "flipped": a label is wrong if it was flipped, whatever the distance;
         a label that contradicts the learned distance may then also be right, and the distance wrong.
         This meaning is used if the noise near the threshold is not known well enough, or the noise
         model can't be trusted.
@@ -61,15 +64,19 @@ class LabelErrors:
     reason : str or None
         Why no share is reported.
     contradicts : array of shape (n,)
-        Whether the label contradicts the sign of `margin`.
+        Whether the label contradicts the learned distance: the sign of `margin` or, of levels, `expected`.
     unseen_share, unseen_low, unseen_high : float or None
         The share of labels that contradict a distance learned without them, with its 95%
         interval.  None if no label was left out, as with ``method="in-sample"``.
     margin, error : arrays of shape (n,)
         The margin of each pair, and its standard error, which ignores the common scale of all
-        margins, since that cannot change the side that a pair is on.
+        margins, since that cannot change the side that a pair is on.  Of levels, the margin is from the threshold at
+        the end of the given level that the pair is nearest to, or furthest beyond.  An annotator has thresholds of
+        their own.
     labels : array of shape (n,)
         The labels as given.
+    expected : array of shape (n,) or None
+        Of levels: the level that the squared distance lies in.  Otherwise None, as the sign of `margin` says it.
     """
 
     probability: FloatArray
@@ -86,6 +93,7 @@ class LabelErrors:
     margin: FloatArray
     error: FloatArray
     labels: NDArray[Any]
+    expected: NDArray[Any] | None = None
 
     @property
     def n_contradicting(self) -> int:
@@ -93,7 +101,10 @@ class LabelErrors:
         return int(np.sum(self.contradicts))
 
     def table(self, k: int = 10) -> list[dict[str, Any]]:
-        """Return the `k` most suspicious labels: index, label, probability, margin and its standard error."""
+        """Return the `k` most suspicious labels: index, label, probability, margin and its standard error.
+
+        Levels also have the one that is expected.
+        """
         if is_dask(self.probability):
             names = ("index", "label", "probability", "margin", "error")
             rows = most_suspicious(self, k)
@@ -101,7 +112,8 @@ class LabelErrors:
         return [
             {
                 "index": int(row),
-                "label": self.labels[row].item() if isinstance(self.labels[row], np.generic) else self.labels[row],
+                "label": _plain(self.labels[row]),
+                **({} if self.expected is None else {"expected": _plain(self.expected[row])}),
                 "probability": float(self.probability[row]),
                 "margin": float(self.margin[row]),
                 "error": float(self.error[row]),
@@ -132,13 +144,15 @@ class LabelErrors:
     def summary(self) -> str:
         """Return the main findings and the ten most suspicious labels as text."""
         heading = "P(wrong)" if self.meaning == "side" else "P(flipped)"
+        expected = "" if self.expected is None else f"{'expected':>12}  "
         lines = [
             self.headline(),
-            f"{'row':>9}  {'label':>12}  {heading:>10}  {'margin':>9}  {'error':>7}",
+            f"{'row':>9}  {'label':>12}  {expected}{heading:>10}  {'margin':>9}  {'error':>7}",
         ]
         for row in self.table(min(10, self.n_contradicting)):
+            expected = "" if self.expected is None else f"{row['expected']!s:>12.12}  "
             lines.append(
-                f"{row['index']:>9}  {row['label']!s:>12.12}  {row['probability']:>10.4f}  "
+                f"{row['index']:>9}  {row['label']!s:>12.12}  {expected}{row['probability']:>10.4f}  "
                 f"{row['margin']:>9.3g}  {row['error']:>7.2g}"
             )
         return "\n".join(lines)
@@ -153,10 +167,14 @@ class LabelErrors:
         return f"LabelErrors({len(self.probability)} labels, {known})"
 
 
+def _plain(label: Any) -> Any:
+    return label.item() if isinstance(label, np.generic) else label
+
+
 def judge_labels(
     fit: Fit,
     judgements: Judgements,
-    unseen: Scored,
+    unseen: Scores,
     verdicts: Verdicts | None = None,
     *,
     groups: NDArray[Any] | None = None,
@@ -166,25 +184,26 @@ def judge_labels(
     Parameters
     ----------
     fit : Fit
-        The fit to the judgements.
-    unseen : Scored
+        The fit to the judgements; these may be comparisons that were attached to pairs.
+    unseen : Scored or ScoredLevels
         The judgements that have out-of-fold margins, with those margins.
     verdicts : Verdicts, optional
         The margins that rank the labels; by default those of the fit itself.
     groups : array of shape (n,) or (n, 2), optional
         Which pairs depend on each other.
     """
-    scored = Scored.by(fit.metric, judgements)
-    seen = judge_sides(lambda _: fit, judgements, [])
+    alone = replace(judgements, comparisons=None)
+    scores = Scorer.of(fit).score(alone)
+    seen = judge_sides(lambda _: fit, Asked(alone), [])
     verdicts = seen if verdicts is None else verdicts
-    flips = FlipEvidence.of(scored)
+    flips = FlipEvidence.of_scores(scores)
     doubt = doubt_about(fit, judgements, unseen, groups)
     is_known = fit.statistics.uncertain_per_parameter >= _NOISE_IS_KNOWN
     are_flipped = flips.low > _EVIDENT
     meaning = "side" if doubt is None and (not are_flipped or (is_known and groups is None)) else "flipped"
     probability = verdicts.probability
     if meaning == "flipped":
-        probability = _flipped(flips, verdicts, scored, unseen) * (1.0 if doubt is None else _LARGEST_IF_DOUBTED)
+        probability = _flipped(flips, verdicts, scores, unseen) * (1.0 if doubt is None else _LARGEST_IF_DOUBTED)
     share = low = high = None
     if doubt is None:
         share, low, high = _share(judgements, (verdicts if is_known else seen).probability)
@@ -192,41 +211,48 @@ def judge_labels(
             low = min(low, flips.low)
         if meaning == "flipped":
             share = float(np.clip(judgements.mean(probability), low, high))
-    contradicting = 1.0 - unseen.accuracy
+    contradicting = _share_contradicting(unseen)
     ends = wilson(contradicting, unseen.judgements.effective_number)
-    agreement = judgements.signs * verdicts.margin
+    expected = None if judgements.levels is None else judgements.sides.classes[verdicts.expected]
     return LabelErrors(
         probability=probability,
-        order=np.lexsort((agreement / np.maximum(verdicts.error, TINY), -probability)),
+        order=np.lexsort((verdicts.agreement / np.maximum(verdicts.error, TINY), -probability)),
         meaning=meaning,
         share=share,
         share_low=low,
         share_high=high,
         reason=doubt,
-        contradicts=(verdicts.margin >= 0) != judgements.is_far,
+        contradicts=verdicts.expected != judgements.codes,
         unseen_share=contradicting,
         unseen_low=ends[0],
         unseen_high=ends[1],
         margin=verdicts.margin,
         error=verdicts.error,
         labels=judgements.labels,
+        expected=expected,
     )
 
 
-def _flipped(flips: FlipEvidence, verdicts: Verdicts, scored: Scored, unseen: Scored) -> FloatArray:
-    """P(flipped) of each label, by the margins of the verdicts; `flips` come from `scored`, the fit itself.
+def _share_contradicting(scores: Scores) -> float:
+    """The share of labels that contradict their margins; of levels, any of those."""
+    if not isinstance(scores, ScoredLevels):
+        return 1.0 - scores.accuracy
+    return 1.0 - scores.judgements.mean(np.all([each.is_right for each in scores.dichotomies], axis=0))
+
+
+def _flipped(flips: FlipEvidence, verdicts: Verdicts, scores: Scores, unseen: Scores) -> FloatArray:
+    """P(flipped) of each label, by the margins of the verdicts; `flips` come from `scores`, of the fit itself.
 
     Out-of-fold fits also contradict labels that they could not learn, so the flip rate is at most
     that of the fit itself.  The less a metric explains, the less a contradiction means.
     """
     probability = flips.probability
     if np.any(verdicts.is_new):
-        by_folds = Scored(scored.judgements, verdicts.margin, scored.noise, scored.flip_rate)
-        probability = FlipEvidence.of(by_folds, largest_rate=flips.rate).probability
+        probability = FlipEvidence.of_scores(verdicts.as_scores(scores), largest_rate=flips.rate).probability
     return probability * claimed_share(unseen)
 
 
-def claimed_share(unseen: Scored, doubt: str | None = None) -> float:
+def claimed_share(unseen: Scores, doubt: str | None = None) -> float:
     """How much of P(flipped) is claimed: the less, the less a metric explains, and never all if it is in doubt."""
     return max(explained(unseen), _LEAST_FACTOR) * (1.0 if doubt is None else _LARGEST_IF_DOUBTED)
 

@@ -1,63 +1,108 @@
-"""The side of the threshold that each pair is on: margins, standard errors, and probabilities of wrong labels."""
+"""The side of each threshold that a judgement is on: margins, standard errors, and probabilities of wrong labels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import expit
 from scipy.stats import norm
 from sklearn.utils.parallel import Parallel, delayed
 
-from closefar.arrays import TINY, Array, BoolArray, FloatArray, IndexArray
-from closefar.fitting import Fit
+from closefar.arrays import TINY, BoolArray, FloatArray, IndexArray
+from closefar.fitting import Fit, Scorer, Scores, joined
 from closefar.judgements import Judgements, Split
-from closefar.model import Metric, Scored
-from closefar.noise import Noise, label_losses
-from closefar.questions.label_model import LabelModel
-from closefar.questions.moves import MarginMoves
-from closefar.questions.thinning import representatives
+from closefar.model import ScoredLevels
+from closefar.noise import FlipRate, Noise, label_losses
+from closefar.questions.level_verdicts import LevelEvidence, nearest_cuts
+from closefar.questions.margin_errors import SideErrors
 
-__all__ = ["Judge", "SideErrors", "Verdicts", "judge_sides", "probability_of_other_side", "unseen_margins"]
+__all__ = ["Asked", "Judge", "Verdicts", "judge_sides", "probability_of_other_side", "unseen_scores"]
 
 # Margins are limited to this many standard errors: beyond that nothing changes, and squares do not overflow.
 _LARGEST_Z = 1e6
 
-_MOST_SEEN = 100_000
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """The judgements that are judged, and those that fits are made to.
+
+    These are the same, unless the comparisons that are attached to pairs are judged.
+    """
+
+    whole: Judgements
+    are_attached: bool = False
+
+    @property
+    def judgements(self) -> Judgements:
+        """Those that are judged."""
+        if not self.are_attached:
+            return self.whole
+        assert self.whole.comparisons is not None
+        return self.whole.comparisons
+
+    def __len__(self) -> int:
+        return len(self.judgements)
+
+    def training(self, rows: IndexArray) -> Judgements:
+        """What a fit is made to, if it sees these of the judgements that are judged."""
+        if not self.are_attached:
+            return self.whole.take(rows)
+        return replace(self.whole, comparisons=self.judgements.take(rows))
 
 
 @dataclass(frozen=True)
 class Verdicts:
     """The margin of each pair, its standard error, and the probability that its label is that of the other side.
 
+    Of levels, it is the margin from the end of its level that is nearest, or furthest on the wrong side.  `agreement`
+    is the margin, positive if the label agrees with it, and `margins` are those from all thresholds, a column each.
     `is_new` is true for labels that the fit that judged them has not seen.
     """
 
     margin: FloatArray
     error: FloatArray
+    agreement: FloatArray
     probability: FloatArray
+    margins: FloatArray
     is_new: BoolArray
+
+    @property
+    def expected(self) -> IndexArray:
+        """The level that each squared distance lies in; of two labels, 1 is far."""
+        levels: IndexArray = np.sum(self.margins >= 0, axis=1)
+        return levels
+
+    def as_scores(self, scores: Scores) -> Scores:
+        """The same judgements, with these margins."""
+        if isinstance(scores, ScoredLevels):
+            return replace(scores, squared=np.zeros(len(scores)), thresholds=-self.margins)
+        return replace(scores, margin=self.margin)
 
 
 @dataclass(frozen=True)
 class Judge:
     """A fit to one side of a split: the margins of all pairs, and the standard errors of those on the other side.
 
-    `is_new` is true if the fit has not seen the labels that it judges; `train_share` is the share that it has seen.
+    Both have a column for each threshold.  `is_new` is true if the fit has not seen the labels that it judges;
+    `train_share` is the share that it has seen.
     """
 
     margin: FloatArray
     error: FloatArray
     noise: Noise
-    flip_rate: float
+    flip_rate: FlipRate
     is_new: bool
     train_share: float
 
-    def probability_wrong(self, agreement: FloatArray, error: FloatArray) -> FloatArray:
+    def probability_wrong(
+        self, agreement: FloatArray, error: FloatArray, is_far: BoolArray | None = None
+    ) -> FloatArray:
         """P(the true margin contradicts the label), where `agreement` is label times estimated margin.
 
-        A new label is further evidence: its likelihood is evaluated at the mean margin on either side.
+        A new label is further evidence: its likelihood is evaluated at the mean margin on either side.  `is_far` are
+        the labels, which matter if there are two flip rates.
         """
         if not self.is_new:
             return probability_of_other_side(agreement, error)
@@ -67,8 +112,8 @@ class Judge:
         density = norm.logpdf(z)
         mean_wrong = np.minimum(agreement - error * np.exp(density - log_wrong), 0.0)
         mean_right = np.maximum(agreement + error * np.exp(density - log_right), 0.0)
-        log_wrong = log_wrong - label_losses(self.noise, mean_wrong, self.flip_rate)
-        log_right = log_right - label_losses(self.noise, mean_right, self.flip_rate)
+        log_wrong = log_wrong - label_losses(self.noise, mean_wrong, self.flip_rate, is_far)
+        log_right = log_right - label_losses(self.noise, mean_right, self.flip_rate, is_far)
         probability = expit(log_wrong - log_right)
         return probability
 
@@ -84,60 +129,71 @@ def _standardised(agreement: FloatArray, error: FloatArray) -> FloatArray:
 
 
 def judge_sides(
-    learn: Callable[[Judgements], Fit], judgements: Judgements, splits: list[Split], *, n_jobs: int | None = None
+    learn: Callable[[Judgements], Fit], asked: Asked, splits: list[Split], *, n_jobs: int | None = None
 ) -> Verdicts:
     """Judge each label by the fit to the training side of its test split, or by a fit to all if no split tests it."""
-    n = len(judgements)
+    judgements, n = asked.judgements, len(asked)
     tested = np.zeros(n, dtype=bool)
     for _, test in splits:
         tested[test] = True
     if not np.all(tested):
         splits = [*splits, (np.arange(n), np.flatnonzero(~tested))]
-    judges = Parallel(n_jobs=n_jobs)(delayed(_judge)(learn, judgements, train, test) for train, test in splits)
-    margin, error, probability = np.empty((3, n))
+    judges = Parallel(n_jobs=n_jobs)(delayed(_judge)(learn, asked, train, test) for train, test in splits)
+    margins, errors = np.empty((2, *judges[0].margin.shape))
     is_new = np.empty(n, dtype=bool)
     for (_, test), judge in zip(splits, judges, strict=True):
-        margin[test], error[test], is_new[test] = judge.margin[test], judge.error, judge.is_new
+        margins[test], errors[test], is_new[test] = judge.margin[test], judge.error, judge.is_new
     folds = [judge for judge in judges if judge.is_new]
     if len(folds) > 1:
         train_share = sum(judge.train_share for judge in folds) / len(folds)
-        error *= _error_ratio([judge.margin for judge in folds], error, train_share)
-    signs = judgements.signs
+        errors *= _error_ratio([judge.margin.ravel() for judge in folds], errors.ravel(), train_share)
+    probability = np.empty(n)
+    if judgements.levels is None:
+        margin, error, signs = margins[:, 0], errors[:, 0], judgements.signs
+        for (_, test), judge in zip(splits, judges, strict=True):
+            wrong = judge.probability_wrong(signs[test] * margin[test], error[test], judgements.is_far[test])
+            probability[test] = wrong
+        return Verdicts(margin, error, signs * margin, probability, margins, is_new)
     for (_, test), judge in zip(splits, judges, strict=True):
-        probability[test] = judge.probability_wrong(signs[test] * margin[test], error[test])
-    return Verdicts(margin, error, probability, is_new)
+        evidence = LevelEvidence(judge.noise, judge.flip_rate, is_new=judge.is_new)
+        probability[test] = evidence.probability_wrong(judgements.codes[test], margins[test], errors[test])
+    margin, error, agreement = nearest_cuts(judgements.codes, margins, errors)
+    return Verdicts(margin, error, agreement, probability, margins, is_new)
 
 
-def unseen_margins(
-    learn: Callable[[Judgements], Fit], judgements: Judgements, splits: list[Split], *, n_jobs: int | None = None
-) -> FloatArray:
-    """The out-of-fold margin of each pair; NaN if no split tests it.
+def unseen_scores(
+    learn: Callable[[Judgements], Fit], asked: Asked, splits: list[Split], *, n_jobs: int | None = None
+) -> Scores | None:
+    """The judgements that splits test, scored by the fits to the other sides; None if there are none.
 
     Splits with a pair on both sides are ignored.
     """
     apart = [(train, test) for train, test in splits if not _overlap(train, test)]
-    found = Parallel(n_jobs=n_jobs)(delayed(_margins)(learn, judgements, train, test) for train, test in apart)
-    margin = np.full(len(judgements), np.nan)
-    for (_, test), margins in zip(apart, found, strict=True):
-        margin[test] = margins
-    return margin
+    found = Parallel(n_jobs=n_jobs)(delayed(_scores)(learn, asked, train, test) for train, test in apart)
+    if not found:
+        return None
+    parts = [(scores, test) for scores, (_, test) in zip(found, apart, strict=True)]
+    tested = np.unique(np.concatenate([test for _, test in apart]))
+    return joined(asked.judgements, parts).take(tested)
 
 
-def _margins(
-    learn: Callable[[Judgements], Fit], judgements: Judgements, train: IndexArray, test: IndexArray
-) -> FloatArray:
-    fit = learn(judgements.take(train)).unless_interrupted()
-    return Scored.by(fit.metric, judgements.take(test)).margin
+def _scores(learn: Callable[[Judgements], Fit], asked: Asked, train: IndexArray, test: IndexArray) -> Scores:
+    fit = learn(asked.training(train)).unless_interrupted()
+    return Scorer.of(fit).score(asked.judgements.take(test))
 
 
-def _judge(learn: Callable[[Judgements], Fit], judgements: Judgements, train: IndexArray, test: IndexArray) -> Judge:
-    seen, asked = judgements.take(train), judgements.take(test)
-    fit = learn(seen).unless_interrupted()
+def _judge(learn: Callable[[Judgements], Fit], asked: Asked, train: IndexArray, test: IndexArray) -> Judge:
+    judgements = asked.judgements
+    fit = learn(asked.training(train)).unless_interrupted()
+    scorer, others = Scorer.of(fit), judgements.take(test)
+    margin = scorer.margins(judgements, fit.metric.measure(judgements.data)[:, None])
+    errors = SideErrors.of(fit, replace(judgements.take(train).counted(), comparisons=None))
+    who = None if others.annotators is None else others.annotators.codes
     return Judge(
-        margin=Scored.by(fit.metric, judgements).margin,
-        error=_errors_of_sides(fit.metric, seen.counted(), asked),
+        margin=margin,
+        error=errors.at(others.data, margin[test], who),
         noise=fit.metric.noise,
-        flip_rate=fit.flip_rate,
+        flip_rate=scorer.score(others).flip_rate,
         is_new=not _overlap(train, test),
         train_share=len(train) / len(judgements),
     )
@@ -149,51 +205,10 @@ def _overlap(train: IndexArray, test: IndexArray) -> bool:
     return bool(np.any(is_train[test]))
 
 
-@dataclass(frozen=True)
-class SideErrors:
-    """The standard errors of margins, without the common scale of all margins, which changes no side.
-
-    Margins are linear in (M, tau), so the scale has the information sum_i I_i m_i^2 and is
-    independent, to first order, of the rest.
-    """
-
-    moves: MarginMoves
-    covariance: FloatArray
-    of_scale: float
-
-    @classmethod
-    def of(cls, metric: Metric, seen: Judgements) -> SideErrors:
-        """The errors of the margins of a metric that was fitted to these judgements."""
-        moves = MarginMoves(metric, seen)
-        seen = _thinned(seen, moves)
-        margin = Scored.by(metric, seen).margin
-        model = LabelModel.at(margin, metric.noise, metric.one_flip_rate)
-        of_scale = 1.0 / max(float(np.sum(seen.weights * model.information * margin**2)), TINY)
-        return cls(moves, moves.covariance(seen.data, model, seen.weights), of_scale)
-
-    def at(self, data: Array, margin: FloatArray) -> FloatArray:
-        """The error of each of these margins."""
-        variance = self.moves.variances(data, self.covariance)
-        return np.sqrt(np.maximum(variance - self.of_scale * margin**2, 0.0))
-
-
-def _errors_of_sides(metric: Metric, seen: Judgements, asked: Judgements) -> FloatArray:
-    return SideErrors.of(metric, seen).at(asked.data, Scored.by(metric, asked).margin)
-
-
-def _thinned(judgements: Judgements, moves: MarginMoves) -> Judgements:
-    """A sample of many judgements, weighted to represent all: standard errors are within about one percent."""
-    if len(judgements) <= _MOST_SEEN:
-        return judgements
-    chosen, number = representatives(judgements.weights, moves.mean_squares(judgements.data), _MOST_SEEN)
-    some = judgements.take(chosen)
-    return some.with_weights(number * some.weights)
-
-
 def _error_ratio(margins: list[FloatArray], error: FloatArray, train_share: float) -> float:
     """The ratio of standard errors from differences between the folds' fits to those from the curvature.
 
-    This is a grouped jackknife over the half of the pairs nearest to the threshold.  It matters if
+    This is a grouped jackknife over the half of the margins nearest to a threshold.  It matters if
     the model is wrong, if pairs are dependent, and if labels are wrong by flips alone: then a side
     is known better than the curvature implies.
     """

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from closefar.fitting import Fit, Learner, count_parameters, fit_from, is_near_parts
+from closefar.fitting import Fit, Learner, Scorer, Scores, count_parameters, fit_from, is_near_parts
 from closefar.judgements import (
     Judgements,
+    Kind,
     Partitions,
     Split,
     counted_partitions,
@@ -30,12 +31,14 @@ from closefar.judgements.partitions import words_for_sample
 from closefar.model import Scored
 from closefar.questions.flip_evidence import FlipEvidence
 from closefar.questions.label_errors import LabelErrors, claimed_share, judge_labels
-from closefar.questions.label_judge import SideErrors, Verdicts, judge_sides, unseen_margins
+from closefar.questions.label_judge import Asked, Verdicts, judge_sides, unseen_scores
 from closefar.questions.lazy_labels import LazyJudge, lazy_verdicts
+from closefar.questions.margin_errors import SideErrors
 
 __all__ = ["find_label_errors", "label_error_settings"]
 
 _METHODS = ("auto", "out-of-fold", "in-sample")
+_JUDGED = ("pairs", "comparisons")
 
 # The penalty per parameter and pair, and its upper limit: many parameters fit labels that they should call wrong.
 _PENALTY = 0.03
@@ -53,16 +56,20 @@ def find_label_errors(
     labels: Any = None,
     *,
     sample_weight: Any = None,
+    annotators: Any = None,
+    comparisons: Any = None,
+    judged: str = "pairs",
     cv: Any = 5,
     groups: Any = None,
     method: str = "auto",
     n_jobs: int | None = None,
     random_state: Any = None,
 ) -> LabelErrors:
-    """Find labels that are probably wrong.
+    """Find labels that are probably wrong: close/far labels, levels, or answers to comparisons.
 
-    A label is wrong if its pair truly lies on the other side of the threshold.  If the noise model
-    passes its checks, the probability of that follows from the margin and its standard error, and
+    A label is wrong if its pair truly lies on the other side of the threshold, a level if it truly lies in
+    another level, and the answer to a comparison if the leg that it calls shorter is truly the longer one.  If
+    the noise model passes its checks, the probability of that follows from the margin and its standard error, and
     a share of wrong labels is reported.  Otherwise a label that contradicts the learned distance
     may be right, and the distance wrong.  Then a label is called wrong if it was flipped, whatever
     the distance.  The probability of that follows from how contradictions become rarer as the margin
@@ -71,11 +78,14 @@ def find_label_errors(
 
     Parameters
     ----------
-    learner : LinearMetricLearner
+    learner : LinearMetricLearner, OrdinalMetricLearner or ComparisonMetricLearner
         The learner to fit; it is not changed.  Its flip rate is estimated unless it is set to a
         number above zero.
-    pairs, labels, sample_weight
-        As for `learner.fit`.
+    pairs, labels, sample_weight, annotators, comparisons
+        As for `learner.fit`; for a comparison learner, `pairs` are the comparisons and `labels` the answers.  Each
+        judgement is compared with the threshold of its own annotator.
+    judged : {"pairs", "comparisons"}, default="pairs"
+        With pairs and comparisons together, which of them to judge; the others are part of every fit.
     cv : int or splitter, default=5
         The folds for out-of-fold fits; fewer if the rarer label does not occur in that many.
     groups : array of shape (n,) or (n, 2), optional
@@ -111,55 +121,69 @@ def find_label_errors(
     """
     if method not in _METHODS:
         raise ValueError(f"method must be one of {list(_METHODS)}; got {method!r}.")
-    if learner.class_weight is not None:
+    class_weight = getattr(learner, "class_weight", None)
+    if class_weight is not None:
         raise ValueError(
             "class_weight must be None to find wrong labels, since it moves the threshold; got "
-            f"{learner.class_weight!r}. Leave it out."
+            f"{class_weight!r}. Leave it out."
+        )
+    if judged not in _JUDGED or (judged == "comparisons" and comparisons is None):
+        raise ValueError(
+            f'judged must be "pairs" or, with comparisons besides pairs, "comparisons"; got {judged!r}'
+            f"{'' if judged not in _JUDGED else ' and no comparisons'}."
         )
     if is_partitioned(pairs):
         _check_one_fit(pairs, groups, method)
         partitions = counted_partitions(partitions_of(pairs, labels, sample_weight))
         return _find_in_partitions(learner, partitions, cv, method, n_jobs, random_state)
-    judgements = Judgements.read(clone(learner), pairs, labels, sample_weight, far_label=learner.far_label)
-    found_groups = resolve_groups(groups, judgements.data)
+    judgements = clone(learner).read(pairs, labels, sample_weight, annotators=annotators, comparisons=comparisons)
+    asked = Asked(judgements, are_attached=judged == "comparisons")
+    found_groups = resolve_groups(groups, asked.judgements.data)
     flip_aware = clone(learner)
     flip_aware.set_params(**label_error_settings(learner.get_params(), judgements, penalise=method == "auto"))
     fit = _learn_with_warnings(flip_aware, judgements)
-    verdicts, unseen = _judged(flip_aware, fit, judgements, found_groups, cv, method, n_jobs, random_state)
-    return _found(fit, judgements, verdicts, unseen, found_groups)
+    verdicts, unseen = _judged(flip_aware, fit, asked, found_groups, cv, method, n_jobs, random_state)
+    return _found(fit, asked.judgements, verdicts, unseen, found_groups)
 
 
 def _judged(
     flip_aware: Learner,
     fit: Fit,
-    judgements: Judgements,
+    asked: Asked,
     groups: NDArray[Any] | None,
     cv: Any,
     method: str,
     n_jobs: int | None,
     random_state: Any,
-) -> tuple[Verdicts | None, Scored]:
-    """The verdicts of fits to the folds, where they judge, and the out-of-fold margins of labels that have one."""
+) -> tuple[Verdicts | None, Scores | None]:
+    """The verdicts of fits to the folds, where they judge, and the out-of-fold scores of labels that have one."""
     splits = []
     if method != "in-sample":
         seed = check_random_state(random_state).randint(2**31)
-        splits = _splits(cv, judgements, groups, seed)
-    learn = partial(_learn, flip_aware, fit, len(judgements))
+        splits = _splits(cv, asked.judgements, groups, seed)
+    learn = partial(_learn, flip_aware, fit)
     if method == "auto":
-        verdicts, margin = None, unseen_margins(learn, judgements, splits, n_jobs=n_jobs)
-    else:
-        verdicts = judge_sides(learn, judgements, splits, n_jobs=n_jobs)
-        margin = np.where(verdicts.is_new, verdicts.margin, np.nan)
-    tested = np.flatnonzero(~np.isnan(margin))
-    return verdicts, Scored(judgements.take(tested), margin[tested], fit.metric.noise, fit.flip_rate)
+        unseen = unseen_scores(learn, asked, splits, n_jobs=n_jobs)
+        return None, None if unseen is None else _with_rates_of(fit, unseen)
+    verdicts = judge_sides(learn, asked, splits, n_jobs=n_jobs)
+    tested = np.flatnonzero(verdicts.is_new)
+    scores = verdicts.as_scores(Scorer.of(fit).score(replace(asked.judgements, comparisons=None)))
+    return verdicts, scores.take(tested) if len(tested) else None
+
+
+def _with_rates_of(fit: Fit, unseen: Scores) -> Scores:
+    """The same margins with the flip rates of the fit to all."""
+    own = Scorer.of(fit).score(replace(unseen.judgements, comparisons=None)).flip_rate
+    return replace(unseen, flip_rate=own)
 
 
 def _found(
-    fit: Fit, judgements: Judgements, verdicts: Verdicts | None, unseen: Scored, groups: NDArray[Any] | None
+    fit: Fit, judgements: Judgements, verdicts: Verdicts | None, unseen: Scores | None, groups: NDArray[Any] | None
 ) -> LabelErrors:
-    if len(unseen) > 0:
+    if unseen is not None:
         return judge_labels(fit, judgements, unseen, verdicts, groups=groups)
-    found = judge_labels(fit, judgements, Scored.by(fit.metric, judgements), verdicts, groups=groups)
+    scores = Scorer.of(fit).score(replace(judgements, comparisons=None))
+    found = judge_labels(fit, judgements, scores, verdicts, groups=groups)
     return replace(found, unseen_share=None, unseen_low=None, unseen_high=None)
 
 
@@ -189,14 +213,14 @@ def _find_in_partitions(
     unnamed = replace(fit.columns, names_in_data=None)
     some = Judgements.read_more(unnamed, sample.data, sample.labels, scaled, sides=fit.sides)
     found_groups = resolve_groups(None, some.data)
-    verdicts, unseen = _judged(flip_aware, fit, some, found_groups, cv, method, n_jobs, random_state)
+    verdicts, unseen = _judged(flip_aware, fit, Asked(some), found_groups, cv, method, n_jobs, random_state)
     found = _found(fit, some, verdicts, unseen, found_groups)
     curves, factor = None, 1.0
     if found.meaning == "flipped":
         curves = FlipEvidence.of(Scored.by(fit.metric, some)).curves
-        known = unseen if len(unseen) else Scored.by(fit.metric, some)
+        known = Scored.by(fit.metric, some) if unseen is None else unseen
         factor = claimed_share(known, found.reason)
-    judge = LazyJudge(fit.metric, fit.sides, SideErrors.of(fit.metric, some.counted()), curves, factor)
+    judge = LazyJudge(fit.metric, fit.sides, SideErrors.of(fit, some.counted()), curves, factor)
     return replace(found, **lazy_verdicts(judge, partitions))
 
 
@@ -204,10 +228,16 @@ def label_error_settings(
     parameters: dict[str, Any], judgements: Judgements, *, penalise: bool = True
 ) -> dict[str, Any]:
     """The parameters to change in a learner that finds wrong labels: flips, and a penalty if there are few pairs."""
-    return _settings(parameters, judgements.n_columns, judgements.effective_number, penalise=penalise)
+    n = judgements.effective_number
+    if judgements.comparisons is not None:
+        n += judgements.comparisons.effective_number
+    n_thresholds = 0 if judgements.kind is Kind.COMPARISONS else judgements.n_levels - 1
+    return _settings(parameters, judgements.n_columns, n, penalise=penalise, n_thresholds=n_thresholds)
 
 
-def _settings(parameters: dict[str, Any], n_columns: int, n: float, *, penalise: bool) -> dict[str, Any]:
+def _settings(
+    parameters: dict[str, Any], n_columns: int, n: float, *, penalise: bool, n_thresholds: int = 1
+) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     if isinstance(parameters["flip_rate"], numbers.Real) and parameters["flip_rate"] == 0.0:
         changes["flip_rate"] = "estimate"
@@ -215,7 +245,8 @@ def _settings(parameters: dict[str, Any], n_columns: int, n: float, *, penalise:
     n_parameters = count_parameters(
         n_columns,
         int(rank) if isinstance(rank, numbers.Integral) else None,
-        has_origin=parameters["fit_origin"],
+        has_origin=parameters.get("fit_origin", False),
+        n_thresholds=n_thresholds,
     )
     is_free = isinstance(parameters.get("alpha"), numbers.Real) and parameters["alpha"] == 0.0
     chooses_noise = isinstance(parameters.get("noise"), str) and parameters["noise"] == "auto"
@@ -230,9 +261,9 @@ def _learn_with_warnings(learner: Learner, judgements: Judgements) -> Fit:
     return fit.unless_interrupted()
 
 
-def _learn(learner: Learner, fit: Fit, n: int, judgements: Judgements) -> Fit:
-    """Fit to some of the pairs; the fit to all n is known already, and a good start if there are many."""
-    if len(judgements) == n:
+def _learn(learner: Learner, fit: Fit, judgements: Judgements) -> Fit:
+    """Fit to some of the judgements; the fit to all is known already, and a good start if there are many."""
+    if fit.judgements is not None and _size(judgements) == _size(fit.judgements):
         return fit
     return fit_from(fit, judgements) if is_near_parts(fit) else learner.learn(judgements)
 
@@ -241,8 +272,7 @@ def _splits(cv: Any, judgements: Judgements, groups: NDArray[Any] | None, seed: 
     """The folds; fewer, and then without groups, if one side of a split has only one label."""
     if not isinstance(cv, numbers.Integral):
         return split_judgements(cv, judgements, groups=groups, seed=seed)
-    counts = judgements.weights > 0
-    most = min(int(cv), int(np.sum(counts & judgements.is_far)), int(np.sum(counts & ~judgements.is_far)))
+    most = min(int(cv), _n_rarest(judgements))
     for by in (groups, None) if groups is not None else (None,):
         for n_folds in sorted({most, min(most, 3), min(most, 2)}, reverse=True):
             if n_folds < 2:
@@ -256,6 +286,21 @@ def _splits(cv: Any, judgements: Judgements, groups: NDArray[Any] | None, seed: 
     return []
 
 
+def _size(judgements: Judgements) -> tuple[int, int]:
+    return len(judgements), 0 if judgements.comparisons is None else len(judgements.comparisons)
+
+
+def _n_rarest(judgements: Judgements) -> int:
+    """How many judgements have the rarest label, or are not of the most frequent level; all comparisons are alike."""
+    counted = judgements.codes[judgements.weights > 0]
+    if judgements.kind is Kind.COMPARISONS:
+        return len(counted)
+    counts = np.bincount(counted, minlength=judgements.n_levels)
+    return int(counts.min() if judgements.levels is None else counts.sum() - counts.max())
+
+
 def _can_train(judgements: Judgements) -> bool:
-    weights = [judgements.weights[judgements.is_far == is_far] for is_far in (False, True)]
-    return all(bool(np.any(each > 0)) for each in weights)
+    if judgements.kind is Kind.COMPARISONS:
+        return bool(np.any(judgements.weights > 0))
+    counted = judgements.codes[judgements.weights > 0]
+    return len(np.unique(counted)) == judgements.n_levels

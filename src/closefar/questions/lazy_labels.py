@@ -12,7 +12,8 @@ from closefar.arrays import TINY, FloatArray, IndexArray
 from closefar.judgements import Partition, Partitions, Sides, mapped_partitions
 from closefar.model import Metric
 from closefar.questions.flip_evidence import FlipCurve, probability_flipped
-from closefar.questions.label_judge import SideErrors, probability_of_other_side
+from closefar.questions.label_judge import probability_of_other_side
+from closefar.questions.margin_errors import SideErrors
 
 __all__ = ["LazyJudge", "lazy_verdicts", "most_suspicious"]
 
@@ -37,7 +38,7 @@ class LazyJudge:
         if len(partition) == 0:
             return np.empty((0, len(_COLUMNS)))
         margin = self.metric.measure(partition.data) - self.metric.known_threshold
-        error = self.errors.at(partition.data, margin)
+        error = self.errors.at(partition.data, margin[:, None])[:, 0]
         is_far = np.asarray(partition.labels == self.sides.far, dtype=bool)
         contradicts = (margin >= 0) != is_far
         if self.curves is None:

@@ -3,7 +3,7 @@
 The estimate is asymptotic, for maximum likelihood under constraints.  Let H and V be
 the Hessian of the loss and the covariance of its gradient for one pair.  If M has rank
 k < d, the fit moves in the tangent space of the matrices of rank k, which has
-d k - k (k - 1) / 2 dimensions, plus one for tau.  In that space the loss has the Hessian
+d k - k (k - 1) / 2 dimensions, plus one for each threshold.  In that space the loss has the Hessian
 H + C: turning M = A A' towards a direction in its null space has a cost given by the multiplier
 of that direction.  C is g_j / lambda_i for the entry that connects eigenvalue lambda_i of M
 to eigenvalue g_j of dR/dM.  Then N times the expected excess loss tends to
@@ -11,14 +11,14 @@ tr((H + C)^-1 V) / 2, half the effective number of parameters.
 
 With few labels the error is larger.  The factor depends on the uncertain labels per parameter, U,
 which are proportional to N: 1 + a / U + b / U^2 below was measured in some 2,500 fits of 2 to 8
-columns (normal, t(3), lognormal and 0/1) with 5 to 20% wrong labels.
+columns (normal, t(3), lognormal and 0/1) with 5 to 20% wrong close/far labels.
 """
 
 from __future__ import annotations
 
 import math
 import numbers
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,11 +26,12 @@ from scipy.optimize import brentq
 from sklearn.utils import check_random_state
 
 from closefar import packed
-from closefar.arrays import FloatArray
-from closefar.fitting import Fit, Fitted, count_uncertain
-from closefar.judgements import find_points
-from closefar.model import Metric, Scored
+from closefar.arrays import Array, FloatArray
+from closefar.fitting import Fit, Fitted, count_uncertain, likelihood_of
+from closefar.judgements import Judgements, Kind, find_points
+from closefar.model import Metric, Scored, ScoredLevels
 from closefar.model.factors import root_of
+from closefar.noise import FlipRate, has_flips
 from closefar.questions.moves import RankMoves
 from closefar.questions.optimum import Optimum
 from closefar.rows import RowSource, rows_of
@@ -46,7 +47,7 @@ _FEW_UNCERTAIN = 5.0  # with fewer, a plan is rough
 # The error falls as N to minus this power; with U uncertain labels per parameter it is 1 + a / U + b / U^2 times that.
 _RATES = {"loss": 1.0, "spectral": 0.5}
 _EXCESS = {"loss": (1.0, 5.0), "spectral": (0.4, 1.0)}
-_WORDS = {"loss": "excess loss", "spectral": "relative spectral error of M / tau"}
+_WORDS = {"loss": "excess loss", "spectral": "relative spectral error of M / {scale}"}
 
 
 @dataclass(frozen=True)
@@ -68,15 +69,18 @@ class SampleSizePlan:
         The number of pairs, including the pilot, at which the expected error is `target_error`.
     n_pairs_likely : int
         The number of pairs at which the error is at most `target_error` with probability 1 - delta.
-    worst_case : float
+    worst_case : float or None
         The number of pairs that the paper's theorem requires, with the pilot's largest eigenvalue and
-        longest difference as its bounds; infinite beyond about 1e300.
+        longest difference as its bounds; infinite beyond about 1e300.  None for levels and comparisons, which
+        the theorem does not cover.
     expected_coefficient, likely_coefficient : float
         N (loss) or sqrt(N) (spectral) times the errors of fits to very many pairs N.  With few uncertain
         labels per parameter errors are larger; `expected_error` and `likely_error` allow for that.
     shares_points : bool
         Whether pairs of the pilot share points.  Then more pairs are needed than if they were
         independent.
+    kind : Kind
+        What is planned: with comparisons, all numbers of pairs are numbers of comparisons.
     """
 
     measure: str
@@ -87,10 +91,11 @@ class SampleSizePlan:
     uncertain_per_parameter: float
     n_pairs: int
     n_pairs_likely: int
-    worst_case: float
+    worst_case: float | None
     expected_coefficient: float
     likely_coefficient: float
     shares_points: bool = False
+    kind: Kind = Kind.CLOSE_FAR
 
     def expected_error(self, n: float) -> float:
         """Return the expected error of a fit to `n` pairs."""
@@ -107,25 +112,38 @@ class SampleSizePlan:
     def sentence(self) -> str:
         """How many pairs to label, and the number that the theorem requires."""
         more, uncertain = self.n_pairs - self.pilot_n, self.uncertain_per_parameter
-        theorem = "more than 1e+300 pairs"
-        if math.isfinite(self.worst_case):
-            orders = math.floor(math.log10(self.worst_case / self.n_pairs))
-            theorem = f"{self.worst_case:.0e} pairs ({orders} orders of magnitude more)"
+        noun, label, get = "pairs", "label", "label"
+        if self.kind is Kind.COMPARISONS:
+            noun, label, get = "comparisons", "answer", "collect"
+        error = _WORDS[self.measure].format(scale=_scale(self.kind))
         parts = [
-            f"About {self.n_pairs:,} pairs are needed for an expected {_WORDS[self.measure]} of {self.target_error:g}:",
-            f"label {more:,} more." if more > 0 else "the pilot is large enough.",
-            f"With the {self.pilot_n:,} pairs of the pilot it is {self.expected_error(self.pilot_n):.2g};",
+            f"About {self.n_pairs:,} {noun} are needed for an expected {error} of {self.target_error:g}:",
+            f"{get} {more:,} more." if more > 0 else "the pilot is large enough.",
+            f"With the {self.pilot_n:,} {noun} of the pilot it is {self.expected_error(self.pilot_n):.2g};",
             f"with {self.n_pairs_likely:,} it is at most the target with probability {1.0 - self.delta:g}.",
-            f"The theorem's worst-case guarantee needs {theorem}, too many to plan with.",
         ]
+        if self.worst_case is not None:
+            parts.append(f"The theorem's worst-case guarantee needs {self._theorem}, too many to plan with.")
         if uncertain < _FEW_UNCERTAIN:
             parts.append(
-                f"The pilot has only {uncertain:.1f} uncertain labels per parameter, so this plan is rough. Plan again "
-                f"with about {math.ceil(self.pilot_n * _FEW_UNCERTAIN / uncertain):,} pairs."
+                f"The pilot has only {uncertain:.1f} uncertain {label}s per parameter, so this plan is rough. Plan "
+                f"again with about {math.ceil(self.pilot_n * _FEW_UNCERTAIN / uncertain):,} {noun}."
             )
         if self.shares_points:
-            parts.append("The plan assumes independent pairs; these share points, so more are needed.")
+            parts.append(f"The plan assumes independent {noun}; these share points, so more are needed.")
         return " ".join(parts)
+
+    @property
+    def _theorem(self) -> str:
+        if self.worst_case is None or not math.isfinite(self.worst_case):
+            return "more than 1e+300 pairs"
+        orders = math.floor(math.log10(self.worst_case / self.n_pairs))
+        return f"{self.worst_case:.0e} pairs ({orders} orders of magnitude more)"
+
+
+def _scale(kind: Kind) -> str:
+    """What M is divided by, so that its error does not depend on the noise."""
+    return "tau" if kind is Kind.CLOSE_FAR else "tr M"
 
 
 def plan_sample_size(
@@ -138,7 +156,7 @@ def plan_sample_size(
     delta: float = 0.05,
     random_state: Any = 0,
 ) -> SampleSizePlan:
-    """Estimate from a pilot fit how many pairs to label for a target error.
+    """Estimate from a pilot fit how many pairs to label, or how many comparisons to collect, for a target error.
 
     The plan assumes that the noise model is correct (see `check_noise_model`), that further pairs
     come from the same population as the pilot, and that pairs are independent.  If pairs share
@@ -146,8 +164,9 @@ def plan_sample_size(
 
     Parameters
     ----------
-    learner : LinearMetricLearner
-        A learner fitted to the pilot with alpha = 0, without `fit_origin` and sample weights.
+    learner : LinearMetricLearner, OrdinalMetricLearner or ComparisonMetricLearner
+        A learner fitted to the pilot with alpha = 0, without `fit_origin`, sample weights, annotators and
+        comparisons in addition to pairs.
     pairs, labels : arrays, optional
         The pilot, needed only if `learner` was copied or loaded without its training pairs.
     target_error : float
@@ -155,7 +174,7 @@ def plan_sample_size(
     measure : {"loss", "spectral"}, default="loss"
         "loss": R(M, tau) - R(M*, tau*), the expected loss on a new pair in excess of the best
         possible, in nats.  "spectral": the spectral norm of M / tau - M* / tau* relative to
-        that of M* / tau*, in the units of the data.
+        that of M* / tau*, in the units of the data; for levels and comparisons, M / tr M.
     delta : float, default=0.05
         The probability of missing the target, for `n_pairs_likely` and for the theorem.
     random_state : int, RandomState or None, default=0
@@ -177,11 +196,15 @@ def plan_sample_size(
     pilot = fit.read_or_training(pairs, labels)
     pilot = pilot.with_weights(np.ones(len(pilot))).weighted(fit.settings.class_weight)
     optimum = Optimum.of(metric, pilot)
-    moves, hessian, covariance = _local_model(optimum, _check_pilot(fit, optimum))
+    if optimum.likelihood is None:
+        optimum = replace(optimum, likelihood=likelihood_of(pilot, optimum.rows, metric.noise))
+    moves, hessian, covariance = _local_model(optimum, _check_pilot(fit, optimum), pilot, metric)
     n, p = len(pilot), moves.shape[1]
     if n <= p:
         raise ValueError(f"the pilot must have more pairs than its metric has parameters ({p}); got {n}. Label more.")
-    uncertain = _check_uncertain(count_uncertain(Scored.by(metric, pilot)) / fit.statistics.n_parameters, n)
+    is_plain = fit.kind is Kind.CLOSE_FAR
+    n_uncertain = count_uncertain(Scored.by(metric, pilot)) if is_plain else fit.statistics.uncertain_labels
+    uncertain = _check_uncertain(n_uncertain / fit.statistics.n_parameters, n)
     inverse = np.linalg.pinv(hessian, hermitian=True)
     n_parameters = float(np.sum(inverse * covariance))
     normal = np.random.default_rng(check_random_state(random_state).randint(2**31)).standard_normal((p, _DRAWS))
@@ -189,11 +212,11 @@ def plan_sample_size(
     if measure == "loss":
         errors = 0.5 * np.einsum("ij,ij->j", steps, hessian @ steps)
         mean = 0.5 * n_parameters
-        radius = float(np.linalg.norm(optimum.factor, 2)) ** 2 * _longest(optimum.rows)
     else:
-        errors = _ratio_errors(moves @ steps, optimum.coordinates.transform, metric)
+        ratio = _ratio_errors if is_plain else _trace_errors
+        errors = ratio(moves @ steps, optimum.coordinates.transform, metric)
         mean = float(errors.mean())
-        radius = float(metric.eigenvalues[0]) * _longest(rows_of(pilot.data))
+    worst = _by_theorem(metric, measure, float(target_error), float(delta), optimum, pilot) if is_plain else None
     likely = float(np.quantile(errors, 1.0 - delta))
     return SampleSizePlan(
         measure=measure,
@@ -204,10 +227,11 @@ def plan_sample_size(
         uncertain_per_parameter=uncertain,
         n_pairs=_pairs_for(target_error / mean, measure, uncertain / n),
         n_pairs_likely=_pairs_for(target_error / likely, measure, uncertain / n),
-        worst_case=_worst_case(metric, measure, float(target_error), float(delta), radius),
+        worst_case=worst,
         expected_coefficient=mean,
         likely_coefficient=likely,
         shares_points=find_points(pilot.data) is not None,
+        kind=fit.kind,
     )
 
 
@@ -249,20 +273,39 @@ def _check_pilot(fit: Fit, optimum: Optimum) -> Evaluation:
     return here
 
 
-def _local_model(optimum: Optimum, here: Evaluation) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """A basis of the tangent space in (packed M, tau); H + C and V in that basis."""
+def _local_model(
+    optimum: Optimum, here: Evaluation, pilot: Judgements, metric: Metric
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """A basis of the tangent space in (packed M, thresholds); H + C and V in that basis."""
     objective, (d, k) = optimum.objective, optimum.factor.shape
     vectors, lengths, _ = np.linalg.svd(optimum.factor, full_matrices=True)
-    eigenvalues = np.append(lengths**2, np.zeros(d - k))
-    moves = RankMoves.at(eigenvalues, vectors, k, objective.gradient(here))
-    margin_gradient = objective.source.gather(here.margin_gradient)
+    eigenvalues, n_more = np.append(lengths**2, np.zeros(d - k)), len(optimum.thresholds)
+    moves = RankMoves.at(eigenvalues, vectors, k, objective.gradient(here), n_more=n_more)
+    margin_gradient = np.sqrt(len(pilot)) * objective.source.gather(here.margin_gradient)
     hessian = moves.information(objective.hessian(here.curvature))
-    covariance = (
-        moves.basis.T @ optimum.sum_of_squared_scores(np.sqrt(len(margin_gradient)) * margin_gradient) @ moves.basis
-    )
+    if pilot.kind is Kind.CLOSE_FAR:
+        squared_scores = optimum.sum_of_squared_scores(margin_gradient)
+    else:
+        border = _threshold_scores(optimum, pilot, metric) if pilot.kind is Kind.LEVELS else ()
+        squared_scores = optimum.rows.sum_of_squares(optimum.rows.row_array(margin_gradient), border)
+    covariance = moves.basis.T @ squared_scores @ moves.basis
     # A threshold held at zero does not move.
-    free = slice(None) if optimum.threshold > 0 else slice(-1)
-    return moves.basis[:, free], hessian[free, free], covariance[free, free]
+    free = np.append(np.ones(moves.basis.shape[1] - n_more, dtype=bool), optimum.thresholds > 0)
+    return moves.basis[:, free], hessian[np.ix_(free, free)], covariance[np.ix_(free, free)]
+
+
+def _threshold_scores(optimum: Optimum, pilot: Judgements, metric: Metric) -> tuple[Array, ...]:
+    """The derivative of each loss in each threshold, times its share, times the square root of their number."""
+    rows, codes, thresholds = optimum.rows, pilot.codes, optimum.thresholds
+    squared = rows.gather(optimum.objective.squared_distances(optimum.factor))
+    losses = ScoredLevels(pilot, squared, thresholds, metric.noise, 0.0).losses
+    scale = np.sqrt(len(pilot)) * pilot.shares * np.exp(losses)
+    found = []
+    for level, threshold in enumerate(thresholds, start=1):
+        # The threshold is the lower end of its level, and the upper one of the level below.
+        side = (codes == level).astype(np.float64) - (codes == level - 1)
+        found.append(rows.row_array(side * scale * metric.noise.pdf(squared - threshold)))
+    return tuple(found)
 
 
 def _ratio_errors(steps: FloatArray, transform: FloatArray, metric: Metric) -> FloatArray:
@@ -275,9 +318,30 @@ def _ratio_errors(steps: FloatArray, transform: FloatArray, metric: Metric) -> F
     return errors / float(metric.eigenvalues[0])
 
 
+def _trace_errors(steps: FloatArray, transform: FloatArray, metric: Metric) -> FloatArray:
+    """The same of M / tr M, for each step in (packed M, thresholds)."""
+    whole, size = metric.matrix, packed.packed_size(transform.shape[1])
+    errors = np.empty(steps.shape[1])
+    for index, step in enumerate(steps.T):
+        change = transform @ packed.unpack(step[:size], transform.shape[1]) @ transform.T
+        errors[index] = np.abs(np.linalg.eigvalsh(change - whole * (np.trace(change) / np.trace(whole)))).max()
+    return errors / float(metric.eigenvalues[0])
+
+
 def _longest(rows: RowSource) -> float:
     """The largest squared length of a row."""
     return rows.extremes(rows.squared_distances(np.eye(rows.n_columns)))[1]
+
+
+def _by_theorem(
+    metric: Metric, measure: str, target: float, delta: float, optimum: Optimum, pilot: Judgements
+) -> float:
+    """The number of pairs of the theorem, with the largest eigenvalue and the longest difference of the pilot."""
+    if measure == "loss":
+        radius = float(np.linalg.norm(optimum.factor, 2)) ** 2 * _longest(optimum.rows)
+    else:
+        radius = float(metric.eigenvalues[0]) * _longest(rows_of(pilot.data))
+    return _worst_case(metric, measure, target, delta, radius)
 
 
 def _worst_case(metric: Metric, measure: str, target: float, delta: float, radius: float) -> float:
@@ -320,18 +384,29 @@ def _check_fit(fit: Fit, measure: str) -> None:
             f"the pilot must be fitted with alpha = 0, since a penalty adds an error that no sample size removes; got "
             f"alpha = {fit.alpha!r}. Fit with alpha=0, and with more pairs if the labels are separable."
         )
-    if fit.flip_rate > 0:
+    judgements = fit.judgements
+    if fit.statistics.n_comparisons or (judgements is not None and judgements.annotators is not None):
         raise ValueError(
-            f"the pilot must be fitted without flips; got a flip rate of {fit.flip_rate:.3g}. If labels are flipped, "
-            "do not fit with flip_rate=0 instead: that estimates another metric, and the plan would be wrong. Use the "
-            "learning curve of learner.report."
+            "the pilot must have judgements of one kind, by one annotator or people who are not told apart; got a fit "
+            f"with {'comparisons' if fit.statistics.n_comparisons else 'annotators'}. Use the learning curve of "
+            "learner.report."
+        )
+    if has_flips(fit.flip_rate):
+        raise ValueError(
+            f"the pilot must be fitted without flips; got a flip rate of {_rates(fit.flip_rate)}. If labels are "
+            "flipped, do not fit with flip_rate=0 instead: that estimates another metric, and the plan would be wrong. "
+            "Use the learning curve of learner.report."
         )
     if settings.fit_origin:
         raise ValueError("the pilot must consist of pairs; got fit_origin=True. Fit differences without it.")
     if not fit.certificate.converged:
         raise ValueError(f"the pilot's fit must have converged; got {fit.certificate.status!r}")
-    if metric.rank == 0 or (measure == "spectral" and metric.known_threshold == 0):
+    if metric.rank == 0 or (measure == "spectral" and fit.kind is Kind.CLOSE_FAR and metric.known_threshold == 0):
         raise ValueError(
             f"the pilot must have a rank of at least 1 and, for the error of M / tau, a threshold > 0; got {metric!r}. "
             "Label more pairs."
         )
+
+
+def _rates(flip_rate: FlipRate) -> str:
+    return " and ".join(f"{rate:.3g}" for rate in (flip_rate if isinstance(flip_rate, tuple) else (flip_rate,)))

@@ -7,7 +7,7 @@ from typing import Any
 from sklearn.base import clone
 
 from closefar.fitting import Learner, RankChoice, Settings, cross_validate_rank
-from closefar.judgements import Judgements, resolve_folds
+from closefar.judgements import resolve_folds
 
 __all__ = ["choose_rank"]
 
@@ -18,6 +18,8 @@ def choose_rank(
     y: Any = None,
     sample_weight: Any = None,
     *,
+    annotators: Any = None,
+    comparisons: Any = None,
     cv: Any = 5,
     groups: Any = None,
     rule: str = "one_se",
@@ -32,14 +34,15 @@ def choose_rank(
 
     Parameters
     ----------
-    learner : LinearMetricLearner
+    learner : LinearMetricLearner, OrdinalMetricLearner or ComparisonMetricLearner
         The learner; it need not be fitted, and is not changed.
-    X, y, sample_weight
-        As for `learner.fit`.
+    X, y, sample_weight, annotators, comparisons
+        As for `learner.fit`.  `comparisons` among pairs are part of the training side of every fold, so that losses
+        are those of held-out pairs.
     cv : int, splitter or iterable of (train, test) indices, default=5
         A number of folds, or as in scikit-learn.
     groups : array of shape (n,) or (n, 2), optional
-        A group per pair, or the ids of its two points.  No group or point is on both sides of a
+        A group per pair, or the ids of its points.  No group or point is on both sides of a
         split, and standard errors are clustered by group or point.  By default, points that pairs
         share are detected in (n, 2, d) data, with a `SharedPointsWarning`.
     rule : {"one_se", "best"}, default="one_se"
@@ -59,7 +62,7 @@ def choose_rank(
     >>> cf.choose_rank(cf.LinearMetricLearner(), data.pairs, data.labels).rank
     2
     """
-    judgements = Judgements.read(clone(learner), X, y, sample_weight, far_label=learner.far_label)
+    judgements = clone(learner).read(X, y, sample_weight, annotators=annotators, comparisons=comparisons)
     settings = Settings.of(learner).but(rank=None)
     settings.check(judgements)
     weighted = judgements.weighted(settings.class_weight)

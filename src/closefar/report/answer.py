@@ -8,8 +8,9 @@ import numpy as np
 
 from closefar.fitting import Fit
 from closefar.judgements import Kind
+from closefar.report.doubts import OFF
 from closefar.report.evidence import term_of
-from closefar.report.wording import count, percent, sentence, short
+from closefar.report.wording import count, digits, percent, sentence, short
 
 __all__ = ["answer", "certificate_words", "key_figures"]
 
@@ -77,7 +78,7 @@ def _thresholds(facts: dict[str, Any]) -> list[dict[str, str]]:
         return []
     if len(thresholds) == 1:
         return [{"name": "Threshold τ", "value": f"{thresholds[0]:.4g}", "note": "of the squared distance"}]
-    values = ", ".join(f"{threshold:.3g}" for threshold in thresholds)
+    values = ", ".join(digits(threshold) for threshold in thresholds)
     return [{"name": "Thresholds", "value": values, "note": f"between {len(thresholds) + 1} levels"}]
 
 
@@ -97,7 +98,7 @@ def _others(facts: dict[str, Any]) -> list[dict[str, str]]:
     if facts["annotators"] is not None:
         doubtful = facts["annotators"]["n_doubtful"]
         note = f"{doubtful} to look at" if doubtful else "none stands out"
-        found.append({"name": "Annotators", "value": f"{len(facts['annotators']['rows']):,}", "note": note})
+        found.append({"name": "Annotators", "value": f"{facts['annotators']['n']:,}", "note": note})
     return found
 
 
@@ -134,8 +135,9 @@ def _interval(part: dict[str, Any], name: str) -> str:
 def _wrong_figure(wrong: dict[str, Any], term: str) -> dict[str, str]:
     if wrong["reason"] is not None:
         return {"name": f"Wrong {term}s", "value": "unknown", "note": "can't be estimated here"}
+    contradicting = "Labels far off" if wrong.get("is_off") else f"Contradicting {term}s"
     return {
-        "name": f"Wrong {term}s" if wrong["kind"] == "probability" else f"Contradicting {term}s",
+        "name": f"Wrong {term}s" if wrong["kind"] == "probability" else contradicting,
         "value": percent(wrong["share"]),
         "note": _interval(wrong, "share"),
     }
@@ -153,4 +155,6 @@ def _wrong(facts: dict[str, Any]) -> str:
         return f"about {percent(wrong['share'])} of the {term}s are wrong"
     if facts["certificate"]["outcome"] == "separable":
         return f"the metric gets every training {term} right, so how many of them are wrong can't be estimated"
+    if facts["pairs"]["kind"] == Kind.LEVELS:
+        return f"{percent(wrong['share'])} of the labels are {OFF}"
     return f"by the fit's own estimate, {percent(facts['fit']['wrong_share'])} of its training {term}s are wrong"

@@ -45,7 +45,7 @@ def leg_chart(part: dict[str, Any]) -> str:
     most = max(counts) or 1.0
     plane = Plane(46, 42, 284, 200, (edges[0], edges[-1]), (0.0, 1.06 * most))
     ticks = [(tick, tick_text(tick)) for tick in nice_ticks(edges[0], edges[-1])]
-    parts = plane.x_axis(ticks, "squared distance of the leg called longer, minus the other")
+    parts = plane.x_axis(ticks, "difference of squared distances")
     parts += plane.y_axis([(tick, tick_text(tick)) for tick in nice_ticks(0.0, most, 4)], f"{part['counted']} per bar")
     for left, right, n in zip(edges, edges[1:], counts, strict=False):
         kind = "far" if left + right < 0.0 else "close"

@@ -215,8 +215,8 @@ class _LogLikelihood:
     def __call__(self, shares: FloatArray) -> FloatArray:
         probability = self._right + shares[self._groups] * self._gain
         logs = self._counts * np.log(np.maximum(probability, np.finfo(np.float64).tiny))
-        sums: FloatArray = sums_by(self._groups, self._n, logs)[0]
-        return sums
+        found: FloatArray = sums_by(self._groups, self._n, logs)[0]
+        return found
 
 
 def _best_shares(value: Callable[[FloatArray], FloatArray], near: FloatArray) -> FloatArray:

@@ -247,7 +247,8 @@ class Graded(Likelihood):
 
     def determines_thresholds(self, source: RowSource) -> bool:
         def counts(codes: Array, weights: Array) -> FloatArray:
-            return sums_by(codes, self.n_levels + 2, weights)[0]
+            found: FloatArray = sums_by(codes, self.n_levels + 2, weights)[0]
+            return found
 
         totals = np.sum(source.parts(counts, self.codes, self.weights), axis=0)
         return bool(np.all(totals[: self.n_levels] > 0.0))

@@ -41,7 +41,7 @@ class Cells(NamedTuple):
     def sums(self, codes: Array, groups: Sequence[Array], low: Array, up: Array) -> FloatArray:
         """The sum for each threshold, given the value of each row for its lower and its upper end."""
         on_low, on_up = sums_by(codes, self.n_codes, low, up)
-        on_taus = on_low[1 : self.n_levels] + on_up[: self.n_taus]
+        on_taus: FloatArray = on_low[1 : self.n_levels] + on_up[: self.n_taus]
         if not groups:
             return on_taus
         return np.append(on_taus, sums_by(groups[0], self.n_groups + 1, low + up)[0, : self.n_groups])

@@ -118,15 +118,11 @@ def open_pairs(
     weight, weights = _column_or_values("weight", weight, weights)
     _check_paths(pairs, points)
     is_path = isinstance(points, str | os.PathLike)
+    roles: dict[str, Any] = {"id": id, "left": left, "right": right, "label": label, "weight": weight, "group": group}
     source = Source(
         points if is_path else None,
         pairs if pairs is None or isinstance(pairs, str | os.PathLike) else InputList(pairs),
-        id=id,
-        left=left,
-        right=right,
-        label=label,
-        weight=weight,
-        group=group,
+        **roles,
         annotator=annotator,
         sides=_two_sides(sides),
         na_values=tuple(_names(na_values)),
