@@ -10,6 +10,7 @@ import closefar as cf
 from closefar.fitting import Settings
 from closefar.fitting.fingerprint import find_difference, fingerprint
 from closefar.judgements import (
+    CodedLabels,
     Judgements,
     Kind,
     find_points,
@@ -77,6 +78,8 @@ def test_levels_are_coded_in_their_order():
         ([True, False, True, True], None, [False, True]),
         (np.array(["b", "a", "b", "a"], dtype=object), ["b", "a"], ["b", "a"]),
         (np.array([2, 1, 2, 3], dtype=object), None, [1, 2, 3]),
+        ([2, 1, 2, 3], np.array([3, 1, 2]), [3, 1, 2]),
+        (CodedLabels(["b", "unused", "a"], np.array([0, 2, 0, 0])), ["b", "a"], ["b", "a"]),
     ],
 )
 def test_what_the_order_of_levels_is(given, order, expected):
@@ -113,8 +116,9 @@ def test_an_ordered_categorical_has_its_order():
         ([1.0, np.nan, 2.0, 1.0], None, r"must have a level; got nan in row 1\. Fill it in"),
         ([1, None, 2, 1], None, r"must have a level; got None in row 1"),
         (["a", "", "b", "a"], ["a", "b"], r"must have a level; got '' in row 1"),
-        ([1, 1, 1, 1], None, r"at least two levels; got 1 alone"),
+        ([1, 1, 1, 1], None, r"at least two levels.*; got 1 alone"),
         ([1, 2, 1, 2], [1, 2, 1], r"levels must be different; got 1 twice"),
+        ([1, 2, 1, 2], {1, 2}, r"levels must be a list, from the closest to the farthest level; got {1, 2}"),
         ([1, 2, 1, 2], "12", r"levels must be a list, from the closest to the farthest level; got '12'"),
         ([1, 2, 3], None, r"one label per pair; got 3 labels for 4 pairs"),
     ],
@@ -154,7 +158,7 @@ def test_a_dichotomy_is_close_or_far():
 def test_every_level_must_count():
     weights = np.where(LEVELS == 3, 0.0, 1.0)
     judgements = graded(sample_weight=weights)
-    with pytest.raises(ValueError, match=r"each level needs a pair of positive weight; every pair of level 3 has"):
+    with pytest.raises(ValueError, match=r"each level.* needs a pair of positive weight; every pair of level 3 has"):
         judgements.check_both_count()
     with pytest.raises(ValueError, match=r"pairs of each level; got no pairs of level 3"):
         judgements.take(np.flatnonzero(LEVELS != 3)).check_both_count()

@@ -54,6 +54,7 @@ _PHRASES = {
     "learner.report": "the report",
     "find_label_errors": "closefar label-errors",
     "give `levels` in the opposite order, closest first": "give --levels in the opposite order, closest first",
+    "got a fit with annotators. Use": "got annotators. Use --no-annotators, or",
     "pass y=-1 for all of them": "give their id columns in another order with --compared",
     "ComparisonMetricLearner.calibrate_threshold(pairs, labels)": "calibrate_threshold in Python",
     "plan_sample_size says": "closefar sample-size says",

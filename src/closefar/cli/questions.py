@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["label_errors", "sample_size"]
 
 _COLUMNS = ("label", "probability_wrong", "margin", "standard_error")
+_COLUMNS_OF_LEVELS = ("label", "expected", *_COLUMNS[1:])
 _LARGEST_SEED = 2**32 - 1
 _LEAST_ERROR = 1e-12
 
@@ -66,7 +67,7 @@ def label_errors(
         int, typer.Option(min=0, max=_LARGEST_SEED, metavar="N", help="Random seed of the cross-validation folds.")
     ] = 0,
 ) -> None:
-    """Find labels that contradict the learned distance, and estimate how many are wrong.
+    """Find labels, levels or answers that contradict the learned distance, and estimate how many are wrong.
 
     closefar label-errors --points points.csv --pairs pairs.csv --out suspicious.csv
     """
@@ -77,7 +78,7 @@ def label_errors(
         if out is None:
             session.check_standard_output()
         else:
-            check_table(session, out, table_of(*_COLUMNS), replacing, read=files.paths)
+            check_table(session, out, _is_own, replacing, read=files.paths)
         table, words, _ = read_labelled(session, files, columns, learning)
         if learning.chooses_alpha:
             learner = fit_learner(session, table, words, learning)
@@ -152,9 +153,17 @@ def _facts(errors: LabelErrors) -> dict[str, Any]:
 
 
 def _rows(table: Pairs, errors: LabelErrors, order: NDArray[Any]) -> Iterator[dict[str, NDArray[Any]]]:
-    """The labels in this order, some at a time."""
-    columns = dict(zip(_COLUMNS, (errors.labels, errors.probability, errors.margin, errors.error), strict=True))
-    return with_ids(table, columns, order)
+    """The labels in this order, some at a time; beside a level stands the one that is expected."""
+    labels = errors.labels.astype(int) if table.are_comparisons else errors.labels
+    columns = dict(zip(_COLUMNS, (labels, errors.probability, errors.margin, errors.error), strict=True))
+    if errors.expected is not None:
+        columns = {name: columns.get(name, errors.expected) for name in _COLUMNS_OF_LEVELS}
+    who = {} if table.annotators is None else {"annotator": table.annotators}
+    return with_ids(table, {**who, **columns}, order)
+
+
+def _is_own(path: Path) -> bool:
+    return table_of(*_COLUMNS)(path) or table_of(*_COLUMNS_OF_LEVELS)(path)
 
 
 def _text(errors: LabelErrors, shown: dict[str, NDArray[Any]]) -> str:

@@ -59,12 +59,14 @@ def profile_noise(loss_at: Callable[[float], float], n_judgements: float) -> Com
     minimize_scalar(profile, bounds=(-_LARGEST, _LARGEST), method="bounded", options={"xatol": _ACCURATE})
     centre, least = min(found.items(), key=lambda item: item[1])
     limit = least + float(chi2.isf(1.0 - _LEVEL, 1)) / (2.0 * n_judgements)
-    low, high = (
-        math.exp(brentq(lambda place: profile(place) - limit, *_around(found, limit, centre, end), xtol=_ACCURATE))
-        if profile(end) > limit
-        else beyond
-        for end, beyond in ((-_LARGEST, 0.0), (_LARGEST, math.inf))
-    )
+    ends = []
+    for end, beyond in ((-_LARGEST, 0.0), (_LARGEST, math.inf)):
+        inside, outside = _around(found, limit, centre, end)
+        # A fit at the end itself is slow, and needed only if nothing nearer is too large.
+        is_bounded = found.get(outside, -math.inf) > limit or profile(outside) > limit
+        root = brentq(lambda place: profile(place) - limit, inside, outside, xtol=_ACCURATE) if is_bounded else None
+        ends.append(beyond if root is None else math.exp(root))
+    low, high = ends
     return ComparisonNoise(math.exp(centre), (low, high))
 
 

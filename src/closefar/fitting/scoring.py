@@ -42,7 +42,7 @@ class Scorer:
     def of(cls, fit: Fit) -> Scorer:
         """What a fit has learned."""
         noise = 1.0 if fit.comparison_noise is None else fit.comparison_noise.value
-        annotators = getattr(fit, "annotators", None)
+        annotators = fit.annotators
         if annotators is None:
             return cls(fit.metric, comparison_noise=noise)
         return cls(fit.metric, annotators.strictness, annotators.flip_rates, noise)
@@ -103,18 +103,17 @@ def whole_loss(fit: Fit, judgements: Judgements) -> float:
 
 def joined(judgements: Judgements, parts: Sequence[tuple[Scores, IndexArray]]) -> Scores:
     """Parts of the judgements, each scored by a fit of its own, as one; NaN where no part has a judgement."""
-    first = parts[0][0]
-    rate = _joined_rates(len(judgements), parts)
-    if isinstance(first, Scored):
-        return Scored(
-            judgements, _filled(len(judgements), [(each.margin, where) for each, where in parts]), first.noise, rate
-        )
-    n, k = len(judgements), first.thresholds.shape[-1]
-    squared = _filled(n, [(each.squared, where) for each, where in parts])
-    thresholds = np.column_stack(
-        [_filled(n, [(each.thresholds[..., level], where) for each, where in parts]) for level in range(k)]
-    )
-    return ScoredLevels(judgements, squared, thresholds, first.noise, rate)
+    n, rate = len(judgements), _joined_rates(len(judgements), parts)
+    of_sides = [(each, where) for each, where in parts if isinstance(each, Scored)]
+    if of_sides:
+        margin = _filled(n, [(each.margin, where) for each, where in of_sides])
+        return Scored(judgements, margin, of_sides[0][0].noise, rate)
+    of_levels = [(each, where) for each, where in parts if isinstance(each, ScoredLevels)]
+    squared = _filled(n, [(each.squared, where) for each, where in of_levels])
+    thresholds = np.full((n, judgements.n_levels - 1), np.nan)
+    for each, where in of_levels:
+        thresholds[where] = each.thresholds
+    return ScoredLevels(judgements, squared, thresholds, of_levels[0][0].noise, rate)
 
 
 def _filled(n: int, parts: Sequence[tuple[Any, IndexArray]]) -> FloatArray:
@@ -126,7 +125,7 @@ def _filled(n: int, parts: Sequence[tuple[Any, IndexArray]]) -> FloatArray:
 
 def _joined_rates(n: int, parts: Sequence[tuple[Scores, IndexArray]]) -> Any:
     """One flip rate, or two, if all parts have the same; otherwise as many numbers as judgements."""
-    rates = [each.flip_rate for each, _ in parts]
+    rates: list[Any] = [each.flip_rate for each, _ in parts]
     is_one = not any(np.ndim(each) for rate in rates for each in (rate if isinstance(rate, tuple) else (rate,)))
     if is_one and len(set(rates)) == 1:
         return rates[0]

@@ -16,7 +16,7 @@ from closefar.fitting.settings import Settings
 from closefar.judgements import Judgements, Kind
 from closefar.model import Directions, Metric
 from closefar.model.thresholds import level_flips
-from closefar.rows import LegRows, column_scales, judged_rows, rows_of, second_moment
+from closefar.rows import LegRows, column_scales, judged_rows, pair_rows, rows_of, second_moment
 
 __all__ = ["candidate_ranks", "legs_along", "refit_leading"]
 
@@ -57,7 +57,7 @@ def refit_leading(judgements: Judgements, settings: Settings, whole: Scorer, dir
     if metric.origin is not None and found.origin is not None:
         on_points = kept @ found.factor
         on_constant = -(metric.origin @ kept + found.origin) @ found.factor
-        origin, slack = find_origin(source, shares, np.vstack([on_points, on_constant]))
+        origin, slack = find_origin(pair_rows(judgements.data), shares, np.vstack([on_points, on_constant]))
         thresholds -= slack
     leading = Metric.from_data_scale(
         kept,

@@ -185,5 +185,5 @@ def check_class_weights(class_weight: Any, labels: NDArray[Any] | CodedLabels) -
         labels = labels.codes
     weights: FloatArray = compute_sample_weight(class_weight, labels)
     if not np.all(weights >= 0):
-        raise ValueError(f"class_weight must be >= 0 for both classes; got {class_weight!r}.")
+        raise ValueError(f"class_weight must be >= 0 for each class; got {class_weight!r}.")
     return weights

@@ -51,8 +51,6 @@ def find_levels(given: Any, labels: NDArray[Any] | CodedLabels, order: Any = Non
 
 def level_codes(labels: NDArray[Any] | CodedLabels, sides: Sides) -> IndexArray:
     """Return which of the levels of a fit, in their order, each label is."""
-    if isinstance(labels, CodedLabels):
-        return level_codes(labels.words, sides)[labels.codes] if len(labels.words) else labels.codes.astype(np.intp)
     codes = np.full(len(labels), -1, dtype=np.intp)
     for code, level in enumerate(sides.classes.tolist()):
         codes[np.asarray(labels == level, dtype=bool)] = code
@@ -69,9 +67,9 @@ def level_codes(labels: NDArray[Any] | CodedLabels, sides: Sides) -> IndexArray:
 def _different(labels: NDArray[Any] | CodedLabels) -> set[Any]:
     """The different labels, none of which is missing."""
     if isinstance(labels, CodedLabels):
-        return set(labels.counts())
-    values = labels.tolist() if labels.dtype.kind == "O" else np.unique(labels).tolist()
-    different = set(values)
+        different: set[Any] = set(labels.counts())
+    else:
+        different = set(labels.tolist() if labels.dtype.kind == "O" else np.unique(labels).tolist())
     if any(is_missing(value) for value in different):
         row = next(row for row, value in enumerate(labels.tolist()) if is_missing(value))
         raise ValueError(
@@ -83,9 +81,9 @@ def _different(labels: NDArray[Any] | CodedLabels) -> set[Any]:
 
 def _checked_order(order: Any) -> list[Any]:
     """The levels that a user gave in their order."""
-    if isinstance(order, str) or not hasattr(order, "__iter__"):
+    if isinstance(order, str | set | frozenset) or not hasattr(order, "__iter__"):
         raise ValueError(f"levels must be a list, from the closest to the farthest level; got {order!r}.")
-    levels = np.asarray(order).tolist() if isinstance(order, np.ndarray) else list(order)
+    levels = [_plain(level) for level in order]
     repeated = [level for level in levels if levels.count(level) > 1]
     if repeated:
         raise ValueError(f"levels must be different; got {repeated[0]!r} twice. List each level once, in their order.")
@@ -110,7 +108,7 @@ def _ordered_numbers(used: set[Any]) -> list[Any]:
             f"levels that are words need an order; got {_listed(sorted(map(str, used)))}. Set levels to a list of "
             "them, from the closest to the farthest, or give numbers or an ordered categorical."
         )
-    return sorted(used)
+    return [_plain(level) for level in sorted(used)]
 
 
 def _check_all_known(used: set[Any], labels: NDArray[Any] | CodedLabels, sides: Sides, order: Any) -> None:
@@ -122,6 +120,11 @@ def _check_all_known(used: set[Any], labels: NDArray[Any] | CodedLabels, sides: 
         f"each level must be one of {_listed(sides.classes.tolist())}; got {labels.tolist()[row]!r} in row {row}. "
         f"{'Add it to levels, in its place' if order is not None else 'Correct it'}, or leave that row out."
     )
+
+
+def _plain(level: Any) -> Any:
+    """A number of NumPy as Python's."""
+    return level.item() if isinstance(level, np.generic) else level
 
 
 def _as_array(levels: list[Any]) -> NDArray[Any]:

@@ -57,7 +57,7 @@ def convergence(learner: Fit | Fitted, *, ax: Axes | None = None) -> Axes:
     twin.set_label("gap")
     twin.spines["top"].set_visible(False)
     handles = ax.plot(passes, objective, "o-", color=COLOURS[0], markersize=4, label="objective")
-    if fit.flip_rate == 0.0:
+    if not np.any(fit.flip_rate):
         above = objective - certificate.lower_bound
         handles += twin.plot(passes, _positive(above), color=COLOURS[1], label="gap to the final bound")
     handles += twin.plot(passes, _positive(gap), "s", color=COLOURS[1], markersize=5, label="gap proven at this step")

@@ -13,7 +13,7 @@ from scipy.stats import norm
 from closefar.arrays import FloatArray, IndexArray
 from closefar.canvas import COLOURS, REFERENCE, add_legend, axes_or_new
 from closefar.fitting import Fit, Fitted
-from closefar.judgements import Judgements, sample_rows
+from closefar.judgements import Judgements, Kind, sample_rows
 from closefar.model import Scored
 from closefar.questions.annotating import read_for
 from closefar.questions.bins import weighted_bins
@@ -25,7 +25,7 @@ from closefar.questions.outcomes import weights_of_all
 from closefar.questions.score_tests import FLOOR, AdjustedSums, LabelScores, combine
 from closefar.questions.testable import MOST_TESTED, check_certain_enough, check_testable, check_units
 from closefar.questions.two_sided import COMPARED, two_sided
-from closefar.questions.units import units_of_all
+from closefar.questions.units import units_of_all, units_with_comparisons
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -191,8 +191,10 @@ def check_noise_model(
 def check_noise_if_possible(fit: Fit, judgements: Judgements, groups: NDArray[Any] | None) -> NoiseCheck | None:
     """Check the noise model with at most 30,000 of these pairs; None if the labels are not enough.
 
-    Without groups, pairs are taken to be independent.  Groups of attached comparisons come after those of pairs.
+    Without groups, pairs are taken to be independent.  Groups of attached comparisons come after those of pairs; where
+    those of pairs alone are given, comparisons depend on each other by their points, or not at all.
     """
+    groups = units_with_comparisons(groups, judgements)
     rows, n = sample_rows(len(judgements), MOST_TESTED), len(judgements)
     some, others = judgements.take(rows), judgements.comparisons
     ids = np.arange(len(rows)) if groups is None else groups[rows]
@@ -202,9 +204,7 @@ def check_noise_if_possible(fit: Fit, judgements: Judgements, groups: NDArray[An
         more = n + np.arange(len(chosen)) if groups is None else groups[n + chosen]
         ids = np.concatenate([ids, more])
     try:
-        check_testable(fit)
-        some.check_both_count()
-        return _check_all(fit, some, ids, _BINS)
+        return check_noise_model(fit, some, groups=ids)
     except ValueError:  # the labels are not enough
         return None
 
@@ -244,7 +244,11 @@ def _check(scores: LabelScores, dependence: Dependence, n_bins: int) -> NoiseChe
     # One column for each question: is the share far right in this bin, and in the tails?
     questions = np.column_stack([bins[:, None] == np.arange(n), model.flip_slope / (model.variance + FLOOR)])
     found = AdjustedSums.of(questions, scores, dependence)
-    test, tail_z = found.chi_square(np.arange(n + 1) < n), found.z(n)
+    # Answers to comparisons of nearly equal legs are at even odds under every noise, and which is the longer one by the
+    # metric depends on them.
+    first = int(scored.judgements.kind is Kind.COMPARISONS)
+    asked = np.arange(n + 1)
+    test, tail_z = found.chi_square((asked >= first) & (asked < n)), found.z(n)
     p_value = combine(test.p_value, 2.0 * float(norm.sf(abs(tail_z))))
     if not np.isfinite(p_value):
         raise ValueError(

@@ -9,7 +9,7 @@ which would look like misfit.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -56,23 +56,22 @@ class ScoreTest:
 class LabelScores:
     """Labels and margins, and the derivatives of P(far) in the parameters.
 
-    These are `moves`, the strictness of each annotator, which has a normal prior of this precision, and the flip rates
-    that were estimated: none, one, or those of close and of far.  Only ratios of weights matter.
+    These are `moves`, the strictness of each of `n_annotators`, without its prior, and the flip rates that were
+    estimated: none, one, or those of close and of far.  Only ratios of weights matter.
     """
 
     moves: MarginMoves
     scored: Scored
     n_rates: int
     annotators: IndexArray | None = None
-    strictness: FloatArray = field(default_factory=lambda: np.empty(0))
-    precision: float = 0.0
+    n_annotators: int = 0
 
     @classmethod
     def of(cls, asked: TwoSided, *, keep_rank: bool = True) -> LabelScores:
         """Those of a question with two sides."""
         noise = asked.comparison_noise
         moves = MarginMoves(asked.metric, asked.judgements, keep_rank=keep_rank, comparison_noise=noise)
-        return cls(moves, asked.scored, asked.n_rates, asked.annotators, asked.strictness, asked.precision)
+        return cls(moves, asked.scored, asked.n_rates, asked.annotators, asked.n_annotators)
 
     @cached_property
     def model(self) -> LabelModel:
@@ -91,7 +90,7 @@ class LabelScores:
     @property
     def n_on_margin(self) -> int:
         """The number of parameters that margins depend on."""
-        return len(self.moves.moves) + len(self.strictness)
+        return len(self.moves.moves) + self.n_annotators
 
     @property
     def n_parameters(self) -> int:
@@ -101,34 +100,13 @@ class LabelScores:
     def uncertain_per_parameter(self) -> float:
         return count_uncertain(self.scored) / self.n_parameters
 
-    @cached_property
-    def prior(self) -> FloatArray:
-        """The precision of the prior of each parameter."""
-        return self._of_annotators(np.full(len(self.strictness), self.precision))
-
-    @cached_property
-    def pull(self) -> FloatArray:
-        """The slope of the prior in each parameter, towards no strictness."""
-        return self._of_annotators(self.precision * self.strictness)
-
-    def _of_annotators(self, values: FloatArray) -> FloatArray:
-        """One number per parameter, which is zero for all but strictness."""
-        return np.concatenate([np.zeros(len(self.moves.moves)), values, np.zeros(self.n_rates)])
-
-    @property
-    def penalised_loss(self) -> float:
-        """The mean loss, with the penalty of strictness."""
-        if not len(self.strictness):
-            return self.scored.loss
-        return self.scored.loss + 0.5 * self.precision * float(self.strictness @ self.strictness) / len(self.scored)
-
     def margin_blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """The derivative of each margin in each parameter that it depends on, one row per judgement."""
         for where, along in self.moves.blocks(self.scored.judgements.data):
             if self.annotators is None:
                 yield where, along
             else:
-                is_by = self.annotators[where, None] == np.arange(len(self.strictness))
+                is_by = self.annotators[where, None] == np.arange(self.n_annotators)
                 yield where, np.column_stack([along, -1.0 * is_by])
 
     def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
@@ -168,11 +146,10 @@ class LabelScores:
     def _moved(self) -> LabelScores:
         """The result of one step of Fisher scoring, halved until the loss is lower."""
         variance = self.model.variance
-        information, score = np.diag(self.prior), np.zeros(self.n_parameters)
+        information, score = np.zeros((self.n_parameters, self.n_parameters)), np.zeros(self.n_parameters)
         for where, slopes in self.blocks():
             information += slopes.T @ (slopes * (self.weights / variance)[where, None])
             score += slopes.T @ (self.weights * self.residual / variance)[where]
-        score -= self.pull
         step = pseudo_inverse(information) @ score
         if 0.5 * step @ score < _GAIN:
             return self
@@ -181,10 +158,8 @@ class LabelScores:
         for size in 0.5 ** np.arange(_MOST_HALVINGS):
             rates = self._rates_after(size * step[self.n_on_margin :])
             scored = replace(self.scored, margin=self.scored.margin + size * change, flip_rate=rates)
-            strictness = self.strictness + size * step[len(self.moves.moves) : self.n_on_margin]
-            moved = replace(self, scored=scored, strictness=strictness)
-            if moved.penalised_loss < self.penalised_loss:
-                return moved
+            if scored.loss < self.scored.loss:
+                return replace(self, scored=scored)
         return self
 
     def _rates_after(self, change: FloatArray) -> FlipRate:
@@ -210,7 +185,7 @@ class FittedScores:
     @classmethod
     def of(cls, scores: LabelScores) -> FittedScores:
         weights, variance, n = scores.weights, scores.model.variance, scores.n_parameters
-        information, spread = np.diag(scores.prior), np.diag(scores.prior)
+        information, spread = np.zeros((n, n)), np.zeros((n, n))
         for where, slopes in scores.blocks():
             scaled = slopes * (weights / variance)[where, None]
             information += slopes.T @ scaled
@@ -262,11 +237,7 @@ class AdjustedSums:
         asked = (weights**2 * variance) @ questions**2
         left[:, variance @ left**2 <= _ANSWERED * asked] = 0.0
         sums = left.T @ (scores.residual + 0.5 * fitted.curvature)
-        covariance = _covariance(left * np.sqrt(fitted.variance)[:, None], scores, dependence)
-        # Shrinking strictness adds a bias, which is random as strictness is.
-        sums += explained.T @ scores.pull
-        covariance += explained.T @ (scores.prior[:, None] * explained)
-        return cls(sums, covariance, left, model)
+        return cls(sums, _covariance(left * np.sqrt(fitted.variance)[:, None], scores, dependence), left, model)
 
     def beside(self, column: int, other: int) -> AdjustedSums:
         """One question, minus what another explains of it."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
 
 from closefar.arrays import FloatArray
-from closefar.fitting import Fit, FitStatistics
+from closefar.fitting import AnnotatorTable, AnnotatorVerdict, Fit, FitStatistics
 from closefar.judgements import Kind
 from closefar.model import ZERO, Metric, loadings
 
@@ -113,7 +114,16 @@ def _others(fit: Fit) -> list[str]:
         )
     if fit.statistics.n_comparisons:
         found.append(describe_comparisons(fit))
+    if fit.annotators is not None:
+        found.append(_annotators(fit.annotators))
     return found
+
+
+def _annotators(table: AnnotatorTable) -> str:
+    """How many annotators have each verdict."""
+    counts = Counter(table.verdicts)
+    said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in AnnotatorVerdict if counts[verdict])
+    return f"Annotators: {len(table)}, standard deviation of strictness {table.width:.3g}; verdicts: {said}."
 
 
 def describe_comparisons(fit: Fit) -> str:

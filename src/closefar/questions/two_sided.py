@@ -6,7 +6,7 @@ A comparison turned round is the same comparison, so each is turned such that it
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from closefar.arrays import BoolArray, FloatArray, IndexArray, is_indexed, to_nu
 from closefar.fitting import Fit, Scorer, count_uncertain
 from closefar.judgements import Judgements, Kind, Tuples
 from closefar.model import Metric, Scored, ScoredLevels
-from closefar.questions.annotating import annotator_rates, comparison_noise_of, strictness_in
+from closefar.questions.annotating import annotator_rates, comparison_noise_of
 
 __all__ = ["COMPARED", "TwoSided", "count_uncertain_of_all", "turned", "two_sided"]
 
@@ -39,10 +39,8 @@ class TwoSided:
         How many flip rates were estimated with the metric.
     annotators : array of shape (n,), optional
         The annotator of each judgement.
-    strictness : array of shape (R,)
-        What each of them adds to the threshold.
-    precision : float
-        That of the prior of their strictness, for weights of one on average.
+    n_annotators : int
+        How many annotators have a strictness of their own.
     """
 
     name: str
@@ -51,8 +49,7 @@ class TwoSided:
     comparison_noise: float = 1.0
     n_rates: int = 0
     annotators: IndexArray | None = None
-    strictness: FloatArray = field(default_factory=lambda: np.empty(0))
-    precision: float = 0.0
+    n_annotators: int = 0
 
     @property
     def judgements(self) -> Judgements:
@@ -78,11 +75,8 @@ def _of_one_kind(fit: Fit, judgements: Judgements) -> list[TwoSided]:
         assert isinstance(scores, Scored)
         noise = comparison_noise_of(fit)
         return [TwoSided(COMPARED, fit.metric, turned(scores), noise, int(n_rates))]
-    strictness, who = strictness_in(fit, judgements), judgements.annotators
-    by: dict[str, Any] = {}
-    if strictness is not None and who is not None:
-        precision = len(judgements) / (judgements.total_weight * strictness.width**2)
-        by = {"annotators": who.codes, "strictness": strictness.by_annotator, "precision": precision}
+    who = None if fit.annotators is None else judgements.annotators
+    by: dict[str, Any] = {} if who is None else {"annotators": who.codes, "n_annotators": len(who.names)}
     if isinstance(scores, Scored):
         return [TwoSided("", fit.metric, scores, n_rates=int(n_rates), **by)]
     # The flip rate of levels gives both sides of a dichotomy rates of their own.

@@ -98,7 +98,7 @@ def _others(facts: dict[str, Any]) -> list[dict[str, str]]:
     if facts["annotators"] is not None:
         doubtful = facts["annotators"]["n_doubtful"]
         note = f"{doubtful} to look at" if doubtful else "none stands out"
-        found.append({"name": "Annotators", "value": f"{len(facts['annotators']['rows']):,}", "note": note})
+        found.append({"name": "Annotators", "value": f"{facts['annotators']['n']:,}", "note": note})
     return found
 
 

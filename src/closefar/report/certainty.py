@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from closefar.fitting import Fit
 from closefar.judgements import Judgements
 from closefar.questions import JACKKNIFE_PARTS, Confidence, Interval, confidence
 from closefar.report.effort import Effort
-from closefar.report.wording import number, percent, sentence
+from closefar.report.wording import listed, number, percent, sentence
 
 __all__ = ["intervals"]
 
@@ -64,25 +65,30 @@ def intervals(
 
 
 def _part(intervals: Confidence, names: list[str]) -> dict[str, Any]:
-    threshold, directions = _rows(intervals.threshold), _rows(intervals.directions)
-    entries = _rows(intervals.matrix) if len(names) <= _MOST_ENTRY_FEATURES else []
+    thresholds, directions = _rows(intervals.thresholds), _rows(intervals.directions)
+    flips = [] if intervals.flip_rate is None else _rows(intervals.flip_rate)
+    is_relative = not thresholds  # the scale of M is that of the noise of the comparisons
+    matrix = intervals.relative_matrix if is_relative else intervals.matrix
+    entries = _rows(matrix) if len(names) <= _MOST_ENTRY_FEATURES else []
     shown = [index for index in range(len(entries)) if index // len(names) <= index % len(names)]
-    flip_rate = None if intervals.flip_rate is None else _rows(intervals.flip_rate)[0]
     return {
         "reason": None,
         "method": intervals.method,
         "valid": intervals.valid,
         "level": intervals.level,
         "statement": intervals.statement,
-        "threshold": threshold[0],
-        "flip_rate": flip_rate,
+        "threshold": thresholds[0] if len(thresholds) == 1 else None,
+        **({"thresholds": thresholds} if len(thresholds) > 1 else {}),
+        "flip_rate": flips[0] if len(flips) == 1 else None,
+        **({"flip_rates": flips} if len(flips) > 1 else {}),
         "directions": directions[:_MOST_DIRECTIONS],
         "n_directions": len(directions),
         "entries": [
             {"left": names[index // len(names)], "right": names[index % len(names)], **entries[index]}
             for index in shown
         ],
-        "reading": _reading(threshold[0], directions, flip_rate, intervals.level),
+        **({"entries_of": "M / tr M"} if is_relative else {}),
+        "reading": _reading(thresholds, directions, flips, intervals.level),
     }
 
 
@@ -93,14 +99,21 @@ def _rows(interval: Interval) -> list[dict[str, float]]:
 
 
 def _reading(
-    threshold: dict[str, float], directions: list[dict[str, float]], flip_rate: dict[str, float] | None, level: float
+    thresholds: list[dict[str, float]], directions: list[dict[str, float]], flips: list[dict[str, float]], level: float
 ) -> str:
     clear = sum(row["low"] > 0 for row in directions)
-    flips = ""
-    if flip_rate is not None:
-        flips = f", {percent(flip_rate['low'])} to {percent(flip_rate['high'])} of the labels are flipped"
-    return (
-        f"With {level:.0%} confidence the threshold lies between {number(threshold['low'])} and "
-        f"{number(threshold['high'])}{flips}; along {clear} of {len(directions)} directions the mean squared "
-        "distance is clearly above zero."
-    )
+    said = []
+    if thresholds:
+        name = "threshold lies" if len(thresholds) == 1 else "thresholds lie"
+        said.append(f"the {name} between {listed([_between(row, number) for row in thresholds])}")
+    if len(flips) == 1:
+        said.append(f"{percent(flips[0]['low'])} to {percent(flips[0]['high'])} of the labels are flipped")
+    for row, words in zip(flips, ("close pairs are called far", "far pairs are called close"), strict=False):
+        if len(flips) == 2:
+            said.append(f"{percent(row['low'])} to {percent(row['high'])} of {words}")
+    along = f"along {clear} of {len(directions)} directions the mean squared distance is clearly above zero."
+    return f"With {level:.0%} confidence {', '.join(said)}; {along}" if said else f"With {level:.0%} confidence {along}"
+
+
+def _between(row: dict[str, float], form: Callable[[float], str]) -> str:
+    return f"{form(row['low'])} and {form(row['high'])}"

@@ -46,7 +46,7 @@ def shared_points(ids: NDArray[np.object_] | None, groups: Any, judgements: Judg
     if groups is not None:
         given = resolve_groups(groups, judgements.data)
         return given if share_points(given) else None
-    if ids is not None and ids.shape[1] == 2:
+    if ids is not None and ids.shape[1] > 1:
         names = ids.astype(str)
         if share_points(names):
             return names
@@ -54,14 +54,14 @@ def shared_points(ids: NDArray[np.object_] | None, groups: Any, judgements: Judg
 
 
 def read_ids(ids: Any, n: int) -> NDArray[np.object_] | None:
-    """Return a column of text for each id of a pair: one or two."""
+    """Return a column of text for each id of a pair or comparison: one, or one for each of its points."""
     if ids is None:
         return None
     found = np.asarray(ids, dtype=object)
-    if found.shape not in ((n,), (n, 1), (n, 2)):
+    if found.shape != (n,) and not (found.ndim == 2 and len(found) == n and 1 <= found.shape[1] <= 4):
         raise ValueError(
-            f"ids must hold one id per pair or the ids of its two points, in shape ({n},) or ({n}, 2); "
-            f"got shape {found.shape}."
+            f"ids must hold one id per pair or the ids of its two points, in shape ({n},) or ({n}, 2), or those of the "
+            f"three or four points of each comparison; got shape {found.shape}."
         )
     found = found.reshape(n, -1)
     return found if set(map(type, found.ravel())) == {str} else np.vectorize(str, otypes=[object])(found)
@@ -75,7 +75,7 @@ def wrong_labels(
     Where the model can be trusted with how probably each label is wrong, that is shown; elsewhere
     the labels that contradict the metric.
     """
-    errors, doubt, term = judged.errors, None, term_of(fit)
+    errors, doubt, term = judged.errors, judged.doubt, term_of(fit)
     if fit.metric.rank == 0:
         return _none(f"The metric is zero, so it can't tell wrong {term}s from right ones.")
     if is_chance:
@@ -86,7 +86,10 @@ def wrong_labels(
         errors = None
     if errors is not None and errors.share is None:
         doubt, errors = errors.reason, None
-    part = _contradictions(judged, doubt, term) if errors is None else _probabilities(errors, judged.noun, term)
+    if errors is None:
+        part = _contradictions(judged, doubt, term)
+    else:
+        part = _probabilities(errors, judged.noun, term, is_graded=isinstance(judged.scored, ScoredLevels))
     suspects = judged.judgements.numbers[part.pop("suspects")]
     rows = [_row(judged, index, ids, errors) for index in part.pop("order").tolist()]
     found = {"reason": None, "doubt": doubt, **part, "id_columns": 0 if ids is None else ids.shape[1], "rows": rows}
@@ -134,13 +137,15 @@ def _findings(fit: Fit, groups: NDArray[Any] | None) -> tuple[Finding, ...]:
         return ()
 
 
-def _probabilities(errors: LabelErrors, noun: str, term: str) -> dict[str, Any]:
+def _probabilities(errors: LabelErrors, noun: str, term: str, *, is_graded: bool) -> dict[str, Any]:
     suspects = np.flatnonzero(errors.probability > 0.5)
     listed = errors.order[:_MOST_SUSPICIOUS]
     are = "is" if len(suspects) == 1 else "are"
     wrong, likely = f"they contradict the side of the threshold on which their {noun}s lie", "wrong than right"
     if noun == "comparison":
         wrong = "they contradict the distances"
+    elif is_graded:
+        wrong = f"their {noun}s lie in another level"
     if errors.meaning == "flipped":
         wrong, likely = "at least that many were flipped, whatever the distance", "flipped than not"
     share, low, high = errors.share or 0.0, errors.share_low or 0.0, errors.share_high or 0.0
@@ -161,10 +166,10 @@ def _probabilities(errors: LabelErrors, noun: str, term: str) -> dict[str, Any]:
 
 def _is_on_other_scale(errors: LabelErrors, judged: Judged, fit: Fit) -> bool:
     """Whether the fit that finds wrong labels, which allows for flips, has notably other margins than the fit."""
-    own = score(fit, judged.judgements)
-    if isinstance(own, ScoredLevels):
+    scored = score(fit, judged.judgements)
+    if isinstance(scored, ScoredLevels):
         return False
-    own = own.margin
+    own = scored.margin
     return bool(np.median(np.abs(errors.margin - own)) > _NOTABLE * np.median(np.abs(own)))
 
 

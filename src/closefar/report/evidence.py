@@ -44,6 +44,8 @@ class Judged:
         Of the fit that judged each: the mean of those of levels, and zero for comparisons.
     errors : LabelErrors or None
         Where the fits that judged also say how probably each label is wrong.
+    doubt : str or None
+        Why they do not.
     groups : array of shape (n,) or (n, 2), or None
         Which of them depend on each other.
     unseen : {"pair", "group", "point"}
@@ -58,6 +60,7 @@ class Judged:
     noun: str
     thresholds: FloatArray
     errors: LabelErrors | None = None
+    doubt: str | None = None
     groups: NDArray[Any] | None = None
     unseen: str = "pair"
     known: Judged | None = None
@@ -175,13 +178,13 @@ def _by_pair(fitted: Fit, judged: Judgements, n_folds: int, seed: int, groups: N
     splits = split_judgements(n_folds, judged, seed=seed)
     try:
         scored, thresholds = _out_of_fold(fitted, judged, splits)
-        errors = _label_errors(fitted, scored, groups)
     except ValueError as error:  # a part of few or odd pairs can't be fitted
         return _by_the_fit_itself(fitted, judged, f"fits to parts of them failed ({error})")
+    errors, doubt = _label_errors(fitted, scored, groups)
     words = (
         f"Cross-validated: each {noun} is evaluated by a fit that has not seen its {term_of(fitted)} ({n_folds} folds)."
     )
-    return Judged(scored, "out-of-fold", words, noun, thresholds, errors)
+    return Judged(scored, "out-of-fold", words, noun, thresholds, errors, doubt)
 
 
 def _by_group(fitted: Fit, by_pair: Judged, groups: NDArray[Any], n_folds: int, n_divisions: int, seed: int) -> Judged:
@@ -237,13 +240,19 @@ def _group_splits(judged: Judgements, groups: NDArray[Any], n_folds: int, n_divi
     return found
 
 
-def _label_errors(fitted: Fit, unseen: Scores, groups: NDArray[Any] | None) -> LabelErrors | None:
-    """How probably each label is wrong; class weights move the threshold, and then it can't be told."""
+def _label_errors(fitted: Fit, unseen: Scores, groups: NDArray[Any] | None) -> tuple[LabelErrors | None, str | None]:
+    """How probably each label is wrong, or why that is not known.
+
+    Class weights move the threshold, and then it can't be told.
+    """
     if fitted.settings.class_weight is not None:
-        return None
+        return None, None
     judgements = unseen.judgements
     flip_aware = fitted.chosen.but(**label_error_settings(vars(fitted.chosen), judgements))
-    return judge_labels(fit(judgements, flip_aware), judgements, unseen, groups=groups)
+    try:
+        return judge_labels(fit(judgements, flip_aware), judgements, unseen, groups=groups), None
+    except ValueError as error:
+        return None, str(error).rstrip(".")
 
 
 def _out_of_fold(fitted: Fit, judgements: Judgements, splits: list[Split]) -> tuple[Scores, FloatArray]:

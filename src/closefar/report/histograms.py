@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from closefar.arrays import FloatArray
-from closefar.model import Metric, ScoredLevels
+from closefar.model import Metric, Scored, ScoredLevels
 from closefar.report.evidence import Judged
 from closefar.report.wording import listed, percent
 
@@ -67,13 +67,13 @@ def levels(judged: Judged, scored: ScoredLevels, metric: Metric, labels: list[st
     }
 
 
-def legs(judged: Judged) -> dict[str, Any]:
+def legs(judged: Judged, scored: Scored) -> dict[str, Any]:
     """A histogram of the difference of the two squared distances of each comparison, positive where the metric agrees.
 
     All that are too long for it are in the outer bins.
     """
     judgements = judged.judgements
-    agreement = np.where(judgements.is_far, judged.scored.margin, -judged.scored.margin)
+    agreement = np.where(judgements.is_far, scored.margin, -scored.margin)
     end = float(np.quantile(np.abs(agreement), _SHOWN_SHARE)) or 1.0
     edges = np.linspace(-end, end, _BINS + 1)
     beyond = float(np.average(np.abs(agreement) > end, weights=judgements.weights))
@@ -83,7 +83,7 @@ def legs(judged: Judged) -> dict[str, Any]:
         "counts": counts.tolist(),
         "counted": _counted(judged),
         "beyond": beyond,
-        "reading": f"The metric agrees with {percent(judged.scored.accuracy)} of the answers, at the right of zero.",
+        "reading": f"The metric agrees with {percent(scored.accuracy)} of the answers, at the right of zero.",
     }
 
 

@@ -84,7 +84,11 @@ def _of_labels(pairs: dict[str, Any]) -> dict[str, Callable[[dict[str, Any]], st
             "calibration": partial(kind_charts.calibration_of_levels, n_levels=n),
             "roc": partial(kind_charts.roc_of_levels, n_levels=n),
         }
-    found = {"distances": charts.distance_chart, "calibration": charts.calibration_chart, "roc": charts.roc_chart}
+    found: dict[str, Callable[[dict[str, Any]], str]] = {
+        "distances": charts.distance_chart,
+        "calibration": charts.calibration_chart,
+        "roc": charts.roc_chart,
+    }
     if pairs["kind"] == Kind.COMPARISONS:
         found["distances"] = kind_charts.leg_chart
         found["calibration"] = partial(charts.calibration_chart, predicted="P(likelier answer)", observed="share")

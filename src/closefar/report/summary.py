@@ -180,7 +180,7 @@ def _headline(title: str | None, facts: dict[str, Any], provenance: Provenance) 
     elif pairs["kind"] == Kind.LEVELS:
         parts.append(count(len(pairs["labels"]), "level"))
     if facts["annotators"] is not None:
-        parts.append(count(len(facts["annotators"]["rows"]), "annotator"))
+        parts.append(count(facts["annotators"]["n"], "annotator"))
     counts = ", ".join(parts)
     named = [("Data", listed(files)), ("Model", provenance.model), ("Date", date.today().isoformat())]
     return {

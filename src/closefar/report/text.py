@@ -160,9 +160,12 @@ def _intervals(part: dict[str, Any], evidence: str) -> list[str]:
     if part["reason"]:
         return []
     columns = [("", ""), ("estimate", ".4g"), ("lower", ".4g"), ("upper", ".4g")]
-    rows = [["threshold", *_ends(part["threshold"])]]
+    rows = [["threshold", *_ends(part["threshold"])]] if part["threshold"] else []
+    rows += [[f"threshold {number}", *_ends(row)] for number, row in enumerate(part.get("thresholds", []), start=1)]
     if part["flip_rate"]:
         rows += [["flip rate", *_ends(part["flip_rate"])]]
+    for name, row in zip(("close called far", "far called close"), part.get("flip_rates", []), strict=False):
+        rows += [[name, *_ends(row)]]
     rows += [[f"direction {number}", *_ends(row)] for number, row in enumerate(part["directions"], start=1)]
     return [evidence, part["statement"], _table(columns, rows)]
 

@@ -194,7 +194,7 @@ class LegRows(RowSource):
     def rotated_moments(
         self, curvature: Array, crosses: tuple[Array, ...], basis: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        arrays, turn = (curvature, *crosses), matching(self.model, basis).T
+        arrays, turn = (curvature, *crosses), matching(self._compared.model, basis).T
         n_pairs, sums = self.n_pairs, []
 
         def fourth(where: slice, block: Array) -> Array:
@@ -213,7 +213,7 @@ class LegRows(RowSource):
         return found + of_pairs[0], columns + of_pairs[1]
 
     def mixed_moments(self, curvature: Array, basis: FloatArray) -> FloatArray | None:
-        turn, n_pairs = matching(self.model, basis).T, self.n_pairs
+        turn, n_pairs = matching(self._compared.model, basis).T, self.n_pairs
 
         def mixed(where: slice, block: Array) -> Array:
             turned = turn @ block

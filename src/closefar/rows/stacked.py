@@ -46,10 +46,9 @@ class StackedRows(BlockRows):
     def rough(self) -> RowSource:
         if is_on_gpu(self.model):
             return self
-        rough = [source.rough for source in self.sources]
-        if all(each is source for each, source in zip(rough, self.sources, strict=True)):
-            return self
-        return StackedRows(*(each for each in rough if isinstance(each, BlockRows)))
+        rough = [each for each in (source.rough for source in self.sources) if isinstance(each, BlockRows)]
+        is_rough = len({str(each.model.dtype) for each in rough}) == 1 and rough[0] is not self.sources[0]
+        return StackedRows(*rough) if is_rough else self  # all in the same precision
 
     def read(self, where: slice) -> Array:
         found = []
