@@ -66,7 +66,11 @@ def check_comparisons(estimator: Any, data: Any, *, fitting: bool, beside_pairs:
 
 
 def _checked_array(estimator: Any, data: Any, least: int) -> NDArray[Any]:
-    _check_shape(data if hasattr(data, "shape") else np.asarray(data))
+    if not hasattr(data, "shape"):
+        data = _as_array(data)
+    _check_shape(data)
+    if getattr(data.dtype, "kind", "O") not in "biufO":
+        raise ValueError(f"comparisons must hold real numbers; got an array of {data.dtype}. Convert it to floats.")
     found: NDArray[Any] = check_array(
         data,
         allow_nd=True,
@@ -89,6 +93,16 @@ def _checked_array(estimator: Any, data: Any, least: int) -> NDArray[Any]:
         if is_mapped(found):
             release(found)
     return found
+
+
+def _as_array(data: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(data)
+    except ValueError:
+        raise ValueError(
+            f"{_SHAPES}; got a {type(data).__name__} of parts of different shapes. Give an array, or with its answers "
+            "a tuple (comparisons, y)."
+        ) from None
 
 
 def _check_shape(data: Any) -> None:
