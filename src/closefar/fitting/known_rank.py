@@ -17,6 +17,7 @@ from closefar.fitting.progress import display
 from closefar.fitting.result import Fit
 from closefar.fitting.reversal import find_reversal
 from closefar.fitting.settings import Settings
+from closefar.fitting.side_rates import find_undetermined_rates
 from closefar.fitting.solved import Solved
 from closefar.fitting.statistics import FitStatistics, count_parameters
 from closefar.fitting.wide import MANY_COLUMNS
@@ -139,6 +140,7 @@ def _explain(
     judgements, coordinates, source = prepared.judgements, prepared.coordinates, prepared.source
     return [
         *([] if isinstance(source, LegRows) else find_enormous(source, judgements, coordinates.enormous)),
+        *find_undetermined_rates(solved, settings),
         *find_reversal(prepared.rows, judgements, solved.noise, settings, statistics, certificate.loss),
         *_find_problems(solved, coordinates, settings, metric.column_names, statistics, certificate.outcome),
     ]

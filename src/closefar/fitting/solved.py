@@ -17,7 +17,7 @@ from closefar.judgements import Judgements
 from closefar.model.thresholds import one_rate
 from closefar.noise import FlipRate, Noise, label_losses
 from closefar.rows import Rows
-from closefar.solve import Flipped, Solution
+from closefar.solve import Flipped, FlippedGraded, Solution
 
 __all__ = ["Solved", "most_likely"]
 
@@ -52,6 +52,14 @@ class Solved:
     def strictness(self) -> FloatArray | None:
         """The strictness of each annotator, if there are any."""
         return None if self.annotated is None else self.annotated.values
+
+    @property
+    def risk(self) -> float:
+        """The mean of -log P of all judgements, flips included, with all penalties."""
+        if self.flipped is None:
+            return self.solution.certificate.objective
+        penalty = self.flipped.flips.penalty() if isinstance(self.flipped, FlippedGraded) else 0.0
+        return self.solution.history[-1].objective + penalty
 
     @property
     def in_doubt(self) -> Array:
