@@ -319,7 +319,7 @@ random_state, verbose
             if not found.is_clearly_better(best):
                 break
             best = found
-        if can_centre and _is_auto(centre) and best.candidate["rank"] is None:
+        if can_centre and "shrink_to" in fixed and _is_auto(centre) and best.candidate["rank"] is None:
             found = trials.follow(path(shrink_to="identity"), stops_early=stops)
             best = found if found.is_clearly_better(best) else best
         return best
