@@ -107,8 +107,12 @@ def _facts(model: Model, learner: MetricLearner) -> dict[str, Any]:
     metric, certificate = model.metric, learner.certificate_
     return {
         "feature_names": model.encoding.feature_names,
+        "kind": model.kind,
         "classes": model.classes,
         "threshold": metric.threshold,
+        "thresholds": metric.thresholds,
+        "comparison_noise": learner.fit_.comparison_noise,
+        "annotators": None if learner.fit_.annotators is None else learner.fit_.annotators.to_dict(),
         "rank": metric.rank,
         "directions": directions_of(metric),
         "eigenvalues": metric.eigenvalues,
