@@ -237,6 +237,10 @@ def test_both_sides_of_a_comparison_must_differ(library):
     triplets[11, 2] = triplets[11, 1]
     with pytest.raises(ValueError, match=r"those of row 11 are the same two points"):
         check(xp.asarray(triplets))
+    triplets[20:30, 2] = triplets[20:30, 1]
+    with pytest.raises(ValueError, match=r"those of rows 11, 20, 21, 22, 23 and 6 more are the same.*those rows out"):
+        check(xp.asarray(triplets))
+    triplets = TRIPLETS.copy()
     triplets[11, 2] = triplets[11, 0]  # a is nearer to b than to itself: wrong, but a statement
     check(xp.asarray(triplets))
 

@@ -74,7 +74,8 @@ class _Answers(NamedTuple):
 
     def sums(self, values: FloatArray) -> FloatArray:
         """The weighted sum over the answers of each annotator."""
-        return sums_by(self.who, self.n_annotators, self.weights * values)[0]
+        found: FloatArray = sums_by(self.who, self.n_annotators, self.weights * values)[0]
+        return found
 
     def means(self, values: FloatArray) -> FloatArray:
         with np.errstate(invalid="ignore"):

@@ -116,15 +116,16 @@ def with_comparison_noise(
         assert first.annotated is not None
         precise, latest = precise.but(strictness_width=first.annotated.width), first.solution.state
 
-    def loss_at(noise: float) -> float:
+    def loss_at(noise: float) -> tuple[float, float]:
         nonlocal latest
         solved, _ = replace(prepared, rows=rows.with_scale(1.0 / noise)).solve(precise, latest)
         latest = solved.solution.state
-        return solved.risk
+        return solved.risk, solved.slope_in_comparison_noise
 
     with display().stage("estimating the noise of the comparisons"):
         found = profile_noise(loss_at, total)
-    return found, replace(prepared, rows=rows.with_scale(1.0 / found.value)), latest
+    # The last fit begins afresh: from so near, it would end before it is as precise as others.
+    return found, replace(prepared, rows=rows.with_scale(1.0 / found.value)), None
 
 
 def _solve(noise: Noise, rows: Rows, judgements: Judgements, settings: Settings, start: State | None) -> Solved:

@@ -62,6 +62,14 @@ class Solved:
         return self.solution.history[-1].objective + penalty
 
     @property
+    def slope_in_comparison_noise(self) -> float:
+        """The derivative of the risk in the logarithm of the noise of comparisons, all else being optimal."""
+        rows, n = self.rows, len(self.judgements)
+        likelihood = likelihood_of(self.judgements, rows, self.noise) if self.flipped is None else self.flipped
+        here = rows.evaluate(likelihood, self.solution.squared, self.solution.thresholds, order=1)
+        return -float(rows.gather(here.margin_gradient)[n:] @ rows.gather(self.solution.squared)[n:])
+
+    @property
     def in_doubt(self) -> Array:
         """4 p (1 - p) of each label, without flips, as a handle: one at even odds, zero far from the threshold."""
         return self.rows.map(partial(_doubt, noise=self.noise, threshold=self.threshold), self.solution.squared)

@@ -142,12 +142,12 @@ def calibration(
     scored = scored_by(fit, X, y, sample_weight)
     ax = axes_or_new(ax)
     ax.plot([0, 1], [0, 1], color=REFERENCE, linewidth=0.8, linestyle="--")
-    levels = fit.sides.classes.tolist()
+    levels, answers = fit.sides.classes.tolist(), "these answers" if fit.kind is Kind.COMPARISONS else "these labels"
     for number, (colour, each) in enumerate(zip(_colours(max(len(levels) - 1, 1)), sides_of(scored), strict=False)):
         bins = calibrate(each, n_bins)
         predicted, observed = [row.predicted for row in bins], [row.observed for row in bins]
         ends = [row.low for row in bins], [row.high for row in bins]
-        label = f"{shorten(levels[number + 1])} or higher" if isinstance(scored, ScoredLevels) else "these labels"
+        label = f"{shorten(levels[number + 1])} or higher" if isinstance(scored, ScoredLevels) else answers
         ax.vlines(predicted, *ends, color=colour, linewidth=1.5, label="95% interval" if number == 0 else None)
         ax.plot(predicted, observed, "o-", color=colour, label=label)
     what, share = "far", "labelled far"
