@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import closefar as cf
-from closefar.judgements import Judgements
 from closefar.questions import Misfit, diagnose, find_misfit
 from closefar.questions.features import bounded, by_place, place_columns
 from closefar.questions.findings import _rejected

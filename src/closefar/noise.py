@@ -344,8 +344,10 @@ def label_losses(noise: Noise, agreement: Array, flip_rate: FlipRate, is_far: Ar
     if isinstance(flip_rate, tuple):
         xp = array_namespace(losses)
         of_close, of_far = flip_rate
-        rate = xp.where(is_far, of_close, of_far)
-        return -xp.log(rate + (1.0 - of_close - of_far) * xp.exp(-losses))
+        rate, share = xp.where(is_far, of_close, of_far) + 0.0 * losses, 1.0 - of_close - of_far + 0.0 * losses
+        flips = rate > 0.0  # without flips, the probability may be too small for a number
+        without = losses - xp.log(xp.where(flips, xp.ones_like(share), share))
+        return xp.where(flips, -xp.log(xp.where(flips, rate + share * xp.exp(-losses), xp.ones_like(rate))), without)
     return -np.log(with_flips(np.exp(-losses), flip_rate)) if flip_rate else losses
 
 

@@ -115,4 +115,5 @@ def _wrong(probabilities: FloatArray, predicted: IndexArray, flip_rate: FlipRate
         wrong: FloatArray = np.where(predicted == 1, of_far, of_close) + (1.0 - of_close - of_far) * (1.0 - right)
         return wrong
     each, share = level_flips(flip_rate, len(probabilities))
-    return 1.0 - (each + share * right)
+    other: FloatArray = 1.0 - (each + share * right)
+    return other

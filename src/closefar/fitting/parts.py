@@ -27,8 +27,10 @@ def fit_part(fitted: Fit, judgements: Judgements) -> Metric:
 
 def refit_part(fitted: Fit, judgements: Judgements) -> Fit:
     """The fit of the same settings to these judgements; approximate, without a certificate, if columns are many."""
-    settings = fitted.chosen
-    if fitted.annotators is not None and fitted.annotators.flip_rates is not None:
+    settings, annotators = fitted.chosen, fitted.annotators
+    if annotators is not None and annotators.width > 0:
+        settings = settings.but(strictness_width=annotators.width)
+    if annotators is not None and annotators.flip_rates is not None:
         settings = settings.but(flip_rate=fitted.settings.flip_rate)  # one for each annotator
     is_rough = settings.solver == "auto" and judgements.n_columns > _FEW_COLUMNS
     weighted = judgements.weighted(settings.class_weight).counted()

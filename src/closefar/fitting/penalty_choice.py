@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
-from closefar.fitting.known_rank import Prepared, state_of
 from closefar.fitting.likelihoods import is_plain
 from closefar.fitting.penalty_scores import PenaltyChoice, PenaltyScore
+from closefar.fitting.prepared import Prepared, state_of
 from closefar.fitting.scoring import Scorer, Scores
 from closefar.fitting.settings import Settings
 from closefar.fitting.solved import Solved

@@ -150,9 +150,10 @@ class ScoredLevels:
         losses = _neg_log_between(self.noise, lower, upper)
         if not np.any(self.flip_rate):
             return losses
-        each = np.asarray(self.flip_rate) / last
-        flipped: FloatArray = -np.log(each + (1.0 - (last + 1) * each) * np.exp(-losses))
-        return flipped
+        each = np.broadcast_to(np.asarray(self.flip_rate) / last, losses.shape)
+        flips = each > 0  # without flips, the probability may be too small for a number
+        probability = each + (1.0 - (last + 1) * each) * np.exp(-losses)
+        return np.where(flips, -np.log(np.where(flips, probability, 1.0)), losses)
 
 
 def _neg_log_between(noise: Noise, lower: FloatArray | None, upper: FloatArray | None) -> FloatArray:

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from closefar.arrays import FloatArray
+from closefar.arrays import BoolArray, FloatArray
 from closefar.canvas import CLOSE, COLOURS, FAR, REFERENCE, add_legend, axes_or_new, in_percent, shorten
-from closefar.fitting import Fit, Fitted
-from closefar.plot.subjects import check_count, description, fit_of, scored_by
-from closefar.questions import NoiseCheck, calibrate, check_noise_model
+from closefar.fitting import Fit, Fitted, Scores
+from closefar.judgements import Kind
+from closefar.model import Scored, ScoredLevels
+from closefar.plot.subjects import check_count, description, fit_of, noun_of, scored_by
+from closefar.questions import NoiseCheck, calibrate, check_noise_model, sides_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,6 +33,9 @@ def margins(
     ax: Axes | None = None,
 ) -> Axes:
     """Plot histograms of the squared distances of pairs labelled close and far, with the threshold.
+
+    Levels have a histogram each, and all thresholds are shown.  Of comparisons it is the difference of both squared
+    distances, positive where the metric agrees with the answer.  For annotators, distances are less their strictness.
 
     Parameters
     ----------
@@ -58,27 +63,33 @@ def margins(
     check_count("n_bins", n_bins)
     fit = fit_of(learner)
     scored = scored_by(fit, X, y, sample_weight)
-    threshold, squared, judgements = (
-        fit.metric.known_threshold,
-        scored.margin + fit.metric.known_threshold,
-        scored.judgements,
-    )
-    edges, is_cut = _histogram_edges(squared, threshold, n_bins)
+    if isinstance(scored, Scored) and fit.kind is Kind.COMPARISONS:
+        groups, thresholds, values = (
+            _agreement(scored),
+            (0.0,),
+            np.where(scored.judgements.is_far, 1, -1) * scored.margin,
+        )
+        edges, is_cut = _symmetric_edges(values, n_bins), bool(np.any(np.abs(values) > _reach(values)))
+    else:
+        groups, thresholds = _answers(fit, scored), fit.metric.thresholds
+        values = scored.margin + thresholds[0] if isinstance(scored, Scored) else scored.squared
+        edges, is_cut = _histogram_edges(values, thresholds[-1], n_bins)
     ax = axes_or_new(ax)
-    shown = np.minimum(squared, edges[-1])
-    for chosen, name, label, colour in (
-        (~judgements.is_far, "close", fit.sides.close, CLOSE),
-        (judgements.is_far, "far", fit.sides.far, FAR),
-    ):
-        counts = np.histogram(shown[chosen], edges, weights=judgements.weights[chosen])[0]
+    shown, weights = np.clip(values, edges[0], edges[-1]), scored.judgements.weights
+    for chosen, label, colour in groups:
+        counts = np.histogram(shown[chosen], edges, weights=weights[chosen])[0]
         ax.stairs(counts, edges, fill=True, color=colour, alpha=0.35)
-        ax.stairs(counts, edges, color=colour, linewidth=1.5, label=_class_name(name, label))
-    ax.axvline(threshold, color=REFERENCE, linestyle="--", label="threshold")
-    title = f"Accuracy {scored.accuracy:.1%}"
+        ax.stairs(counts, edges, color=colour, linewidth=1.5, label=label)
+    for number, threshold in enumerate(thresholds):
+        name = "zero" if fit.kind is Kind.COMPARISONS else "threshold" if len(thresholds) == 1 else "thresholds"
+        ax.axvline(threshold, color=REFERENCE, linestyle="--", label=name if number == 0 else None)
+    noun, beyond = noun_of(fit), "outer bins" if fit.kind is Kind.COMPARISONS else "last bin"
+    what = "difference of squared distances" if fit.kind is Kind.COMPARISONS else "squared distance"
+    larger = "distances" if fit.kind is not Kind.COMPARISONS else "differences"
     ax.set(
-        xlabel="squared distance" + (" (last bin: all larger distances)" if is_cut else ""),
-        ylabel="number of pairs" if judgements.sample_weight is None else "weight of pairs",
-        title=f"{title} ({description(scored, are_training=X is None)})",
+        xlabel=what + (f" ({beyond}: all larger {larger})" if is_cut else ""),
+        ylabel=f"number of {noun}s" if scored.judgements.sample_weight is None else f"weight of {noun}s",
+        title=f"Accuracy {scored.accuracy:.1%} ({description(fit, scored, are_training=X is None)})",
         xlim=(edges[0], edges[-1]),
     )
     add_legend(ax)
@@ -98,6 +109,8 @@ def calibration(
 
     The error bars are Wilson's 95% intervals of those shares.  If one does not reach the diagonal,
     the probabilities of that bin are miscalibrated beyond chance.  The report has the same plot.
+    Levels have a line for each threshold, of that level or a higher one; comparisons are turned so that the likelier
+    answer comes first.
 
     Parameters
     ----------
@@ -125,18 +138,27 @@ def calibration(
     'share labelled far'
     """
     check_count("n_bins", n_bins)
-    scored = scored_by(fit_of(learner), X, y, sample_weight)
-    bins = calibrate(scored, n_bins)
+    fit = fit_of(learner)
+    scored = scored_by(fit, X, y, sample_weight)
     ax = axes_or_new(ax)
     ax.plot([0, 1], [0, 1], color=REFERENCE, linewidth=0.8, linestyle="--")
-    predicted, observed = [row.predicted for row in bins], [row.observed for row in bins]
-    ends = [row.low for row in bins], [row.high for row in bins]
-    ax.vlines(predicted, *ends, color=COLOURS[0], linewidth=1.5, label="95% interval")
-    ax.plot(predicted, observed, "o-", color=COLOURS[0], label="these labels")
+    levels, answers = fit.sides.classes.tolist(), "these answers" if fit.kind is Kind.COMPARISONS else "these labels"
+    for number, (colour, each) in enumerate(zip(_colours(max(len(levels) - 1, 1)), sides_of(scored), strict=False)):
+        bins = calibrate(each, n_bins)
+        predicted, observed = [row.predicted for row in bins], [row.observed for row in bins]
+        ends = [row.low for row in bins], [row.high for row in bins]
+        label = f"{shorten(levels[number + 1])} or higher" if isinstance(scored, ScoredLevels) else answers
+        ax.vlines(predicted, *ends, color=colour, linewidth=1.5, label="95% interval" if number == 0 else None)
+        ax.plot(predicted, observed, "o-", color=colour, label=label)
+    what, share = "far", "labelled far"
+    if isinstance(scored, ScoredLevels):
+        what, share = "the level or a higher one", "of the level or a higher one"
+    elif fit.kind is Kind.COMPARISONS:
+        what, share = "the likelier answer", "with that answer"
     ax.set(
-        xlabel="predicted probability of far",
-        ylabel="share labelled far",
-        title=f"Calibration, {description(scored, are_training=X is None)}",
+        xlabel=f"predicted probability of {what}",
+        ylabel=f"share {share}",
+        title=f"Calibration, {description(fit, scored, are_training=X is None)}",
         xlim=(-0.02, 1.02),
         ylim=(-0.02, 1.02),
     )
@@ -190,6 +212,43 @@ def _histogram_edges(squared: FloatArray, threshold: float, n_bins: int) -> tupl
     low = min(0.0, threshold)
     high = max(high, 1.05 * threshold, low + 1e-12)
     return np.linspace(low, high, n_bins + 1), largest > high
+
+
+def _reach(values: FloatArray) -> float:
+    return float(np.quantile(np.abs(values), _SHOWN_SHARE)) or 1.0
+
+
+def _symmetric_edges(values: FloatArray, n_bins: int) -> FloatArray:
+    return np.linspace(-_reach(values), _reach(values), n_bins + 1)
+
+
+def _agreement(scored: Scored) -> list[tuple[BoolArray, str, Any]]:
+    """Comparisons that the metric agrees with, and the others."""
+    return [(scored.is_right, "agreed with", CLOSE), (~scored.is_right, "contradicted", FAR)]
+
+
+def _answers(fit: Fit, scored: Scores) -> list[tuple[BoolArray, str, Any]]:
+    """Which pairs have each label, its name and its colour."""
+    judgements = scored.judgements
+    if isinstance(scored, ScoredLevels):
+        levels = fit.sides.classes.tolist()
+        return [
+            (judgements.codes == code, shorten(level), colour)
+            for code, (level, colour) in enumerate(zip(levels, _colours(len(levels)), strict=True))
+        ]
+    return [
+        (~judgements.is_far, _class_name("close", fit.sides.close), CLOSE),
+        (judgements.is_far, _class_name("far", fit.sides.far), FAR),
+    ]
+
+
+def _colours(n: int) -> list[Any]:
+    """Of levels: a scale; of one alone, the first colour."""
+    if n == 1:
+        return [COLOURS[0]]
+    from matplotlib import colormaps
+
+    return [colormaps["viridis"](place) for place in np.linspace(0.0, 0.9, n)]
 
 
 def _class_name(name: str, label: Any) -> str:

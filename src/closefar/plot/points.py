@@ -35,7 +35,8 @@ def embedding(
 ) -> Axes:
     """Plot points along directions 1 and 2 of `transform`, where the metric is Euclidean.
 
-    A bar shows the distance at the threshold: pairs farther apart are far.  For a metric with an
+    A bar shows the distance at the threshold: pairs farther apart are far (with levels, at the lowest threshold; a
+    metric learned from comparisons has none).  For a metric with an
     origin, the origin is shown instead.  If M has rank 1, the vertical position is arbitrary.
 
     Parameters
@@ -138,8 +139,8 @@ def _frame(ax: Axes, metric: Metric, found: Directions) -> None:
         ax.set_ylabel(f"direction 2 ({shares[1]:.0%})")
         shared = len(ax.get_shared_x_axes().get_siblings(ax)) > 1
         ax.set_aspect("equal", adjustable="box" if shared else "datalim")
-    if metric.known_threshold > 0:
-        _show_threshold(ax, metric, float(np.sqrt(metric.known_threshold)))
+    if metric.thresholds and metric.thresholds[0] > 0:
+        _show_threshold(ax, metric, float(np.sqrt(metric.thresholds[0])))
 
 
 def _show_threshold(ax: Axes, metric: Metric, length: float) -> None:
@@ -149,7 +150,8 @@ def _show_threshold(ax: Axes, metric: Metric, length: float) -> None:
         # Above the frame, where no point can hide it.
         place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "bbox_transform": ax.transAxes}
         look = {"frameon": False, "color": REFERENCE, "label_top": True, "sep": 4, "borderpad": 0.2}
-        ax.add_artist(AnchoredSizeBar(ax.transData, length, "distance at the threshold", **place, **look))
+        which = "threshold" if len(metric.thresholds) == 1 else f"lowest of {len(metric.thresholds)} thresholds"
+        ax.add_artist(AnchoredSizeBar(ax.transData, length, f"distance at the {which}", **place, **look))
         return
     line: dict[str, Any] = {"color": REFERENCE, "linestyle": "--", "linewidth": 1.0}
     ax.plot(0.0, 0.0, "+", color=REFERENCE, markersize=10)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numbers
 from typing import Any
 
-from closefar.fitting import Fit, Fitted
-from closefar.model import Metric, Scored
+from closefar.fitting import Fit, Fitted, Scores, score
+from closefar.judgements import Kind
+from closefar.model import Metric
 
-__all__ = ["check_count", "description", "fit_of", "metric_of", "scored_by"]
+__all__ = ["check_count", "description", "fit_of", "metric_of", "noun_of", "scored_by"]
 
 
 def fit_of(learner: Fit | Fitted) -> Fit:
@@ -28,11 +29,15 @@ def check_count(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a whole number >= 1; got {value!r}.")
 
 
-def scored_by(fit: Fit, X: Any, y: Any, sample_weight: Any) -> Scored:
+def scored_by(fit: Fit, X: Any, y: Any, sample_weight: Any) -> Scores:
     """The given pairs, or the training pairs, scored by the fit, without pairs of weight zero."""
-    return Scored.by(fit.metric, fit.read_or_training(X, y, sample_weight).counted())
+    return score(fit, fit.read_or_training(X, y, sample_weight).counted())
 
 
-def description(scored: Scored, *, are_training: bool) -> str:
+def noun_of(fit: Fit) -> str:
+    return "comparison" if fit.kind is Kind.COMPARISONS else "pair"
+
+
+def description(fit: Fit, scored: Scores, *, are_training: bool) -> str:
     """The number of pairs, and whether they are the training pairs."""
-    return f"{len(scored):,} {'training ' if are_training else ''}pairs"
+    return f"{len(scored):,} {'training ' if are_training else ''}{noun_of(fit)}s"

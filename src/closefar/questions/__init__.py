@@ -1,6 +1,6 @@
 """Analyses of a fit: wrong labels, noise model, confidence intervals, rank and sample size."""
 
-from closefar.questions.calibration import CalibrationBin, calibrate, effective_number, wilson
+from closefar.questions.calibration import CalibrationBin, calibrate, effective_number, sides_of, wilson
 from closefar.questions.diagnosis import Diagnosis, describe_evidence, diagnose
 from closefar.questions.findings import Finding, find_misfit
 from closefar.questions.intervals import Confidence
@@ -49,6 +49,7 @@ __all__ = [
     "judge_labels",
     "label_error_settings",
     "plan_sample_size",
+    "sides_of",
     "summarize",
     "truncation_of",
     "truncation_path",

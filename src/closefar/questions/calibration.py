@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from closefar.judgements import effective_number
-from closefar.model import Scored
+from closefar.fitting import Scores
+from closefar.judgements import Kind, effective_number
+from closefar.model import Scored, ScoredLevels
 from closefar.questions.bins import weighted_bins
+from closefar.questions.two_sided import turned
 
-__all__ = ["CalibrationBin", "calibrate", "effective_number", "wilson"]
+__all__ = ["CalibrationBin", "calibrate", "effective_number", "sides_of", "wilson"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,13 @@ def calibrate(scored: Scored, n_bins: int) -> list[CalibrationBin]:
         predicted = float(np.average(probability[inside], weights=weights))
         found.append(CalibrationBin(predicted, observed, low, high, int(inside.sum()), float(weights.sum())))
     return found
+
+
+def sides_of(scored: Scores) -> list[Scored]:
+    """Judgements of two sides: the dichotomies of levels, and comparisons turned so that the likelier answer is far."""
+    if isinstance(scored, ScoredLevels):
+        return scored.dichotomies
+    return [turned(scored) if scored.judgements.kind is Kind.COMPARISONS else scored]
 
 
 def wilson(share: float, n: float) -> tuple[float, float]:

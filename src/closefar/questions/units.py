@@ -11,7 +11,7 @@ from closefar.arrays import FloatArray, as_float64, is_indexed, to_numpy
 from closefar.judgements import Judgements, find_points, resolve_groups
 from closefar.judgements.shared_points import warn_of_points
 
-__all__ = ["points_of_legs", "units_of_all"]
+__all__ = ["points_of_legs", "units_of_all", "units_with_comparisons"]
 
 
 def units_of_all(groups: Any, judgements: Judgements, *, stacklevel: int = 2) -> NDArray[Any] | None:
@@ -45,6 +45,19 @@ def units_of_all(groups: Any, judgements: Judgements, *, stacklevel: int = 2) ->
     if not is_indexed(judgements.data):
         warn_of_points(found, "standard errors are by point", stacklevel=stacklevel + 1)
     return found
+
+
+def units_with_comparisons(groups: NDArray[Any] | None, judgements: Judgements) -> NDArray[Any] | None:
+    """Groups of pairs and comparisons, where those of the pairs alone may be given.
+
+    Comparisons then depend on each other by their points, if the pairs do, and otherwise not at all.
+    """
+    others = judgements.comparisons
+    if groups is None or others is None or len(groups) > len(judgements):
+        return groups
+    if groups.ndim == 2:
+        return units_of_all(None, judgements)
+    return np.append(groups.astype(str), [f"comparison {number}" for number in range(len(others))])
 
 
 def _points(judgements: Judgements) -> FloatArray:

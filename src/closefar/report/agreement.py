@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from sklearn.metrics import roc_curve
 from closefar.fitting import Scores
 from closefar.judgements import Kind
 from closefar.model import Metric, Scored, ScoredLevels
-from closefar.questions import CalibrationBin, calibrate
+from closefar.questions import CalibrationBin, calibrate, sides_of
 from closefar.report.evidence import Judged, has_sides
 from closefar.report.histograms import close_and_far, legs, levels
 from closefar.report.wording import listed, percent
@@ -55,7 +54,7 @@ def calibration(judged: Judged, *, caveat: str) -> dict[str, Any]:
     A comparison is turned so that the likelier answer comes first.
     """
     found = [
-        (k, row) for k, each in enumerate(_two_sided(judged.scored), 1) for row in calibrate(each, _CALIBRATION_BINS)
+        (k, row) for k, each in enumerate(sides_of(judged.scored), 1) for row in calibrate(each, _CALIBRATION_BINS)
     ]
     bins = [row for _, row in found]
     error = float(np.average([abs(row.predicted - row.observed) for row in bins], weights=[row.weight for row in bins]))
@@ -65,16 +64,6 @@ def calibration(judged: Judged, *, caveat: str) -> dict[str, Any]:
     is_graded = isinstance(judged.scored, ScoredLevels)
     rows = [{**vars(row), **({"level": k} if is_graded else {})} for k, row in found]
     return {"bins": rows, "error": error, "reading": reading}
-
-
-def _two_sided(scored: Scores) -> list[Scored]:
-    """Judgements of two sides: the dichotomies of levels, and comparisons turned so that the likelier answer is far."""
-    if isinstance(scored, ScoredLevels):
-        return scored.dichotomies
-    if scored.judgements.kind is not Kind.COMPARISONS:
-        return [scored]
-    turned = replace(scored.judgements, is_far=scored.is_right)
-    return [replace(scored, judgements=turned, margin=np.abs(scored.margin))]
 
 
 def roc(judged: Judged, metric: Metric) -> dict[str, Any]:
