@@ -30,6 +30,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     judged = judge_patients(points, 500, 500, 5, random_state=1)
     for name, columns in {"points": points, **judged._asdict()}.items():
         (folder / f"{name}.csv").write_bytes(encode_table(columns, Path(f"{name}.csv")))
+        few = {each: column[:100] for each, column in columns.items()}
+        (folder / f"{name}_few.csv").write_bytes(encode_table(few, Path("few.csv")))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for kind, files in _KINDS.items():
@@ -192,8 +194,12 @@ def test_pairs_and_comparisons_are_fitted_together(folder: Path) -> None:
 @pytest.mark.parametrize("kind", _KINDS)
 def test_each_command_takes_each_kind(folder: Path, kind: str) -> None:
     model, files = f"{kind}.model", _KINDS[kind]
-    _run("report", "-m", model, *files, "-o", f"{kind}.html")
-    _run("fit", *files, "--report", f"{kind}.txt", "-o", "reported.model")
+    few, columns = [name.replace(".csv", "_few.csv") for name in files], ["--columns", "age,cholesterol"]
+    few[1] = "points.csv"
+    _run("fit", *few, *columns, "--report", f"{kind}.html", "-o", "few.model")
+    _run("report", "-m", "few.model", *few, "-o", f"{kind}.txt")
+    for name in (f"{kind}.html", f"{kind}.txt"):
+        assert Path(name).stat().st_size > 2000
     _run("truncate", model, "--rank", "2", "-o", "small.model")
     for name in ("a.csv", "a.json", "a.npz"):
         _run("export", model, "-o", name)

@@ -97,6 +97,12 @@ def test_short_rankings_end_early():
         ([0, 1], [[1, 2]], {}, r"ranked must have shape \(2, n\), .*got \(1, 2\)"),
         ([0], [[1, 2, 1]], {}, r"ranked must hold different items in each row; got \[1, 2, 1\] in row 0"),
         ([0, 5], [[1, 2], [3, 5]], {}, "must not hold the query itself; got 5 in row 1"),
+        (
+            [0, 5],
+            [[1, 2], [3]],
+            {},
+            r"ranked must have rows of equal length; got \[\[1, 2\], \[3\]\]. End shorter ones",
+        ),
         ([0], [[1, -1, 2]], {}, r"-1 only after the last item of a row; row 0 is \[1, -1, 2\]"),
         ([0], [[1, -2]], {}, "numbers >= 0, or -1 after the last item of a row; got -2"),
         ([0], [[1, 2]], {"comparisons": "some"}, "comparisons must be 'all' or 'adjacent'; got 'some'"),

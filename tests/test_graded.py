@@ -39,10 +39,8 @@ def test_intervals_are_exact_in_both_tails(noise, rng):
     for place, (first, second) in enumerate((("low", "low_low"), ("up", "up_up"))):
         ends = [low, up]
         steps = np.isfinite(ends[place]) & (up - low > 1e-3)
-        ahead, behind = (
-            interval_losses(noise, *(q - np.where(steps & (each == place), end + t, end) for each, end in enumerate(ends)), 1)
-            for t in (h, -h)
-        )  # fmt: skip
+        moved = [[np.where(steps & (each == place), end + t, end) for each, end in enumerate(ends)] for t in (h, -h)]
+        ahead, behind = (interval_losses(noise, q - low, q - up, 1) for low, up in moved)
         slopes = (ahead.loss - behind.loss)[steps] / (2 * h)
         np.testing.assert_allclose(getattr(found, first)[steps], slopes, rtol=1e-5, atol=1e-7)
         bends = (getattr(ahead, first) - getattr(behind, first))[steps] / (2 * h)

@@ -116,6 +116,8 @@ def test_an_ordered_categorical_has_its_order():
         ([1.0, np.nan, 2.0, 1.0], None, r"must have a level; got nan in row 1\. Fill it in"),
         ([1, None, 2, 1], None, r"must have a level; got None in row 1"),
         (["a", "", "b", "a"], ["a", "b"], r"must have a level; got '' in row 1"),
+        ([1.0, np.inf, 2.0, 1.0], None, r"levels must be finite numbers; got inf"),
+        ([1, 2, 1, 2], [], r"at least two levels.*; got \[\]"),
         ([1, 1, 1, 1], None, r"at least two levels.*; got 1 alone"),
         ([1, 2, 1, 2], [1, 2, 1], r"levels must be different; got 1 twice"),
         ([1, 2, 1, 2], {1, 2}, r"levels must be a list, from the closest to the farthest level; got {1, 2}"),
@@ -129,8 +131,11 @@ def test_levels_that_are_refused(given, order, message):
 
 
 def test_too_many_levels_are_refused():
-    with pytest.raises(ValueError, match=r"at most 100 levels; got 150, such as .*Bin them"):
-        find_levels(None, np.linspace(0.0, 1.0, 150))
+    for n_levels, n_pairs in ((101, 10_000), (30, 119), (11, 11)):
+        labels = np.arange(n_pairs) % n_levels / 2.0
+        with pytest.raises(ValueError, match=rf"got {n_levels} levels for {n_pairs} pairs, such as 0.0, 0.5.*Bin them"):
+            find_levels(None, labels)
+    assert len(find_levels(None, np.arange(120) % 30).classes) == 30
 
 
 def test_more_levels_must_be_those_of_the_fit():
@@ -200,6 +205,8 @@ def test_comparisons_are_as_given_unless_they_are_turned_round():
         (TRIPLETS, np.where(np.arange(40) == 7, np.nan, 1.0), r"got nan in row 7"),
         (TRIPLETS, ["yes"] * 40, r"got 'yes' in row 0"),
         (TRIPLETS, [1, -1], r"one answer per comparison; got 2 answers for 40 comparisons"),
+        ([[[1.0, 2.0]], [[1.0]]], None, r"got a list of parts of different shapes"),
+        (TRIPLETS.astype(str), None, r"comparisons must hold real numbers; got an array of <U"),
         (TRIPLETS[:1], None, r"at least 2 comparisons; got 1"),
         (
             np.where(np.arange(40)[:, None, None] == 3, np.nan, TRIPLETS),
@@ -230,6 +237,10 @@ def test_both_sides_of_a_comparison_must_differ(library):
     triplets[11, 2] = triplets[11, 1]
     with pytest.raises(ValueError, match=r"those of row 11 are the same two points"):
         check(xp.asarray(triplets))
+    triplets[20:30, 2] = triplets[20:30, 1]
+    with pytest.raises(ValueError, match=r"those of rows 11, 20, 21, 22, 23 and 6 more are the same.*those rows out"):
+        check(xp.asarray(triplets))
+    triplets = TRIPLETS.copy()
     triplets[11, 2] = triplets[11, 0]  # a is nearer to b than to itself: wrong, but a statement
     check(xp.asarray(triplets))
 
@@ -269,7 +280,9 @@ def test_annotators_are_numbered_in_their_order():
         (np.array([1.0, np.nan, 2.0]), r"got nan in row 1"),
         (["a", " ", "b"], r"got ' ' in row 1"),
         (["a", "b"], r"one annotator id per pair; got 2 ids for 3 pairs"),
-        ("ann", r"got 'ann' alone"),
+        ("ann", r"in an array or a list; got 'ann'"),
+        (7, r"in an array or a list; got 7"),
+        ({"a", "b", "c"}, r"in an array or a list; got a set"),
         (np.zeros((3, 2)), r"one axis; got shape \(3, 2\)"),
         ([["a"], ["b"], ["c"]], r"must be hashable.*Convert them to strings"),
     ],

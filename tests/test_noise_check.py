@@ -15,6 +15,7 @@ from closefar.noise import NOISES
 from closefar.questions import check_noise_model
 from closefar.questions.bins import weighted_bins
 from closefar.questions.label_model import LabelModel
+from closefar.questions.margin_errors import SideErrors
 from closefar.questions.moves import MarginMoves
 from closefar.questions.noise_advice import advise, better_noise, refitted
 from closefar.questions.noise_check import NoiseBin, _bins, _table
@@ -497,9 +498,8 @@ def test_standard_errors_of_margins_are_those_of_refits():
         labels = np.where(rng.uniform(size=2000) < truth.predict_proba(x)[:, 1], 1, -1)
         learner = cf.LinearMetricLearner().fit(x, labels)
         margins.append(learner.decision_function(z))
-        moves = MarginMoves(learner.metric_, Judgements.of_signs(x, labels))
-        model = LabelModel.at(learner.decision_function(x), learner.metric_.noise, 0.0)
-        variances.append(moves.variances(z, moves.covariance(x, model, np.ones(2000))))
+        errors = SideErrors.of(learner.fit_, Judgements.of_signs(x, labels))
+        variances.append(errors.at(z, margins[-1][:, None])[:, 0] ** 2 + errors.of_scale * margins[-1] ** 2)
     assert np.median(np.var(margins, axis=0) / np.mean(variances, axis=0)) == pytest.approx(1.0, abs=0.4)
 
 

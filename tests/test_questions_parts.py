@@ -20,6 +20,7 @@ from closefar.questions.bins import weighted_bins
 from closefar.questions.dependence import Dependence
 from closefar.questions.label_likelihood import LabelLikelihood
 from closefar.questions.label_model import LabelModel
+from closefar.questions.margin_errors import SideErrors
 from closefar.questions.moves import MarginMoves, Moves, RankMoves, pseudo_inverse, scaled_eigh
 from closefar.questions.optimum import Optimum
 from closefar.questions.sandwich import sandwich
@@ -265,16 +266,17 @@ def test_margins_move_with_the_origin_too(rank, rng):
 
 
 def test_variances_of_margins_are_quadratic_forms(fitted, rng):
-    judgements = Judgements.of_signs(Z, DATA.labels)
-    moves = MarginMoves(fitted.metric_, judgements)
-    along = np.vstack([block for _, block in moves.blocks(Z)])
-    model = LabelModel.at(fitted.decision_function(Z), fitted.metric_.noise, 0.0)
     weights = rng.uniform(0.5, 2.0, len(Z))
+    judgements = Judgements.of_signs(Z, DATA.labels, weights)
+    along = np.vstack([block for _, block in MarginMoves(fitted.metric_, judgements).blocks(Z)])
+    margin = fitted.decision_function(Z)
+    model = LabelModel.at(margin, fitted.metric_.noise, 0.0)
     expected = np.linalg.pinv((along * (weights * model.information)[:, None]).T @ along)
-    covariance = moves.covariance(Z, model, weights)
-    np.testing.assert_allclose(covariance, expected, rtol=1e-5, atol=1e-8 * np.abs(expected).max())
-    variances = np.array([row @ covariance @ row for row in along])
-    np.testing.assert_allclose(moves.variances(Z, covariance), variances, rtol=1e-9)
+    found = SideErrors.of(fitted.fit_, judgements)
+    np.testing.assert_allclose(found.covariance, expected, rtol=1e-5, atol=1e-8 * np.abs(expected).max())
+    variances = np.array([row @ found.covariance @ row for row in along])
+    without_scale = found.at(Z, margin[:, None])[:, 0] ** 2
+    np.testing.assert_allclose(without_scale + found.of_scale * margin**2, variances, rtol=1e-9)
 
 
 # The optimum and its sandwich

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -128,13 +129,13 @@ def test_losses_with_two_flip_rates():
     np.testing.assert_allclose(losses, -np.log(np.where(is_far, far, close)))
 
 
-def test_scored_with_shifts_and_rates_of_each_judgement():
+def test_scored_with_flip_rates_of_each_judgement():
     rng = np.random.default_rng(2)
     metric, signs = metric_of(1.0), np.where(rng.uniform(size=len(Z)) < 0.4, 1.0, -1.0)
     judgements = Judgements.of_signs(Z, signs)
-    shift, rates = rng.normal(size=len(Z)), (rng.uniform(0, 0.3, len(Z)), rng.uniform(0, 0.3, len(Z)))
-    scored = Scored.by(metric, judgements, shift=shift, noise_scale=2.0, flip_rate=rates)
-    np.testing.assert_allclose(scored.margin, (metric.margin(Z) - shift) / 2.0)
+    rates = rng.uniform(0, 0.3, len(Z)), rng.uniform(0, 0.3, len(Z))
+    scored = replace(Scored.by(metric, judgements), flip_rate=rates)
+    np.testing.assert_allclose(scored.margin, metric.margin(Z))
     np.testing.assert_allclose(
         scored.losses, -np.log(np.where(signs > 0, scored.probability_far, 1 - scored.probability_far))
     )

@@ -137,21 +137,11 @@ def groups_of(session: Session, table: Pairs, remedy: str = "cross-validation is
 
 
 def sampled_groups(table: Pairs, used: Judgements) -> NDArray[Any]:
-    """Which of some pairs of the table depend on each other, as `groups_of` has it, without a note.
-
-    Those of comparisons come after those of pairs; an id that a pair has twice fills its columns.
-    """
+    """Which of some pairs of the table depend on each other, as `groups_of` has it, without a note."""
     import numpy as np
 
     from closefar.judgements import find_points, share_points
 
-    if table.comparisons is not None:
-        if table.groups is not None:
-            alone = [f"comparison {number}" for number in range(len(table.comparisons))]
-            return np.append(table.groups[used.numbers].astype(str), alone)
-        compared = table.comparisons.identity.index
-        pairs = table.identity.index[used.numbers]
-        return np.concatenate([pairs[:, [0, *[1] * (compared.shape[1] - 1)]], compared])
     if table.groups is not None:
         return table.groups[used.numbers].astype(str)
     points = table.identity.index[used.numbers] if len(table.id_names) > 1 else None

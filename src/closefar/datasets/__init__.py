@@ -1,4 +1,4 @@
-"""Example data: generated pairs, pairs made from points, and the paper's real data sets."""
+"""Example data: simulated judgements, pairs made from points, the paper's real data sets and published judgements."""
 
 from closefar.datasets.flamelets import make_combustion
 from closefar.datasets.from_points import PairCount, count_pairs, pairs_from_points

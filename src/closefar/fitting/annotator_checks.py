@@ -11,6 +11,7 @@ from scipy.stats import norm
 from closefar.arrays import BoolArray, FloatArray, IndexArray, sums_by, to_numpy
 from closefar.fitting.annotators import AnnotatorTable, AnnotatorVerdict
 from closefar.fitting.solved import Solved
+from closefar.noise import Noise
 from closefar.rows import pair_rows
 
 __all__ = ["annotator_table", "kappas", "same_pairs"]
@@ -25,6 +26,13 @@ _ODDS = 20.0
 _INFORMATIVE = 0.7
 _TURNED = -0.5  # and if less than this, the answers are turned round
 
+# How many times smaller the noise may be than that of the metric.
+_SHARPER = (1.5, 2.0, 3.0, 4.0)
+
+_BISECTIONS = 40
+_BEYOND = 50.0  # in units of the noise
+_RARE = 1e-12  # a smaller probability
+
 
 def annotator_table(solved: Solved, *, compares: bool) -> AnnotatorTable | None:
     """The table of the annotators of a solution; None without annotators.
@@ -37,8 +45,7 @@ def annotator_table(solved: Solved, *, compares: bool) -> AnnotatorTable | None:
     names, who, codes = judgements.annotators.names, judgements.annotators.codes, judgements.codes
     squared = solved.rows.gather(solved.solution.squared)[: len(judgements)]
     answers = _Answers(codes, judgements.weights, who, len(names))
-    beyond = solved.noise.cdf((squared - annotated.values[who])[:, None] - solved.thresholds)
-    slopes = _slopes(answers, beyond)
+    slopes = _sharp_slopes(answers, _Expected(solved.noise, squared, solved.thresholds))
     reach = norm.ppf(0.975) * annotated.errors
     is_unlike_most = np.abs(annotated.values) > np.maximum(reach, annotated.width)
     typical = np.searchsorted(solved.thresholds, squared, side="right")
@@ -67,12 +74,62 @@ class _Answers(NamedTuple):
 
     def sums(self, values: FloatArray) -> FloatArray:
         """The weighted sum over the answers of each annotator."""
-        return sums_by(self.who, self.n_annotators, self.weights * values)[0]
+        found: FloatArray = sums_by(self.who, self.n_annotators, self.weights * values)[0]
+        return found
 
     def means(self, values: FloatArray) -> FloatArray:
         with np.errstate(invalid="ignore"):
             found: FloatArray = self.sums(values) / self.sums(np.ones_like(values))
         return found
+
+    @property
+    def are_constant(self) -> BoolArray:
+        """Whether all answers of an annotator are the same."""
+        given = self.codes.astype(np.float64)
+        found: BoolArray = ~(
+            self.sums((given - self.means(given)[self.who]) ** 2) > 1e-12 * self.sums(np.ones_like(given))
+        )
+        return found
+
+
+class _Expected(NamedTuple):
+    """The answers that a metric expects of annotators of any strictness, if none are at random."""
+
+    noise: Noise
+    squared: FloatArray
+    thresholds: FloatArray
+
+    def beyond(self, strictness: FloatArray) -> FloatArray:
+        """The probabilities of at least level 1, 2, and so on."""
+        found: FloatArray = self.noise.cdf((self.squared - strictness)[:, None] - self.thresholds)
+        return found
+
+    def sharpened(self, times: float) -> _Expected:
+        """The same with smaller noise."""
+        return _Expected(self.noise, times * self.squared, times * self.thresholds)
+
+    def matched(self, answers: _Answers) -> FloatArray:
+        """The strictness of each annotator with which their mean answer is expected; zero if all are the same.
+
+        That of the fit will not do, since it may explain answers at random.
+        """
+        given = answers.means(answers.codes.astype(np.float64))
+        most = float(np.abs(self.squared).max()) + float(np.abs(self.thresholds).max()) + _BEYOND
+        low, high = np.full(answers.n_annotators, -most), np.full(answers.n_annotators, most)
+        for _ in range(_BISECTIONS):
+            middle = 0.5 * (low + high)
+            is_too_low = answers.means(self.beyond(middle[answers.who]).sum(axis=1)) > given
+            low, high = np.where(is_too_low, middle, low), np.where(is_too_low, high, middle)
+        found: FloatArray = np.where(answers.are_constant, 0.0, 0.5 * (low + high))
+        return found
+
+    def log_likelihoods(self, answers: _Answers, strictness: FloatArray) -> FloatArray:
+        """That of each annotator."""
+        beyond = self.beyond(strictness[answers.who])
+        least = np.column_stack([np.ones(len(beyond)), beyond, np.zeros(len(beyond))])
+        at = np.arange(len(beyond))
+        probability = least[at, answers.codes] - least[at, answers.codes + 1]
+        return answers.sums(np.log(np.maximum(probability, _RARE)))
 
 
 class _Slopes(NamedTuple):
@@ -88,6 +145,18 @@ class _Slopes(NamedTuple):
     is_constant: BoolArray
 
     @property
+    def from_random(self) -> FloatArray:
+        """How many standard errors the slope is above that of answers at random."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.nan_to_num(self.values / self.at_random)
+
+    @property
+    def from_expected(self) -> FloatArray:
+        """How many standard errors the slope is above that of expected answers."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.nan_to_num((self.values - 1.0) / self.as_expected)
+
+    @property
     def log_odds(self) -> FloatArray:
         """How much more probable the slope is if answers are at random than if they are as expected."""
         random, expected = (self.at_random, 0.0), (self.as_expected, 1.0)
@@ -96,8 +165,29 @@ class _Slopes(NamedTuple):
         return odds
 
 
+def _sharp_slopes(answers: _Answers, expected: _Expected) -> _Slopes:
+    """The slopes on the answers that the metric expects or, if some may be at random, on sharper ones.
+
+    Unless flips are estimated, answers at random make a metric smaller, so that it expects less of the others too.
+    """
+    strictness = expected.matched(answers)
+    slopes = _slopes(answers, expected.beyond(strictness[answers.who]))
+    informs = slopes.from_random > _limit(len(strictness))
+    if informs.all() or not informs.any():
+        return slopes
+    best, highest = slopes, float(expected.log_likelihoods(answers, strictness)[informs].sum())
+    for times in _SHARPER:
+        sharper = expected.sharpened(times)
+        strictness = sharper.matched(answers)
+        likelihood = float(sharper.log_likelihoods(answers, strictness)[informs].sum())
+        if likelihood <= highest:
+            break
+        best, highest = _slopes(answers, sharper.beyond(strictness[answers.who])), likelihood
+    return best
+
+
 def _slopes(answers: _Answers, beyond: FloatArray) -> _Slopes:
-    """Regress answers on those expected; `beyond` are the probabilities of at least level 1, 2, and so on."""
+    """Regress answers on those expected, given by the probabilities of at least level 1, 2, and so on."""
     levels = np.arange(1, beyond.shape[1] + 1)
     expected = beyond.sum(axis=1)
     variance = np.maximum(beyond @ (2.0 * levels - 1.0) - expected**2, 0.0)
@@ -109,16 +199,19 @@ def _slopes(answers: _Answers, beyond: FloatArray) -> _Slopes:
     with np.errstate(invalid="ignore", divide="ignore"):
         values = answers.sums(x * y) / spread
         errors = np.sqrt(scatter / spread), np.sqrt(answers.sums(variance * x * x)) / spread
-    return _Slopes(np.nan_to_num(values), *errors, answers.sums(y * y) <= 1e-12 * counts)
+    return _Slopes(np.nan_to_num(values), *errors, answers.are_constant)
+
+
+def _limit(n: int) -> float:
+    """How many standard errors are not by chance, for any of n annotators."""
+    return -float(norm.ppf(0.5 * _ERROR / n))
 
 
 def _verdicts(slopes: _Slopes, unlike_most: FloatArray) -> list[AnnotatorVerdict]:
     """A verdict on each; `unlike_most` is 1 for a strict, -1 for a lenient annotator, 0 for the others."""
     n = len(slopes.values)
-    limit = -float(norm.ppf(0.5 * _ERROR / n))
+    limit, from_random, from_expected = _limit(n), slopes.from_random, slopes.from_expected
     with np.errstate(invalid="ignore", divide="ignore"):
-        from_random = np.nan_to_num(slopes.values / slopes.at_random)
-        from_expected = np.nan_to_num((slopes.values - 1.0) / slopes.as_expected)
         are_random = slopes.log_odds > math.log(_ODDS * n)
     found = []
     for place in range(n):

@@ -12,7 +12,7 @@ from scipy.stats import chi2
 __all__ = ["ComparisonNoise", "profile_noise"]
 
 _LARGEST = math.log(1e3)  # as is its inverse the smallest that is tried
-_ACCURATE = 1e-3  # of the logarithm
+_NEAR, _ACCURATE, _PRECISE = 0.1, 1e-3, 1e-10  # of the logarithm: for a search, an end of an interval, and the estimate
 _LEVEL = 0.95
 
 
@@ -44,22 +44,34 @@ class ComparisonNoise:
         )
 
 
-def profile_noise(loss_at: Callable[[float], float], n_judgements: float) -> ComparisonNoise:
+def profile_noise(loss_at: Callable[[float], tuple[float, float]], n_judgements: float) -> ComparisonNoise:
     """Minimise the loss over the noise, given the least loss at each, and find where it is too large by chance.
 
-    `loss_at` is the minimum over all other parameters of the mean loss of as many judgements as this.
+    `loss_at` is the minimum over all other parameters of the mean loss of as many judgements as this, and its
+    derivative in the logarithm of the noise.
     """
     found: dict[float, float] = {}
+    slopes: dict[float, float] = {}
 
     def profile(log_noise: float) -> float:
         if log_noise not in found:
-            found[log_noise] = loss_at(math.exp(log_noise))
+            found[log_noise], slopes[log_noise] = loss_at(math.exp(log_noise))
         return found[log_noise]
 
-    minimize_scalar(profile, bounds=(-_LARGEST, _LARGEST), method="bounded", options={"xatol": _ACCURATE})
-    centre, least = min(found.items(), key=lambda item: item[1])
+    def slope(log_noise: float) -> float:
+        profile(log_noise)
+        return slopes[log_noise]
+
+    minimize_scalar(profile, bounds=(-_LARGEST, _LARGEST), method="bounded", options={"xatol": _NEAR})
+    centre = min(found, key=lambda place: found[place])
+    below = max((place for place in found if place < centre and slopes[place] < 0.0), default=centre)
+    above = min((place for place in found if place > centre and slopes[place] > 0.0), default=centre)
+    if slopes[centre] != 0.0 and below < above:
+        low, high = (below, centre) if slopes[centre] > 0.0 else (centre, above)
+        centre = brentq(slope, low, high, xtol=_PRECISE) if low < high else centre
+    least = profile(centre)
     limit = least + float(chi2.isf(1.0 - _LEVEL, 1)) / (2.0 * n_judgements)
-    ends = []
+    ends: list[float] = []
     for end, beyond in ((-_LARGEST, 0.0), (_LARGEST, math.inf)):
         inside, outside = _around(found, limit, centre, end)
         # A fit at the end itself is slow, and needed only if nothing nearer is too large.

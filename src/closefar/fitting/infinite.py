@@ -11,7 +11,7 @@ from closefar.arrays import FloatArray
 from closefar.fitting.identifiability import name_columns
 from closefar.fitting.solved import Solved
 from closefar.model.factors import root_of
-from closefar.rows import Coordinates
+from closefar.rows import Coordinates, LegRows
 from closefar.solve import Certificate, Outcome, find_recession
 
 __all__ = ["named_if_infinite"]
@@ -26,6 +26,7 @@ def named_if_infinite(
     """Return the certificate, naming the columns along which M grows without bound, if any."""
     if certificate.outcome not in _MAY_BE_INFINITE:
         return certificate
+    assert not isinstance(solved.rows, LegRows)
     found = find_recession(solved.rows, solved.judgements.signs_in(solved.rows), solved.in_doubt)
     if found is None:
         return certificate

@@ -17,6 +17,7 @@ from closefar.fitting.progress import display
 from closefar.fitting.result import Fit
 from closefar.fitting.reversal import find_reversal
 from closefar.fitting.settings import Settings
+from closefar.fitting.side_rates import find_undetermined_rates
 from closefar.fitting.solved import Solved
 from closefar.fitting.statistics import FitStatistics, count_parameters
 from closefar.fitting.wide import MANY_COLUMNS
@@ -25,6 +26,7 @@ from closefar.model import Metric
 from closefar.noise import has_flips
 from closefar.rows import (
     Coordinates,
+    LegRows,
     second_moment,
 )
 from closefar.solve import (
@@ -135,9 +137,10 @@ def _explain(
     statistics: FitStatistics,
     certificate: Certificate,
 ) -> list[str]:
-    judgements, coordinates = prepared.judgements, prepared.coordinates
+    judgements, coordinates, source = prepared.judgements, prepared.coordinates, prepared.source
     return [
-        *(find_enormous(prepared.source, judgements, coordinates.enormous) if is_plain(judgements) else []),
+        *([] if isinstance(source, LegRows) else find_enormous(source, judgements, coordinates.enormous)),
+        *find_undetermined_rates(solved, settings),
         *find_reversal(prepared.rows, judgements, solved.noise, settings, statistics, certificate.loss),
         *_find_problems(solved, coordinates, settings, metric.column_names, statistics, certificate.outcome),
     ]
@@ -171,7 +174,7 @@ def _metric(solved: Solved, prepared: Prepared, settings: Settings, names: tuple
     """The solution in the user's units."""
     judgements, rows, coordinates = solved.judgements, prepared.rows, prepared.coordinates
     factor, thresholds, origin = solved.solution.factor, solved.thresholds, None
-    if settings.fit_origin:
+    if settings.fit_origin and not isinstance(prepared.source, LegRows):
         shares = judgements.shares_in(prepared.source)
         origin, slack = find_origin(prepared.source, shares, coordinates.to_units(factor))
         factor, thresholds = factor[:-1], thresholds - slack

@@ -110,16 +110,22 @@ def with_comparison_noise(
         return ComparisonNoise(settings.known_comparison_noise), prepared, state
     total = prepared.judgements.total_weight
     precise = settings.but(tol=min(settings.tol, _PROFILE_SHARE / total), verbose=0)
+    if prepared.judgements.annotators is not None and settings.known_width is None:
+        # The prior stays the same, so that the values of the profile can be compared.
+        first, _ = prepared.solve(settings, state)
+        assert first.annotated is not None
+        precise, latest = precise.but(strictness_width=first.annotated.width), first.solution.state
 
-    def loss_at(noise: float) -> float:
+    def loss_at(noise: float) -> tuple[float, float]:
         nonlocal latest
         solved, _ = replace(prepared, rows=rows.with_scale(1.0 / noise)).solve(precise, latest)
         latest = solved.solution.state
-        return solved.solution.certificate.objective
+        return solved.risk, solved.slope_in_comparison_noise
 
     with display().stage("estimating the noise of the comparisons"):
         found = profile_noise(loss_at, total)
-    return found, replace(prepared, rows=rows.with_scale(1.0 / found.value)), latest
+    # The last fit begins afresh: from so near, it would end before it is as precise as others.
+    return found, replace(prepared, rows=rows.with_scale(1.0 / found.value)), None
 
 
 def _solve(noise: Noise, rows: Rows, judgements: Judgements, settings: Settings, start: State | None) -> Solved:

@@ -150,14 +150,19 @@ class Fit:
 
     @property
     def chosen(self) -> Settings:
-        """The settings with the chosen noise, rank, penalty and flip rate."""
-        noise = self.comparison_noise
+        """The settings with the chosen noise, rank, penalty, flip rate and width of the prior on strictness.
+
+        Flip rates of annotators are estimated again.
+        """
+        noise, annotators = self.comparison_noise, self.annotators
+        has_own_rates = annotators is not None and annotators.flip_rates is not None
         return self.settings.but(
             noise=self.metric.noise,
             rank=self.rank,
             alpha=self.alpha,
             alpha_scale=self.alpha_scale,
-            flip_rate=self.flip_rate,
+            flip_rate=self.settings.flip_rate if has_own_rates else self.flip_rate,
+            strictness_width=self.settings.strictness_width if annotators is None else annotators.width,
             comparison_noise=self.settings.comparison_noise if noise is None else noise.value,
             verbose=0,
         )

@@ -17,7 +17,7 @@ from closefar.judgements import Judgements
 from closefar.model.thresholds import one_rate
 from closefar.noise import FlipRate, Noise, label_losses
 from closefar.rows import Rows
-from closefar.solve import Flipped, Solution
+from closefar.solve import Flipped, FlippedGraded, Solution
 
 __all__ = ["Solved", "most_likely"]
 
@@ -52,6 +52,22 @@ class Solved:
     def strictness(self) -> FloatArray | None:
         """The strictness of each annotator, if there are any."""
         return None if self.annotated is None else self.annotated.values
+
+    @property
+    def risk(self) -> float:
+        """The mean of -log P of all judgements, flips included, with all penalties."""
+        if self.flipped is None:
+            return self.solution.certificate.objective
+        penalty = self.flipped.flips.penalty() if isinstance(self.flipped, FlippedGraded) else 0.0
+        return self.solution.history[-1].objective + penalty
+
+    @property
+    def slope_in_comparison_noise(self) -> float:
+        """The derivative of the risk in the logarithm of the noise of comparisons, all else being optimal."""
+        rows, n = self.rows, len(self.judgements)
+        likelihood = likelihood_of(self.judgements, rows, self.noise) if self.flipped is None else self.flipped
+        here = rows.evaluate(likelihood, self.solution.squared, self.solution.thresholds, order=1)
+        return -float(rows.gather(here.margin_gradient)[n:] @ rows.gather(self.solution.squared)[n:])
 
     @property
     def in_doubt(self) -> Array:

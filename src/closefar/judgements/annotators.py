@@ -85,9 +85,10 @@ def read_annotators(ids: Any, n: int, known: tuple[Any, ...] | None = None) -> A
 
 
 def _as_list(ids: Any) -> list[Any]:
-    if isinstance(ids, str) or not (hasattr(ids, "__len__") or hasattr(ids, "__array__")):
-        raise ValueError(f"annotators must be one id per pair; got {ids!r} alone. Give an array or a list of ids.")
-    if isinstance(ids, list | tuple):
+    if isinstance(ids, str | bytes | dict | set | frozenset) or not hasattr(ids, "__iter__"):
+        got = repr(ids) if isinstance(ids, str | int | float | None) else f"a {type(ids).__name__}"
+        raise ValueError(f"annotators must be one id per pair, in an array or a list; got {got}.")
+    if not hasattr(ids, "shape"):
         return list(ids)
     array = to_numpy(ids) if is_foreign(ids) else np.asarray(ids)
     if array.ndim != 1:

@@ -35,6 +35,7 @@ __all__ = ["check_comparisons", "check_legs_differ", "in_library_of", "read_answ
 
 _SHAPES = "comparisons must have shape (n, 3, d), triplets (a, b, c), or (n, 4, d), quadruplets (a, b, c, e)"
 _CHECKED_ROWS = 1 << 16  # at a time
+_MOST_NAMED = 5
 
 
 def check_comparisons(estimator: Any, data: Any, *, fitting: bool, beside_pairs: bool = False) -> Array:
@@ -66,7 +67,11 @@ def check_comparisons(estimator: Any, data: Any, *, fitting: bool, beside_pairs:
 
 
 def _checked_array(estimator: Any, data: Any, least: int) -> NDArray[Any]:
-    _check_shape(data if hasattr(data, "shape") else np.asarray(data))
+    if not hasattr(data, "shape"):
+        data = _as_array(data)
+    _check_shape(data)
+    if getattr(data.dtype, "kind", "O") not in "biufO":
+        raise ValueError(f"comparisons must hold real numbers; got an array of {data.dtype}. Convert it to floats.")
     found: NDArray[Any] = check_array(
         data,
         allow_nd=True,
@@ -91,6 +96,16 @@ def _checked_array(estimator: Any, data: Any, least: int) -> NDArray[Any]:
     return found
 
 
+def _as_array(data: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(data)
+    except ValueError:
+        raise ValueError(
+            f"{_SHAPES}; got a {type(data).__name__} of parts of different shapes. Give an array, or with its answers "
+            "a tuple (comparisons, y)."
+        ) from None
+
+
 def _check_shape(data: Any) -> None:
     shape = tuple(data.shape)
     if len(shape) != 3 or shape[1] not in (3, 4):
@@ -99,17 +114,22 @@ def _check_shape(data: Any) -> None:
 
 
 def check_legs_differ(data: Array) -> None:
-    """Refuse a comparison of two legs that are the same, in either direction: no metric tells which is nearer."""
+    """Refuse comparisons of two legs that are the same, in either direction: no metric tells which is nearer."""
     n, points = int(data.shape[0]), [0, 1, 0, 2] if int(data.shape[1]) == 3 else [0, 1, 2, 3]
+    found: list[int] = []
     for start in range(0, n, _CHECKED_ROWS):
         rows = np.arange(start, min(start + _CHECKED_ROWS, n))
         for column in (slice(0, 1), slice(None)):  # most legs differ in the first column already
             rows = rows[_are_same(data, rows, points, column)] if len(rows) else rows
-        if len(rows):
-            raise ValueError(
-                f"the two sides of a comparison must differ; those of row {int(rows[0])} are the same two points, or "
-                "have the same difference, so that no metric can tell which is nearer. Leave that row out."
-            )
+        found += rows.tolist()
+    if found:
+        more = f" and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""
+        are, it = ("row", "that row") if len(found) == 1 else ("rows", "those rows")
+        named = ", ".join(map(str, found[:_MOST_NAMED])) + more
+        raise ValueError(
+            f"the two sides of a comparison must differ; those of {are} {named} are the same two points, or have "
+            f"the same difference, so that no metric can tell which is nearer. Leave {it} out."
+        )
 
 
 def _are_same(data: Array, rows: IndexArray, points: list[int], columns: slice) -> BoolArray:

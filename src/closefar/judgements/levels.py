@@ -14,7 +14,7 @@ from closefar.judgements.missing import is_missing
 
 __all__ = ["find_levels", "level_codes"]
 
-_MOST_LEVELS = 100
+_MOST_LEVELS, _FEW_LEVELS, _PAIRS_PER_LEVEL = 100, 10, 4
 _MOST_NAMED = 8
 
 
@@ -27,10 +27,10 @@ def find_levels(given: Any, labels: NDArray[Any] | CodedLabels, order: Any = Non
     levels = _checked_order(order) if order is not None else _ordered_categories(given)
     if levels is None:
         levels = _ordered_numbers(used)
-    if len(levels) > _MOST_LEVELS:
+    if len(levels) > min(_MOST_LEVELS, max(_FEW_LEVELS, len(labels) // _PAIRS_PER_LEVEL)):
         raise ValueError(
-            f"there must be at most {_MOST_LEVELS} levels; got {len(levels)}, such as {_listed(levels[:3])}. Bin them "
-            "first, for instance with numpy.digitize."
+            f"levels must be few, each of many pairs; got {len(levels)} levels for {len(labels)} pairs, such as "
+            f"{_listed(levels[:3])}. Bin them first, for instance with numpy.digitize."
         )
     sides = Sides(_as_array(levels), is_graded=True)
     _check_all_known(used, labels, sides, order)
@@ -84,6 +84,8 @@ def _checked_order(order: Any) -> list[Any]:
     if isinstance(order, str | set | frozenset) or not hasattr(order, "__iter__"):
         raise ValueError(f"levels must be a list, from the closest to the farthest level; got {order!r}.")
     levels = [_plain(level) for level in order]
+    if len(levels) < 2:
+        raise ValueError(f"levels must list at least two levels (classes); got {levels}.")
     repeated = [level for level in levels if levels.count(level) > 1]
     if repeated:
         raise ValueError(f"levels must be different; got {repeated[0]!r} twice. List each level once, in their order.")
@@ -108,6 +110,9 @@ def _ordered_numbers(used: set[Any]) -> list[Any]:
             f"levels that are words need an order; got {_listed(sorted(map(str, used)))}. Set levels to a list of "
             "them, from the closest to the farthest, or give numbers or an ordered categorical."
         )
+    infinite = [value for value in used if abs(value) == np.inf]
+    if infinite:
+        raise ValueError(f"levels must be finite numbers; got {infinite[0]}. Correct it, or leave those pairs out.")
     return [_plain(level) for level in sorted(used)]
 
 

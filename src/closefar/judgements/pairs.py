@@ -162,6 +162,11 @@ def _is_three_deep(pairs: Any) -> bool:
 
 def check_two_points(shape: tuple[int, ...]) -> None:
     """Refuse pairs of other than two points."""
+    if shape[1] in (3, 4):
+        raise ValueError(
+            f"pairs must have shape (n, 2, d): n pairs of two points with d columns; got {tuple(shape)}. Fit triplets "
+            "and quadruplets with ComparisonMetricLearner, or pass them as comparisons."
+        )
     if shape[1] != 2 or shape[2] == 0:
         remedy = "Stack the two sides with numpy.stack([left, right], axis=1)."
         if shape[1] in (3, 4):

@@ -110,7 +110,11 @@ def triplets_from_ranking(
 
 def _numbers(name: str, values: Any, shape: tuple[int | None, ...], lowest: int = 0) -> IndexArray:
     """Numbers of items, in an array of this shape."""
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        advice = "End shorter ones with -1" if lowest < 0 else "Correct or leave out the others"
+        raise ValueError(f"{name} must have rows of equal length; got {str(values)[:60]}. {advice}.") from error
     if array.ndim != len(shape) or any(want not in (None, got) for want, got in zip(shape, array.shape, strict=True)):
         wanted = ", ".join("n" if size is None else str(size) for size in shape) + ("," if len(shape) == 1 else "")
         raise ValueError(f"{name} must have shape ({wanted}), the numbers of items; got {array.shape}.")

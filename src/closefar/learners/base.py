@@ -261,13 +261,22 @@ class MetricLearner(
         return truncation_of(fit, fit.read_or_training(X, y, sample_weight), scale=scale, held_out=others)
 
     def check_noise_model(
-        self, X: Any = None, y: Any = None, sample_weight: Any = None, *, groups: Any = None
+        self,
+        X: Any = None,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        annotators: Any = None,
+        comparisons: Any = None,
+        groups: Any = None,
     ) -> NoiseCheck:
         """Test whether the share of far labels at each margin agrees with the fitted model.
 
-        By default on the training pairs; see `closefar.check_noise_model`.
+        By default on the training judgements; see `closefar.check_noise_model`.
         """
-        return check_noise_model(self, X, y, sample_weight, groups=groups)
+        return check_noise_model(
+            self, X, y, sample_weight, annotators=annotators, comparisons=comparisons, groups=groups
+        )
 
     def diagnose(self, *, groups: Any = None) -> Diagnosis:
         """Print the problems of the fit and its data, with advice, and return them.

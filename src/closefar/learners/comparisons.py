@@ -100,29 +100,29 @@ fit_statistics_, fit_
         """
         with showing(int(self.verbose)) as shown:
             with shown.stage("reading the comparisons"):
-                judgements = self.read(X, y, sample_weight)
+                judgements = self._read(self, X, y, sample_weight)
             self._fit_to_read(judgements, feature_names, checkpoint)
         self.fit_.warn(stacklevel=2)
         return self
 
-    def read(
+    def _read(
         self,
+        estimator: Any,
         X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
+        y: Any,
+        sample_weight: Any,
         *,
         annotators: Any = None,
         comparisons: Any = None,
-        estimator: Any = None,
+        stacklevel: int = 4,
     ) -> Judgements:
-        """Validate comparisons to learn from; `estimator`, by default this learner, learns their columns."""
         if annotators is not None or comparisons is not None:
             given = "annotators" if annotators is not None else "comparisons"
             raise ValueError(
                 f"{given} belong to pairs, not to comparisons; got {given} for a ComparisonMetricLearner. Leave them "
                 "out, or fit pairs with a LinearMetricLearner."
             )
-        return Judgements.read_comparisons(estimator or self, X, y, sample_weight, fitting=True)
+        return Judgements.read_comparisons(estimator, X, y, sample_weight, fitting=True)
 
     def predict(self, X: Any) -> Any:
         """Return +1 for each comparison whose first leg is the shorter one, as its points are given, and -1 for others.

@@ -10,6 +10,7 @@ import numpy as np
 
 from closefar.fitting import Checkpoint, Fit, Settings, fit
 from closefar.judgements import Columns, Judgements, Kind, resolve_folds
+from closefar.judgements.partitions import refuse_partitions
 from closefar.learners.base import MetricLearner
 from closefar.model import Metric
 
@@ -44,7 +45,6 @@ class FittingLearner(MetricLearner):
             self.feature_names_in_ = np.array(columns.names_in_data, dtype=object)
         return self
 
-    @abstractmethod
     def read(
         self,
         X: Any,
@@ -55,7 +55,24 @@ class FittingLearner(MetricLearner):
         comparisons: Any = None,
         estimator: Any = None,
     ) -> Judgements:
-        """Validate judgements to learn from; `estimator`, by default this learner, learns their columns."""
+        """Validate judgements in memory to learn from; `estimator`, by default this learner, learns their columns."""
+        refuse_partitions(X)
+        more = {"annotators": annotators, "comparisons": comparisons}
+        return self._read(estimator or self, X, y, sample_weight, **more, stacklevel=5)
+
+    @abstractmethod
+    def _read(
+        self,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        *,
+        annotators: Any = None,
+        comparisons: Any = None,
+        stacklevel: int = 4,
+    ) -> Judgements:
+        """Validate judgements to learn from."""
 
     def learn(self, judgements: Judgements) -> Fit:
         """Return the fit to validated judgements, without storing it."""

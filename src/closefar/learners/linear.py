@@ -220,29 +220,29 @@ class LinearMetricLearner(FittingLearner):
         """
         with showing(int(self.verbose)) as shown:
             with shown.stage("reading the pairs"):
-                judgements = self.read(X, y, sample_weight, annotators=annotators, comparisons=comparisons)
+                judgements = self._read(self, X, y, sample_weight, annotators=annotators, comparisons=comparisons)
             self._fit_to_read(judgements, feature_names, checkpoint)
         self.fit_.warn(stacklevel=2)
         return self
 
-    def read(
+    def _read(
         self,
+        estimator: Any,
         X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
+        y: Any,
+        sample_weight: Any,
         *,
         annotators: Any = None,
         comparisons: Any = None,
-        estimator: Any = None,
+        stacklevel: int = 4,
     ) -> Judgements:
-        """Validate judgements to learn from; `estimator`, by default this learner, learns their columns."""
         return read_judgements(
-            estimator or self,
+            estimator,
             X,
             y,
             sample_weight,
             far_label=self.far_label,
             annotators=annotators,
             comparisons=comparisons,
-            stacklevel=4,
+            stacklevel=stacklevel,
         )

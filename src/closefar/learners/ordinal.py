@@ -111,24 +111,24 @@ comparison_noise_, fit_statistics_, fit_
         """
         with showing(int(self.verbose)) as shown:
             with shown.stage("reading the pairs"):
-                judgements = self.read(X, y, sample_weight, annotators=annotators, comparisons=comparisons)
+                judgements = self._read(self, X, y, sample_weight, annotators=annotators, comparisons=comparisons)
             self._fit_to_read(judgements, feature_names, checkpoint)
         self.fit_.warn(stacklevel=2)
         return self
 
-    def read(
+    def _read(
         self,
+        estimator: Any,
         X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
+        y: Any,
+        sample_weight: Any,
         *,
         annotators: Any = None,
         comparisons: Any = None,
-        estimator: Any = None,
+        stacklevel: int = 4,
     ) -> Judgements:
-        """Validate judgements to learn from; `estimator`, by default this learner, learns their columns."""
         return read_judgements(
-            estimator or self,
+            estimator,
             X,
             y,
             sample_weight,
@@ -136,7 +136,7 @@ comparison_noise_, fit_statistics_, fit_
             is_graded=True,
             annotators=annotators,
             comparisons=comparisons,
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
 
     def decision_function(self, X: Any, annotator: Any = None) -> Any:

@@ -218,7 +218,7 @@ class Model:
             self.comparison_noise,
         )
 
-    def _of_annotators(self, name: str) -> list[Any]:
+    def _of_annotators(self, name: str) -> Any:
         """A column of the table of annotators."""
         table = None if self._facts is None else self._facts.get("annotators")
         return [] if table is None else table[name] or []

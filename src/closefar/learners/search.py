@@ -23,7 +23,6 @@ from closefar.judgements import (
     split_by_points,
     split_judgements,
 )
-from closefar.judgements.partitions import refuse_partitions
 from closefar.learners.base import MetricLearner
 from closefar.learners.fitting_learner import FittingLearner
 from closefar.learners.linear import LinearMetricLearner
@@ -200,7 +199,6 @@ random_state, verbose
             split.  A splitter passed as `cv` receives them unchanged.  By default, points that pairs
             share are detected in (n, 2, d) data, with a `SharedPointsWarning`, and folds are by point.
         """
-        refuse_partitions(X)
         read = self._learner().read
         judgements = read(X, y, sample_weight, annotators=annotators, comparisons=comparisons, estimator=self)
         columns = Columns.of(self, feature_names)

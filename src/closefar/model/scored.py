@@ -38,38 +38,11 @@ class Scored:
     flip_rate: FlipRate
 
     @classmethod
-    def by(
-        cls,
-        metric: Metric,
-        judgements: Judgements,
-        *,
-        shift: FloatArray | None = None,
-        noise_scale: float = 1.0,
-        flip_rate: FlipRate | None = None,
-    ) -> Scored:
-        """Compute the margins with a metric.
-
-        Parameters
-        ----------
-        metric : Metric
-            With one threshold, or with none for comparisons.
-        judgements : Judgements
-        shift : array of n numbers, optional
-            What the annotator of each judgement adds to the threshold.
-        noise_scale : float, default=1.0
-            The noise of these judgements relative to that of the metric: `comparison_noise` for comparisons.
-        flip_rate : float, or two floats or arrays, optional
-            That of these judgements, by default that of the metric.
-        """
-        data = judgements.data
-        margin = metric.measure(data)
-        if not (data.ndim == 3 and data.shape[1] > 2):  # comparisons have no threshold, also if the metric has one
-            margin -= metric.known_threshold
-        if shift is not None:
-            margin -= shift
-        if noise_scale != 1.0:
-            margin /= noise_scale
-        return cls(judgements, margin, metric.noise, metric.flip_rate if flip_rate is None else flip_rate)
+    def by(cls, metric: Metric, judgements: Judgements) -> Scored:
+        """Compute the margins with a metric of one threshold, or of none for comparisons."""
+        margin = metric.measure(judgements.data)
+        margin -= metric.cut
+        return cls(judgements, margin, metric.noise, metric.flip_rate)
 
     def __len__(self) -> int:
         return len(self.judgements)

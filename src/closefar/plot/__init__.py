@@ -6,11 +6,13 @@ creates a new figure.  None of them shows a figure or changes matplotlib's setti
 
 from closefar.plot.features import loadings
 from closefar.plot.labels import calibration, margins, noise_check
+from closefar.plot.people import annotators
 from closefar.plot.points import embedding
 from closefar.plot.ranks import spectrum, truncation_path
 from closefar.plot.solving import convergence
 
 __all__ = [
+    "annotators",
     "calibration",
     "convergence",
     "embedding",

@@ -52,9 +52,7 @@ def read_for(
     """Validate judgements for a question, or return those of training; a fit with annotators needs theirs."""
     if X is None:
         if annotators is not None or comparisons is not None:
-            raise ValueError(
-                "annotators and comparisons must be given with the pairs that they belong to; got no pairs."
-            )
+            raise ValueError("annotators and comparisons must be given with their pairs; got no pairs. Pass them, too.")
         return fit.training()
     judgements = fit.read(X, y, sample_weight)
     if isinstance(X, Judgements):

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from closefar.fitting import Fit
+from closefar.fitting import Fit, FitStatistics
+from closefar.judgements import Kind
 from closefar.model import ZERO
 from closefar.questions.findings import Finding, find_misfit
 
@@ -16,6 +17,13 @@ __all__ = ["Diagnosis", "describe_evidence", "diagnose"]
 # Uncertain labels per parameter below which intervals and tests are rough, and below which they are unreliable.
 _ROUGH = 10.0
 _TOO_FEW = 4.0
+
+# What is judged, and what is said of it.
+_NOUNS = {
+    Kind.CLOSE_FAR: ("pairs", "labels"),
+    Kind.LEVELS: ("pairs", "levels"),
+    Kind.COMPARISONS: ("comparisons", "answers"),
+}
 
 
 @dataclass(frozen=True)
@@ -72,15 +80,41 @@ def diagnose(fit: Fit, groups: Any = None) -> Diagnosis:
 
 
 def _facts(fit: Fit) -> tuple[str, ...]:
-    metric, statistics = fit.metric, fit.statistics
-    majority = max(statistics.share_far, 1.0 - statistics.share_far)
+    statistics = fit.statistics
     return (
-        f"{statistics.n_pairs} pairs with {len(metric.factor)} columns, {statistics.share_far:.1%} labelled far.",
-        f"The metric has rank {metric.rank} and a training accuracy of {statistics.accuracy:.1%} "
-        f"(majority baseline {majority:.1%}).",
-        f"The model estimates that {statistics.wrong_share:.1%} of the labels are wrong.",
+        _data(fit),
+        f"The metric has rank {fit.metric.rank} and a training accuracy of {statistics.accuracy:.1%} "
+        f"(majority baseline {_baseline(fit):.1%}).",
+        *_comparisons(statistics),
+        f"The model estimates that {statistics.wrong_share:.1%} of the {_NOUNS[fit.kind][1]} are wrong.",
         describe_evidence(fit),
     )
+
+
+def _data(fit: Fit) -> str:
+    statistics, (noun, _) = fit.statistics, _NOUNS[fit.kind]
+    found = f"{statistics.n_pairs} {noun} with {len(fit.metric.factor)} columns"
+    annotators = "" if fit.annotators is None else f", by {len(fit.annotators)} annotators"
+    if fit.kind is Kind.COMPARISONS:
+        return f"{found}."
+    if fit.kind is Kind.LEVELS:
+        return f"{found}, rated on {len(fit.sides.classes)} levels{annotators}."
+    return f"{found}, {statistics.share_far:.1%} labelled far{annotators}."
+
+
+def _baseline(fit: Fit) -> float:
+    """The accuracy of the most frequent label; a comparison can be given either way round."""
+    if fit.kind is Kind.COMPARISONS:
+        return 0.5
+    share = fit.statistics.share_far
+    return max(fit.statistics.level_shares or (share, 1.0 - share))
+
+
+def _comparisons(statistics: FitStatistics) -> tuple[str, ...]:
+    """What is known of comparisons that were fitted with the pairs."""
+    if statistics.comparison_accuracy is None:
+        return ()
+    return (f"It agrees with {statistics.comparison_accuracy:.1%} of {statistics.n_comparisons} comparisons.",)
 
 
 def describe_evidence(fit: Fit) -> str:

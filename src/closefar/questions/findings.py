@@ -129,7 +129,8 @@ def _sample(fitted: Fit, groups: Any) -> tuple[Judgements, NDArray[Any] | None]:
         return judgements, units_of_all(None, judgements)
     assert judgements.comparisons is not None
     chosen = np.concatenate([judgements.numbers, len(training) + judgements.comparisons.numbers])
-    return judgements, units_of_all(groups, training)[chosen]
+    ids = units_of_all(groups, training)
+    return judgements, None if ids is None else ids[chosen]
 
 
 def _rejected(p_values: Mapping[Misfit, float]) -> list[Misfit]:

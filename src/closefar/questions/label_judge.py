@@ -71,7 +71,8 @@ class Verdicts:
     @property
     def expected(self) -> IndexArray:
         """The level that each squared distance lies in; of two labels, 1 is far."""
-        return np.sum(self.margins >= 0, axis=1)
+        levels: IndexArray = np.sum(self.margins >= 0, axis=1)
+        return levels
 
     def as_scores(self, scores: Scores) -> Scores:
         """The same judgements, with these margins."""

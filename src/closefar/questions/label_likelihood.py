@@ -244,12 +244,12 @@ class LabelLikelihood:
     def _of_ends(self, values: FloatArray) -> FloatArray:
         """Sums for the thresholds of values that rise with the upper, and fall with the lower end of their level."""
         cuts, n = self.outcomes.cuts[self.outcomes.between], self.outcomes.n_cuts
-        return np.bincount(cuts + 1, values, n) - np.bincount(cuts, values, n)
+        return np.asarray(np.bincount(cuts + 1, values, n) - np.bincount(cuts, values, n), dtype=np.float64)
 
     def information(self, parameters: FloatArray, weights: FloatArray, terms: LabelTerms | None = None) -> FloatArray:
         """The second derivative or, if that is not positive definite, as flips can make it, the Fisher information."""
         terms = self.terms(parameters) if terms is None else terms
-        observed = self._sums(terms, weights) + self._prior
+        observed: FloatArray = self._sums(terms, weights) + self._prior
         if self._flips.are_none or np.linalg.eigvalsh(_scaled(observed))[0] > 0.0:
             return observed
         expected: Any = 0.0
@@ -258,7 +258,7 @@ class LabelLikelihood:
             terms = other.terms(parameters)
             squares = _squared_scores(terms)
             expected = expected + other._sums(squares, np.where(exist, weights * np.exp(-terms.loss), 0.0))
-        return np.asarray(expected) + self._prior
+        return np.asarray(expected + self._prior)
 
     @property
     def _prior(self) -> Any:

@@ -77,7 +77,7 @@ class LevelEvidence:
             for distance, error in ((ends.above, ends.above_error), (ends.below, ends.below_error))
         )
         under, over = norm.logcdf(-z_above), norm.logcdf(-z_below)
-        outside = np.minimum(np.exp(under) + np.exp(over), 1.0)
+        outside: FloatArray = np.minimum(np.exp(under) + np.exp(over), 1.0)
         if not self.is_new:
             return outside
         steps = (

@@ -16,7 +16,6 @@ from closefar import packed
 from closefar.arrays import Array, BoolArray, FloatArray, to_numpy
 from closefar.judgements import Judgements, Kind
 from closefar.model import Metric
-from closefar.questions.label_model import LabelModel
 from closefar.questions.legs import by_legs, differences, leg_blocks
 from closefar.questions.optimum import coordinates_of
 from closefar.rows import BlockRows, rows_of
@@ -163,20 +162,6 @@ class MarginMoves:
     def _in_coordinates(self, block: Array) -> FloatArray:
         y: FloatArray = to_numpy(block).T @ self._basis
         return y if self._metric.origin is None else np.column_stack([y, np.ones(len(y))])
-
-    def covariance(self, data: Array, model: LabelModel, weights: FloatArray) -> FloatArray:
-        """The covariance of the fitted moves if the model is correct; a weight of 2 counts as two observations."""
-        information = np.zeros((len(self.moves), len(self.moves)))
-        scale = weights * model.information
-        for where, along in self.blocks(data):
-            information += along.T @ (along * scale[where, None])
-        return pseudo_inverse(information)
-
-    def variances(self, data: Array, covariance: FloatArray) -> FloatArray:
-        """The variance of each margin, given the covariance of the moves."""
-        parts = [np.einsum("ij,ij->i", along @ covariance, along) for _, along in self.blocks(data)]
-        variances: FloatArray = np.maximum(np.concatenate(parts), 0.0)
-        return variances
 
 
 def scaled_eigh(matrix: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -25,7 +25,7 @@ from closefar.questions.outcomes import weights_of_all
 from closefar.questions.score_tests import FLOOR, AdjustedSums, LabelScores, combine
 from closefar.questions.testable import MOST_TESTED, check_certain_enough, check_testable, check_units
 from closefar.questions.two_sided import COMPARED, two_sided
-from closefar.questions.units import units_of_all
+from closefar.questions.units import units_of_all, units_with_comparisons
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -191,8 +191,10 @@ def check_noise_model(
 def check_noise_if_possible(fit: Fit, judgements: Judgements, groups: NDArray[Any] | None) -> NoiseCheck | None:
     """Check the noise model with at most 30,000 of these pairs; None if the labels are not enough.
 
-    Without groups, pairs are taken to be independent.  Groups of attached comparisons come after those of pairs.
+    Without groups, pairs are taken to be independent.  Groups of attached comparisons come after those of pairs; where
+    those of pairs alone are given, comparisons depend on each other by their points, or not at all.
     """
+    groups = units_with_comparisons(groups, judgements)
     rows, n = sample_rows(len(judgements), MOST_TESTED), len(judgements)
     some, others = judgements.take(rows), judgements.comparisons
     ids = np.arange(len(rows)) if groups is None else groups[rows]

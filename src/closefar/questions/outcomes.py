@@ -144,7 +144,7 @@ class Flips:
     on_kept: tuple[Any, ...] = ()
 
     @classmethod
-    def known(cls, outcomes: Outcomes, flip_rate: FlipRate) -> Flips:
+    def known(cls, outcomes: Outcomes, flip_rate: FlipRate | FloatArray) -> Flips:
         """Those of known rates, which may be arrays with a number per row."""
         n_free = 2 if isinstance(flip_rate, tuple) else 1
         free = cls.free(outcomes, n_free)
@@ -161,6 +161,8 @@ class Flips:
             called_far = outcomes.signs > 0
             return cls(0.0, 1.0, (called_far * 1.0, ~called_far * 1.0), (1.0, 1.0))
         k = float(outcomes.n_levels)
+        on_base: Any
+        on_kept: Any
         on_base, on_kept = (1.0, 2.0) if k <= 2 else (1.0 / (k - 1.0), k / (k - 1.0))
         if k > 2 and np.any(outcomes.are_compared):
             on_base = np.where(outcomes.are_compared, 1.0, on_base)

@@ -106,7 +106,8 @@ class ProbabilityIntervals:
 
     def _rates_at(self, reach: Reach) -> FloatArray:
         rates = np.ravel(self.metric.flip_rate) + reach.shift[-self.n_rates :]
-        return np.maximum(as_rates(rates if self.n_rates > 1 else rates[0]), _LEAST_RATE) * np.ones(self.n_rates)
+        inside: FloatArray = np.atleast_1d(as_rates(rates if self.n_rates > 1 else rates[0]))
+        return np.maximum(inside, _LEAST_RATE)
 
     def _side_rates(self, rates: FloatArray, k: int) -> FlipRate:
         """The rates of close and of far for level k, where the flip rates are these."""

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.arrays import FloatArray, as_float64, to_numpy
+from closefar.arrays import FloatArray, as_float64, is_indexed, to_numpy
 from closefar.judgements import Judgements, find_points, resolve_groups
+from closefar.judgements.shared_points import warn_of_points
 
-__all__ = ["points_of_legs", "units_of_all"]
+__all__ = ["points_of_legs", "units_of_all", "units_with_comparisons"]
 
 
 def units_of_all(groups: Any, judgements: Judgements, *, stacklevel: int = 2) -> NDArray[Any] | None:
@@ -37,13 +38,26 @@ def units_of_all(groups: Any, judgements: Judgements, *, stacklevel: int = 2) ->
     widest = max(part.shape[1] for part in parts)
     stacked = np.concatenate([part.reshape(-1, part.shape[2]) for part in parts])
     numbers = np.unique(stacked, axis=0, return_inverse=True)[1].ravel()
-    ids, start = [], 0
-    for part in parts:
-        size = part.shape[0] * part.shape[1]
-        own = numbers[start : start + size].reshape(part.shape[:2])
-        ids.append(np.column_stack([own, *[own[:, -1]] * (widest - part.shape[1])]))
-        start += size
-    return np.concatenate(ids)
+    n_first = parts[0].shape[0] * parts[0].shape[1]
+    both = zip(np.split(numbers, [n_first]), parts, strict=True)
+    own: list[NDArray[np.intp]] = [ids.reshape(part.shape[0], part.shape[1]) for ids, part in both]
+    found = np.concatenate([np.column_stack([ids, *[ids[:, -1]] * (widest - ids.shape[1])]) for ids in own])
+    if not is_indexed(judgements.data):
+        warn_of_points(found, "standard errors are by point", stacklevel=stacklevel + 1)
+    return found
+
+
+def units_with_comparisons(groups: NDArray[Any] | None, judgements: Judgements) -> NDArray[Any] | None:
+    """Groups of pairs and comparisons, where those of the pairs alone may be given.
+
+    Comparisons then depend on each other by their points, if the pairs do, and otherwise not at all.
+    """
+    others = judgements.comparisons
+    if groups is None or others is None or len(groups) > len(judgements):
+        return groups
+    if groups.ndim == 2:
+        return units_of_all(None, judgements)
+    return np.append(groups.astype(str), [f"comparison {number}" for number in range(len(others))])
 
 
 def _points(judgements: Judgements) -> FloatArray:

@@ -46,7 +46,7 @@ def shared_points(ids: NDArray[np.object_] | None, groups: Any, judgements: Judg
     if groups is not None:
         given = resolve_groups(groups, judgements.data)
         return given if share_points(given) else None
-    if ids is not None and ids.shape[1] == 2:
+    if ids is not None and ids.shape[1] > 1:
         names = ids.astype(str)
         if share_points(names):
             return names
@@ -54,14 +54,14 @@ def shared_points(ids: NDArray[np.object_] | None, groups: Any, judgements: Judg
 
 
 def read_ids(ids: Any, n: int) -> NDArray[np.object_] | None:
-    """Return a column of text for each id of a pair: one or two."""
+    """Return a column of text for each id of a pair or comparison: one, or one for each of its points."""
     if ids is None:
         return None
     found = np.asarray(ids, dtype=object)
-    if found.shape not in ((n,), (n, 1), (n, 2)):
+    if found.shape != (n,) and not (found.ndim == 2 and len(found) == n and 1 <= found.shape[1] <= 4):
         raise ValueError(
-            f"ids must hold one id per pair or the ids of its two points, in shape ({n},) or ({n}, 2); "
-            f"got shape {found.shape}."
+            f"ids must hold one id per pair or the ids of its two points, in shape ({n},) or ({n}, 2), or those of the "
+            f"three or four points of each comparison; got shape {found.shape}."
         )
     found = found.reshape(n, -1)
     return found if set(map(type, found.ravel())) == {str} else np.vectorize(str, otypes=[object])(found)

@@ -150,6 +150,11 @@ class BlockRows(Fusable, MeasuredRows):
             return row_dots(left, right)
         return as_float64(array_namespace(left).vecdot(left, right, axis=-1))
 
+    def projected_blocks(self, factor: FloatArray) -> Iterator[tuple[slice, Array]]:
+        """Give A'z_i as columns, a block of rows at a time."""
+        turned = matching(self.model, factor).T
+        return ((where, turned @ block) for where, block in self.blocks())
+
     def projected(self, factor: FloatArray) -> FloatArray:
         """Return A'z_i for each row, k numbers each, in NumPy: an array of shape (n, k)."""
         return to_numpy(self.forward(factor))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -78,6 +78,10 @@ class GraphRows(BlockRows):
 
     def inner(self, left: Array, right: Array) -> Array:
         return self.graph.forms(left) if right is left else self.graph.products(left, right)
+
+    def projected_blocks(self, factor: FloatArray) -> Iterator[tuple[slice, Array]]:
+        projections = self.forward(factor)
+        return ((where, self.graph.differences(projections, where).T) for where in self._block_slices())
 
     def projected(self, factor: FloatArray) -> FloatArray:
         return to_numpy(self.graph.differences(self.forward(factor), slice(0, self.n_rows)))

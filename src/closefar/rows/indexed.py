@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -76,6 +76,10 @@ class IndexedRows(BlockRows):
 
     def inner(self, left: FloatArray, right: FloatArray) -> FloatArray:
         return self._forms(left, None if right is left else right)
+
+    def projected_blocks(self, factor: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
+        projections = self.forward(factor)
+        return ((where, _difference(projections, self._index[where]).T) for where in self._block_slices())
 
     def projected(self, factor: FloatArray) -> FloatArray:
         projections = self.forward(factor)

@@ -140,7 +140,7 @@ class LegRows(RowSource):
         return self._of_legs(coefficients, self._pulled_compared)
 
     def _pulled_compared(self, coefficients: Array) -> Array:
-        scaled = self.scale * coefficients
+        scaled = coefficients if self.scale == 1.0 else self.scale * coefficients
         return _interleaved(-scaled, scaled)
 
     def _margins(self, forms: Array) -> Array:
@@ -150,7 +150,8 @@ class LegRows(RowSource):
         return concatenated([forms[: self.n_pairs], self._margins_compared(forms[self.n_pairs :])])
 
     def _margins_compared(self, forms: Array) -> Array:
-        return self.scale * (forms[1::2] - forms[0::2])
+        margins = forms[1::2] - forms[0::2]
+        return margins if self.scale == 1.0 else self.scale * margins
 
     # The operator, by that of the legs.
 
@@ -194,18 +195,18 @@ class LegRows(RowSource):
     def rotated_moments(
         self, curvature: Array, crosses: tuple[Array, ...], basis: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        arrays, turn = (curvature, *crosses), matching(self._compared.model, basis).T
-        n_pairs, sums = self.n_pairs, []
+        arrays, n_pairs = (curvature, *crosses), self.n_pairs
+        sums: list[Array] = []
 
-        def fourth(where: slice, block: Array) -> Array:
-            xp = array_namespace(block)
-            squares = (turn @ block) ** 2
+        def fourth(where: slice, turned: Array) -> Array:
+            xp = array_namespace(turned)
+            squares = turned * turned
             forms = self.scale * (squares[:, 1::2] - squares[:, 0::2])
-            weighted = [forms * matching(block, array[n_pairs:][_rows(where)]) for array in arrays]
+            weighted = [forms * matching(forms, array[n_pairs:][_rows(where)]) for array in arrays]
             sums.append(xp.stack([xp.sum(each, axis=1) for each in weighted], axis=1))
             return weighted[0] @ forms.T
 
-        found = to_numpy(summed(fourth(where, block) for where, block in self._compared.blocks()))
+        found = to_numpy(summed(fourth(*each) for each in self._compared.projected_blocks(basis)))
         columns = to_numpy(summed(iter(sums)))
         if self._pairs is None:
             return found, columns
@@ -213,17 +214,16 @@ class LegRows(RowSource):
         return found + of_pairs[0], columns + of_pairs[1]
 
     def mixed_moments(self, curvature: Array, basis: FloatArray) -> FloatArray | None:
-        turn, n_pairs = matching(self._compared.model, basis).T, self.n_pairs
+        n_pairs = self.n_pairs
 
-        def mixed(where: slice, block: Array) -> Array:
-            turned = turn @ block
+        def mixed(where: slice, turned: Array) -> Array:
             near, far = turned[:, 0::2], turned[:, 1::2]
-            curved = (self.scale**2) * matching(block, curvature[n_pairs:][_rows(where)])
+            curved = (self.scale**2) * matching(turned, curvature[n_pairs:][_rows(where)])
             # (f_v f_w - n_v n_w)^2, multiplied out
             both = (near * far * curved) @ (near * far).T
             return (far**2 * curved) @ (far**2).T - 2.0 * both + (near**2 * curved) @ (near**2).T
 
-        found = to_numpy(summed(mixed(where, block) for where, block in self._compared.blocks()))
+        found = to_numpy(summed(mixed(*each) for each in self._compared.projected_blocks(basis)))
         return found if self._pairs is None else found + self._pairs.rotated_moments(curvature[:n_pairs], (), basis)[0]
 
     def sum_of_squares(self, root: Array, border: tuple[Array, ...], *, rough: bool = False) -> FloatArray:
@@ -280,5 +280,9 @@ def _rows(where: slice) -> slice:
 
 def _interleaved(near: Array, far: Array) -> Array:
     """One number for each leg, from those of near and of far legs."""
+    if is_numpy_array(near):
+        both = np.empty(2 * len(near), dtype=near.dtype)  # faster than a stack
+        both[0::2], both[1::2] = near, far
+        return both
     xp = array_namespace(near)
     return xp.reshape(xp.stack([near, far], axis=1), (-1,))

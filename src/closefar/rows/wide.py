@@ -6,7 +6,7 @@ the time that mapping the rows would.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 
 from closefar.arrays import Array, FloatArray
@@ -92,6 +92,9 @@ class WideRows(MappedRows):
     def backward(self, projections: Array, coefficients: Array) -> FloatArray:
         pulled: FloatArray = self._transform.T @ self._source.backward(projections, coefficients)
         return pulled
+
+    def projected_blocks(self, factor: FloatArray) -> Iterator[tuple[slice, Array]]:
+        return self._source.projected_blocks(self._transform @ factor)
 
     def inner(self, left: Array, right: Array) -> Array:
         return self._source.inner(left, right)

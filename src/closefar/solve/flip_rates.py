@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
+from scipy.optimize import minimize_scalar
 from scipy.special import betaln, xlog1py, xlogy
 
-from closefar.arrays import Array, FloatArray, like, sums_by, whole_numbers
+from closefar.arrays import Array, BoolArray, FloatArray, like, sums_by, whole_numbers
 from closefar.rows import RowSource
 from closefar.solve.flips import best_rate, best_two_rates
 
@@ -28,7 +29,7 @@ _LARGEST_SHARE = 0.998
 # so many judgements, mixed with a uniform one so that it does not pull those who answer at random.
 _STRENGTH = 20.0
 _UNIFORM = 0.05
-_TYPICAL = np.linspace(0.0, 0.6, 61)
+_TYPICAL = np.linspace(0.0, 0.6, 31)
 
 _GRID = _LARGEST_SHARE * np.linspace(0.0, 1.0, 21) ** 1.5
 _SECTIONS = 24
@@ -171,11 +172,18 @@ class RateOfEach(FlipRates):
 
     def best(self, answers: Answers) -> RateOfEach:
         value = _LogLikelihood(answers, self.total_weight)
-        shares, typical = self.shares, self.typical
-        for _ in range(2):
-            shares = _best_shares(partial(_posterior, value, typical), shares)
-            typical = _best_typical(shares[value.has_rows], typical)
-        return replace(self, shares=shares, typical=typical)
+        has_rows = value.has_rows
+        grid = np.array([value(np.full(len(self.shares), share)) for share in _GRID])
+        profile = [(grid + _log_prior(_GRID, typical)[:, None]).max(axis=0)[has_rows].sum() for typical in _TYPICAL]
+        typical = float(_TYPICAL[int(np.argmax(profile))])
+        shares = _best_shares(partial(_posterior, value, typical), self.shares)
+        typical = _best_typical(shares[has_rows], typical)
+        shares = _best_shares(partial(_posterior, value, typical), shares)
+        found = replace(self, shares=np.where(has_rows, shares, typical), typical=typical)
+        return max(self, found, key=lambda each: value(each.shares)[has_rows].sum() + each._log_prior_of(has_rows))
+
+    def _log_prior_of(self, has_rows: BoolArray) -> float:
+        return float(np.sum(_log_prior(self.shares, self.typical)[has_rows]))
 
     def kept(self, n_groups: int) -> FloatArray:
         return 1.0 - self.shares
@@ -238,9 +246,14 @@ def _posterior(value: Callable[[FloatArray], FloatArray], typical: float, shares
 
 def _best_typical(shares: FloatArray, near: float) -> float:
     """The share of the typical annotator that makes those of all likeliest."""
-    tried = np.append(near, _TYPICAL)
-    values = [float(np.sum(_log_prior(shares, typical))) for typical in tried]
-    return float(tried[int(np.argmax(values))])
+
+    def loss(typical: float) -> float:
+        return -float(np.sum(_log_prior(shares, typical)))
+
+    best = int(np.argmin([loss(typical) for typical in _TYPICAL]))
+    bounds = _TYPICAL[max(best - 1, 0)], _TYPICAL[min(best + 1, len(_TYPICAL) - 1)]
+    between = float(minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-9}).x)
+    return min(near, float(_TYPICAL[best]), between, key=loss)
 
 
 def _log_prior(shares: FloatArray, typical: float) -> FloatArray:

@@ -1,0 +1,393 @@
+"""Annotators: how strict they are, how often they answer at random, and what is said of them."""
+
+import json
+
+import numpy as np
+import pytest
+
+import closefar as cf
+from closefar.datasets import solve_noise_scale
+from closefar.fitting import AnnotatorVerdict
+from closefar.fitting.annotator_checks import kappas, same_pairs
+from closefar.fitting.strictness import _best_width
+from closefar.noise import NOISES
+from closefar.rows import Differences, unit_free
+from closefar.solve import (
+    FlippedGraded,
+    Graded,
+    Objective,
+    Options,
+    Passes,
+    RateOfEach,
+    SharedRate,
+    SideRates,
+    solve_with_flips,
+)
+from closefar.solve.flip_rates import Answers
+
+
+def judged(seed=0, n_annotators=12, n=150, d=4, n_levels=2, spread=0.3, random=(3,), coins=None):
+    """Judgements by annotators of different strictness, some of whom toss a coin, and the truth."""
+    rng = np.random.default_rng(seed)
+    noise, total = NOISES["logistic"], n * n_annotators
+    z, factor = rng.standard_normal((total, d)), rng.standard_normal((d, 2))
+    squared = np.sum((z @ factor) ** 2, axis=1)
+    middle = np.median(squared)
+    scale = solve_noise_scale(squared - middle, noise, 0.1)
+    taus = np.quantile(squared, np.arange(1, n_levels) / n_levels) / scale
+    who = rng.permutation(np.repeat(np.arange(n_annotators), n))
+    strictness = spread * middle / scale * rng.standard_normal(n_annotators)
+    felt = squared / scale - strictness[who] + noise.sample(total, rng)
+    codes = np.sum(felt[:, None] >= taus, axis=1)
+    tossed = np.isin(who, random)
+    codes[tossed] = rng.choice(n_levels, tossed.sum(), p=coins)
+    return z, codes, who, factor @ factor.T / scale, strictness
+
+
+def error(matrix, truth):
+    return np.linalg.norm(matrix / np.trace(matrix) - truth / np.trace(truth))
+
+
+@pytest.mark.parametrize("n_levels", [2, 4])
+def test_who_answers_at_random_is_named_and_does_not_spoil_the_metric(n_levels):
+    z, codes, who, truth, strictness = judged(n_levels=n_levels, random=(3, 7))
+    build = cf.LinearMetricLearner if n_levels == 2 else cf.OrdinalMetricLearner
+    pooled = build().fit(z, codes)
+    learner = build(flip_rate="estimate").fit(z, codes, annotators=who)
+    table = learner.annotators_
+    assert table.named("answers at random") == [3, 7]
+    assert error(learner.metric_.matrix, truth) < 0.75 * error(pooled.metric_.matrix, truth)
+    assert table.flip_rates[[3, 7]].min() > 0.75 * (n_levels - 1) / n_levels
+    others = np.delete(np.arange(12), [3, 7])
+    assert table.flip_rates[others].max() < 0.1
+    assert np.corrcoef(table.strictness[others], strictness[others])[0, 1] > 0.97
+    assert learner.certificate_.gap <= 1e-6
+    assert "typical annotator" in learner.certificate_.status
+
+
+@pytest.mark.parametrize("coins", [(0.5, 0.5), (0.2, 0.8)])
+def test_they_are_named_without_flips_too(coins):
+    z, codes, who, *_ = judged(1, random=(0, 5), coins=coins)
+    table = cf.LinearMetricLearner().fit(z, codes, annotators=who).annotators_
+    assert table.named(AnnotatorVerdict.AT_RANDOM) == [0, 5]
+    assert table.flip_rates is None
+    np.testing.assert_allclose(table.information[[0, 5]], 0.0, atol=0.35)
+
+
+def test_odd_annotators_are_told_apart():
+    z, codes, who, *_ = judged(2, n_annotators=8, n=250, spread=0.0, random=())
+    codes[who == 1] = 1 - codes[who == 1]
+    codes[who == 2] = 1
+    rng = np.random.default_rng(0)
+    careless = (who == 4) & (rng.random(len(who)) < 0.6)
+    codes[careless] = rng.integers(0, 2, careless.sum())
+    few = np.flatnonzero(who == 5)[6:]
+    kept = np.setdiff1d(np.arange(len(who)), few)
+    table = cf.LinearMetricLearner(flip_rate="estimate").fit(z[kept], codes[kept], annotators=who[kept]).annotators_
+    assert [str(table.verdict_of(name)) for name in (1, 2, 4, 5, 6)] == [
+        "answers the other way round",
+        "always gives the same answer",
+        "often answers at random",
+        "too few judgements to tell",
+        "typical",
+    ]
+
+
+def test_strict_and_lenient_annotators_are_told_apart():
+    z, codes, who, truth, _ = judged(3, n_annotators=10, n=200, spread=0.0, random=())
+    squared = np.einsum("ij,jk,ik->i", z, truth, z)
+    middle = np.median(squared)
+    noise = NOISES["logistic"].sample(len(z), np.random.default_rng(3))
+    shifts = np.zeros(10)
+    shifts[2], shifts[6] = 0.6 * middle, -0.6 * middle
+    codes = (squared - shifts[who] + noise >= middle).astype(int)
+    table = cf.LinearMetricLearner().fit(z, codes, annotators=who).annotators_
+    assert table.named("stricter than most") == [2]
+    assert table.named("more lenient than most") == [6]
+    low, high = table.strictness_interval()[2]
+    assert low < shifts[2] < high
+    assert low > 0.0
+
+
+def test_intervals_cover_the_true_strictness():
+    covered = []
+    for seed in range(6):
+        z, codes, who, _, strictness = judged(10 + seed, random=())
+        interval = cf.LinearMetricLearner().fit(z, codes, annotators=who).annotators_.strictness_interval()
+        covered.append((interval[:, 0] <= strictness) & (strictness <= interval[:, 1]))
+    assert 0.8 <= np.mean(covered) <= 1.0
+
+
+def test_the_width_of_the_prior_is_estimated_or_given():
+    z, codes, who, _, strictness = judged(4, n_annotators=30, n=80, random=())
+    estimated = cf.LinearMetricLearner().fit(z, codes, annotators=who).annotators_
+    assert estimated.width == pytest.approx(strictness.std(), rel=0.35)
+    narrow = cf.LinearMetricLearner(strictness_width=0.1).fit(z, codes, annotators=who).annotators_
+    assert narrow.width == 0.1
+    assert np.abs(narrow.strictness).max() < 0.2 * np.abs(estimated.strictness).max()
+    # Relative to the typical annotator: with a free threshold the prior makes their sum zero.
+    assert estimated.strictness.sum() == pytest.approx(0.0, abs=1e-3)
+
+
+def test_annotators_who_do_not_differ_get_a_narrow_prior():
+    z, codes, who, *_ = judged(5, n_annotators=20, n=150, spread=0.0, random=())
+    table = cf.LinearMetricLearner().fit(z, codes, annotators=who).annotators_
+    assert table.width < 0.4
+    assert set(map(str, table.verdicts)) <= {"typical", "stricter than most", "more lenient than most"}
+
+
+def test_the_width_maximises_the_marginal_likelihood():
+    """Against a grid over the exact marginal likelihood of a normal model."""
+    rng = np.random.default_rng(0)
+    precisions, width = rng.uniform(2.0, 9.0, 25), 1.7
+    measured = width * rng.standard_normal(25) + rng.standard_normal(25) / np.sqrt(precisions)
+    at = 0.8
+    shrunk = measured * precisions / (precisions + at**-2)
+    widths = np.geomspace(0.1, 10.0, 2000)
+    variances = widths[:, None] ** 2 + 1.0 / precisions
+    likelihood = -0.5 * np.sum(np.log(variances) + measured**2 / variances, axis=1)
+    prior = np.log(widths) - 2.0 * np.log1p(widths)
+    best = widths[np.argmax(likelihood + prior)]
+    assert _best_width(np.diag(precisions), shrunk, at, 1.0) == pytest.approx(best, rel=0.01)
+
+
+def test_one_annotator_alone_is_the_typical_one():
+    z, codes, who, *_ = judged(6, n_annotators=1, n=600, random=())
+    learner = cf.LinearMetricLearner().fit(z, codes, annotators=who)
+    plain = cf.LinearMetricLearner().fit(z, codes)
+    assert learner.annotators_.strictness[0] == pytest.approx(0.0, abs=1e-3)
+    np.testing.assert_allclose(learner.predict_proba(z), plain.predict_proba(z), atol=1e-3)
+
+
+def test_predictions_are_for_the_typical_annotator_or_for_one():
+    z, codes, who, *_ = judged(7, random=(3,))
+    learner = cf.LinearMetricLearner(flip_rate="estimate").fit(z, codes, annotators=who)
+    table = learner.annotators_
+    margin = learner.decision_function(z)
+    np.testing.assert_allclose(learner.decision_function(z, annotator=2), margin - table.strictness_of([2])[0])
+    np.testing.assert_allclose(learner.decision_function(z, annotator=who), margin - table.strictness_of(who))
+    assert np.abs(learner.predict_proba(z, annotator=3) - 0.5).max() < 0.1
+    probabilities = learner.predict_proba(z, annotator=who)[np.arange(len(z)), codes]
+    assert -np.mean(np.log(probabilities)) == pytest.approx(learner.certificate_.loss, abs=1e-9)
+    with pytest.raises(ValueError, match="the annotator must be one of the 12 of the fit; got 99"):
+        table.strictness_of([99])
+
+
+@pytest.mark.parametrize("flip_rate", [0.0, 0.05, "two", "estimate"])
+def test_weights_are_repeats(flip_rate):
+    z, codes, who, *_ = judged(8, n_annotators=4, n=60, random=())
+    weights = np.random.default_rng(0).integers(1, 3, len(z))
+    repeated = np.repeat(np.arange(len(z)), weights)
+    settings = {"flip_rate": flip_rate, "tol": 1e-8}
+    one = cf.LinearMetricLearner(**settings).fit(z, codes, weights, annotators=who)
+    other = cf.LinearMetricLearner(**settings).fit(z[repeated], codes[repeated], annotators=who[repeated])
+    np.testing.assert_allclose(one.predict_proba(z), other.predict_proba(z), atol=2e-4)
+    np.testing.assert_allclose(one.annotators_.strictness, other.annotators_.strictness, atol=5e-3)
+    assert one.annotators_.verdicts == other.annotators_.verdicts
+
+
+def test_units_do_not_matter():
+    z, codes, who, *_ = judged(9, n_annotators=5, random=(2,))
+    units = np.array([1e-6, 1.0, 1e3, 1e9])
+    one, other = (
+        cf.LinearMetricLearner(flip_rate="estimate").fit(rows, codes, annotators=who) for rows in (z, z * units)
+    )
+    np.testing.assert_allclose(one.predict_proba(z), other.predict_proba(z * units), atol=1e-4)
+    assert one.annotators_.verdicts == other.annotators_.verdicts
+
+
+# The table
+
+
+def test_the_table_in_all_its_forms():
+    z, codes, who, *_ = judged(n_annotators=3, n=60, random=(1,))
+    names = np.array(["<ann>", "bea", "cem"])[who]
+    table = cf.LinearMetricLearner(flip_rate="estimate").fit(z, codes, annotators=names).annotators_
+    lines = str(table).splitlines()
+    assert (
+        " ".join(lines[0].split()) == "annotator judgements strictness 95% interval flip rate agreement kappa verdict"
+    )
+    assert len(lines) == 4
+    assert "&lt;ann&gt;" in table._repr_html_()
+    columns = table.to_dict()
+    assert columns["annotator"] == ["<ann>", "bea", "cem"]
+    assert columns["judgements"] == [60, 60, 60]
+    assert columns["kappa"] == [None, None, None]
+    json.dumps(columns)
+    assert repr(table) == "AnnotatorTable(3 annotators)"
+    frame = pytest.importorskip("pandas", reason="pandas is not installed") and table.to_frame()
+    assert list(frame.columns) == list(columns)
+
+
+def test_a_long_table_is_shortened():
+    z, codes, who, *_ = judged(n_annotators=50, n=10, random=())
+    text = str(cf.LinearMetricLearner().fit(z, codes, annotators=who).annotators_)
+    assert text.splitlines()[-1] == "... and 10 more annotators"
+
+
+def test_a_fit_without_annotators_has_no_table():
+    z, codes, *_ = judged(n_annotators=2)
+    with pytest.raises(AttributeError, match="annotators_ exists only after"):
+        _ = cf.LinearMetricLearner().fit(z, codes).annotators_
+
+
+# Agreement
+
+
+def test_kappa_of_two_is_cohens():
+    metrics = pytest.importorskip("sklearn.metrics")
+    rng = np.random.default_rng(0)
+    first = rng.integers(0, 4, 200)
+    second = np.where(rng.random(200) < 0.6, first, rng.integers(0, 4, 200))
+    pairs, who = np.tile(np.arange(200), 2), np.repeat([0, 1], 200)
+    found = kappas(pairs, np.append(first, second), who, 3)
+    expected = metrics.cohen_kappa_score(first, second, weights="quadratic")
+    np.testing.assert_allclose(found[:2], expected)
+    assert np.isnan(found[2])
+
+
+def test_kappa_is_of_pairs_that_others_judged_too():
+    pairs, codes, who = np.array([0, 0, 0, 1, 2, 2]), np.array([1, 1, 0, 1, 0, 0]), np.array([0, 0, 1, 0, 0, 1])
+    found = kappas(pairs, codes, who, 2)
+    # The first annotator answered pair 0 twice: each answer is compared with that of the other.
+    assert found[0] == pytest.approx(1.0 - (2 / 3) / (2 / 3))
+    assert np.isnan(kappas(pairs, np.ones(6, dtype=int), who, 2)).all()
+    assert np.isnan(kappas(np.arange(6), codes, who, 2)).all()
+
+
+def test_equal_pairs_are_recognised_in_either_order():
+    points = np.random.default_rng(0).standard_normal((5, 3))
+    index = np.array([[0, 1], [1, 0], [2, 3], [0, 1], [4, 4], [3, 2]])
+    expected = np.array([0, 0, 1, 0, 2, 1])
+    for data in (points[index], points[index][:, 0] - points[index][:, 1], cf.Tuples(points, index)):
+        numbers = same_pairs(data)
+        same = numbers[:, None] == numbers[None, :]
+        np.testing.assert_array_equal(same, expected[:, None] == expected[None, :])
+
+
+def test_repeated_judgements_are_compared():
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((40, 3))
+    index = np.array([(i, j) for i in range(40) for j in range(i)])[rng.permutation(780)[:200]]
+    squared = np.sum((points[index[:, 0]] - points[index[:, 1]]) ** 2, axis=1)
+    who = np.tile(np.arange(4), 200)
+    rows = np.repeat(np.arange(200), 4)
+    far = squared[rows] + NOISES["logistic"].sample(800, rng) >= np.median(squared)
+    codes = np.where(who == 3, rng.integers(0, 2, 800), far)
+    table = cf.LinearMetricLearner(flip_rate="estimate").fit(cf.Tuples(points, index[rows]), codes, annotators=who)
+    kappa = table.annotators_.kappa
+    assert kappa[:3].min() > 0.2 > abs(kappa[3])
+
+
+# The likelihood with answers at random
+
+
+def graded_problem(n_levels=3, n_groups=4, seed=0, comparisons=0):
+    rng = np.random.default_rng(seed)
+    n = 500
+    z = rng.standard_normal((n, 3))
+    squared = np.sum((z * [1.5, 1.0, 0.5]) ** 2, axis=1) + NOISES["logistic"].sample(n, rng)
+    taus = np.quantile(squared, np.arange(1, n_levels) / n_levels)
+    codes = np.sum(squared[:, None] >= taus, axis=1)
+    if comparisons:
+        codes[:comparisons] = rng.integers(n_levels, n_levels + 2, comparisons)
+    groups = rng.integers(0, n_groups, n) if n_groups else None
+    if groups is not None and comparisons:
+        groups[:comparisons] = n_groups
+    weights = np.full(n, 1.0 / n)
+    graded = Graded(NOISES["logistic"], codes, weights, n_levels, groups, n_groups, 0.01 if n_groups else 0.0)
+    return Differences(z), graded, np.append(np.maximum(taus, 0.1 * np.arange(1, n_levels)), np.zeros(n_groups))
+
+
+def flips_of(kind, n_groups):
+    if kind == "each":
+        return RateOfEach(np.linspace(0.0, 0.9, n_groups + 1), 0.1, 500.0)
+    return SharedRate(0.2) if kind == "shared" else SideRates(0.15, 0.05)
+
+
+@pytest.mark.parametrize("noise", sorted(NOISES))
+@pytest.mark.parametrize(
+    ("kind", "n_levels", "comparisons"), [("shared", 3, 0), ("shared", 4, 100), ("sides", 2, 0), ("each", 2, 80)]
+)
+def test_derivatives_agree_with_finite_differences(noise, kind, n_levels, comparisons):
+    source, graded, theta = graded_problem(n_levels, comparisons=comparisons)
+    graded = Graded(NOISES[noise], *graded.row_arrays[:2], n_levels, graded.groups, 4, graded.precision)
+    likelihood = FlippedGraded(graded, flips_of(kind, 4))
+    objective = Objective(source, likelihood, Passes())
+    matrix, step, shift = np.diag([1.1, 0.7, 0.3]), np.ones((3, 3)), np.cos(np.arange(len(theta)))
+    here, gradient = objective.loss_and_gradient(matrix, theta)
+    ahead, behind = (objective.loss_and_gradient(matrix + t * step, theta + t * shift)[0].loss for t in (1e-5, -1e-5))
+    slope = np.sum(gradient * step) + here.slopes @ shift
+    assert slope == pytest.approx((ahead - behind) / 2e-5, rel=1e-5, abs=1e-8)
+    probabilities = likelihood.probabilities(source, objective.quadratic_forms(matrix), theta)
+    assert here.loss - likelihood.penalty(theta) == pytest.approx(-np.mean(np.log(probabilities)), rel=1e-12)
+    assert np.linalg.eigvalsh(objective.hessian(here.curvature))[0] > -1e-10
+
+
+def test_of_two_levels_the_curvature_is_the_fisher_information():
+    source, graded, theta = graded_problem(2, 0)
+    likelihood = FlippedGraded(graded, SharedRate(0.3))
+    objective = Objective(source, likelihood, Passes())
+    squared = objective.quadratic_forms(np.eye(3))
+    found = objective.evaluate(squared, theta, order=2).curvature.distance
+    far = NOISES["logistic"].cdf(squared - theta[0])
+    density, probability = 0.7 * far * (1 - far), 0.15 + 0.7 * far
+    np.testing.assert_allclose(found, density**2 / (probability * (1 - probability)) / 500, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["shared", "sides", "each"])
+def test_the_best_rates_beat_all_others(kind):
+    source, graded, theta = graded_problem(2, 4)
+    squared = source.quadratic_forms(np.diag([2.0, 1.0, 0.3]))
+    likelihood = FlippedGraded(graded, flips_of(kind, 4)).with_best_rates(source, squared, theta)
+    objective = Objective(source, likelihood, Passes())
+
+    def loss(rates):
+        return objective.with_likelihood(likelihood.with_rates(rates)).evaluate(squared, theta).loss
+
+    rates, rng = likelihood.rates, np.random.default_rng(0)
+    least = loss(rates)
+    for _ in range(60):
+        other = np.clip(rates + 0.05 * rng.standard_normal(len(rates)), 0.0, 0.45)
+        assert loss(other) >= least - 1e-9
+
+
+def test_shared_answers_at_random_of_two_levels_are_flips():
+    """The same optimum as the likelihood of flipped close/far labels."""
+    z, codes, *_ = judged(11, n_annotators=1, n=2000, random=())
+    rng = np.random.default_rng(0)
+    codes = np.where(rng.random(2000) < 0.1, 1 - codes, codes)
+    weights = np.full(2000, 1.0 / 2000)
+    rows, _ = unit_free(Differences(z), weights)
+    graded = Graded(NOISES["logistic"], codes, weights, 2)
+    options = Options(alpha=0.0, rank=None, has_constant=False, solver="auto", tol=1e-7, max_iter=200)
+    solution, flipped = solve_with_flips(
+        Objective(rows, graded, Passes()),
+        FlippedGraded(graded, SharedRate(0.0)),
+        options,
+        estimate=True,
+        rng=rng,
+        watch=lambda *_: None,
+    )
+    learner = cf.LinearMetricLearner(flip_rate="estimate", tol=1e-7).fit(z, codes)
+    assert flipped.flip_rate == pytest.approx(learner.flip_rate_, abs=1e-3)
+    assert solution.certificate.loss == pytest.approx(learner.certificate_.loss, abs=1e-6)
+
+
+def test_a_prior_does_not_pull_those_who_answer_at_random():
+    rng = np.random.default_rng(0)
+    right = np.where(rng.random(900) < 0.9, 0.95, 0.05)
+    right[:300] = np.where(rng.random(300) < 0.5, 0.95, 0.05)
+    answers = Answers(
+        Differences(np.zeros((900, 1))),
+        right,
+        np.zeros(900, dtype=int),
+        np.full(900, 1 / 900),
+        np.repeat([0, 1, 2], 300),
+        2,
+        3,
+    )
+    found = RateOfEach.none(3, 900.0).best(answers)
+    assert found.shares[0] > 0.85
+    assert found.shares[1:3].max() < 0.1
+    assert found.typical < 0.05
