@@ -181,7 +181,7 @@ class MetricLearner(
 
     @lazy_on_dask
     def predict_proba(self, X: Any, annotator: Any = None) -> FloatArray:
-        """Return the probability of each label, in the order of `classes_`; `annotator` is as before."""
+        """Return the probability of each label, in the order of `classes_`; `annotator` is as for `predict`."""
         return answers_to(self, X, annotator).probabilities()
 
     @lazy_on_dask

@@ -87,10 +87,8 @@ def level_probabilities(noise: Noise, squared: FloatArray, thresholds: tuple[flo
         flip_rate = (flip_rate, flip_rate) if isinstance(flip_rate, np.ndarray) else flip_rate
         sides = with_flips(noise.cdf(-margin), turned_round(flip_rate)), with_flips(noise.cdf(margin), flip_rate)
         return np.column_stack(sides)
-    ends, probabilities = (
-        np.concatenate([[-np.inf], thresholds, [np.inf]]),
-        np.empty((len(squared), len(thresholds) + 1)),
-    )
+    ends = np.array([-np.inf, *thresholds, np.inf])
+    probabilities = np.empty((len(squared), len(thresholds) + 1))
     for start in range(0, len(squared), _PART):
         part = squared[start : start + _PART, None]
         nearer, farther = part - ends[:-1], part - ends[1:]
