@@ -26,6 +26,7 @@ from closefar.questions.score_tests import FLOOR, AdjustedSums, LabelScores, com
 from closefar.questions.testable import MOST_TESTED, check_certain_enough, check_testable, check_units
 from closefar.questions.two_sided import COMPARED, two_sided
 from closefar.questions.units import units_of_all, units_with_comparisons
+from closefar.questions.vocabulary import in_words_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -225,11 +226,13 @@ def _check_all(fit: Fit, judgements: Judgements, ids: NDArray[Any] | None, n_bin
             # A penalty moves M away from the optimum, and can remove directions that the labels support.
             scores = LabelScores.of(asked, keep_rank=fit.alpha == 0).at_optimum()
             check_certain_enough(scores, "the noise model")
-            found.append(replace(_check(scores, dependence, n_bins), question=asked.name))
+            check = _check(scores, dependence, n_bins)
+            advice = in_words_of(asked.judgements.kind, check.advice)
+            found.append(replace(check, question=asked.name, advice=advice))
         except ValueError as error:
-            refused.append((asked.name, error))
+            refused.append((asked.name, in_words_of(asked.judgements.kind, str(error))))
     if not found:
-        raise refused[0][1]
+        raise ValueError(refused[0][1])
     check = NoiseCheck.combined(found)
     if not refused:
         return check
