@@ -257,7 +257,7 @@ def _check_uncertain(uncertain: float, n: int, kind: Kind = Kind.CLOSE_FAR) -> f
         needed = math.ceil(2.0 * n * _LEAST_UNCERTAIN / max(uncertain, 0.1))
         raise ValueError(
             f"the pilot must have at least {_LEAST_UNCERTAIN:g} uncertain label per parameter; got {uncertain:.2f} "
-            f"(the sum of 4 p (1 - p) over {n:,} labels, divided by the number of parameters). {get} more {noun}, "
+            f"(the sum of 4 p (1 - p) over {n:,} labels, over the number of parameters). {get} more {noun} first, "
             f"about {needed:,} in total, or fit with a smaller rank."
         )
     return uncertain
