@@ -241,6 +241,7 @@ def test_the_command_line_prints_json():
         "n_points": 10**5,
         "dtype": "float64",
         "are_differences": False,
+        "n_comparisons": 0,
     }
     assert facts["seconds_low"] < facts["seconds"] < facts["seconds_high"]
     assert facts["bottleneck"] in facts["parts"]

@@ -11,19 +11,13 @@ from closefar.fitting import Fit, FitStatistics
 from closefar.judgements import Kind
 from closefar.model import ZERO
 from closefar.questions.findings import Finding, find_misfit
+from closefar.questions.vocabulary import in_words_of
 
 __all__ = ["Diagnosis", "describe_evidence", "diagnose"]
 
 # Uncertain labels per parameter below which intervals and tests are rough, and below which they are unreliable.
 _ROUGH = 10.0
 _TOO_FEW = 4.0
-
-# What is judged, and what is said of it.
-_NOUNS = {
-    Kind.CLOSE_FAR: ("pairs", "labels"),
-    Kind.LEVELS: ("pairs", "levels"),
-    Kind.COMPARISONS: ("comparisons", "answers"),
-}
 
 
 @dataclass(frozen=True)
@@ -50,7 +44,9 @@ class Diagnosis:
         certificate = fit.certificate
         is_good = certificate.converged and not (fit.is_separable or fit.is_quasi_separable)
         every = [*([] if is_good else [certificate.status]), *problems, *(finding.sentence for finding in findings)]
-        return cls(_facts(fit) + ((untested,) if untested else ()), tuple(every), tuple(findings))
+        said = tuple(in_words_of(fit.kind, sentence) for sentence in every)
+        facts = _facts(fit) + ((untested,) if untested else ())
+        return cls(tuple(in_words_of(fit.kind, fact) for fact in facts), said, tuple(findings))
 
     def __str__(self) -> str:
         found = [f"* {problem}" for problem in self.problems] or ["No problems found."]
@@ -86,14 +82,14 @@ def _facts(fit: Fit) -> tuple[str, ...]:
         f"The metric has rank {fit.metric.rank} and a training accuracy of {statistics.accuracy:.1%} "
         f"(majority baseline {_baseline(fit):.1%}).",
         *_comparisons(statistics),
-        f"The model estimates that {statistics.wrong_share:.1%} of the {_NOUNS[fit.kind][1]} are wrong.",
+        f"The model estimates that {statistics.wrong_share:.1%} of the labels are wrong.",
         describe_evidence(fit),
     )
 
 
 def _data(fit: Fit) -> str:
-    statistics, (noun, _) = fit.statistics, _NOUNS[fit.kind]
-    found = f"{statistics.n_pairs} {noun} with {len(fit.metric.factor)} columns"
+    statistics = fit.statistics
+    found = f"{statistics.n_pairs} pairs with {len(fit.metric.factor)} columns"
     annotators = "" if fit.annotators is None else f", by {len(fit.annotators)} annotators"
     if fit.kind is Kind.COMPARISONS:
         return f"{found}."

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from closefar.arrays import TINY, BoolArray, FloatArray, is_dask
 from closefar.fitting import Fit, Scorer, Scores
-from closefar.judgements import Judgements
+from closefar.judgements import Judgements, Kind
 from closefar.model import ScoredLevels
 from closefar.questions.calibration import wilson
 from closefar.questions.flip_evidence import FlipEvidence
 from closefar.questions.label_judge import Asked, Verdicts, judge_sides
 from closefar.questions.label_trust import doubt_about, explained
 from closefar.questions.lazy_labels import most_suspicious
+from closefar.questions.vocabulary import in_words_of
 
 __all__ = ["LabelErrors", "claimed_share", "judge_labels"]
 
@@ -77,6 +78,8 @@ class LabelErrors:
         The labels as given.
     expected : array of shape (n,) or None
         Of levels: the level that the squared distance lies in.  Otherwise None, as the sign of `margin` says it.
+    kind : Kind
+        What was judged: "close_far", "levels" or "comparisons".
     """
 
     probability: FloatArray
@@ -94,6 +97,7 @@ class LabelErrors:
     error: FloatArray
     labels: NDArray[Any]
     expected: NDArray[Any] | None = None
+    kind: Kind = Kind.CLOSE_FAR
 
     @property
     def n_contradicting(self) -> int:
@@ -123,6 +127,9 @@ class LabelErrors:
 
     def headline(self) -> str:
         """Return the main findings in a few sentences."""
+        return in_words_of(self.kind, self._headline())
+
+    def _headline(self) -> str:
         n, doubtful = len(self.probability), int(np.sum(self.probability > 0.5))
         if self.share is None:
             likely = f"{doubtful:,} are more likely flipped than not." if doubtful else "None is clearly flipped."
@@ -147,7 +154,7 @@ class LabelErrors:
         expected = "" if self.expected is None else f"{'expected':>12}  "
         lines = [
             self.headline(),
-            f"{'row':>9}  {'label':>12}  {expected}{heading:>10}  {'margin':>9}  {'error':>7}",
+            f"{'row':>9}  {in_words_of(self.kind, 'label'):>12}  {expected}{heading:>10}  {'margin':>9}  {'error':>7}",
         ]
         for row in self.table(min(10, self.n_contradicting)):
             expected = "" if self.expected is None else f"{row['expected']!s:>12.12}  "
@@ -221,7 +228,7 @@ def judge_labels(
         share=share,
         share_low=low,
         share_high=high,
-        reason=doubt,
+        reason=None if doubt is None else in_words_of(judgements.kind, doubt),
         contradicts=verdicts.expected != judgements.codes,
         unseen_share=contradicting,
         unseen_low=ends[0],
@@ -230,6 +237,7 @@ def judge_labels(
         error=verdicts.error,
         labels=judgements.labels,
         expected=expected,
+        kind=judgements.kind,
     )
 
 

@@ -26,6 +26,7 @@ from closefar.questions.score_tests import FLOOR, AdjustedSums, LabelScores, com
 from closefar.questions.testable import MOST_TESTED, check_certain_enough, check_testable, check_units
 from closefar.questions.two_sided import COMPARED, two_sided
 from closefar.questions.units import units_of_all, units_with_comparisons
+from closefar.questions.vocabulary import in_words_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,19 +89,6 @@ class NoiseCheck:
     advice: str
     question: str = ""
     parts: tuple[NoiseCheck, ...] = ()
-
-    @classmethod
-    def combined(cls, parts: Sequence[NoiseCheck]) -> NoiseCheck:
-        """One check from those of several questions, whose labels depend on each other."""
-        if len(parts) == 1:
-            return parts[0]
-        worst = min(parts, key=lambda part: part.p_value)
-        p_value = combine(*(part.p_value for part in parts))
-        advice = (
-            f"{worst.advice} That is the smallest p-value of {len(parts)} checks, the one of {worst.question}; "
-            f"together, {show_p_value(p_value)}."
-        )
-        return replace(worst, p_value=p_value, advice=advice, parts=tuple(parts))
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Plot observed minus expected share far by margin, with a 95% band for a correct model.
@@ -225,16 +213,31 @@ def _check_all(fit: Fit, judgements: Judgements, ids: NDArray[Any] | None, n_bin
             # A penalty moves M away from the optimum, and can remove directions that the labels support.
             scores = LabelScores.of(asked, keep_rank=fit.alpha == 0).at_optimum()
             check_certain_enough(scores, "the noise model")
-            found.append(replace(_check(scores, dependence, n_bins), question=asked.name))
+            check = _check(scores, dependence, n_bins)
+            advice = in_words_of(asked.judgements.kind, check.advice)
+            found.append(replace(check, question=asked.name, advice=advice))
         except ValueError as error:
-            refused.append((asked.name, error))
+            refused.append((asked.name, in_words_of(asked.judgements.kind, str(error))))
     if not found:
-        raise refused[0][1]
-    check = NoiseCheck.combined(found)
+        raise ValueError(refused[0][1])
+    check = _combined(found)
     if not refused:
         return check
     names = ", ".join(name for name, _ in refused)
     return replace(check, advice=f"{check.advice} Not checked: {names}, because {refused[0][1]}")
+
+
+def _combined(parts: Sequence[NoiseCheck]) -> NoiseCheck:
+    """One check from those of several questions, whose labels depend on each other."""
+    if len(parts) == 1:
+        return parts[0]
+    worst = min(parts, key=lambda part: part.p_value)
+    p_value = combine(*(part.p_value for part in parts))
+    advice = (
+        f"{worst.advice} That is the smallest p-value of {len(parts)} checks, the one of "
+        f"{worst.question or 'close/far labels'}; together, {show_p_value(p_value)}."
+    )
+    return replace(worst, p_value=p_value, advice=advice, parts=tuple(parts))
 
 
 def _check(scores: LabelScores, dependence: Dependence, n_bins: int) -> NoiseCheck:

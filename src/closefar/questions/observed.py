@@ -10,7 +10,7 @@ import numpy as np
 from closefar import packed
 from closefar.arrays import FloatArray
 from closefar.fitting import Fit, count_parameters
-from closefar.judgements import Judgements, Kind
+from closefar.judgements import Judgements
 from closefar.questions.annotating import annotator_rates, comparison_noise_of, strictness_in
 from closefar.questions.dependence import Dependence
 from closefar.questions.label_likelihood import LabelLikelihood
@@ -95,11 +95,6 @@ class Observed:
     def estimates_rates(self) -> bool:
         """Whether flip rates were estimated together with M; those of annotators are treated as known."""
         return self.fit.settings.estimates_flips and annotator_rates(self.fit, self.judgements) is None
-
-    @property
-    def noun(self) -> str:
-        """What is judged, in the plural."""
-        return "comparisons" if self.judgements.kind is Kind.COMPARISONS else "pairs"
 
     @property
     def knows_rank(self) -> bool:

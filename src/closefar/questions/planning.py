@@ -112,13 +112,12 @@ class SampleSizePlan:
     def sentence(self) -> str:
         """How many pairs to label, and the number that the theorem requires."""
         more, uncertain = self.n_pairs - self.pilot_n, self.uncertain_per_parameter
-        noun, label, get = "pairs", "label", "label"
-        if self.kind is Kind.COMPARISONS:
-            noun, label, get = "comparisons", "answer", "collect"
+        noun, get = _words(self.kind)
+        label = "answer" if self.kind is Kind.COMPARISONS else "label"
         error = _WORDS[self.measure].format(scale=_scale(self.kind))
         parts = [
             f"About {self.n_pairs:,} {noun} are needed for an expected {error} of {self.target_error:g}:",
-            f"{get} {more:,} more." if more > 0 else "the pilot is large enough.",
+            f"{get.lower()} {more:,} more." if more > 0 else "the pilot is large enough.",
             f"With the {self.pilot_n:,} {noun} of the pilot it is {self.expected_error(self.pilot_n):.2g};",
             f"with {self.n_pairs_likely:,} it is at most the target with probability {1.0 - self.delta:g}.",
         ]
@@ -201,21 +200,17 @@ def plan_sample_size(
     moves, hessian, covariance = _local_model(optimum, _check_pilot(fit, optimum), pilot, metric)
     n, p = len(pilot), moves.shape[1]
     if n <= p:
-        raise ValueError(f"the pilot must have more pairs than its metric has parameters ({p}); got {n}. Label more.")
+        noun, get = _words(fit.kind)
+        raise ValueError(f"the pilot must have more {noun} than its metric has parameters ({p}); got {n}. {get} more.")
     is_plain = fit.kind is Kind.CLOSE_FAR
     n_uncertain = count_uncertain(Scored.by(metric, pilot)) if is_plain else fit.statistics.uncertain_labels
-    uncertain = _check_uncertain(n_uncertain / fit.statistics.n_parameters, n)
+    uncertain = _check_uncertain(n_uncertain / fit.statistics.n_parameters, n, fit.kind)
     inverse = np.linalg.pinv(hessian, hermitian=True)
     n_parameters = float(np.sum(inverse * covariance))
     normal = np.random.default_rng(check_random_state(random_state).randint(2**31)).standard_normal((p, _DRAWS))
     steps = inverse @ root_of(covariance).T @ normal
-    if measure == "loss":
-        errors = 0.5 * np.einsum("ij,ij->j", steps, hessian @ steps)
-        mean = 0.5 * n_parameters
-    else:
-        ratio = _ratio_errors if is_plain else _trace_errors
-        errors = ratio(moves @ steps, optimum.coordinates.transform, metric)
-        mean = float(errors.mean())
+    errors = _errors(measure, fit.kind, steps, hessian, moves, optimum, metric)
+    mean = 0.5 * n_parameters if measure == "loss" else float(errors.mean())
     worst = _by_theorem(metric, measure, float(target_error), float(delta), optimum, pilot) if is_plain else None
     likely = float(np.quantile(errors, 1.0 - delta))
     return SampleSizePlan(
@@ -251,12 +246,18 @@ def _pairs_for(decay: float, measure: str, uncertain: float) -> int:
     return math.ceil(float(brentq(lambda n: _decay(n, measure, uncertain) - decay, low, high)))
 
 
-def _check_uncertain(uncertain: float, n: int) -> float:
+def _words(kind: Kind) -> tuple[str, str]:
+    """What is planned, and how one gets more."""
+    return ("comparisons", "Collect") if kind is Kind.COMPARISONS else ("pairs", "Label")
+
+
+def _check_uncertain(uncertain: float, n: int, kind: Kind = Kind.CLOSE_FAR) -> float:
     if uncertain < _LEAST_UNCERTAIN:
+        noun, get = _words(kind)
         needed = math.ceil(2.0 * n * _LEAST_UNCERTAIN / max(uncertain, 0.1))
         raise ValueError(
             f"the pilot must have at least {_LEAST_UNCERTAIN:g} uncertain label per parameter; got {uncertain:.2f} "
-            f"(the sum of 4 p (1 - p) over {n:,} labels, divided by the number of parameters). Label more pairs first, "
+            f"(the sum of 4 p (1 - p) over {n:,} labels, over the number of parameters). {get} more {noun} first, "
             f"about {needed:,} in total, or fit with a smaller rank."
         )
     return uncertain
@@ -306,6 +307,23 @@ def _threshold_scores(optimum: Optimum, pilot: Judgements, metric: Metric) -> tu
         side = (codes == level).astype(np.float64) - (codes == level - 1)
         found.append(rows.row_array(side * scale * metric.noise.pdf(squared - threshold)))
     return tuple(found)
+
+
+def _errors(
+    measure: str,
+    kind: Kind,
+    steps: FloatArray,
+    hessian: FloatArray,
+    moves: FloatArray,
+    optimum: Optimum,
+    metric: Metric,
+) -> FloatArray:
+    """The error of each step along the moves."""
+    if measure == "loss":
+        losses: FloatArray = 0.5 * np.einsum("ij,ij->j", steps, hessian @ steps)
+        return losses
+    ratio = _ratio_errors if kind is Kind.CLOSE_FAR else _trace_errors
+    return ratio(moves @ steps, optimum.coordinates.transform, metric)
 
 
 def _ratio_errors(steps: FloatArray, transform: FloatArray, metric: Metric) -> FloatArray:
@@ -401,10 +419,11 @@ def _check_fit(fit: Fit, measure: str) -> None:
         raise ValueError("the pilot must consist of pairs; got fit_origin=True. Fit differences without it.")
     if not fit.certificate.converged:
         raise ValueError(f"the pilot's fit must have converged; got {fit.certificate.status!r}")
+    noun, get = _words(fit.kind)
     if metric.rank == 0 or (measure == "spectral" and fit.kind is Kind.CLOSE_FAR and metric.known_threshold == 0):
         raise ValueError(
             f"the pilot must have a rank of at least 1 and, for the error of M / tau, a threshold > 0; got {metric!r}. "
-            "Label more pairs."
+            f"{get} more {noun}."
         )
 
 

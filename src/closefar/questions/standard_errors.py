@@ -17,7 +17,7 @@ from closefar.questions.intervals import Confidence
 from closefar.questions.noise_advice import DOUBT
 from closefar.questions.noise_check import check_noise_if_possible
 from closefar.questions.observed import Observed
-from closefar.questions.reach import Reach
+from closefar.questions.reach import Reach, only
 from closefar.questions.refits import bootstrap, jackknife
 from closefar.questions.sandwich import Sandwich, sandwich
 from closefar.questions.spread import Spread
@@ -35,6 +35,7 @@ from closefar.questions.validity import (
     state_flaws,
     undetermined_statement,
 )
+from closefar.questions.vocabulary import in_words_of
 
 __all__ = ["confidence"]
 
@@ -133,14 +134,15 @@ def confidence(
     spread = Spread(answer.reaches, transform, likelihood.outcomes.n_thresholds, likelihood.n_rates)
     metric = sample.fit.metric
     thresholds = spread.thresholds(metric)
+    statement = answer.statement + _remarks(fit, sample, is_determined=answer.method != "none")
     return Confidence(
         method=answer.method,
         valid=not answer.flaws,
-        flaws=answer.flaws,
-        statement=answer.statement + _remarks(fit, sample, is_determined=answer.method != "none"),
+        flaws=tuple(in_words_of(fit.kind, flaw) for flaw in answer.flaws),
+        statement=in_words_of(fit.kind, statement),
         level=float(level),
         metric=metric,
-        threshold=thresholds.item() if len(metric.thresholds) == 1 else None,
+        threshold=only(thresholds) if len(metric.thresholds) == 1 else None,
         thresholds=thresholds,
         directions=spread.directions(sample.optimum.matrix, sample.optimum.moment_root),
         matrix=spread.matrix(metric),
@@ -269,7 +271,7 @@ def _remarks(fit: Fit, sample: Observed, *, is_determined: bool) -> str:
         remarks += " The noise of comparisons, which was estimated, is treated as known."
     n = len(sample.fit.metric.factor) - sample.optimum.size
     plural = "s" if n > 1 else ""
-    return remarks + (f" The {sample.noun} do not vary in {n} direction{plural}; M is zero there." if n > 0 else "")
+    return remarks + (f" The pairs do not vary in {n} direction{plural}; M is zero there." if n > 0 else "")
 
 
 def _is_noise_in_doubt(sample: Observed) -> bool:

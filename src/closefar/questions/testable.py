@@ -6,6 +6,7 @@ from closefar.fitting import Fit
 from closefar.questions.dependence import Dependence
 from closefar.questions.moves import MOST_MOVES
 from closefar.questions.score_tests import LabelScores
+from closefar.questions.vocabulary import in_words_of
 
 __all__ = ["FEWEST_UNCERTAIN", "MOST_TESTED", "check_certain_enough", "check_testable", "check_units"]
 
@@ -30,10 +31,11 @@ def check_testable(fit: Fit) -> None:
             f"{fit.settings.class_weight!r}. Fit without it to check."
         )
     if fit.is_separable:
-        raise ValueError(
+        sentence = (
             "the noise model can't be checked if the metric gets every label right, since the scale of the "
             "margins is then arbitrary. Label more pairs."
         )
+        raise ValueError(in_words_of(fit.kind, sentence))
 
 
 def check_certain_enough(scores: LabelScores, what: str) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from closefar.fitting.identifiability import name_columns
+from closefar.noise import FlipRate
 from closefar.questions.observed import Observed
 from closefar.questions.open_direction import least_informed_direction
 from closefar.questions.refits import JACKKNIFE_PARTS
@@ -142,10 +143,7 @@ def find_flaws(
         )
     rate = float(np.min(fit.metric.flip_rate))
     if sample.estimates_rates and not (rate > 0 and facts.flip_rate > _AWAY):
-        flaws.append(
-            f"The estimated flip rate, {rate:.2g}, is within {_AWAY:g} standard errors of zero, its boundary. "
-            "Label more pairs or, if labels are never flipped, fit with flip_rate=0."
-        )
+        flaws.append(_flaw_of_rates(fit.metric.flip_rate))
     if method == "bootstrap" and fit.rank_choice is not None:
         flaws.append('The bootstrap treats the rank as known, but it was chosen from these labels. Use method="auto".')
     too_few = evidence.flaw(method)
@@ -155,6 +153,20 @@ def find_flaws(
         what = "points" if dependence.by_points else "groups"
         flaws.append(f"Intervals need at least {_FEWEST_UNITS} {what}; got {dependence.n_units}. Add more {what}.")
     return tuple(flaws)
+
+
+def _flaw_of_rates(flip_rate: FlipRate) -> str:
+    """What to do about an estimated flip rate close to zero."""
+    if isinstance(flip_rate, tuple):
+        known = tuple(round(rate, 3) if rate > min(flip_rate) else 0.0 for rate in flip_rate)
+        return (
+            f"The smaller of both flip rates, {min(flip_rate):.2g}, is within {_AWAY:g} standard errors of zero, its "
+            f"boundary. Label more pairs, or set both, such as flip_rate={known}; they are then treated as known."
+        )
+    return (
+        f"The estimated flip rate, {flip_rate:.2g}, is within {_AWAY:g} standard errors of zero, its boundary. "
+        "Label more pairs or, if labels are never flipped, fit with flip_rate=0."
+    )
 
 
 def undetermined_statement(sample: Observed) -> str:

@@ -7,7 +7,6 @@ share of answers that are wrong for this reason.  Of close/far labels and compar
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -32,8 +31,9 @@ _UNIFORM = 0.05
 _TYPICAL = np.linspace(0.0, 0.6, 31)
 
 _GRID = _LARGEST_SHARE * np.linspace(0.0, 1.0, 21) ** 1.5
-_SECTIONS = 24
-_GOLDEN = 0.5 * (np.sqrt(5.0) - 1.0)
+_NEWTON_STEPS = 6
+_STEP = 1e-4  # of finite differences
+_LEAST_PROBABILITY = np.finfo(np.float64).tiny
 
 
 class Answers(NamedTuple):
@@ -171,16 +171,14 @@ class RateOfEach(FlipRates):
         return replace(self, shares=np.array(rates[:-1]), typical=float(rates[-1]))
 
     def best(self, answers: Answers) -> RateOfEach:
-        value = _LogLikelihood(answers, self.total_weight)
-        has_rows = value.has_rows
-        grid = np.array([value(np.full(len(self.shares), share)) for share in _GRID])
-        profile = [(grid + _log_prior(_GRID, typical)[:, None]).max(axis=0)[has_rows].sum() for typical in _TYPICAL]
-        typical = float(_TYPICAL[int(np.argmax(profile))])
-        shares = _best_shares(partial(_posterior, value, typical), self.shares)
-        typical = _best_typical(shares[has_rows], typical)
-        shares = _best_shares(partial(_posterior, value, typical), shares)
+        likelihood = _LogLikelihood(answers, self.total_weight)
+        has_rows = likelihood.has_rows
+        grid = np.array([likelihood(np.full(len(self.shares), share)) for share in _GRID])
+        profile = [(grid + _log_prior(_GRID, each)[:, None]).max(axis=0)[has_rows].sum() for each in _TYPICAL]
+        shares = _best_shares(likelihood, grid, float(_TYPICAL[int(np.argmax(profile))]))
+        typical = _best_typical(shares[has_rows])
         found = replace(self, shares=np.where(has_rows, shares, typical), typical=typical)
-        return max(self, found, key=lambda each: value(each.shares)[has_rows].sum() + each._log_prior_of(has_rows))
+        return max(self, found, key=lambda each: likelihood(each.shares)[has_rows].sum() + each._log_prior_of(has_rows))
 
     def _log_prior_of(self, has_rows: BoolArray) -> float:
         return float(np.sum(_log_prior(self.shares, self.typical)[has_rows]))
@@ -213,38 +211,39 @@ class _LogLikelihood:
         self.has_rows = np.bincount(self._groups, minlength=self._n) > 0
 
     def __call__(self, shares: FloatArray) -> FloatArray:
-        probability = self._right + shares[self._groups] * self._gain
-        logs = self._counts * np.log(np.maximum(probability, np.finfo(np.float64).tiny))
-        found: FloatArray = sums_by(self._groups, self._n, logs)[0]
+        found: FloatArray = sums_by(self._groups, self._n, self._counts * np.log(self._probability(shares)))[0]
+        return found
+
+    def derivatives(self, shares: FloatArray) -> FloatArray:
+        """The first and the second derivative in the share of each."""
+        ratio = self._gain / self._probability(shares)
+        slopes = self._counts * ratio
+        return sums_by(self._groups, self._n, slopes, -slopes * ratio)
+
+    def _probability(self, shares: FloatArray) -> FloatArray:
+        found: FloatArray = np.maximum(self._right + shares[self._groups] * self._gain, _LEAST_PROBABILITY)
         return found
 
 
-def _best_shares(value: Callable[[FloatArray], FloatArray], near: FloatArray) -> FloatArray:
-    """Maximise each component over its share: the best of a grid and, around it, golden sections."""
-    grid = np.array([value(np.full(len(near), share)) for share in _GRID])
-    best = grid.argmax(axis=0)
+def _best_shares(likelihood: _LogLikelihood, grid: FloatArray, typical: float) -> FloatArray:
+    """Maximise the posterior of each share: the best on the grid of likelihoods, and Newton steps around it."""
+    best = (grid + _log_prior(_GRID, typical)[:, None]).argmax(axis=0)
     low, high = _GRID[np.maximum(best - 1, 0)], _GRID[np.minimum(best + 1, len(_GRID) - 1)]
-    left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-    on_left, on_right = value(left), value(right)
-    for _ in range(_SECTIONS):
-        is_left = on_left >= on_right
-        low, high = np.where(is_left, low, left), np.where(is_left, right, high)
-        kept, on_kept = np.where(is_left, left, right), np.where(is_left, on_left, on_right)
-        other = low + high - kept
-        on_other = value(other)
-        left, right = np.minimum(kept, other), np.maximum(kept, other)
-        on_left, on_right = np.where(kept <= other, on_kept, on_other), np.where(kept <= other, on_other, on_kept)
-    tried = [_GRID[best], np.where(on_left >= on_right, left, right), near]
-    values = np.array([grid.max(axis=0), np.maximum(on_left, on_right), value(near)])
-    found: FloatArray = np.choose(values.argmax(axis=0), tried)
+    begun = shares = _GRID[best]
+    for _ in range(_NEWTON_STEPS):
+        slope, bend = likelihood.derivatives(shares)
+        below, at, above = (_log_prior(np.clip(shares + h, 0.0, 1.0), typical) for h in (-_STEP, 0.0, _STEP))
+        slope, bend = slope + (above - below) / (2.0 * _STEP), bend + (above - 2.0 * at + below) / _STEP**2
+        step = np.where(
+            bend < 0.0, -slope / np.where(bend < 0.0, bend, -1.0), np.where(slope > 0.0, high, low) - shares
+        )
+        shares = np.clip(shares + step, low, high)
+    gain = likelihood(shares) + _log_prior(shares, typical) - likelihood(begun) - _log_prior(begun, typical)
+    found: FloatArray = np.where(gain > 0.0, shares, begun)
     return found
 
 
-def _posterior(value: Callable[[FloatArray], FloatArray], typical: float, shares: FloatArray) -> FloatArray:
-    return value(shares) + _log_prior(shares, typical)
-
-
-def _best_typical(shares: FloatArray, near: float) -> float:
+def _best_typical(shares: FloatArray) -> float:
     """The share of the typical annotator that makes those of all likeliest."""
 
     def loss(typical: float) -> float:
@@ -253,7 +252,7 @@ def _best_typical(shares: FloatArray, near: float) -> float:
     best = int(np.argmin([loss(typical) for typical in _TYPICAL]))
     bounds = _TYPICAL[max(best - 1, 0)], _TYPICAL[min(best + 1, len(_TYPICAL) - 1)]
     between = float(minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-9}).x)
-    return min(near, float(_TYPICAL[best]), between, key=loss)
+    return min(float(_TYPICAL[best]), between, key=loss)
 
 
 def _log_prior(shares: FloatArray, typical: float) -> FloatArray:
@@ -273,7 +272,7 @@ def _slopes(chances: FloatArray, shares: tuple[float, ...], right: Array, codes:
     gain = xp.take(like(right, chances), whole_numbers(codes)) - right
     found = []
     for share in shares:
-        ratio = gain / xp.maximum(right + share * gain, np.finfo(np.float64).tiny + 0.0 * right)
+        ratio = gain / xp.maximum(right + share * gain, _LEAST_PROBABILITY + 0.0 * right)
         with np.errstate(over="ignore", invalid="ignore"):  # the curvature at a share of 0, which is not used
             found.append([float(xp.sum(weights * ratio)), -float(xp.sum(weights * ratio * ratio))])
     return np.array(found)

@@ -24,7 +24,7 @@ _MOST_ROUNDS = 100
 
 # Multiples of the metric without flips that the search may start from.
 _SCALES = (1.0, 1.5, 2.5, 4.0, 8.0)
-_RAY_ROUNDS = 4
+_RAY_ROUNDS = 2
 _RAY_TOL = 1e-6
 
 
