@@ -88,6 +88,12 @@ def test_a_reversed_order_is_warned_of(folder: Path) -> None:
     assert "--levels" in done.stderr
 
 
+def test_comparisons_the_other_way_round_are_warned_of(folder: Path) -> None:
+    done = _run("fit", *_TRIPLETS, "--compared", "patient,right,left", "--out", "reversed.model")
+    assert "turned round" in done.stderr
+    assert "--compared" in done.stderr
+
+
 def test_words_are_levels_in_the_order_that_is_given(folder: Path) -> None:
     words = dict(zip("12345", ["same", "like", "so-so", "unlike", "other"], strict=True))
     header, *rows = Path("ratings.csv").read_text().splitlines()
