@@ -10,7 +10,7 @@ from closefar.arrays import BoolArray, FloatArray
 from closefar.canvas import CLOSE, COLOURS, FAR, REFERENCE, add_legend, axes_or_new, in_percent, shorten
 from closefar.fitting import Fit, Fitted, Scores
 from closefar.judgements import Kind
-from closefar.model import Scored, ScoredLevels
+from closefar.model import ScoredLevels
 from closefar.plot.subjects import check_count, description, fit_of, noun_of, scored_by
 from closefar.questions import NoiseCheck, calibrate, check_noise_model, sides_of
 
@@ -63,31 +63,28 @@ def margins(
     check_count("n_bins", n_bins)
     fit = fit_of(learner)
     scored = scored_by(fit, X, y, sample_weight)
-    if isinstance(scored, Scored) and fit.kind is Kind.COMPARISONS:
-        groups, thresholds, values = (
-            _agreement(scored),
-            (0.0,),
-            np.where(scored.judgements.is_far, 1, -1) * scored.margin,
-        )
-        edges, is_cut = _symmetric_edges(values, n_bins), bool(np.any(np.abs(values) > _reach(values)))
+    is_compared, thresholds = fit.kind is Kind.COMPARISONS, fit.metric.thresholds or (0.0,)
+    if isinstance(scored, ScoredLevels):
+        values = scored.squared
     else:
-        groups, thresholds = _answers(fit, scored), fit.metric.thresholds
-        values = scored.margin + thresholds[0] if isinstance(scored, Scored) else scored.squared
-        edges, is_cut = _histogram_edges(values, thresholds[-1], n_bins)
+        values = np.where(scored.judgements.is_far, scored.margin, -scored.margin)
+        values = values if is_compared else scored.margin + thresholds[0]
+    edges, is_cut = (_symmetric_edges if is_compared else _histogram_edges)(values, thresholds[-1], n_bins)
     ax = axes_or_new(ax)
     shown, weights = np.clip(values, edges[0], edges[-1]), scored.judgements.weights
-    for chosen, label, colour in groups:
+    for chosen, label, colour in _answers(fit, scored):
         counts = np.histogram(shown[chosen], edges, weights=weights[chosen])[0]
         ax.stairs(counts, edges, fill=True, color=colour, alpha=0.35)
         ax.stairs(counts, edges, color=colour, linewidth=1.5, label=label)
+    name = "zero" if is_compared else "threshold" if len(thresholds) == 1 else "thresholds"
     for number, threshold in enumerate(thresholds):
-        name = "zero" if fit.kind is Kind.COMPARISONS else "threshold" if len(thresholds) == 1 else "thresholds"
-        ax.axvline(threshold, color=REFERENCE, linestyle="--", label=name if number == 0 else None)
-    noun, beyond = noun_of(fit), "outer bins" if fit.kind is Kind.COMPARISONS else "last bin"
-    what = "difference of squared distances" if fit.kind is Kind.COMPARISONS else "squared distance"
-    larger = "distances" if fit.kind is not Kind.COMPARISONS else "differences"
+        ax.axvline(threshold, color=REFERENCE, linestyle="--", label=name if number == 0 else "_hidden")
+    what, beyond = "squared distance", "last bin: all larger distances"
+    if is_compared:
+        what, beyond = "difference of squared distances", "outer bins: all larger differences"
+    noun = noun_of(fit)
     ax.set(
-        xlabel=what + (f" ({beyond}: all larger {larger})" if is_cut else ""),
+        xlabel=what + (f" ({beyond})" if is_cut else ""),
         ylabel=f"number of {noun}s" if scored.judgements.sample_weight is None else f"weight of {noun}s",
         title=f"Accuracy {scored.accuracy:.1%} ({description(fit, scored, are_training=X is None)})",
         xlim=(edges[0], edges[-1]),
@@ -148,7 +145,7 @@ def calibration(
         predicted, observed = [row.predicted for row in bins], [row.observed for row in bins]
         ends = [row.low for row in bins], [row.high for row in bins]
         label = f"{shorten(levels[number + 1])} or higher" if isinstance(scored, ScoredLevels) else answers
-        ax.vlines(predicted, *ends, color=colour, linewidth=1.5, label="95% interval" if number == 0 else None)
+        ax.vlines(predicted, *ends, color=colour, linewidth=1.5, label="95% interval" if number == 0 else "_hidden")
         ax.plot(predicted, observed, "o-", color=colour, label=label)
     what, share = "far", "labelled far"
     if isinstance(scored, ScoredLevels):
@@ -214,22 +211,17 @@ def _histogram_edges(squared: FloatArray, threshold: float, n_bins: int) -> tupl
     return np.linspace(low, high, n_bins + 1), largest > high
 
 
-def _reach(values: FloatArray) -> float:
-    return float(np.quantile(np.abs(values), _SHOWN_SHARE)) or 1.0
-
-
-def _symmetric_edges(values: FloatArray, n_bins: int) -> FloatArray:
-    return np.linspace(-_reach(values), _reach(values), n_bins + 1)
-
-
-def _agreement(scored: Scored) -> list[tuple[BoolArray, str, Any]]:
-    """Comparisons that the metric agrees with, and the others."""
-    return [(scored.is_right, "agreed with", CLOSE), (~scored.is_right, "contradicted", FAR)]
+def _symmetric_edges(values: FloatArray, _: float, n_bins: int) -> tuple[FloatArray, bool]:
+    """The edges of bins around zero, and whether comparisons lie beyond the outer ones."""
+    reach = float(np.quantile(np.abs(values), _SHOWN_SHARE)) or 1.0
+    return np.linspace(-reach, reach, n_bins + 1), bool(np.any(np.abs(values) > reach))
 
 
 def _answers(fit: Fit, scored: Scores) -> list[tuple[BoolArray, str, Any]]:
-    """Which pairs have each label, its name and its colour."""
+    """Which judgements have each label, its name and its colour; of comparisons, whether the metric agrees."""
     judgements = scored.judgements
+    if fit.kind is Kind.COMPARISONS:
+        return [(scored.is_right, "agreed with", CLOSE), (~scored.is_right, "contradicted", FAR)]
     if isinstance(scored, ScoredLevels):
         levels = fit.sides.classes.tolist()
         return [

@@ -276,6 +276,5 @@ def _remarks(fit: Fit, sample: Observed, *, is_determined: bool) -> str:
 
 def _is_noise_in_doubt(sample: Observed) -> bool:
     judgements = sample.judgements.with_weights(sample.repeats[: len(sample.judgements)])
-    ids = sample.dependence.ids
-    check = check_noise_if_possible(sample.fit, judgements, ids if ids is None else ids[: len(judgements)])
+    check = check_noise_if_possible(sample.fit, judgements, sample.dependence.ids)
     return check is not None and check.p_value < DOUBT
