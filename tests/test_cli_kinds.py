@@ -150,6 +150,7 @@ def test_distances_of_pairs_are_all_that_comparisons_tell(folder: Path) -> None:
 def test_annotators_are_found_named_and_pooled(folder: Path) -> None:
     done = _run("fit", *_ANNOTATED, "--out", "again.model")
     assert "5 annotators found in column 'worker' of annotated.csv; --no-annotators pools them." in done.stderr
+    assert "w05: answers at random." in done.stderr
     strictness = _facts("inspect", "again.model")["annotators"]
     assert list(strictness) == ["w01", "w02", "w03", "w04", "w05"]
     pooled = _run("fit", *_ANNOTATED, "--no-annotators", "--out", "pooled.model")

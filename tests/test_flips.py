@@ -1,9 +1,11 @@
 """Labels flipped whatever the distance: what the fit makes of them, and how it climbs."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
 import closefar as cf
@@ -12,7 +14,7 @@ from closefar.noise import NOISES
 from closefar.rows import Differences, unit_free
 from closefar.solve import CloseFar, Objective, Options, Outcome, Passes, flipped
 from closefar.solve.certificate import Certificate
-from closefar.solve.flips import FlippedCloseFar, best_flip_rate
+from closefar.solve.flips import FlippedCloseFar, best_flip_rate, best_two_rates
 from closefar.solve.loop import Ending, Limits, run
 from closefar.solve.solvers.alternating import Alternating
 
@@ -322,3 +324,140 @@ def test_after_an_interrupt_a_gap_is_named_where_it_is_proven(bound, said):
     advice = f"the fit was interrupted; {said}. The metric is usable."
     expected = replace(convex, converged=False, outcome=Outcome.INTERRUPTED, advice=advice)
     assert flipped._interrupted(convex, options) == expected
+
+
+# Flips that depend on the side
+
+
+def sided_pairs(n, d, rates, seed=0, noise="logistic", wrong_share=0.1):
+    """Differences and labels, of which close and far ones are flipped at these rates, and the true metric."""
+    data = cf.datasets.make_pairs(
+        n, d, rank=2, noise=noise, wrong_share=wrong_share, covariance_eigenvalues=np.ones(d), random_state=seed
+    )
+    draws = np.random.default_rng(seed).random(n)
+    flips = np.where(data.labels > 0, draws < rates[1], draws < rates[0])
+    return data.pairs[:, 0] - data.pairs[:, 1], np.where(flips, -data.labels, data.labels), data.metric
+
+
+@pytest.mark.parametrize("rates", [(0.15, 0.03), (0.03, 0.15), (0.2, 0.0)])
+def test_two_rates_are_found_and_the_metric_with_them(rates, noise):
+    z, labels, truth = sided_pairs(8000, 4, rates, noise=noise)
+    one, two = (cf.LinearMetricLearner(noise, flip_rate=each).fit(z, labels) for each in ("estimate", "two"))
+    np.testing.assert_allclose(two.flip_rate_, rates, atol=0.025)
+    errors = [
+        np.linalg.norm(each.metric_.matrix / each.metric_.threshold - truth.matrix / truth.threshold)
+        for each in (one, two)
+    ]
+    assert errors[1] < 0.8 * errors[0]
+    assert two.certificate_.loss < one.certificate_.loss
+    assert two.certificate_.gap <= 1e-6
+    assert "close pairs called far" in two.certificate_.status
+    probabilities = two.predict_proba(z)[np.arange(len(z)), (labels > 0).astype(int)]
+    assert -np.mean(np.log(probabilities)) == pytest.approx(two.certificate_.loss, abs=1e-9)
+
+
+def test_without_flips_both_rates_are_near_zero():
+    z, labels, _ = sided_pairs(15_000, 3, (0.0, 0.0))
+    assert max(cf.LinearMetricLearner(flip_rate="two").fit(z, labels).flip_rate_) < 0.02
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_two_rates_are_the_best_of_many_starts(seed):
+    """Against a search over factor, threshold and rates from many points."""
+    model = sorted(NOISES.values(), key=lambda each: each.name)[seed]
+    rng = np.random.default_rng(seed)
+    z, labels, _ = sided_pairs(400, 2, 0.2 * rng.random(2), seed=seed, noise=model)
+
+    def loss(x):
+        squared, (a, b) = np.sum((z @ x[:4].reshape(2, 2)) ** 2, axis=1), np.exp(x[5:]) / (1 + np.exp(x[5:]).sum())
+        right = model.cdf(labels * (squared - max(x[4], 0.0)))
+        return -np.mean(np.log(np.where(labels > 0, a, b) + (1.0 - a - b) * right + 1e-300))
+
+    starts = (np.r_[3 * rng.standard_normal(4), 10 * rng.random(), -1 - 4 * rng.random(2)] for _ in range(8))
+    best = min(minimize(loss, start, method="L-BFGS-B", options={"maxfun": 20_000}).fun for start in starts)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cf.IdentifiabilityWarning)
+        learner = cf.LinearMetricLearner(model, flip_rate="two").fit(z, labels)
+    assert learner.certificate_.loss <= best + 2e-6
+
+
+def test_the_best_two_rates_are_those_of_a_search():
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        right, signs = rng.beta(2.0, 0.5, 300), rng.choice([-1.0, 1.0], 300)
+        weights, rows = np.full(300, 1.0 / 300), Differences(np.zeros((300, 1)))
+
+        def loss(rates, right=right, signs=signs):
+            floor = np.where(signs > 0, *rates)
+            return -np.mean(np.log(floor + (1.0 - sum(rates)) * right))
+
+        found = best_two_rates(rows, right, signs, weights, np.zeros(2))
+        grid = [loss((a, b)) for a in np.linspace(0, 0.98, 50) for b in np.linspace(0, 0.98 - a, 50)]
+        assert loss(found) <= min(grid) + 1e-12
+        assert found.min() >= 0.0
+        assert found.sum() < 1.0
+
+
+def test_rates_that_are_not_determined_are_named():
+    z, labels, _ = sided_pairs(150, 3, (0.1, 0.1), wrong_share=0.25, seed=1)
+    with pytest.warns(cf.IdentifiabilityWarning, match="hardly determine the two flip rates"):
+        cf.LinearMetricLearner(flip_rate="two").fit(z, labels)
+
+
+def test_rates_that_may_be_zero_are_named():
+    data = cf.datasets.make_pairs(400, 3, wrong_share=0.25, random_state=1)
+    with pytest.warns(cf.IdentifiabilityWarning, match="hardly more likely with the two flip rates"):
+        cf.LinearMetricLearner(flip_rate="two").fit(data.pairs, data.labels)
+
+
+def test_two_given_rates_are_kept():
+    z, labels, _ = sided_pairs(2000, 3, (0.15, 0.05))
+    learner = cf.LinearMetricLearner(flip_rate=(0.15, 0.05)).fit(z, labels)
+    assert learner.flip_rate_ == (0.15, 0.05)
+    probabilities = learner.predict_proba(z)
+    assert probabilities[:, 1].min() >= 0.15
+    assert probabilities[:, 0].min() >= 0.05
+    with pytest.raises(ValueError, match=r"two numbers >= 0 with a sum below 1.*got \(0\.6, 0\.5\)"):
+        cf.LinearMetricLearner(flip_rate=(0.6, 0.5)).fit(z, labels)
+
+
+# Flips of levels and comparisons
+
+
+def test_answers_at_random_among_levels_are_found():
+    data = cf.datasets.make_judgements(6000, 4, kind="levels", n_levels=4, rank=2, flip_rate=0.15, random_state=0)
+    plain = cf.OrdinalMetricLearner().fit(data.tuples, data.labels)
+    learner = cf.OrdinalMetricLearner(flip_rate="estimate").fit(data.tuples, data.labels)
+    assert learner.flip_rate_ == pytest.approx(0.15, abs=0.02)
+    truth = data.metric.matrix / data.noise_scale
+    errors = [np.linalg.norm(each.metric_.matrix - truth) for each in (plain, learner)]
+    assert errors[1] < 0.3 * errors[0]
+    probabilities = learner.predict_proba(data.tuples)[np.arange(6000), data.labels]
+    assert -np.mean(np.log(probabilities)) == pytest.approx(learner.certificate_.loss, abs=1e-9)
+    assert learner.certificate_.gap <= 1e-6
+    given = cf.OrdinalMetricLearner(flip_rate=0.15).fit(data.tuples, data.labels)
+    assert given.certificate_.loss == pytest.approx(learner.certificate_.loss, abs=1e-3)
+
+
+def test_without_answers_at_random_levels_have_no_flips():
+    data = cf.datasets.make_judgements(4000, 3, kind="levels", n_levels=4, random_state=1)
+    assert cf.OrdinalMetricLearner(flip_rate="estimate").fit(data.tuples, data.labels).flip_rate_ < 0.01
+
+
+def test_flipped_comparisons_are_found():
+    data = cf.datasets.make_judgements(4000, 3, kind="triplets", flip_rate=0.1, random_state=0)
+    plain = cf.ComparisonMetricLearner().fit(data.tuples, data.labels)
+    learner = cf.ComparisonMetricLearner(flip_rate="estimate").fit(data.tuples, data.labels)
+    assert learner.flip_rate_ == pytest.approx(0.1, abs=0.02)
+    truth = data.metric.matrix / data.noise_scale
+    errors = [np.linalg.norm(each.metric_.matrix - truth) for each in (plain, learner)]
+    assert errors[1] < 0.3 * errors[0]
+    assert learner.certificate_.loss < plain.certificate_.loss
+
+
+@pytest.mark.parametrize("kind", ["levels", "triplets"])
+def test_two_rates_need_two_sides(kind):
+    data = cf.datasets.make_judgements(200, 3, kind=kind, random_state=0)
+    learner = cf.OrdinalMetricLearner if kind == "levels" else cf.ComparisonMetricLearner
+    with pytest.raises(ValueError, match="two flip rates, of close and of far pairs, need close/far labels"):
+        learner(flip_rate="two").fit(data.tuples, data.labels)

@@ -436,3 +436,19 @@ def test_points_of_another_array_library_are_drawn(learner):
     strict = pytest.importorskip("array_api_strict", reason="array-api-strict is not installed")
     drawn, expected = (cf.plot.embedding(learner, points) for points in (strict.asarray(PAIRS[:, 0]), PAIRS[:, 0]))
     np.testing.assert_allclose(drawn.collections[0].get_offsets(), expected.collections[0].get_offsets())
+
+
+def test_annotators_show_their_strictness_and_flip_rates():
+    data = cf.datasets.make_judgements(
+        1500, 3, n_annotators=5, strictness_spread=0.3, n_random_annotators=1, random_state=0
+    )
+    learner = cf.LinearMetricLearner(flip_rate="estimate").fit(data.tuples, data.labels, annotators=data.annotators)
+    table, ax = learner.annotators_, cf.plot.annotators(learner)
+    shown = [text.get_text() for text in ax.get_yticklabels()]
+    assert shown == [table.names[place] for place in np.argsort(table.strictness)]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["answers at random"]
+    assert sum(text.get_text().strip().endswith("%") for text in ax.texts) == 5
+    assert "2 of 5 annotators" in cf.plot.annotators(learner, n_annotators=2).get_title()
+    plain = cf.LinearMetricLearner().fit(data.tuples, data.labels)
+    with pytest.raises(ValueError, match="this plot needs a fit with annotators"):
+        cf.plot.annotators(plain)

@@ -13,6 +13,9 @@ from closefar.questions.dependence import Dependence
 from closefar.questions.level_verdicts import LevelEvidence, nearest_cuts
 from closefar.questions.observed import Observed
 
+# In samples as small as these, two flip rates are estimated roughly.
+pytestmark = pytest.mark.filterwarnings("ignore:the labels hardly determine the two flip rates")
+
 D = 3
 TRUE = np.array([[1.2, 0.4, 0.0], [0.4, 0.9, -0.2], [0.0, -0.2, 0.6]])
 TAUS = np.array([1.0, 2.5, 5.0])

@@ -18,7 +18,7 @@ from closefar.questions.intervals import Confidence
 from closefar.questions.label_likelihood import LabelLikelihood
 from closefar.questions.observed import Observed
 from closefar.questions.optimum import Optimum
-from closefar.questions.reach import Reach
+from closefar.questions.reach import Reach, only
 from closefar.questions.refits import bootstrap, jackknife
 from closefar.questions.sandwich import Sandwich, _is_singular, _vanishes, sandwich
 from closefar.questions.spread import Spread
@@ -277,7 +277,7 @@ def test_standard_errors_are_the_lengths_of_moves(rng):
 
 def test_ends_that_cannot_be_negative_stop_at_zero():
     wide = around(100.0 * ROOT)
-    matrix, eigenvalues, threshold = wide.matrix(METRIC), wide.eigenvalues(METRIC), wide.thresholds(METRIC).item()
+    matrix, eigenvalues, threshold = wide.matrix(METRIC), wide.eigenvalues(METRIC), only(wide.thresholds(METRIC))
     assert np.all(np.diag(matrix.low) == 0)
     off = ~np.eye(3, dtype=bool)
     np.testing.assert_allclose(matrix.low[off], (METRIC.matrix - 2.0 * matrix.standard_error)[off])
@@ -287,8 +287,8 @@ def test_ends_that_cannot_be_negative_stop_at_zero():
     assert threshold.high == pytest.approx(0.5 + 2.0 * threshold.standard_error)
     narrow = around(1e-6 * ROOT)
     np.testing.assert_allclose(narrow.matrix(METRIC).low, METRIC.matrix, rtol=0.01)
-    assert narrow.thresholds(METRIC).item().low == pytest.approx(0.5, rel=0.01)
-    assert narrow.thresholds(METRIC).item().high == pytest.approx(0.5, rel=0.01)
+    assert only(narrow.thresholds(METRIC)).low == pytest.approx(0.5, rel=0.01)
+    assert only(narrow.thresholds(METRIC)).high == pytest.approx(0.5, rel=0.01)
 
 
 def test_errors_of_directions_are_those_of_finite_differences():
@@ -309,7 +309,7 @@ def test_the_largest_of_several_errors_counts_for_each_number():
     both = around(*matrix, quantile=1.0, transform=np.eye(2))
     unit = cf.Metric.from_matrix(np.eye(2), 1.0)
     np.testing.assert_allclose(both.matrix(unit).standard_error, [[1.0, 0.0], [0.0, 0.0]])
-    assert both.thresholds(unit).item().standard_error == 1.0
+    assert only(both.thresholds(unit)).standard_error == 1.0
     nothing = Spread((), np.eye(2))
     assert np.all(nothing.matrix(unit).standard_error == np.inf)
     assert nothing.thresholds(unit).high == np.inf
@@ -326,7 +326,7 @@ def certain(spread, metric=METRIC):
     directions = spread.directions(np.eye(spread.transform.shape[1]), np.eye(spread.transform.shape[1]))
     thresholds = spread.thresholds(metric)
     parts = directions, spread.matrix(metric), spread.eigenvalues(metric), spread.relative_matrix(metric)
-    of_tau = thresholds.item(), thresholds
+    of_tau = only(thresholds), thresholds
     return Confidence("sandwich", True, (), "", 0.95, metric, *of_tau, *parts, spread.flip_rate(metric), spread)
 
 

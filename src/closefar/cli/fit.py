@@ -29,6 +29,8 @@ _LITTLE_WORK = 1e9
 _SHARE_OF_FIT = 0.3
 _FEWEST_UNCERTAIN = 5.0
 
+_MOST_NAMED = 10  # annotators of one verdict
+
 _SIGNIFICANT = 0.01  # a p-value below this is warned of, so that few right models are
 
 
@@ -59,6 +61,7 @@ def fit(
         session.checkpoint = learning.checkpoint
         table, words, source = read_labelled(session, files, columns, learning)
         learner = fit_learner(session, table, words, learning, checkpoint=learning.checkpoint)
+        _warn_of_annotators(session, learner)
         _warn_of_noise(session, learner, table)
 
         from closefar.learners import Model
@@ -107,8 +110,12 @@ def _facts(model: Model, learner: MetricLearner) -> dict[str, Any]:
     metric, certificate = model.metric, learner.certificate_
     return {
         "feature_names": model.encoding.feature_names,
+        "kind": model.kind,
         "classes": model.classes,
         "threshold": metric.threshold,
+        "thresholds": metric.thresholds,
+        "comparison_noise": learner.fit_.comparison_noise,
+        "annotators": None if learner.fit_.annotators is None else learner.fit_.annotators.to_dict(),
         "rank": metric.rank,
         "directions": directions_of(metric),
         "eigenvalues": metric.eigenvalues,
@@ -120,6 +127,28 @@ def _facts(model: Model, learner: MetricLearner) -> dict[str, Any]:
         "certificate": {**plain(certificate), "status": as_options(certificate.status)},
         "statistics": learner.fit_statistics_,
     }
+
+
+def _warn_of_annotators(session: Session, learner: MetricLearner) -> None:
+    """Name those whose answers say little of the distance, with the remedy."""
+    from closefar.fitting import AnnotatorVerdict
+
+    table = learner.fit_.annotators
+    if table is None:
+        return
+    for verdict in (
+        AnnotatorVerdict.AT_RANDOM,
+        AnnotatorVerdict.OFTEN_AT_RANDOM,
+        AnnotatorVerdict.THE_OTHER_WAY_ROUND,
+        AnnotatorVerdict.ALWAYS_THE_SAME,
+    ):
+        names = table.named(verdict)
+        if names:
+            more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+            session.warn(
+                f"{', '.join(names[:_MOST_NAMED])}{more}: {verdict}. Leave such judgements out, or use --flip-rate "
+                "estimate, by which they count less."
+            )
 
 
 def _warn_of_noise(session: Session, learner: MetricLearner, table: Pairs) -> None:

@@ -20,10 +20,10 @@ __all__ = ["Learning", "LongLearning", "PenalisedLearning"]
 
 _PANEL = "Learning"
 _SCALES = ("data", "columns", "units")
-_OF_CLOSE_FAR: dict[str, tuple[str, Any]] = {  # parameters that not every learner has, with their defaults
-    "shrink_to": ("--shrink-to identity", "zero"),
-    "fit_origin": ("--origin", False),
-    "class_weight": ("--balanced", None),
+_NOT_OF_ALL: dict[str, tuple[str, Any, str]] = {  # parameters that not every learner has, with their defaults
+    "shrink_to": ("--shrink-to identity", "zero", "close/far labels"),
+    "fit_origin": ("--origin", False, "close/far labels of single points"),
+    "class_weight": ("--balanced", None, "labels of pairs"),
 }
 
 
@@ -178,15 +178,21 @@ class Learning:
             parameters["far_label"] = words[1]
         elif words:
             parameters["levels"] = words
+        parameters = _known_to(kind, parameters)
         if not self.chooses_alpha or (shape and is_wide(shape[0], shape[-1], parameters["rank"])):
-            return kind(**_known_to(kind, parameters))  # type: ignore[no-any-return]
+            return kind(**parameters)  # type: ignore[no-any-return]
         self.check_many_fits()
         parameters.pop("alpha")
         if kind is not LinearMetricLearner:
             searched = kind(**_known_to(kind, parameters))
             return LinearMetricLearnerCV(learner=searched, random_state=0, verbose=int(verbose))
         noise, rank = parameters.pop("noise"), parameters.pop("rank")
-        return LinearMetricLearnerCV(noises=(noise,), ranks=(rank,), random_state=0, **parameters)
+        search = LinearMetricLearnerCV(noises=(noise,), ranks=(rank,), random_state=0)
+        searched = search.get_params()
+        own = {name: value for name, value in parameters.items() if name not in searched}
+        search.set_params(**{name: value for name, value in parameters.items() if name in searched})
+        is_plain = kind is LinearMetricLearner and not own
+        return search if is_plain else search.set_params(learner=kind(**own))
 
 
 @dataclass(frozen=True)
@@ -318,10 +324,10 @@ class LongLearning(PenalisedLearning):
 def _known_to(kind: Any, parameters: dict[str, Any]) -> dict[str, Any]:
     """The parameters that a learner has; others must be left at their defaults."""
     known = kind().get_params()
-    for name, (option, default) in _OF_CLOSE_FAR.items():
+    for name, (option, default, needed) in _NOT_OF_ALL.items():
         if name not in known and parameters.get(name, default) != default:
             noun = "comparisons" if "levels" not in known else "levels"
-            raise ValueError(f"{option} is for close/far labels, and these are {noun}. Leave it out.")
+            raise ValueError(f"{option} is for {needed}, and these are {noun}. Leave it out.")
     return {name: value for name, value in parameters.items() if name in known}
 
 

@@ -216,5 +216,7 @@ def _judged_by(model: Model) -> list[str]:
     if model.annotators:
         shown = [f"{name} {model.strictness_of(name):+.3g}" for name in model.annotators[:_MOST_ANNOTATORS]]
         more = len(model.annotators) - len(shown)
-        lines.append(f"Strictness  {', '.join(shown)}{f' and {more:,} more (--json lists all)' if more else ''}")
+        lines.append(
+            f"People    strictness {', '.join(shown)}{f' and {more:,} more (--json lists all)' if more else ''}"
+        )
     return lines

@@ -55,14 +55,16 @@ def _judged(model: Model, table: Pairs, annotator: str | None) -> dict[str, Any]
     from closefar.judgements import CodedLabels
 
     metric, squared = model.metric, squared_distances(table, model)
-    heard = squared if annotator is None else squared - model.strictness_of(annotator)
+    heard, rate = squared, None
+    if annotator is not None:
+        heard, rate = squared - model.strictness_of(annotator), model.flip_rate_of(annotator)
     if len(model.classes) == 2:
         margin = heard - metric.known_threshold
         labels = CodedLabels(model.classes, (margin >= 0).view(np.int8))
-        columns = (np.sqrt(squared), margin, metric.probability_at(margin), labels)
-        return dict(zip(_OF_PAIRS, columns, strict=True))
+        probability = metric.probability_at(margin) if rate is None else metric.probabilities_at(heard, rate)[:, 1]
+        return dict(zip(_OF_PAIRS, (np.sqrt(squared), margin, probability, labels), strict=True))
     labels = CodedLabels(model.classes, metric.levels_at(heard))
-    probabilities = zip(model.classes, metric.probabilities_at(heard).T, strict=True)
+    probabilities = zip(model.classes, metric.probabilities_at(heard, rate).T, strict=True)
     each = {f"{_OF_A_LEVEL}{level}": probability for level, probability in probabilities}
     return {"distance": np.sqrt(squared), **each, "predicted": labels}
 

@@ -204,6 +204,11 @@ class Model:
             )
         return float(self._of_annotators("strictness")[self.annotators.index(annotator)])
 
+    def flip_rate_of(self, annotator: str) -> float | None:
+        """The flip rate of a known annotator, if each has their own."""
+        rates = self._of_annotators("flip_rates")
+        return float(rates[self.annotators.index(annotator)]) if rates else None
+
     def scorer(self, n_more: int = 0) -> Scorer:
         """What predicts judgements; `n_more` annotators beside the known ones are typical."""
         from closefar.fitting import Scorer

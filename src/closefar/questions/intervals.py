@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from closefar.model import Metric
-from closefar.questions.reach import Interval
+from closefar.questions.reach import Interval, from_zero, mapped
 from closefar.questions.spread import Spread
 from closefar.rows import BlockRows, LegRows, rows_of
 
@@ -73,7 +73,7 @@ class Confidence:
 
     def squared_distance(self, z: Any) -> Interval:
         """Return z'Mz for each difference z, with its interval."""
-        return self._spread.squared_distances(z, self.metric.squared_distance(z), slope=0.0).from_zero()
+        return from_zero(self._spread.squared_distances(z, self.metric.squared_distance(z), slope=0.0))
 
     def distance(self, z: Any) -> Interval:
         """Return the length of each difference z in the metric, with its interval."""
@@ -81,7 +81,7 @@ class Confidence:
         length = np.sqrt(squared.estimate)
         with np.errstate(divide="ignore", invalid="ignore"):
             error = np.where(squared.standard_error > 0, 0.5 * squared.standard_error / length, 0.0)[()]
-        return squared.mapped(np.sqrt, error)
+        return mapped(squared, np.sqrt, error)
 
     def probability_far(self, z: Any) -> Interval:
         """Return the probability that a pair with difference z is labelled far, with its interval."""

@@ -90,19 +90,6 @@ class NoiseCheck:
     question: str = ""
     parts: tuple[NoiseCheck, ...] = ()
 
-    @classmethod
-    def combined(cls, parts: Sequence[NoiseCheck]) -> NoiseCheck:
-        """One check from those of several questions, whose labels depend on each other."""
-        if len(parts) == 1:
-            return parts[0]
-        worst = min(parts, key=lambda part: part.p_value)
-        p_value = combine(*(part.p_value for part in parts))
-        advice = (
-            f"{worst.advice} That is the smallest p-value of {len(parts)} checks, the one of {worst.question}; "
-            f"together, {show_p_value(p_value)}."
-        )
-        return replace(worst, p_value=p_value, advice=advice, parts=tuple(parts))
-
     def plot(self, ax: Axes | None = None) -> Axes:
         """Plot observed minus expected share far by margin, with a 95% band for a correct model.
 
@@ -233,11 +220,24 @@ def _check_all(fit: Fit, judgements: Judgements, ids: NDArray[Any] | None, n_bin
             refused.append((asked.name, in_words_of(asked.judgements.kind, str(error))))
     if not found:
         raise ValueError(refused[0][1])
-    check = NoiseCheck.combined(found)
+    check = _combined(found)
     if not refused:
         return check
     names = ", ".join(name for name, _ in refused)
     return replace(check, advice=f"{check.advice} Not checked: {names}, because {refused[0][1]}")
+
+
+def _combined(parts: Sequence[NoiseCheck]) -> NoiseCheck:
+    """One check from those of several questions, whose labels depend on each other."""
+    if len(parts) == 1:
+        return parts[0]
+    worst = min(parts, key=lambda part: part.p_value)
+    p_value = combine(*(part.p_value for part in parts))
+    advice = (
+        f"{worst.advice} That is the smallest p-value of {len(parts)} checks, the one of "
+        f"{worst.question or 'close/far labels'}; together, {show_p_value(p_value)}."
+    )
+    return replace(worst, p_value=p_value, advice=advice, parts=tuple(parts))
 
 
 def _check(scores: LabelScores, dependence: Dependence, n_bins: int) -> NoiseCheck:

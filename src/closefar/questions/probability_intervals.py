@@ -13,7 +13,7 @@ from closefar.arrays import FloatArray
 from closefar.model import Metric
 from closefar.noise import FlipRate, with_flips
 from closefar.questions.label_model import LabelModel
-from closefar.questions.reach import Interval, Reach, wald
+from closefar.questions.reach import Interval, Reach, mapped, wald
 
 __all__ = ["ProbabilityIntervals", "as_rates"]
 
@@ -49,7 +49,7 @@ class ProbabilityIntervals:
             def probability(value: Any) -> Any:
                 return with_flips(self.metric.noise.cdf(_bounded(value)), flip_rate)[()]
 
-            return found.mapped(probability, model.slope * found.standard_error)
+            return mapped(found, probability, model.slope * found.standard_error)
 
         def at(reach: Reach) -> tuple[Any, FloatArray]:
             centre = _bounded(margin + np.reshape(gradients @ reach.shift, np.shape(margin)))

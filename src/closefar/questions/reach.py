@@ -10,7 +10,7 @@ import numpy as np
 
 from closefar.arrays import FloatArray
 
-__all__ = ["Interval", "Reach", "wald"]
+__all__ = ["Interval", "Reach", "from_zero", "mapped", "of_complement", "only", "wald"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,22 +26,27 @@ class Interval:
     low: Any
     high: Any
 
-    def mapped(self, function: Callable[[Any], Any], standard_error: Any = None) -> Interval:
-        """The interval of an increasing function."""
-        error = self.standard_error if standard_error is None else standard_error
-        return Interval(function(self.estimate), error, function(self.low), function(self.high))
 
-    def item(self) -> Interval:
-        """The interval of the only number."""
-        return Interval(*(each[0] for each in (self.estimate, self.standard_error, self.low, self.high)))
+def mapped(interval: Interval, function: Callable[[Any], Any], standard_error: Any = None) -> Interval:
+    """The interval of an increasing function."""
+    error = interval.standard_error if standard_error is None else standard_error
+    return Interval(function(interval.estimate), error, function(interval.low), function(interval.high))
 
-    def from_zero(self) -> Interval:
-        """The part of the interval that is not negative."""
-        return Interval(self.estimate, self.standard_error, np.maximum(self.low, 0.0), np.maximum(self.high, 0.0))
 
-    def of_complement(self) -> Interval:
-        """The interval of one minus the number."""
-        return Interval(1.0 - self.estimate, self.standard_error, 1.0 - self.high, 1.0 - self.low)
+def only(interval: Interval) -> Interval:
+    """The interval of the only number."""
+    return Interval(*(each[0] for each in (interval.estimate, interval.standard_error, interval.low, interval.high)))
+
+
+def from_zero(interval: Interval) -> Interval:
+    """The part of an interval that is not negative."""
+    low, high = np.maximum(interval.low, 0.0), np.maximum(interval.high, 0.0)
+    return Interval(interval.estimate, interval.standard_error, low, high)
+
+
+def of_complement(interval: Interval) -> Interval:
+    """The interval of one minus the number."""
+    return Interval(1.0 - interval.estimate, interval.standard_error, 1.0 - interval.high, 1.0 - interval.low)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from closefar.arrays import FloatArray
 from closefar.model import Metric
 from closefar.questions.legs import by_legs
 from closefar.questions.probability_intervals import ProbabilityIntervals, as_rates
-from closefar.questions.reach import Interval, Reach, wald
+from closefar.questions.reach import Interval, Reach, from_zero, mapped, of_complement, wald
 from closefar.rows import Rows
 
 __all__ = ["Spread"]
@@ -51,7 +51,7 @@ class Spread:
         n = len(metric.thresholds)
         gradients = np.zeros((n, self._n_on_matrix + self.n_thresholds + self.n_rates))
         gradients[:, self._n_on_matrix : self._n_on_matrix + n] = np.eye(n)
-        return self.interval(np.array(metric.thresholds), gradients).from_zero()
+        return from_zero(self.interval(np.array(metric.thresholds), gradients))
 
     def matrix(self, metric: Metric) -> Interval:
         d = len(metric.factor)
@@ -104,7 +104,7 @@ class Spread:
         error = self.interval(values[1:], gradients[:-1] - gradients[1:]).standard_error
         for those in np.split(np.arange(len(values)), np.flatnonzero(values[:-1] - values[1:] > _APART * error) + 1):
             low[those], high[those] = low[those].min(), high[those].max()
-        return Interval(estimate, each.standard_error, low, high).from_zero()
+        return from_zero(Interval(estimate, each.standard_error, low, high))
 
     def flip_rate(self, metric: Metric) -> Interval | None:
         if not self.n_rates:
@@ -112,7 +112,7 @@ class Spread:
         gradient = np.zeros((self.n_rates, self._n_on_matrix + self.n_thresholds + self.n_rates))
         gradient[:, -self.n_rates :] = np.eye(self.n_rates)
         found = self.interval(np.array(metric.flip_rate, dtype=float), gradient)
-        return found.mapped(as_rates)
+        return mapped(found, as_rates)
 
     def probability_far(self, metric: Metric, z: Any) -> Interval:
         """From the margin if the flip rate is known or zero, otherwise from the log odds."""
@@ -126,7 +126,7 @@ class Spread:
         margins = [squared - tau for tau in metric.thresholds]
         first = every.beyond(margins[0], gradients[0], 1)
         between = [every.between(margins[k - 1 : k + 1], gradients[k - 1 : k + 1]) for k in range(1, last)]
-        found = [first.of_complement(), *between, every.beyond(margins[-1], gradients[-1], last)]
+        found = [of_complement(first), *between, every.beyond(margins[-1], gradients[-1], last)]
         ends = (np.column_stack([getattr(each, name) for each in found]) for name in _ENDS)
         return Interval(*(end[0] if np.ndim(z) == 1 else end for end in ends))
 

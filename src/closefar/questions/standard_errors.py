@@ -17,7 +17,7 @@ from closefar.questions.intervals import Confidence
 from closefar.questions.noise_advice import DOUBT
 from closefar.questions.noise_check import check_noise_if_possible
 from closefar.questions.observed import Observed
-from closefar.questions.reach import Reach
+from closefar.questions.reach import Reach, only
 from closefar.questions.refits import bootstrap, jackknife
 from closefar.questions.sandwich import Sandwich, sandwich
 from closefar.questions.spread import Spread
@@ -142,7 +142,7 @@ def confidence(
         statement=in_words_of(fit.kind, statement),
         level=float(level),
         metric=metric,
-        threshold=thresholds.item() if len(metric.thresholds) == 1 else None,
+        threshold=only(thresholds) if len(metric.thresholds) == 1 else None,
         thresholds=thresholds,
         directions=spread.directions(sample.optimum.matrix, sample.optimum.moment_root),
         matrix=spread.matrix(metric),
@@ -276,6 +276,5 @@ def _remarks(fit: Fit, sample: Observed, *, is_determined: bool) -> str:
 
 def _is_noise_in_doubt(sample: Observed) -> bool:
     judgements = sample.judgements.with_weights(sample.repeats[: len(sample.judgements)])
-    ids = sample.dependence.ids
-    check = check_noise_if_possible(sample.fit, judgements, ids if ids is None else ids[: len(judgements)])
+    check = check_noise_if_possible(sample.fit, judgements, sample.dependence.ids)
     return check is not None and check.p_value < DOUBT

@@ -84,6 +84,11 @@ class Likelihood(ABC):
     def n_thresholds(self) -> int:
         return len(self.least)
 
+    @property
+    def can_be_fused(self) -> bool:
+        """Whether sources may have fused passes for it."""
+        return False
+
     def penalty(self, thresholds: FloatArray) -> float:
         """The penalty on thresholds that the risk includes."""
         return 0.0
@@ -247,7 +252,7 @@ class CloseFar(Likelihood):
         self, source: RowSource, matrix: FloatArray, thresholds: FloatArray
     ) -> tuple[Evaluation, FloatArray]:
         fused = None
-        if self._may_be_fused:
+        if self.can_be_fused:
             fused = source.margin_pass(self.noise, self.signs, self.weights, matrix, float(thresholds[0]))
         if fused is None and source.has_kernels:
             evaluation = self.evaluate(source, source.quadratic_forms(matrix), thresholds, order=2)
@@ -265,7 +270,7 @@ class CloseFar(Likelihood):
     def factor_pass(
         self, source: RowSource, factor: FloatArray, thresholds: FloatArray
     ) -> tuple[Evaluation, FloatArray] | None:
-        if not self._may_be_fused:
+        if not self.can_be_fused:
             return None
         found = source.factor_pass(self.noise, self.signs, self.weights, factor, float(thresholds[0]))
         if found is None:
@@ -274,12 +279,12 @@ class CloseFar(Likelihood):
         return Evaluation(found.loss, np.array([found.slope]), found.least_margin, None, second), 2.0 * found.gradient
 
     @property
-    def _may_be_fused(self) -> bool:
+    def can_be_fused(self) -> bool:
         return self.is_plain and self.n_thresholds == 1
 
     def evaluate(self, source: RowSource, squared: Array, thresholds: FloatArray, order: int) -> Evaluation:
         fused = None
-        if self._may_be_fused:
+        if self.can_be_fused:
             threshold = float(thresholds[0])
             fused = source.margin_terms(self.noise, squared, self.signs, self.weights, threshold, order)
         if fused is None:

@@ -153,6 +153,8 @@ class Objective:
     @property
     def rough(self) -> Objective:
         """The objective in a precision that is enough to approach its minimum, if that is faster."""
+        if self.source.can_fuse and not self.likelihood.can_be_fused:
+            return self  # fused passes are for other likelihoods
         return self if self.source.rough is self.source else replace(self, source=self.source.rough)
 
     def forward(self, factor: FloatArray) -> Array:
