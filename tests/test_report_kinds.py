@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -215,3 +216,20 @@ def test_plots_draw_every_kind(learners: dict[str, Any], name: str, plot: str) -
         lines = [line.get_xdata()[0] for line in ax.lines]
         assert lines == pytest.approx(list(learners[name].metric_.thresholds) or [0.0])
     pyplot.close(ax.figure)
+
+
+@pytest.mark.parametrize("name", ["levels", "comparisons"])
+def test_code_to_copy_runs(
+    learners: dict[str, Any],
+    facts: dict[str, dict[str, Any]],
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, Any] = {"learner": learners[name]}
+    for step in facts[name]["next_steps"]:
+        if step["title"] == "In Python":
+            assert "probability_far" not in step["code"]
+        exec(step["code"], scope)
+    assert scope["metric"] == learners[name].metric_

@@ -199,8 +199,7 @@ random_state, verbose
             split.  A splitter passed as `cv` receives them unchanged.  By default, points that pairs
             share are detected in (n, 2, d) data, with a `SharedPointsWarning`, and folds are by point.
         """
-        read = self._learner().read
-        judgements = read(X, y, sample_weight, annotators=annotators, comparisons=comparisons, estimator=self)
+        judgements = self.read(X, y, sample_weight, annotators=annotators, comparisons=comparisons)
         columns = Columns.of(self, feature_names)
         folds = resolve_folds(self._folds, judgements, groups, seed=self.random_state or 0)
         best = self._learner().set_params(**self._search(judgements, *folds))
@@ -210,6 +209,13 @@ random_state, verbose
         self.fit_ = best.fit_
         self.fit_.warn(stacklevel=2)
         return self
+
+    def read(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, annotators: Any = None, comparisons: Any = None
+    ) -> Judgements:
+        """Validate judgements in memory to choose with and to learn from."""
+        read = self._learner().read
+        return read(X, y, sample_weight, annotators=annotators, comparisons=comparisons, estimator=self)
 
     def learn(self, judgements: Judgements) -> Fit:
         """Choose, and return the fit to validated judgements, without storing it."""

@@ -17,6 +17,7 @@ from closefar.questions.refits import JACKKNIFE_PARTS
 from closefar.questions.standard_errors import confidence
 from closefar.questions.summary import describe_comparisons, describe_directions, summarize
 from closefar.questions.truncation import TruncationPath, TruncationStep, truncation_of, truncation_path
+from closefar.questions.units import units_with_comparisons
 
 __all__ = [
     "DOUBT",
@@ -53,5 +54,6 @@ __all__ = [
     "summarize",
     "truncation_of",
     "truncation_path",
+    "units_with_comparisons",
     "wilson",
 ]

@@ -133,10 +133,11 @@ def describe_comparisons(fit: Fit) -> str:
     said = f"The metric agrees with {agreed:.1%} of the {statistics.n_comparisons:,} comparisons of the fit."
     if noise is None:
         return said
-    between = ""
-    if noise.interval is not None:
-        low, high = noise.interval
-        between = f" (95% interval {low:.3g} to {high:.3g})"
+    if noise.interval is None:
+        how = "that of the pairs" if noise.value == 1.0 else f"{noise.value:.3g} times that of the pairs"
+        return f"{said} Their noise is taken to be {how}."
+    low, high = noise.interval
+    between = f" (95% interval {low:.3g} to {high:.3g})"
     return f"{said} Their noise is {noise.value:.3g} times that of the pairs{between}."
 
 

@@ -26,7 +26,7 @@ def units_of_all(groups: Any, judgements: Judgements, *, stacklevel: int = 2) ->
     n = len(judgements) + len(others)
     if groups is not None:
         ids = np.asarray(groups)
-        if ids.shape != (n,):
+        if ids.ndim not in (1, 2) or len(ids) != n:
             raise ValueError(
                 f"groups of pairs with comparisons must hold one id for each of the {len(judgements)} pairs and then "
                 f"each of the {len(others)} comparisons; got shape {ids.shape}."

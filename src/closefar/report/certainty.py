@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from closefar.fitting import Fit
 from closefar.judgements import Judgements
-from closefar.questions import JACKKNIFE_PARTS, Confidence, Interval, confidence
+from closefar.questions import JACKKNIFE_PARTS, Confidence, Interval, confidence, units_with_comparisons
 from closefar.report.effort import Effort
 from closefar.report.wording import listed, number, percent, sentence
 
@@ -55,7 +55,8 @@ def intervals(
     if n_bootstrap is not None:
         asked = {"method": "bootstrap", "n_bootstrap": n_bootstrap}
     try:
-        intervals = confidence(fit, training, groups=groups, random_state=seed, **asked)
+        units = units_with_comparisons(groups, training)
+        intervals = confidence(fit, training, groups=units, random_state=seed, **asked)
     except ValueError as error:  # says why there are none
         return {"reason": sentence(str(error))}
     if not intervals.valid:

@@ -164,8 +164,9 @@ def learning_chart(part: dict[str, Any]) -> str:
     upper, lower = _growth_plane(rows, "accuracy", 28, (0.0, 1.0)), _growth_plane(rows, "loss", 204, None)
     low, high = upper.y_range
     percents = [(tick / 100.0, f"{tick:.4g}%") for tick in nice_ticks(100.0 * low, 100.0 * high, 4)]
-    parts = upper.y_axis(percents, "accuracy on unseen labels")
-    parts += lower.y_axis(loss_ticks or _ticks(*lower.y_range), "loss on unseen labels (nats per label)")
+    term = part["term"]
+    parts = upper.y_axis(percents, f"accuracy on unseen {term}s")
+    parts += lower.y_axis(loss_ticks or _ticks(*lower.y_range), f"loss on unseen {term}s (nats per {term})")
     sizes = [(step, _size_text(row["n_pairs"])) for step, row in enumerate(rows)]
     parts += lower.x_axis(sizes, f"training {part['noun']}s")
     for plane, name in ((upper, "accuracy"), (lower, "loss")):
@@ -176,7 +177,7 @@ def learning_chart(part: dict[str, Any]) -> str:
                 plane.upright(step, row[f"{name}_low"], row[f"{name}_high"], "whisker"),
                 plane.dot(step, row[name], note),
             ]
-    return drawing("Learning curve: accuracy and loss on unseen labels", lower.bottom + 44, parts)
+    return drawing(f"Learning curve: accuracy and loss on unseen {term}s", lower.bottom + 44, parts)
 
 
 def _growth_plane(rows: list[dict[str, Any]], name: str, top: float, limits: tuple[float, float] | None) -> Plane:

@@ -11,7 +11,15 @@ from closefar.arrays import IndexArray
 from closefar.fitting import Fit, score
 from closefar.judgements import Judgements, find_points, resolve_groups, share_points
 from closefar.model import ScoredLevels
-from closefar.questions import DOUBT, Diagnosis, Finding, LabelErrors, check_noise_model, find_misfit
+from closefar.questions import (
+    DOUBT,
+    Diagnosis,
+    Finding,
+    LabelErrors,
+    check_noise_model,
+    find_misfit,
+    units_with_comparisons,
+)
 from closefar.report.effort import Effort
 from closefar.report.evidence import Judged, has_sides, noun_of, term_of
 from closefar.report.wording import count, percent, sentence
@@ -103,7 +111,7 @@ def noise_check(fit: Fit, judgements: Judgements, seed: int, groups: NDArray[Any
     used = judgements.sample(Effort.of(fit).pairs_to_check(len(judgements)), seed)
     ids = find_points(used.data) if groups is None else groups[used.numbers]
     try:
-        check = check_noise_model(fit, used, groups=ids)
+        check = check_noise_model(fit, used, groups=units_with_comparisons(ids, used))
     except ValueError as error:  # says why it can't be checked
         return {"reason": sentence(str(error))}
     outside = sum(abs(row.z) > 1.96 for row in check.bins)
@@ -132,7 +140,7 @@ def problems(fit: Fit, noise: dict[str, Any], *, is_chance: bool, groups: NDArra
 
 def _findings(fit: Fit, groups: NDArray[Any] | None) -> tuple[Finding, ...]:
     try:
-        return () if fit.judgements is None else find_misfit(fit, groups)
+        return () if fit.judgements is None else find_misfit(fit, units_with_comparisons(groups, fit.judgements))
     except ValueError:  # the labels can't tell
         return ()
 
