@@ -93,7 +93,8 @@ class LinearMetricLearnerCV(MetricLearner):
         defaults here have the values of this learner.
     comparison_noise, strictness_width, fit_origin, solver, tol, max_iter, device, class_weight, far_label, \
 random_state, verbose
-        As in `LinearMetricLearner`; `verbose` also shows the candidates.  With more than 16 columns,
+        As in `LinearMetricLearner`; `verbose` also shows the candidates.  For candidates, `comparison_noise` and
+        `strictness_width` are estimated once, by a fit to all judgements.  With more than 16 columns,
         candidates are fitted approximately unless `solver` is set; the final fit has a certificate.
 
     Attributes
@@ -271,8 +272,10 @@ random_state, verbose
         coded = _coded(trial, judgements)
         scorer = self._scorer(trial, coded)
         sides = [(coded.take(train), coded.take(test)) for train, test in self._splits(weighted, cv, groups)]
+        middle, scales = self._usual(weighted)
+        trial = _with_known_scales(trial, coded, middle)
         trials = Trials(trial, scorer, sides, n_jobs=self.n_jobs, verbose=self.verbose > 0)
-        found = self._try_all(trials, *self._usual(weighted), can_centre=is_plain(judgements))
+        found = self._try_all(trials, middle, scales, can_centre=is_plain(judgements))
         self.cv_results_ = trials.results()
         best = self._choose(trials.tried, found)
         self.best_score_ = float(self.cv_results_["mean_test_score"][best])
@@ -405,6 +408,35 @@ def _coded(trial: FittingLearner, judgements: Judgements) -> Judgements:
     trial.set_params(**({"levels": None} if is_graded else {"far_label": None}))
     numbers_of = Sides(np.arange(len(labels)), is_graded=is_graded)
     return judgements.with_labels(judgements.codes.astype(np.int64), numbers_of)
+
+
+def _with_known_scales(trial: FittingLearner, judgements: Judgements, alpha: float) -> FittingLearner:
+    """The trial with the strictness width and the comparison noise estimated once, by a fit to all judgements.
+
+    Neither depends much on the candidate, and each estimate takes many fits.
+    """
+    parameters = trial.get_params()
+    asked = {
+        "strictness_width": judgements.annotators is not None,
+        "comparison_noise": judgements.comparisons is not None,
+    }
+    if not any(matters and parameters.get(name) == "estimate" for name, matters in asked.items()):
+        return trial
+    found = clone(trial).set_params(alpha=alpha, flip_rate=0.0, **_zero_centre(parameters)).learn(judgements)
+    known = {}
+    if found.annotators is not None and found.annotators.width > 0:
+        known["strictness_width"] = found.annotators.width
+    if found.comparison_noise is not None:
+        known["comparison_noise"] = found.comparison_noise.value
+    estimated = {name: value for name, value in known.items() if parameters.get(name) == "estimate"}
+    result: FittingLearner = trial.set_params(**estimated)
+    return result
+
+
+def _zero_centre(parameters: dict[str, Any]) -> dict[str, Any]:
+    """The search itself may still have to choose these."""
+    given = {"shrink_to": "zero", "rank": None, "alpha_scale": "auto"}
+    return {name: value for name, value in given.items() if name in parameters}
 
 
 def _try_flips(trials: Trials, plain: Tried, alphas: list[float]) -> Tried:
