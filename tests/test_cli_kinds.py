@@ -88,6 +88,12 @@ def test_a_reversed_order_is_warned_of(folder: Path) -> None:
     assert "--levels" in done.stderr
 
 
+def test_comparisons_the_other_way_round_are_warned_of(folder: Path) -> None:
+    done = _run("fit", *_TRIPLETS, "--compared", "patient,right,left", "--out", "reversed.model")
+    assert "turned round" in done.stderr
+    assert "--compared" in done.stderr
+
+
 def test_words_are_levels_in_the_order_that_is_given(folder: Path) -> None:
     words = dict(zip("12345", ["same", "like", "so-so", "unlike", "other"], strict=True))
     header, *rows = Path("ratings.csv").read_text().splitlines()
@@ -199,8 +205,9 @@ def test_each_command_takes_each_kind(folder: Path, kind: str) -> None:
     few[1] = "points.csv"
     _run("fit", *few, *columns, "--report", f"{kind}.html", "-o", "few.model")
     _run("report", "-m", "few.model", *few, "-o", f"{kind}.txt")
-    for name in (f"{kind}.html", f"{kind}.txt"):
-        assert Path(name).stat().st_size > 2000
+    assert Path(f"{kind}.html").stat().st_size > 2000
+    text = Path(f"{kind}.txt").read_text(encoding="utf-8")
+    assert all(name in text for name in few if name.endswith(".csv"))
     _run("truncate", model, "--rank", "2", "-o", "small.model")
     for name in ("a.csv", "a.json", "a.npz"):
         _run("export", model, "-o", name)

@@ -227,6 +227,41 @@ def test_the_strictness_of_annotators_makes_the_threshold_less_certain(learners)
     assert again.threshold.low == found.threshold.low
 
 
+def test_flip_rates_of_annotators_leave_only_the_shape_of_the_metric_known():
+    learner = cf.LinearMetricLearner(flip_rate="estimate").fit(SAMPLE.z, SAMPLE.by_who, annotators=SAMPLE.who)
+    found = cf.confidence(learner)
+    assert not found.valid
+    assert "only relative_matrix, M / tr M, hardly does" in found.statement
+
+
+@pytest.mark.parametrize("kind", ["levels", "comparisons", "annotators", "mixed"])
+def test_a_weight_is_a_number_of_judgements_and_units_do_not_matter(kind):
+    data, units = SAMPLE, np.array([1e6, 1.0, 1e-5])
+    weights = np.random.default_rng(0).integers(1, 4, size=500)
+    z, triplets, answers, who = data.z[:500], data.triplets[:500], data.answers[:500], data.who[:500]
+
+    def fitted(scale, repeats, sample_weight):
+        rows = np.repeat(np.arange(500), repeats)
+        if kind == "comparisons":
+            return cf.ComparisonMetricLearner(tol=1e-9).fit(triplets[rows] * scale, answers[rows], sample_weight)
+        if kind == "levels":
+            return cf.OrdinalMetricLearner(tol=1e-9).fit(z[rows] * scale, data.levels[:500][rows], sample_weight)
+        more = {"annotators": who[rows]}
+        if kind == "mixed":
+            more = {"comparisons": (triplets[rows] * scale, answers[rows], sample_weight)}
+        return cf.LinearMetricLearner(tol=1e-9).fit(z[rows] * scale, data.by_who[:500][rows], sample_weight, **more)
+
+    alone = np.arange(int(weights.sum()) * (2 if kind == "mixed" else 1))
+    weighted = fitted(1.0, 1, weights.astype(float))
+    found = cf.confidence(weighted, method="sandwich").matrix.standard_error
+    repeated = cf.confidence(fitted(1.0, weights, None), method="sandwich", groups=alone).matrix.standard_error
+    np.testing.assert_allclose(repeated, found, rtol=1e-6)
+    in_units = fitted(units, 1, weights.astype(float))
+    scaled = cf.confidence(in_units, method="sandwich").matrix.standard_error * np.outer(units, units)
+    np.testing.assert_allclose(scaled, found, rtol=1e-6)
+    assert cf.check_noise_model(in_units).p_value == pytest.approx(cf.check_noise_model(weighted).p_value, abs=1e-6)
+
+
 def test_an_estimated_noise_of_comparisons_is_said_to_be_known():
     learner = cf.LinearMetricLearner(comparison_noise="estimate")
     learner.fit(SAMPLE.z, SAMPLE.far, comparisons=(SAMPLE.triplets, SAMPLE.answers))

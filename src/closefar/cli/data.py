@@ -265,8 +265,8 @@ def report_of(
     """The content of a report, which names the files behind it; `judged` as for `encode_report`."""
     from closefar.report import N_PARTS, Provenance, encode_report
 
-    points, pairs, *_ = (None if path is None else str(path) for path in files.paths)
-    provenance = Provenance(points, pairs, str(model), table.encoding.categories)
+    points, pairs, comparisons, judgements = (None if path is None else str(path) for path in files.paths)
+    provenance = Provenance(points, pairs, str(model), table.encoding.categories, comparisons, judgements)
     groups = groups_of(session, table, *(["intervals are wider for it"] if judged else []))
     ids = table.ids if hasattr(table, "points") or table.id_names != ("row",) else None  # a file has many row numbers
     options = {"title": title, "provenance": provenance, "ids": ids, "groups": groups}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from closefar.cli.options import names_in
+from closefar.cli.parsing import any_of, check_positive, check_range, number
 from closefar.cli.sources import Files
 from closefar.noise import NOISES
 
@@ -98,11 +99,11 @@ class Learning:
         """Refuse wrong values, and those that these files have no use for."""
         self._check_labels(files)
         if self.noise not in (*NOISES, "auto"):
-            raise ValueError(f"--noise must be {_any_of(*NOISES, 'auto')}; got {self.noise!r}.")
-        rank = _number(self.rank, int, "--rank", "auto")
+            raise ValueError(f"--noise must be {any_of(*NOISES, 'auto')}; got {self.noise!r}.")
+        rank = number(self.rank, int, "--rank", "auto")
         if isinstance(rank, int) and rank < 1:
             raise ValueError(f"--rank must be auto or a whole number >= 1; got {rank}.")
-        _check_range("--tol", self.tol)
+        check_range("--tol", self.tol)
         if self.max_iter < 1:
             raise ValueError(f"--max-iter must be a whole number >= 1; got {self.max_iter}.")
         if self.device is not None:
@@ -122,8 +123,8 @@ class Learning:
             )
         if levels is not None and self.far is not None:
             raise ValueError("--levels says already which label is far: the last one. Leave --far out.")
-        _check_positive("--comparison-noise", self.comparison_noise)
-        _check_positive("--strictness-width", self.strictness_width)
+        check_positive("--comparison-noise", self.comparison_noise)
+        check_positive("--strictness-width", self.strictness_width)
         if self.comparison_noise is not None and (files.pairs is None or files.comparisons is None):
             raise ValueError(
                 "--comparison-noise is relative to the noise of pairs, so it needs --pairs and --comparisons. "
@@ -147,12 +148,12 @@ class Learning:
     def parameters(self) -> dict[str, Any]:
         """The parameters of the learner."""
         given = {
-            "comparison_noise": _number(self.comparison_noise, float, "--comparison-noise", "estimate"),
-            "strictness_width": _number(self.strictness_width, float, "--strictness-width", "estimate"),
+            "comparison_noise": number(self.comparison_noise, float, "--comparison-noise", "estimate"),
+            "strictness_width": number(self.strictness_width, float, "--strictness-width", "estimate"),
         }
         return {
             "noise": self.noise,
-            "rank": _number(self.rank, int, "--rank", "auto"),
+            "rank": number(self.rank, int, "--rank", "auto"),
             "tol": self.tol,
             "max_iter": self.max_iter,
             "device": self.device,
@@ -243,16 +244,16 @@ class PenalisedLearning(Learning):
 
     def check(self, files: Files) -> None:
         super().check(files)
-        alpha = _number(self.alpha, float, "--alpha", "auto")
+        alpha = number(self.alpha, float, "--alpha", "auto")
         if not self.chooses_alpha:
-            _check_range("--alpha", alpha)
+            check_range("--alpha", alpha)
         scale = self.alpha_scale
-        blend = _number(scale and scale.removeprefix("units:"), float, "--alpha-scale", *_SCALES)
+        blend = number(scale and scale.removeprefix("units:"), float, "--alpha-scale", *_SCALES)
         if isinstance(blend, float) and not 0 <= blend <= 1:
-            raise ValueError(f"--alpha-scale must be {_any_of(*_SCALES, 'a number from 0 to 1')}; got {scale}.")
+            raise ValueError(f"--alpha-scale must be {any_of(*_SCALES, 'a number from 0 to 1')}; got {scale}.")
         if self.shrink_to not in (None, "zero", "identity"):
             raise ValueError(f"--shrink-to must be zero or identity; got {self.shrink_to!r}.")
-        rate = _number(self.flip_rate, float, "--flip-rate", "estimate", "two")
+        rate = number(self.flip_rate, float, "--flip-rate", "estimate", "two")
         if isinstance(rate, float) and not 0 <= rate < 0.5:
             raise ValueError(f"--flip-rate must be estimate, two or a number from 0 to below 0.5; got {rate:g}.")
         if self.noise == "auto" and alpha != 0:
@@ -271,10 +272,10 @@ class PenalisedLearning(Learning):
 
     def parameters(self) -> dict[str, Any]:
         given = {
-            "alpha": _number(self.alpha, float, "--alpha", "auto"),
+            "alpha": number(self.alpha, float, "--alpha", "auto"),
             "alpha_scale": _scale(self.alpha_scale),
             "shrink_to": self.shrink_to,
-            "flip_rate": _number(self.flip_rate, float, "--flip-rate", "estimate", "two"),
+            "flip_rate": number(self.flip_rate, float, "--flip-rate", "estimate", "two"),
             "fit_origin": self.origin,
         }
         return super().parameters() | {name: value for name, value in given.items() if value is not None}
@@ -333,30 +334,4 @@ def _known_to(kind: Any, parameters: dict[str, Any]) -> dict[str, Any]:
 
 def _scale(text: str | None) -> Any:
     is_blend = text is not None and text.startswith("units:")
-    return text if is_blend else _number(text, float, "--alpha-scale", *_SCALES)
-
-
-def _number(text: str | None, kind: type[int] | type[float], option: str, *words: str) -> Any:
-    if text is None or text in words:
-        return text
-    try:
-        return kind(text)
-    except ValueError:
-        expected = "a whole number" if kind is int else "a number"
-        raise ValueError(f"{option} must be {_any_of(*words, expected)}; got {text!r}.") from None
-
-
-def _check_positive(option: str, text: str | None) -> None:
-    number = _number(text, float, option, "estimate")
-    if isinstance(number, float) and not (math.isfinite(number) and number > 0):
-        raise ValueError(f"{option} must be estimate or a finite number > 0; got {text}.")
-
-
-def _check_range(option: str, value: float) -> None:
-    if not (math.isfinite(value) and value >= 0):
-        word = "auto or " if option == "--alpha" else ""
-        raise ValueError(f"{option} must be {word}a finite number >= 0; got {value:g}.")
-
-
-def _any_of(*words: str) -> str:
-    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    return text if is_blend else number(text, float, "--alpha-scale", *_SCALES)

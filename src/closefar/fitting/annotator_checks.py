@@ -22,6 +22,12 @@ _ERROR = 0.01
 # How many times as probable answers at random must be as expected ones, per annotator of whom that might be by chance.
 _ODDS = 20.0
 
+# Nothing is said of annotators with fewer judgements: errors of a slope are not normal.
+_FEWEST = 20
+
+# Even an attentive annotator gives so many wrong answers.
+_SLIPS = 0.02
+
 # If less of the answers depends on the distance, the annotator often answers at random.
 _INFORMATIVE = 0.7
 _TURNED = -0.5  # and if less than this, the answers are turned round
@@ -59,7 +65,7 @@ def annotator_table(solved: Solved, *, compares: bool) -> AnnotatorTable | None:
         agreement=answers.means((typical == codes).astype(np.float64)),
         kappa=kappas(same_pairs(judgements.data), codes, who, len(names)) if compares else np.full(len(names), np.nan),
         information=slopes.values,
-        verdicts=tuple(_verdicts(slopes, np.where(is_unlike_most, np.sign(annotated.values), 0.0))),
+        verdicts=tuple(_verdicts(slopes, np.where(is_unlike_most, np.sign(annotated.values), 0.0), answers.counts)),
         width=annotated.width,
     )
 
@@ -81,6 +87,11 @@ class _Answers(NamedTuple):
         with np.errstate(invalid="ignore"):
             found: FloatArray = self.sums(values) / self.sums(np.ones_like(values))
         return found
+
+    @property
+    def counts(self) -> FloatArray:
+        """The weight of the answers of each annotator: their number, if there are no weights."""
+        return self.sums(np.ones(len(self.codes)))
 
     @property
     def are_constant(self) -> BoolArray:
@@ -190,7 +201,7 @@ def _slopes(answers: _Answers, beyond: FloatArray) -> _Slopes:
     """Regress answers on those expected, given by the probabilities of at least level 1, 2, and so on."""
     levels = np.arange(1, beyond.shape[1] + 1)
     expected = beyond.sum(axis=1)
-    variance = np.maximum(beyond @ (2.0 * levels - 1.0) - expected**2, 0.0)
+    variance = np.maximum(beyond @ (2.0 * levels - 1.0) - expected**2, _SLIPS)
     given = answers.codes.astype(np.float64)
     x = expected - answers.means(expected)[answers.who]
     y = given - answers.means(given)[answers.who]
@@ -207,7 +218,7 @@ def _limit(n: int) -> float:
     return -float(norm.ppf(0.5 * _ERROR / n))
 
 
-def _verdicts(slopes: _Slopes, unlike_most: FloatArray) -> list[AnnotatorVerdict]:
+def _verdicts(slopes: _Slopes, unlike_most: FloatArray, counts: FloatArray) -> list[AnnotatorVerdict]:
     """A verdict on each; `unlike_most` is 1 for a strict, -1 for a lenient annotator, 0 for the others."""
     n = len(slopes.values)
     limit, from_random, from_expected = _limit(n), slopes.from_random, slopes.from_expected
@@ -215,7 +226,9 @@ def _verdicts(slopes: _Slopes, unlike_most: FloatArray) -> list[AnnotatorVerdict
         are_random = slopes.log_odds > math.log(_ODDS * n)
     found = []
     for place in range(n):
-        if slopes.is_constant[place]:
+        if counts[place] < _FEWEST:
+            found.append(AnnotatorVerdict.TOO_FEW)
+        elif slopes.is_constant[place]:
             is_odd = from_expected[place] < -limit
             found.append(AnnotatorVerdict.ALWAYS_THE_SAME if is_odd else AnnotatorVerdict.TOO_FEW)
         elif from_random[place] < -limit and slopes.values[place] < _TURNED:

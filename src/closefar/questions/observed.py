@@ -94,7 +94,11 @@ class Observed:
     @property
     def estimates_rates(self) -> bool:
         """Whether flip rates were estimated together with M; those of annotators are treated as known."""
-        return self.fit.settings.estimates_flips and annotator_rates(self.fit, self.judgements) is None
+        return self.fit.settings.estimates_flips and not self.has_annotator_rates
+
+    @property
+    def has_annotator_rates(self) -> bool:
+        return annotator_rates(self.fit, self.judgements) is not None
 
     @property
     def knows_rank(self) -> bool:

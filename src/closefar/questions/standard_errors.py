@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 from closefar.arrays import FloatArray
 from closefar.fitting import Fit, Fitted, without_penalty
-from closefar.questions.annotating import annotator_rates, comparison_noise_of, read_for
+from closefar.questions.annotating import comparison_noise_of, read_for
 from closefar.questions.free_optimum import find_free_optimum
 from closefar.questions.intervals import Confidence
 from closefar.questions.noise_advice import DOUBT
@@ -82,7 +82,8 @@ def confidence(
     pairs, labels, sample_weight, annotators, comparisons
         As passed to `fit`; for a comparison learner, `pairs` are the comparisons and `labels` the answers.  By
         default the training judgements.  The strictness of annotators is part of the uncertainty; the width of its
-        distribution, their flip rates and an estimated noise of comparisons are treated as known.  A weight of 2
+        distribution and an estimated noise of comparisons are treated as known.  With a flip rate for each annotator,
+        only `relative_matrix` can be trusted.  A weight of 2
         counts as two independent observations of the pair:
         multiplying all weights by 4 halves the standard errors.  For weights that express the
         importance of an observation, pass ``groups=range(n)`` as well.
@@ -265,8 +266,7 @@ def _remarks(fit: Fit, sample: Observed, *, is_determined: bool) -> str:
             "M and tau that generated the labels."
         )
     if sample.judgements.annotators is not None:
-        rates = " and their flip rates are" if annotator_rates(sample.fit, sample.judgements) is not None else " is"
-        remarks += f" The width of the annotators' strictness{rates} treated as known."
+        remarks += " The width of the annotators' strictness is treated as known."
     if sample.judgements.comparisons is not None and fit.settings.comparison_noise == "estimate":
         remarks += " The noise of comparisons, which was estimated, is treated as known."
     n = len(sample.fit.metric.factor) - sample.optimum.size

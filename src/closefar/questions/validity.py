@@ -58,6 +58,11 @@ CONTRADICTED_MODEL = (
 CONTRADICTED_RANK = (
     "The labels contradict it, so intervals are for the best metric of that rank, not for the M that generated them."
 )
+_KNOWN_RATES = (
+    "The flip rates of annotators are estimated, but intervals treat them as known, and the scale of M, of thresholds "
+    "and of probabilities depends on them; only relative_matrix, M / tr M, hardly does. For the others, leave out "
+    "annotators who answer at random, and fit with flip_rate=0."
+)
 NOT_WITHOUT_PARTS = (
     f"With {1.0 / JACKKNIFE_PARTS:.0%} of the pairs left out, there is no finite optimum, so the fit depends on a few "
     "labels. Label more pairs."
@@ -144,6 +149,8 @@ def find_flaws(
     rate = float(np.min(fit.metric.flip_rate))
     if sample.estimates_rates and not (rate > 0 and facts.flip_rate > _AWAY):
         flaws.append(_flaw_of_rates(fit.metric.flip_rate))
+    if sample.has_annotator_rates:
+        flaws.append(_KNOWN_RATES)
     if method == "bootstrap" and fit.rank_choice is not None:
         flaws.append('The bootstrap treats the rank as known, but it was chosen from these labels. Use method="auto".')
     too_few = evidence.flaw(method)

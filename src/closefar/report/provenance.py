@@ -16,8 +16,8 @@ class Provenance:
 
     Attributes
     ----------
-    points, pairs : str or None
-        The files that the data were read from.
+    points, pairs, comparisons, judgements : str or None
+        The files that the data were read from; `judgements` are those of pairs that have a file of their own.
     model : str or None
         The model file.
     categories : mapping of str to sequence of str
@@ -29,11 +29,14 @@ class Provenance:
     pairs: str | None = None
     model: str | None = None
     categories: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    comparisons: str | None = None
+    judgements: str | None = None
 
     @property
     def files(self) -> list[str]:
         """The data files."""
-        return [name for name in (self.points, self.pairs) if name is not None]
+        given = (self.points, self.pairs, self.comparisons, self.judgements)
+        return [name for name in given if name is not None]
 
     @property
     def is_command_line(self) -> bool:

@@ -101,9 +101,13 @@ def _quoted(text: str | None) -> str:
 
 def _commands(provenance: Provenance) -> str:
     model = f"--model {shlex.quote(provenance.model or _MODEL)}"
-    options = zip(("--points", "--pairs"), (provenance.points, provenance.pairs), strict=True)
-    data = " ".join(f"{option} {shlex.quote(name)}" for option, name in options if name is not None)
-    commands = [f"closefar predict {model} {data} --out predicted.csv"]
+    names = ("points", "pairs", "comparisons", "judgements")
+    given = {name: getattr(provenance, name) for name in names if getattr(provenance, name) is not None}
+    options = {name: f"--{name} {shlex.quote(file)}" for name, file in given.items()}
+    data = " ".join(options.values())
+    only = ("points", "pairs" if "pairs" in options else "comparisons")  # of which predictions are
+    judged = " ".join(option for name, option in options.items() if name in only)
+    commands = [f"closefar predict {model} {judged} --out predicted.csv"]
     if provenance.points is not None:
         points = shlex.quote(provenance.points)
         commands.append(f"closefar transform {model} --points {points} --out mapped.csv")

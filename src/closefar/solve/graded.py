@@ -20,7 +20,7 @@ __all__ = ["Graded", "Interval", "interval_losses"]
 
 _IN_CACHE = 4096  # rows
 
-_FAR = 1e3  # beyond an end of an interval by this much, all four noises have no probability left
+_FAR = 300.0  # beyond an end of an interval by this much, all four noises have no probability left
 
 # Thresholds that a search starts from are at least so far apart, relative to their size.
 _APART = 0.05
@@ -150,7 +150,9 @@ class Graded(Likelihood):
         if groups:
             strictness = like(squared, np.append(thresholds[self.n_levels - 1 :], 0.0))
             beyond = squared - xp.take(strictness, whole_numbers(groups[0]))
-        low, up = (xp.take(like(squared, end), index) for end in self.ends(thresholds))
+        # Beyond all of these by so much there is no probability left, and exponentials take several times as long.
+        most = _FAR + float(xp.max(xp.abs(beyond)))
+        low, up = (xp.take(like(squared, np.clip(end, -most, most)), index) for end in self.ends(thresholds))
         return beyond - low, beyond - up
 
     def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:

@@ -47,7 +47,8 @@ def fit_scale(
         return 0.0, problem.minimise_threshold(0.0 * squared, np.zeros_like(least), tol=1e-6)[0]
     scale, thresholds = 1.0 / spread, np.full_like(least, mean / spread)
     if len(least) > 1:
-        return scale, problem.minimise_threshold(scale * squared, thresholds, tol=1e-6)[0]
+        thresholds, here = problem.minimise_threshold(scale * squared, thresholds, tol=1e-6)
+        return _fit_together(problem, squared, scale, thresholds, here.loss + scale * penalty, penalty, accuracy)
     for _ in range(8):
         gradient, hessian = objective.along(squared, scale, thresholds)
         gradient[0] += penalty
@@ -56,6 +57,37 @@ def fit_scale(
         scale = float(np.clip(scale - step[0], 0.3 * scale, 3.0 * scale))
         thresholds = np.maximum(thresholds - np.clip(step[1:], -3.0, 3.0), least)
         if gradient @ step < accuracy:
+            break
+    return scale, thresholds
+
+
+def _fit_together(
+    problem: Problem,
+    squared: Array,
+    scale: float,
+    thresholds: FloatArray,
+    value: float,
+    penalty: float,
+    accuracy: float,
+) -> tuple[float, FloatArray]:
+    """Fit the scale and several thresholds by Newton steps that are halved until they lower the value."""
+    objective, least = problem.objective, problem.cone.least
+    for _ in range(8):
+        gradient, hessian = objective.along(squared, scale, thresholds)
+        gradient[0] += penalty
+        damped = hessian + (1e-12 * np.trace(hessian) + TINY) * np.eye(len(hessian))
+        step, length = np.linalg.solve(damped, gradient), 1.0
+        while length > 0.01:
+            longer = float(np.clip(scale - length * step[0], 0.3 * scale, 3.0 * scale))
+            moved = np.maximum(thresholds - length * step[1:], least)
+            there = objective.evaluate(longer * squared, moved).loss + longer * penalty
+            if there < value:
+                break
+            length *= 0.5
+        else:
+            break
+        gain, scale, thresholds, value = value - there, longer, moved, there
+        if gain < accuracy:
             break
     return scale, thresholds
 
