@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from closefar.noise import NOISES
+from closefar.noise import NOISES, interval_losses
 from closefar.rows import Differences
 from closefar.solve import CloseFar, Graded, Objective, Options, Passes, solve
-from closefar.solve.graded import interval_losses
 
 LOGISTIC = NOISES["logistic"]
 

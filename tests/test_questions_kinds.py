@@ -232,6 +232,8 @@ def test_flip_rates_of_annotators_leave_only_the_shape_of_the_metric_known():
     found = cf.confidence(learner)
     assert not found.valid
     assert "only relative_matrix, M / tr M, hardly does" in found.statement
+    with pytest.raises(ValueError, match="can't be checked if each annotator has a flip rate"):
+        cf.check_noise_model(learner)
 
 
 @pytest.mark.parametrize("kind", ["levels", "comparisons", "annotators", "mixed"])

@@ -184,9 +184,6 @@ class Learning:
             return kind(**parameters)  # type: ignore[no-any-return]
         self.check_many_fits()
         parameters.pop("alpha")
-        if kind is not LinearMetricLearner:
-            searched = kind(**_known_to(kind, parameters))
-            return LinearMetricLearnerCV(learner=searched, random_state=0, verbose=int(verbose))
         noise, rank = parameters.pop("noise"), parameters.pop("rank")
         search = LinearMetricLearnerCV(noises=(noise,), ranks=(rank,), random_state=0)
         searched = search.get_params()

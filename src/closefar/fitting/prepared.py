@@ -19,7 +19,7 @@ from closefar.judgements import Judgements
 from closefar.model import Metric
 from closefar.noise import Noise
 from closefar.rows import Coordinates, LegRows, Rows, factor_in_rows, judged_rows, pair_rows, unit_free
-from closefar.solve import Objective, Passes, Solution, State, psd_factor, supervisor
+from closefar.solve import Objective, Outcome, Passes, Solution, State, psd_factor, supervisor
 
 __all__ = ["Prepared", "state_of", "with_comparison_noise"]
 
@@ -119,6 +119,8 @@ def with_comparison_noise(
     def loss_at(noise: float) -> tuple[float, float]:
         nonlocal latest
         solved, _ = replace(prepared, rows=rows.with_scale(1.0 / noise)).solve(precise, latest)
+        if solved.solution.certificate.outcome is Outcome.INTERRUPTED:
+            raise KeyboardInterrupt  # what it has is no profile
         latest = solved.solution.state
         return solved.risk, solved.slope_in_comparison_noise
 

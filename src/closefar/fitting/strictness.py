@@ -19,7 +19,7 @@ from closefar.judgements import Judgements
 from closefar.noise import Noise
 from closefar.packed import packed_size
 from closefar.rows import Rows
-from closefar.solve import Flipped, Objective, Options, Passes, RateOfEach, Solution, State, supervisor
+from closefar.solve import Flipped, Objective, Options, Outcome, Passes, RateOfEach, Solution, State, supervisor
 
 __all__ = ["Strictness", "solve_annotated"]
 
@@ -71,7 +71,10 @@ def solve_annotated(
     if width is None:
         width, near = problem.estimate_width(start)
         start = near.solution.state
-    found = problem.solve(width, start, None if near is None else near.flipped)
+    if near is not None and near.was_interrupted:
+        found = near
+    else:
+        found = problem.solve(width, start, None if near is None else near.flipped)
     errors = np.sqrt(np.diag(np.linalg.inv(found.information(judgements.total_weight))))
     n, flips = count_thresholds(judgements), getattr(found.flipped, "flips", None)
     shares = flips.shares[:-1] if isinstance(flips, RateOfEach) else None
@@ -86,6 +89,10 @@ class _Found:
     objective: Objective
     solution: Solution
     flipped: Flipped | None
+
+    @property
+    def was_interrupted(self) -> bool:
+        return self.solution.certificate.outcome is Outcome.INTERRUPTED
 
     def information(self, total_weight: float) -> FloatArray:
         """The information on the thresholds and the strictness of each annotator, prior included, whatever M is.
@@ -130,7 +137,7 @@ class _Problem:
         for _ in range(_MOST_ROUNDS):
             found = self.solve(width, start, flipped, options)
             start, flipped = found.solution.state, found.flipped
-            if supervisor().has_ended_a_run:
+            if found.was_interrupted or supervisor().has_ended_a_run:
                 break
             information = found.information(self.judgements.total_weight)
             told = _without_metric(information, len(information) - n)

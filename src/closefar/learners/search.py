@@ -7,7 +7,6 @@ import numbers
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.metrics import check_scoring, log_loss, make_scorer
 from sklearn.model_selection import ParameterGrid
@@ -16,8 +15,6 @@ from closefar.fitting import Fit, is_plain, is_wide, number_of, placed_on, usual
 from closefar.judgements import (
     Columns,
     Judgements,
-    Kind,
-    Sides,
     Split,
     resolve_folds,
     split_by_points,
@@ -26,6 +23,7 @@ from closefar.judgements import (
 from closefar.learners.base import MetricLearner
 from closefar.learners.fitting_learner import FittingLearner
 from closefar.learners.linear import LinearMetricLearner
+from closefar.learners.searching import check_split, coded_for, with_known_scales
 from closefar.learners.trials import HeldOut, Predicted, Trials, Tried
 from closefar.noise import Noise
 
@@ -93,7 +91,8 @@ class LinearMetricLearnerCV(MetricLearner):
         defaults here have the values of this learner.
     comparison_noise, strictness_width, fit_origin, solver, tol, max_iter, device, class_weight, far_label, \
 random_state, verbose
-        As in `LinearMetricLearner`; `verbose` also shows the candidates.  With more than 16 columns,
+        As in `LinearMetricLearner`; `verbose` also shows the candidates.  For candidates, `comparison_noise` and
+        `strictness_width` are estimated once, by a fit to all judgements.  With more than 16 columns,
         candidates are fitted approximately unless `solver` is set; the final fit has a certificate.
 
     Attributes
@@ -199,7 +198,8 @@ random_state, verbose
             split.  A splitter passed as `cv` receives them unchanged.  By default, points that pairs
             share are detected in (n, 2, d) data, with a `SharedPointsWarning`, and folds are by point.
         """
-        judgements = self.read(X, y, sample_weight, annotators=annotators, comparisons=comparisons)
+        others = {"annotators": annotators, "comparisons": comparisons}
+        judgements = self._learner().read(X, y, sample_weight, **others, estimator=self)
         columns = Columns.of(self, feature_names)
         folds = resolve_folds(self._folds, judgements, groups, seed=self.random_state or 0)
         best = self._learner().set_params(**self._search(judgements, *folds))
@@ -268,11 +268,13 @@ random_state, verbose
         trial = self._learner().set_params(verbose=0)
         judgements = placed_on(judgements, trial.device)  # once, not for each split
         weighted = judgements.weighted(getattr(trial, "class_weight", None))
-        coded = _coded(trial, judgements)
+        coded = coded_for(trial, judgements)
         scorer = self._scorer(trial, coded)
         sides = [(coded.take(train), coded.take(test)) for train, test in self._splits(weighted, cv, groups)]
+        middle, scales = self._usual(weighted)
+        trial = with_known_scales(trial, coded, middle)
         trials = Trials(trial, scorer, sides, n_jobs=self.n_jobs, verbose=self.verbose > 0)
-        found = self._try_all(trials, *self._usual(weighted), can_centre=is_plain(judgements))
+        found = self._try_all(trials, middle, scales, can_centre=is_plain(judgements))
         self.cv_results_ = trials.results()
         best = self._choose(trials.tried, found)
         self.best_score_ = float(self.cv_results_["mean_test_score"][best])
@@ -352,7 +354,7 @@ random_state, verbose
         splits = []
         for number, sides in enumerate(divided):
             train, test = (side[judgements.weights[side] > 0] for side in sides)
-            _check_split(judgements, number, train, test)
+            check_split(judgements, number, train, test)
             splits.append((train, test))
         return splits
 
@@ -363,48 +365,6 @@ random_state, verbose
         error = best.scores.std() / math.sqrt(max(len(best.scores) - 1, 1))
         near = [number for number, each in enumerate(tried) if each.mean >= best.mean - error and _is_alike(each, best)]
         return max(near, key=lambda number: tried[number].candidate["alpha"])
-
-
-def _check_split(judgements: Judgements, number: int, train: NDArray[np.int64], test: NDArray[np.int64]) -> None:
-    """Each split must train on every label, and test on something."""
-    if judgements.kind is Kind.COMPARISONS:
-        if min(len(train), len(test)) == 0:
-            raise ValueError(
-                f"each split must train and test on a comparison; split {number} trains on {len(train)} and tests on "
-                f"{len(test)}. Set fewer folds (cv), or collect more comparisons."
-            )
-        return
-    counts = np.bincount(judgements.codes[train], minlength=judgements.n_levels)
-    if min(*counts, len(test)) > 0:
-        return
-    if judgements.kind is Kind.LEVELS:
-        levels = judgements.sides.classes.tolist()
-        trained = ", ".join(f"{n} of {level}" for n, level in zip(counts.tolist(), levels, strict=True))
-        raise ValueError(
-            f"each split must train on every level and test on a pair; split {number} trains on {trained} and tests on "
-            f"{len(test)}. Set fewer folds (cv), or rate more pairs."
-        )
-    raise ValueError(
-        f"each split must train on both classes and test on a pair; split {number} trains on {counts[0]} "
-        f"close and {counts[1]} far pairs and tests on {len(test)}. Set fewer folds (cv), or label more pairs."
-    )
-
-
-def _coded(trial: FittingLearner, judgements: Judgements) -> Judgements:
-    """Labels as numbers, which scorers of scikit-learn take in order; the class weights of the trial are those of them.
-
-    Comparisons are +1 and -1 already.
-    """
-    if judgements.kind is Kind.COMPARISONS:
-        return judgements
-    is_graded, sides = judgements.levels is not None, judgements.sides
-    labels = sides.classes.tolist() if is_graded else [sides.close, sides.far]
-    weights = getattr(trial, "class_weight", None)
-    if isinstance(weights, dict):
-        trial.set_params(class_weight={code: weights.get(label, 1.0) for code, label in enumerate(labels)})
-    trial.set_params(**({"levels": None} if is_graded else {"far_label": None}))
-    numbers_of = Sides(np.arange(len(labels)), is_graded=is_graded)
-    return judgements.with_labels(judgements.codes.astype(np.int64), numbers_of)
 
 
 def _try_flips(trials: Trials, plain: Tried, alphas: list[float]) -> Tried:

@@ -11,7 +11,7 @@ import numpy as np
 from closefar.arrays import BoolArray, FloatArray, IndexArray
 from closefar.model.metric import Metric
 from closefar.model.scored import Scored
-from closefar.noise import Noise
+from closefar.noise import Noise, interval_losses
 
 if TYPE_CHECKING:  # metrics are loaded, applied and saved without scikit-learn, which takes a second to import
     from closefar.judgements import Judgements
@@ -145,25 +145,13 @@ class ScoredLevels:
     def _losses_of(self, code: int) -> FloatArray:
         """-log of the probability of one level."""
         last = self.judgements.n_levels - 1
-        upper = self.squared - self.thresholds[..., code - 1] if code > 0 else None
-        lower = self.squared - self.thresholds[..., code] if code < last else None
-        losses = _neg_log_between(self.noise, lower, upper)
+        low = self.thresholds[..., code - 1] if code > 0 else -np.inf
+        up = self.thresholds[..., code] if code < last else np.inf
+        with np.errstate(divide="ignore"):  # two thresholds of one value leave nothing between them
+            losses: FloatArray = interval_losses(self.noise, self.squared - low, self.squared - up, 0).loss
         if not np.any(self.flip_rate):
             return losses
         each = np.broadcast_to(np.asarray(self.flip_rate) / last, losses.shape)
         flips = each > 0  # without flips, the probability may be too small for a number
         probability = each + (1.0 - (last + 1) * each) * np.exp(-losses)
         return np.where(flips, -np.log(np.where(flips, probability, 1.0)), losses)
-
-
-def _neg_log_between(noise: Noise, lower: FloatArray | None, upper: FloatArray | None) -> FloatArray:
-    """-log(F(upper) - F(lower)), accurate in both tails; None is infinity."""
-    if lower is None or upper is None:
-        outer: FloatArray = noise.neg_log_cdf(upper if lower is None else -lower)
-        return outer
-    is_right = lower + upper > 0  # there 1 - F(x) = F(-x) are the small numbers
-    high, low = np.where(is_right, -lower, upper), np.where(is_right, -upper, lower)
-    most = noise.neg_log_cdf(high)
-    with np.errstate(divide="ignore"):  # two thresholds of one value leave nothing between them
-        between: FloatArray = most - np.log1p(-np.exp(most - noise.neg_log_cdf(low)))
-    return between

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from closefar.arrays import FloatArray, IndexArray
-from closefar.noise import FlipRate, Noise, turned_round, with_flips
+from closefar.noise import FlipRate, Noise, interval_losses, turned_round, with_flips
 
 __all__ = [
     "NO_THRESHOLD",
@@ -91,11 +91,9 @@ def level_probabilities(noise: Noise, squared: FloatArray, thresholds: tuple[flo
     probabilities = np.empty((len(squared), len(thresholds) + 1))
     for start in range(0, len(squared), _PART):
         part = squared[start : start + _PART, None]
-        nearer, farther = part - ends[:-1], part - ends[1:]
-        # Of both differences, the one of small numbers: it is accurate where the level is improbable.
-        above = nearer + farther > 0
-        upper, lower = np.where(above, -farther, nearer), np.where(above, -nearer, farther)
-        probabilities[start : start + _PART] = _cdf(noise, upper) - _cdf(noise, lower)
+        with np.errstate(divide="ignore"):  # two thresholds of one value leave nothing between them
+            losses = interval_losses(noise, part - ends[:-1], part - ends[1:], 0).loss
+        probabilities[start : start + _PART] = np.exp(-losses)
     each, rest = level_flips(np.asarray(flip_rate)[..., None], len(thresholds) + 1)
     return each + rest * probabilities if np.any(flip_rate) else probabilities
 
@@ -107,12 +105,6 @@ def levels_between(noise: Noise, squared: FloatArray, thresholds: tuple[float, .
     probabilities = level_probabilities(noise, squared, thresholds, 0.0)
     levels: IndexArray = len(thresholds) - np.argmax(probabilities[:, ::-1], axis=1)
     return levels
-
-
-def _cdf(noise: Noise, margin: FloatArray) -> FloatArray:
-    """The CDF, with its limits at infinity."""
-    bounded: FloatArray = noise.cdf(np.where(np.isfinite(margin), margin, 0.0))
-    return np.where(np.isfinite(margin), bounded, margin > 0)
 
 
 class Thresholded:

@@ -17,13 +17,12 @@ import numpy as np
 from closefar import packed
 from closefar.arrays import FloatArray, IndexArray, to_numpy
 from closefar.judgements import Judgements
-from closefar.noise import FlipRate, Noise
+from closefar.noise import FlipRate, Noise, interval_losses
 from closefar.questions.legs import by_legs, leg_blocks
 from closefar.questions.optimum import Optimum
 from closefar.questions.outcomes import Flips, Outcomes, shares_of_all
 from closefar.questions.thinning import representatives
 from closefar.rows import Rows
-from closefar.solve.graded import interval_losses
 
 __all__ = ["LabelLikelihood", "LabelTerms"]
 

@@ -10,8 +10,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from closefar.arrays import TINY, FloatArray, IndexArray
-from closefar.noise import Noise
-from closefar.solve.graded import interval_losses
+from closefar.noise import Noise, interval_losses
 
 __all__ = ["LevelEvidence", "nearest_cuts"]
 

@@ -104,7 +104,7 @@ class NoiseCheck:
         ax.plot(margin, difference, "o-", color=COLOURS[0], label="these labels")
         question = f" ({self.question})" if self.question else ""
         title = f"Noise model{question}, {show_p_value(self.p_value)}"
-        share = "share agreeing" if self.question == COMPARED else "share far"
+        share = {"": "share far", COMPARED: "share agreeing"}.get(self.question, f"share of {self.question}")
         ax.set(xlabel="margin", ylabel=f"{share}: observed - expected", title=title)
         add_legend(ax)
         return ax

@@ -30,6 +30,12 @@ def check_testable(fit: Fit) -> None:
             "class_weight must be None to check the noise model, since it changes the probabilities; got "
             f"{fit.settings.class_weight!r}. Fit without it to check."
         )
+    if fit.annotators is not None and fit.annotators.flip_rates is not None:
+        raise ValueError(
+            "the noise model can't be checked if each annotator has a flip rate, since these are shrunk, and what is "
+            "left of them looks like noise of another kind. Leave out annotators who answer at random, and fit with "
+            "flip_rate=0."
+        )
     if fit.is_separable:
         sentence = (
             "the noise model can't be checked if the metric gets every label right, since the scale of the "

@@ -15,7 +15,7 @@ from closefar.arrays import BoolArray, FloatArray, IndexArray, is_indexed, to_nu
 from closefar.fitting import Fit, Scorer, count_uncertain
 from closefar.judgements import Judgements, Kind, Tuples
 from closefar.model import Metric, Scored, ScoredLevels
-from closefar.questions.annotating import annotator_rates, comparison_noise_of
+from closefar.questions.annotating import comparison_noise_of
 
 __all__ = ["COMPARED", "TwoSided", "count_uncertain_of_all", "turned", "two_sided"]
 
@@ -69,18 +69,17 @@ def two_sided(fit: Fit, judgements: Judgements) -> tuple[TwoSided, ...]:
 
 def _of_one_kind(fit: Fit, judgements: Judgements) -> list[TwoSided]:
     scores = Scorer.of(fit).score(judgements)
-    has_own_rates = annotator_rates(fit, judgements) is not None
-    n_rates = 0 if has_own_rates or not fit.settings.estimates_flips else np.size(fit.metric.flip_rate)
+    n_rates = int(np.size(fit.metric.flip_rate)) if fit.settings.estimates_flips else 0
     if judgements.kind is Kind.COMPARISONS:
         assert isinstance(scores, Scored)
         noise = comparison_noise_of(fit)
-        return [TwoSided(COMPARED, fit.metric, turned(scores), noise, int(n_rates))]
+        return [TwoSided(COMPARED, fit.metric, turned(scores), noise, n_rates)]
     who = None if fit.annotators is None else judgements.annotators
     by: dict[str, Any] = {} if who is None else {"annotators": who.codes, "n_annotators": len(who.names)}
     if isinstance(scores, Scored):
-        return [TwoSided("", fit.metric, scores, n_rates=int(n_rates), **by)]
+        return [TwoSided("", fit.metric, scores, n_rates=n_rates, **by)]
     # The flip rate of levels gives both sides of a dichotomy rates of their own.
-    n_rates = 2 * int(n_rates > 0) if judgements.n_levels > 2 else int(n_rates)
+    n_rates = 2 * int(n_rates > 0) if judgements.n_levels > 2 else n_rates
     names = judgements.sides.classes.tolist()
     return [
         TwoSided(f"level >= {names[k]}", fit.metric, scored, n_rates=n_rates, **by)

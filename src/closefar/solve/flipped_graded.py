@@ -9,10 +9,11 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from closefar.arrays import Array, FloatArray, like, whole_numbers
+from closefar.noise import interval_losses
 from closefar.rows import RowSource
 from closefar.solve.flip_rates import Answers, FlipRates, RateOfEach
 from closefar.solve.flips import FlippedCloseFar, rates_in_words
-from closefar.solve.graded import Graded, interval_losses
+from closefar.solve.graded import Graded
 from closefar.solve.likelihood import Evaluation, Terms
 
 __all__ = ["Flipped", "FlippedGraded"]

@@ -5,73 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
 from closefar.arrays import Array, FloatArray, like, sums_by, whole_numbers
-from closefar.noise import Noise
+from closefar.noise import FAR_BEYOND, IntervalTerms, Noise, interval_losses
 from closefar.rows import RowSource, slices
 from closefar.solve.graded_curvature import Cells, GradedCurvature
 from closefar.solve.likelihood import Evaluation, Likelihood, Terms, best_several
 
-__all__ = ["Graded", "Interval", "interval_losses"]
+__all__ = ["Graded"]
 
 _IN_CACHE = 4096  # rows
-
-_FAR = 300.0  # beyond an end of an interval by this much, all four noises have no probability left
 
 # Thresholds that a search starts from are at least so far apart, relative to their size.
 _APART = 0.05
 
 
-class Interval(NamedTuple):
-    """-log(Phi(a) - Phi(b)) of each row, with its derivatives in the lower and the upper end of its interval.
-
-    a and b are the squared distance less the lower and the upper end.  `low_low`, `low_up` and `up_up` are the second
-    derivatives; they are those in a and b as well.
-    """
-
-    loss: Array
-    low: Array
-    up: Array
-    low_low: Array = None
-    low_up: Array = None
-    up_up: Array = None
-
-
-def interval_losses(noise: Noise, a: Array, b: Array, order: int) -> Interval:
-    """Evaluate -log(Phi(a) - Phi(b)) for a > b, one of which may be infinite.
-
-    Phi(a) - Phi(b) = Phi(-b) - Phi(-a): the form whose larger term is below one half is exact in both tails.
-    """
-    xp = array_namespace(a)
-    turned = a + b > 0.0
-    u = xp.where(turned, -b, a)
-    v = xp.maximum(xp.where(turned, -a, b), xp.minimum(u, xp.zeros_like(u)) - _FAR)
-    loss, slope, *bend = noise.derivatives(u, order)
-    loss_v, slope_v, *bend_v = noise.derivatives(v, order)
-    ratio = xp.exp(loss - loss_v)
-    kept = -xp.expm1(loss - loss_v)
-    share = ratio / kept
-    on_u, on_v = -slope / kept, -slope_v * share  # densities divided by the probability
-    value = loss - xp.log(kept)
-    low, up = xp.where(turned, on_v, on_u), -xp.where(turned, on_u, on_v)
-    if order < 2:
-        return Interval(value, low, up)
-    on_uu = (slope**2 * share + bend[0]) / kept
-    on_vv = share * (slope_v**2 / kept - bend_v[0])
-    return Interval(value, low, up, xp.where(turned, on_vv, on_uu), -on_u * on_v, xp.where(turned, on_uu, on_vv))
-
-
-def _split_losses(noise: Noise, a: Array, b: Array, on_width: Sequence[Array], order: int) -> Interval:
+def _split_losses(noise: Noise, a: Array, b: Array, on_width: Sequence[Array], order: int) -> IntervalTerms:
     """Evaluate the same for a noise with `width_terms`: two terms that depend on one end each, and one on the width."""
     loss_a, slope_a, *bend_a = noise.derivatives(a, order)
     loss_b, slope_b, *bend_b = noise.derivatives(-b, order)
     loss, slope, bend = on_width
     first = loss_a + loss_b + loss, -slope_a - slope, slope_b + slope
-    return Interval(*first) if order < 2 else Interval(*first, bend_a[0] + bend, -bend, bend_b[0] + bend)
+    return IntervalTerms(*first) if order < 2 else IntervalTerms(*first, bend_a[0] + bend, -bend, bend_b[0] + bend)
 
 
 class Graded(Likelihood):
@@ -151,7 +109,7 @@ class Graded(Likelihood):
             strictness = like(squared, np.append(thresholds[self.n_levels - 1 :], 0.0))
             beyond = squared - xp.take(strictness, whole_numbers(groups[0]))
         # Beyond all of these by so much there is no probability left, and exponentials take several times as long.
-        most = _FAR + float(xp.max(xp.abs(beyond)))
+        most = FAR_BEYOND + float(xp.max(xp.abs(beyond)))
         low, up = (xp.take(like(squared, np.clip(end, -most, most)), index) for end in self.ends(thresholds))
         return beyond - low, beyond - up
 
@@ -193,7 +151,7 @@ class Graded(Likelihood):
         curvatures = self.cells.second_sums(codes, groups, *parts)
         return Terms(loss, slopes, least_margin, -(low + up), curvature, parts, curvatures)
 
-    def _losses(self, a: Array, b: Array, codes: Array, thresholds: FloatArray, order: int) -> Interval:
+    def _losses(self, a: Array, b: Array, codes: Array, thresholds: FloatArray, order: int) -> IntervalTerms:
         low, up = self.ends(thresholds)
         on_width = self.noise.width_terms(up - low)
         if on_width is None:
