@@ -85,6 +85,17 @@ class AnnotatorTable:
     def __len__(self) -> int:
         return len(self.names)
 
+    def keys(self) -> list[str]:
+        """Return the names of the columns of `to_dict`."""
+        return list(self.to_dict())
+
+    def __getitem__(self, column: str) -> list[Any]:
+        """Return a column of `to_dict`."""
+        columns = self.to_dict()
+        if column not in columns:
+            raise KeyError(f"a table of annotators has the columns {', '.join(columns)}; got {column!r}.")
+        return columns[column]
+
     def strictness_of(self, ids: Any) -> FloatArray:
         """Return the strictness of these annotators."""
         return self.strictness[[self._place(name) for name in ids]]
