@@ -216,7 +216,7 @@ def test_the_table_in_all_its_forms():
     json.dumps(columns)
     assert repr(table) == "AnnotatorTable(3 annotators)"
     assert dict(table) == table.to_dict()
-    with pytest.raises(KeyError, match="has the columns annotator, judgements.*got 'age'"):
+    with pytest.raises(KeyError, match=r"has the columns annotator, judgements.*got 'age'"):
         table["age"]
     frame = pytest.importorskip("pandas", reason="pandas is not installed") and table.to_frame()
     assert list(frame.columns) == list(columns)
