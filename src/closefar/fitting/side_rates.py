@@ -80,7 +80,7 @@ def rate_errors(solved: Solved, flip_rates: tuple[float, float]) -> tuple[float,
     least = 1.0 / judgements.total_weight
     rates = max(flip_rates[0], least), max(flip_rates[1], least)
     sums = partial(_information, solved.noise, solved.threshold, rates)
-    parts = rows.parts(sums, squared, judgements.signs_in(rows), judgements.shares_in(rows))
+    parts = rows.parts(sums, squared, judgements.shares_in(rows))
     information = judgements.total_weight * np.sum(parts, axis=0)
     units = np.sqrt(np.maximum(np.diag(information), _LEAST))
     values, vectors = np.linalg.eigh(information / np.outer(units, units))
@@ -90,7 +90,7 @@ def rate_errors(solved: Solved, flip_rates: tuple[float, float]) -> tuple[float,
 
 
 def _information(
-    noise: Noise, threshold: float, rates: tuple[float, float], squared: Array, signs: Array, weights: Array
+    noise: Noise, threshold: float, rates: tuple[float, float], squared: Array, weights: Array
 ) -> FloatArray:
     """The Fisher information of some labels in the scale of M, the threshold, and both rates."""
     xp = array_namespace(squared)

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from closefar.fitting import Checkpoint, Fit, Settings, fit
-from closefar.judgements import Columns, Judgements, Kind, resolve_folds
+from closefar.judgements import Columns, Judgements, resolve_folds
 from closefar.judgements.partitions import refuse_partitions
 from closefar.learners.base import MetricLearner
 from closefar.model import Metric
@@ -91,9 +91,9 @@ class FittingLearner(MetricLearner):
     def _start(self, judgements: Judgements) -> Metric | None:
         """The metric of the last fit, if it has the columns and the thresholds of these judgements."""
         last = self.fit_.metric if hasattr(self, "fit_") else None
-        n_thresholds = 0 if judgements.kind is Kind.COMPARISONS else judgements.n_levels - 1
-        is_alike = last is not None and len(last.factor) == self.n_features_in_ and len(last.thresholds) == n_thresholds
-        return last if is_alike else None
+        if last is None or len(last.factor) != self.n_features_in_ or len(last.thresholds) != judgements.n_thresholds:
+            return None
+        return last
 
     def _store(self, given: dict[str, Any]) -> None:
         """Keep the arguments of `__init__` under their names, which is all that scikit-learn allows there."""

@@ -13,22 +13,7 @@ from closefar.arrays import BoolArray, FloatArray, IndexArray
 from closefar.judgements import Judgements, Kind
 from closefar.noise import FlipRate
 
-__all__ = ["Flips", "Outcomes", "shares_of_all", "weights_of_all"]
-
-
-def weights_of_all(judgements: Judgements) -> FloatArray:
-    """The weight of each judgement, and of each comparison that is attached to them."""
-    others = judgements.comparisons
-    return judgements.weights if others is None else np.concatenate([judgements.weights, others.weights])
-
-
-def shares_of_all(judgements: Judgements) -> FloatArray:
-    """The weights of all, summing to one."""
-    if judgements.comparisons is None:
-        return judgements.shares
-    weights = weights_of_all(judgements)
-    shares: FloatArray = weights / weights.sum()
-    return shares
+__all__ = ["Flips", "Outcomes"]
 
 
 @dataclass(frozen=True, eq=False)
