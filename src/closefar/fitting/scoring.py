@@ -73,7 +73,9 @@ class Scorer:
         return 0.0 if who is None or self.strictness is None else self.strictness[who.codes]
 
     def _rates(self, judgements: Judgements) -> Any:
-        """The flip rate of each judgement, if annotators have their own."""
+        """The flip rate, or that of each judgement, if annotators have their own."""
+        if judgements.kind is Kind.COMPARISONS:
+            return self.metric.compared_flip_rate
         who = judgements.annotators
         if who is None or self.flip_rates is None:
             return self.metric.flip_rate

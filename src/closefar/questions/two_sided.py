@@ -71,7 +71,7 @@ def _of_one_kind(fit: Fit, judgements: Judgements) -> list[TwoSided]:
     n_rates = int(np.size(fit.metric.flip_rate)) if fit.settings.estimates_flips else 0
     if judgements.kind is Kind.COMPARISONS:
         assert isinstance(scores, Scored)
-        return [TwoSided(COMPARED, fit.metric, turned(scores), fit.relative_noise, n_rates)]
+        return [TwoSided(COMPARED, fit.metric, turned(scores), fit.relative_noise, min(n_rates, 1))]
     who = None if fit.annotators is None else judgements.annotators
     by: dict[str, Any] = {} if who is None else {"annotators": who.codes, "n_annotators": len(who.names)}
     if isinstance(scores, Scored):

@@ -223,6 +223,8 @@ def _sums_of_slopes(rates: tuple[float, ...], right: Array, weights: Array) -> F
 def best_two_rates(source: RowSource, right: Array, signs: Array, weights: Array, near: FloatArray) -> FloatArray:
     """Maximise the mean log P(label) over both rates, for `right` = Phi(l m): concave in them.
 
+    A sign is zero for a comparison, which is flipped at the mean of both rates.
+
     Newton steps within the triangle a, b >= 0, a + b < 1, halved until they gain: each is a sweep over the rows.
     """
     rates = near if near.all() and near.sum() < _LARGEST_SUM else np.array([0.1, 0.1])
@@ -277,6 +279,6 @@ def _sums_of_two(rates: tuple[float, float], right: Array, signs: Array, weights
     kept, floor, _ = _flips_of(rates, signs)
     probability = floor + kept * right
     gain, loss = (1.0 - right) / probability, -right / probability  # by the rate of this label, and of the other
-    slopes = [xp.where(signs > 0, one, other) for one, other in ((gain, loss), (loss, gain))]
+    slopes = [0.5 * ((1.0 + signs) * one + (1.0 - signs) * other) for one, other in ((gain, loss), (loss, gain))]
     terms = [xp.log(probability), *slopes, slopes[0] ** 2, slopes[0] * slopes[1], slopes[1] ** 2]
     return np.array([float(xp.sum(weights * term)) for term in terms])
