@@ -43,7 +43,7 @@ def predictions(
             "the model has no threshold, as it was fitted to comparisons, so distances are all that it says of pairs; "
             "calibrate_threshold fits one to labelled pairs in Python."
         )
-        columns = {"distance": _root(squared_distances(table, model))}
+        columns = {"distance": squared_distances(table, model) ** 0.5}
     else:
         columns = _judged(model, table, annotator)
     return with_ids(table, columns)
@@ -80,12 +80,6 @@ def _compared(model: Model, table: PairTable) -> dict[str, Any]:
     predicted = np.where(margin >= 0, 1, -1)
     columns = (np.sqrt(left), np.sqrt(right), margin, probability, predicted)
     return dict(zip(_OF_COMPARISONS, columns, strict=True))
-
-
-def _root(squared: Any) -> Any:
-    import numpy as np
-
-    return np.sqrt(squared)
 
 
 def is_prediction(path: Path) -> bool:

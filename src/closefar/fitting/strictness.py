@@ -19,7 +19,18 @@ from closefar.judgements import Judgements
 from closefar.noise import Noise
 from closefar.packed import packed_size
 from closefar.rows import Rows
-from closefar.solve import Flipped, Objective, Options, Outcome, Passes, RateOfEach, Solution, State, supervisor
+from closefar.solve import (
+    Flipped,
+    FlippedGraded,
+    Objective,
+    Options,
+    Outcome,
+    Passes,
+    RateOfEach,
+    Solution,
+    State,
+    supervisor,
+)
 
 __all__ = ["Strictness", "solve_annotated"]
 
@@ -76,7 +87,7 @@ def solve_annotated(
     else:
         found = problem.solve(width, start, None if near is None else near.flipped)
     errors = np.sqrt(np.diag(np.linalg.inv(found.information(judgements.total_weight))))
-    n, flips = judgements.n_thresholds, getattr(found.flipped, "flips", None)
+    n, flips = judgements.n_thresholds, found.flipped.flips if isinstance(found.flipped, FlippedGraded) else None
     shares = flips.shares[:-1] if isinstance(flips, RateOfEach) else None
     strictness = Strictness(width, is_estimated, found.solution.thresholds[n:], errors[n:], shares)
     return found.solution, found.flipped, strictness

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from closefar.fitting import Checkpoint, Fit, Settings, fit
+from closefar.fitting import Checkpoint, Fit, Settings, fit, showing
 from closefar.judgements import Columns, Judgements, resolve_folds
 from closefar.judgements.partitions import refuse_partitions
 from closefar.learners.base import MetricLearner
@@ -58,7 +58,7 @@ class FittingLearner(MetricLearner):
         """Validate judgements in memory to learn from; `estimator`, by default this learner, learns their columns."""
         refuse_partitions(X)
         more = {"annotators": annotators, "comparisons": comparisons}
-        return self._read(estimator or self, X, y, sample_weight, **more, stacklevel=5)
+        return self._read(estimator or self, X, y, sample_weight, **more)
 
     @abstractmethod
     def _read(
@@ -70,23 +70,32 @@ class FittingLearner(MetricLearner):
         *,
         annotators: Any = None,
         comparisons: Any = None,
-        stacklevel: int = 4,
     ) -> Judgements:
-        """Validate judgements to learn from."""
+        """Validate judgements to learn from, called by a method that the user calls."""
 
     def learn(self, judgements: Judgements) -> Fit:
         """Return the fit to validated judgements, without storing it."""
         return fit(judgements, Settings.of(self))
 
-    def _fit_to_read(
-        self, judgements: Judgements, feature_names: Any, checkpoint: str | os.PathLike[str] | None
-    ) -> None:
-        """Learn from judgements that were just read, from the last metric if that is asked for."""
-        kept = None if checkpoint is None else Checkpoint(checkpoint)
-        start = self._start(judgements) if self.warm_start else None
-        self.fit_to(judgements, start=start, columns=Columns.of(self, feature_names), checkpoint=kept)
-        if self.fit_.rank_choice is not None:
-            resolve_folds(5, judgements, None, seed=0)  # warns if the folds are by point
+    def _fit(
+        self,
+        *given: Any,
+        noun: str = "pairs",
+        feature_names: Any,
+        checkpoint: str | os.PathLike[str] | None,
+        **more: Any,
+    ) -> Self:
+        """Read judgements and learn from them, from the last metric if that is asked for."""
+        with showing(int(self.verbose)) as shown:
+            with shown.stage(f"reading the {noun}"):
+                judgements = self._read(self, *given, **more)
+            kept = None if checkpoint is None else Checkpoint(checkpoint)
+            start = self._start(judgements) if self.warm_start else None
+            self.fit_to(judgements, start=start, columns=Columns.of(self, feature_names), checkpoint=kept)
+            if self.fit_.rank_choice is not None:
+                resolve_folds(5, judgements, None, seed=0)  # warns if the folds are by point
+        self.fit_.warn(stacklevel=3)
+        return self
 
     def _start(self, judgements: Judgements) -> Metric | None:
         """The metric of the last fit, if it has the columns and the thresholds of these judgements."""

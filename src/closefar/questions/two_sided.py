@@ -14,6 +14,7 @@ import numpy as np
 from closefar.arrays import BoolArray, IndexArray, is_indexed, to_numpy
 from closefar.fitting import Fit, Scorer
 from closefar.judgements import Judgements, Kind, Tuples
+from closefar.judgements.kinds import TURNED
 from closefar.model import Metric, Scored
 
 __all__ = ["COMPARED", "TwoSided", "turned", "two_sided"]
@@ -94,7 +95,7 @@ def turned(scored: Scored) -> Scored:
 
 
 def _turned(data: Any, turn: BoolArray) -> Any:
-    order = [0, 2, 1] if int(data.shape[1]) == 3 else [2, 3, 0, 1]
+    order = TURNED[int(data.shape[1])]
     if is_indexed(data):
         index = to_numpy(data.index)
         return Tuples(data.points, np.where(turn[:, None], index[:, order], index))

@@ -21,14 +21,23 @@ from closefar.noise import Noise, with_flips
 from closefar.rows import RowSource
 from closefar.solve.likelihood import CloseFar, Losses
 
-__all__ = ["FlippedCloseFar", "SoftCloseFar", "best_flip_rate", "best_rate", "best_two_rates", "rates_in_words"]
+__all__ = [
+    "LEAST_FLOOR",
+    "FlippedCloseFar",
+    "SoftCloseFar",
+    "best_flip_rate",
+    "best_rate",
+    "best_two_rates",
+    "rates_in_words",
+    "undecided",
+]
 
 _LARGEST_RATE = 0.499
 _RATE_TOL = 1e-13  # of the last Newton step
 _MOST_STEPS = 100
 _LARGEST_SUM = 0.998  # of two rates
 _SLOPE_TOL = 1e-12
-_LEAST_FLOOR = 1e-15  # of a label whose rate is zero, and whose probability may underflow far from the optimum
+LEAST_FLOOR = 1e-15  # of a label whose rate is zero, and whose probability may underflow far from the optimum
 
 
 class FlippedCloseFar(CloseFar):
@@ -111,12 +120,7 @@ class FlippedCloseFar(CloseFar):
 
     def share_undecided(self, source: RowSource, squared: Array, thresholds: FloatArray) -> float:
         """The mean uncertainty of the labels: one at even odds, zero far from the threshold."""
-
-        def undecided(right: Array, weights: Array) -> Array:
-            return 4.0 * weights * right * (1.0 - right)
-
-        right = self.right(source, squared, thresholds)
-        return source.total(source.map(undecided, right, self.weights))
+        return source.total(source.map(undecided, self.right(source, squared, thresholds), self.weights))
 
     def softened(self, source: RowSource, squared: Array, thresholds: FloatArray) -> SoftCloseFar:
         """The likelihood in which each label's probability of being flipped is fixed at its present value."""
@@ -134,6 +138,11 @@ class FlippedCloseFar(CloseFar):
         return FlippedCloseFar(self.noise, signs, weights, self.flip_rate, *lengths)
 
 
+def undecided(right: Array, weights: Array) -> Array:
+    """The weighted uncertainty of judgements, given their probabilities without flips."""
+    return 4.0 * weights * right * (1.0 - right)
+
+
 def rates_in_words(flip_rate: float | tuple[float, float]) -> str:
     """A sentence without its full stop."""
     if not isinstance(flip_rate, tuple):
@@ -146,7 +155,7 @@ def _flips_of(flip_rate: float | tuple[float, float], signs: Array) -> tuple[flo
     if not isinstance(flip_rate, tuple):
         return 1.0 - 2.0 * flip_rate, flip_rate, flip_rate
     mean, half = 0.5 * (flip_rate[0] + flip_rate[1]), 0.5 * (flip_rate[0] - flip_rate[1])
-    floor = mean + _LEAST_FLOOR
+    floor = mean + LEAST_FLOOR
     return 1.0 - 2.0 * mean, floor + half * signs, floor - half * signs
 
 
