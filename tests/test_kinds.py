@@ -266,7 +266,6 @@ def test_annotators_are_numbered_in_their_order():
     assert found.counts.tolist() == [1, 2, 1]
     assert found.ids.tolist() == ["bob", "ann", "bob", "cy"]
     assert found.take(np.array([3, 1])).codes.tolist() == [2, 0]
-    assert found.total_weights(np.array([1.0, 2.0, 3.0, 4.0])).tolist() == [2.0, 4.0, 4.0]
     assert read_annotators(np.array([7, 3, 7]), 3).names == (3, 7)
     assert read_annotators([("a", 1), ("a", 0)], 2).names == (("a", 0), ("a", 1))
     assert read_annotators([3, "b", 1], 3).names == (1, 3, "b")

@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import norm
 
 import closefar as cf
+from closefar.fitting import score, whole_loss
 from closefar.noise import NOISES
 from closefar.questions.dependence import Dependence
 from closefar.questions.level_verdicts import LevelEvidence, nearest_cuts
@@ -93,6 +94,32 @@ def test_the_likelihood_is_that_of_the_fit_which_is_at_its_optimum(kind, learner
     assert sample.likelihood.shares @ terms.loss == pytest.approx(fit.certificate.loss, rel=1e-9)
     slope = sample.likelihood.gradient(terms, sample.parameters, sample.likelihood.shares)
     np.testing.assert_allclose(slope, 0.0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("learner", "labels"),
+    [
+        (cf.LinearMetricLearner(flip_rate=0.1), SAMPLE.far),
+        (cf.LinearMetricLearner(flip_rate="two"), SAMPLE.far ^ (SAMPLE.random & ~SAMPLE.far)),
+        (cf.OrdinalMetricLearner(flip_rate=0.1), SAMPLE.levels),
+        (cf.OrdinalMetricLearner(flip_rate="estimate"), SAMPLE.rated_at_random),
+    ],
+    ids=["one rate", "two rates", "levels", "levels, estimated"],
+)
+def test_as_many_answers_to_comparisons_beside_pairs_are_at_random(learner, labels):
+    learner.set_params(tol=1e-9)
+    fit = learner.fit(SAMPLE.z, labels, comparisons=(SAMPLE.triplets, SAMPLE.answers)).fit_
+    assert whole_loss(fit, fit.judgements) == pytest.approx(fit.certificate.loss, rel=1e-9)
+    sample = Observed.of(fit, fit.judgements, None)
+    terms = sample.likelihood.terms(sample.parameters)
+    assert sample.likelihood.shares @ terms.loss == pytest.approx(fit.certificate.loss, rel=1e-9)
+    found = cf.confidence(learner).probability_as_given(SAMPLE.triplets).estimate
+    np.testing.assert_allclose(found, score(fit, fit.judgements.comparisons).probability_far, rtol=1e-9)
+    # A comparison turned round is the same comparison.
+    turned = SAMPLE.triplets[:, [0, 2, 1]], -SAMPLE.answers
+    again = learner.fit(SAMPLE.z, labels, comparisons=turned).fit_
+    assert again.certificate.loss == pytest.approx(fit.certificate.loss, rel=1e-8)
+    np.testing.assert_allclose(again.flip_rate, fit.flip_rate, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -43,7 +43,7 @@ def predictions(
             "the model has no threshold, as it was fitted to comparisons, so distances are all that it says of pairs; "
             "calibrate_threshold fits one to labelled pairs in Python."
         )
-        columns = {"distance": _root(squared_distances(table, model))}
+        columns = {"distance": squared_distances(table, model) ** 0.5}
     else:
         columns = _judged(model, table, annotator)
     return with_ids(table, columns)
@@ -72,24 +72,14 @@ def _judged(model: Model, table: Pairs, annotator: str | None) -> dict[str, Any]
 def _compared(model: Model, table: PairTable) -> dict[str, Any]:
     import numpy as np
 
+    from closefar.noise import with_flips
+
     left, right = (squared_distances(leg, model) for leg in table.legs)
-    margin = right - left
-    probability = _probability(model, margin / model.comparison_noise)
+    margin, metric = right - left, model.metric
+    probability = with_flips(metric.noise.cdf(margin / model.comparison_noise), metric.compared_flip_rate)
     predicted = np.where(margin >= 0, 1, -1)
     columns = (np.sqrt(left), np.sqrt(right), margin, probability, predicted)
     return dict(zip(_OF_COMPARISONS, columns, strict=True))
-
-
-def _probability(model: Model, margin: Any) -> Any:
-    """Of the answer as given; the flip rates of labels of pairs are not those of comparisons."""
-    metric = model.metric
-    return metric.noise.cdf(margin) if metric.thresholds else metric.probability_at(margin)
-
-
-def _root(squared: Any) -> Any:
-    import numpy as np
-
-    return np.sqrt(squared)
 
 
 def is_prediction(path: Path) -> bool:

@@ -14,20 +14,14 @@ from closefar.arrays import BoolArray, FloatArray, IndexArray
 from closefar.datasets.panel import Panel, answers, assign, check_flip_rate, draw_panel
 from closefar.datasets.synthetic import check_counts, check_noise_level, draw_shapes, solve_noise_scale
 from closefar.judgements import Tuples
+from closefar.judgements.kinds import LEGS, TURNED
 from closefar.model import Metric
 from closefar.noise import Noise, get_noise
 
 __all__ = ["SimulatedJudgements", "make_judgements"]
 
-# How many points a judgement has, and the columns of the points of its legs: those of the nearer pair first.
-_SIZES = {"pairs": 2, "levels": 2, "triplets": 3, "quadruplets": 4}
-_LEGS = {
-    "pairs": ((0, 1),),
-    "levels": ((0, 1),),
-    "triplets": ((0, 1), (0, 2)),
-    "quadruplets": ((0, 1), (2, 3)),
-}
-_TURNED = {"triplets": [0, 2, 1], "quadruplets": [2, 3, 0, 1]}
+_SIZES = {"pairs": 2, "levels": 2, "triplets": 3, "quadruplets": 4}  # how many points a judgement has
+_TURNED = {kind: TURNED[size] for kind, size in _SIZES.items() if size in TURNED}
 _LEVELS = 5
 
 
@@ -186,7 +180,7 @@ def make_judgements(
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
     scatter, directions = draw_shapes(n_features, rank, metric_eigenvalues, covariance_eigenvalues, rng)
     points, index = _draw_tuples(n, _SIZES[kind], n_points, n_repeats, scatter, rng)
-    squared = _squared_distances(points @ directions, index, _LEGS[kind])
+    squared = _squared_distances(points @ directions, index, LEGS.get(_SIZES[kind], ((0, 1),)))
     latent = squared[:, -1] - squared[:, 0] if kind in _TURNED else squared[:, 0]
     cuts, middle = _thresholds(kind, thresholds, n_levels, latent)
     heard, scale = _heard(latent, middle, noise, noise_scale, wrong_share, rng)

@@ -10,7 +10,7 @@ from closefar.fitting.annotator_checks import annotator_table
 from closefar.fitting.identifiability import find_enormous, find_problems
 from closefar.fitting.infinite import named_if_infinite
 from closefar.fitting.kind_statistics import statistics_of
-from closefar.fitting.likelihoods import count_thresholds, is_plain
+from closefar.fitting.likelihoods import is_plain
 from closefar.fitting.origin import find_origin
 from closefar.fitting.prepared import Prepared, with_comparison_noise
 from closefar.fitting.progress import display
@@ -24,17 +24,8 @@ from closefar.fitting.wide import MANY_COLUMNS
 from closefar.judgements import Columns, Judgements, Kind
 from closefar.model import Metric
 from closefar.noise import has_flips
-from closefar.rows import (
-    Coordinates,
-    LegRows,
-    second_moment,
-)
-from closefar.solve import (
-    Certificate,
-    Outcome,
-    Solution,
-    supervisor,
-)
+from closefar.rows import Coordinates, LegRows, second_moment
+from closefar.solve import Certificate, Outcome, Solution, supervisor
 
 __all__ = ["fit_known_rank"]
 
@@ -104,7 +95,7 @@ def _count_parameters(prepared: Prepared, settings: Settings) -> int:
         settings.known_rank,
         has_origin=settings.fit_origin,
         with_flips=int(settings.estimates_flips) * (1 + int(settings.has_two_rates)),
-        n_thresholds=count_thresholds(prepared.judgements),
+        n_thresholds=prepared.judgements.n_thresholds,
     )
 
 
@@ -165,7 +156,7 @@ def _find_problems(
         rank=settings.known_rank,
         has_origin=settings.fit_origin,
         penalised=settings.known_alpha > 0,
-        n_thresholds=count_thresholds(judgements),
+        n_thresholds=judgements.n_thresholds,
         uncertain_per_parameter=math.inf if says_little else statistics.uncertain_per_parameter,
     )
 

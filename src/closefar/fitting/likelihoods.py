@@ -13,18 +13,12 @@ from closefar.noise import Noise
 from closefar.rows import Rows
 from closefar.solve import CloseFar, Compared, Graded, Likelihood
 
-__all__ = ["count_thresholds", "is_plain", "likelihood_of"]
+__all__ = ["is_plain", "likelihood_of"]
 
 
 def is_plain(judgements: Judgements) -> bool:
     """Whether these are close/far labels, or two levels, alone, without annotators or comparisons."""
-    are_two = judgements.kind is not Kind.COMPARISONS and judgements.n_levels == 2
-    return are_two and judgements.annotators is None and judgements.comparisons is None
-
-
-def count_thresholds(judgements: Judgements) -> int:
-    """How many thresholds a typical annotator has."""
-    return 0 if judgements.kind is Kind.COMPARISONS else judgements.n_levels - 1
+    return judgements.n_thresholds == 1 and judgements.annotators is None and judgements.comparisons is None
 
 
 def likelihood_of(

@@ -24,9 +24,6 @@ from closefar.solve import Certificate, FitStep, Outcome, OutOfTime, supervisor
 
 __all__ = ["Fit"]
 
-# Of more training pairs in partitions, questions use a sample of this size.
-_MOST_GATHERED = 100_000
-
 _WARNED_OF = (Outcome.UNFINISHED, Outcome.STALLED, Outcome.SEPARABLE, Outcome.QUASI_SEPARABLE)
 
 
@@ -115,6 +112,11 @@ class Fit:
     @property
     def flip_rate(self) -> FlipRate:
         return self.metric.flip_rate
+
+    @property
+    def relative_noise(self) -> float:
+        """The noise of comparisons relative to that of pairs; one where there is only one of them."""
+        return 1.0 if self.comparison_noise is None else self.comparison_noise.value
 
     @property
     def thresholds(self) -> tuple[float, ...]:

@@ -41,11 +41,10 @@ class Scorer:
     @classmethod
     def of(cls, fit: Fit) -> Scorer:
         """What a fit has learned."""
-        noise = 1.0 if fit.comparison_noise is None else fit.comparison_noise.value
         annotators = fit.annotators
         if annotators is None:
-            return cls(fit.metric, comparison_noise=noise)
-        return cls(fit.metric, annotators.strictness, annotators.flip_rates, noise)
+            return cls(fit.metric, comparison_noise=fit.relative_noise)
+        return cls(fit.metric, annotators.strictness, annotators.flip_rates, fit.relative_noise)
 
     def score(self, judgements: Judgements, squared: FloatArray | None = None) -> Scores:
         """Score pairs, by the strictness of their annotators where these are known, or comparisons.
@@ -74,7 +73,9 @@ class Scorer:
         return 0.0 if who is None or self.strictness is None else self.strictness[who.codes]
 
     def _rates(self, judgements: Judgements) -> Any:
-        """The flip rate of each judgement, if annotators have their own."""
+        """The flip rate, or that of each judgement, if annotators have their own."""
+        if judgements.kind is Kind.COMPARISONS:
+            return self.metric.compared_flip_rate
         who = judgements.annotators
         if who is None or self.flip_rates is None:
             return self.metric.flip_rate
@@ -110,7 +111,7 @@ def joined(judgements: Judgements, parts: Sequence[tuple[Scores, IndexArray]]) -
         return Scored(judgements, margin, of_sides[0][0].noise, rate)
     of_levels = [(each, where) for each, where in parts if isinstance(each, ScoredLevels)]
     squared = _filled(n, [(each.squared, where) for each, where in of_levels])
-    thresholds = np.full((n, judgements.n_levels - 1), np.nan)
+    thresholds = np.full((n, judgements.n_thresholds), np.nan)
     for each, where in of_levels:
         thresholds[where] = each.thresholds
     return ScoredLevels(judgements, squared, thresholds, of_levels[0][0].noise, rate)

@@ -13,7 +13,7 @@ from closefar.arrays import Array, FloatArray
 from closefar.fitting.likelihoods import likelihood_of
 from closefar.fitting.settings import Settings
 from closefar.fitting.solved import Solved
-from closefar.noise import Noise, with_flips
+from closefar.noise import Noise
 from closefar.solve import Objective, Passes, solve, unwatched
 
 __all__ = ["find_undetermined_rates", "rate_errors"]
@@ -80,7 +80,7 @@ def rate_errors(solved: Solved, flip_rates: tuple[float, float]) -> tuple[float,
     least = 1.0 / judgements.total_weight
     rates = max(flip_rates[0], least), max(flip_rates[1], least)
     sums = partial(_information, solved.noise, solved.threshold, rates)
-    parts = rows.parts(sums, squared, judgements.signs_in(rows), judgements.shares_in(rows))
+    parts = rows.parts(sums, squared, judgements.codes_in(rows), judgements.shares_in(rows))
     information = judgements.total_weight * np.sum(parts, axis=0)
     units = np.sqrt(np.maximum(np.diag(information), _LEAST))
     values, vectors = np.linalg.eigh(information / np.outer(units, units))
@@ -90,13 +90,19 @@ def rate_errors(solved: Solved, flip_rates: tuple[float, float]) -> tuple[float,
 
 
 def _information(
-    noise: Noise, threshold: float, rates: tuple[float, float], squared: Array, signs: Array, weights: Array
+    noise: Noise, threshold: float, rates: tuple[float, float], squared: Array, codes: Array, weights: Array
 ) -> FloatArray:
-    """The Fisher information of some labels in the scale of M, the threshold, and both rates."""
+    """The Fisher information of some labels in the scale of M, the threshold, and both rates.
+
+    Comparisons have no threshold, and are flipped at the mean of both rates.
+    """
     xp = array_namespace(squared)
-    far = noise.cdf(squared - threshold)
-    called_far = with_flips(far, rates)
-    slope = (1.0 - sum(rates)) * noise.pdf(squared - threshold)
+    of_close = xp.where(codes < 2, 1.0 + 0.0 * squared, 0.5 + 0.0 * squared)  # the part of the rate of close pairs
+    from_threshold = 2.0 * of_close - 1.0
+    margin, floor = squared - threshold * from_threshold, of_close * rates[0] + (1.0 - of_close) * rates[1]
+    far = noise.cdf(margin)
+    called_far = floor + (1.0 - sum(rates)) * far
+    slope = (1.0 - sum(rates)) * noise.pdf(margin)
     variance = xp.maximum(called_far * (1.0 - called_far), _LEAST + 0.0 * far)
-    moves = (slope * squared, -slope, 1.0 - far, -far)
+    moves = (slope * squared, -slope * from_threshold, of_close - far, 1.0 - of_close - far)
     return np.array([[float(xp.sum(weights * one * other / variance)) for one in moves] for other in moves])

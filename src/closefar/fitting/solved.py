@@ -9,7 +9,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from closefar.arrays import Array, FloatArray
-from closefar.fitting.likelihoods import count_thresholds, is_plain, likelihood_of
+from closefar.fitting.likelihoods import is_plain, likelihood_of
 from closefar.fitting.noise_choice import NoiseChoice, choice_from, sums_of_losses
 from closefar.fitting.statistics import FitStatistics, sums_of_margins
 from closefar.fitting.strictness import Strictness
@@ -46,7 +46,7 @@ class Solved:
     @property
     def thresholds(self) -> FloatArray:
         """The thresholds of a typical annotator: one fewer than levels, none for comparisons."""
-        return self.solution.thresholds[: count_thresholds(self.judgements)]
+        return self.solution.thresholds[: self.judgements.n_thresholds]
 
     @property
     def strictness(self) -> FloatArray | None:

@@ -9,12 +9,10 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from closefar.arrays import Array, FloatArray
-from closefar.model.scored import Scored
+from closefar.model import Scored, ScoredLevels
 from closefar.noise import Noise, with_flips
 
 __all__ = ["FitStatistics", "count_parameters", "count_uncertain", "sums_of_margins"]
-
-_PART = 1 << 16
 
 
 def count_parameters(
@@ -25,8 +23,10 @@ def count_parameters(
     return n_directions * k - k * (k - 1) // 2 + n_thresholds + n_directions * int(has_origin) + int(with_flips)
 
 
-def count_uncertain(scored: Scored, repeats: FloatArray | None = None) -> float:
+def count_uncertain(scored: Scored | ScoredLevels, repeats: FloatArray | None = None) -> float:
     """The sum of 4 p (1 - p), with p the probability of a label without flips; one at even odds counts as one.
+
+    Of levels, p is for the threshold in most doubt.
 
     `repeats` is the number of observations that each judgement represents; by default only the ratios
     of the weights matter, and they count as (sum w)^2 / sum w^2 observations.
@@ -69,16 +69,6 @@ class FitStatistics:
     def uncertain_per_parameter(self) -> float:
         """Uncertain labels per parameter; below about ten, large-sample approximations may fail."""
         return self.uncertain_labels / self.n_parameters
-
-    @classmethod
-    def of(cls, scored: Scored, column_scales: FloatArray, n_parameters: int) -> FitStatistics:
-        judgements, sums = scored.judgements, np.zeros(6)
-        for start in range(0, len(scored), _PART):
-            where = slice(start, start + _PART)
-            signs = np.where(judgements.is_far[where], 1, -1)
-            weights = () if judgements.is_uniform else (judgements.weights[where],)
-            sums += sums_of_margins(scored.margin[where], signs, *weights, noise=scored.noise, threshold=0.0)
-        return cls.from_sums(sums, len(scored), scored.one_flip_rate, column_scales, n_parameters)
 
     @classmethod
     def from_sums(

@@ -13,13 +13,24 @@ import numpy as np
 
 from closefar.arrays import FloatArray
 from closefar.fitting.flipping import flipped_likelihood, solve_likelihood
-from closefar.fitting.likelihoods import count_thresholds, likelihood_of
+from closefar.fitting.likelihoods import likelihood_of
 from closefar.fitting.settings import Settings
 from closefar.judgements import Judgements
 from closefar.noise import Noise
 from closefar.packed import packed_size
 from closefar.rows import Rows
-from closefar.solve import Flipped, Objective, Options, Outcome, Passes, RateOfEach, Solution, State, supervisor
+from closefar.solve import (
+    Flipped,
+    FlippedGraded,
+    Objective,
+    Options,
+    Outcome,
+    Passes,
+    RateOfEach,
+    Solution,
+    State,
+    supervisor,
+)
 
 __all__ = ["Strictness", "solve_annotated"]
 
@@ -76,7 +87,7 @@ def solve_annotated(
     else:
         found = problem.solve(width, start, None if near is None else near.flipped)
     errors = np.sqrt(np.diag(np.linalg.inv(found.information(judgements.total_weight))))
-    n, flips = count_thresholds(judgements), getattr(found.flipped, "flips", None)
+    n, flips = judgements.n_thresholds, found.flipped.flips if isinstance(found.flipped, FlippedGraded) else None
     shares = flips.shares[:-1] if isinstance(flips, RateOfEach) else None
     strictness = Strictness(width, is_estimated, found.solution.thresholds[n:], errors[n:], shares)
     return found.solution, found.flipped, strictness
@@ -133,7 +144,7 @@ class _Problem:
         Returns the width, and the last of the solutions.
         """
         options = replace(self.settings.options, tol=max(self.settings.options.tol, _ROUGH))
-        width, flipped, n = self.noise.std, None, count_thresholds(self.judgements)
+        width, flipped, n = self.noise.std, None, self.judgements.n_thresholds
         for _ in range(_MOST_ROUNDS):
             found = self.solve(width, start, flipped, options)
             start, flipped = found.solution.state, found.flipped

@@ -36,10 +36,7 @@ def is_wide(n_pairs: float, n_columns: int, rank: int | None = None) -> bool:
 
 def number_of(judgements: Judgements) -> float:
     """The effective number of judgements, those of comparisons that are fitted with pairs included."""
-    compared = judgements.comparisons
-    if compared is None:
-        return judgements.effective_number
-    return effective_number(np.concatenate([judgements.weights, compared.weights]))
+    return judgements.effective_number if judgements.comparisons is None else effective_number(judgements.all_weights)
 
 
 def usual_penalty(judgements: Judgements, *, has_origin: bool = False) -> tuple[float, list[float | str]]:

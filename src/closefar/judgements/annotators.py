@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.arrays import FloatArray, IndexArray, is_foreign, to_numpy
+from closefar.arrays import IndexArray, is_foreign, to_numpy
 from closefar.judgements.missing import is_missing
 
 __all__ = ["Annotators", "read_annotators"]
@@ -38,10 +38,6 @@ class Annotators:
     def counts(self) -> IndexArray:
         """How many judgements each of them made."""
         return np.bincount(self.codes, minlength=len(self.names))
-
-    def total_weights(self, weights: FloatArray) -> FloatArray:
-        """The sum of the weights of the judgements that each of them made."""
-        return np.bincount(self.codes, weights=weights, minlength=len(self.names)).astype(np.float64, copy=False)
 
     def take(self, where: IndexArray) -> Annotators:
         """The annotators of some judgements, with the names of all."""
@@ -73,8 +69,8 @@ def read_annotators(ids: Any, n: int, known: tuple[Any, ...] | None = None) -> A
                 f"each pair must have the id of its annotator; got {value!r} in row {row}. Fill it in, or leave that "
                 "row out."
             )
-    if known is not None and not different <= set(known):
-        row = next(row for row, value in enumerate(values) if value not in set(known))
+    if known is not None and (strange := different.difference(known)):
+        row = next(row for row, value in enumerate(values) if value in strange)
         raise ValueError(
             f"annotators must be those of the fit, {_listed(known)}; got {values[row]!r} in row {row}. Leave those "
             "rows out, or predict without naming an annotator."

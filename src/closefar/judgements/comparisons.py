@@ -20,6 +20,7 @@ from closefar.arrays import (
     take_rows,
     to_numpy,
 )
+from closefar.judgements.kinds import LEGS
 from closefar.judgements.labels import Sides
 from closefar.judgements.missing import is_missing
 from closefar.judgements.pairs import (
@@ -116,7 +117,7 @@ def _check_shape(data: Any) -> None:
 
 def check_legs_differ(data: Array) -> None:
     """Refuse comparisons of two legs that are the same, in either direction: no metric tells which is nearer."""
-    n, points = int(data.shape[0]), [0, 1, 0, 2] if int(data.shape[1]) == 3 else [0, 1, 2, 3]
+    n, points = int(data.shape[0]), [point for leg in LEGS[int(data.shape[1])] for point in leg]
     found: list[int] = []
     for start in range(0, n, _CHECKED_ROWS):
         rows = np.arange(start, min(start + _CHECKED_ROWS, n))

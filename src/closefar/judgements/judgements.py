@@ -194,10 +194,8 @@ class Judgements:
         return len(self.labels)
 
     def __repr__(self) -> str:
-        found = f"{np.count_nonzero(self.is_far)} far"
-        if self.kind is not Kind.CLOSE_FAR:
-            found = "comparisons" if self.kind is Kind.COMPARISONS else f"{self.n_levels} levels"
-        return f"Judgements({len(self)} of {self.n_columns} columns, {found})"
+        found = {Kind.CLOSE_FAR: f"{self.n_far} far", Kind.LEVELS: f"{self.n_levels} levels"}
+        return f"Judgements({len(self)} of {self.n_columns} columns, {found.get(self.kind, self.kind)})"
 
     @property
     def kind(self) -> Kind:
@@ -212,6 +210,11 @@ class Judgements:
         return len(self.sides.classes)
 
     @property
+    def n_thresholds(self) -> int:
+        """The number of thresholds between the levels; comparisons have none."""
+        return 0 if self.kind is Kind.COMPARISONS else self.n_levels - 1
+
+    @property
     def codes(self) -> IndexArray:
         """The number of each level, from 0; of close/far labels, 1 is far, and of comparisons, 1 is as given."""
         return self.is_far.astype(np.intp) if self.levels is None else self.levels
@@ -222,8 +225,8 @@ class Judgements:
             raise ValueError(
                 f"dichotomies of {self.n_levels} levels have the numbers 1 to {self.n_levels - 1}; got {number}."
             )
-        level = self.sides.classes.tolist()[number]
-        words, is_far = np.array([f"< {level}", f">= {level}"]), self.codes >= number
+        level, is_far = self.sides.classes.tolist()[number], self.codes >= number
+        words = np.array([f"< {level}", f">= {level}"])
         return replace(self, labels=words[is_far.astype(np.intp)], is_far=is_far, sides=Sides(words), levels=None)
 
     @property
@@ -283,9 +286,7 @@ class Judgements:
 
     def shares_in(self, rows: Any) -> Array:
         """The weights of pairs and comparisons, summing to one, as a handle of a row source of these judgements."""
-        if self.comparisons is None:
-            return rows.row_array(self.shares)
-        return rows.row_array(np.concatenate([self.weights, self.comparisons.weights]) / self.total_weight)
+        return rows.row_array(self.all_shares)
 
     def codes_in(self, rows: Any) -> Array:
         """The codes as a handle; comparisons beside pairs of K levels have the codes K (as given) and K + 1."""
@@ -302,11 +303,20 @@ class Judgements:
         return rows.row_array(np.append(self.annotators.codes, np.full(n_compared, len(self.annotators.names))))
 
     @property
+    def all_weights(self) -> FloatArray:
+        """The weights of the pairs, then those of their comparisons."""
+        return self.weights if self.comparisons is None else np.concatenate([self.weights, self.comparisons.weights])
+
+    @property
+    def all_shares(self) -> FloatArray:
+        """The same weights, summing to one."""
+        return self.shares if self.comparisons is None else self.all_weights / self.total_weight
+
+    @property
     def total_weight(self) -> float:
         """The sum of all weights, those of comparisons included: the number of judgements, if there are none."""
-        total = (
-            float(len(self)) if self.is_uniform and len(self) and self.weights[0] == 1.0 else float(self.weights.sum())
-        )
+        is_count = self.is_uniform and len(self) > 0 and self.weights[0] == 1.0
+        total = float(len(self) if is_count else self.weights.sum())
         return total if self.comparisons is None else total + self.comparisons.total_weight
 
     def numbers_of(self, indices: IndexArray) -> IndexArray:

@@ -6,7 +6,7 @@ import os
 from typing import Any, Self
 
 from closefar.arrays import FloatArray
-from closefar.fitting import CalibratedThreshold, calibrate_threshold, showing
+from closefar.fitting import CalibratedThreshold, calibrate_threshold
 from closefar.judgements import Judgements
 from closefar.learners.fitting_learner import FittingLearner
 from closefar.noise import Noise
@@ -98,12 +98,8 @@ fit_statistics_, fit_
         feature_names, checkpoint
             As for `LinearMetricLearner.fit`.
         """
-        with showing(int(self.verbose)) as shown:
-            with shown.stage("reading the comparisons"):
-                judgements = self._read(self, X, y, sample_weight)
-            self._fit_to_read(judgements, feature_names, checkpoint)
-        self.fit_.warn(stacklevel=2)
-        return self
+        names = {"feature_names": feature_names, "checkpoint": checkpoint}
+        return self._fit(X, y, sample_weight, noun="comparisons", **names)
 
     def _read(
         self,
@@ -114,7 +110,6 @@ fit_statistics_, fit_
         *,
         annotators: Any = None,
         comparisons: Any = None,
-        stacklevel: int = 4,
     ) -> Judgements:
         if annotators is not None or comparisons is not None:
             given = "annotators" if annotators is not None else "comparisons"

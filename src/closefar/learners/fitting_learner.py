@@ -8,8 +8,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from closefar.fitting import Checkpoint, Fit, Settings, fit
-from closefar.judgements import Columns, Judgements, Kind, resolve_folds
+from closefar.fitting import Checkpoint, Fit, Settings, fit, showing
+from closefar.judgements import Columns, Judgements, resolve_folds
 from closefar.judgements.partitions import refuse_partitions
 from closefar.learners.base import MetricLearner
 from closefar.model import Metric
@@ -58,7 +58,7 @@ class FittingLearner(MetricLearner):
         """Validate judgements in memory to learn from; `estimator`, by default this learner, learns their columns."""
         refuse_partitions(X)
         more = {"annotators": annotators, "comparisons": comparisons}
-        return self._read(estimator or self, X, y, sample_weight, **more, stacklevel=5)
+        return self._read(estimator or self, X, y, sample_weight, **more)
 
     @abstractmethod
     def _read(
@@ -70,30 +70,39 @@ class FittingLearner(MetricLearner):
         *,
         annotators: Any = None,
         comparisons: Any = None,
-        stacklevel: int = 4,
     ) -> Judgements:
-        """Validate judgements to learn from."""
+        """Validate judgements to learn from, called by a method that the user calls."""
 
     def learn(self, judgements: Judgements) -> Fit:
         """Return the fit to validated judgements, without storing it."""
         return fit(judgements, Settings.of(self))
 
-    def _fit_to_read(
-        self, judgements: Judgements, feature_names: Any, checkpoint: str | os.PathLike[str] | None
-    ) -> None:
-        """Learn from judgements that were just read, from the last metric if that is asked for."""
-        kept = None if checkpoint is None else Checkpoint(checkpoint)
-        start = self._start(judgements) if self.warm_start else None
-        self.fit_to(judgements, start=start, columns=Columns.of(self, feature_names), checkpoint=kept)
-        if self.fit_.rank_choice is not None:
-            resolve_folds(5, judgements, None, seed=0)  # warns if the folds are by point
+    def _fit(
+        self,
+        *given: Any,
+        noun: str = "pairs",
+        feature_names: Any,
+        checkpoint: str | os.PathLike[str] | None,
+        **more: Any,
+    ) -> Self:
+        """Read judgements and learn from them, from the last metric if that is asked for."""
+        with showing(int(self.verbose)) as shown:
+            with shown.stage(f"reading the {noun}"):
+                judgements = self._read(self, *given, **more)
+            kept = None if checkpoint is None else Checkpoint(checkpoint)
+            start = self._start(judgements) if self.warm_start else None
+            self.fit_to(judgements, start=start, columns=Columns.of(self, feature_names), checkpoint=kept)
+            if self.fit_.rank_choice is not None:
+                resolve_folds(5, judgements, None, seed=0)  # warns if the folds are by point
+        self.fit_.warn(stacklevel=3)
+        return self
 
     def _start(self, judgements: Judgements) -> Metric | None:
         """The metric of the last fit, if it has the columns and the thresholds of these judgements."""
         last = self.fit_.metric if hasattr(self, "fit_") else None
-        n_thresholds = 0 if judgements.kind is Kind.COMPARISONS else judgements.n_levels - 1
-        is_alike = last is not None and len(last.factor) == self.n_features_in_ and len(last.thresholds) == n_thresholds
-        return last if is_alike else None
+        if last is None or len(last.factor) != self.n_features_in_ or len(last.thresholds) != judgements.n_thresholds:
+            return None
+        return last
 
     def _store(self, given: dict[str, Any]) -> None:
         """Keep the arguments of `__init__` under their names, which is all that scikit-learn allows there."""

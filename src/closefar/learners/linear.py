@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any, Self
 
-from closefar.fitting import showing
 from closefar.judgements import Judgements, read_judgements
 from closefar.learners.fitting_learner import FittingLearner
 from closefar.noise import Noise
@@ -218,12 +217,8 @@ class LinearMetricLearner(FittingLearner):
             ends with the same result.  The file is kept: after a complete fit the next one only computes its result
             again.  A checkpoint of other data or settings is refused.
         """
-        with showing(int(self.verbose)) as shown:
-            with shown.stage("reading the pairs"):
-                judgements = self._read(self, X, y, sample_weight, annotators=annotators, comparisons=comparisons)
-            self._fit_to_read(judgements, feature_names, checkpoint)
-        self.fit_.warn(stacklevel=2)
-        return self
+        more = {"annotators": annotators, "comparisons": comparisons}
+        return self._fit(X, y, sample_weight, **more, feature_names=feature_names, checkpoint=checkpoint)
 
     def _read(
         self,
@@ -234,7 +229,6 @@ class LinearMetricLearner(FittingLearner):
         *,
         annotators: Any = None,
         comparisons: Any = None,
-        stacklevel: int = 4,
     ) -> Judgements:
         return read_judgements(
             estimator,
@@ -244,5 +238,5 @@ class LinearMetricLearner(FittingLearner):
             far_label=self.far_label,
             annotators=annotators,
             comparisons=comparisons,
-            stacklevel=stacklevel,
+            stacklevel=5,
         )

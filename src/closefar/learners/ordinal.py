@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any, Self
 
-from closefar.fitting import showing
 from closefar.judgements import Judgements, is_partitioned, read_judgements
 from closefar.learners.fitting_learner import FittingLearner
 from closefar.noise import Noise
@@ -109,12 +108,8 @@ comparison_noise_, fit_statistics_, fit_
         sample_weight, annotators, comparisons, feature_names, checkpoint
             As for `LinearMetricLearner.fit`.
         """
-        with showing(int(self.verbose)) as shown:
-            with shown.stage("reading the pairs"):
-                judgements = self._read(self, X, y, sample_weight, annotators=annotators, comparisons=comparisons)
-            self._fit_to_read(judgements, feature_names, checkpoint)
-        self.fit_.warn(stacklevel=2)
-        return self
+        more = {"annotators": annotators, "comparisons": comparisons}
+        return self._fit(X, y, sample_weight, **more, feature_names=feature_names, checkpoint=checkpoint)
 
     def _read(
         self,
@@ -125,7 +120,6 @@ comparison_noise_, fit_statistics_, fit_
         *,
         annotators: Any = None,
         comparisons: Any = None,
-        stacklevel: int = 4,
     ) -> Judgements:
         return read_judgements(
             estimator,
@@ -136,7 +130,7 @@ comparison_noise_, fit_statistics_, fit_
             is_graded=True,
             annotators=annotators,
             comparisons=comparisons,
-            stacklevel=stacklevel,
+            stacklevel=5,
         )
 
     def decision_function(self, X: Any, annotator: Any = None) -> Any:

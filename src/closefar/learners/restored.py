@@ -109,7 +109,7 @@ def metric_alone(
     """
     sides, columns = Sides.in_order(classes), Columns(len(metric.factor), metric.feature_names)
     given = replace(judgements_for(columns, sides, table), annotators=None, comparisons=None).counted()
-    has_origin, squared = metric.origin is not None, metric.measure(given.data)
+    has_origin, squared, scorer = metric.origin is not None, metric.measure(given.data), Scorer(metric)
     if before is None:
         parameters = {"noise": metric.noise, "fit_origin": has_origin, "flip_rate": metric.flip_rate}
         settings = Settings.of(learner_of(given.kind, parameters, classes))
@@ -121,10 +121,10 @@ def metric_alone(
     return Fit(
         settings=settings,
         metric=metric,
-        certificate=Certificate.without_fit(outcome, Scorer(metric).score(given, squared).loss, metric.rank),
+        certificate=Certificate.without_fit(outcome, scorer.score(given, squared).loss, metric.rank),
         history=(),
         n_iter=0,
-        statistics=measured_statistics(given, squared, metric, scales, n_parameters),
+        statistics=measured_statistics(given, squared, scorer, scales, n_parameters),
         problems=(_SEEN_BEFORE,) if is_known else (),
         rank=metric.rank,
         sides=sides,

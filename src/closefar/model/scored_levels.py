@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from closefar.arrays import BoolArray, FloatArray, IndexArray
-from closefar.model.metric import Metric
 from closefar.model.scored import Scored
+from closefar.model.thresholds import level_flips
 from closefar.noise import Noise, interval_losses
 
 if TYPE_CHECKING:  # metrics are loaded, applied and saved without scikit-learn, which takes a second to import
@@ -43,17 +43,6 @@ class ScoredLevels:
     noise: Noise
     flip_rate: Any
 
-    @classmethod
-    def by(
-        cls, metric: Metric, judgements: Judgements, *, shift: FloatArray | None = None, flip_rate: Any = None
-    ) -> ScoredLevels:
-        """Compute the squared distances with a metric; `shift` is what the annotator of each adds to thresholds."""
-        squared = metric.measure(judgements.data)
-        if shift is not None:
-            squared -= shift
-        rate = metric.flip_rate if flip_rate is None else flip_rate
-        return cls(judgements, squared, np.array(metric.thresholds), metric.noise, rate)
-
     def __len__(self) -> int:
         return len(self.judgements)
 
@@ -69,7 +58,7 @@ class ScoredLevels:
     def dichotomy(self, k: int) -> Scored:
         """The same judgements asked only whether the level is at least k."""
         n_levels = self.judgements.n_levels
-        each = np.asarray(self.flip_rate) / (n_levels - 1.0)
+        each, _ = level_flips(np.asarray(self.flip_rate), n_levels)
         rates: Any = ((n_levels - k) * each, k * each) if np.any(each) else 0.0
         return Scored(self.judgements.dichotomy(k), self.squared - self.thresholds[..., k - 1], self.noise, rates)
 
@@ -94,6 +83,18 @@ class ScoredLevels:
         """Whether the level is the most probable one."""
         right: BoolArray = self.predicted == self.judgements.codes
         return right
+
+    @property
+    def probability_wrong(self) -> FloatArray:
+        """The probability of another level than the most probable one."""
+        wrong: FloatArray = 1.0 - self.probabilities.max(axis=1)
+        return wrong
+
+    @property
+    def in_doubt(self) -> FloatArray:
+        """4 p (1 - p) of each level, without flips, where p is for the threshold in most doubt."""
+        doubt: FloatArray = np.max([each.in_doubt for each in self.dichotomies], axis=0)
+        return doubt
 
     @property
     def losses(self) -> FloatArray:
@@ -151,7 +152,7 @@ class ScoredLevels:
             losses: FloatArray = interval_losses(self.noise, self.squared - low, self.squared - up, 0).loss
         if not np.any(self.flip_rate):
             return losses
-        each = np.broadcast_to(np.asarray(self.flip_rate) / last, losses.shape)
+        each, rest = level_flips(np.broadcast_to(self.flip_rate, losses.shape), last + 1)
         flips = each > 0  # without flips, the probability may be too small for a number
-        probability = each + (1.0 - (last + 1) * each) * np.exp(-losses)
+        probability = each + rest * np.exp(-losses)
         return np.where(flips, -np.log(np.where(flips, probability, 1.0)), losses)

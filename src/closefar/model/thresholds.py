@@ -154,6 +154,16 @@ class Thresholded:
         """The flip rate; an error if that of far pairs differs."""
         return one_rate(self.flip_rate)
 
+    @property
+    def compared_flip_rate(self) -> float:
+        """The flip rate of comparisons: as many of their answers are at random as of those about pairs."""
+        if isinstance(self.flip_rate, tuple):
+            return 0.5 * (self.flip_rate[0] + self.flip_rate[1])
+        if not self.thresholds:
+            return self.flip_rate
+        each, _ = level_flips(self.flip_rate, self.n_levels)
+        return float(0.5 * self.n_levels * each)
+
     def side_from(self, k: int) -> tuple[float, FlipRate]:
         """The threshold of level k, and the flip rates of being below it and not."""
         most = len(self.thresholds)

@@ -20,7 +20,7 @@ from closefar.judgements import Judgements
 from closefar.noise import FlipRate, Noise, interval_losses
 from closefar.questions.legs import by_legs, leg_blocks
 from closefar.questions.optimum import Optimum
-from closefar.questions.outcomes import Flips, Outcomes, shares_of_all
+from closefar.questions.outcomes import Flips, Outcomes
 from closefar.questions.thinning import representatives
 from closefar.rows import Rows
 
@@ -89,7 +89,7 @@ class LabelLikelihood:
         """The likelihood of the judgements that the optimum was fitted to."""
         outcomes = Outcomes.of(judgements)
         free = n_rates if flip_rate is None else 0
-        return cls(optimum.rows, outcomes, shares_of_all(judgements), noise, flip_rate, free, precision)
+        return cls(optimum.rows, outcomes, judgements.all_shares, noise, flip_rate, free, precision)
 
     def thinned(self, repeats: FloatArray) -> tuple[LabelLikelihood, FloatArray]:
         """The likelihood of about 100,000 rows that represent all, and the observations that each represents.

@@ -231,8 +231,7 @@ def label_error_settings(
     n = judgements.effective_number
     if judgements.comparisons is not None:
         n += judgements.comparisons.effective_number
-    n_thresholds = 0 if judgements.kind is Kind.COMPARISONS else judgements.n_levels - 1
-    return _settings(parameters, judgements.n_columns, n, penalise=penalise, n_thresholds=n_thresholds)
+    return _settings(parameters, judgements.n_columns, n, penalise=penalise, n_thresholds=judgements.n_thresholds)
 
 
 def _settings(

@@ -50,8 +50,7 @@ def _errors(scores: Scores) -> tuple[float, float]:
     if isinstance(scores, ScoredLevels):
         cuts = scores.dichotomies
         return sum(1.0 - each.accuracy for each in cuts), sum(1.0 - each.majority for each in cuts)
-    is_compared = scores.judgements.kind is Kind.COMPARISONS
-    return 1.0 - scores.accuracy, 0.5 if is_compared else 1.0 - scores.majority
+    return 1.0 - scores.accuracy, 1.0 - scores.majority
 
 
 def doubt_about(fit: Fit, judgements: Judgements, unseen: Scores, groups: NDArray[Any] | None) -> str | None:

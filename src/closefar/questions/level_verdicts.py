@@ -10,6 +10,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from closefar.arrays import TINY, FloatArray, IndexArray
+from closefar.model.thresholds import level_flips
 from closefar.noise import Noise, interval_losses
 
 __all__ = ["LevelEvidence", "nearest_cuts"]
@@ -94,8 +95,8 @@ class LevelEvidence:
         losses: FloatArray = interval_losses(self.noise, ends.above + step, step - ends.below, 1).loss
         if not np.any(self.flip_rate):
             return losses
-        each = np.asarray(self.flip_rate) / last
-        flipped: FloatArray = -np.log(each + (1.0 - (last + 1) * each) * np.exp(-losses))
+        each, rest = level_flips(np.asarray(self.flip_rate), last + 1)
+        flipped: FloatArray = -np.log(each + rest * np.exp(-losses))
         return flipped
 
 

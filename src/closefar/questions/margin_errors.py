@@ -10,9 +10,9 @@ import numpy as np
 
 from closefar.arrays import TINY, Array, FloatArray, IndexArray
 from closefar.fitting import Fit, Scorer
-from closefar.judgements import Judgements, Kind
+from closefar.judgements import Judgements
 from closefar.model import ScoredLevels
-from closefar.questions.annotating import comparison_noise_of, strictness_in
+from closefar.questions.annotating import table_of
 from closefar.questions.label_model import LabelModel
 from closefar.questions.moves import MarginMoves, pseudo_inverse
 from closefar.questions.thinning import representatives
@@ -39,19 +39,20 @@ class SideErrors:
     @classmethod
     def of(cls, fit: Fit, seen: Judgements) -> SideErrors:
         """The errors of the margins of a fit to these judgements; attached comparisons are left out."""
-        moves = MarginMoves(fit.metric, seen, comparison_noise=comparison_noise_of(fit))
+        moves = MarginMoves(fit.metric, seen, comparison_noise=fit.relative_noise)
         seen = _thinned(seen, moves)
-        strictness = strictness_in(fit, seen)
-        n_cuts = 0 if seen.kind is Kind.COMPARISONS else len(fit.metric.thresholds)
-        n_annotators = 0 if strictness is None else len(strictness.by_annotator)
-        blank = cls(moves, n_cuts, n_annotators, np.empty((0, 0)), 0.0)
+        table = table_of(fit, seen)
+        n_annotators = 0 if table is None else len(table)
+        blank = cls(moves, seen.n_thresholds, n_annotators, np.empty((0, 0)), 0.0)
         margins, weights = _information(fit, seen)
         information = blank._sums(seen, weights * seen.weights)
         of_scale = np.einsum("ni,nij,nj->n", margins, np.moveaxis(weights, -1, 0), margins) @ seen.weights
-        if strictness is not None:
+        if table is not None:
             places = np.arange(len(information))[-n_annotators:]
-            information[places, places] += 1.0 / strictness.width**2
-        return cls(moves, n_cuts, n_annotators, pseudo_inverse(information), 1.0 / max(float(of_scale), TINY))
+            information[places, places] += 1.0 / table.width**2
+        return cls(
+            moves, seen.n_thresholds, n_annotators, pseudo_inverse(information), 1.0 / max(float(of_scale), TINY)
+        )
 
     def at(self, data: Array, margins: FloatArray, annotators: IndexArray | None = None) -> FloatArray:
         """The error of each of these margins, (n, cuts)."""

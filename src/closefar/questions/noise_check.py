@@ -21,7 +21,6 @@ from closefar.questions.calibration import effective_number
 from closefar.questions.dependence import Dependence
 from closefar.questions.label_model import LabelModel
 from closefar.questions.noise_advice import advise, show_p_value
-from closefar.questions.outcomes import weights_of_all
 from closefar.questions.score_tests import FLOOR, AdjustedSums, LabelScores, combine
 from closefar.questions.testable import MOST_TESTED, check_certain_enough, check_testable, check_units
 from closefar.questions.two_sided import COMPARED, two_sided
@@ -199,10 +198,7 @@ def check_noise_if_possible(fit: Fit, judgements: Judgements, groups: NDArray[An
 
 def _check_all(fit: Fit, judgements: Judgements, ids: NDArray[Any] | None, n_bins: int) -> NoiseCheck:
     """Check every question that these judgements answer; those for which there are too few labels are left out."""
-    counts = weights_of_all(judgements) > 0
-    counted, ids = judgements.counted(), ids if ids is None else ids[counts]
-    if counted.comparisons is not None:
-        counted = replace(counted, comparisons=counted.comparisons.counted())
+    counted, ids = judgements.counted(), ids if ids is None else ids[judgements.all_weights > 0]
     found, refused = [], []
     for asked in two_sided(fit, counted):
         is_attached = asked.are_compared and counted.comparisons is not None

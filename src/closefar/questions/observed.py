@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from closefar import packed
 from closefar.arrays import FloatArray
-from closefar.fitting import Fit, count_parameters
+from closefar.fitting import Fit, Scorer, count_parameters, count_uncertain
 from closefar.judgements import Judgements
-from closefar.questions.annotating import annotator_rates, comparison_noise_of, strictness_in
+from closefar.questions.annotating import annotator_rates, table_of
 from closefar.questions.dependence import Dependence
 from closefar.questions.label_likelihood import LabelLikelihood
 from closefar.questions.optimum import Optimum
-from closefar.questions.outcomes import weights_of_all
-from closefar.questions.two_sided import count_uncertain_of_all
 from closefar.questions.units import units_of_all
 
 __all__ = ["Observed"]
@@ -45,17 +43,14 @@ class Observed:
         judgements.check_both_count()
         groups = units_of_all(groups, judgements, stacklevel=stacklevel + 1)
         weighted = judgements.weighted(fit.settings.class_weight)
-        counts = weights_of_all(weighted) > 0
-        counted = weighted.take(np.flatnonzero(counts[: len(weighted)]))
-        if counted.comparisons is not None:
-            counted = replace(counted, comparisons=counted.comparisons.counted())
-        strictness = strictness_in(fit, counted)
+        counts, counted = weighted.all_weights > 0, weighted.counted()
+        table = table_of(fit, counted)
         optimum = Optimum.of(
             fit.metric,
             counted,
             blend=fit.settings.blend,
-            comparison_noise=comparison_noise_of(fit),
-            strictness=None if strictness is None else strictness.by_annotator,
+            comparison_noise=fit.relative_noise,
+            strictness=None if table is None else table.strictness,
         )
         n_parameters = packed.packed_size(optimum.size) + len(optimum.thresholds)
         if n_parameters > _MOST_PARAMETERS:
@@ -73,7 +68,7 @@ class Observed:
             fit.metric.noise,
             None if is_free else fit.metric.flip_rate if known is None else known,
             n_rates=len(rates),
-            precision=0.0 if strictness is None else 1.0 / (strictness.width**2 * counted.total_weight),
+            precision=0.0 if table is None else 1.0 / (table.width**2 * counted.total_weight),
         )
         return cls(
             fit,
@@ -81,7 +76,7 @@ class Observed:
             optimum,
             likelihood,
             parameters=np.append(optimum.parameters, rates) if is_free else optimum.parameters,
-            repeats=weights_of_all(judgements)[counts],
+            repeats=judgements.all_weights[counts],
             dependence=Dependence(None if groups is None else groups[counts]),
             largest_rank=min(fit.rank or optimum.size, optimum.size),
         )
@@ -111,5 +106,7 @@ class Observed:
         return count_parameters(self.optimum.size, rank) - 1 + len(self.optimum.thresholds) + int(n_rates)
 
     def count_uncertain(self) -> float:
-        """The number of uncertain labels: the sum of 4 p (1 - p)."""
-        return count_uncertain_of_all(self.fit, self.judgements, self.repeats)
+        """The number of uncertain labels: the sum of 4 p (1 - p), over attached comparisons, too."""
+        score, n, others = Scorer.of(self.fit).score, len(self.judgements), self.judgements.comparisons
+        found = count_uncertain(score(self.judgements), self.repeats[:n])
+        return found if others is None else found + count_uncertain(score(others), self.repeats[n:])

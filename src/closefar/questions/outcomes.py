@@ -13,22 +13,7 @@ from closefar.arrays import BoolArray, FloatArray, IndexArray
 from closefar.judgements import Judgements, Kind
 from closefar.noise import FlipRate
 
-__all__ = ["Flips", "Outcomes", "shares_of_all", "weights_of_all"]
-
-
-def weights_of_all(judgements: Judgements) -> FloatArray:
-    """The weight of each judgement, and of each comparison that is attached to them."""
-    others = judgements.comparisons
-    return judgements.weights if others is None else np.concatenate([judgements.weights, others.weights])
-
-
-def shares_of_all(judgements: Judgements) -> FloatArray:
-    """The weights of all, summing to one."""
-    if judgements.comparisons is None:
-        return judgements.shares
-    weights = weights_of_all(judgements)
-    shares: FloatArray = weights / weights.sum()
-    return shares
+__all__ = ["Flips", "Outcomes"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,19 +140,17 @@ class Flips:
     def free(cls, outcomes: Outcomes, n_rates: int) -> Flips:
         """Those of one rate, or of the rates of close and of far, as parameters.
 
-        One rate of K levels is the share of wrong answers among those drawn from all levels alike.
+        One rate of K levels is the share of wrong answers among those drawn from all levels alike.  As many answers
+        to comparisons are at random, half of them wrong.
         """
+        compared = outcomes.are_compared
         if n_rates == 2:
-            called_far = outcomes.signs > 0
-            return cls(0.0, 1.0, (called_far * 1.0, ~called_far * 1.0), (1.0, 1.0))
-        k = float(outcomes.n_levels)
-        on_base: Any
-        on_kept: Any
-        on_base, on_kept = (1.0, 2.0) if k <= 2 else (1.0 / (k - 1.0), k / (k - 1.0))
-        if k > 2 and np.any(outcomes.are_compared):
-            on_base = np.where(outcomes.are_compared, 1.0, on_base)
-            on_kept = np.where(outcomes.are_compared, 2.0, on_kept)
-        return cls(0.0, 1.0, (on_base,), (on_kept,))
+            called_far = np.where(compared, 0.5, outcomes.signs > 0)
+            return cls(0.0, 1.0, (called_far, 1.0 - called_far), (1.0, 1.0))
+        k = float(max(outcomes.n_levels, 2))
+        kept = k / (k - 1.0)
+        on_base = np.where(compared, 0.5 * kept, 1.0 / (k - 1.0)) if k > 2 else 1.0
+        return cls(0.0, 1.0, (on_base,), (kept,))
 
     @property
     def n_free(self) -> int:

@@ -37,8 +37,8 @@ class ProbabilityIntervals:
     metric: Metric
     n_rates: int
 
-    def beyond(self, margin: Any, gradients: FloatArray, k: int) -> Interval:
-        """P(far), or P(level >= k), at margins with these gradients in the parameters."""
+    def beyond(self, margin: Any, gradients: FloatArray, k: int | None) -> Interval:
+        """P(far), or P(level >= k), at margins with these gradients in the parameters; without k, of comparisons."""
         flip_rate = self._side_rates(np.ravel(self.metric.flip_rate), k)
         model = LabelModel.at(_bounded(margin), self.metric.noise, flip_rate)
         if not self.reaches:
@@ -109,19 +109,20 @@ class ProbabilityIntervals:
         inside: FloatArray = np.atleast_1d(as_rates(rates if self.n_rates > 1 else rates[0]))
         return np.maximum(inside, _LEAST_RATE)
 
-    def _side_rates(self, rates: FloatArray, k: int) -> FlipRate:
-        """The rates of close and of far for level k, where the flip rates are these."""
+    def _side_rates(self, rates: FloatArray, k: int | None) -> FlipRate:
+        """The rates of close and of far for level k, or of a comparison, where the flip rates are these."""
         if len(rates) == 1 and len(self.metric.thresholds) <= 1:
             return float(rates[0])
         called_far, called_close = self._turn(k) @ rates
         return float(called_far), float(called_close)
 
-    def _turn(self, k: int) -> FloatArray:
-        """The derivatives of the rates of close and of far for level k in the flip rates."""
+    def _turn(self, k: int | None) -> FloatArray:
+        """The derivatives of the rates of close and of far for level k, or of a comparison, in the flip rates."""
         if np.size(self.metric.flip_rate) == 2:
-            return np.eye(2)
+            return np.eye(2) if k is not None else np.full((2, 2), 0.5)
         last = max(len(self.metric.thresholds), 1)
-        return np.array([[(last + 1.0 - k) / last], [k / last]])
+        below = 0.5 * (last + 1.0) if k is None else k
+        return np.array([[(last + 1.0 - below) / last], [below / last]])
 
 
 def _unknown(probability: Any) -> Interval:

@@ -15,7 +15,7 @@ from closefar.arrays import FloatArray, to_numpy
 from closefar.fitting import Settings, refit
 from closefar.judgements import Judgements, Kind
 from closefar.model import Metric
-from closefar.questions.annotating import strictness_in
+from closefar.questions.annotating import table_of
 from closefar.questions.free_fit import fit_freely
 from closefar.questions.observed import Observed
 from closefar.questions.reach import Reach
@@ -124,6 +124,6 @@ def _refit(
     fit = refit(some, settings, start=start)
     if not fit.certificate.converged or fit.is_separable:
         return None
-    strictness = strictness_in(fit, judgements)
-    rest = [*fit.metric.thresholds, *(() if strictness is None else strictness.by_annotator)]
+    table = table_of(fit, judgements)
+    rest = [*fit.metric.thresholds, *(() if table is None else table.strictness)]
     return packed.joined(fit.metric.matrix, np.append(rest, np.ravel(fit.metric.flip_rate)[:n_rates]))

@@ -134,7 +134,7 @@ class Spread:
         """That the answer to each comparison is as given."""
         parts = [found for _, found in by_legs(rows, lambda block: packed.form_gradients(block.T @ self.transform))]
         margin = rows.gather(rows.squared_distances(metric.factor))
-        return self._probabilities(metric).beyond(margin, self._extended(np.concatenate(parts), 0.0), 1)
+        return self._probabilities(metric).beyond(margin, self._extended(np.concatenate(parts), 0.0), None)
 
     def _probabilities(self, metric: Metric) -> ProbabilityIntervals:
         return ProbabilityIntervals(self.reaches, metric, self.n_rates)

@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 from closefar.arrays import FloatArray
 from closefar.fitting import Fit, Fitted, without_penalty
-from closefar.questions.annotating import comparison_noise_of, read_for
+from closefar.questions.annotating import read_for
 from closefar.questions.free_optimum import find_free_optimum
 from closefar.questions.intervals import Confidence
 from closefar.questions.noise_advice import DOUBT
@@ -151,7 +151,7 @@ def confidence(
         relative_matrix=spread.relative_matrix(metric),
         flip_rate=spread.flip_rate(metric),
         _spread=spread,
-        _comparison_noise=comparison_noise_of(sample.fit),
+        _comparison_noise=sample.fit.relative_noise,
     )
 
 

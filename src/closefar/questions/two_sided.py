@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from closefar.arrays import BoolArray, FloatArray, IndexArray, is_indexed, to_numpy
-from closefar.fitting import Fit, Scorer, count_uncertain
+from closefar.arrays import BoolArray, IndexArray, is_indexed, to_numpy
+from closefar.fitting import Fit, Scorer
 from closefar.judgements import Judgements, Kind, Tuples
-from closefar.model import Metric, Scored, ScoredLevels
-from closefar.questions.annotating import comparison_noise_of
+from closefar.judgements.kinds import TURNED
+from closefar.model import Metric, Scored
 
-__all__ = ["COMPARED", "TwoSided", "count_uncertain_of_all", "turned", "two_sided"]
+__all__ = ["COMPARED", "TwoSided", "turned", "two_sided"]
 
 
 COMPARED = "comparisons"
@@ -72,8 +72,7 @@ def _of_one_kind(fit: Fit, judgements: Judgements) -> list[TwoSided]:
     n_rates = int(np.size(fit.metric.flip_rate)) if fit.settings.estimates_flips else 0
     if judgements.kind is Kind.COMPARISONS:
         assert isinstance(scores, Scored)
-        noise = comparison_noise_of(fit)
-        return [TwoSided(COMPARED, fit.metric, turned(scores), noise, n_rates)]
+        return [TwoSided(COMPARED, fit.metric, turned(scores), fit.relative_noise, min(n_rates, 1))]
     who = None if fit.annotators is None else judgements.annotators
     by: dict[str, Any] = {} if who is None else {"annotators": who.codes, "n_annotators": len(who.names)}
     if isinstance(scores, Scored):
@@ -96,31 +95,9 @@ def turned(scored: Scored) -> Scored:
 
 
 def _turned(data: Any, turn: BoolArray) -> Any:
-    order = [0, 2, 1] if int(data.shape[1]) == 3 else [2, 3, 0, 1]
+    order = TURNED[int(data.shape[1])]
     if is_indexed(data):
         index = to_numpy(data.index)
         return Tuples(data.points, np.where(turn[:, None], index[:, order], index))
     values = to_numpy(data)
     return np.where(turn[:, None, None], values[:, order], values)
-
-
-def count_uncertain_of_all(fit: Fit, judgements: Judgements, repeats: FloatArray | None = None) -> float:
-    """The sum of 4 p (1 - p) over judgements and attached comparisons; of levels, for the threshold in most doubt.
-
-    `repeats` are as for `count_uncertain`, those of comparisons last.
-    """
-    pairs, others = replace(judgements, comparisons=None), judgements.comparisons
-    parts = [(pairs, slice(0, len(pairs)))]
-    if others is not None:
-        parts.append((others, slice(len(pairs), None)))
-    total = 0.0
-    for part, where in parts:
-        scores = Scorer.of(fit).score(part)
-        own = None if repeats is None else repeats[where]
-        if isinstance(scores, ScoredLevels):
-            doubt = np.max([each.in_doubt for each in scores.dichotomies], axis=0)
-            own = part.effective_number * part.shares if own is None else own
-            total += float(own @ doubt)
-        else:
-            total += count_uncertain(scores, own)
-    return total

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray, as_float64, is_indexed, to_numpy
 from closefar.judgements import Judgements, find_points, resolve_groups
+from closefar.judgements.kinds import LEGS
 from closefar.judgements.shared_points import warn_of_points
 
 __all__ = ["points_of_legs", "units_of_all", "units_with_comparisons"]
@@ -71,7 +72,6 @@ def _column(judgements: Judgements, place: int) -> FloatArray:
 
 def points_of_legs(judgements: Judgements) -> tuple[FloatArray, FloatArray]:
     """Both points of each pair or, of comparisons, of each leg: near, far, near, far and so on."""
-    places = {2: ((0,), (1,)), 3: ((0, 0), (1, 2)), 4: ((0, 2), (1, 3))}[int(judgements.data.shape[1])]
-    d = judgements.n_columns
-    starts, ends = (np.stack([_column(judgements, place) for place in side], axis=1) for side in places)
-    return starts.reshape(-1, d), ends.reshape(-1, d)
+    sides = zip(*LEGS.get(int(judgements.data.shape[1]), ((0, 1),)), strict=True)
+    starts, ends = (np.stack([_column(judgements, place) for place in side], axis=1) for side in sides)
+    return starts.reshape(-1, judgements.n_columns), ends.reshape(-1, judgements.n_columns)

@@ -52,7 +52,7 @@ def levels(judged: Judged, scored: ScoredLevels, metric: Metric, labels: list[st
         {"label": label, "n": int(np.sum(codes == code)), "counts": _counts(squared, edges, weights, codes == code)}
         for code, label in enumerate(labels)
     ]
-    own = np.sum(scored.squared[:, None] >= np.broadcast_to(scored.thresholds, (len(scored), len(thresholds))), axis=1)
+    own = np.sum(scored.squared[:, None] >= scored.thresholds, axis=1)
     exactly, nearly = (percent(judged.judgements.mean(np.abs(own - codes) <= reach)) for reach in (0, 1))
     return {
         "edges": edges.tolist(),

@@ -68,9 +68,7 @@ def calibration_of_levels(part: dict[str, Any], n_levels: int) -> str:
         style = f"level {styles[row['level']]}"
         parts += [
             plane.upright(row["predicted"], row["low"], row["high"], f"whisker {style}"),
-            plane.dot(row["predicted"], row["observed"], f"{note}observed {row['observed']:.1%}").replace(
-                'class="dot"', f'class="dot {style}"'
-            ),
+            plane.dot(row["predicted"], row["observed"], f"{note}observed {row['observed']:.1%}", f"dot {style}"),
         ]
     return drawing("Observed shares against predicted probabilities, by threshold", plane.bottom + 44, parts)
 

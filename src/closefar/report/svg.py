@@ -77,8 +77,9 @@ class Plane:
         places = "".join(f"M{self.x(x):.1f} {self.y(y):.1f}h0" for x, y in points)
         return f'<path class="marks {kind}" d="{places}"/>'
 
-    def dot(self, x: float, y: float, note: str) -> str:
-        return f'<circle class="dot" cx="{self.x(x):.1f}" cy="{self.y(y):.1f}" r="4.5"><title>{note}</title></circle>'
+    def dot(self, x: float, y: float, note: str, kind: str = "dot") -> str:
+        place = f'cx="{self.x(x):.1f}" cy="{self.y(y):.1f}" r="4.5"'
+        return f'<circle class="{kind}" {place}><title>{note}</title></circle>'
 
     def upright(self, x: float, low: float, high: float, kind: str) -> str:
         return f'<path class="{kind}" d="M{self.x(x):.1f} {self.y(low):.1f}V{self.y(high):.1f}"/>'

@@ -8,6 +8,7 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
 from closefar.arrays import Array, as_float64, is_indexed, is_mapped, is_tensor, release
+from closefar.judgements.kinds import LEGS
 from closefar.rows.blocks import BlockRows
 from closefar.rows.differences import COPY_BYTES, RELEASED_BYTES, SingleDifferences
 from closefar.rows.graph_rows import GraphRows
@@ -15,7 +16,7 @@ from closefar.rows.indexed import IndexedRows
 
 __all__ = ["ComparedLegs", "legs_of"]
 
-_LEGS = {3: [0, 1, 0, 2], 4: [0, 1, 2, 3]}  # the two points of the near leg, and those of the far leg
+_POINTS = {size: [*near, *far] for size, (near, far) in LEGS.items()}  # of both legs
 
 
 def legs_of(data: Any) -> BlockRows:
@@ -23,7 +24,7 @@ def legs_of(data: Any) -> BlockRows:
     if not is_indexed(data):
         return ComparedLegs(data)
     rows = GraphRows.of if is_tensor(data.points) else IndexedRows
-    return rows(data.points, data.index[:, _LEGS[int(data.index.shape[1])]].reshape((-1, 2)))
+    return rows(data.points, data.index[:, _POINTS[int(data.index.shape[1])]].reshape((-1, 2)))
 
 
 class ComparedLegs(BlockRows):
@@ -62,7 +63,7 @@ class ComparedLegs(BlockRows):
 
     def _legs(self, first: int, last: int) -> Array:
         """The legs of these comparisons, an array of shape (2 m, d)."""
-        a, b, c, e = (self._data[first:last, point, :] for point in _LEGS[int(self._data.shape[1])])
+        a, b, c, e = (self._data[first:last, point, :] for point in _POINTS[int(self._data.shape[1])])
         if not is_numpy_array(self._data):
             xp = array_namespace(a)
             both = [self._as_read(a) - self._as_read(b), self._as_read(c) - self._as_read(e)]

@@ -142,7 +142,8 @@ class SideRates(FlipRates):
         return np.full(n_groups + 1, 1.0 - self.called_far - self.called_close)
 
     def floors(self, n_levels: int, n_groups: int) -> FloatArray:
-        return np.tile([self.called_close, self.called_far, 0.0, 0.0], (n_groups + 1, 1))
+        of_each = 0.5 * (self.called_far + self.called_close)  # answer to a comparison, which has no sides
+        return np.tile([self.called_close, self.called_far, of_each, of_each], (n_groups + 1, 1))
 
     def flip_rate(self, n_levels: int) -> tuple[float, float]:
         return self.called_far, self.called_close
@@ -263,7 +264,8 @@ def _log_prior(shares: FloatArray, typical: float) -> FloatArray:
 
 
 def _signs(codes: Array, weights: Array) -> Array:
-    return 2.0 * codes - 1.0 + 0.0 * weights
+    """-1 for close, +1 for far, and 0 for comparisons."""
+    return array_namespace(weights).where(codes < 2, 2.0 * codes - 1.0 + 0.0 * weights, 0.0 * weights)
 
 
 def _slopes(chances: FloatArray, shares: tuple[float, ...], right: Array, codes: Array, weights: Array) -> FloatArray:

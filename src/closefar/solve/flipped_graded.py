@@ -12,13 +12,11 @@ from closefar.arrays import Array, FloatArray, like, whole_numbers
 from closefar.noise import interval_losses
 from closefar.rows import RowSource
 from closefar.solve.flip_rates import Answers, FlipRates, RateOfEach
-from closefar.solve.flips import FlippedCloseFar, rates_in_words
+from closefar.solve.flips import LEAST_FLOOR, FlippedCloseFar, rates_in_words, undecided
 from closefar.solve.graded import Graded
 from closefar.solve.likelihood import Evaluation, Terms
 
 __all__ = ["Flipped", "FlippedGraded"]
-
-_LEAST_FLOOR = 1e-15  # of an answer that is never at random, and whose probability may underflow
 
 
 class FlippedGraded(Graded):
@@ -91,10 +89,6 @@ class FlippedGraded(Graded):
 
     def share_undecided(self, source: RowSource, squared: Array, thresholds: FloatArray) -> float:
         """The mean uncertainty of the judgements: one at even odds, zero where they are certain."""
-
-        def undecided(right: Array, weights: Array) -> Array:
-            return 4.0 * weights * right * (1.0 - right)
-
         return source.total(source.map(undecided, self.right(source, squared, thresholds), self.weights))
 
     def softened(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Graded:
@@ -125,7 +119,7 @@ class FlippedGraded(Graded):
         if order < 2:
             return Terms(loss, slopes, -np.inf, gradient)
         # What is left to the other answer, of two, computed from the loss since its probability may be close to one.
-        other = xp.maximum(1.0 - kept - floor, _LEAST_FLOOR + 0.0 * floor) - kept * xp.expm1(-found.loss)
+        other = xp.maximum(1.0 - kept - floor, LEAST_FLOOR + 0.0 * floor) - kept * xp.expm1(-found.loss)
         odds, has_two = probability / other, whole_numbers(codes) >= (0 if self.n_levels == 2 else self.n_levels)
         pairs = ((found.low_low, low * low), (found.low_up, 0.0 * low), (found.up_up, up * up))
         ends = tuple(weights * xp.where(has_two, odds * own, sincere**2 * each) for each, own in pairs)
@@ -146,7 +140,7 @@ class FlippedGraded(Graded):
         who = whole_numbers(groups[0]) if groups else 0 * index + self.n_groups
         floors = self.flips.floors(self.n_levels, self.n_groups)
         floor = xp.take(like(right, floors.reshape(-1)), who * floors.shape[1] + index)
-        return floor + _LEAST_FLOOR, xp.take(like(right, self.flips.kept(self.n_groups)), who)
+        return floor + LEAST_FLOOR, xp.take(like(right, self.flips.kept(self.n_groups)), who)
 
 
 Flipped = FlippedCloseFar | FlippedGraded

@@ -21,14 +21,23 @@ from closefar.noise import Noise, with_flips
 from closefar.rows import RowSource
 from closefar.solve.likelihood import CloseFar, Losses
 
-__all__ = ["FlippedCloseFar", "SoftCloseFar", "best_flip_rate", "best_rate", "best_two_rates", "rates_in_words"]
+__all__ = [
+    "LEAST_FLOOR",
+    "FlippedCloseFar",
+    "SoftCloseFar",
+    "best_flip_rate",
+    "best_rate",
+    "best_two_rates",
+    "rates_in_words",
+    "undecided",
+]
 
 _LARGEST_RATE = 0.499
 _RATE_TOL = 1e-13  # of the last Newton step
 _MOST_STEPS = 100
 _LARGEST_SUM = 0.998  # of two rates
 _SLOPE_TOL = 1e-12
-_LEAST_FLOOR = 1e-15  # of a label whose rate is zero, and whose probability may underflow far from the optimum
+LEAST_FLOOR = 1e-15  # of a label whose rate is zero, and whose probability may underflow far from the optimum
 
 
 class FlippedCloseFar(CloseFar):
@@ -111,12 +120,7 @@ class FlippedCloseFar(CloseFar):
 
     def share_undecided(self, source: RowSource, squared: Array, thresholds: FloatArray) -> float:
         """The mean uncertainty of the labels: one at even odds, zero far from the threshold."""
-
-        def undecided(right: Array, weights: Array) -> Array:
-            return 4.0 * weights * right * (1.0 - right)
-
-        right = self.right(source, squared, thresholds)
-        return source.total(source.map(undecided, right, self.weights))
+        return source.total(source.map(undecided, self.right(source, squared, thresholds), self.weights))
 
     def softened(self, source: RowSource, squared: Array, thresholds: FloatArray) -> SoftCloseFar:
         """The likelihood in which each label's probability of being flipped is fixed at its present value."""
@@ -134,6 +138,11 @@ class FlippedCloseFar(CloseFar):
         return FlippedCloseFar(self.noise, signs, weights, self.flip_rate, *lengths)
 
 
+def undecided(right: Array, weights: Array) -> Array:
+    """The weighted uncertainty of judgements, given their probabilities without flips."""
+    return 4.0 * weights * right * (1.0 - right)
+
+
 def rates_in_words(flip_rate: float | tuple[float, float]) -> str:
     """A sentence without its full stop."""
     if not isinstance(flip_rate, tuple):
@@ -146,7 +155,7 @@ def _flips_of(flip_rate: float | tuple[float, float], signs: Array) -> tuple[flo
     if not isinstance(flip_rate, tuple):
         return 1.0 - 2.0 * flip_rate, flip_rate, flip_rate
     mean, half = 0.5 * (flip_rate[0] + flip_rate[1]), 0.5 * (flip_rate[0] - flip_rate[1])
-    floor = mean + _LEAST_FLOOR
+    floor = mean + LEAST_FLOOR
     return 1.0 - 2.0 * mean, floor + half * signs, floor - half * signs
 
 
@@ -223,6 +232,8 @@ def _sums_of_slopes(rates: tuple[float, ...], right: Array, weights: Array) -> F
 def best_two_rates(source: RowSource, right: Array, signs: Array, weights: Array, near: FloatArray) -> FloatArray:
     """Maximise the mean log P(label) over both rates, for `right` = Phi(l m): concave in them.
 
+    A sign is zero for a comparison, which is flipped at the mean of both rates.
+
     Newton steps within the triangle a, b >= 0, a + b < 1, halved until they gain: each is a sweep over the rows.
     """
     rates = near if near.all() and near.sum() < _LARGEST_SUM else np.array([0.1, 0.1])
@@ -277,6 +288,6 @@ def _sums_of_two(rates: tuple[float, float], right: Array, signs: Array, weights
     kept, floor, _ = _flips_of(rates, signs)
     probability = floor + kept * right
     gain, loss = (1.0 - right) / probability, -right / probability  # by the rate of this label, and of the other
-    slopes = [xp.where(signs > 0, one, other) for one, other in ((gain, loss), (loss, gain))]
+    slopes = [0.5 * ((1.0 + signs) * one + (1.0 - signs) * other) for one, other in ((gain, loss), (loss, gain))]
     terms = [xp.log(probability), *slopes, slopes[0] ** 2, slopes[0] * slopes[1], slopes[1] ** 2]
     return np.array([float(xp.sum(weights * term)) for term in terms])
