@@ -158,7 +158,7 @@ class Thresholded:
     def compared_flip_rate(self) -> float:
         """The flip rate of comparisons: as many of their answers are at random as of those about pairs."""
         if isinstance(self.flip_rate, tuple):
-            return 0.5 * (self.flip_rate[0] + self.flip_rate[1])
+            return float(0.5 * (self.flip_rate[0] + self.flip_rate[1]))
         if not self.thresholds:
             return self.flip_rate
         each, _ = level_flips(self.flip_rate, self.n_levels)
