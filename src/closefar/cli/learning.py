@@ -118,8 +118,8 @@ class Learning:
                 raise ValueError(f"{option} is about the labels of --pairs, and comparisons have none. Leave it out.")
         if levels is not None and (len(levels) < 2 or not all(levels) or len(set(levels)) < len(levels)):
             raise ValueError(
-                "--levels must be at least two different labels, from closest to farthest, such as same,similar,other; "
-                f"got {self.levels!r}."
+                "--levels must list each label once, two or more of them, from closest to farthest, such as "
+                f"same,similar,other; got {self.levels!r}."
             )
         if levels is not None and self.far is not None:
             raise ValueError("--levels says already which label is far: the last one. Leave --far out.")
