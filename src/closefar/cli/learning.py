@@ -225,8 +225,8 @@ class PenalisedLearning(Learning):
         str | None,
         typer.Option(
             metavar="SHARE",
-            help="Share of labels flipped at random, whatever the distance, or estimate; two estimates one share "
-            "for close and one for far.",
+            help="Share of labels flipped at random, whatever the distance, or estimate, with annotators "
+            "for each of them; two estimates one share for close and one for far.",
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -284,7 +284,7 @@ class LongLearning(PenalisedLearning):
 
     balanced: Annotated[
         bool,
-        typer.Option("--balanced", help="Give both labels the same total weight.", rich_help_panel=_PANEL),
+        typer.Option("--balanced", help="Give all labels the same total weight.", rich_help_panel=_PANEL),
     ] = False
     max_time: Annotated[
         float | None,
