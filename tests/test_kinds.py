@@ -143,7 +143,7 @@ def test_more_levels_must_be_those_of_the_fit():
     more = Judgements.read_more(Estimator(), PAIRS[:3], [4, 1, 4], sides=sides)
     assert more.codes.tolist() == [3, 0, 3]  # new pairs need not have all levels
     assert more.kind is Kind.LEVELS
-    with pytest.raises(ValueError, match=r"levels must be those of the fit, 1, 2, 3, 4; got 7 in row 1"):
+    with pytest.raises(ValueError, match=r"each level must be one of those of the fit, 1, 2, 3, 4; got 7 in row 1"):
         Judgements.read_more(Estimator(), PAIRS[:3], [4, 7, 4], sides=sides)
 
 
