@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from closefar import packed
-from closefar.arrays import TINY, FloatArray
+from closefar.arrays import TINY, BoolArray, FloatArray
 from closefar.model.factors import root_of
 from closefar.questions.dependence import Dependence
 from closefar.questions.label_likelihood import LabelLikelihood
@@ -102,7 +102,6 @@ def sandwich(
     error = np.linalg.norm(
         packed.form_gradients(vectors[:, largest_rank - 1 : largest_rank].T) @ root[: likelihood.n_on_matrix]
     )
-    push = moves.basis.T @ slope
     ratios = others / np.maximum(np.linalg.norm(root[likelihood.n_on_matrix :], axis=1), TINY)
     return Sandwich(
         root,
@@ -110,7 +109,7 @@ def sandwich(
         smallest=float(values[largest_rank - 1] / max(error, TINY)),
         threshold=float(ratios[: likelihood.outcomes.n_cuts].min(initial=np.inf)),
         flip_rate=float(ratios[likelihood.outcomes.n_thresholds :].min(initial=np.inf)),
-        distance=float(np.sqrt(n * max(float(push @ np.linalg.solve(information, push)), 0.0))),
+        distance=_distance(moves.basis, information, slope, _held(likelihood, parameters, slope), n),
         independence=_ratio(covering, plain, spread),
     )
 
@@ -130,6 +129,21 @@ def free_root(
     if dependence.ids is not None:
         spread = dependence.spread(likelihood, likelihood.terms(parameters), repeats) + prior
     return np.asarray(np.linalg.solve(information, root_of(spread).T))
+
+
+def _held(likelihood: LabelLikelihood, parameters: FloatArray, slope: FloatArray) -> BoolArray:
+    """Which parameters are thresholds that are held at zero, where their slope need not vanish."""
+    held = np.zeros(len(parameters), dtype=bool)
+    cuts = slice(likelihood.n_on_matrix, likelihood.n_on_matrix + likelihood.outcomes.n_cuts)
+    held[cuts] = (parameters[cuts] <= 0.0) & (slope[cuts] > 0.0)
+    return held
+
+
+def _distance(basis: FloatArray, information: FloatArray, slope: FloatArray, held: BoolArray, n: float) -> float:
+    """How many standard errors the optimum is away, along moves of parameters that are not held."""
+    free = ~np.any(basis[held] != 0.0, axis=0)
+    push = basis[:, free].T @ slope
+    return float(np.sqrt(n * max(float(push @ np.linalg.solve(information[np.ix_(free, free)], push)), 0.0)))
 
 
 def _is_singular(information: FloatArray) -> bool:

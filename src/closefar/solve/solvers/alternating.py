@@ -22,8 +22,9 @@ __all__ = ["Alternating", "Climb"]
 # A round that improves the mean log-likelihood by less than this ends the search.
 LEAST_GAIN = 1e-7
 
-# The largest number of unknowns for which a dense Hessian is formed.
+# The largest number of entries of M, and of thresholds, for which a dense Hessian is formed.
 _MOST_DENSE = 600
+_MOST_THRESHOLDS = 2000
 
 # L-BFGS steps between two estimates of the rate, if the rank limit is reached or a dense Hessian is too large.
 _STEPS_PER_ROUND = 20
@@ -66,7 +67,9 @@ class Alternating(Solver):
         self.likelihood = likelihood
         self.estimate = estimate
         self.rank = rank if rank is not None and rank < problem.cone.size else None
-        self.n_unknowns = packed_size(problem.cone.size) + len(problem.cone.least)
+        n_entries, n_thresholds = packed_size(problem.cone.size), len(problem.cone.least)
+        self.n_unknowns = n_entries + n_thresholds
+        self.is_dense = n_entries <= _MOST_DENSE and n_thresholds <= _MOST_THRESHOLDS
 
     def start(self) -> State:
         matrix, thresholds = moment_start(self.problem)
@@ -137,7 +140,7 @@ class Alternating(Solver):
         return replace(self.problem, objective=self.problem.objective.with_likelihood(likelihood))
 
     def _advance(self, problem: Problem, state: State) -> State:
-        if self.n_unknowns <= _MOST_DENSE and (self.rank is None or _rank(state) < self.rank):
+        if self.is_dense and (self.rank is None or _rank(state) < self.rank):
             newton = Newton(problem, self.tol, self.rng)
             new = newton.advance(newton.renew(state))
             if self.rank is None or _rank(new) <= self.rank:

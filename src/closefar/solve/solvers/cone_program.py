@@ -25,7 +25,7 @@ class ConeProgram:
     def __init__(self, hessian: FloatArray, damping: float, cone: Cone) -> None:
         mean = max(float(np.trace(hessian)) / len(hessian), 1e-6)
         damping = damping * mean
-        rho = mean * _typical_eigenvalue(hessian / mean) + damping
+        rho = mean * _typical_eigenvalue(_without_annotators(hessian, cone) / mean) + damping
         self._set(hessian + damping * np.eye(len(hessian)), damping, rho, cone)
 
     def _set(self, hessian: FloatArray, damping: float, rho: float, cone: Cone) -> None:
@@ -103,6 +103,12 @@ class ConeProgram:
         right = rotation.T @ (self.hessian @ residual + self.rho * residual)
         step: FloatArray = rotation @ np.linalg.solve(system, -right)
         return step
+
+
+def _without_annotators(hessian: FloatArray, cone: Cone) -> FloatArray:
+    """The Hessian in M and thresholds with a bound: many free ones, with little curvature each, would set the scale."""
+    n_free = int(np.sum(np.isneginf(cone.least)))
+    return hessian[:-n_free, :-n_free] if n_free > 1 else hessian
 
 
 def _typical_eigenvalue(hessian: FloatArray) -> float:
