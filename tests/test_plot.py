@@ -309,7 +309,9 @@ def test_convergence_without_a_history_says_so(learner):
 
 ANNOTATED = cf.LinearMetricLearner().fit(PAIRS, LABELS, annotators=np.arange(len(PAIRS)) % 4)
 DRAW = {
-    "annotators": lambda learner, **options: cf.plot.annotators(ANNOTATED, **options),
+    "annotators": lambda learner, **options: cf.plot.annotators(
+        ANNOTATED if hasattr(learner, "fit_") else learner, **options
+    ),
     "spectrum": cf.plot.spectrum,
     "loadings": cf.plot.loadings,
     "margins": cf.plot.margins,

@@ -16,7 +16,7 @@ from closefar.fitting.solved import Solved
 from closefar.noise import Noise
 from closefar.solve import Objective, Passes, solve, unwatched
 
-__all__ = ["find_undetermined_rates", "rate_errors"]
+__all__ = ["find_undetermined_rates"]
 
 # The largest standard error of a rate that is known well enough.
 _LARGEST_ERROR = 0.05
@@ -35,7 +35,7 @@ def find_undetermined_rates(solved: Solved, settings: Settings) -> list[str]:
     rates = solved.flip_rate
     if not (isinstance(rates, tuple) and settings.estimates_flips) or settings.approximate:
         return []
-    errors = rate_errors(solved, rates)
+    errors = _rate_errors(solved, rates)
     if max(errors) > _LARGEST_ERROR:
         found = [
             f"{rate:.2g} (standard error {error:.2g})" if error < 1.0 else f"{rate:.2g} (not determined)"
@@ -66,7 +66,7 @@ def _is_better(solved: Solved, settings: Settings) -> bool:
     return 2.0 * judgements.total_weight * gain > float(chi2.isf(_SIGNIFICANT, 2))
 
 
-def rate_errors(solved: Solved, flip_rates: tuple[float, float]) -> tuple[float, float]:
+def _rate_errors(solved: Solved, flip_rates: tuple[float, float]) -> tuple[float, float]:
     """The standard errors of both rates if the scale of M, the threshold and the rates are unknown.
 
     They are enormous for what the labels do not determine.

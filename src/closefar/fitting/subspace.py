@@ -14,6 +14,7 @@ from closefar.fitting.penalised import refit
 from closefar.fitting.scoring import Scorer
 from closefar.fitting.settings import Settings
 from closefar.judgements import Judgements, Kind
+from closefar.judgements.comparisons import quadruplets_of
 from closefar.model import Directions, Metric
 from closefar.model.thresholds import level_flips
 from closefar.rows import LegRows, column_scales, judged_rows, pair_rows, rows_of, second_moment
@@ -79,9 +80,7 @@ def _within(judgements: Judgements, metric: Metric, kept: FloatArray) -> Judgeme
         found = judgements.with_data(metric.coordinates(judgements.data, kept))
         compared = judgements.comparisons
         return found if compared is None else replace(found, comparisons=_within(compared, metric, kept))
-    near, far = legs_along(judgements, kept)
-    zero = np.zeros_like(near)
-    return judgements.with_data(np.stack([near, zero, far, zero], axis=1))
+    return judgements.with_data(quadruplets_of(*legs_along(judgements, kept)))
 
 
 def legs_along(judgements: Judgements, columns: FloatArray) -> tuple[FloatArray, FloatArray]:

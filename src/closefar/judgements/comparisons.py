@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_array, column_or_1d
 from closefar.arrays import (
     Array,
     BoolArray,
+    FloatArray,
     IndexArray,
     is_foreign,
     is_mapped,
@@ -33,7 +34,14 @@ from closefar.judgements.pairs import (
 from closefar.judgements.partitions import is_partitioned
 from closefar.judgements.tuples import Tuples
 
-__all__ = ["check_comparisons", "check_legs_differ", "in_library_of", "read_answers", "split_comparisons"]
+__all__ = [
+    "check_comparisons",
+    "check_legs_differ",
+    "in_library_of",
+    "quadruplets_of",
+    "read_answers",
+    "split_comparisons",
+]
 
 _SHAPES = "comparisons must have shape (n, 3, d), triplets (a, b, c), or (n, 4, d), quadruplets (a, b, c, e)"
 _CHECKED_ROWS = 1 << 16  # at a time
@@ -147,6 +155,12 @@ def _are_same(data: Array, rows: IndexArray, points: list[int], columns: slice) 
     near, far = a - b, c - e
     same: BoolArray = np.all(near == far, axis=1) | np.all(near == -far, axis=1)
     return same
+
+
+def quadruplets_of(near: FloatArray, far: FloatArray) -> FloatArray:
+    """Return comparisons with these differences as their legs, (n, 4, d): each leg is from a point to zero."""
+    zero = np.zeros_like(near)
+    return np.stack([near, zero, far, zero], axis=1)
 
 
 def read_answers(answers: Any, n: int) -> tuple[NDArray[Any], BoolArray, Sides]:

@@ -109,7 +109,7 @@ def resolve_folds(
     lacking = {Kind.CLOSE_FAR: "a class", Kind.LEVELS: "a level", Kind.COMPARISONS: "comparisons"}[judgements.kind]
     if n_folds < 2:
         have = {Kind.CLOSE_FAR: "both classes and ", Kind.LEVELS: "all levels and ", Kind.COMPARISONS: ""}
-        by = "comparison" if judgements.kind is Kind.COMPARISONS else "pair"
+        by = judgements.kind.noun
         consequence = f"but folds are by {by}, as no two of them have {have[judgements.kind]}no point in common"
     elif n_folds < cv:
         consequence = f"folds are by point, {n_folds} of them, as more would lack {lacking}"

@@ -18,3 +18,13 @@ class Kind(StrEnum):
     CLOSE_FAR = "close_far"
     LEVELS = "levels"
     COMPARISONS = "comparisons"
+
+    @property
+    def noun(self) -> str:
+        """What a judgement is about."""
+        return "comparison" if self is Kind.COMPARISONS else "pair"
+
+    @property
+    def term(self) -> str:
+        """What a judgement says."""
+        return "answer" if self is Kind.COMPARISONS else "label"

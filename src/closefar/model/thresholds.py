@@ -11,20 +11,11 @@ import numpy as np
 from closefar.arrays import FloatArray, IndexArray
 from closefar.noise import FlipRate, Noise, interval_losses, turned_round, with_flips
 
-__all__ = [
-    "NO_THRESHOLD",
-    "Thresholded",
-    "check_flip_rate",
-    "check_thresholds",
-    "level_flips",
-    "level_probabilities",
-    "levels_between",
-    "one_rate",
-]
+__all__ = ["Thresholded", "check_flip_rate", "check_thresholds", "level_flips", "one_rate"]
 
 _PART = 1 << 16  # rows at a time, in cache
 
-NO_THRESHOLD = (
+_NO_THRESHOLD = (
     "this needs a threshold, and comparisons determine none; got a metric without one. Fit one to labelled pairs with "
     "ComparisonMetricLearner.calibrate_threshold(pairs, labels)."
 )
@@ -77,7 +68,9 @@ def level_flips(flip_rate: Any, n_levels: int) -> tuple[Any, Any]:
     return each, 1.0 - n_levels * each
 
 
-def level_probabilities(noise: Noise, squared: FloatArray, thresholds: tuple[float, ...], flip_rate: Any) -> FloatArray:
+def _level_probabilities(
+    noise: Noise, squared: FloatArray, thresholds: tuple[float, ...], flip_rate: Any
+) -> FloatArray:
     """The probability of each level at each squared distance, shape (n, K): closest first.
 
     A flip rate may be an array with a number for each.
@@ -96,15 +89,6 @@ def level_probabilities(noise: Noise, squared: FloatArray, thresholds: tuple[flo
         probabilities[start : start + _PART] = np.exp(-losses)
     each, rest = level_flips(np.asarray(flip_rate)[..., None], len(thresholds) + 1)
     return each + rest * probabilities if np.any(flip_rate) else probabilities
-
-
-def levels_between(noise: Noise, squared: FloatArray, thresholds: tuple[float, ...]) -> IndexArray:
-    """The most probable level at each squared distance; of two that are as probable, the higher one."""
-    if len(thresholds) == 1:
-        return (squared >= thresholds[0]).astype(np.intp)
-    probabilities = level_probabilities(noise, squared, thresholds, 0.0)
-    levels: IndexArray = len(thresholds) - np.argmax(probabilities[:, ::-1], axis=1)
-    return levels
 
 
 class Thresholded:
@@ -131,7 +115,7 @@ class Thresholded:
         if self.threshold is not None:
             return self.threshold
         if not self.thresholds:
-            raise ValueError(NO_THRESHOLD)
+            raise ValueError(_NO_THRESHOLD)
         raise ValueError(
             f"this needs one threshold; got a metric of {self.n_levels} levels, which has {self.n_levels - 1}. Use "
             f"dichotomy(k) of the metric, with k from 1 to {self.n_levels - 1}: far then means level k or higher."
@@ -158,7 +142,7 @@ class Thresholded:
     def compared_flip_rate(self) -> float:
         """The flip rate of comparisons: as many of their answers are at random as of those about pairs."""
         if isinstance(self.flip_rate, tuple):
-            return float(0.5 * (self.flip_rate[0] + self.flip_rate[1]))
+            return 0.5 * float(self.flip_rate[0] + self.flip_rate[1])
         if not self.thresholds:
             return self.flip_rate
         each, _ = level_flips(self.flip_rate, self.n_levels)
@@ -168,7 +152,7 @@ class Thresholded:
         """The threshold of level k, and the flip rates of being below it and not."""
         most = len(self.thresholds)
         if not most:
-            raise ValueError(NO_THRESHOLD)
+            raise ValueError(_NO_THRESHOLD)
         if not (isinstance(k, numbers.Integral) and 1 <= k <= most):
             raise ValueError(f"k must be a whole number from 1 to {most}, the number of thresholds; got {k!r}.")
         each = level_flips(self.one_flip_rate, most + 1)[0]
@@ -189,12 +173,14 @@ class Thresholded:
         The flip rate of an annotator, or an array with that of each pair, replaces that of the metric.
         """
         if not self.thresholds:
-            raise ValueError(NO_THRESHOLD)
+            raise ValueError(_NO_THRESHOLD)
         rate = self.flip_rate if flip_rate is None else flip_rate
-        return level_probabilities(self.noise, squared, self.thresholds, rate)
+        return _level_probabilities(self.noise, squared, self.thresholds, rate)
 
     def levels_at(self, squared: FloatArray) -> IndexArray:
-        """Return the most probable level at each squared distance: 0 is the closest."""
-        if not self.thresholds:
-            raise ValueError(NO_THRESHOLD)
-        return levels_between(self.noise, squared, self.thresholds)
+        """Return the most probable level at each squared distance: 0 is the closest; of two alike, the higher one."""
+        if len(self.thresholds) == 1:
+            return (squared >= self.thresholds[0]).astype(np.intp)
+        probabilities = self.probabilities_at(squared, 0.0)
+        levels: IndexArray = len(self.thresholds) - np.argmax(probabilities[:, ::-1], axis=1)
+        return levels

@@ -11,7 +11,7 @@ from closefar.canvas import CLOSE, COLOURS, FAR, REFERENCE, add_legend, axes_or_
 from closefar.fitting import Fit, Fitted, Scores
 from closefar.judgements import Kind
 from closefar.model import ScoredLevels
-from closefar.plot.subjects import check_count, description, fit_of, noun_of, scored_by
+from closefar.plot.subjects import check_count, description, fit_of, scored_by
 from closefar.questions import NoiseCheck, calibrate, check_noise_model, sides_of
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def margins(
     what, beyond = "squared distance", "last bin: all larger distances"
     if is_compared:
         what, beyond = "difference of squared distances", "outer bins: all larger differences"
-    noun = noun_of(fit)
+    noun = fit.kind.noun
     ax.set(
         xlabel=what + (f" ({beyond})" if is_cut else ""),
         ylabel=f"number of {noun}s" if scored.judgements.sample_weight is None else f"weight of {noun}s",

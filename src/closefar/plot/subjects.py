@@ -6,10 +6,9 @@ import numbers
 from typing import Any
 
 from closefar.fitting import Fit, Fitted, Scores, score
-from closefar.judgements import Kind
 from closefar.model import Metric
 
-__all__ = ["check_count", "description", "fit_of", "metric_of", "noun_of", "scored_by"]
+__all__ = ["check_count", "description", "fit_of", "metric_of", "scored_by"]
 
 
 def fit_of(learner: Fit | Fitted) -> Fit:
@@ -34,10 +33,6 @@ def scored_by(fit: Fit, X: Any, y: Any, sample_weight: Any) -> Scores:
     return score(fit, fit.read_or_training(X, y, sample_weight).counted())
 
 
-def noun_of(fit: Fit) -> str:
-    return "comparison" if fit.kind is Kind.COMPARISONS else "pair"
-
-
 def description(fit: Fit, scored: Scores, *, are_training: bool) -> str:
     """The number of pairs, and whether they are the training pairs."""
-    return f"{len(scored):,} {'training ' if are_training else ''}{noun_of(fit)}s"
+    return f"{len(scored):,} {'training ' if are_training else ''}{fit.kind.noun}s"

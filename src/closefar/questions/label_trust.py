@@ -123,8 +123,8 @@ def _doubt_about_points(fit: Fit, judgements: Judgements, groups: NDArray[Any] |
     if not any(_clusters(each.scored, dependence, most) for each in asked):
         return None
     kind = "point" if groups.ndim == 2 else "group"
-    noun = "comparisons" if judgements.kind is Kind.COMPARISONS else "pairs"
-    return f"contradictions cluster in {noun} of the same {kind}, so the metric misses something about those {kind}s"
+    where = f"in {judgements.kind.noun}s of the same {kind}"
+    return f"contradictions cluster {where}, so the metric misses something about those {kind}s"
 
 
 def _clusters(scored: Scored, dependence: Dependence, most: float) -> bool:

@@ -113,7 +113,6 @@ class SampleSizePlan:
         """How many pairs to label, and the number that the theorem requires."""
         more, uncertain = self.n_pairs - self.pilot_n, self.uncertain_per_parameter
         noun, get = _words(self.kind)
-        label = "answer" if self.kind is Kind.COMPARISONS else "label"
         error = _WORDS[self.measure].format(scale=_scale(self.kind))
         parts = [
             f"About {self.n_pairs:,} {noun} are needed for an expected {error} of {self.target_error:g}:",
@@ -125,8 +124,8 @@ class SampleSizePlan:
             parts.append(f"The theorem's worst-case guarantee needs {self._theorem}, too many to plan with.")
         if uncertain < _FEW_UNCERTAIN:
             parts.append(
-                f"The pilot has only {uncertain:.1f} uncertain {label}s per parameter, so this plan is rough. Plan "
-                f"again with about {math.ceil(self.pilot_n * _FEW_UNCERTAIN / uncertain):,} {noun}."
+                f"The pilot has only {uncertain:.1f} uncertain {self.kind.term}s per parameter, so this plan is rough. "
+                f"Plan again with about {math.ceil(self.pilot_n * _FEW_UNCERTAIN / uncertain):,} {noun}."
             )
         if self.shares_points:
             parts.append(f"The plan assumes independent {noun}; these share points, so more are needed.")
@@ -248,7 +247,7 @@ def _pairs_for(decay: float, measure: str, uncertain: float) -> int:
 
 def _words(kind: Kind) -> tuple[str, str]:
     """What is planned, and how one gets more."""
-    return ("comparisons", "Collect") if kind is Kind.COMPARISONS else ("pairs", "Label")
+    return f"{kind.noun}s", "Collect" if kind is Kind.COMPARISONS else "Label"
 
 
 def _check_uncertain(uncertain: float, n: int, kind: Kind = Kind.CLOSE_FAR) -> float:

@@ -14,6 +14,7 @@ from closefar import packed
 from closefar.arrays import FloatArray, to_numpy
 from closefar.fitting import Settings, refit
 from closefar.judgements import Judgements, Kind
+from closefar.judgements.comparisons import quadruplets_of
 from closefar.model import Metric
 from closefar.questions.annotating import table_of
 from closefar.questions.free_fit import fit_freely
@@ -101,8 +102,7 @@ def _in_coordinates(sample: Observed) -> Judgements:
     points = np.ascontiguousarray(to_numpy(legs.read(slice(0, legs.n_rows))).T)
     if isinstance(rows, BlockRows):
         return judgements.with_data(points)
-    ends = points[rows.n_pairs :].reshape(rows.n_comparisons, 2, -1)
-    compared = np.stack([ends[:, 0], np.zeros_like(ends[:, 0]), ends[:, 1], np.zeros_like(ends[:, 1])], axis=1)
+    compared = quadruplets_of(points[rows.n_pairs :: 2], points[rows.n_pairs + 1 :: 2])
     if judgements.kind is Kind.COMPARISONS:
         return judgements.with_data(compared)
     assert judgements.comparisons is not None

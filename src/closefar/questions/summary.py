@@ -24,18 +24,16 @@ _TITLES = {
     Kind.LEVELS: "Ordinal metric learner",
     Kind.COMPARISONS: "Comparison metric learner",
 }
-_NOUNS = {Kind.CLOSE_FAR: "Pairs (N)", Kind.LEVELS: "Pairs (N)", Kind.COMPARISONS: "Comparisons (N)"}
-_TERMS = {Kind.CLOSE_FAR: "label", Kind.LEVELS: "label", Kind.COMPARISONS: "answer"}
 
 
 def summarize(fit: Fit, say: Callable[[str], str] = str) -> str:
     """The text of `LinearMetricLearner.summary`; `say` puts advice in the words of another tool."""
     metric, certificate, statistics = fit.metric, fit.certificate, fit.statistics
     pseudo_r2 = 1.0 - certificate.loss / statistics.null_loss if statistics.null_loss > 0 else float("nan")
-    accuracy, term = "Accuracy" if fit.is_metric_alone else "Training accuracy", _TERMS[fit.kind]
+    accuracy, term = "Accuracy" if fit.is_metric_alone else "Training accuracy", fit.kind.term
     cells = [
         ("Features (d)", f"{len(metric.factor)}", "Loss", f"{certificate.loss:.6f}"),
-        (_NOUNS[fit.kind], f"{statistics.n_pairs}", "Null loss", f"{statistics.null_loss:.6f}"),
+        (f"{fit.kind.noun.capitalize()}s (N)", f"{statistics.n_pairs}", "Null loss", f"{statistics.null_loss:.6f}"),
         (*_answers(fit), "Pseudo-R2", f"{pseudo_r2:.4f}"),
         ("Noise", _noise(fit), "Proven gap", "none" if fit.is_metric_alone else f"{certificate.gap:.1e}"),
         ("Penalty", _penalty(fit), *_threshold(metric)),

@@ -9,7 +9,6 @@ import numpy as np
 from closefar.fitting import Fit
 from closefar.judgements import Kind
 from closefar.report.doubts import OFF
-from closefar.report.evidence import term_of
 from closefar.report.wording import count, digits, percent, sentence, short
 
 __all__ = ["answer", "certificate_words", "key_figures"]
@@ -106,7 +105,7 @@ def certificate_words(fit: Fit) -> dict[str, str]:
     """The outcome in a word, what to do, and what is proven."""
     certificate, settings = fit.certificate, fit.settings
     if fit.is_metric_alone:
-        term = term_of(fit)
+        term = fit.kind.term
         words = f"On the {count(fit.statistics.n_pairs, term)} given, its loss is {certificate.loss:.6g} per {term}."
         return {"outcome": str(certificate.outcome), "advice": sentence(certificate.advice), "words": words}
     others = "metric of any rank"
@@ -118,8 +117,8 @@ def certificate_words(fit: Fit) -> dict[str, str]:
     )
     if np.any(fit.flip_rate):
         words += (
-            f" This holds for the last step, in which each {term_of(fit)}'s probability of being flipped is held fixed;"
-            " the likelihood with flips may have other maxima."
+            f" This holds for the last step, in which each {fit.kind.term}'s probability of being flipped is held "
+            "fixed; the likelihood with flips may have other maxima."
         )
     return {"outcome": str(certificate.outcome), "advice": sentence(certificate.advice), "words": words}
 

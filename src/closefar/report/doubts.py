@@ -21,7 +21,7 @@ from closefar.questions import (
     units_with_comparisons,
 )
 from closefar.report.effort import Effort
-from closefar.report.evidence import Judged, has_sides, noun_of, term_of
+from closefar.report.evidence import Judged, has_sides, noun_of
 from closefar.report.wording import count, percent, sentence
 
 __all__ = ["OFF", "caveat", "noise_check", "problems", "read_ids", "shared_points", "wrong_labels"]
@@ -83,7 +83,7 @@ def wrong_labels(
     Where the model can be trusted with how probably each label is wrong, that is shown; elsewhere
     the labels that contradict the metric.
     """
-    errors, doubt, term = judged.errors, judged.doubt, term_of(fit)
+    errors, doubt, term = judged.errors, judged.doubt, fit.kind.term
     if fit.metric.rank == 0:
         return _none(f"The metric is zero, so it can't tell wrong {term}s from right ones.")
     if is_chance:

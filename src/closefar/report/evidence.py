@@ -21,7 +21,7 @@ from closefar.questions import LabelErrors, judge_labels, label_error_settings, 
 from closefar.report.effort import Effort
 from closefar.report.wording import count
 
-__all__ = ["Judged", "has_sides", "is_training", "judge", "noun_of", "term_of"]
+__all__ = ["Judged", "has_sides", "is_training", "judge", "noun_of"]
 
 _FOLDS = 5
 _DIVISIONS = 3  # of points that are all linked by pairs: each tests about a fifth of these
@@ -112,14 +112,7 @@ class Judged:
 
 def noun_of(fitted: Fit) -> str:
     """What a judgement is about: two points, more of them or, with a learned origin, one."""
-    if fitted.kind is Kind.COMPARISONS:
-        return "comparison"
-    return "pair" if fitted.metric.origin is None else "point"
-
-
-def term_of(fitted: Fit) -> str:
-    """What a judgement says."""
-    return "answer" if fitted.kind is Kind.COMPARISONS else "label"
+    return fitted.kind.noun if fitted.metric.origin is None else "point"
 
 
 def has_sides(judgements: Judgements) -> bool:
@@ -181,9 +174,8 @@ def _by_pair(fitted: Fit, judged: Judgements, n_folds: int, seed: int, groups: N
     except ValueError as error:  # a part of few or odd pairs can't be fitted
         return _by_the_fit_itself(fitted, judged, f"fits to parts of them failed ({error})")
     errors, doubt = _label_errors(fitted, scored, groups)
-    words = (
-        f"Cross-validated: each {noun} is evaluated by a fit that has not seen its {term_of(fitted)} ({n_folds} folds)."
-    )
+    unseen = f"by a fit that has not seen its {fitted.kind.term} ({n_folds} folds)"
+    words = f"Cross-validated: each {noun} is evaluated {unseen}."
     return Judged(scored, "out-of-fold", words, noun, thresholds, errors, doubt)
 
 
@@ -214,7 +206,7 @@ def _by_group(fitted: Fit, by_pair: Judged, groups: NDArray[Any], n_folds: int, 
             f" {len(judged) - len(tested):,} of {count(len(judged), noun)} are not counted, because their {unit}s were "
             "never left out together."
         )
-    term = term_of(fitted)
+    term = fitted.kind.term
     words += f" Suspicious {term}s are judged by fits that have not seen that {term} but may have seen its {its}."
     own = groups[tested]
     return Judged(
@@ -274,7 +266,7 @@ def _threshold(fitted: Fit) -> float:
 
 def _by_the_fit_itself(fitted: Fit, judgements: Judgements, reason: str) -> Judged:
     noun = noun_of(fitted)
-    seen = f"the fit has seen these {term_of(fitted)}s"
+    seen = f"the fit has seen these {fitted.kind.term}s"
     words = f"Not cross-validated, because {reason}: {seen}, and new {noun}s will do worse."
     return _by_metric(fitted, judgements, "in-sample", words)
 

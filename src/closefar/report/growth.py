@@ -10,7 +10,7 @@ from closefar.arrays import FloatArray, IndexArray
 from closefar.fitting import Fit, refit_part, score
 from closefar.judgements import Judgements, Kind
 from closefar.report.effort import Effort
-from closefar.report.evidence import has_sides, noun_of, term_of
+from closefar.report.evidence import has_sides, noun_of
 from closefar.report.wording import count, number, points
 
 __all__ = ["learning_curve"]
@@ -54,10 +54,10 @@ def learning_curve(fitted: Fit, judgements: Judgements, seed: int) -> dict[str, 
         "reason": None,
         "rows": rows,
         "noun": noun,
-        "term": term_of(fitted),
+        "term": fitted.kind.term,
         "n_repeats": len(splits),
         "n_pool": len(pool),
-        "reading": _reading(sizes, scores, noun, term_of(fitted)),
+        "reading": _reading(sizes, scores, noun, fitted.kind.term),
     }
 
 

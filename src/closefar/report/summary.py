@@ -25,7 +25,7 @@ from closefar.report.agreement import calibration, distances, quality, roc
 from closefar.report.answer import answer, certificate_words, key_figures
 from closefar.report.certainty import intervals
 from closefar.report.doubts import caveat, noise_check, problems, read_ids, shared_points, wrong_labels
-from closefar.report.evidence import Judged, is_training, judge, term_of
+from closefar.report.evidence import Judged, is_training, judge
 from closefar.report.growth import learning_curve
 from closefar.report.kinds import annotators, comparisons
 from closefar.report.maps import distinct_points, pair_map, point_map
@@ -237,7 +237,7 @@ def _pairs(fit: Fit, judged: Judged, shown: Judgements) -> dict[str, Any]:
         "n_fitted": fit.statistics.n_pairs,
         "labels": _labels(fit),
         "noun": judged.noun,
-        "term": term_of(fit),
+        "term": fit.kind.term,
         "weighted": shown.sample_weight is not None,
     }
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import overload
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -27,32 +26,6 @@ _GRAM_IS_SAFE = 1e-7
 _ENORMOUS, _LARGE = 50.0, 10.0
 _MOST_ROUNDS = 30
 _N_PROJECTIONS = 32
-
-
-@overload
-def unit_free(
-    source: BlockRows,
-    weights: Array,
-    *,
-    with_constant: bool = ...,
-    blend: float = ...,
-    in_units: bool = ...,
-    signs: Array = ...,
-    finds_null: bool = ...,
-) -> tuple[BlockRows, Coordinates]: ...
-
-
-@overload
-def unit_free(
-    source: LegRows,
-    weights: Array,
-    *,
-    with_constant: bool = ...,
-    blend: float = ...,
-    in_units: bool = ...,
-    signs: Array = ...,
-    finds_null: bool = ...,
-) -> tuple[LegRows, Coordinates]: ...
 
 
 def unit_free(

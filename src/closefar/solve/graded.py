@@ -24,7 +24,7 @@ _APART = 0.05
 
 
 def _split_losses(noise: Noise, a: Array, b: Array, on_width: Sequence[Array], order: int) -> IntervalTerms:
-    """Evaluate the same for a noise with `width_terms`: two terms that depend on one end each, and one on the width."""
+    """As `interval_losses`, for a noise with `width_terms`: a term for each end, and one for the width."""
     loss_a, slope_a, *bend_a = noise.derivatives(a, order)
     loss_b, slope_b, *bend_b = noise.derivatives(-b, order)
     loss, slope, bend = on_width

@@ -17,10 +17,10 @@ from closefar.tables.sources import Source, find_annotator_like, find_answer, fi
 from closefar.tables.table import TableFile, open_table
 from closefar.tables.values import codes_of, distinct, is_number
 
-__all__ = ["AS_GIVEN", "TURNED", "read_id_comparisons"]
+__all__ = ["read_id_comparisons"]
 
-AS_GIVEN, TURNED = "1", "-1"
-_WORDS = ((AS_GIVEN, TURNED), ("left", "right"), ("first", "second"), ("true", "false"))
+_AS_GIVEN, _TURNED = "1", "-1"
+_WORDS = ((_AS_GIVEN, _TURNED), ("left", "right"), ("first", "second"), ("true", "false"))
 _TRIPLET_ANSWERS = (
     "1 (the first point is nearer to the second) and -1 (to the third), left and right, first and second, true and "
     "false, or the id of the nearer point"
@@ -96,14 +96,14 @@ def _signs(answers: NDArray[np.object_], name: str, ids: tuple[Any, ...], place:
     codes = codes_of(answers, given)
     for as_given, turned in _WORDS:
         if {as_given, turned}.issuperset(plain):
-            signs = [AS_GIVEN if word == as_given else TURNED for word in plain]
+            signs = [_AS_GIVEN if word == as_given else _TURNED for word in plain]
             return np.array([*signs, None], dtype=object)[codes]
     is_known = codes < 0
     if len(ids) == 3:
         near, far = (texts_of(column) == answers for column in ids[1:])
         is_known = is_known | near | far
         if is_known.all():
-            return np.array([TURNED, AS_GIVEN, None], dtype=object)[np.where(codes < 0, 2, near)]
+            return np.array([_TURNED, _AS_GIVEN, None], dtype=object)[np.where(codes < 0, 2, near)]
     is_word = np.array([word in set().union(*_WORDS) for word in plain])[codes]
     wrong = ~is_known & ~is_word
     first = int(np.argmax(wrong))
