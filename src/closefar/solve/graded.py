@@ -169,12 +169,14 @@ class Graded(Likelihood):
         strictness = thresholds[self.n_levels - 1 :]
         return 0.5 * self.precision * float(strictness @ strictness)
 
+    @property
+    def precisions(self) -> FloatArray:
+        return np.append(np.zeros(self.n_levels - 1), np.full(self.n_groups, self.precision))
+
     def curvature(self, source: RowSource, parts: Sequence[Terms]) -> GradedCurvature:
         arrays = tuple(source.join(list(arrays)) for arrays in zip(*(part.crosses for part in parts), strict=True))
         thresholds = _summed(parts)
-        thresholds[np.diag_indices(self.n_thresholds)] += np.append(
-            np.zeros(self.n_levels - 1), np.full(self.n_groups, self.precision)
-        )
+        thresholds[np.diag_indices(self.n_thresholds)] += self.precisions
         distance = source.join([part.curvature for part in parts])
         return GradedCurvature(distance, arrays, self.codes, self.groups, self.cells, self.precision, thresholds)
 
@@ -182,8 +184,8 @@ class Graded(Likelihood):
         found = super()._join(source, parts, thresholds, order)
         if self.precision == 0.0:
             return found
-        pull = np.append(np.zeros(self.n_levels - 1), self.precision * thresholds[self.n_levels - 1 :])
-        return replace(found, loss=found.loss + self.penalty(thresholds), slopes=found.slopes + pull)
+        slopes = found.slopes + self.precisions * thresholds
+        return replace(found, loss=found.loss + self.penalty(thresholds), slopes=slopes)
 
     def best_thresholds(
         self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float
