@@ -143,7 +143,7 @@ class Graded(Likelihood):
         low, up = weights * found.low, weights * found.up
         loss = float(xp.vecdot(weights, found.loss))
         slopes = self.cells.sums(codes, groups, low, up)
-        least_margin = -np.inf if groups else float(xp.min(xp.minimum(a, -b)))
+        least_margin = self._least_margin(squared, a, b, *arrays, thresholds=thresholds)
         if order < 2:
             return Terms(loss, slopes, least_margin, -(low + up))
         parts = tuple(weights * each for each in (found.low_low, found.low_up, found.up_up))
@@ -158,6 +158,16 @@ class Graded(Likelihood):
             return interval_losses(self.noise, a, b, order)
         xp, index = array_namespace(a), whole_numbers(codes)
         return _split_losses(self.noise, a, b, [xp.take(like(a, each), index) for each in on_width], order)
+
+    def _least_margin(self, squared: Array, a: Array, b: Array, *arrays: Array, thresholds: FloatArray) -> float:
+        """The least distance of a row from the ends of its interval for the typical annotator.
+
+        If it is positive, M and tau can grow for ever, which costs nothing if all have the strictness zero.
+        """
+        if len(arrays) > 2:
+            a, b = self.margins(squared, *arrays[:2], thresholds=thresholds)
+        xp = array_namespace(squared)
+        return float(xp.min(xp.minimum(a, -b)))
 
     def _infeasible(self, squared: Array, order: int) -> Terms:
         nothing, n = 0.0 * squared, self.n_thresholds
