@@ -30,7 +30,8 @@ print(learner.annotators_)
 
 # %%
 # The strictness of an annotator is added to the threshold, and is relative to that of the typical annotator.  Estimates
-# are shrunk towards zero, and come with intervals; nothing can be known of those who answer at random.
+# are shrunk towards zero, and come with intervals; nothing can be known about the strictness
+# of those who answer at random.
 
 table = learner.annotators_
 strictness = table.strictness

@@ -122,7 +122,7 @@ class Files:
     ] = None
     no_annotators: Annotated[
         bool,
-        typer.Option("--no-annotators", help="Take all judgements for one person's.", rich_help_panel=FILES_PANEL),
+        typer.Option("--no-annotators", help="Treat all judgements as one person's.", rich_help_panel=FILES_PANEL),
     ] = False
     group: Annotated[
         str | None,
