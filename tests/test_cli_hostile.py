@@ -386,7 +386,7 @@ CASES |= {
     "three standard inputs": (_nothing, ["fit", *_POINTS, "--pairs", "-", "--comparisons", "-"], ["standard input"]),
     "a level that --levels lacks": (_nothing, [*_RATED, "--levels", "1,2,3,4"], ["--levels", "'5'"]),
     "a level that nobody used": (_nothing, [*_RATED, "--levels", "1,2,3,4,5,6"], ["nobody used '6'"]),
-    "a level twice": (_nothing, [*_RATED, "--levels", "1,2,2,3"], ["--levels", "different"]),
+    "a level twice": (_nothing, [*_RATED, "--levels", "1,2,2,3"], ["--levels", "each label once"]),
     "one level in --levels": (_nothing, [*_RATED, "--levels", "1"], ["--levels", "two"]),
     "an empty level": (_nothing, [*_RATED, "--levels", "1,,2"], ["--levels"]),
     "one level only": (_relabel(lambda _: "3"), _RATED, ["two labels", "'3'"]),
