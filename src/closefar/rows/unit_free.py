@@ -182,7 +182,9 @@ def _find_robust(
             break
         if largest > _BOUNDLESS:
             alone = source.map(_longer_than(_BOUNDLESS**0.5), sizes)
-            return _find_robust(source, weights, asked, alone if in_full is None else source.map(_either, in_full, alone))
+            return _find_robust(
+                source, weights, asked, alone if in_full is None else source.map(_either, in_full, alone)
+            )
         less = source.map(_reducing(_LARGE * usual), weights, sizes)
         coordinates = _normalise(source, less * (1.0 / source.total(less)), asked)
     if largest <= ENORMOUS**2 * usual:
