@@ -280,7 +280,8 @@ def test_the_outcome_follows_from_the_ending_and_the_gap(ending, gap, rank, is_s
 
 
 def certified(objective, bound, *, ending=Ending.CONVERGED, alpha=0.0, least_margin=-1.0, **changes):
-    problem = SimpleNamespace(alpha=alpha, objective=SimpleNamespace(passes=SimpleNamespace(count=3.5)))
+    parts = {"passes": SimpleNamespace(count=3.5), "likelihood": SimpleNamespace(n_thresholds=2)}
+    problem = SimpleNamespace(alpha=alpha, objective=SimpleNamespace(**parts))
     here = Evaluation(0.375, np.array([0.25, -1.0]), least_margin, margin_gradient=None, second=None)
     found = Run(state(objective, bound), ending, n_iter=1)
     return _certify(problem, options(alpha=alpha, tol=0.25, **changes), found, here, objective)

@@ -24,7 +24,11 @@ _GRAM_IS_SAFE = 1e-7
 
 # The squared length of a row is d on average; beyond 50 d it is enormous and counts as 10 d.
 _ENORMOUS, _LARGE = 50.0, 10.0
-_MOST_ROUNDS = 30
+_MOST_ROUNDS = 100
+
+# Rows that are the only ones to vary in a direction, such as those of a rare category, grow without bound as their
+# weight falls; there is nothing that they are enormous compared with, so they keep it.
+_BOUNDLESS = 1e24
 _N_PROJECTIONS = 32
 
 
@@ -149,11 +153,20 @@ def _find_robust(
         before, largest = largest, source.extremes(sizes)[1]
         if largest <= max(_ENORMOUS * usual, 1.5 * before):
             break
+        if largest > _BOUNDLESS:
+            alone = source.map(_longer_than(_BOUNDLESS**0.5), sizes)
+            return _find_robust(
+                source, weights, asked, alone if in_full is None else source.map(_either, in_full, alone)
+            )
         less = source.map(_reducing(_LARGE * usual), weights, sizes)
         coordinates = _normalise(source, less * (1.0 / source.total(less)), asked)
     if largest <= ENORMOUS**2 * usual:
         return coordinates, None
     return replace(coordinates, enormous=source.find(_longer_than(ENORMOUS**2 * usual), sizes)), sizes
+
+
+def _either(one: Array, other: Array) -> Array:
+    return one | other
 
 
 def _unless(sizes: Array, in_full: Array) -> Array:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from array_api_compat import array_namespace
 from scipy.optimize import minimize_scalar
-from scipy.special import betaln, xlog1py, xlogy
+from scipy.special import xlog1py, xlogy
 
 from closefar.arrays import Array, BoolArray, FloatArray, like, sums_by, whole_numbers
 from closefar.rows import RowSource
@@ -25,9 +25,10 @@ __all__ = ["Answers", "FlipRates", "RateOfEach", "SharedRate", "SideRates"]
 _LARGEST_SHARE = 0.998
 
 # The prior of the share of random answers of an annotator: a Beta distribution around that of the typical one, worth
-# so many judgements, mixed with a uniform one so that it does not pull those who answer at random.
+# so many judgements, mixed with a uniform one so that it does not pull those who answer at random.  Both are relative
+# to the mode: a density is highest if nobody answers at random, and the shares of all would be too low.
 _STRENGTH = 20.0
-_UNIFORM = 0.05
+_UNIFORM = 0.01
 _TYPICAL = np.linspace(0.0, 0.6, 31)
 
 _GRID = _LARGEST_SHARE * np.linspace(0.0, 1.0, 21) ** 1.5
@@ -258,7 +259,8 @@ def _best_typical(shares: FloatArray) -> float:
 
 def _log_prior(shares: FloatArray, typical: float) -> FloatArray:
     above, below = _STRENGTH * typical, _STRENGTH * (1.0 - typical)
-    log_beta = xlogy(above, shares) + xlog1py(below, -shares) - betaln(1.0 + above, 1.0 + below)
+    at_mode = xlogy(above, typical) + xlog1py(below, -typical)
+    log_beta = xlogy(above, shares) + xlog1py(below, -shares) - at_mode
     found: FloatArray = np.log((1.0 - _UNIFORM) * np.exp(log_beta) + _UNIFORM)
     return found
 
