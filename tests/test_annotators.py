@@ -215,8 +215,13 @@ def test_the_table_in_all_its_forms():
     assert columns["kappa"] == [None, None, None]
     json.dumps(columns)
     assert repr(table) == "AnnotatorTable(3 annotators)"
+    assert dict(table) == table.to_dict()
+    with pytest.raises(KeyError, match=r"has the columns annotator, judgements.*got 'age'"):
+        table["age"]
     frame = pytest.importorskip("pandas", reason="pandas is not installed") and table.to_frame()
     assert list(frame.columns) == list(columns)
+    with pytest.raises(ValueError, match=r"the verdict must be one of 'typical', .*; got 'random'"):
+        table.named("random")
 
 
 def test_a_long_table_is_shortened():

@@ -221,3 +221,10 @@ def test_each_question_is_answered_or_refused_in_a_sentence(folder: Path, kind: 
         assert done.exit_code in (0, 2), (command, done.stderr, done.exception)
         if done.exit_code == 2:
             assert done.stderr.count("\n") == 1
+
+
+def test_the_report_of_a_model_of_pairs_is_about_pairs(folder: Path) -> None:
+    done = CliRunner().invoke(app, ["report", "-m", "levels.model", *_TRIPLETS, "-o", "none.txt"])
+    assert done.exit_code == 2
+    assert "got --comparisons alone. Give --pairs" in done.stderr
+    assert not Path("none.txt").exists()

@@ -303,3 +303,25 @@ def test_levels_and_comparisons_together(fitted):
     low, high = learner.comparison_noise_.interval
     assert low < 1.0 < high
     assert learner.predict_proba(pairs).shape == (len(pairs), 3)
+
+
+@pytest.mark.parametrize("n", [600, 60])
+def test_comparisons_that_contradict_the_labels_are_named(fitted, n):
+    _, triplets, answers = fitted
+    pairs, labels = pairs_of()
+    with pytest.warns(cf.IdentifiabilityWarning, match=r"the comparisons fit far better turned round .*negate y"):
+        cf.LinearMetricLearner().fit(pairs, labels, comparisons=(triplets[:n], -answers[:n]))
+
+
+def test_labels_that_contradict_the_comparisons_are_named(fitted):
+    _, triplets, answers = fitted
+    pairs, labels = pairs_of()
+    with pytest.warns(cf.IdentifiabilityWarning, match="close and far swapped") as warned:
+        cf.LinearMetricLearner().fit(pairs, ~labels, comparisons=(triplets, answers))
+    assert not any("turned round" in str(each.message) for each in warned)
+
+
+def test_swapped_labels_of_a_calibration_are_named(fitted):
+    pairs, labels = pairs_of()
+    with pytest.warns(cf.IdentifiabilityWarning, match="close and far swapped. If False means far, set far_label="):
+        fitted[0].calibrate_threshold(pairs, ~labels)

@@ -143,7 +143,7 @@ def test_more_levels_must_be_those_of_the_fit():
     more = Judgements.read_more(Estimator(), PAIRS[:3], [4, 1, 4], sides=sides)
     assert more.codes.tolist() == [3, 0, 3]  # new pairs need not have all levels
     assert more.kind is Kind.LEVELS
-    with pytest.raises(ValueError, match=r"levels must be those of the fit, 1, 2, 3, 4; got 7 in row 1"):
+    with pytest.raises(ValueError, match=r"each level must be one of those of the fit, 1, 2, 3, 4; got 7 in row 1"):
         Judgements.read_more(Estimator(), PAIRS[:3], [4, 7, 4], sides=sides)
 
 
@@ -201,8 +201,8 @@ def test_comparisons_are_as_given_unless_they_are_turned_round():
         (RNG.standard_normal((5, 5, 3)), None, r"got \(5, 5, 3\)"),
         (cf.Tuples(PAIRS[:, 0], [[0, 1], [1, 2]]), None, r"got \(2, 2, 3\)"),
         (TRIPLETS, np.zeros(40) + 2.0, r"answers must be \+1.*got 2.0 in row 0"),
-        (TRIPLETS, np.where(np.arange(40) == 7, 0, np.where(SIGNS, 1, -1)), r"got 0 in row 7"),
-        (TRIPLETS, np.where(np.arange(40) == 7, np.nan, 1.0), r"got nan in row 7"),
+        (TRIPLETS, np.where(np.arange(40) == 7, 0, np.where(SIGNS, 1, -1)), r"got 0 in row 7. Leave that row out"),
+        (TRIPLETS, np.where(np.arange(40) == 7, np.nan, 1.0), r"got nan in row 7. Leave that row out"),
         (TRIPLETS, ["yes"] * 40, r"got 'yes' in row 0"),
         (TRIPLETS, [1, -1], r"one answer per comparison; got 2 answers for 40 comparisons"),
         ([[[1.0, 2.0]], [[1.0]]], None, r"got a list of parts of different shapes"),

@@ -177,7 +177,7 @@ def test_missing_values_in_a_frame_are_refused(frame):
         (LABELS[:-1], "one label per pair; got 299 labels for 300 pairs"),
         (np.append(LABELS, 1), "one label per pair; got 301 labels for 300 pairs"),
         (np.column_stack([LABELS, LABELS]), r"1d array, got an array of shape \(300, 2\)"),
-        (None, "requires y to be passed.*one close/far label per pair"),
+        (None, "requires y to be passed.*one close/far label or level per pair"),
         (np.array([1, None] * (N // 2), dtype=object), "label type"),
     ],
     ids=["three", "one", "continuous", "too few", "too many", "two columns", "none", "missing"],

@@ -307,7 +307,11 @@ def test_convergence_without_a_history_says_so(learner):
 
 # All plots
 
+ANNOTATED = cf.LinearMetricLearner().fit(PAIRS, LABELS, annotators=np.arange(len(PAIRS)) % 4)
 DRAW = {
+    "annotators": lambda learner, **options: cf.plot.annotators(
+        ANNOTATED if hasattr(learner, "fit_") else learner, **options
+    ),
     "spectrum": cf.plot.spectrum,
     "loadings": cf.plot.loadings,
     "margins": cf.plot.margins,
@@ -383,7 +387,7 @@ def test_hostile_names_are_drawn_as_they_are(name):
 def test_labels_must_be_those_of_the_fit(learner, draw):
     with pytest.raises(ValueError, match=r"labels must be those of the fit, -1 and 1; [\d,]+ of [\d,]+ are not"):
         draw(learner, NEW_PAIRS, np.where(NEW_LABELS > 0, 1, 0))
-    with pytest.raises(ValueError, match="one close/far label per pair"):
+    with pytest.raises(ValueError, match="one close/far label or level per pair"):
         draw(learner, NEW_PAIRS)
     with pytest.raises(ValueError, match="999 labels for 1000 pairs"):
         draw(learner, NEW_PAIRS, NEW_LABELS[1:])

@@ -142,7 +142,7 @@ def test_imagenet_needs_ranked_observations(observations, monkeypatch):
         datasets.load_imagenet_similarity(observations(is_ranked=np.array([True, False])))
     path = observations()
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(ImportError, match="needs h5py: run pip install h5py"):
+    with pytest.raises(ImportError, match=r"needs h5py. Install the extra: pip install 'closefar\[hdf5\]'"):
         datasets.load_imagenet_similarity(path)
     with pytest.raises(FileNotFoundError, match="path must be an existing HDF5 file"):
         datasets.load_imagenet_similarity(path / "elsewhere")

@@ -55,7 +55,7 @@ _PHRASES = {
     "find_label_errors": "closefar label-errors",
     "give `levels` in the opposite order, closest first": "give --levels in the opposite order, closest first",
     "got a fit with annotators. Use": "got annotators. Use --no-annotators, or",
-    "pass y=-1 for all of them": "give their id columns in another order with --compared",
+    "negate y, or pass y=-1 for all of them if there is none": "give their id columns in another order with --compared",
     "ComparisonMetricLearner.calibrate_threshold(pairs, labels)": "calibrate_threshold in Python",
     "plan_sample_size says": "closefar sample-size says",
     " (closefar.open_pairs)": "",

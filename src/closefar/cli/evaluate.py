@@ -50,9 +50,9 @@ def report(
     ] = Path("report.html"),
     title: ReportTitle = None,
 ) -> None:
-    """Write a report on a model and its accuracy on labelled pairs.
+    """Write a report on a model and its accuracy on labelled pairs or comparisons.
 
-    On the training pairs, accuracy is cross-validated.
+    On those that it was fitted to, accuracy is cross-validated.
 
     closefar report --model model.closefar --points points.csv --pairs pairs.csv --out report.html
     """
@@ -66,6 +66,11 @@ def report(
         check_report(report_path(out))
         loaded = Model.load(model)
         table = read_for_model(session, loaded, files, new_data, labelled=True)
+        if table.are_comparisons and loaded.classes:
+            raise ValueError(
+                "the report of a model that was fitted to pairs is about pairs; got --comparisons alone. Give --pairs, "
+                "or measure the agreement with comparisons by closefar evaluate."
+            )
         scored_by(loaded, table)
         fit = loaded.fit_on(table)
         pairs = (table.data, labels_of(table), table.weights) if fit.judgements is None else ()

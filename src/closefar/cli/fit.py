@@ -136,6 +136,9 @@ def _warn_of_annotators(session: Session, learner: MetricLearner) -> None:
     table = learner.fit_.annotators
     if table is None:
         return
+    remedy = "Leave such judgements out, or use --flip-rate estimate, by which they count less."
+    if table.flip_rates is not None:
+        remedy = "Such judgements count less, by their flip rate; leave them out if they should not count at all."
     for verdict in (
         AnnotatorVerdict.AT_RANDOM,
         AnnotatorVerdict.OFTEN_AT_RANDOM,
@@ -145,10 +148,7 @@ def _warn_of_annotators(session: Session, learner: MetricLearner) -> None:
         names = table.named(verdict)
         if names:
             more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
-            session.warn(
-                f"{', '.join(names[:_MOST_NAMED])}{more}: {verdict}. Leave such judgements out, or use --flip-rate "
-                "estimate, by which they count less."
-            )
+            session.warn(f"{', '.join(names[:_MOST_NAMED])}{more}: {verdict}. {remedy}")
 
 
 def _warn_of_noise(session: Session, learner: MetricLearner, table: Pairs) -> None:

@@ -118,8 +118,8 @@ class Learning:
                 raise ValueError(f"{option} is about the labels of --pairs, and comparisons have none. Leave it out.")
         if levels is not None and (len(levels) < 2 or not all(levels) or len(set(levels)) < len(levels)):
             raise ValueError(
-                "--levels must be at least two different labels, from closest to farthest, such as same,similar,other; "
-                f"got {self.levels!r}."
+                "--levels must list each label once, two or more of them, from closest to farthest, such as "
+                f"same,similar,other; got {self.levels!r}."
             )
         if levels is not None and self.far is not None:
             raise ValueError("--levels says already which label is far: the last one. Leave --far out.")
@@ -225,8 +225,8 @@ class PenalisedLearning(Learning):
         str | None,
         typer.Option(
             metavar="SHARE",
-            help="Share of labels flipped at random, whatever the distance, or estimate; two estimates one share "
-            "for close and one for far.",
+            help="Share of labels flipped at random, whatever the distance, or estimate, with annotators "
+            "for each of them; two estimates one share for close and one for far.",
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -284,7 +284,7 @@ class LongLearning(PenalisedLearning):
 
     balanced: Annotated[
         bool,
-        typer.Option("--balanced", help="Give both labels the same total weight.", rich_help_panel=_PANEL),
+        typer.Option("--balanced", help="Give all labels the same total weight.", rich_help_panel=_PANEL),
     ] = False
     max_time: Annotated[
         float | None,

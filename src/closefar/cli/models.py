@@ -216,7 +216,6 @@ def _judged_by(model: Model) -> list[str]:
     if model.annotators:
         shown = [f"{name} {model.strictness_of(name):+.3g}" for name in model.annotators[:_MOST_ANNOTATORS]]
         more = len(model.annotators) - len(shown)
-        lines.append(
-            f"People    strictness {', '.join(shown)}{f' and {more:,} more (--json lists all)' if more else ''}"
-        )
+        rest = f" and {more:,} more (--json lists all)" if more else ""
+        lines.append(f"Annotators and their strictness: {', '.join(shown)}{rest}")
     return lines

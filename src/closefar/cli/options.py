@@ -113,7 +113,8 @@ class NewData:
     missing: Annotated[
         Missing | None,
         typer.Option(
-            help="Missing values: refuse them, drop their rows, or impute the training median. Default: as at the fit.",
+            help="Missing values: refuse them, drop their rows, or impute the training median. Default: as for the "
+            "fit.",
             rich_help_panel=_COLUMNS,
         ),
     ] = None

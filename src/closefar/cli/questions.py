@@ -120,7 +120,7 @@ def sample_size(
         float, typer.Option(metavar="PROBABILITY", help="Accepted probability of missing the target error.")
     ] = 0.05,
 ) -> None:
-    """Plan how many pairs to label for a target error, from a pilot study.
+    """Plan how many pairs or comparisons to judge for a target error, from a pilot study.
 
     closefar sample-size --points points.csv --pairs pilot.csv --target-error 0.01
     """

@@ -223,7 +223,7 @@ class WeightedFiles(Files):
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="Column of weights; a weight of 2 counts as two identical pairs.",
+            help="Column of weights; a weight of 2 counts as the same judgement given twice.",
             rich_help_panel=FILES_PANEL,
         ),
     ] = None

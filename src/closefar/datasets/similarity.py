@@ -211,7 +211,7 @@ def load_musician_similarity(path: Any) -> Bunch:
 def load_imagenet_similarity(path: Any) -> Bunch:
     """Read ranked images of ImageNet: the two of eight that are most similar to a query (Roads and Love, 2021).
 
-    This needs h5py.
+    This needs h5py (extra `hdf5`).
 
     Parameters
     ----------
@@ -230,7 +230,9 @@ def load_imagenet_similarity(path: Any) -> Bunch:
     try:
         import h5py  # type: ignore[import-not-found,unused-ignore]
     except ImportError as error:
-        raise ImportError("reading observations of psiz needs h5py: run pip install h5py.") from error
+        raise ImportError(
+            "reading observations of psiz needs h5py. Install the extra: pip install 'closefar[hdf5]'."
+        ) from error
     names = ("stimulus_set", "n_select", "is_ranked", "session_id")
     with h5py.File(file, mode="r") as stored:
         missing = [name for name in names if name not in stored]

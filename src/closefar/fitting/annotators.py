@@ -85,6 +85,17 @@ class AnnotatorTable:
     def __len__(self) -> int:
         return len(self.names)
 
+    def keys(self) -> list[str]:
+        """Return the names of the columns of `to_dict`."""
+        return list(self.to_dict())
+
+    def __getitem__(self, column: str) -> list[Any]:
+        """Return a column of `to_dict`."""
+        columns = self.to_dict()
+        if column not in columns:
+            raise KeyError(f"a table of annotators has the columns {', '.join(columns)}; got {column!r}.")
+        return columns[column]
+
     def strictness_of(self, ids: Any) -> FloatArray:
         """Return the strictness of these annotators."""
         return self.strictness[[self._place(name) for name in ids]]
@@ -100,6 +111,9 @@ class AnnotatorTable:
 
     def named(self, verdict: AnnotatorVerdict | str) -> list[Any]:
         """Return the annotators with this verdict."""
+        if verdict not in list(AnnotatorVerdict):
+            known = ", ".join(repr(str(each)) for each in AnnotatorVerdict)
+            raise ValueError(f"the verdict must be one of {known}; got {verdict!r}.")
         return [name for name, each in zip(self.names, self.verdicts, strict=True) if each == verdict]
 
     def _place(self, name: Any) -> int:
@@ -170,8 +184,8 @@ class AnnotatorTable:
                 [
                     str(self.names[place]),
                     str(self.judgements[place]),
-                    f"{self.strictness[place]:+.2f}",
-                    f"{low:+.2f} to {high:+.2f}",
+                    f"{self.strictness[place]:+z.2f}",
+                    f"{low:+z.2f} to {high:+z.2f}",
                     rate,
                     f"{self.agreement[place]:.0%}",
                     "-" if np.isnan(kappa) else f"{kappa:.2f}",

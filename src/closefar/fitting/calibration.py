@@ -139,6 +139,11 @@ class _Labels:
         statistic = max(2.0 * self.total * (loss - float(found.fun)), 0.0)
         return math.exp(float(found.x)), float(chi2.sf(statistic, 1))
 
+    @property
+    def fit_better_swapped(self) -> bool:
+        """Whether the loss is lower with close and far swapped, each at its best threshold."""
+        return replace(self, signs=-self.signs).minimum()[1] < self.minimum()[1]
+
 
 def calibrate_threshold(
     fit: Fit, pairs: Any, labels: Any, sample_weight: Any = None, *, far_label: Any = None
@@ -165,7 +170,7 @@ def calibrate_threshold(
         gap=gap,
         n_pairs=len(judgements),
         noise_ratio=ratio,
-        problems=tuple(_problems(fit, threshold, ratio, p_value)),
+        problems=tuple(_problems(fit, sides.close, compared, threshold, ratio, p_value)),
     )
     for problem_of in found.problems:
         warnings.warn(problem_of, IdentifiabilityWarning, stacklevel=3)
@@ -177,10 +182,12 @@ def _labels(metric: Metric, judgements: Judgements) -> _Labels:
     return _Labels(metric.noise, squared, np.where(judgements.is_far, 1.0, -1.0), np.array(judgements.weights))
 
 
-def _problems(fit: Fit, threshold: float, ratio: float, p_value: float) -> list[str]:
+def _problems(fit: Fit, close: Any, labels: _Labels, threshold: float, ratio: float, p_value: float) -> list[str]:
     together = (
         'Fit both together: LinearMetricLearner(comparison_noise="estimate").fit(pairs, labels, comparisons=(X, y)).'
     )
+    if p_value < _SUSPICIOUS and ratio > 1.0 and labels.fit_better_swapped:
+        return [f"the labels fit better with close and far swapped. If {close!r} means far, set far_label={close!r}."]
     if fit.is_separable:
         return [
             "the metric agrees with every comparison, so its scale is arbitrary, and with it the noise that the labels "

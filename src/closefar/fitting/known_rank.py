@@ -10,7 +10,6 @@ from closefar.fitting.annotator_checks import annotator_table
 from closefar.fitting.identifiability import find_enormous, find_problems
 from closefar.fitting.infinite import named_if_infinite
 from closefar.fitting.kind_statistics import statistics_of
-from closefar.fitting.likelihoods import is_plain
 from closefar.fitting.origin import find_origin
 from closefar.fitting.prepared import Prepared, with_comparison_noise
 from closefar.fitting.progress import display
@@ -61,7 +60,7 @@ def fit_known_rank(
     metric = _metric(solved, fitted, settings, columns.names)
     certificate = solved.solution.certificate
     explains = explains and not supervisor().has_ended_a_run
-    if explains and settings.known_alpha == 0 and not settings.fit_origin and is_plain(judgements):
+    if explains and settings.known_alpha == 0 and not settings.fit_origin:
         with display().stage("looking for an optimum at infinity"):
             certificate = named_if_infinite(certificate, solved, coordinates, metric.column_names)
     statistics = statistics_of(solved, metric, coordinates.scales, _count_parameters(prepared, settings))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 from array_api_compat import array_namespace
 
@@ -26,22 +28,23 @@ def likelihood_of(
     *,
     lengths: Array = None,
     width: float = np.inf,
-    turned: bool = False,
+    turned: Collection[Kind] = (),
 ) -> Likelihood:
     """Return the likelihood of judgements whose rows these are, in the order of `judged_rows`.
 
-    `lengths` are those of `CloseFar`, and `width` is that of the prior on the strictness of annotators.  `turned`
-    judgements say the opposite: close for far, the last level for the first, the other order of a comparison.
+    `lengths` are those of `CloseFar`, and `width` is that of the prior on the strictness of annotators.  Judgements of
+    the kinds in `turned` say the opposite: close for far, the last level for the first, the other order of a
+    comparison.
     """
     shares = judgements.shares_in(rows)
     if is_plain(judgements) or (judgements.kind is Kind.COMPARISONS and judgements.annotators is None):
         signs = judgements.signs_in(rows)
-        signs = -signs if turned else signs
+        signs = -signs if judgements.kind in turned else signs
         is_compared = judgements.kind is Kind.COMPARISONS
         return Compared(noise, signs, shares) if is_compared else CloseFar(noise, signs, shares, lengths)
     n_levels, codes = judgements.n_levels, judgements.codes_in(rows)
     if turned:
-        codes = rows.map(lambda codes: _turned(codes, n_levels), codes)
+        codes = rows.map(lambda codes: _turned(codes, n_levels, turned), codes)
     if judgements.annotators is None:
         return Graded(noise, codes, shares, n_levels)
     precision = 1.0 / (width**2 * judgements.total_weight)
@@ -49,6 +52,8 @@ def likelihood_of(
     return Graded(noise, codes, shares, n_levels, judgements.groups_in(rows), n_groups, precision)
 
 
-def _turned(codes: Array, n_levels: int) -> Array:
+def _turned(codes: Array, n_levels: int, turned: Collection[Kind]) -> Array:
     """The opposite codes: K - 1 - k of levels, K + 1 for K of comparisons, and the reverse."""
-    return array_namespace(codes).where(codes < n_levels, n_levels - 1 - codes, 2 * n_levels + 1 - codes)
+    of_pairs = n_levels - 1 - codes if set(turned) - {Kind.COMPARISONS} else codes
+    of_comparisons = 2 * n_levels + 1 - codes if Kind.COMPARISONS in turned else codes
+    return array_namespace(codes).where(codes < n_levels, of_pairs, of_comparisons)

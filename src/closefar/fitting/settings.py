@@ -234,15 +234,18 @@ class Settings:
                 f"two flip rates, of close and of far pairs, need close/far labels; got {judgements.kind} and "
                 f'flip_rate={self.flip_rate!r}. Use flip_rate="estimate".'
             )
-        is_plain = has_two_sides and judgements.annotators is None and judgements.comparisons is None
-        if self.fit_origin and not is_plain:
+        found = [] if has_two_sides else [str(judgements.kind)]
+        found += [] if judgements.annotators is None else ["annotators"]
+        found += [] if judgements.comparisons is None else ["comparisons"]
+        if self.fit_origin and found:
             raise ValueError(
-                "fit_origin needs close/far labels of single points, without annotators and comparisons. Leave "
-                "fit_origin out."
+                "fit_origin needs close/far labels of single points, without annotators and comparisons; got "
+                f"{' and '.join(found)}. Leave fit_origin out."
             )
-        if self.shrink_to == "identity" and not is_plain:
+        if self.shrink_to == "identity" and found:
             raise ValueError(
-                'shrink_to="identity" needs close/far labels without annotators and comparisons. Use shrink_to="zero".'
+                'shrink_to="identity" needs close/far labels without annotators and comparisons; got '
+                f'{" and ".join(found)}. Use shrink_to="zero".'
             )
 
 

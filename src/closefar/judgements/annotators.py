@@ -85,7 +85,7 @@ def _as_list(ids: Any) -> list[Any]:
         got = repr(ids) if isinstance(ids, str | int | float | None) else f"a {type(ids).__name__}"
         raise ValueError(f"annotators must be one id per pair, in an array or a list; got {got}.")
     if not hasattr(ids, "shape"):
-        return list(ids)
+        return [value.item() if isinstance(value, np.generic) else value for value in ids]
     array = to_numpy(ids) if is_foreign(ids) else np.asarray(ids)
     if array.ndim != 1:
         raise ValueError(f"annotators must be one id per pair, an array of one axis; got shape {array.shape}.")

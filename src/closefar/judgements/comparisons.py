@@ -23,6 +23,7 @@ from closefar.arrays import (
     to_numpy,
 )
 from closefar.judgements.labels import Sides
+from closefar.judgements.missing import is_missing
 from closefar.judgements.pairs import (
     check_foreign,
     check_names_of_source,
@@ -179,9 +180,13 @@ def read_answers(answers: Any, n: int) -> tuple[NDArray[Any], BoolArray, Sides]:
             classes = [False, True] if labels.dtype.kind == "b" else [close, far]
             return labels, is_far, Sides(np.array(classes))
     row = int(np.argmin((labels == 1) | (labels == -1) | ((labels == 0) & ~np.any(labels == -1))))
+    value = labels[row : row + 1].tolist()[0]
+    what = "Code them so, or as True and False, or as 1 and 0."
+    if is_missing(value) or value == 0:
+        what = "Leave that row out: a comparison without an answer says nothing."
     raise ValueError(
         "answers must be +1 (the first leg is the nearer one, as the order of the points says) or -1 (the second one "
-        f"is); got {labels[row : row + 1].tolist()[0]!r} in row {row}. True and False, or 1 and 0, mean the same."
+        f"is); got {value!r} in row {row}. {what}"
     )
 
 

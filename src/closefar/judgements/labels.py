@@ -72,8 +72,8 @@ def column_of_labels(labels: Any, n: int, *, warn: bool = False) -> Any:
     """Return the labels as an array of n; coded ones stay what they are."""
     if labels is None:
         raise ValueError(
-            "requires y to be passed, but the target y is None: give one close/far label per pair, or name the column "
-            "of an opened file that holds them (label=)."
+            "requires y to be passed, but the target y is None: give one close/far label or level per pair, or name "
+            "the column of an opened file that holds them (label=)."
         )
     column = labels
     if not isinstance(labels, CodedLabels):
@@ -100,7 +100,7 @@ def find_sides(labels: NDArray[Any] | CodedLabels, far_label: Any, *, stacklevel
     if len(classes) < 2:
         raise ValueError(
             f"labels must contain both a close and a far class; got one class only: {classes.tolist()[0]!r}. "
-            "A metric can't be learned from one class: add pairs of the other."
+            "Nothing can be learned from one class: add pairs of the other."
         )
     if far_label is not None:
         if far_label not in classes.tolist():

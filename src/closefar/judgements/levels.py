@@ -58,8 +58,8 @@ def level_codes(labels: NDArray[Any] | CodedLabels, sides: Sides) -> IndexArray:
         row = int(np.argmin(codes))
         value = labels[row : row + 1].tolist()[0]
         raise ValueError(
-            f"levels must be those of the fit, {_listed(sides.classes.tolist())}; got {value!r} in row {row}. Correct "
-            "it, or leave that row out."
+            f"each level must be one of those of the fit, {_listed(sides.classes.tolist())}; got {value!r} in row "
+            f"{row}. Correct it, or leave that row out."
         )
     return codes
 

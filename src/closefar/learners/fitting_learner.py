@@ -86,10 +86,10 @@ class FittingLearner(MetricLearner):
         **more: Any,
     ) -> Self:
         """Read judgements and learn from them, from the last metric if that is asked for."""
+        kept = None if checkpoint is None else Checkpoint(checkpoint)  # what can't be written is refused first
         with showing(int(self.verbose)) as shown:
             with shown.stage(f"reading the {noun}"):
                 judgements = self._read(self, *given, **more)
-            kept = None if checkpoint is None else Checkpoint(checkpoint)
             start = self._start(judgements) if self.warm_start else None
             self.fit_to(judgements, start=start, columns=Columns.of(self, feature_names), checkpoint=kept)
             if self.fit_.rank_choice is not None:

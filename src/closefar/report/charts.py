@@ -138,23 +138,25 @@ def roc_chart(part: dict[str, Any]) -> str:
 
 
 def noise_chart(part: dict[str, Any]) -> str:
-    """Observed minus expected share far by margin, and the band in which 95% of such differences lie."""
-    rows = part["bins"]
+    """Observed minus expected share by margin, and the band in which 95% of such differences lie."""
+    rows, is_compared = part["bins"], part["question"] == "comparisons"
+    share = "share agreeing" if is_compared else "share above τ" if part["question"] else "share far"
     margins = [row["margin"] for row in rows]
     reach = 1.1 * max(max(abs(row["observed"] - row["expected"]), 1.96 * row["error"]) for row in rows) or 0.01
     pad = 0.04 * (margins[-1] - margins[0])
     plane = Plane(62, 28, 266, 170, (margins[0] - pad, margins[-1] + pad), (-reach, reach))
     y_ticks = [(tick, f"{100.0 * tick:+.3g}%" if tick else "0") for tick in nice_ticks(-reach, reach, 4)]
     x_ticks = [(tick, tick_text(tick)) for tick in nice_ticks(*plane.x_range)]
-    parts = plane.x_axis(x_ticks, "margin: squared distance minus τ")
-    parts += plane.y_axis(y_ticks, "share far: observed minus expected")
+    margin = "difference of squared distances" if is_compared else "squared distance minus τ"
+    parts = plane.x_axis(x_ticks, f"margin: {margin}")
+    parts += plane.y_axis(y_ticks, f"{share}: observed minus expected")
     lower, upper = ([(row["margin"], sign * 1.96 * row["error"]) for row in rows] for sign in (-1.0, 1.0))
     parts += [plane.area(lower, upper, "band"), plane.line([(plane.x_range[0], 0.0), (plane.x_range[1], 0.0)], "axis")]
     parts.append(plane.line([(row["margin"], row["observed"] - row["expected"]) for row in rows], "curve"))
     for row in rows:
         note = f"{row['count']:,.6g}: observed {row['observed']:.1%}, expected {row['expected']:.1%}"
         parts.append(plane.dot(row["margin"], row["observed"] - row["expected"], note))
-    return drawing("Observed minus expected share far by margin", plane.bottom + 44, parts)
+    return drawing(f"Observed minus expected {share} by margin", plane.bottom + 44, parts)
 
 
 def learning_chart(part: dict[str, Any]) -> str:

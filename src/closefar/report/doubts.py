@@ -124,6 +124,7 @@ def noise_check(fit: Fit, judgements: Judgements, seed: int, groups: NDArray[Any
         "dof": check.dof,
         "tail_z": check.tail_z,
         "n_pairs": len(used),
+        "question": check.question,
         "bins": [vars(row) for row in check.bins],
         "reading": f"{check.advice} {bins}{sampled}",
         "advice": check.advice,

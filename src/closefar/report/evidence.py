@@ -183,7 +183,7 @@ def _by_group(fitted: Fit, by_pair: Judged, groups: NDArray[Any], n_folds: int, 
     """Judge those that some split tests by fits that have not seen their points or groups; else by pair, and say so."""
     judged, noun = by_pair.judgements, by_pair.noun
     unit, its = ("point", "points") if groups.ndim == 2 else ("group", "group")
-    share = f"Pairs share {unit}s" if unit == "point" else f"{noun.capitalize()}s belong to groups"
+    share = f"{noun.capitalize()}s {f'share {unit}s' if unit == 'point' else 'belong to groups'}"
     splits = _group_splits(judged, groups, n_folds, n_divisions, seed) if by_pair.source == "out-of-fold" else []
     if splits:
         try:

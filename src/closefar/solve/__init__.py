@@ -14,7 +14,7 @@ from closefar.solve.journal import Journal
 from closefar.solve.likelihood import CloseFar, Evaluation, Likelihood
 from closefar.solve.loop import Solver, State, Watch, unwatched
 from closefar.solve.objective import Objective, Passes
-from closefar.solve.recession import find_recession
+from closefar.solve.recession import find_free_directions, find_recession
 from closefar.solve.sampling import share_for_hessian
 from closefar.solve.solution import Options, Solution, choose_solver, solve
 from closefar.solve.solvers import SOLVERS
@@ -50,6 +50,7 @@ __all__ = [
     "Watch",
     "advise_in_time",
     "choose_solver",
+    "find_free_directions",
     "find_recession",
     "psd_factor",
     "share_for_hessian",

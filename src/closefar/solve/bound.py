@@ -7,7 +7,8 @@ feasible (M, tau)
     R(M, tau) + alpha tr M >= R(M', tau') - <dR/dM, M'> - tau' dR/dtau
 
 with tau' measured from the least feasible value of tau.  The right side is a proven lower
-bound on the optimum: the Fenchel dual value.
+bound on the optimum: the Fenchel dual value.  A threshold delta with a penalty p delta^2 / 2 in
+R needs no sign of dR/ddelta: it lowers the bound by (dR/ddelta)^2 / (2 p).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def proven_bound(point: Point, ceiling: float) -> float:
     the optimum, so the cost of a gradient outside the dual cone is bounded.
     """
     problem = point.problem
-    below, rest = problem.cone.violations(point.gradient, point.slopes)
+    below, rest = problem.cone.violations(point.gradient, point.unpaid_slopes)
     size = 1.0 + float(np.abs(point.matrix).sum()) + float(np.abs(point.thresholds).sum())
     if rest > _ROUNDING or (below > _ROUNDING and problem.alpha == 0.0):
         return -np.inf
@@ -75,7 +76,7 @@ def lower_bound(point: Point, solve: HessianSolve, target: float) -> float:
             break
         point = _move(point, step, shift, 2.0 * rise)
         bound = max(bound, proven_bound(point, ceiling))
-        before, violation = violation, max(cone.violations(point.gradient, point.slopes))
+        before, violation = violation, max(cone.violations(point.gradient, point.unpaid_slopes))
         if ceiling - bound <= target or not 0.0 < violation < 0.5 * before:
             break
     return bound

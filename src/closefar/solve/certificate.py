@@ -90,10 +90,25 @@ class Certificate:
         return f"{self.outcome}: {self.advice}"
 
 
-def advise(outcome: Outcome, *, gap: float, is_proven: bool, tol: float, rank: int | None, max_iter: int) -> str:
-    """State what an outcome means, and what to do."""
+def advise(
+    outcome: Outcome,
+    *,
+    gap: float,
+    is_proven: bool,
+    tol: float,
+    rank: int | None,
+    max_iter: int,
+    has_thresholds: bool = True,
+) -> str:
+    """State what an outcome means, and what to do; comparisons alone have no thresholds."""
     left = _left(gap, is_proven)
     match outcome:
+        case Outcome.SEPARABLE if not has_thresholds:
+            return (
+                "this metric agrees with every comparison, so the likelihood has no finite maximum and the scale of M "
+                "(hence the probabilities) is arbitrary; M / tr M has a wide margin. "
+                'Set alpha="auto", or collect more comparisons.'
+            )
         case Outcome.SEPARABLE:
             return (
                 "this metric gets every label right, so the likelihood has no finite maximum and the scale of "

@@ -15,6 +15,7 @@ __all__ = ["Factored", "Place"]
 
 # The line search ends when the slope is this share of that at its start, or after this many evaluations.
 _ACCURATE, _ACCURATE_THRESHOLDS, _MOST_STEPS = 0.1, 0.02, 12
+_RISE = 1e-9  # relative to the value, and more than rounding
 
 
 # Slopes of the thresholds; in single precision, derivatives in the factor are less accurate than that anyway.
@@ -173,6 +174,8 @@ class _Line:
             step = np.zeros_like(thresholds)
             step[free[1:]] = -(rest[:, 0] + (0.0 if is_accurate else new - length) * rest[:, 1])
             moved = self._moved(thresholds, step)
+            if is_accurate and best[1] == 0.0 and value > best[0] + _RISE * abs(best[0]):
+                break  # the bottom of another valley, which is higher
             if is_accurate:
                 return (length, moved) if best[1] == length else best[1:]
             length, thresholds = new, moved

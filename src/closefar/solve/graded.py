@@ -143,7 +143,7 @@ class Graded(Likelihood):
         low, up = weights * found.low, weights * found.up
         loss = float(xp.vecdot(weights, found.loss))
         slopes = self.cells.sums(codes, groups, low, up)
-        least_margin = -np.inf if groups else float(xp.min(xp.minimum(a, -b)))
+        least_margin = self._least_margin(squared, a, b, *arrays, thresholds=thresholds)
         if order < 2:
             return Terms(loss, slopes, least_margin, -(low + up))
         parts = tuple(weights * each for each in (found.low_low, found.low_up, found.up_up))
@@ -159,6 +159,16 @@ class Graded(Likelihood):
         xp, index = array_namespace(a), whole_numbers(codes)
         return _split_losses(self.noise, a, b, [xp.take(like(a, each), index) for each in on_width], order)
 
+    def _least_margin(self, squared: Array, a: Array, b: Array, *arrays: Array, thresholds: FloatArray) -> float:
+        """The least distance of a row from the ends of its interval for the typical annotator.
+
+        If it is positive, M and tau can grow for ever, which costs nothing if all have the strictness zero.
+        """
+        if len(arrays) > 2:
+            a, b = self.margins(squared, *arrays[:2], thresholds=thresholds)
+        xp = array_namespace(squared)
+        return float(xp.min(xp.minimum(a, -b)))
+
     def _infeasible(self, squared: Array, order: int) -> Terms:
         nothing, n = 0.0 * squared, self.n_thresholds
         if order < 2:
@@ -169,12 +179,14 @@ class Graded(Likelihood):
         strictness = thresholds[self.n_levels - 1 :]
         return 0.5 * self.precision * float(strictness @ strictness)
 
+    @property
+    def precisions(self) -> FloatArray:
+        return np.append(np.zeros(self.n_levels - 1), np.full(self.n_groups, self.precision))
+
     def curvature(self, source: RowSource, parts: Sequence[Terms]) -> GradedCurvature:
         arrays = tuple(source.join(list(arrays)) for arrays in zip(*(part.crosses for part in parts), strict=True))
         thresholds = _summed(parts)
-        thresholds[np.diag_indices(self.n_thresholds)] += np.append(
-            np.zeros(self.n_levels - 1), np.full(self.n_groups, self.precision)
-        )
+        thresholds[np.diag_indices(self.n_thresholds)] += self.precisions
         distance = source.join([part.curvature for part in parts])
         return GradedCurvature(distance, arrays, self.codes, self.groups, self.cells, self.precision, thresholds)
 
@@ -182,8 +194,8 @@ class Graded(Likelihood):
         found = super()._join(source, parts, thresholds, order)
         if self.precision == 0.0:
             return found
-        pull = np.append(np.zeros(self.n_levels - 1), self.precision * thresholds[self.n_levels - 1 :])
-        return replace(found, loss=found.loss + self.penalty(thresholds), slopes=found.slopes + pull)
+        slopes = found.slopes + self.precisions * thresholds
+        return replace(found, loss=found.loss + self.penalty(thresholds), slopes=slopes)
 
     def best_thresholds(
         self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float

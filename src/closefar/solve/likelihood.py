@@ -93,6 +93,11 @@ class Likelihood(ABC):
         """The penalty on thresholds that the risk includes."""
         return 0.0
 
+    @property
+    def precisions(self) -> FloatArray:
+        """The second derivative of that penalty in each threshold: half of it times the squared threshold."""
+        return np.zeros(self.n_thresholds)
+
     def follow(self, thresholds: FloatArray, change: float) -> FloatArray:
         """A guess of the thresholds after a change of M that makes squared distances larger by this much on average."""
         return thresholds + change
@@ -369,7 +374,8 @@ def best_several(
         if np.abs(here.slopes[free]).max(initial=0.0) <= tol:
             break
         second = here.curvature.thresholds[np.ix_(free, free)]
-        damped = second + (1e-12 * np.trace(second) + TINY) * np.eye(len(second))
+        # Each by its own curvature: that of a narrow prior may be larger than all others by many orders of magnitude.
+        damped = second + np.diag(1e-12 * np.diag(second) + TINY)
         step = np.zeros_like(thresholds)
         step[free] = -np.linalg.solve(damped, here.slopes[free])
         moved, there = _descend(evaluate, thresholds, here, step, least)

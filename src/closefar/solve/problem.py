@@ -86,7 +86,19 @@ class Point:
         return self.problem.value(self.evaluation, self.matrix)
 
     @property
+    def unpaid_slopes(self) -> FloatArray:
+        """The slopes that must be in the dual cone: zero for thresholds with a penalty, which bounds what they gain."""
+        return np.where(self.problem.objective.likelihood.precisions > 0.0, 0.0, self.slopes)
+
+    @property
     def dual_value(self) -> float:
-        """A lower bound on the optimum, if the gradient is in the dual cone."""
+        """A lower bound on the optimum, if the gradient and the unpaid slopes are in the dual cone.
+
+        A threshold with the penalty p t^2 / 2 gains at most s^2 / (2 p) where the slope is s.
+        """
         above = self.thresholds - self.problem.cone.lowest
-        return self.value - float(np.sum(self.gradient * self.matrix)) - float(above @ self.slopes)
+        precisions = self.problem.objective.likelihood.precisions
+        paid = precisions > 0.0
+        gain = 0.5 * float(np.sum(self.slopes[paid] ** 2 / precisions[paid]))
+        lowered = float(above @ self.unpaid_slopes)
+        return self.value - float(np.sum(self.gradient * self.matrix)) - lowered - gain

@@ -20,7 +20,7 @@ from closefar import packed
 from closefar.arrays import TINY, Array, FloatArray, as_float64, to_numpy
 from closefar.rows import BlockRows
 
-__all__ = ["find_recession"]
+__all__ = ["find_free_directions", "find_recession"]
 
 # With more parameters, the search around a threshold takes longer than the fit.
 _MOST_PARAMETERS = 600
@@ -45,13 +45,9 @@ def find_recession(rows: BlockRows, signs: Array, in_doubt: Array) -> tuple[Floa
     n_parameters = packed.packed_size(rows.n_columns) + 1
     searches = n_parameters <= _MOST_PARAMETERS
     sample = _Sample.of(rows, signs, in_doubt, n_parameters if searches else rows.n_columns)
-    free = _null_space(rows, sample, _is_close, signs, _UNIT_ROWS)
-    if free.shape[1] > 0:
-        along, lengths = rows.squared_distances(free), rows.squared_distances(np.eye(len(free)))
-        if rows.extremes(along - _ZERO**2 * lengths)[1] > 0.0:
-            return free @ free.T, 0.0  # directions in which no close pair differs
-    if not searches:
-        return None
+    free = _free_directions(rows, sample, signs)
+    if free is not None or not searches:
+        return None if free is None else (free, 0.0)
     for level in _IN_DOUBT:
         basis = _null_space(rows, sample, partial(_is_in_doubt, level=level), in_doubt, _FORMS)
         if basis.shape[1] == 0:
@@ -60,6 +56,22 @@ def find_recession(rows: BlockRows, signs: Array, in_doubt: Array) -> tuple[Floa
         if found is not None:
             return found
     return None
+
+
+def find_free_directions(rows: BlockRows, signs: Array) -> FloatArray | None:
+    """Return the projection on the directions in which differences with a positive sign alone vary, if there are any.
+
+    Signs are positive for pairs of the last level, and for the longer legs of comparisons.
+    """
+    return _free_directions(rows, _Sample.of(rows, signs, signs, rows.n_columns), signs)
+
+
+def _free_directions(rows: BlockRows, sample: _Sample, signs: Array) -> FloatArray | None:
+    free = _null_space(rows, sample, _is_close, signs, _UNIT_ROWS)
+    if free.shape[1] == 0:
+        return None
+    along, lengths = rows.squared_distances(free), rows.squared_distances(np.eye(len(free)))
+    return free @ free.T if rows.extremes(along - _ZERO**2 * lengths)[1] > 0.0 else None
 
 
 class _Sample(NamedTuple):

@@ -201,7 +201,13 @@ def _certify(problem: Problem, options: Options, found: Run, evaluation: Evaluat
     gap = max(objective - bound, 0.0)
     outcome = _outcome(found.ending, options, gap, is_separable)
     advice = advise(
-        outcome, gap=gap, is_proven=bound > 0.0, tol=options.tol, rank=options.rank, max_iter=options.max_iter
+        outcome,
+        gap=gap,
+        is_proven=bound > 0.0,
+        tol=options.tol,
+        rank=options.rank,
+        max_iter=options.max_iter,
+        has_thresholds=problem.objective.likelihood.n_thresholds > 0,
     )
     return Certificate(
         loss=evaluation.loss,
