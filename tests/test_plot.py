@@ -325,7 +325,7 @@ plots = pytest.mark.parametrize("name", DRAW)
 
 
 def test_every_plot_is_tested():
-    assert sorted([*DRAW, "annotators"]) == sorted(cf.plot.__all__)  # that one needs annotators, and has a test below
+    assert sorted(DRAW) == sorted(cf.plot.__all__)
 
 
 @plots

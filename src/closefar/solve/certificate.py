@@ -103,18 +103,8 @@ def advise(
     """State what an outcome means, and what to do; comparisons alone have no thresholds."""
     left = _left(gap, is_proven)
     match outcome:
-        case Outcome.SEPARABLE if not has_thresholds:
-            return (
-                "this metric agrees with every comparison, so the likelihood has no finite maximum and the scale of M "
-                "(hence the probabilities) is arbitrary; M / tr M has a wide margin. "
-                'Set alpha="auto", or collect more comparisons.'
-            )
         case Outcome.SEPARABLE:
-            return (
-                "this metric gets every label right, so the likelihood has no finite maximum and the scale of "
-                "M and tau (hence the probabilities) is arbitrary; M / tau has a wide margin. "
-                'Set alpha="auto", or label more pairs.'
-            )
+            return _separable(has_thresholds)
         case Outcome.QUASI_SEPARABLE:
             return "one direction explains some labels without exception, so the likelihood has no finite maximum."
         case Outcome.INTERRUPTED:
@@ -148,6 +138,20 @@ def advise(
                 f"further steps bring no improvement, but tol={tol:.1e} is not proven; {left}. The optimum may lie at "
                 "infinity (as with 0/1 columns and fit_origin). The metric is usable; raise alpha (try 0.001) or tol."
             )
+
+
+def _separable(has_thresholds: bool) -> str:
+    if not has_thresholds:
+        return (
+            "this metric agrees with every comparison, so the likelihood has no finite maximum and the scale of M "
+            "(hence the probabilities) is arbitrary; M / tr M has a wide margin. "
+            'Set alpha="auto", or collect more comparisons.'
+        )
+    return (
+        "this metric gets every label right, so the likelihood has no finite maximum and the scale of "
+        "M and tau (hence the probabilities) is arbitrary; M / tau has a wide margin. "
+        'Set alpha="auto", or label more pairs.'
+    )
 
 
 def advise_in_time(max_time: float | None, *, has_journal: bool, gap: float, is_proven: bool, tol: float) -> str:
