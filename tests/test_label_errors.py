@@ -209,7 +209,7 @@ def plain_information(judgements, metric):
 
 
 def fixed_fit(metric):
-    fit = SimpleNamespace(metric=metric, flip_rate=metric.flip_rate, comparison_noise=None, annotators=None)
+    fit = SimpleNamespace(metric=metric, flip_rate=metric.flip_rate, relative_noise=1.0, annotators=None)
     fit.unless_interrupted = lambda: fit
     return fit
 

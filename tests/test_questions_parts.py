@@ -12,10 +12,10 @@ from scipy.stats import binomtest, norm
 
 import closefar as cf
 from closefar import packed
-from closefar.judgements import Judgements
+from closefar.judgements import Judgements, effective_number
 from closefar.model import Scored
 from closefar.noise import NOISES
-from closefar.questions import CalibrationBin, calibrate, effective_number, wilson
+from closefar.questions import CalibrationBin, calibrate, wilson
 from closefar.questions.bins import weighted_bins
 from closefar.questions.dependence import Dependence
 from closefar.questions.label_likelihood import LabelLikelihood

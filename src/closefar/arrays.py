@@ -20,7 +20,9 @@ from array_api_compat import (
 from numpy.typing import NDArray
 
 __all__ = [
+    "LEGS",
     "TINY",
+    "TURNED",
     "Array",
     "BoolArray",
     "FloatArray",
@@ -50,6 +52,11 @@ Array = Any
 
 # Stands for zero in a denominator: quotients stay finite.
 TINY = 1e-300
+
+# The points of both legs of a triplet and of a quadruplet, (n, 3, d) and (n, 4, d), the near leg first; and the order
+# of the points if such a comparison is turned round.
+LEGS = {3: ((0, 1), (0, 2)), 4: ((0, 1), (2, 3))}
+TURNED = {3: [0, 2, 1], 4: [2, 3, 0, 1]}
 
 _MOST_GAPS = 4  # for each id
 

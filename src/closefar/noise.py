@@ -20,7 +20,6 @@ from array_api_compat import array_namespace, is_cupy_namespace, is_numpy_namesp
 from closefar.arrays import Array, FloatArray
 
 __all__ = [
-    "FAR_BEYOND",
     "NOISES",
     "FlipRate",
     "HypSecant",

@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from closefar.arrays import BoolArray, FloatArray, IndexArray
+from closefar.arrays import LEGS, TURNED, BoolArray, FloatArray, IndexArray
 from closefar.datasets.panel import Panel, answers, assign, check_flip_rate, draw_panel
 from closefar.datasets.synthetic import check_counts, check_noise_level, draw_shapes, solve_noise_scale
 from closefar.judgements import Tuples
-from closefar.judgements.kinds import LEGS, TURNED
 from closefar.model import Metric
 from closefar.noise import Noise, get_noise
 

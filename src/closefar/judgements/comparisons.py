@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_array, column_or_1d
 
 from closefar.arrays import (
+    LEGS,
     Array,
     BoolArray,
     FloatArray,
@@ -21,7 +22,6 @@ from closefar.arrays import (
     take_rows,
     to_numpy,
 )
-from closefar.judgements.kinds import LEGS
 from closefar.judgements.labels import Sides
 from closefar.judgements.missing import is_missing
 from closefar.judgements.pairs import (

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["LEGS", "TURNED", "Kind"]
-
-# The points of both legs of a triplet and of a quadruplet, the near leg first, by the number of points; and the order
-# of the points if such a comparison is turned round.
-LEGS = {3: ((0, 1), (0, 2)), 4: ((0, 1), (2, 3))}
-TURNED = {3: [0, 2, 1], 4: [2, 3, 0, 1]}
+__all__ = ["Kind"]
 
 
 class Kind(StrEnum):

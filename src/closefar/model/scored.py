@@ -12,7 +12,6 @@ import numpy as np
 
 from closefar.arrays import BoolArray, FloatArray, IndexArray
 from closefar.model.metric import Metric
-from closefar.model.thresholds import one_rate
 from closefar.noise import FlipRate, Noise, label_losses, turned_round, with_flips
 
 if TYPE_CHECKING:  # metrics are loaded, applied and saved without scikit-learn, which takes a second to import
@@ -60,9 +59,9 @@ class Scored:
         return of_close, of_far
 
     @property
-    def one_flip_rate(self) -> float:
-        """The flip rate; an error if there are several."""
-        return one_rate(self.flip_rate)
+    def dichotomies(self) -> list[Scored]:
+        """These judgements themselves: they have two sides already, unlike levels."""
+        return [self]
 
     @property
     def is_right(self) -> BoolArray:

@@ -1,6 +1,6 @@
 """Analyses of a fit: wrong labels, noise model, confidence intervals, rank and sample size."""
 
-from closefar.questions.calibration import CalibrationBin, calibrate, effective_number, sides_of, wilson
+from closefar.questions.calibration import CalibrationBin, calibrate, sides_of, wilson
 from closefar.questions.diagnosis import Diagnosis, describe_evidence, diagnose
 from closefar.questions.findings import Finding, find_misfit
 from closefar.questions.intervals import Confidence
@@ -44,7 +44,6 @@ __all__ = [
     "describe_directions",
     "describe_evidence",
     "diagnose",
-    "effective_number",
     "find_label_errors",
     "find_misfit",
     "judge_labels",

@@ -8,11 +8,11 @@ import numpy as np
 
 from closefar.fitting import Scores
 from closefar.judgements import Kind, effective_number
-from closefar.model import Scored, ScoredLevels
+from closefar.model import Scored
 from closefar.questions.bins import weighted_bins
 from closefar.questions.two_sided import turned
 
-__all__ = ["CalibrationBin", "calibrate", "effective_number", "sides_of", "wilson"]
+__all__ = ["CalibrationBin", "calibrate", "sides_of", "wilson"]
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,7 @@ def calibrate(scored: Scored, n_bins: int) -> list[CalibrationBin]:
 
 def sides_of(scored: Scores) -> list[Scored]:
     """Judgements of two sides: the dichotomies of levels, and comparisons turned so that the likelier answer is far."""
-    if isinstance(scored, ScoredLevels):
-        return scored.dichotomies
-    return [turned(scored) if scored.judgements.kind is Kind.COMPARISONS else scored]
+    return [turned(each) if each.judgements.kind is Kind.COMPARISONS else each for each in scored.dichotomies]
 
 
 def wilson(share: float, n: float) -> tuple[float, float]:

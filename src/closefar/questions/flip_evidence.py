@@ -9,11 +9,10 @@ import numpy as np
 
 from closefar.arrays import TINY, BoolArray, FloatArray
 from closefar.fitting import Scores
-from closefar.judgements import Kind
-from closefar.model import Scored, ScoredLevels
+from closefar.judgements import effective_number
+from closefar.model import Scored
 from closefar.questions.bins import weighted_bins
-from closefar.questions.calibration import effective_number
-from closefar.questions.two_sided import turned
+from closefar.questions.calibration import sides_of
 
 __all__ = ["FlipCurve", "FlipEvidence", "probability_flipped"]
 
@@ -81,10 +80,10 @@ class FlipEvidence:
         Comparisons are turned such that their margins are positive.  Of levels, each threshold gives an estimate, of
         which the largest is taken: an answer drawn from all levels alike is on the wrong side of some of them only.
         """
-        if not isinstance(scores, ScoredLevels):
-            is_compared = scores.judgements.kind is Kind.COMPARISONS
-            return cls.of(turned(scores) if is_compared else scores, largest_rate)
-        found = [cls.of(each, largest_rate) for each in scores.dichotomies if each.judgements.n_rarer > 0]
+        sides = sides_of(scores)
+        if len(sides) == 1:
+            return cls.of(sides[0], largest_rate)
+        found = [cls.of(each, largest_rate) for each in sides if each.judgements.n_rarer > 0]
         highest = max(found, key=lambda each: each.low)
         return replace(highest, probability=np.max([each.probability for each in found], axis=0), curves=())
 

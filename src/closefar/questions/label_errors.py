@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from closefar.arrays import TINY, BoolArray, FloatArray, is_dask
 from closefar.fitting import Fit, Scorer, Scores
 from closefar.judgements import Judgements, Kind
-from closefar.model import ScoredLevels
 from closefar.questions.calibration import wilson
 from closefar.questions.flip_evidence import FlipEvidence
 from closefar.questions.label_judge import Asked, Verdicts, judge_sides
@@ -243,8 +242,6 @@ def judge_labels(
 
 def _share_contradicting(scores: Scores) -> float:
     """The share of labels that contradict their margins; of levels, any of those."""
-    if not isinstance(scores, ScoredLevels):
-        return 1.0 - scores.accuracy
     return 1.0 - scores.judgements.mean(np.all([each.is_right for each in scores.dichotomies], axis=0))
 
 

@@ -47,10 +47,8 @@ def explained(unseen: Scores) -> float:
 
 def _errors(scores: Scores) -> tuple[float, float]:
     """The error of the metric, and of a baseline."""
-    if isinstance(scores, ScoredLevels):
-        cuts = scores.dichotomies
-        return sum(1.0 - each.accuracy for each in cuts), sum(1.0 - each.majority for each in cuts)
-    return 1.0 - scores.accuracy, 1.0 - scores.majority
+    cuts = scores.dichotomies
+    return sum(1.0 - each.accuracy for each in cuts), sum(1.0 - each.majority for each in cuts)
 
 
 def doubt_about(fit: Fit, judgements: Judgements, unseen: Scores, groups: NDArray[Any] | None) -> str | None:

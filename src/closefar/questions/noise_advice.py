@@ -9,10 +9,9 @@ from scipy.optimize import minimize
 
 from closefar.arrays import FloatArray
 from closefar.fitting import choose_noise
-from closefar.judgements import Kind
+from closefar.judgements import Kind, effective_number
 from closefar.model import Scored
 from closefar.noise import NOISES, Noise
-from closefar.questions.calibration import effective_number
 
 __all__ = ["DOUBT", "advise", "show_p_value"]
 

@@ -13,11 +13,10 @@ from scipy.stats import norm
 from closefar.arrays import FloatArray, IndexArray
 from closefar.canvas import COLOURS, REFERENCE, add_legend, axes_or_new
 from closefar.fitting import Fit, Fitted
-from closefar.judgements import Judgements, Kind, sample_rows
+from closefar.judgements import Judgements, Kind, effective_number, sample_rows
 from closefar.model import Scored
 from closefar.questions.annotating import read_for
 from closefar.questions.bins import weighted_bins
-from closefar.questions.calibration import effective_number
 from closefar.questions.dependence import Dependence
 from closefar.questions.label_model import LabelModel
 from closefar.questions.noise_advice import advise, show_p_value

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from closefar.arrays import BoolArray, IndexArray, is_indexed, to_numpy
+from closefar.arrays import TURNED, BoolArray, IndexArray, is_indexed, to_numpy
 from closefar.fitting import Fit, Scorer
 from closefar.judgements import Judgements, Kind, Tuples
-from closefar.judgements.kinds import TURNED
 from closefar.model import Metric, Scored
 
 __all__ = ["COMPARED", "TwoSided", "turned", "two_sided"]

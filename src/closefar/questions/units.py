@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.arrays import FloatArray, as_float64, is_indexed, to_numpy
+from closefar.arrays import LEGS, FloatArray, as_float64, is_indexed, to_numpy
 from closefar.judgements import Judgements, find_points, resolve_groups
-from closefar.judgements.kinds import LEGS
 from closefar.judgements.shared_points import warn_of_points
 
 __all__ = ["points_of_legs", "units_of_all", "units_with_comparisons"]

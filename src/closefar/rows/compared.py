@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
-from closefar.arrays import Array, as_float64, is_indexed, is_mapped, is_tensor, release
-from closefar.judgements.kinds import LEGS
+from closefar.arrays import LEGS, Array, as_float64, is_indexed, is_mapped, is_tensor, release
 from closefar.rows.blocks import BlockRows
 from closefar.rows.differences import COPY_BYTES, RELEASED_BYTES, SingleDifferences
 from closefar.rows.graph_rows import GraphRows

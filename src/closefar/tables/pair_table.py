@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.arrays import FloatArray
+from closefar.arrays import LEGS, FloatArray
 from closefar.tables.columns import Category
 from closefar.tables.encoding import Encoding
 from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, quoted
@@ -104,8 +104,8 @@ class PairTable:
     @property
     def legs(self) -> tuple[PairTable, PairTable]:
         """The two pairs of each comparison."""
-        second = [0, 2] if self.index.shape[1] == 3 else [2, 3]
-        return replace(self, index=self.index[:, :2]), replace(self, index=self.index[:, second])
+        near, far = (replace(self, index=self.index[:, leg]) for leg in LEGS[self.index.shape[1]])
+        return near, far
 
     def with_labels(self, labels: NDArray[np.object_]) -> PairTable:
         """The same rows with other labels."""
