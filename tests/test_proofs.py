@@ -40,7 +40,10 @@ def settled(problem, matrix, thresholds):
     return problem.known(matrix, *problem.minimise_threshold(problem.objective.quadratic_forms(matrix), thresholds))
 
 
-UNSEEN = SimpleNamespace(source=SimpleNamespace(condition=1.0))  # an objective that is not computed
+UNPENALISED = SimpleNamespace(precisions=np.zeros(1))
+UNSEEN = SimpleNamespace(  # an objective that is not computed
+    source=SimpleNamespace(condition=1.0), likelihood=UNPENALISED
+)
 
 
 def point_at(matrix, tau, gradient, slope, *, alpha=0.0, loss=0.0, problem=None):
@@ -61,7 +64,9 @@ def test_a_bound_allows_for_the_rounding_of_margins(matrix, tau):
     size = 1.0 + np.abs(matrix).sum() + tau
     bound = proven_bound(point, 1.0)
     assert bound == pytest.approx(-EPS * size * (1.0 + size), rel=1e-9, abs=0.0)
-    ill = replace(point.problem, objective=SimpleNamespace(source=SimpleNamespace(condition=50.0)))
+    ill = replace(
+        point.problem, objective=SimpleNamespace(source=SimpleNamespace(condition=50.0), likelihood=UNPENALISED)
+    )
     assert proven_bound(replace(point, problem=ill), 1.0) == pytest.approx(50.0 * bound, rel=1e-9, abs=0.0)
     assert proven_bound(point, bound) == bound
     assert proven_bound(point, bound - 1e-3) == -np.inf
@@ -170,6 +175,7 @@ def scripted(violations, matrix=0.0):
         alpha=0.0,
         cone=Cone(1, np.zeros(1)),
         objective=SimpleNamespace(
+            likelihood=UNPENALISED,
             source=UNSEEN.source,
             quadratic_forms=lambda matrix: matrix,
             evaluate=lambda *_, order=1: SimpleNamespace(slopes=np.array([-1.0])),
