@@ -140,20 +140,6 @@ def advise(
             )
 
 
-def _separable(has_thresholds: bool) -> str:
-    if not has_thresholds:
-        return (
-            "this metric agrees with every comparison, so the likelihood has no finite maximum and the scale of M "
-            "(hence the probabilities) is arbitrary; M / tr M has a wide margin. "
-            'Set alpha="auto", or collect more comparisons.'
-        )
-    return (
-        "this metric gets every label right, so the likelihood has no finite maximum and the scale of "
-        "M and tau (hence the probabilities) is arbitrary; M / tau has a wide margin. "
-        'Set alpha="auto", or label more pairs.'
-    )
-
-
 def advise_in_time(max_time: float | None, *, has_journal: bool, gap: float, is_proven: bool, tol: float) -> str:
     """State what it means that the time was over, and what to do."""
     later = (
