@@ -181,7 +181,7 @@ def test_two_flip_rates_are_named_apart(learners: dict[str, Any], facts: dict[st
 @pytest.mark.parametrize(
     ("name", "title", "cells"),
     [
-        ("levels", "Ordinal metric learner", ["Levels (K):", "Thresholds:", "near from "]),
+        ("levels", "Ordinal metric learner", ["Expected error rate:", "Levels (K):", "Thresholds:", "near from "]),
         ("comparisons", "Comparison metric learner", ["Comparisons (N):", "Threshold:", "none", "Wrong answers:"]),
         ("mixed", "Linear metric learner", ["of the 200 comparisons", "95% interval"]),
         ("annotators", "Linear metric learner", ["Annotators: 5", "answers at random"]),

@@ -19,6 +19,8 @@ _WIDTH = 78
 _MOST_DIRECTIONS = 10
 _MOST_LOADINGS = 5
 
+# The share of judgements other than the most probable one; a neighbouring level is no mistake.
+_WRONG = {Kind.LEVELS: "Expected error rate"}
 _TITLES = {
     Kind.CLOSE_FAR: "Linear metric learner",
     Kind.LEVELS: "Ordinal metric learner",
@@ -31,6 +33,7 @@ def summarize(fit: Fit, say: Callable[[str], str] = str) -> str:
     metric, certificate, statistics = fit.metric, fit.certificate, fit.statistics
     pseudo_r2 = 1.0 - certificate.loss / statistics.null_loss if statistics.null_loss > 0 else float("nan")
     accuracy, term = "Accuracy" if fit.is_metric_alone else "Training accuracy", fit.kind.term
+    wrong = _WRONG.get(fit.kind, f"Wrong {term}s")
     cells = [
         ("Features (d)", f"{len(metric.factor)}", "Loss", f"{certificate.loss:.6f}"),
         (f"{fit.kind.noun.capitalize()}s (N)", f"{statistics.n_pairs}", "Null loss", f"{statistics.null_loss:.6f}"),
@@ -38,7 +41,7 @@ def summarize(fit: Fit, say: Callable[[str], str] = str) -> str:
         ("Noise", _noise(fit), "Proven gap", "none" if fit.is_metric_alone else f"{certificate.gap:.1e}"),
         ("Penalty", _penalty(fit), *_threshold(metric)),
         ("Rank of M", f"{metric.rank}", accuracy, f"{statistics.accuracy:.4f}"),
-        (f"Wrong {term}s", f"{statistics.wrong_share:.4f}", "Passes over data", f"{certificate.n_passes:.1f}"),
+        (wrong, f"{statistics.wrong_share:.4f}", "Passes over data", f"{certificate.n_passes:.1f}"),
         ("Free parameters", f"{statistics.n_parameters}", f"Uncertain {term}s", _uncertain(statistics)),
     ]
     lines = [_TITLES[fit.kind].center(_WIDTH), "=" * _WIDTH]

@@ -8,7 +8,7 @@ import numpy as np
 
 from closefar.fitting import Fit
 from closefar.judgements import Kind
-from closefar.report.doubts import OFF
+from closefar.report.doubts import ANOTHER_LEVEL, OFF
 from closefar.report.wording import count, digits, percent, sentence, short
 
 __all__ = ["answer", "certificate_words", "key_figures"]
@@ -46,7 +46,7 @@ def key_figures(facts: dict[str, Any]) -> list[dict[str, str]]:
             "note": _baseline(quality),
         },
         *([] if facts["pairs"]["kind"] == Kind.COMPARISONS else [_area(quality["auc"])]),
-        _wrong_figure(wrong, facts["pairs"]["term"]),
+        _wrong_figure(wrong, facts["pairs"]),
         *_thresholds(facts),
         {"name": "Rank of M", "value": f"{fit['rank']} of {fit['n_features']}", "note": "directions used"},
         {
@@ -131,12 +131,14 @@ def _interval(part: dict[str, Any], name: str) -> str:
     return f"95% interval {percent(part[f'{name}_low'])} to {percent(part[f'{name}_high'])}"
 
 
-def _wrong_figure(wrong: dict[str, Any], term: str) -> dict[str, str]:
+def _wrong_figure(wrong: dict[str, Any], pairs: dict[str, Any]) -> dict[str, str]:
+    term = pairs["term"]
+    name = "Rated as another level" if pairs["kind"] == Kind.LEVELS else f"Wrong {term}s"
     if wrong["reason"] is not None:
-        return {"name": f"Wrong {term}s", "value": "unknown", "note": "can't be estimated here"}
+        return {"name": name, "value": "unknown", "note": "can't be estimated here"}
     contradicting = "Labels far off" if wrong.get("is_off") else f"Contradicting {term}s"
     return {
-        "name": f"Wrong {term}s" if wrong["kind"] == "probability" else contradicting,
+        "name": name if wrong["kind"] == "probability" else contradicting,
         "value": percent(wrong["share"]),
         "note": _interval(wrong, "share"),
     }
@@ -150,6 +152,8 @@ def _wrong(facts: dict[str, Any]) -> str:
         return f"how many {term}s are wrong can't be estimated without a fit"
     if wrong["reason"] is not None or wrong["doubt"] is not None or facts["fit"]["alpha"] > 0:
         return f"how many {term}s are wrong can't be estimated from this fit"
+    if wrong["kind"] == "probability" and facts["pairs"]["kind"] == Kind.LEVELS:
+        return f"about {percent(wrong['share'])} of the pairs were {ANOTHER_LEVEL}"
     if wrong["kind"] == "probability":
         return f"about {percent(wrong['share'])} of the {term}s are wrong"
     if facts["certificate"]["outcome"] == "separable":

@@ -24,11 +24,12 @@ from closefar.report.effort import Effort
 from closefar.report.evidence import Judged, has_sides, noun_of
 from closefar.report.wording import count, percent, sentence
 
-__all__ = ["OFF", "caveat", "noise_check", "problems", "read_ids", "shared_points", "wrong_labels"]
+__all__ = ["ANOTHER_LEVEL", "OFF", "caveat", "noise_check", "problems", "read_ids", "shared_points", "wrong_labels"]
 
 _MOST_SUSPICIOUS = 25
 _SUSPICIOUS = 0.1  # a label less probably wrong than this is not listed
 _NOTABLE = 0.25  # of a margin
+ANOTHER_LEVEL = "given another level than the one that their distance lies in"
 OFF = "more than one level from the most probable one"
 _CHANCE = (
     "On these labels, the metric is not clearly better than chance. Check the labels, which of them means far, and "
@@ -153,11 +154,13 @@ def _probabilities(errors: LabelErrors, noun: str, term: str, *, is_graded: bool
     wrong, likely = f"they contradict the side of the threshold on which their {noun}s lie", "wrong than right"
     if noun == "comparison":
         wrong = "they contradict the distances"
-    elif is_graded:
-        wrong = f"their {noun}s lie in another level"
     if errors.meaning == "flipped":
         wrong, likely = "at least that many were flipped, whatever the distance", "flipped than not"
     share, low, high = errors.share or 0.0, errors.share_low or 0.0, errors.share_high or 0.0
+    interval = f"(95% interval {percent(low)} to {percent(high)})"
+    found = f"About {percent(share)} of the {term}s are wrong {interval}: {wrong}"
+    if is_graded and errors.meaning != "flipped":
+        found = f"About {percent(share)} of the {noun}s were {ANOTHER_LEVEL} {interval}"
     return {
         "kind": "probability",
         "share": share,
@@ -166,10 +169,7 @@ def _probabilities(errors: LabelErrors, noun: str, term: str, *, is_graded: bool
         "n_doubtful": len(suspects),
         "suspects": suspects,
         "order": listed[errors.probability[listed] >= _SUSPICIOUS],
-        "reading": (
-            f"About {percent(share)} of the {term}s are wrong (95% interval {percent(low)} to {percent(high)}): "
-            f"{wrong}. {count(len(suspects), term)} {are} more likely {likely}."
-        ),
+        "reading": f"{found}. {count(len(suspects), term)} {are} more likely {likely}.",
     }
 
 
