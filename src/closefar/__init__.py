@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from closefar.fitting import IdentifiabilityWarning
     from closefar.judgements import PairGroupKFold, SharedPointsWarning, Tuples
     from closefar.learners import (
+        ClassMetricLearner,
         ComparisonMetricLearner,
         LinearMetricLearner,
         LinearMetricLearnerCV,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Certificate",
+    "ClassMetricLearner",
     "ComparisonMetricLearner",
     "IdentifiabilityWarning",
     "LinearMetricLearner",
@@ -61,6 +63,7 @@ __version__ = "0.1.0"
 _MODULES = {"datasets", "judgements", "noise", "plot", "theory"}
 _HOMES = {
     "Certificate": "solve",
+    "ClassMetricLearner": "learners",
     "ComparisonMetricLearner": "learners",
     "IdentifiabilityWarning": "fitting",
     "LinearMetricLearner": "learners",

@@ -3,11 +3,14 @@
 from closefar.fitting.annotators import AnnotatorTable, AnnotatorVerdict
 from closefar.fitting.calibration import CalibratedThreshold, calibrate_threshold
 from closefar.fitting.checkpoint import Checkpoint
+from closefar.fitting.class_labels import ClassPosterior, class_posterior
+from closefar.fitting.class_pairs import class_pairs
 from closefar.fitting.comparison_noise import ComparisonNoise
 from closefar.fitting.fitting import fit, without_penalty
 from closefar.fitting.identifiability import IdentifiabilityWarning
 from closefar.fitting.kind_statistics import measured_statistics
 from closefar.fitting.likelihoods import is_plain, likelihood_of
+from closefar.fitting.neighbour_metric import neighbour_metric
 from closefar.fitting.noise_choice import NoiseChoice, choose_noise
 from closefar.fitting.parts import fit_from, fit_part, is_near_parts, refit_part
 from closefar.fitting.penalised import refit
@@ -30,6 +33,7 @@ __all__ = [
     "AnnotatorVerdict",
     "CalibratedThreshold",
     "Checkpoint",
+    "ClassPosterior",
     "ComparisonNoise",
     "Fit",
     "FitStatistics",
@@ -48,6 +52,8 @@ __all__ = [
     "candidate_ranks",
     "check_device",
     "choose_noise",
+    "class_pairs",
+    "class_posterior",
     "count_parameters",
     "count_uncertain",
     "cross_validate_rank",
@@ -61,6 +67,7 @@ __all__ = [
     "legs_along",
     "likelihood_of",
     "measured_statistics",
+    "neighbour_metric",
     "number_of",
     "placed_on",
     "refit",

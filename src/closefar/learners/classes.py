@@ -1,0 +1,206 @@
+"""Learning from points and their classes, some of which are wrong."""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from closefar.arrays import FloatArray, IndexArray
+from closefar.fitting import ClassPosterior, class_pairs, class_posterior, neighbour_metric
+from closefar.judgements import Tuples
+from closefar.learners.linear import LinearMetricLearner
+from closefar.learners.search import LinearMetricLearnerCV
+from closefar.model import Metric
+
+__all__ = ["ClassMetricLearner"]
+
+_PAIRS_PER_POINT = 20
+_MOST_PAIRS = 50_000
+
+# The tolerance of fits without a fold, whose scores are compared.
+_ROUGH = 1e-3
+
+
+class ClassMetricLearner(
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
+    """Learn from points and their classes, some of which are wrong.
+
+    Three questions are answered, one after another:
+
+    1. Which labels are wrong?  Each label is compared with those of the nearest neighbours
+       (`class_probabilities_`, `wrong_probability_`).
+    2. Which pairs are of the same class?  `pair_learner_` is a `LinearMetricLearner` of pairs of these points, with
+       the penalty chosen by cross-validation; pairs count as close or far as probably as they are.
+    3. Which points are near?  `transform` maps points to a space for nearest neighbours.  Its metric is that of the
+       pairs, with a share of the plain distance in all columns, as much as predicts held-out classes best.
+
+    Parameters
+    ----------
+    wrong_share : "estimate" or float, default="estimate"
+        The share of wrong labels.  With 0 all labels are trusted.
+    units : {"auto", "columns", "shared"}, default="auto"
+        The plain distance in 3.: "columns" divides each column by its standard deviation, so that units do not matter;
+        "shared" takes the columns as they are, for columns in one unit, such as the pixels of an image.  "auto" decides by
+        held-out classes.
+    n_pairs : int, optional
+        The number of pairs to learn from, by default 20 for each point, and at most 50,000.
+    learner : LinearMetricLearnerCV or LinearMetricLearner, optional
+        The learner of the pairs.  By default `LinearMetricLearnerCV(cv=3, shrink_to="zero", flip_rate=0.0)`.
+    random_state : int, RandomState or None, default=0
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+    class_probabilities_ : array of shape (n, n_classes)
+        The probability of each class for each training point.
+    wrong_probability_ : array of shape (n,)
+        The probability that the label of a training point is wrong.
+    corrected_classes_ : array of shape (n,)
+        The most probable class of each training point.
+    wrong_share_ : float
+        The estimated share of wrong labels.
+    pair_learner_ : LinearMetricLearner
+        Predicts whether pairs are of one class; with `metric_`, `certificate_`, `summary` and so on.
+    metric_ : Metric
+        The metric of `pair_learner_`.
+    neighbour_metric_ : Metric
+        The metric of `transform`; it has no threshold.
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.neighbors import KNeighborsClassifier
+    >>> wines, cultivar = load_wine(return_X_y=True)
+    >>> learner = cf.ClassMetricLearner().fit(wines[::2], cultivar[::2])
+    >>> neighbours = KNeighborsClassifier().fit(learner.transform(wines[::2]), cultivar[::2])
+    >>> round(neighbours.score(learner.transform(wines[1::2]), cultivar[1::2]), 2)
+    0.98
+    """
+
+    def __init__(
+        self,
+        *,
+        wrong_share: float | str = "estimate",
+        units: str = "auto",
+        n_pairs: int | None = None,
+        learner: Any = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.wrong_share = wrong_share
+        self.units = units
+        self.n_pairs = n_pairs
+        self.learner = learner
+        self.random_state = random_state
+
+    n_features_in_: int
+    classes_: NDArray[Any]
+    class_probabilities_: FloatArray
+    wrong_probability_: FloatArray
+    wrong_share_: float
+    pair_learner_: LinearMetricLearner
+    neighbour_metric_: Metric
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn from points X of shape (n, d) and their classes y."""
+        self._check_parameters()
+        points, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=4)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"there must be two classes at least; got 1 class, {self.classes_[0]!r}.")
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        posterior = self._posterior(points, codes, rng)
+        self.class_probabilities_ = posterior.probabilities
+        self.wrong_probability_ = 1.0 - posterior.probabilities[np.arange(len(codes)), codes]
+        self.wrong_share_ = posterior.wrong_share
+        n_pairs = min(_PAIRS_PER_POINT * len(points), _MOST_PAIRS) if self.n_pairs is None else self.n_pairs
+        pairs = class_pairs(posterior, n_pairs, rng)
+        names = getattr(self, "feature_names_in_", None)
+        self.pair_learner_ = self._learned(points, *pairs, names)
+        self.neighbour_metric_ = neighbour_metric(
+            points,
+            posterior,
+            self.metric_,
+            lambda kept: self._relearned(points, pairs, kept),
+            units=self.units,
+            rng=rng,
+        )
+        return self
+
+    @property
+    def metric_(self) -> Metric:
+        check_is_fitted(self)
+        return self.pair_learner_.metric_
+
+    @property
+    def corrected_classes_(self) -> NDArray[Any]:
+        check_is_fitted(self)
+        corrected: NDArray[Any] = self.classes_[self.class_probabilities_.argmax(axis=1)]
+        return corrected
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.neighbour_metric_.rank
+
+    def transform(self, X: Any) -> FloatArray:
+        """Map points to a space in which near points are those of `neighbour_metric_`."""
+        check_is_fitted(self)
+        points = validate_data(self, X, reset=False, dtype=np.float64)
+        return np.asarray(points @ self.neighbour_metric_.components.T)
+
+    def _check_parameters(self) -> None:
+        if self.units not in ("auto", "columns", "shared"):
+            raise ValueError(f'units must be "auto", "columns" or "shared"; got {self.units!r}.')
+        share = self.wrong_share
+        if share != "estimate" and not (isinstance(share, numbers.Real) and 0 <= float(share) < 1):
+            raise ValueError(f'wrong_share must be "estimate" or a number from 0 to 1; got {share!r}.')
+        if self.n_pairs is not None and not (isinstance(self.n_pairs, numbers.Integral) and self.n_pairs >= 2):
+            raise ValueError(f"n_pairs must be a whole number >= 2, or None; got {self.n_pairs!r}.")
+
+    def _posterior(self, points: FloatArray, codes: IndexArray, rng: np.random.Generator) -> ClassPosterior:
+        if self.wrong_share == 0:
+            return ClassPosterior.certain(codes, len(self.classes_))
+        share = None if self.wrong_share == "estimate" else float(self.wrong_share)
+        return class_posterior(points, codes, len(self.classes_), rng, share)
+
+    def _learned(
+        self, points: FloatArray, index: IndexArray, labels: IndexArray, weights: FloatArray, names: Any
+    ) -> LinearMetricLearner:
+        learner = (
+            LinearMetricLearnerCV(cv=3, shrink_to="zero", flip_rate=0.0)
+            if self.learner is None
+            else clone(self.learner)
+        )
+        if not isinstance(learner, LinearMetricLearner | LinearMetricLearnerCV):
+            raise TypeError(
+                f"learner must be a LinearMetricLearnerCV or a LinearMetricLearner; got {type(learner).__name__}."
+            )
+        pairs = Tuples(points, index)
+        if isinstance(learner, LinearMetricLearner):
+            return learner.fit(pairs, labels, weights, feature_names=names)
+        best = learner.fit(pairs, labels, weights, index, feature_names=names).best_estimator_
+        assert isinstance(best, LinearMetricLearner)
+        return best
+
+    def _relearned(
+        self, points: FloatArray, pairs: tuple[IndexArray, IndexArray, FloatArray], kept: NDArray[np.bool_]
+    ) -> Metric:
+        """The metric of the pairs without the points of a fold, roughly."""
+        index, labels, weights = pairs
+        inside = kept[index].all(axis=1)
+        learner: LinearMetricLearner = clone(self.pair_learner_).set_params(tol=_ROUGH)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the fit to all pairs has warned
+            return learner.fit(Tuples(points, index[inside]), labels[inside], weights[inside]).metric_
