@@ -29,25 +29,22 @@ _MOST_SCORED = 6_000
 def neighbour_metric(
     points: FloatArray,
     posterior: ClassPosterior,
-    learned: Metric,
-    relearn: Callable[[BoolArray], Metric],
+    learn: Callable[[BoolArray], Metric],
     *,
     units: str,
     rng: np.random.Generator,
 ) -> Metric:
     """Blend a metric that separates classes with the distance in all columns.
 
-    A metric that separates classes leaves out the directions in which points of one class differ, but these also say which
-    points are alike.  Blends with different shares predict the classes of held-out points from their nearest
+    A metric that separates classes leaves out the directions in which points of one class differ, but these also say
+    which points are alike.  Blends with different shares predict the classes of held-out points from their nearest
     neighbours; the result is the average of all blends, weighted by the likelihood of those classes.
 
     Parameters
     ----------
     points : array of shape (n, d)
     posterior : ClassPosterior
-    learned : Metric
-        The metric of all points.
-    relearn : callable
+    learn : callable
         Gets which points to learn from, and returns their metric.
     units : {"auto", "columns", "shared"}
         As in `ClassMetricLearner`.
@@ -74,10 +71,11 @@ def neighbour_metric(
     scores = np.zeros(0)
     for held in range(_FOLDS):
         train, test = scored & (fold != held), scored & (fold == held)
-        metric = relearn(fold != held)
+        metric = learn(fold != held)
         found = [_score(unit_free @ _root(blend), posterior.probabilities, train, test) for blend in blends(metric)]
         scores = np.array(found) if held == 0 else scores + found
     weights = np.exp(scores - scores.max())
+    learned = learn(np.ones(len(points), dtype=bool))
     blend = np.tensordot(weights / weights.sum(), np.array(blends(learned)), axes=1)
     names = learned.feature_names
     scaling = np.diag(1.0 / scales)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 import warnings
 from typing import Any, Self
@@ -25,7 +26,8 @@ __all__ = ["ClassMetricLearner"]
 _PAIRS_PER_POINT = 20
 _MOST_PAIRS = 50_000
 
-# The tolerance of fits without a fold, whose scores are compared.
+# Of the metric for neighbours: alpha in units of 1 / sqrt(n), and the tolerance.
+_NEIGHBOUR_PENALTY = 3.2
 _ROUGH = 1e-3
 
 
@@ -42,8 +44,9 @@ class ClassMetricLearner(
        (`class_probabilities_`, `wrong_probability_`).
     2. Which pairs are of the same class?  `pair_learner_` is a `LinearMetricLearner` of pairs of these points, with
        the penalty chosen by cross-validation; pairs count as close or far as probably as they are.
-    3. Which points are near?  `transform` maps points to a space for nearest neighbours.  Its metric is that of the
-       pairs, with a share of the plain distance in all columns, as much as predicts held-out classes best.
+    3. Which points are near?  `transform` maps points to a space for nearest neighbours.  Its metric is learned from
+       the pairs with a larger penalty, and has a share of the plain distance in all columns, as much as predicts
+       held-out classes best.
 
     Parameters
     ----------
@@ -130,12 +133,7 @@ class ClassMetricLearner(
         names = getattr(self, "feature_names_in_", None)
         self.pair_learner_ = self._learned(points, *pairs, names)
         self.neighbour_metric_ = neighbour_metric(
-            points,
-            posterior,
-            self.metric_,
-            lambda kept: self._relearned(points, pairs, kept),
-            units=self.units,
-            rng=rng,
+            points, posterior, lambda kept: self._smooth(points, pairs, kept), units=self.units, rng=rng
         )
         return self
 
@@ -194,13 +192,15 @@ class ClassMetricLearner(
         assert isinstance(best, LinearMetricLearner)
         return best
 
-    def _relearned(
+    def _smooth(
         self, points: FloatArray, pairs: tuple[IndexArray, IndexArray, FloatArray], kept: NDArray[np.bool_]
     ) -> Metric:
-        """The metric of the pairs without the points of a fold, roughly."""
+        """The metric of the pairs of these points, penalised for neighbours: roughly, and more than for pairs."""
         index, labels, weights = pairs
         inside = kept[index].all(axis=1)
-        learner: LinearMetricLearner = clone(self.pair_learner_).set_params(tol=_ROUGH)
+        alpha = _NEIGHBOUR_PENALTY / math.sqrt(inside.sum())
+        smooth = {"alpha": alpha, "alpha_scale": "columns", "shrink_to": "zero", "tol": _ROUGH}
+        learner: LinearMetricLearner = clone(self.pair_learner_).set_params(**smooth)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the fit to all pairs has warned
             return learner.fit(Tuples(points, index[inside]), labels[inside], weights[inside]).metric_
