@@ -81,6 +81,9 @@ class LinearMetricLearnerCV(MetricLearner):
         units, and then "data".
     shrink_to : {"auto", "zero", "identity"}, default="auto"
         As in `LinearMetricLearner`.  "auto" tries both if the rank is not limited.
+    relax_threshold : bool or "auto", default="auto"
+        As in `LinearMetricLearner`.  "auto" tries it with the chosen penalty, and keeps it unless it scores worse by
+        more than two standard errors of the difference.
     flip_rate : {"auto", "estimate"} or float, default="auto"
         As in `LinearMetricLearner`.  "auto" tries 0, and then 0.1 to 0.4 until two in a row are no
         better, with the best alpha and smaller ones.
@@ -97,7 +100,7 @@ random_state, verbose
 
     Attributes
     ----------
-    alpha_, noise_, rank_, alpha_scale_, shrink_to_, flip_rate_
+    alpha_, noise_, rank_, alpha_scale_, shrink_to_, relax_threshold_, flip_rate_
         The chosen values.
     best_score_ : float
         Their mean score.
@@ -130,6 +133,7 @@ random_state, verbose
         learner: Any = None,
         alpha_scale: float | str = "auto",
         shrink_to: str = "auto",
+        relax_threshold: bool | str = "auto",
         flip_rate: float | str = "auto",
         comparison_noise: float | str = 1.0,
         strictness_width: float | str = "estimate",
@@ -153,6 +157,7 @@ random_state, verbose
         self.learner = learner
         self.alpha_scale = alpha_scale
         self.shrink_to = shrink_to
+        self.relax_threshold = relax_threshold
         self.flip_rate = flip_rate
         self.comparison_noise = comparison_noise
         self.strictness_width = strictness_width
@@ -169,6 +174,7 @@ random_state, verbose
     noise_: str | Noise
     alpha_scale_: float | str
     shrink_to_: str
+    relax_threshold_: bool
     best_score_: float
     cv_results_: dict[str, Any]
     best_estimator_: FittingLearner
@@ -274,14 +280,22 @@ random_state, verbose
         middle, scales = self._usual(weighted)
         trial = with_known_scales(trial, coded, middle)
         trials = Trials(trial, scorer, sides, n_jobs=self.n_jobs, verbose=self.verbose > 0)
-        found = self._try_all(trials, middle, scales, can_centre=is_plain(judgements))
-        self.cv_results_ = trials.results()
+        found = self._try_all(trials, middle, scales, plain=is_plain(judgements))
         best = self._choose(trials.tried, found)
-        self.best_score_ = float(self.cv_results_["mean_test_score"][best])
-        chosen: dict[str, Any] = self.cv_results_["params"][best]
+        if self._may_relax(best, plain=is_plain(judgements)):
+            best = _relaxed_unless_worse(trials, best)
+        self.cv_results_ = trials.results()
+        self.best_score_, chosen = best.mean, best.candidate
         self.noise_, self.alpha_scale_ = chosen["noise"], chosen["alpha_scale"]
         self.shrink_to_ = chosen.get("shrink_to", "zero")
+        self.relax_threshold_ = chosen.get("relax_threshold", False)
         return chosen
+
+    def _may_relax(self, best: Tried, *, plain: bool) -> bool:
+        """Whether a threshold that the penalty does not affect is to be tried."""
+        has_penalty = best.candidate["alpha"] > 0
+        is_asked = _is_auto(self._setting("relax_threshold", False)) and "relax_threshold" in best.candidate
+        return plain and has_penalty and is_asked
 
     def _scorer(self, trial: FittingLearner, judgements: Judgements) -> Predicted | HeldOut:
         if is_plain(judgements):
@@ -297,7 +311,7 @@ random_state, verbose
             return usual_penalty(judgements.counted(), has_origin=self.fit_origin)
         return 0.8 / math.sqrt(n), list(_SCALES)
 
-    def _try_all(self, trials: Trials, middle: float, scales: list[float | str], *, can_centre: bool) -> Tried:
+    def _try_all(self, trials: Trials, middle: float, scales: list[float | str], *, plain: bool) -> Tried:
         """Try alphas, noises and ranks, then vary the best of them in one parameter after another; return the best.
 
         Flips come first: if many labels are flipped, no other choice is clear without them.  Another
@@ -311,7 +325,9 @@ random_state, verbose
         scales = scales if _is_auto(scale) else [scale]
         fixed = {"alpha_scale": [scales[0]], "flip_rate": [0.0 if _is_auto(rate) else rate]}
         if "shrink_to" in trials.learner.get_params():
+            relaxes = self._setting("relax_threshold", False)
             fixed["shrink_to"] = ["zero" if _is_auto(centre) else centre]
+            fixed["relax_threshold"] = [False if _is_auto(relaxes) else relaxes]
         candidates = list(ParameterGrid({**grid, **fixed}))
         stops = self.alphas is None and len(candidates) == len(grid["alpha"])
         best = trials.follow(candidates, stops_early=stops)
@@ -327,7 +343,7 @@ random_state, verbose
             if not found.is_clearly_better(best):
                 break
             best = found
-        if can_centre and "shrink_to" in fixed and _is_auto(centre) and best.candidate["rank"] is None:
+        if plain and "shrink_to" in fixed and _is_auto(centre) and best.candidate["rank"] is None:
             found = trials.follow(path(shrink_to="identity"), stops_early=stops)
             best = found if found.is_clearly_better(best) else best
         return best
@@ -358,13 +374,13 @@ random_state, verbose
             splits.append((train, test))
         return splits
 
-    def _choose(self, tried: list[Tried], best: Tried) -> int:
-        """The index of the chosen candidate."""
+    def _choose(self, tried: list[Tried], best: Tried) -> Tried:
+        """The best candidate or, by the rule of one standard error, the one with the largest alpha near it."""
         if self.rule == "best":
-            return tried.index(best)
+            return best
         error = best.scores.std() / math.sqrt(max(len(best.scores) - 1, 1))
-        near = [number for number, each in enumerate(tried) if each.mean >= best.mean - error and _is_alike(each, best)]
-        return max(near, key=lambda number: tried[number].candidate["alpha"])
+        near = [each for each in tried if each.mean >= best.mean - error and _is_alike(each, best)]
+        return max(near, key=lambda each: each.candidate["alpha"])
 
 
 def _try_flips(trials: Trials, plain: Tried, alphas: list[float]) -> Tried:
@@ -389,6 +405,12 @@ def _try_flips(trials: Trials, plain: Tried, alphas: list[float]) -> Tried:
         if n_worse == 2:
             break
     return best
+
+
+def _relaxed_unless_worse(trials: Trials, best: Tried) -> Tried:
+    """Prefer the relaxed threshold: it classifies more pairs correctly, and the log loss hardly depends on it."""
+    relaxed = trials.follow([{**best.candidate, "relax_threshold": True}], start=best)
+    return best if best.is_clearly_better(relaxed) else relaxed
 
 
 def _is_alike(one: Tried, other: Tried) -> bool:
