@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import clone
@@ -38,6 +38,22 @@ _FLIP_RATES = (0.1, 0.2, 0.3, 0.4)
 
 # The number of values of alpha that flip rates are tried with, from the best one without flips downwards.
 _MOST_FLIPPED = 4
+
+
+# By so many standard errors must the identity be better; with many columns, where a penalty decides what is learned, it
+# is as good a guess as zero.
+_CLEARLY, _CLEARLY_IF_WIDE = 2.0, 1.0
+
+
+class _Usual(NamedTuple):
+    """The alpha in the middle of the default candidates, the scales to try, and the one to try the identity in.
+
+    None is the scale that was chosen.
+    """
+
+    alpha: float
+    scales: list[float | str]
+    of_identity: str | None = None
 
 
 class LinearMetricLearnerCV(MetricLearner):
@@ -80,7 +96,8 @@ class LinearMetricLearnerCV(MetricLearner):
         many columns it tries a blend of "data" with "units", or with "columns" if these are of different
         units, and then "data".
     shrink_to : {"auto", "zero", "identity"}, default="auto"
-        As in `LinearMetricLearner`.  "auto" tries both if the rank is not limited.
+        As in `LinearMetricLearner`.  "auto" tries both if the rank is not limited; with many columns the identity in
+        the scale "units", or "columns" if these are of different units, where one standard error is enough.
     relax_threshold : bool or "auto", default="auto"
         As in `LinearMetricLearner`.  "auto" tries it with the chosen penalty, and keeps it unless it scores worse by
         more than two standard errors of the difference.
@@ -277,10 +294,10 @@ random_state, verbose
         coded = coded_for(trial, judgements)
         scorer = self._scorer(trial, coded)
         sides = [(coded.take(train), coded.take(test)) for train, test in self._splits(weighted, cv, groups)]
-        middle, scales = self._usual(weighted)
-        trial = with_known_scales(trial, coded, middle)
+        usual = self._usual(weighted)
+        trial = with_known_scales(trial, coded, usual.alpha)
         trials = Trials(trial, scorer, sides, n_jobs=self.n_jobs, verbose=self.verbose > 0)
-        found = self._try_all(trials, middle, scales, plain=is_plain(judgements))
+        found = self._try_all(trials, usual, plain=is_plain(judgements))
         best = self._choose(trials.tried, found)
         if self._may_relax(best, plain=is_plain(judgements)):
             best = _relaxed_unless_worse(trials, best)
@@ -304,25 +321,26 @@ random_state, verbose
         is_known = isinstance(self.scoring, str) and self.scoring in ("neg_log_loss", "accuracy")
         return HeldOut(self.scoring) if is_known else Predicted(check_scoring(trial, self.scoring))
 
-    def _usual(self, judgements: Judgements) -> tuple[float, list[float | str]]:
-        """The alpha in the middle of the default candidates, and the scales to try."""
+    def _usual(self, judgements: Judgements) -> _Usual:
         n = number_of(judgements)
-        if is_wide(n, judgements.n_columns):
-            return usual_penalty(judgements.counted(), has_origin=self.fit_origin)
-        return 0.8 / math.sqrt(n), list(_SCALES)
+        if not is_wide(n, judgements.n_columns):
+            return _Usual(0.8 / math.sqrt(n), list(_SCALES))
+        alpha, scales = usual_penalty(judgements.counted(), has_origin=self.fit_origin)
+        return _Usual(alpha, scales, "units" if str(scales[0]).startswith("units") else "columns")
 
-    def _try_all(self, trials: Trials, middle: float, scales: list[float | str], *, plain: bool) -> Tried:
+    def _try_all(self, trials: Trials, usual: _Usual, *, plain: bool) -> Tried:
         """Try alphas, noises and ranks, then vary the best of them in one parameter after another; return the best.
 
         Flips come first: if many labels are flipped, no other choice is clear without them.  Another
         scale of the penalty, or another matrix to shrink to, must be clearly better.
         """
-        grid = self._grid(middle)
+        grid = self._grid(usual.alpha)
         scale, centre, rate = (
-            self._setting(name, usual)
-            for name, usual in (("alpha_scale", "auto"), ("shrink_to", "zero"), ("flip_rate", 0.0))
+            self._setting(name, default)
+            for name, default in (("alpha_scale", "auto"), ("shrink_to", "zero"), ("flip_rate", 0.0))
         )
-        scales = scales if _is_auto(scale) else [scale]
+        scales = usual.scales if _is_auto(scale) else [scale]
+        of_identity = usual.of_identity if _is_auto(scale) else None
         fixed = {"alpha_scale": [scales[0]], "flip_rate": [0.0 if _is_auto(rate) else rate]}
         if "shrink_to" in trials.learner.get_params():
             relaxes = self._setting("relax_threshold", False)
@@ -338,14 +356,15 @@ random_state, verbose
         def path(**changes: Any) -> list[dict[str, Any]]:
             return [{**best.candidate, **changes, "alpha": alpha} for alpha in grid["alpha"]]
 
-        for scale in scales[1:]:
-            found = trials.follow(path(alpha_scale=scale), stops_early=stops)
+        for other in scales[1:]:
+            found = trials.follow(path(alpha_scale=other), stops_early=stops)
             if not found.is_clearly_better(best):
                 break
             best = found
         if plain and "shrink_to" in fixed and _is_auto(centre) and best.candidate["rank"] is None:
-            found = trials.follow(path(shrink_to="identity"), stops_early=stops)
-            best = found if found.is_clearly_better(best) else best
+            changes = {} if of_identity is None else {"alpha_scale": of_identity}
+            found = trials.follow(path(shrink_to="identity", **changes), stops_early=stops)
+            best = found if found.is_clearly_better(best, _CLEARLY_IF_WIDE if changes else _CLEARLY) else best
         return best
 
     def _grid(self, middle: float) -> dict[str, list[Any]]:
