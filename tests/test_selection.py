@@ -357,6 +357,20 @@ def test_the_default_search_goes_from_one_thing_to_the_next():
     assert {**chosen, "rank": None} in learner.cv_results_["params"]
 
 
+def test_many_columns_of_one_unit_are_also_shrunk_to_the_euclidean_distance():
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((700, 64)) * np.sqrt(np.linspace(0.5, 2.0, 64))
+    squared = np.sum(z**2, axis=1)
+    labels = np.where((squared > np.median(squared)) ^ (rng.random(700) < 0.2), 1, -1)
+    search = LinearMetricLearnerCV(3, cv=3, flip_rate=0.2).fit(z[:300], labels[:300])
+    tried = pd.DataFrame(search.cv_results_["params"])
+    assert set(tried["alpha_scale"][tried["shrink_to"] == "identity"]) == {"units"}
+    assert (search.shrink_to_, search.alpha_scale_) == ("identity", "units")
+    assert search.score(z[300:], np.where(squared > np.median(squared), 1, -1)[300:]) > 0.9
+    given = LinearMetricLearnerCV(3, cv=2, flip_rate=0.2, alpha_scale="columns").fit(z[:300], labels[:300])
+    assert set(given.cv_results_["param_alpha_scale"]) == {"columns"}
+
+
 def test_explicit_values_are_not_searched():
     given = {"alpha_scale": 0.5, "shrink_to": "identity", "relax_threshold": True, "flip_rate": 0.05}
     learner = LinearMetricLearnerCV(ALPHAS, cv=2, **given).fit(X, LABELS)
