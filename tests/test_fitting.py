@@ -573,6 +573,20 @@ def test_the_ends_of_the_blend_have_names(number, word):
     assert by_number.certificate == by_word.certificate
 
 
+@pytest.mark.parametrize("approximate", [False, True])
+def test_a_centre_that_is_not_told_from_the_threshold(approximate):
+    """All rows have the same length, so that c and tau could grow together."""
+    rng = np.random.default_rng(0)
+    z = rng.choice([-1.0, 1.0], size=(200, 30))
+    labels = np.where((z[:, 0] + z[:, 1] > 0) ^ (rng.random(200) < 0.2), 1, -1)
+    judgements = cf.LinearMetricLearner().read(z, labels)
+    settings = Settings(alpha=0.02, alpha_scale="columns", shrink_to="identity", flip_rate=0.2, approximate=approximate)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = fit(judgements, settings)
+    assert np.isfinite(found.metric.threshold)
+
+
 @pytest.mark.parametrize("shrink_to", ["zero", "identity"])
 @pytest.mark.parametrize("blend", [0.0, 0.1, 0.7, 1.0])
 @pytest.mark.parametrize("flip_rate", [0.0, 0.1])

@@ -25,6 +25,7 @@ ALPHAS = [0.01, 0.05, 0.3]
 PLAIN = {
     "alpha_scale": "data",
     "shrink_to": "zero",
+    "relax_threshold": False,
     "flip_rate": 0.0,
 }  # only alpha, the noise and the rank are searched
 for _array in (PAIRS, LABELS, X):
@@ -202,7 +203,8 @@ def test_chooses_as_a_grid_search_does(scoring):
 def test_is_the_learner_of_the_chosen_values():
     learner = LinearMetricLearnerCV(ALPHAS, noises="normal", ranks=2, cv=3).fit(X, LABELS)
     plain = cf.LinearMetricLearner("normal", rank=2, alpha=learner.alpha_, alpha_scale=learner.alpha_scale_)
-    plain.set_params(flip_rate=learner.flip_rate_, shrink_to=learner.shrink_to_).fit(X, LABELS)
+    plain.set_params(flip_rate=learner.flip_rate_, shrink_to=learner.shrink_to_)
+    plain.set_params(relax_threshold=learner.relax_threshold_).fit(X, LABELS)
     assert (learner.noise_, learner.rank_) == ("normal", 2)
     assert learner.metric_ == plain.metric_
     assert learner.certificate_ == plain.certificate_
@@ -349,15 +351,31 @@ def test_the_default_search_goes_from_one_thing_to_the_next():
     assert shapes["alpha"].nunique().max() < 8 or tried["alpha"].min() == 0.0  # a path ends where it gets worse
     flipped = tried[tried["flip_rate"] > 0.0]
     assert len(flipped.groupby(["alpha_scale", "shrink_to"])) == 1
-    chosen = {
-        name: getattr(learner, f"{name}_") for name in ("alpha", "alpha_scale", "shrink_to", "flip_rate", "noise")
-    }
+    assert tried["relax_threshold"].tolist() == [False] * (len(tried) - 1) + [True]
+    names = ("alpha", "alpha_scale", "shrink_to", "relax_threshold", "flip_rate", "noise")
+    chosen = {name: getattr(learner, f"{name}_") for name in names}
     assert {**chosen, "rank": None} in learner.cv_results_["params"]
 
 
+def test_many_columns_of_one_unit_are_also_shrunk_to_the_euclidean_distance():
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((700, 64)) * np.sqrt(np.linspace(0.5, 2.0, 64))
+    squared = np.sum(z**2, axis=1)
+    labels = np.where((squared > np.median(squared)) ^ (rng.random(700) < 0.2), 1, -1)
+    search = LinearMetricLearnerCV(3, cv=3, flip_rate=0.2).fit(z[:300], labels[:300])
+    tried = pd.DataFrame(search.cv_results_["params"])
+    assert set(tried["alpha_scale"][tried["shrink_to"] == "identity"]) == {"units"}
+    assert (search.shrink_to_, search.alpha_scale_) == ("identity", "units")
+    assert search.score(z[300:], np.where(squared > np.median(squared), 1, -1)[300:]) > 0.9
+    given = LinearMetricLearnerCV(3, cv=2, flip_rate=0.2, alpha_scale="columns").fit(z[:300], labels[:300])
+    assert set(given.cv_results_["param_alpha_scale"]) == {"columns"}
+
+
 def test_explicit_values_are_not_searched():
-    learner = LinearMetricLearnerCV(ALPHAS, cv=2, alpha_scale=0.5, shrink_to="identity", flip_rate=0.05).fit(X, LABELS)
+    given = {"alpha_scale": 0.5, "shrink_to": "identity", "relax_threshold": True, "flip_rate": 0.05}
+    learner = LinearMetricLearnerCV(ALPHAS, cv=2, **given).fit(X, LABELS)
     assert len(learner.cv_results_["params"]) == len(ALPHAS)
+    assert learner.relax_threshold_
     assert (learner.alpha_scale_, learner.shrink_to_, learner.flip_rate_) == (0.5, "identity", 0.05)
     limited = LinearMetricLearnerCV(ALPHAS, ranks=2, cv=2, flip_rate=0.0).fit(X, LABELS)
     assert set(limited.cv_results_["param_shrink_to"]) == {"zero"}

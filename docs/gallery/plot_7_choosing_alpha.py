@@ -20,7 +20,8 @@ data = cf.datasets.make_pairs(20_200, 10, rank=2, wrong_share=0.1, random_state=
 pairs, labels = data.pairs[:200], data.labels[:200]
 new_pairs, new_labels = data.pairs[200:], data.labels[200:]
 
-search = cf.LinearMetricLearnerCV(7, alpha_scale="data", shrink_to="zero", flip_rate=0.0).fit(pairs, labels)
+fixed = {"alpha_scale": "data", "shrink_to": "zero", "relax_threshold": False, "flip_rate": 0.0}
+search = cf.LinearMetricLearnerCV(7, **fixed).fit(pairs, labels)
 print(f"Chosen: alpha = {search.alpha_:.3g}")
 
 # %%

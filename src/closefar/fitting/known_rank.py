@@ -13,6 +13,7 @@ from closefar.fitting.kind_statistics import statistics_of
 from closefar.fitting.origin import find_origin
 from closefar.fitting.prepared import Prepared, with_comparison_noise
 from closefar.fitting.progress import display
+from closefar.fitting.relaxed import with_relaxed_threshold
 from closefar.fitting.result import Fit
 from closefar.fitting.reversal import find_reversal
 from closefar.fitting.settings import Settings
@@ -57,6 +58,7 @@ def fit_known_rank(
         solved, fitted = _with_better_margin(prepared, settings, solved)
     else:
         fitted = prepared
+    solved = with_relaxed_threshold(solved, settings)
     metric = _metric(solved, fitted, settings, columns.names)
     certificate = solved.solution.certificate
     explains = explains and not supervisor().has_ended_a_run

@@ -25,7 +25,14 @@ _BLENDS = {"auto": 0.0, "data": 0.0, "columns": 1.0, "units": 1.0}
 _UNITS = "units:"
 
 # The parameters that only learners of some kinds of judgement have.
-_OF_SOME_KINDS = ("fit_origin", "shrink_to", "class_weight", "comparison_noise", "strictness_width")
+_OF_SOME_KINDS = (
+    "fit_origin",
+    "shrink_to",
+    "relax_threshold",
+    "class_weight",
+    "comparison_noise",
+    "strictness_width",
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,7 @@ class Settings:
     alpha: float | str = 0.0
     alpha_scale: float | str = "auto"
     shrink_to: str = "zero"
+    relax_threshold: bool = False
     flip_rate: float | str | tuple[float, float] = 0.0
     comparison_noise: float | str = 1.0
     strictness_width: float | str = "estimate"
@@ -241,6 +249,11 @@ class Settings:
             raise ValueError(
                 "fit_origin needs close/far labels of single points, without annotators and comparisons; got "
                 f"{' and '.join(found)}. Leave fit_origin out."
+            )
+        if self.relax_threshold and found:
+            raise ValueError(
+                "relax_threshold needs close/far labels without annotators and comparisons; got "
+                f"{' and '.join(found)}. Leave relax_threshold out."
             )
         if self.shrink_to == "identity" and found:
             raise ValueError(

@@ -54,6 +54,11 @@ class LinearMetricLearner(FittingLearner):
         coordinates of the penalty, with the best c >= 0; the penalty is then on the trace of M - c I, which
         is positive semidefinite.  Choose it if all directions may matter; with alpha_scale="columns" a
         large alpha gives the Euclidean distance of standardised columns.  M then has full rank.
+    relax_threshold : bool, default=False
+        Move the threshold of a penalised fit to where it would be without the penalty: tau becomes b / a, where
+        a z'Mz - b are the most likely margins of this M.  M and the certificate, which is that of the penalised
+        fit, do not change.  More pairs are then classified correctly if squared distances are skewed or many labels
+        are wrong; probabilities hardly change.
     flip_rate : float, (float, float), "estimate" or "two", default=0.0
         The share of labels that are flipped whatever the distance, in addition to those that are wrong
         near the threshold because of noise: P(far) = q + (1 - 2q) Phi(z'Mz - tau).  The negative
@@ -159,6 +164,7 @@ class LinearMetricLearner(FittingLearner):
         alpha: float | str = 0.0,
         alpha_scale: float | str = "auto",
         shrink_to: str = "zero",
+        relax_threshold: bool = False,
         flip_rate: float | str | tuple[float, float] = 0.0,
         comparison_noise: float | str = 1.0,
         strictness_width: float | str = "estimate",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import clone
@@ -38,6 +38,22 @@ _FLIP_RATES = (0.1, 0.2, 0.3, 0.4)
 
 # The number of values of alpha that flip rates are tried with, from the best one without flips downwards.
 _MOST_FLIPPED = 4
+
+
+# By so many standard errors must the identity be better; with many columns, where a penalty decides what is learned, it
+# is as good a guess as zero.
+_CLEARLY, _CLEARLY_IF_WIDE = 2.0, 1.0
+
+
+class _Usual(NamedTuple):
+    """The alpha in the middle of the default candidates, the scales to try, and the one to try the identity in.
+
+    None is the scale that was chosen.
+    """
+
+    alpha: float
+    scales: list[float | str]
+    of_identity: str | None = None
 
 
 class LinearMetricLearnerCV(MetricLearner):
@@ -80,7 +96,11 @@ class LinearMetricLearnerCV(MetricLearner):
         many columns it tries a blend of "data" with "units", or with "columns" if these are of different
         units, and then "data".
     shrink_to : {"auto", "zero", "identity"}, default="auto"
-        As in `LinearMetricLearner`.  "auto" tries both if the rank is not limited.
+        As in `LinearMetricLearner`.  "auto" tries both if the rank is not limited; with many columns the identity in
+        the scale "units", or "columns" if these are of different units, where one standard error is enough.
+    relax_threshold : bool or "auto", default="auto"
+        As in `LinearMetricLearner`.  "auto" tries it with the chosen penalty, and keeps it unless it scores worse by
+        more than two standard errors of the difference.
     flip_rate : {"auto", "estimate"} or float, default="auto"
         As in `LinearMetricLearner`.  "auto" tries 0, and then 0.1 to 0.4 until two in a row are no
         better, with the best alpha and smaller ones.
@@ -97,7 +117,7 @@ random_state, verbose
 
     Attributes
     ----------
-    alpha_, noise_, rank_, alpha_scale_, shrink_to_, flip_rate_
+    alpha_, noise_, rank_, alpha_scale_, shrink_to_, relax_threshold_, flip_rate_
         The chosen values.
     best_score_ : float
         Their mean score.
@@ -130,6 +150,7 @@ random_state, verbose
         learner: Any = None,
         alpha_scale: float | str = "auto",
         shrink_to: str = "auto",
+        relax_threshold: bool | str = "auto",
         flip_rate: float | str = "auto",
         comparison_noise: float | str = 1.0,
         strictness_width: float | str = "estimate",
@@ -153,6 +174,7 @@ random_state, verbose
         self.learner = learner
         self.alpha_scale = alpha_scale
         self.shrink_to = shrink_to
+        self.relax_threshold = relax_threshold
         self.flip_rate = flip_rate
         self.comparison_noise = comparison_noise
         self.strictness_width = strictness_width
@@ -169,6 +191,7 @@ random_state, verbose
     noise_: str | Noise
     alpha_scale_: float | str
     shrink_to_: str
+    relax_threshold_: bool
     best_score_: float
     cv_results_: dict[str, Any]
     best_estimator_: FittingLearner
@@ -271,17 +294,25 @@ random_state, verbose
         coded = coded_for(trial, judgements)
         scorer = self._scorer(trial, coded)
         sides = [(coded.take(train), coded.take(test)) for train, test in self._splits(weighted, cv, groups)]
-        middle, scales = self._usual(weighted)
-        trial = with_known_scales(trial, coded, middle)
+        usual = self._usual(weighted)
+        trial = with_known_scales(trial, coded, usual.alpha)
         trials = Trials(trial, scorer, sides, n_jobs=self.n_jobs, verbose=self.verbose > 0)
-        found = self._try_all(trials, middle, scales, can_centre=is_plain(judgements))
-        self.cv_results_ = trials.results()
+        found = self._try_all(trials, usual, plain=is_plain(judgements))
         best = self._choose(trials.tried, found)
-        self.best_score_ = float(self.cv_results_["mean_test_score"][best])
-        chosen: dict[str, Any] = self.cv_results_["params"][best]
+        if self._may_relax(best, plain=is_plain(judgements)):
+            best = _relaxed_unless_worse(trials, best)
+        self.cv_results_ = trials.results()
+        self.best_score_, chosen = best.mean, best.candidate
         self.noise_, self.alpha_scale_ = chosen["noise"], chosen["alpha_scale"]
         self.shrink_to_ = chosen.get("shrink_to", "zero")
+        self.relax_threshold_ = chosen.get("relax_threshold", False)
         return chosen
+
+    def _may_relax(self, best: Tried, *, plain: bool) -> bool:
+        """Whether a threshold that the penalty does not affect is to be tried."""
+        has_penalty = best.candidate["alpha"] > 0
+        is_asked = _is_auto(self._setting("relax_threshold", False)) and "relax_threshold" in best.candidate
+        return plain and has_penalty and is_asked
 
     def _scorer(self, trial: FittingLearner, judgements: Judgements) -> Predicted | HeldOut:
         if is_plain(judgements):
@@ -290,28 +321,31 @@ random_state, verbose
         is_known = isinstance(self.scoring, str) and self.scoring in ("neg_log_loss", "accuracy")
         return HeldOut(self.scoring) if is_known else Predicted(check_scoring(trial, self.scoring))
 
-    def _usual(self, judgements: Judgements) -> tuple[float, list[float | str]]:
-        """The alpha in the middle of the default candidates, and the scales to try."""
+    def _usual(self, judgements: Judgements) -> _Usual:
         n = number_of(judgements)
-        if is_wide(n, judgements.n_columns):
-            return usual_penalty(judgements.counted(), has_origin=self.fit_origin)
-        return 0.8 / math.sqrt(n), list(_SCALES)
+        if not is_wide(n, judgements.n_columns):
+            return _Usual(0.8 / math.sqrt(n), list(_SCALES))
+        alpha, scales = usual_penalty(judgements.counted(), has_origin=self.fit_origin)
+        return _Usual(alpha, scales, "units" if str(scales[0]).startswith("units") else "columns")
 
-    def _try_all(self, trials: Trials, middle: float, scales: list[float | str], *, can_centre: bool) -> Tried:
+    def _try_all(self, trials: Trials, usual: _Usual, *, plain: bool) -> Tried:
         """Try alphas, noises and ranks, then vary the best of them in one parameter after another; return the best.
 
         Flips come first: if many labels are flipped, no other choice is clear without them.  Another
         scale of the penalty, or another matrix to shrink to, must be clearly better.
         """
-        grid = self._grid(middle)
+        grid = self._grid(usual.alpha)
         scale, centre, rate = (
-            self._setting(name, usual)
-            for name, usual in (("alpha_scale", "auto"), ("shrink_to", "zero"), ("flip_rate", 0.0))
+            self._setting(name, default)
+            for name, default in (("alpha_scale", "auto"), ("shrink_to", "zero"), ("flip_rate", 0.0))
         )
-        scales = scales if _is_auto(scale) else [scale]
+        scales = usual.scales if _is_auto(scale) else [scale]
+        of_identity = usual.of_identity if _is_auto(scale) else None
         fixed = {"alpha_scale": [scales[0]], "flip_rate": [0.0 if _is_auto(rate) else rate]}
         if "shrink_to" in trials.learner.get_params():
+            relaxes = self._setting("relax_threshold", False)
             fixed["shrink_to"] = ["zero" if _is_auto(centre) else centre]
+            fixed["relax_threshold"] = [False if _is_auto(relaxes) else relaxes]
         candidates = list(ParameterGrid({**grid, **fixed}))
         stops = self.alphas is None and len(candidates) == len(grid["alpha"])
         best = trials.follow(candidates, stops_early=stops)
@@ -322,14 +356,15 @@ random_state, verbose
         def path(**changes: Any) -> list[dict[str, Any]]:
             return [{**best.candidate, **changes, "alpha": alpha} for alpha in grid["alpha"]]
 
-        for scale in scales[1:]:
-            found = trials.follow(path(alpha_scale=scale), stops_early=stops)
+        for other in scales[1:]:
+            found = trials.follow(path(alpha_scale=other), stops_early=stops)
             if not found.is_clearly_better(best):
                 break
             best = found
-        if can_centre and "shrink_to" in fixed and _is_auto(centre) and best.candidate["rank"] is None:
-            found = trials.follow(path(shrink_to="identity"), stops_early=stops)
-            best = found if found.is_clearly_better(best) else best
+        if plain and "shrink_to" in fixed and _is_auto(centre) and best.candidate["rank"] is None:
+            changes = {} if of_identity is None else {"alpha_scale": of_identity}
+            found = trials.follow(path(shrink_to="identity", **changes), stops_early=stops)
+            best = found if found.is_clearly_better(best, _CLEARLY_IF_WIDE if changes else _CLEARLY) else best
         return best
 
     def _grid(self, middle: float) -> dict[str, list[Any]]:
@@ -358,13 +393,13 @@ random_state, verbose
             splits.append((train, test))
         return splits
 
-    def _choose(self, tried: list[Tried], best: Tried) -> int:
-        """The index of the chosen candidate."""
+    def _choose(self, tried: list[Tried], best: Tried) -> Tried:
+        """The best candidate or, by the rule of one standard error, the one with the largest alpha near it."""
         if self.rule == "best":
-            return tried.index(best)
+            return best
         error = best.scores.std() / math.sqrt(max(len(best.scores) - 1, 1))
-        near = [number for number, each in enumerate(tried) if each.mean >= best.mean - error and _is_alike(each, best)]
-        return max(near, key=lambda number: tried[number].candidate["alpha"])
+        near = [each for each in tried if each.mean >= best.mean - error and _is_alike(each, best)]
+        return max(near, key=lambda each: each.candidate["alpha"])
 
 
 def _try_flips(trials: Trials, plain: Tried, alphas: list[float]) -> Tried:
@@ -389,6 +424,12 @@ def _try_flips(trials: Trials, plain: Tried, alphas: list[float]) -> Tried:
         if n_worse == 2:
             break
     return best
+
+
+def _relaxed_unless_worse(trials: Trials, best: Tried) -> Tried:
+    """Prefer the relaxed threshold: it classifies more pairs correctly, and the log loss hardly depends on it."""
+    relaxed = trials.follow([{**best.candidate, "relax_threshold": True}], start=best)
+    return best if best.is_clearly_better(relaxed) else relaxed
 
 
 def _is_alike(one: Tried, other: Tried) -> bool:

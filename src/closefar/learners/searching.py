@@ -81,5 +81,5 @@ def with_known_scales(trial: FittingLearner, judgements: Judgements, alpha: floa
 
 def _zero_centre(parameters: dict[str, Any]) -> dict[str, Any]:
     """The search itself may still have to choose these."""
-    given = {"shrink_to": "zero", "rank": None, "alpha_scale": "auto"}
+    given = {"shrink_to": "zero", "relax_threshold": False, "rank": None, "alpha_scale": "auto"}
     return {name: value for name, value in given.items() if name in parameters}

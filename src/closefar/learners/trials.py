@@ -41,10 +41,10 @@ class Tried:
     def mean(self) -> float:
         return float(self.scores.mean())
 
-    def is_clearly_better(self, other: Tried) -> bool:
-        """Whether it scores better on the same splits by more than two standard errors of the difference."""
+    def is_clearly_better(self, other: Tried, n_errors: float = 2.0) -> bool:
+        """Whether it scores better on the same splits by more than so many standard errors of the difference."""
         gain = self.scores - other.scores
-        return bool(gain.mean() > 2.0 * gain.std() / math.sqrt(max(len(gain) - 1, 1)))
+        return bool(gain.mean() > n_errors * gain.std() / math.sqrt(max(len(gain) - 1, 1)))
 
 
 @dataclass(frozen=True)

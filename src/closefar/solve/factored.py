@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from closefar.arrays import TINY, Array, FloatArray
-from closefar.solve.likelihood import Evaluation
+from closefar.arrays import Array, FloatArray
+from closefar.solve.likelihood import Evaluation, damped
 from closefar.solve.objective import Objective
 from closefar.solve.problem import Problem
 
@@ -156,9 +156,7 @@ class _Line:
             free = np.append(True, ~((thresholds <= self.least) & (gradient[1:] >= 0.0)))
             # The slope in the length if the thresholds follow it.
             on = hessian[np.ix_(free, free)]
-            rest = np.linalg.solve(
-                on[1:, 1:] + TINY * np.eye(len(on) - 1), np.column_stack([gradient[free][1:], on[1:, 0]])
-            )
+            rest = np.linalg.solve(damped(on[1:, 1:]), np.column_stack([gradient[free][1:], on[1:, 0]]))
             slope = float(gradient[0] - on[0, 1:] @ rest[:, 0])
             curvature = float(on[0, 0] - on[0, 1:] @ rest[:, 1])
             if not np.isfinite(value):
@@ -189,7 +187,7 @@ class _Line:
         free = place.thresholds > self.least
         step = np.zeros_like(crosses)
         on = curvature.thresholds[np.ix_(free, free)]
-        step[free] = -np.linalg.solve(on + TINY * np.eye(len(on)), crosses[free])
+        step[free] = -np.linalg.solve(damped(on), crosses[free])
         return self._moved(place.thresholds, step)
 
     def _moved(self, thresholds: FloatArray, step: FloatArray) -> FloatArray:

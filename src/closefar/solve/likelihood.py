@@ -20,7 +20,7 @@ from closefar.rows import RowSource
 from closefar.solve.curvature import Curvature, FullCurvature, MarginCurvature, UnknownCurvature
 from closefar.solve.evaluation import Evaluation, Losses, Terms
 
-__all__ = ["CloseFar", "Evaluation", "Likelihood", "Losses", "Terms", "best_several"]
+__all__ = ["CloseFar", "Evaluation", "Likelihood", "Losses", "Terms", "best_several", "damped"]
 
 # The search for a threshold: its maximum number of steps, and its range relative to the squared distances.
 _MOST_STEPS = 200
@@ -374,15 +374,22 @@ def best_several(
         if np.abs(here.slopes[free]).max(initial=0.0) <= tol:
             break
         second = here.curvature.thresholds[np.ix_(free, free)]
-        # Each by its own curvature: that of a narrow prior may be larger than all others by many orders of magnitude.
-        damped = second + np.diag(1e-12 * np.diag(second) + TINY)
         step = np.zeros_like(thresholds)
-        step[free] = -np.linalg.solve(damped, here.slopes[free])
+        step[free] = -np.linalg.solve(damped(second), here.slopes[free])
         moved, there = _descend(evaluate, thresholds, here, step, least)
         if moved is None or there is None:
             break
         thresholds, here = moved, there
     return thresholds, here
+
+
+def damped(second: FloatArray) -> FloatArray:
+    """Second derivatives in thresholds that can be solved with, also where the judgements do not tell them apart.
+
+    Each is damped by its own curvature: that of a narrow prior may be larger than all others by many orders of
+    magnitude.
+    """
+    return second + np.diag(1e-12 * np.diag(second) + TINY)
 
 
 def _descend(
