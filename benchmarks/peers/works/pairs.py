@@ -1,0 +1,107 @@
+"""Pairs with close/far labels: the paper's synthetic data, where the metric behind the labels is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import closefar as cf
+from peers.works import Arrays, Data, Measure, Setting
+
+TITLE = "Pairs with close/far labels (the paper's synthetic data)"
+
+PAPER = {
+    "metric_eigenvalues": (0.32, 0.89, 0.59, 0.13, 0.14),
+    "covariance_eigenvalues": (0.73, 0.70, 0.68, 0.59, 0.47, 0.45, 0.21, 0.19, 0.11, 0.04),
+    "threshold": 1.3,
+}
+N_TEST = 5_000
+
+
+def _paper(name: str, noise: str | None, quick: bool = False) -> Setting:
+    parameters = {"n_pairs": 15_000, "n_features": 10, "noise": noise, **PAPER}
+    return Setting("pairs", f"{name}, d=10", parameters, quick)
+
+
+def _larger(n_pairs: int, d: int, rank: int, quick: bool = False) -> Setting:
+    parameters = {"n_pairs": n_pairs, "n_features": d, "rank": rank, "noise": "logistic"}
+    return Setting("pairs", f"logistic noise, d={d}" + (f", {n_pairs} pairs" if d < 10 else ""), parameters, quick)
+
+
+SETTINGS = (
+    _larger(300, 5, 3, quick=True),
+    _paper("no noise", None),
+    _paper("logistic noise", "logistic", quick=True),
+    _paper("flips", "flips"),
+    _larger(60_000, 30, 10),
+    _larger(60_000, 100, 30),
+    _larger(20_000, 768, 10),
+)
+
+MEASURES = (
+    Measure("true_accuracy", "accuracy, true labels", True, lambda value: f"{100 * value:.2f}"),
+    Measure("noisy_accuracy", "accuracy, noisy labels", True, lambda value: f"{100 * value:.2f}"),
+    Measure("spectral_error", "error of M/τ", False, lambda value: f"{value:.3f}"),
+    Measure("log_loss", "log-loss", False, lambda value: f"{value:.4f}"),
+)
+
+
+def make(setting: Setting, seed: int, options: Mapping[str, Any]) -> Data:
+    """Draw the pairs to learn from and 5,000 new ones."""
+    parameters = dict(setting.parameters)
+    n_train = parameters.pop("n_pairs")
+    share = None if parameters["noise"] is None else 0.1
+    made = cf.datasets.make_pairs(n_train + N_TEST, **parameters, wrong_share=share, random_state=seed)
+    return Data(
+        train={"pairs": made.pairs[:n_train], "labels": made.labels[:n_train]},
+        asked={"pairs": made.pairs[n_train:]},
+        truth={
+            "labels": made.labels[n_train:],
+            "true_labels": made.true_labels[n_train:],
+            "metric": made.metric.matrix / made.metric.known_threshold,
+        },
+    )
+
+
+def best_threshold(farness: np.ndarray, labels: np.ndarray) -> float:
+    """Return the threshold at and above which "far" agrees with most labels; halfway between the scores around it."""
+    order = np.argsort(farness, kind="stable")
+    scores, signs = farness[order], labels[order]
+    # Calling the first k pairs close and the others far: the close labels among the first, the far ones after.
+    right = (
+        np.concatenate([[0], np.cumsum(signs < 0)]) + (signs > 0).sum() - np.concatenate([[0], np.cumsum(signs > 0)])
+    )
+    split = np.concatenate([[True], scores[1:] > scores[:-1], [True]])
+    k = int(np.argmax(np.where(split, right, -1)))
+    if k == 0 or k == len(scores):
+        return float(scores[0]) if k == 0 else float(np.nextafter(scores[-1], np.inf))
+    return float((scores[k - 1] + scores[k]) / 2.0)
+
+
+def figures(data: Data, answers: Arrays) -> dict[str, float]:
+    """Return accuracies, the error of M / tau, and the log-loss, as far as the peer gives what they need.
+
+    The threshold is the peer's own if it has one, and otherwise the best on the training labels.
+    """
+    found: dict[str, float] = {}
+    truth = data.truth
+    chosen = own = None
+    if "train_pairs.farness" in answers:
+        chosen = best_threshold(answers["train_pairs.farness"], data.train["labels"])
+        own = float(answers["threshold"]) if "threshold" in answers else None
+        farness = answers["pairs.farness"]
+        for suffix, threshold in (("", chosen if own is None else own), ("_chosen", chosen)):
+            called = np.where(farness >= threshold, 1, -1)
+            found[f"true_accuracy{suffix}"] = float(np.mean(called == truth["true_labels"]))
+            found[f"noisy_accuracy{suffix}"] = float(np.mean(called == truth["labels"]))
+    threshold = chosen if own is None else own
+    if "metric" in answers and threshold is not None and threshold > 0:
+        target = truth["metric"]
+        error = np.linalg.norm(answers["metric"] / threshold - target, 2) / np.linalg.norm(target, 2)
+        found["spectral_error"] = float(error)
+    if "pairs.probability" in answers:
+        far = np.clip(answers["pairs.probability"], 1e-12, 1.0 - 1e-12)
+        found["log_loss"] = float(-np.mean(np.log(np.where(truth["labels"] > 0, far, 1.0 - far))))
+    return found
