@@ -39,7 +39,7 @@ class Environment:
     @property
     def fingerprint(self) -> str:
         """A hash of what is installed."""
-        return hashlib.sha256(repr((self.requirements, self.steps)).encode()).hexdigest()[:16]
+        return hashlib.sha256(repr((self.name, self.requirements, self.steps)).encode()).hexdigest()[:16]
 
 
 ENVIRONMENTS = {
@@ -81,6 +81,10 @@ class Interpreters:
                 self._reasons[environment.name] = self._make(environment)
         reason = self._reasons[environment.name]
         return (None if reason else self._python(environment)), reason
+
+    def fingerprint(self, environment: Environment) -> str:
+        """Return a hash of what a peer of this environment runs in."""
+        return f"here, {environment.name}" if self._here else environment.fingerprint
 
     def _python(self, environment: Environment) -> Path:
         bin_folder = "Scripts" if sys.platform == "win32" else "bin"

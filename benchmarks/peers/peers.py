@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from peers.environments import ENVIRONMENTS, ROOT, Environment
+from peers.environments import ROOT
 
 __all__ = ["PEERS", "Peer", "peers_of"]
 
@@ -30,9 +30,9 @@ class Peer:
     flaws: str = ""
     ours: bool = False
 
-    def fingerprint(self, environment: Environment | None = None) -> str:
+    def fingerprint(self, environment: str) -> str:
         """Return a hash of what the figures of this peer depend on, beside the data."""
-        digest = hashlib.sha256((environment or ENVIRONMENTS[self.environment]).fingerprint.encode())
+        digest = hashlib.sha256(environment.encode())
         path = ADAPTERS / self.adapter
         digest.update(path.read_bytes() if path.exists() else b"")
         if self.ours:
@@ -52,6 +52,10 @@ _PYDML = ("pyDML", "scikit-learn", "numpy")
 PEERS: tuple[Peer, ...] = (
     # pairs -----------------------------------------------------------------------------------------------------------
     Peer("closefar", ("pairs",), "closefar", "closefar_pairs.py", packages=("closefar",), ours=True),
+    Peer(
+        "closefar (paper's estimator)", ("pairs",), "closefar", "closefar_pairs.py", "no penalty and no flips",
+        packages=("closefar",), ours=True,
+    ),
     Peer("Euclidean", ("pairs",), "closefar", "scikit_learn.py", "no learning"),
     Peer(
         "LogisticRegression on products", ("pairs",), "closefar", "scikit_learn.py", packages=("scikit-learn",),

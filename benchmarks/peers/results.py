@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import threading
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -49,25 +48,35 @@ class Results:
             elif saved["records"]:
                 print(f"{path.name} has results of another machine; they are not mixed with those of this one.")
 
-    def done(self, record: Record) -> bool:
-        """Whether there is a record already that the same code made from the same data."""
+    def has(self, record: Record) -> bool:
+        """Whether the same code has made a record of the same data before, within limits that are no tighter."""
         found = self._records.get(_key(record))
-        if found is None or found["status"] == "not installed":
+        if found is None or found["status"] == "not installed" or not _same(found, record, ("data", "fingerprint")):
             return False
         limit = LIMITED.get(found["status"])
-        same = all(found.get(name) == record[name] for name in ("data", "fingerprint"))
-        return same and (limit is None or found[limit] >= record[limit])
+        return limit is None or found[limit] >= record[limit]
+
+    def limit_met(self, record: Record) -> str | None:
+        """Return "out of time" or "out of memory" if this peer met that limit at this setting, with whatever seed."""
+        for found in self.records():
+            limit = LIMITED.get(found["status"])
+            same = _same(found, record, ("work", "setting", "peer", "fingerprint"))
+            if limit is not None and same and found[limit] >= record[limit]:
+                return str(found["status"])
+        return None
+
+    def mean_seconds(self) -> dict[tuple[str, str, str], float]:
+        """Return how long trials took, with everything, for each work, setting and peer."""
+        times: dict[tuple[str, str, str], list[float]] = {}
+        for record in self.records():
+            key = (record["work"], record["setting"], record["peer"])
+            times.setdefault(key, []).append(record.get("trial_seconds", 0.0))
+        return {key: sum(each) / len(each) for key, each in times.items()}
 
     def add(self, record: Record) -> None:
         """Keep a record, and save all."""
         with self._lock:
             self._records[_key(record)] = record
-            self._save()
-
-    def drop(self, keep: Iterable[Record]) -> None:
-        """Forget all records but these."""
-        with self._lock:
-            self._records = {_key(record): record for record in keep}
             self._save()
 
     def records(self) -> list[Record]:
@@ -82,6 +91,10 @@ class Results:
 
 def _key(record: Record) -> tuple[Any, ...]:
     return tuple(record[name] for name in KEY)
+
+
+def _same(found: Record, record: Record, names: tuple[str, ...]) -> bool:
+    return all(found[name] == record[name] for name in names)
 
 
 def _load(path: Path) -> dict[str, Any]:

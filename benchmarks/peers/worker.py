@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -51,7 +52,7 @@ class Learned:
 def squared_distances(metric: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     """Return z'Mz of each pair."""
     differences = pairs[:, 0] - pairs[:, 1]
-    return np.einsum("ij,ij->i", differences @ metric, differences)
+    return np.asarray(np.einsum("ij,ij->i", differences @ metric, differences))
 
 
 def factor_of(metric: np.ndarray) -> np.ndarray:
@@ -182,7 +183,8 @@ def work(job: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     if warm_up is not None:  # what is imported and compiled at the first fit is not part of later ones
         warm_up()
     learned, effort = measured(adapter.PEERS[job["peer"]], train)
-    np.savez(folder / "answers.npz", **dict(answers_of(learned, train, asked)))
+    answers: dict[str, Any] = dict(answers_of(learned, train, asked))
+    np.savez(folder / "answers.npz", **answers)
     words = {"claim": learned.claim, "note": learned.note, "versions": versions, "python": platform.python_version()}
     return {"status": "ok", "reason": "", **effort, **words}
 
@@ -203,8 +205,21 @@ def outcome_of(job: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         return {"status": "failed", "reason": f"{type(error).__name__}: {first}"[:300]}
 
 
+def end_with_parent() -> None:
+    """End this process once the runner is gone, because nobody would watch its limits any more."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def main() -> None:
     """Do the job that is described in the folder named on the command line."""
+    end_with_parent()
     folder = Path(sys.argv[1])
     job = json.loads((folder / "job.json").read_text())
     (folder / "outcome.json").write_text(json.dumps(outcome_of(job, folder)))

@@ -1,0 +1,110 @@
+"""The command line of the benchmark."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from peers.environments import Interpreters
+from peers.peers import PEERS, peers_of
+from peers.problems import Plan
+from peers.results import Results
+from peers.runner import Runner
+from peers.trial import Limits
+from peers.works import WORKS, load_work
+
+__all__ = ["main"]
+
+BENCHMARKS = Path(__file__).resolve().parents[1]
+INTERRUPTED = 130
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message.rstrip('.')}.\n")
+
+
+def read_options(arguments: list[str] | None) -> argparse.Namespace:
+    """Read and check the command line."""
+    parser = Parser(
+        prog="benchmarks/peers",
+        description="Compare closefar with everything a user could pick instead, on the same data, in one run.",
+        epilog="A second call goes on where the first stopped.",
+    )
+    parser.add_argument("--work", default=",".join(WORKS), help="kinds of work, separated by commas (default: all)")
+    parser.add_argument("--peers", default="", help="names of peers, separated by commas (default: all)")
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds (default: 5)")
+    parser.add_argument("--first-seed", type=int, default=0, help="the first of them (default: 0)")
+    parser.add_argument("--time-limit", type=float, default=300.0, help="seconds for each trial (default: 300)")
+    parser.add_argument("--memory-limit", type=float, default=8.0, help="GiB for each trial (default: 8)")
+    parser.add_argument("--jobs", type=int, default=1, help="trials at a time (default: 1)")
+    parser.add_argument("--quick", action="store_true", help="only small settings")
+    parser.add_argument("--here", action="store_true", help="install nothing: run all peers in this interpreter")
+    parser.add_argument("--fresh", action="store_true", help="forget the records of earlier runs")
+    parser.add_argument("--combustion", type=Path, help="file with the combustion data")
+    parser.add_argument("--out", type=Path, default=BENCHMARKS, help="folder of results.json (default: benchmarks)")
+    options = parser.parse_args(arguments)
+    options.work = _names(parser, "--work", options.work, list(WORKS))
+    options.peers = _names(parser, "--peers", options.peers, [peer.name for peer in PEERS])
+    for name, least in (("seeds", 1), ("jobs", 1), ("first_seed", 0)):
+        if getattr(options, name) < least:
+            parser.error(f"--{name.replace('_', '-')} must be at least {least}; got {getattr(options, name)}")
+    for name in ("time_limit", "memory_limit"):
+        if not 0 < getattr(options, name) < math.inf:
+            parser.error(f"--{name.replace('_', '-')} must be above 0 and finite; got {getattr(options, name):g}")
+    if options.combustion is not None and not options.combustion.exists():
+        parser.error(f"--combustion must be a file; there is none at {options.combustion}")
+    if not options.out.is_dir():
+        parser.error(f"--out must be a folder; there is none at {options.out}")
+    return options
+
+
+def _names(parser: Parser, option: str, given: str, known: list[str]) -> list[str]:
+    names = [name.strip() for name in given.split(",") if name.strip()]
+    for name in names:
+        if name not in known:
+            parser.error(f"{option} must be among {', '.join(dict.fromkeys(known))}; got {name!r}")
+    return names
+
+
+def plans_of(options: argparse.Namespace) -> list[Plan]:
+    """List the trials: all of a seed before those of the next, so that an early stop leaves whole tables."""
+    found = []
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
+        for name in options.work:
+            work = load_work(name)
+            peers = [peer for peer in peers_of(name) if not options.peers or peer.name in options.peers]
+            for setting in work.SETTINGS:
+                if setting.quick or not options.quick:
+                    found += [Plan(work, setting, seed, peer) for peer in peers]
+    return found
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the benchmark; returns the exit code."""
+    options = read_options(arguments)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        results = Results(options.out / "results.json", options.fresh)
+    except ValueError as error:
+        print(f"benchmarks/peers: {error}", file=sys.stderr)
+        return 2
+    limits = Limits(options.time_limit, options.memory_limit)
+    runner = Runner(results, Interpreters(options.here), limits, {"combustion": options.combustion}, options.jobs)
+    try:
+        runner.run(plans_of(options))
+    except KeyboardInterrupt:
+        print(f"Interrupted: {len(results.records())} records are saved; the same command goes on from there.")
+        return INTERRUPTED
+    return 0
