@@ -12,7 +12,7 @@ from typing import Any
 
 from closefar.files import replace_file
 
-__all__ = ["Record", "Results", "machine"]
+__all__ = ["Record", "Results", "load", "machine"]
 
 Record = dict[str, Any]
 
@@ -42,7 +42,7 @@ class Results:
         self._records: dict[tuple[Any, ...], Record] = {}
         self._lock = threading.Lock()
         if path.exists() and not fresh:
-            saved = _load(path)
+            saved = load(path)
             if saved["machine"].get("id") == self.machine["id"]:
                 self._records = {_key(record): record for record in saved["records"]}
             elif saved["records"]:
@@ -97,7 +97,8 @@ def _same(found: Record, record: Record, names: tuple[str, ...]) -> bool:
     return all(found[name] == record[name] for name in names)
 
 
-def _load(path: Path) -> dict[str, Any]:
+def load(path: Path) -> dict[str, Any]:
+    """Read a file of results; raises ValueError if it is none."""
     try:
         saved = json.loads(path.read_text())
         if not (isinstance(saved, dict) and isinstance(saved["records"], list) and isinstance(saved["machine"], dict)):
