@@ -51,7 +51,7 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--fresh", action="store_true", help="forget the records of earlier runs")
     parser.add_argument("--docs", action="store_true", help="also write the tables and plots of the documentation")
     parser.add_argument("--report", action="store_true", help="run nothing: only write tables and plots")
-    parser.add_argument("--combustion", type=Path, help="file with the combustion data")
+    parser.add_argument("--combustion", type=Path, help="folder with the combustion data")
     parser.add_argument("--out", type=Path, default=BENCHMARKS, help="folder of results.json (default: benchmarks)")
     options = parser.parse_args(arguments)
     options.work = _names(parser, "--work", options.work, list(WORKS))
@@ -62,8 +62,8 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     for name in ("time_limit", "memory_limit"):
         if not 0 < getattr(options, name) < math.inf:
             parser.error(f"--{name.replace('_', '-')} must be above 0 and finite; got {getattr(options, name):g}")
-    if options.combustion is not None and not options.combustion.exists():
-        parser.error(f"--combustion must be a file; there is none at {options.combustion}")
+    if options.combustion is not None and not options.combustion.is_dir():
+        parser.error(f"--combustion must be a folder; there is none at {options.combustion}")
     if not options.out.is_dir():
         parser.error(f"--out must be a folder; there is none at {options.out}")
     return options
