@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
 
 from peers.adapters.scikit_learn_judgements import differences_of, products
-from peers.worker import Learned, Train
+from peers.worker import Learned
 
 
 def suspicion(features: np.ndarray, labels: np.ndarray) -> Learned:

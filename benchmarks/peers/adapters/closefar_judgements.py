@@ -60,7 +60,7 @@ def _levels(train: Train) -> Learned:
 
 def _wrong_labels(train: Train) -> Learned:
     pairs = cf.Tuples(train["points"], train["index"])
-    errors = cf.find_label_errors(cf.LinearMetricLearner(alpha="auto"), pairs, train["labels"], random_state=0)
+    errors = cf.find_label_errors(cf.LinearMetricLearner(), pairs, train["labels"], random_state=0)
     suspicion = np.empty(len(errors.order))
     suspicion[errors.order] = np.arange(len(errors.order), 0, -1)
     return Learned(answers={"suspicion": suspicion})
@@ -71,9 +71,7 @@ def _annotators(train: Train) -> Learned:
     learner.fit(train["pairs"], train["labels"], annotators=train["annotators"])
     table = learner.annotators_
     named = np.isin(np.arange(int(train["annotators"].max()) + 1), table.named("answers at random"))
-    return Learned(
-        metric=learner.metric_.matrix, threshold=learner.metric_.known_threshold, answers={"named": named}
-    )
+    return Learned(metric=learner.metric_.matrix, threshold=learner.metric_.known_threshold, answers={"named": named})
 
 
 def pooled(train: Train) -> Learned:

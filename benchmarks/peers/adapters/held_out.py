@@ -12,7 +12,7 @@ DIMENSIONS = (1, 2, 3, 4, 5, 7)
 
 
 def best_dimension(embed: Embed, index: np.ndarray, answers: np.ndarray) -> int:
-    """Return the number of dimensions whose embedding of four fifths of the triplets agrees best with the last fifth."""
+    """Return the number of dimensions whose embedding of four fifths of the triplets agrees best with the others."""
     n = len(index) * 4 // 5
     return max(DIMENSIONS, key=lambda k: agreement(embed(index[:n], answers[:n], k), index[n:], answers[n:]))
 

@@ -56,8 +56,8 @@ def make(setting: Setting, seed: int, options: Mapping[str, Any]) -> Data:
 def figures(data: Data, answers: Arrays) -> dict[str, float]:
     """Return accuracies, the mean absolute error, the error of M / tr M, and the log-loss.
 
-    A peer gives scores, thresholds on them, and the probability of each level.  The level without noise is the one whose
-    thresholds the score lies between; the level that a person will say is the likeliest one.
+    A peer gives scores, thresholds on them, and the probability of each level.  The level without noise is the one
+    whose thresholds the score lies between; the level that a person will say is the likeliest one.
     """
     truth = data.truth
     level = np.searchsorted(answers["thresholds"], answers["pairs.farness"], side="right")
