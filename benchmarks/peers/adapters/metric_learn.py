@@ -56,7 +56,7 @@ PEERS = {
     "SDML": on_pairs(sparse_metric),
     "metric-learn NCA": transformer(lambda train: metric_learn.NCA(random_state=0)),
     # Steps start at 1e-7 by default and grow by 1% each: 1,000 of them do not reach the optimum of larger data.
-    "metric-learn LMNN": transformer(lambda train: metric_learn.LMNN(learn_rate=1e-4, max_iter=200, random_state=0)),
+    "metric-learn LMNN": transformer(lambda train: metric_learn.LMNN(learn_rate=1e-4, max_iter=100, random_state=0)),
     "metric-learn LFDA": transformer(lambda train: metric_learn.LFDA(), least_variance=1e-4),
     "metric-learn RCA": transformer(relevant_components, least_variance=1e-4),
 }
