@@ -64,8 +64,8 @@ ENVIRONMENTS = {
         Environment("cblearn", ("cblearn",)),
         Environment("statsmodels", ("statsmodels",)),
         Environment("mord", ("mord",)),
-        Environment("cleanlab", ("cleanlab", "{root}")),
-        Environment("crowd-kit", ("crowd-kit", "{root}")),
+        Environment("cleanlab", ("cleanlab", "scikit-learn")),
+        Environment("crowd-kit", ("crowd-kit",), (("--editable", "{root}"),)),
     )
 }
 

@@ -70,10 +70,15 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def _names(parser: Parser, option: str, given: str, known: list[str]) -> list[str]:
-    names = [name.strip() for name in given.split(",") if name.strip()]
-    for name in names:
-        if name not in known:
-            parser.error(f"{option} must be among {', '.join(dict.fromkeys(known))}; got {name!r}")
+    """Split at commas, except at those within a known name."""
+    parts, names = [part.strip() for part in given.split(",") if part.strip()], []
+    while parts:
+        joined = [", ".join(parts[:length]) for length in range(len(parts), 0, -1)]
+        name = next((each for each in joined if each in known), None)
+        if name is None:
+            parser.error(f"{option} must be among {'; '.join(dict.fromkeys(known))}; got {parts[0]!r}")
+        names.append(name)
+        parts = parts[name.count(", ") + 1 :]
     return names
 
 

@@ -48,6 +48,12 @@ def peers_of(work: str) -> list[Peer]:
 
 _METRIC_LEARN = ("metric-learn", "scikit-learn", "numpy")
 _PYDML = ("pyDML", "scikit-learn", "numpy")
+_CBLEARN = ("cblearn", "scipy", "numpy")
+_CLEANLAB = ("cleanlab", "scikit-learn")
+_CROWD_KIT = ("crowd-kit", "closefar")
+_JUDGEMENTS = ("comparisons", "levels", "wrong_labels", "annotators")
+_KNOWN = "places only objects that were compared: it says nothing of new ones"
+_NORTHCUTT = "Northcutt, Jiang and Chuang 2021"
 
 PEERS: tuple[Peer, ...] = (
     # pairs -----------------------------------------------------------------------------------------------------------
@@ -136,7 +142,65 @@ PEERS: tuple[Peer, ...] = (
     Peer("pyDML NCA", ("classes",), "pyDML", "pydml.py", "Goldberger et al. 2005", _PYDML),
     Peer("pyDML LMNN", ("classes",), "pyDML", "pydml.py", "Weinberger and Saul 2009", _PYDML),
     # comparisons -----------------------------------------------------------------------------------------------------
+    Peer("closefar", _JUDGEMENTS, "closefar", "closefar_judgements.py", packages=("closefar",), ours=True),
+    Peer(
+        "closefar, a column for each object", ("comparisons",), "closefar", "closefar_judgements.py",
+        system="places of the objects alone, without their columns, as in an ordinal embedding",
+        packages=("closefar",), ours=True,
+    ),
+    Peer("Euclidean, standardised", ("comparisons",), "closefar", "scikit_learn_judgements.py", "no learning"),
+    Peer(
+        "LogisticRegression on differences of products", ("comparisons",), "closefar", "scikit_learn_judgements.py",
+        system="the same model without M >= 0", packages=("scikit-learn",),
+    ),
+    Peer(
+        "SCML", ("comparisons",), "metric-learn", "metric_learn_comparisons.py", "Shi, Bellet and Sha 2014",
+        _METRIC_LEARN,
+        "holds triplets x 80 d numbers; takes rows of the matrix of eigenvectors for its basis instead of columns",
+    ),
+    Peer(
+        "LSML", ("comparisons",), "metric-learn", "metric_learn_comparisons.py", "Liu et al. 2012", _METRIC_LEARN,
+        "ignores weights in its gradient, so that its steps and its loss do not belong together",
+    ),
+    Peer("SOE", ("comparisons",), "cblearn", "cblearn_embeddings.py", "Terada and von Luxburg 2014", _CBLEARN, _KNOWN),
+    Peer(
+        "STE", ("comparisons",), "cblearn", "cblearn_embeddings.py", "van der Maaten and Weinberger 2012", _CBLEARN,
+        _KNOWN,
+    ),
+    Peer("CKL", ("comparisons",), "cblearn", "cblearn_embeddings.py", "Tamuz et al. 2011", _CBLEARN, _KNOWN),
     # levels ----------------------------------------------------------------------------------------------------------
+    Peer(
+        "OrderedModel on products", ("levels",), "statsmodels", "ordinal_regressions.py",
+        "proportional odds without M >= 0", ("statsmodels",),
+    ),
+    Peer(
+        "LogisticAT on products", ("levels",), "mord", "ordinal_regressions.py",
+        "proportional odds without M >= 0, with a ridge penalty", ("mord", "scikit-learn"),
+    ),
     # wrong_labels ----------------------------------------------------------------------------------------------------
+    Peer("cleanlab on products", ("wrong_labels",), "cleanlab", "cleanlab_labels.py", _NORTHCUTT, _CLEANLAB),
+    Peer(
+        "cleanlab on absolute differences", ("wrong_labels",), "cleanlab", "cleanlab_labels.py", _NORTHCUTT, _CLEANLAB
+    ),
+    Peer(
+        "LogisticRegression on products", ("wrong_labels",), "closefar", "scikit_learn_judgements.py",
+        "the classifier's own probabilities", ("scikit-learn",),
+    ),
+    Peer(
+        "LogisticRegression on absolute differences", ("wrong_labels",), "closefar", "scikit_learn_judgements.py",
+        "the classifier's own probabilities", ("scikit-learn",),
+    ),
     # annotators ------------------------------------------------------------------------------------------------------
+    Peer(
+        "closefar, annotators pooled", ("annotators",), "closefar", "closefar_judgements.py",
+        "as if one person had judged", ("closefar",), ours=True,
+    ),
+    Peer(
+        "DawidSkene, then closefar", ("annotators",), "crowd-kit", "crowd_labels.py", "Dawid and Skene 1979",
+        _CROWD_KIT, ours=True,
+    ),
+    Peer(
+        "MajorityVote, then closefar", ("annotators",), "crowd-kit", "crowd_labels.py", "the most frequent label",
+        _CROWD_KIT, ours=True,
+    ),
 )  # fmt: skip

@@ -65,6 +65,7 @@ def _panel(ax: Any, title: str, rows: Sequence[Row], work: Work, numbers: dict[s
             str(numbers[row.peer.name]), (at, figure.mean), (4, 3), textcoords="offset points", color=INK, fontsize=7
         )
     ax.set(xscale="log", title=title, xlabel="fit, CPU seconds", ylabel=measure.title)
+    ax.yaxis.set_major_formatter(lambda value, _: measure.show(value))
     ax.spines[["top", "right"]].set_visible(False)
 
 
