@@ -27,11 +27,8 @@ def eigenvalue_optimization(train: Train) -> Learned:
         rows = np.flatnonzero(train["labels"] == label)
         return np.column_stack([np.full(len(rows) + 1, origin), np.concatenate([rows[:1], rows])])
 
-    class OfPairs(dml.DML_eig):
-        """Finds similar and dissimilar pairs in the labels rather than in classes."""
-
-    dml.dml_eig.DML_eig._label_to_similarity_set = lambda classes: (partners(-1), partners(+1))
-    model = OfPairs().fit(np.vstack([differences, np.zeros(differences.shape[1])]), np.arange(origin + 1))
+    dml.DML_eig._label_to_similarity_set = lambda classes: (partners(-1), partners(+1))
+    model = dml.DML_eig().fit(np.vstack([differences, np.zeros(differences.shape[1])]), np.arange(origin + 1))
     return Learned(metric=columns.metric(np.asarray(model.metric())), note=f"{model.max_it_} iterations at most")
 
 
