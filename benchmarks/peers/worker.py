@@ -25,7 +25,7 @@ Train = Mapping[str, np.ndarray]
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
 LARGEST_BLOCK = 20_000  # pairs that are scored at a time
-LONGEST_REFIT = 20.0  # CPU seconds of a fit that is repeated for cross-validation
+LONGEST_REFIT = 10.0  # CPU seconds of a fit that is repeated for cross-validation
 
 
 class NotApplicableError(Exception):
