@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-browser lint bench profile docs clean
+.PHONY: demo test test-browser lint bench bench-peers profile docs clean
 
 # With the command line and the plots, which the README turns to next.
 demo: $(VENV)/.cli,plot,report
@@ -32,6 +32,10 @@ bench: $(VENV)/.test
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/ecosystem.py
 	$(BIN)/python benchmarks/cost.py --quick
+
+# Side by side with other packages, each in an environment of its own; `make bench-peers ARGS="--quick"` is a small part.
+bench-peers: $(VENV)/.test
+	$(BIN)/python benchmarks/peers --jobs 2 --docs $(ARGS)
 
 profile: $(VENV)/.test
 	$(BIN)/python benchmarks/fit_profile.py

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from peers.environments import ENVIRONMENTS, ROOT, Environment
+from peers.environments import ROOT
 
 __all__ = ["PEERS", "Peer", "peers_of"]
 
@@ -30,9 +30,9 @@ class Peer:
     flaws: str = ""
     ours: bool = False
 
-    def fingerprint(self, environment: Environment | None = None) -> str:
+    def fingerprint(self, environment: str) -> str:
         """Return a hash of what the figures of this peer depend on, beside the data."""
-        digest = hashlib.sha256((environment or ENVIRONMENTS[self.environment]).fingerprint.encode())
+        digest = hashlib.sha256(environment.encode())
         path = ADAPTERS / self.adapter
         digest.update(path.read_bytes() if path.exists() else b"")
         if self.ours:
@@ -48,10 +48,20 @@ def peers_of(work: str) -> list[Peer]:
 
 _METRIC_LEARN = ("metric-learn", "scikit-learn", "numpy")
 _PYDML = ("pyDML", "scikit-learn", "numpy")
+_CBLEARN = ("cblearn", "scipy", "numpy")
+_CLEANLAB = ("cleanlab", "scikit-learn")
+_CROWD_KIT = ("crowd-kit", "closefar")
+_JUDGEMENTS = ("comparisons", "levels", "wrong_labels", "annotators")
+_KNOWN = "places only objects that were compared: it says nothing of new ones"
+_NORTHCUTT = "Northcutt, Jiang and Chuang 2021"
 
 PEERS: tuple[Peer, ...] = (
     # pairs -----------------------------------------------------------------------------------------------------------
     Peer("closefar", ("pairs",), "closefar", "closefar_pairs.py", packages=("closefar",), ours=True),
+    Peer(
+        "closefar (paper's estimator)", ("pairs",), "closefar", "closefar_pairs.py", "no penalty and no flips",
+        packages=("closefar",), ours=True,
+    ),
     Peer("Euclidean", ("pairs",), "closefar", "scikit_learn.py", "no learning"),
     Peer(
         "LogisticRegression on products", ("pairs",), "closefar", "scikit_learn.py", packages=("scikit-learn",),
@@ -63,8 +73,15 @@ PEERS: tuple[Peer, ...] = (
     ),
     Peer("MMC", ("pairs",), "metric-learn", "metric_learn.py", "Xing et al. 2002", _METRIC_LEARN),
     Peer("ITML", ("pairs",), "metric-learn", "metric_learn.py", "Davis et al. 2007", _METRIC_LEARN),
-    Peer("SDML", ("pairs",), "metric-learn", "metric_learn.py", "Qi et al. 2009", _METRIC_LEARN),
-    Peer("DML-eig (pyDML)", ("pairs",), "pyDML", "pydml.py", "Ying and Li 2012", _PYDML),
+    Peer(
+        "SDML", ("pairs",), "metric-learn for SDML", "metric_learn.py", "Qi et al. 2009", _METRIC_LEARN,
+        "It needs scikit-learn 1.4, because skggm can't be installed any more, and fails with its default balance; it "
+        "has nine tenths of the largest that leaves its matrix positive definite.",
+    ),
+    Peer(
+        "DML-eig (pyDML)", ("pairs",), "pyDML", "pydml.py", "Ying and Li 2012", _PYDML,
+        "It returns the metric of whitened columns without transforming it back, and holds pairs x d x d numbers.",
+    ),
     Peer("DML-eig (ours)", ("pairs",), "closefar", "dml_eig.py", "Ying and Li 2012, with a line search", ours=True),
     Peer("gradient descent of the paper", ("pairs",), "closefar", "gradient_descent.py", "the paper", ours=True),
     Peer("cvxpy (Clarabel)", ("pairs",), "cvxpy", "conic.py", "interior points", ("cvxpy", "clarabel")),
@@ -74,8 +91,116 @@ PEERS: tuple[Peer, ...] = (
     Peer("PyTorch Adam (GPU)", ("pairs",), "torch", "torch_loss.py", "the same loss", ("torch",)),
     Peer("PyTorch L-BFGS (GPU)", ("pairs",), "torch", "torch_loss.py", "the same loss", ("torch",)),
     # classes ---------------------------------------------------------------------------------------------------------
+    Peer("closefar", ("classes",), "closefar", "closefar_classes.py", packages=("closefar",), ours=True),
+    Peer(
+        "closefar, low rank (as FLRML)", ("classes",), "closefar", "closefar_classes.py",
+        "Liu et al. 2019: a metric of low rank", ("closefar",), ours=True,
+    ),
+    Peer(
+        "closefar, fixed alpha (as Jin et al. 2009)", ("classes",), "closefar", "closefar_classes.py",
+        "Jin et al. 2009: regularised empirical risk", ("closefar",), ours=True,
+    ),
+    Peer("Euclidean", ("classes",), "closefar", "scikit_learn_classes.py", "no learning"),
+    Peer(
+        "LogisticRegression on products", ("classes",), "closefar", "scikit_learn_classes.py",
+        packages=("scikit-learn",),
+        system="logistic regression on all products of differences: the same model without M >= 0",
+    ),
+    Peer(
+        "LogisticRegression on absolute differences", ("classes",), "closefar", "scikit_learn_classes.py",
+        packages=("scikit-learn",),
+    ),
+    Peer(
+        "scikit-learn NCA", ("classes",), "closefar", "scikit_learn_classes.py", "Goldberger et al. 2005",
+        ("scikit-learn",),
+    ),
+    Peer("scikit-learn LDA", ("classes",), "closefar", "scikit_learn_classes.py", "Fisher 1936", ("scikit-learn",)),
+    Peer(
+        "metric-learn NCA", ("classes",), "metric-learn", "metric_learn.py", "Goldberger et al. 2005", _METRIC_LEARN
+    ),
+    Peer(
+        "metric-learn LMNN", ("classes",), "metric-learn", "metric_learn.py", "Weinberger and Saul 2009", _METRIC_LEARN,
+        "Its default step of 1e-7 ends far from the optimum on larger data; it has 1e-4 here.",
+    ),
+    Peer(
+        "metric-learn LFDA", ("classes",), "metric-learn", "metric_learn.py", "Sugiyama 2007", _METRIC_LEARN,
+        "It gives NaN or noise where columns are constant or collinear; it has principal components here.",
+    ),
+    Peer(
+        "metric-learn RCA", ("classes",), "metric-learn", "metric_learn.py", "Bar-Hillel et al. 2005", _METRIC_LEARN,
+        "It gives NaN or noise where columns are constant or collinear; it has principal components here.",
+    ),
+    Peer(
+        "pyDML LDML", ("classes",), "pyDML", "pydml.py", "Guillaumin et al. 2009", _PYDML,
+        "It does not learn its threshold, and visits all pairs in a Python loop.",
+    ),
+    Peer("pyDML DMLMJ", ("classes",), "pyDML", "pydml.py", "Nguyen et al. 2017 (Jeffrey divergence)", _PYDML),
+    Peer(
+        "pyDML LSI", ("classes",), "pyDML", "pydml.py", "Xing et al. 2002", _PYDML,
+        "It visits all pairs in a Python loop.",
+    ),
+    Peer("pyDML NCA", ("classes",), "pyDML", "pydml.py", "Goldberger et al. 2005", _PYDML),
+    Peer("pyDML LMNN", ("classes",), "pyDML", "pydml.py", "Weinberger and Saul 2009", _PYDML),
     # comparisons -----------------------------------------------------------------------------------------------------
+    Peer("closefar", _JUDGEMENTS, "closefar", "closefar_judgements.py", packages=("closefar",), ours=True),
+    Peer(
+        "closefar, a column for each object", ("comparisons",), "closefar", "closefar_judgements.py",
+        system="places of the objects alone, without their columns, as in an ordinal embedding",
+        packages=("closefar",), ours=True,
+    ),
+    Peer("Euclidean, standardised", ("comparisons",), "closefar", "scikit_learn_judgements.py", "no learning"),
+    Peer(
+        "LogisticRegression on differences of products", ("comparisons",), "closefar", "scikit_learn_judgements.py",
+        system="the same model without M >= 0", packages=("scikit-learn",),
+    ),
+    Peer(
+        "SCML", ("comparisons",), "metric-learn", "metric_learn_comparisons.py", "Shi, Bellet and Sha 2014",
+        _METRIC_LEARN,
+        "holds triplets x 80 d numbers; takes rows of the matrix of eigenvectors for its basis instead of columns",
+    ),
+    Peer(
+        "LSML", ("comparisons",), "metric-learn", "metric_learn_comparisons.py", "Liu et al. 2012", _METRIC_LEARN,
+        "ignores weights in its gradient, so that its steps and its loss do not belong together",
+    ),
+    Peer("SOE", ("comparisons",), "cblearn", "cblearn_embeddings.py", "Terada and von Luxburg 2014", _CBLEARN, _KNOWN),
+    Peer(
+        "STE", ("comparisons",), "cblearn", "cblearn_embeddings.py", "van der Maaten and Weinberger 2012", _CBLEARN,
+        _KNOWN,
+    ),
+    Peer("CKL", ("comparisons",), "cblearn", "cblearn_embeddings.py", "Tamuz et al. 2011", _CBLEARN, _KNOWN),
     # levels ----------------------------------------------------------------------------------------------------------
+    Peer(
+        "OrderedModel on products", ("levels",), "statsmodels", "ordinal_regressions.py",
+        "proportional odds without M >= 0", ("statsmodels",),
+    ),
+    Peer(
+        "LogisticAT on products", ("levels",), "mord", "ordinal_regressions.py",
+        "proportional odds without M >= 0, with a ridge penalty", ("mord", "scikit-learn"),
+    ),
     # wrong_labels ----------------------------------------------------------------------------------------------------
+    Peer("cleanlab on products", ("wrong_labels",), "cleanlab", "cleanlab_labels.py", _NORTHCUTT, _CLEANLAB),
+    Peer(
+        "cleanlab on absolute differences", ("wrong_labels",), "cleanlab", "cleanlab_labels.py", _NORTHCUTT, _CLEANLAB
+    ),
+    Peer(
+        "LogisticRegression on products", ("wrong_labels",), "closefar", "scikit_learn_judgements.py",
+        "the classifier's own probabilities", ("scikit-learn",),
+    ),
+    Peer(
+        "LogisticRegression on absolute differences", ("wrong_labels",), "closefar", "scikit_learn_judgements.py",
+        "the classifier's own probabilities", ("scikit-learn",),
+    ),
     # annotators ------------------------------------------------------------------------------------------------------
+    Peer(
+        "closefar, annotators pooled", ("annotators",), "closefar", "closefar_judgements.py",
+        "as if one person had judged", ("closefar",), ours=True,
+    ),
+    Peer(
+        "DawidSkene, then closefar", ("annotators",), "crowd-kit", "crowd_labels.py", "Dawid and Skene 1979",
+        _CROWD_KIT, ours=True,
+    ),
+    Peer(
+        "MajorityVote, then closefar", ("annotators",), "crowd-kit", "crowd_labels.py", "the most frequent label",
+        _CROWD_KIT, ours=True,
+    ),
 )  # fmt: skip

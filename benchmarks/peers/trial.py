@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import zipfile
 from collections.abc import Mapping
@@ -17,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from peers.environments import Interpreters
-from peers.peers import ADAPTERS, ENVIRONMENTS, Peer
+from peers.environments import ENVIRONMENTS, Interpreters
+from peers.peers import ADAPTERS, Peer
 
 __all__ = ["Limits", "run_trial"]
 
@@ -43,9 +44,12 @@ class Limits:
 
 
 def run_trial(
-    peer: Peer, data_folder: Path, limits: Limits, interpreters: Interpreters
+    peer: Peer, data_folder: Path, limits: Limits, interpreters: Interpreters, stop: threading.Event
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the outcome of a peer on saved data, and its answers; never raises because of the peer."""
+    """Return the outcome of a peer on saved data, and its answers; never raises because of the peer.
+
+    Once `stop` is set, the process is ended, and the outcome means nothing.
+    """
     python, reason = interpreters.find(ENVIRONMENTS[peer.environment])
     if python is None:
         return {"status": "not installed", "reason": reason}, {}
@@ -59,13 +63,13 @@ def run_trial(
             "memory_limit": limits.gibibytes,
         }
         (folder / "job.json").write_text(json.dumps(job))
-        status, reason = _watch([str(python), str(WORKER), str(folder)], folder, limits)
+        status, reason = _watch([str(python), str(WORKER), str(folder)], folder, limits, stop)
         if status:
             return {"status": status, "reason": reason}, {}
         return _read(folder)
 
 
-def _watch(command: list[str], folder: Path, limits: Limits) -> tuple[str, str]:
+def _watch(command: list[str], folder: Path, limits: Limits, stop: threading.Event) -> tuple[str, str]:
     """Wait for a worker, and kill it with its children where it goes beyond a limit."""
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
@@ -83,7 +87,8 @@ def _watch(command: list[str], folder: Path, limits: Limits) -> tuple[str, str]:
                     return "out of time", f"It was not done after {limits.seconds:g} s."
                 if resident_bytes(process.pid) > limits.gibibytes * GIBIBYTE:
                     return "out of memory", f"It needed more than {limits.gibibytes:g} GiB."
-                time.sleep(SECONDS_BETWEEN_LOOKS)
+                if stop.wait(SECONDS_BETWEEN_LOOKS):
+                    return "stopped", "The benchmark was interrupted."
         finally:
             _kill(process)
     if process.returncode != 0:

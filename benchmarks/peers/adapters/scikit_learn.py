@@ -28,19 +28,19 @@ def standardised_euclidean(train: Train) -> Learned:
 def logistic_on_products(train: Train) -> Learned:
     """Logistic regression on all products z_i z_j of the differences: the same model without M >= 0."""
     d = train["pairs"].shape[2]
-    rows, columns = np.triu_indices(d)
-    features = _products(train["pairs"], rows, columns)
-    scales = np.sqrt(np.mean(np.square(features), axis=0))
+    features = products(train["pairs"])
+    scales = np.sqrt(np.einsum("ij,ij->j", features, features) / len(features))
     features /= scales
     model = LogisticRegression(max_iter=1000).fit(features, train["labels"])
     metric = np.zeros((d, d))
+    rows, columns = np.triu_indices(d)
     metric[rows, columns] = model.coef_[0] / scales * np.where(rows == columns, 1.0, 0.5)
     metric += np.triu(metric, 1).T
-    threshold = -float(model.intercept_[0])
 
     def probability(pairs: np.ndarray) -> np.ndarray:
-        return model.predict_proba(_products(pairs, rows, columns) / scales)[:, 1]
+        return np.asarray(model.predict_proba(products(pairs) / scales)[:, 1])
 
+    threshold = -float(model.intercept_[0])
     return Learned(metric=metric, threshold=threshold, probability=probability, note=_unfinished(model))
 
 
@@ -51,17 +51,24 @@ def logistic_on_absolute_differences(train: Train) -> Learned:
     model = LogisticRegression(max_iter=1000).fit(features / scales, train["labels"])
 
     def farness(pairs: np.ndarray) -> np.ndarray:
-        return model.decision_function(np.abs(pairs[:, 0] - pairs[:, 1]) / scales)
+        return np.asarray(model.decision_function(np.abs(pairs[:, 0] - pairs[:, 1]) / scales))
 
     def probability(pairs: np.ndarray) -> np.ndarray:
-        return model.predict_proba(np.abs(pairs[:, 0] - pairs[:, 1]) / scales)[:, 1]
+        return np.asarray(model.predict_proba(np.abs(pairs[:, 0] - pairs[:, 1]) / scales)[:, 1])
 
     return Learned(threshold=0.0, farness=farness, probability=probability, note=_unfinished(model))
 
 
-def _products(pairs: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+def products(pairs: np.ndarray) -> np.ndarray:
+    """Return z_i z_j for i <= j, in the order of `np.triu_indices`, in one array, which may have GiB."""
     differences = pairs[:, 0] - pairs[:, 1]
-    return differences[:, rows] * differences[:, columns]
+    n, d = differences.shape
+    filled = np.empty((n, d * (d + 1) // 2))
+    start = 0
+    for i in range(d):
+        np.multiply(differences[:, i:], differences[:, i : i + 1], out=filled[:, start : start + d - i])
+        start += d - i
+    return filled
 
 
 def _unfinished(model: LogisticRegression) -> str:

@@ -19,12 +19,17 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Setting:
-    """One line of a table: a problem, which is drawn anew with every seed."""
+    """A problem, which is drawn anew with every seed.
+
+    A peer that ran out of time or memory at the setting named `smaller` is not tried at this one.
+    """
 
     work: str
     name: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     quick: bool = False  # part of --quick
+    smaller: str = ""
+    description: str = ""  # a sentence below the heading
 
 
 @dataclass(frozen=True)

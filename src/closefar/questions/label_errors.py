@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 from closefar.arrays import TINY, BoolArray, FloatArray, is_dask
 from closefar.fitting import Fit, Scorer, Scores
 from closefar.judgements import Judgements, Kind
+from closefar.model import Scored
 from closefar.questions.calibration import wilson
 from closefar.questions.flip_evidence import FlipEvidence
 from closefar.questions.label_judge import Asked, Verdicts, judge_sides
 from closefar.questions.label_trust import doubt_about, explained
 from closefar.questions.lazy_labels import most_suspicious
+from closefar.questions.point_places import margins_of_places
 from closefar.questions.vocabulary import in_words_of
 
 __all__ = ["LabelErrors", "claimed_share", "judge_labels"]
@@ -207,9 +209,15 @@ def judge_labels(
     is_known = fit.statistics.uncertain_per_parameter >= _NOISE_IS_KNOWN
     are_flipped = flips.low > _EVIDENT
     meaning = "side" if doubt is None and (not are_flipped or (is_known and groups is None)) else "flipped"
-    probability = verdicts.probability
+    probability, agreement = verdicts.probability, verdicts.agreement / np.maximum(verdicts.error, TINY)
     if meaning == "flipped":
-        probability = _flipped(flips, verdicts, scores, unseen) * (1.0 if doubt is None else _LARGEST_IF_DOUBTED)
+        placed = _placed(fit, alone, groups)
+        if placed is None:
+            probability = _flipped(flips, verdicts, scores, unseen)
+        else:
+            agreement = judgements.signs * placed.margin
+            probability = FlipEvidence.of(placed).probability * claimed_share(placed)
+        probability = probability * (1.0 if doubt is None else _LARGEST_IF_DOUBTED)
     share = low = high = None
     if doubt is None:
         share, low, high = _share(judgements, (verdicts if is_known else seen).probability)
@@ -222,7 +230,7 @@ def judge_labels(
     expected = None if judgements.levels is None else judgements.sides.classes[verdicts.expected]
     return LabelErrors(
         probability=probability,
-        order=np.lexsort((verdicts.agreement / np.maximum(verdicts.error, TINY), -probability)),
+        order=np.lexsort((agreement, -probability)),
         meaning=meaning,
         share=share,
         share_low=low,
@@ -238,6 +246,12 @@ def judge_labels(
         expected=expected,
         kind=judgements.kind,
     )
+
+
+def _placed(fit: Fit, judgements: Judgements, groups: NDArray[Any] | None) -> Scored | None:
+    """The labels with margins that use what all pairs of a point say, where that predicts them better."""
+    margins = margins_of_places(fit, judgements, groups)
+    return None if margins is None else Scored(judgements, margins, fit.metric.noise, fit.metric.flip_rate)
 
 
 def _share_contradicting(scores: Scores) -> float:
