@@ -24,7 +24,7 @@ SETTINGS = (
     _setting("d=10", n=4_000, n_features=10, quick=True),
     _setting("10 % wrong at random, d=10", n=4_000, n_features=10, flip_rate=0.1),
     _setting("400 pairs, d=10", n=400, n_features=10),
-    _setting("d=30", n=10_000, n_features=30),
+    _setting("d=20", n=5_000, n_features=20),
 )
 
 MEASURES = (
