@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 import closefar as cf
-from peers.adapters.held_out import best_dimension
 from peers.worker import Learned, NotApplicableError, Train, factor_of
 
 
@@ -35,17 +34,16 @@ def _comparisons(train: Train) -> Learned:
 
 
 def on_objects(train: Train) -> Learned:
-    """A column for each object: M is the matrix of inner products of their places, of the best rank."""
+    """A column for each object: M is the matrix of inner products of their places, of the rank that is chosen."""
     index, answers, n = train["index"], train["answers"], len(train["points"])
     if index.size == n:
         raise NotApplicableError("Each point is compared once only, so that nothing is known of its place.")
-
-    def embed(index: np.ndarray, answers: np.ndarray, rank: int) -> np.ndarray:
-        learner = cf.ComparisonMetricLearner(rank=rank, alpha="auto").fit(cf.Tuples(np.eye(n), index), answers)
-        return factor_of(learner.metric_.matrix)
-
-    rank = best_dimension(embed, index, answers)
-    return Learned(answers={"embedding": embed(index, answers, rank)}, note=f"{rank} dimensions")
+    objects = cf.Tuples(np.eye(n), index)
+    # Each answer is a group of its own: an object that no fold has seen has no place.
+    choice = cf.choose_rank(cf.ComparisonMetricLearner(alpha="auto"), objects, answers, groups=np.arange(len(answers)))
+    learner = cf.ComparisonMetricLearner(rank=choice.rank, alpha="auto").fit(objects, answers)
+    note = f"{choice.rank} dimension{'s' if choice.rank > 1 else ''}"
+    return Learned(answers={"embedding": factor_of(learner.metric_.matrix)}, note=note)
 
 
 def _levels(train: Train) -> Learned:
