@@ -48,10 +48,16 @@ ENVIRONMENTS = {
         Environment("closefar"),
         # metric-learn 0.7.0 fails with scikit-learn 1.8.
         Environment("metric-learn", ("metric-learn==0.7.0", "scikit-learn==1.7.2")),
+        # Its SDML passes an argument to the graphical lasso that scikit-learn 1.5 no longer has.
+        Environment("metric-learn for SDML", ("metric-learn==0.7.0", "scikit-learn==1.4.2", "numpy<2", "scipy<1.14")),
+        # pyDML 0.1.0 is compiled here, against an old NumPy that its own requirements would replace: hence --no-deps.
         Environment(
             "pyDML",
-            ("numpy==1.23.5", "scipy==1.11.4", "scikit-learn==1.2.2", "Cython==0.29.37", "setuptools<70", "wheel"),
-            (("--no-build-isolation", "pyDML==0.1.0"),),
+            (
+                *("numpy==1.23.5", "scipy==1.11.4", "scikit-learn==1.2.2", "Cython==0.29.37", "setuptools<66", "wheel"),
+                *("pandas==1.5.3", "matplotlib==3.7.5", "seaborn==0.12.2", "six"),
+            ),
+            (("--no-build-isolation", "--no-deps", "pyDML==0.1.0"),),
         ),
         Environment("torch", ("torch==2.13.0", "numpy")),
         Environment("cvxpy", ("cvxpy", "clarabel", "scs", "numpy")),

@@ -13,6 +13,7 @@ from typing import NoReturn
 from peers.environments import Interpreters
 from peers.peers import PEERS, peers_of
 from peers.problems import Plan
+from peers.report import said, with_other_machines, write_docs, write_report
 from peers.results import Results
 from peers.runner import Runner
 from peers.trial import Limits
@@ -48,7 +49,9 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="only small settings")
     parser.add_argument("--here", action="store_true", help="install nothing: run all peers in this interpreter")
     parser.add_argument("--fresh", action="store_true", help="forget the records of earlier runs")
-    parser.add_argument("--combustion", type=Path, help="file with the combustion data")
+    parser.add_argument("--docs", action="store_true", help="also write the tables and plots of the documentation")
+    parser.add_argument("--report", action="store_true", help="run nothing: only write tables and plots")
+    parser.add_argument("--combustion", type=Path, help="folder with the combustion data")
     parser.add_argument("--out", type=Path, default=BENCHMARKS, help="folder of results.json (default: benchmarks)")
     options = parser.parse_args(arguments)
     options.work = _names(parser, "--work", options.work, list(WORKS))
@@ -59,18 +62,23 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     for name in ("time_limit", "memory_limit"):
         if not 0 < getattr(options, name) < math.inf:
             parser.error(f"--{name.replace('_', '-')} must be above 0 and finite; got {getattr(options, name):g}")
-    if options.combustion is not None and not options.combustion.exists():
-        parser.error(f"--combustion must be a file; there is none at {options.combustion}")
+    if options.combustion is not None and not options.combustion.is_dir():
+        parser.error(f"--combustion must be a folder; there is none at {options.combustion}")
     if not options.out.is_dir():
         parser.error(f"--out must be a folder; there is none at {options.out}")
     return options
 
 
 def _names(parser: Parser, option: str, given: str, known: list[str]) -> list[str]:
-    names = [name.strip() for name in given.split(",") if name.strip()]
-    for name in names:
-        if name not in known:
-            parser.error(f"{option} must be among {', '.join(dict.fromkeys(known))}; got {name!r}")
+    """Split at commas, except at those within a known name."""
+    parts, names = [part.strip() for part in given.split(",") if part.strip()], []
+    while parts:
+        joined = [", ".join(parts[:length]) for length in range(len(parts), 0, -1)]
+        name = next((each for each in joined if each in known), None)
+        if name is None:
+            parser.error(f"{option} must be among {'; '.join(dict.fromkeys(known))}; got {parts[0]!r}")
+        names.append(name)
+        parts = parts[name.count(", ") + 1 :]
     return names
 
 
@@ -95,16 +103,25 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark; returns the exit code."""
     options = read_options(arguments)
     signal.signal(signal.SIGTERM, _interrupt)
+    path = options.out / "results.json"
     try:
-        results = Results(options.out / "results.json", options.fresh)
-    except ValueError as error:
+        if not options.report:
+            _run(options, Results(path, options.fresh))
+        records, _ = with_other_machines(path)
+        write_report(path)
+        if options.docs:
+            write_docs(path)
+    except KeyboardInterrupt:
+        print("Interrupted: all records are saved, and the same command goes on from there.")
+        return INTERRUPTED
+    except (OSError, ValueError) as error:
         print(f"benchmarks/peers: {error}", file=sys.stderr)
         return 2
+    print(said(records))
+    return 0
+
+
+def _run(options: argparse.Namespace, results: Results) -> None:
     limits = Limits(options.time_limit, options.memory_limit)
     runner = Runner(results, Interpreters(options.here), limits, {"combustion": options.combustion}, options.jobs)
-    try:
-        runner.run(plans_of(options))
-    except KeyboardInterrupt:
-        print(f"Interrupted: {len(results.records())} records are saved; the same command goes on from there.")
-        return INTERRUPTED
-    return 0
+    runner.run(plans_of(options))

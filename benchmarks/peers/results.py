@@ -6,13 +6,15 @@ import hashlib
 import json
 import os
 import platform
+import shutil
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any
 
 from closefar.files import replace_file
 
-__all__ = ["Record", "Results", "machine"]
+__all__ = ["Record", "Results", "load", "machine"]
 
 Record = dict[str, Any]
 
@@ -30,8 +32,13 @@ def machine() -> dict[str, Any]:
             line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")
         ]
         cpu = names[0] if names else cpu
+    gpu = ""
+    if shutil.which("nvidia-smi"):
+        command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
+        gpu = found.stdout.strip().split("\n")[0] if found.returncode == 0 else ""
     identity = hashlib.sha256(f"{platform.node()} {cpu}".encode()).hexdigest()[:12]
-    return {"id": identity, "cpu": cpu, "cores": os.cpu_count(), "system": platform.system()}
+    return {"id": identity, "cpu": cpu, "cores": os.cpu_count(), "gpu": gpu, "system": platform.system()}
 
 
 class Results:
@@ -42,7 +49,7 @@ class Results:
         self._records: dict[tuple[Any, ...], Record] = {}
         self._lock = threading.Lock()
         if path.exists() and not fresh:
-            saved = _load(path)
+            saved = load(path)
             if saved["machine"].get("id") == self.machine["id"]:
                 self._records = {_key(record): record for record in saved["records"]}
             elif saved["records"]:
@@ -97,7 +104,8 @@ def _same(found: Record, record: Record, names: tuple[str, ...]) -> bool:
     return all(found[name] == record[name] for name in names)
 
 
-def _load(path: Path) -> dict[str, Any]:
+def load(path: Path) -> dict[str, Any]:
+    """Read a file of results; raises ValueError if it is none."""
     try:
         saved = json.loads(path.read_text())
         if not (isinstance(saved, dict) and isinstance(saved["records"], list) and isinstance(saved["machine"], dict)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from peers.environments import ENVIRONMENTS, Interpreters
+from peers.environments import ENVIRONMENTS, ROOT, Interpreters
 from peers.problems import Plan, Problem, Problems
 from peers.results import Record, Results
 from peers.trial import Limits, run_trial
@@ -67,6 +68,7 @@ class Runner:
             start = time.monotonic()
             outcome = self._outcome(plan, problem, problems, record)
             if not self._stop.is_set():
+                outcome["reason"] = outcome["reason"].replace(f"{ROOT}{os.sep}", "")  # nobody else has that folder
                 self._results.add({**record, **outcome, "trial_seconds": time.monotonic() - start})
                 self._progress.ended(plan, outcome)
         finally:

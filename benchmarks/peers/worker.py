@@ -25,6 +25,7 @@ Train = Mapping[str, np.ndarray]
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
 LARGEST_BLOCK = 20_000  # pairs that are scored at a time
+LONGEST_REFIT = 20.0  # CPU seconds of a fit that is repeated for cross-validation
 
 
 class NotApplicableError(Exception):
@@ -82,7 +83,7 @@ def answers_of(learned: Learned, train: Train, asked: Train) -> Iterator[tuple[s
     if learned.threshold is not None:
         yield "threshold", np.asarray(float(learned.threshold))
     yield from ((name, np.asarray(values)) for name, values in learned.answers.items())
-    farness, transform = _farness(learned), _transform(learned)
+    farness, transform = _farness(learned), transform_of(learned)
     for name, array in {**{f"train_{name}": array for name, array in train.items()}, **asked}.items():
         if name.endswith("pairs") and array.ndim == 3 and array.shape[1] == 2:
             if farness is not None:
@@ -91,6 +92,30 @@ def answers_of(learned: Learned, train: Train, asked: Train) -> Iterator[tuple[s
                 yield f"{name}.probability", _in_blocks(learned.probability, array)
         elif name.endswith("points") and array.ndim == 2 and transform is not None:
             yield f"{name}.transformed", np.asarray(transform(array), dtype=np.float64)
+
+
+def answers_of_folds(
+    fit: Callable[[Train], Learned], train: Train, learned: Learned
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Give the points as transformed by fits without each fold of them, where data have folds and points a transform.
+
+    The runner chooses the number of neighbours by them; these fits are not part of the measured one.
+    """
+    if "point_folds" in train and transform_of(learned) is not None:
+        for fold in np.unique(train["point_folds"]):
+            transform = transform_of(fit(without_fold(train, fold)))
+            if transform is not None:
+                yield f"fold_{fold}.transformed", np.asarray(transform(train["points"]), dtype=np.float64)
+
+
+def without_fold(train: Train, fold: int) -> dict[str, np.ndarray]:
+    """Leave out the points of a fold, and the pairs with one of them."""
+    points = train["point_folds"] != fold
+    pairs = points[train["pairs_index"]].all(axis=1)
+    numbers = np.cumsum(points) - 1
+    kept = {name: train[name][points] for name in ("points", "classes", "point_folds")}
+    kept.update({name: train[name][pairs] for name in ("pairs", "labels")})
+    return {**train, **kept, "pairs_index": numbers[train["pairs_index"][pairs]]}
 
 
 def _farness(learned: Learned) -> Callable[[np.ndarray], np.ndarray] | None:
@@ -104,7 +129,8 @@ def _farness(learned: Learned) -> Callable[[np.ndarray], np.ndarray] | None:
     return None
 
 
-def _transform(learned: Learned) -> Callable[[np.ndarray], np.ndarray] | None:
+def transform_of(learned: Learned) -> Callable[[np.ndarray], np.ndarray] | None:
+    """Return what maps points to points whose Euclidean distance is the learned one."""
     if learned.transform is not None or learned.metric is None:
         return learned.transform
     factor = factor_of(learned.metric)
@@ -184,6 +210,8 @@ def work(job: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         warm_up()
     learned, effort = measured(adapter.PEERS[job["peer"]], train)
     answers: dict[str, Any] = dict(answers_of(learned, train, asked))
+    if effort["cpu"] < LONGEST_REFIT:
+        answers.update(answers_of_folds(adapter.PEERS[job["peer"]], train, learned))
     np.savez(folder / "answers.npz", **answers)
     words = {"claim": learned.claim, "note": learned.note, "versions": versions, "python": platform.python_version()}
     return {"status": "ok", "reason": "", **effort, **words}

@@ -14,7 +14,7 @@ def warm_up() -> None:
 
 def closefar(train: Train) -> Learned:
     """One setting for all lines: whether there are flips, and whether a penalty is needed, is left to the learner."""
-    learner = cf.LinearMetricLearner(alpha="auto", alpha_scale="columns", flip_rate="estimate")
+    learner = cf.LinearMetricLearner(alpha="auto", flip_rate="estimate")
     return _learned(learner.fit(train["pairs"], train["labels"]))
 
 

@@ -29,6 +29,7 @@ class Setting:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     quick: bool = False  # part of --quick
     smaller: str = ""
+    description: str = ""  # a sentence below the heading
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,18 @@ N_TEST = 5_000
 
 def _paper(name: str, noise: str | None, quick: bool = False) -> Setting:
     parameters = {"n_pairs": 15_000, "n_features": 10, "noise": noise, **PAPER}
-    return Setting("pairs", f"{name}, d=10", parameters, quick)
+    wrong = "no label is wrong" if noise is None else "10% of the labels are wrong"
+    description = f"The paper's setting: 15,000 pairs with 10 columns, a metric of rank 5; {wrong}."
+    return Setting("pairs", f"{name}, d=10", parameters, quick, description=description)
 
 
 def _larger(n_pairs: int, d: int, rank: int, smaller: str = "", quick: bool = False) -> Setting:
     parameters = {"n_pairs": n_pairs, "n_features": d, "rank": rank, "noise": "logistic"}
-    return Setting("pairs", f"logistic noise, d={d}", parameters, quick, smaller)
+    description = (
+        f"{n_pairs:,} pairs with {d} columns, a metric of rank {rank}; the eigenvalues of metric and covariance are "
+        "uniform, the threshold is the median, and 10% of the labels are wrong."
+    )
+    return Setting("pairs", f"logistic noise, d={d}", parameters, quick, smaller, description)
 
 
 SETTINGS = (
@@ -41,8 +47,8 @@ SETTINGS = (
 )
 
 MEASURES = (
-    Measure("true_accuracy", "accuracy, true labels", True, lambda value: f"{100 * value:.2f}"),
-    Measure("noisy_accuracy", "accuracy, noisy labels", True, lambda value: f"{100 * value:.2f}"),
+    Measure("true_accuracy", "accuracy on true labels, %", True, lambda value: f"{100 * value:.2f}"),
+    Measure("noisy_accuracy", "accuracy on noisy labels, %", True, lambda value: f"{100 * value:.2f}"),
     Measure("spectral_error", "error of M/τ", False, lambda value: f"{value:.3f}"),
     Measure("log_loss", "log-loss", False, lambda value: f"{value:.4f}"),
 )
