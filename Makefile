@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-browser lint bench docs clean
+.PHONY: demo test test-browser lint bench bench-peers profile docs clean
 
 # With the command line and the plots, which the README turns to next.
 demo: $(VENV)/.cli,plot,report
@@ -25,11 +25,20 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 
+# The guard on pass counts comes first: it takes seconds, and fails where a solver needs more passes than before.
 bench: $(VENV)/.test
+	$(BIN)/python benchmarks/pass_counts.py
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/ecosystem.py
 	$(BIN)/python benchmarks/cost.py --quick
+
+# Side by side with other packages, each in an environment of its own; `make bench-peers ARGS="--quick"` is a small part.
+bench-peers: $(VENV)/.test
+	$(BIN)/python benchmarks/peers --jobs 2 --docs $(ARGS)
+
+profile: $(VENV)/.test
+	$(BIN)/python benchmarks/fit_profile.py
 
 docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html

@@ -11,7 +11,7 @@ from scipy.special import logit
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import closefar as cf
-from closefar.fitting import Fit, NoiseChoice, RankChoice, Scorer, Settings, fit, refit, refit_leading
+from closefar.fitting import Fit, NoiseChoice, RankChoice, Scorer, Settings, fit, penalised, refit, refit_leading
 from closefar.fitting.identifiability import find_problems
 from closefar.fitting.origin import find_origin
 from closefar.judgements import Columns, Judgements
@@ -614,7 +614,7 @@ def test_the_identity_has_no_limited_rank():
         fit(few_labels(50, 3), Settings(alpha=0.1, shrink_to="identity", rank=2))
 
 
-@pytest.mark.parametrize(("n", "d", "factor"), [(60, 6, 0.2), (120, 4, 0.1), (3000, 3, 0.0)])
+@pytest.mark.parametrize(("n", "d", "factor"), [(60, 6, 0.2), (120, 4, 0.1), (400, 3, 0.03), (3000, 3, 0.03)])
 def test_alpha_is_chosen_by_uncertain_labels_per_parameter(n, d, factor):
     judgements = few_labels(n, d)
     found = fit(judgements, Settings(alpha="auto"))
@@ -622,8 +622,36 @@ def test_alpha_is_chosen_by_uncertain_labels_per_parameter(n, d, factor):
     assert found.settings.alpha == "auto"
     weighted = judgements.with_weights(np.full(n, 0.01))
     assert fit(weighted, Settings(alpha="auto")).alpha == pytest.approx(found.alpha)
-    same = fit(judgements, Settings(alpha=found.alpha))
+    same = fit(judgements, Settings(alpha=found.alpha, alpha_scale="columns"))
     np.testing.assert_allclose(same.metric.margin(judgements.data), found.metric.margin(judgements.data), atol=1e-3)
+
+
+def test_a_penalty_for_few_labels_shrinks_directions_of_little_variance():
+    """Where the data hardly vary, M is hardly known: in the scale of the columns its error is a fraction."""
+    truth, errors = np.diag([1.0, 1.0, 0.0, 0.0]), {}
+    rng = np.random.default_rng(5)
+    mixing = np.linalg.qr(rng.normal(size=(4, 4)))[0] * [1.0, 0.5, 0.3, 0.01]
+    z = rng.normal(size=(300, 4)) @ mixing.T
+    squared = np.einsum("ij,jk,ik->i", z, truth, z)
+    signs = np.where(squared + 0.1 * np.median(squared) * rng.logistic(size=300) >= np.median(squared), 1.0, -1.0)
+    for scale in ("auto", "data"):
+        metric = fit(Judgements.of_signs(z, signs), Settings(alpha="auto", alpha_scale=scale)).metric
+        errors[scale] = np.linalg.norm(metric.matrix / metric.known_threshold - truth / np.median(squared), 2)
+    assert errors["auto"] < 0.5 * errors["data"]
+
+
+@pytest.mark.parametrize(("wrong_share", "factors"), [(0.1, [0.03]), (0.001, [0.03, 0.001])])
+def test_plenty_of_labels_need_a_slight_penalty(wrong_share, factors, monkeypatch):
+    """One fit is enough, unless hardly a label is uncertain."""
+    data = cf.datasets.make_pairs(2500, 3, wrong_share=wrong_share, random_state=1)
+    judgements = Judgements.of_signs(data.pairs[:, 0] - data.pairs[:, 1], data.labels.astype(float))
+    alphas = []
+    true_fit = penalised.fit_known_rank
+    monkeypatch.setattr(
+        penalised, "fit_known_rank", lambda j, s, **more: alphas.append(s.alpha) or true_fit(j, s, **more)
+    )
+    assert fit(judgements, Settings(alpha="auto")).alpha == alphas[-1]
+    np.testing.assert_allclose(alphas, np.array(factors) / 50.0)
 
 
 def test_few_uncertain_labels_call_for_a_penalty():

@@ -58,8 +58,10 @@ def test_columns_are_many_compared_with_the_pairs():
 def test_few_columns_keep_the_rule():
     pairs, labels, *_ = cf.datasets.make_pairs(400, 5, rank=2, wrong_share=0.1, random_state=0)
     learner = cf.LinearMetricLearner(alpha="auto").fit(pairs, labels)
-    assert learner.alpha_ in (0.1 / 20, 0.2 / 20, 0.0)
-    assert learner.alpha_scale_ == "data"
+    assert learner.alpha_ in (0.1 / 20, 0.2 / 20)
+    assert learner.alpha_scale_ == "columns"
+    given = cf.LinearMetricLearner(alpha="auto", alpha_scale="data").fit(pairs, labels)
+    assert given.alpha_scale_ == "data"
     assert learner.fit_.penalty_choice is None
     with pytest.raises(AttributeError, match='only with alpha="auto" and many columns'):
         _ = learner.penalty_choice_

@@ -72,6 +72,8 @@ def working_bytes(size: RunSize, work: Work) -> float:
     elif d <= _NARROW:
         is_held = size.are_differences and size.dtype == "float64"
         total += 8.0 * n * d if 8 * n * d <= (_HELD_BYTES if is_held else _KEPT_BYTES) else 0.0
+    elif not size.are_differences and size.dtype == "float64" and 8 * n * d <= _KEPT_BYTES:
+        total += 8.0 * n * d  # differences of pairs, which are computed once
     if work.solver == "lowrank":
         copied = 4 * n * d if size.n_points is None and size.dtype == "float64" else COPY_BYTES + 1
         total += float(copied) if copied <= COPY_BYTES else 0.0

@@ -12,6 +12,7 @@ from closefar.fitting.placing import placed_on
 from closefar.fitting.progress import display
 from closefar.fitting.result import Fit
 from closefar.fitting.settings import Settings
+from closefar.fitting.statistics import count_parameters
 from closefar.fitting.wide import is_wide, number_of
 from closefar.judgements import Columns, Judgements
 from closefar.model import Metric
@@ -19,10 +20,15 @@ from closefar.solve import supervisor
 
 __all__ = ["fit_penalised", "refit"]
 
-# alpha="auto" with few columns, from simulations: 0.1 / sqrt(n), twice that with few uncertain labels per parameter,
-# and zero with many.
-_LIGHT = 0.1
+# alpha="auto" with few columns, from simulations, times sqrt(n): usually light, twice that with few uncertain labels
+# per parameter, and less with many.
+_LIGHT, _SLIGHT = 0.1, 0.03
 _FEW, _MANY = 2.0, 10.0
+
+# With so many labels per parameter the penalty is slight, whatever the labels.  Where fewer than a tenth of them are
+# uncertain, there is hardly any noise, and a slight penalty would do more harm than noise: it is faint.
+_PLENTY = 100.0
+_UNCERTAIN, _FAINT = 0.1, 0.001
 
 
 def refit(judgements: Judgements, settings: Settings, *, start: Metric | None = None) -> Fit:
@@ -56,13 +62,36 @@ def fit_penalised(
 def _fit_narrow(
     judgements: Judgements, settings: Settings, start: Metric | None, columns: Columns | None, *, explains: bool
 ) -> Fit:
-    """Fit with a light penalty, and again if the labels require another one."""
-    root_n = math.sqrt(number_of(judgements))
-    light = settings.but(alpha=_LIGHT / root_n)
-    found = fit_known_rank(judgements, light, start=start, columns=columns, explains=explains)
+    """Fit with a light penalty, or a slight one if there are plenty of labels, and again if they require another."""
+    n = number_of(judgements)
+    has_plenty = n >= _PLENTY * count_parameters(judgements.n_columns, settings.known_rank)
+    found = _fit_with(
+        (_SLIGHT if has_plenty else _LIGHT) / math.sqrt(n), judgements, settings, start, columns, explains=explains
+    )
+    if found.was_interrupted or supervisor().has_ended_a_run:
+        return found
     per_parameter = found.statistics.uncertain_per_parameter
-    if not (found.was_interrupted or supervisor().has_ended_a_run or _FEW <= per_parameter < _MANY):
-        alpha = 2.0 * _LIGHT / root_n if per_parameter < _FEW else 0.0
-        other = settings.but(alpha=alpha)
-        found = fit_known_rank(judgements, other, start=found.metric, columns=columns, explains=explains)
-    return replace(found, settings=settings, chosen_alpha=found.alpha)
+    if has_plenty:
+        other = None if found.statistics.uncertain_labels >= _UNCERTAIN * n else _FAINT
+    elif per_parameter < _FEW:
+        other = 2.0 * _LIGHT
+    else:
+        other = None if per_parameter < _MANY else _SLIGHT
+    if other is None:
+        return found
+    return _fit_with(other / math.sqrt(n), judgements, settings, found.metric, columns, explains=explains)
+
+
+def _fit_with(
+    alpha: float,
+    judgements: Judgements,
+    settings: Settings,
+    start: Metric | None,
+    columns: Columns | None,
+    *,
+    explains: bool,
+) -> Fit:
+    """Fit with a penalty that alpha="auto" has come to."""
+    known = settings.but(alpha=alpha, alpha_scale=settings.known_scale)
+    found = fit_known_rank(judgements, known, start=start, columns=columns, explains=explains)
+    return replace(found, settings=settings, chosen_alpha=alpha)

@@ -145,8 +145,13 @@ class Settings:
 
     @property
     def known_scale(self) -> float | str:
-        """The scale of the penalty, if it is not chosen."""
-        return "data" if _is(self.alpha_scale, "auto") else self.alpha_scale
+        """The scale of the penalty, if it is not chosen on held-out pairs.
+
+        A penalty that few labels call for also has to shrink directions in which the data hardly vary.
+        """
+        if not _is(self.alpha_scale, "auto"):
+            return self.alpha_scale
+        return "columns" if self.chooses_alpha else "data"
 
     @property
     def blend(self) -> float:

@@ -30,9 +30,10 @@ class LinearMetricLearner(FittingLearner):
         chooses it by cross-validation (see `closefar.choose_rank`).
     alpha : float or "auto", default=0.0
         Weight of a trace penalty in unit-free coordinates.  0 is the maximum-likelihood estimator of
-        the paper, which overfits if there are few pairs.  "auto" is 0 if there are at least ten uncertain
-        labels per parameter (see `FitStatistics`), and otherwise 0.1 / sqrt(n), or twice that if there are
-        fewer than two; it needs at most two fits.  Cross-validation (`LinearMetricLearnerCV`) chooses better.
+        the paper, which overfits if there are few pairs.  "auto" is 0.1 / sqrt(n), twice that if there are
+        fewer than two uncertain labels per parameter (see `FitStatistics`), and 0.03 / sqrt(n) if there are
+        ten or more; with a hundred labels per parameter, fewer than a tenth of which are uncertain, it is
+        0.001 / sqrt(n).  It needs at most two fits.  Cross-validation (`LinearMetricLearnerCV`) chooses better.
         With 64 columns or more, and fewer than ten pairs per parameter, "auto" chooses the weight and the
         scale of the penalty on held-out pairs (held-out points, if pairs share points), along a path of fits
         from a large alpha down, which together takes about as long as three fits; see `penalty_choice_`.
@@ -47,8 +48,9 @@ class LinearMetricLearner(FittingLearner):
         units of the data, in which the mean square of the columns is one on average; "units:0.5", say,
         is the blend (1 - b) Sigma + b v I with b = 0.5 and v that mean.  Choose it if there are many
         columns of one unit, such as embeddings or pixels; it does not follow a change of the units of some
-        columns.  "auto" is "data", unless alpha="auto" chooses it.  (With alpha=0 and fewer pairs than
-        parameters, where the labels are separable, the margin is then measured in a blend with "columns".)
+        columns.  "auto" is "data" or, with alpha="auto", "columns", unless that chooses it.  (With alpha=0 and
+        fewer pairs than parameters, where the labels are separable, the margin is then measured in a blend with
+        "columns".)
     shrink_to : {"zero", "identity"}, default="zero"
         The matrix that the penalty shrinks M to as alpha grows.  "identity": c times the identity in the
         coordinates of the penalty, with the best c >= 0; the penalty is then on the trace of M - c I, which

@@ -30,7 +30,7 @@ from closefar.rows.products import (
 )
 from closefar.rows.source import Pulling, concatenated, slices
 
-__all__ = ["GPU_BLOCK_BYTES", "KEEP_BYTES", "BlockRows", "HeldRows", "MappedRows"]
+__all__ = ["GPU_BLOCK_BYTES", "KEEP_BYTES", "NARROW", "BlockRows", "HeldRows", "MappedRows"]
 
 # A block and its products stay in cache; the overhead of the loop over blocks is negligible.  On a GPU, blocks are many
 # times as large as what it computes at once.
@@ -38,6 +38,9 @@ BLOCK_BYTES, GPU_BLOCK_BYTES = 1 << 21, 1 << 29
 
 # Up to this size the rows in unit-free coordinates are kept; beyond it each pass maps them again.
 KEEP_BYTES = 1 << 28
+
+# Rows of up to this many columns are mapped and kept if they are few, or if reading them takes time.
+NARROW = 32
 
 
 class BlockRows(Fusable, MeasuredRows):
@@ -87,6 +90,10 @@ class BlockRows(Fusable, MeasuredRows):
         """Whether the rows are in memory as `read` returns them, so that reading takes no time."""
         return False
 
+    def at_hand(self) -> BlockRows:
+        """Return the same rows, in memory as `read` returns them if many passes over them are then faster."""
+        return self
+
     @property
     def n_kept_bytes(self) -> int:
         """The memory that these rows take, beyond that of rows which they are computed from."""
@@ -128,6 +135,11 @@ class BlockRows(Fusable, MeasuredRows):
     def forward(self, factor: FloatArray) -> Array:
         """Return the projections as an array of shape (n, k)."""
         found, factor = None, matching(self.model, factor)
+        if is_numpy_array(self.model):
+            found = np.empty((self.n_rows, factor.shape[1]), dtype=self.model.dtype)
+            for where, block in self.blocks():
+                np.matmul(block.T, factor, out=found[where])
+            return found
         for where, block in self.blocks():
             part = block.T @ factor
             if part.shape[0] == self.n_rows:

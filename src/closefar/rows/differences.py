@@ -18,7 +18,7 @@ from closefar.arrays import (
     take_rows,
     to_numpy,
 )
-from closefar.rows.blocks import BlockRows, HeldRows
+from closefar.rows.blocks import KEEP_BYTES, NARROW, BlockRows, HeldRows
 
 __all__ = ["COPY_BYTES", "RELEASED_BYTES", "Differences", "FromOrigin", "SingleDifferences"]
 
@@ -61,6 +61,14 @@ class Differences(BlockRows):
         if self._data.ndim == 2:
             return as_float64(self._data[where, :]).T
         return (as_float64(self._data[where, 0, :]) - as_float64(self._data[where, 1, :])).T
+
+    def at_hand(self) -> Differences:
+        """Subtract the points of pairs once, if the differences of many columns take little memory."""
+        data = self._data
+        is_subtracted = data.ndim == 2 or not is_numpy_array(data) or self._is_mapped or data.dtype != np.float64
+        if is_subtracted or self.n_columns <= NARROW or 8 * self.n_rows * self.n_columns > KEEP_BYTES:
+            return self
+        return Differences(data[:, 0] - data[:, 1])
 
     def _release_some(self, where: slice) -> None:
         """Before these rows are read, release what was read before, if it is much."""

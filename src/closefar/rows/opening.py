@@ -52,7 +52,7 @@ def judged_rows(judgements: Judgements, comparison_noise: float = 1.0) -> Rows:
         return LegRows(legs_of(judgements.data), 0, len(judgements), 1.0 / comparison_noise)
     pairs = pair_rows(judgements.data)
     if judgements.comparisons is None:
-        return pairs
+        return pairs.at_hand()
     return LegRows.mixed(pairs, legs_of(judgements.comparisons.data), 1.0 / comparison_noise)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 
 from closefar.arrays import Array, FloatArray
-from closefar.rows.blocks import KEEP_BYTES, BlockRows, MappedRows
+from closefar.rows.blocks import KEEP_BYTES, NARROW, BlockRows, MappedRows
 from closefar.rows.coordinates import Coordinates
 from closefar.rows.fusing import AsStored
 from closefar.rows.graph_rows import GraphRows
@@ -20,8 +20,6 @@ from closefar.rows.stacked import StackedRows
 
 __all__ = ["WideRows", "condition_of_sums", "mapped_rows", "suits_factors"]
 
-# Rows of up to this many columns are mapped and kept if they are few, or if reading them takes time.
-_NARROW = 32
 _CACHED = 1 << 23  # bytes; beyond it, mapped rows are read from memory like the others
 
 # T'(Z'CZ)T has the rounding error of Z'CZ times the square of the condition number, while rows that are mapped first
@@ -38,7 +36,7 @@ def suits_factors(source: BlockRows, coordinates: Coordinates) -> bool:
     if coordinates.has_constant or source.is_remote or isinstance(source, IndexedRows | GraphRows):
         return False  # pairs by index map their points, which are fewer; partitions decide for themselves
     size = 8 * source.n_rows * coordinates.n_directions
-    if source.n_columns <= _NARROW:
+    if source.n_columns <= NARROW:
         return size > (_CACHED if source.is_held else KEEP_BYTES) and coordinates.condition <= _SUMS_UP_TO
     return size > KEEP_BYTES or coordinates.condition <= _SUMS_UP_TO
 

@@ -91,9 +91,9 @@ class Factored:
         line = _Line(self.problem, objective, place, linear, square, direction)
         length, thresholds = line.minimise()
         squared = place.squared + length * (linear + length * square)
-        projections = ahead * float(length)
-        projections += place.projections
-        return self._place(place.factor + length * direction, projections, squared, thresholds)
+        ahead *= float(length)
+        ahead += place.projections
+        return self._place(place.factor + length * direction, ahead, squared, thresholds)
 
     def _place(
         self,

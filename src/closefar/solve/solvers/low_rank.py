@@ -45,7 +45,7 @@ Steps = tuple[tuple[FloatArray, FloatArray, float], ...]  # recent (step, change
 class _Memory:
     factored: Factored
     place: Place
-    gradient: FloatArray
+    gradient: FloatArray | None  # in the factor; None if it is not known yet
     model: Model
     steps: Steps = ()
     decrement: float = np.inf
@@ -144,12 +144,13 @@ class LowRank(Solver):
 
     def _descend(self, state: State) -> State:
         last: _Memory = state.memory
-        direction, steps = _direction(last)
+        before = last.factored.gradient(last.place) if last.gradient is None else last.gradient
+        direction, steps = _direction(last, before)
         place = last.factored.search(last.place, direction)
         if (last.n_since + 1) % _FRESH_EVERY == 0:
             place = last.factored.at(place.factor, place.thresholds)
         gradient = last.factored.gradient(place)
-        step, change = place.factor - last.place.factor, gradient - last.gradient
+        step, change = place.factor - last.place.factor, gradient - before
         product = float(np.sum(step * change))
         has_failed = not np.any(step)
         if has_failed:
@@ -157,7 +158,7 @@ class LowRank(Solver):
         elif product > 1e-10 * float(np.linalg.norm(step) * np.linalg.norm(change)):
             steps = (*steps, (step, change, product))[-_HISTORY:]
         # Below the rounding error of the value, a smaller decrement is progress too.
-        decrement = -0.5 * float(np.sum(direction * last.gradient))
+        decrement = -0.5 * float(np.sum(direction * before))
         falls = place.value < last.place.value - 1e-15 * abs(place.value) or decrement < 0.8 * last.lowest
         memory = replace(
             last,
@@ -276,13 +277,13 @@ class LowRank(Solver):
         memory = replace(memory, factored=self.exact, place=place)
         if place.value - bound <= self.tol:
             return replace(_state(memory, bound), squared=place.squared)
-        return _state(replace(memory, gradient=self.exact.gradient(place)), bound)
+        return _state(replace(memory, gradient=None), bound)
 
 
-def _direction(memory: _Memory) -> tuple[FloatArray, Steps]:
+def _direction(memory: _Memory, gradient: FloatArray) -> tuple[FloatArray, Steps]:
     """The preconditioned L-BFGS direction (Nocedal's two-loop recursion), and the steps that it used."""
     place, model, steps = memory.place, memory.model, memory.steps
-    direction = -memory.gradient
+    direction = -gradient
     weights = []
     for step, change, product in reversed(steps):
         weights.append(float(np.sum(step * direction)) / product)
@@ -293,8 +294,8 @@ def _direction(memory: _Memory) -> tuple[FloatArray, Steps]:
         direction = direction * (product / float(np.sum(change * model.inverse(place, change))))
     for (step, change, product), weight in zip(steps, reversed(weights), strict=True):
         direction = direction + (weight - float(np.sum(change * direction)) / product) * step
-    if float(np.sum(direction * memory.gradient)) >= 0.0:
-        return -model.inverse(place, memory.gradient), ()
+    if float(np.sum(direction * gradient)) >= 0.0:
+        return -model.inverse(place, gradient), ()
     return direction, steps
 
 
