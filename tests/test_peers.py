@@ -359,6 +359,14 @@ def test_the_page_keeps_what_is_around_the_tables(tmp_path):
         table.insert(page, "new")
 
 
+@pytest.mark.skipif(not (_ROOT / "benchmarks" / "results.json").exists(), reason="needs results of a run")
+def test_the_page_has_the_tables_of_the_results():
+    """Rewrite it with `python benchmarks/peers --report --docs`."""
+    found = report.docs_page(_ROOT / "benchmarks" / "results.json")
+    assert found == report.PAGE.read_text(encoding="utf-8")
+    assert all((report.PAGE.parent / name).exists() for name in re.findall(r"\]\((images/.*?)\)", found))
+
+
 @pytest.mark.parametrize(("work", "pattern"), [(work, name) for work, names in _PROMISED.items() for name in names])
 def test_every_promised_system_is_in_the_register(work, pattern):
     assert [peer for peer in PEERS if work in peer.works and re.match(pattern, peer.name)]

@@ -835,13 +835,11 @@ def test_from_the_largest_penalty_on_nothing_is_learned():
     assert _largest_penalty(problem_of(reverse)) == 1e-8
 
 
-def scripted_path(margins, *, is_cheap=True, last=None, bound=0.0):
+def scripted_path(margins, *, last=None, bound=0.0):
     """Go down the penalties with a solver that has this least margin after one step at each of them."""
     problem, calls = problem_of(objective_of()), []
 
     class Path(Solver):
-        last_digits_are_cheap = is_cheap
-
         def start(self):
             return self.resume(None)
 
@@ -859,12 +857,11 @@ def scripted_path(margins, *, is_cheap=True, last=None, bound=0.0):
     return widest_margin(Path, problem, separated, np.random.default_rng(0), limits), calls, _largest_penalty(problem)
 
 
-@pytest.mark.parametrize(("is_cheap", "share"), [(True, 1e-6), (False, 1e-3)])
-def test_the_first_penalty_that_separates_the_labels_is_taken(is_cheap, share):
-    found, calls, largest = scripted_path([-1.0, -1.0, 0.0, 0.125, 1.0], is_cheap=is_cheap)
+def test_the_first_penalty_that_separates_the_labels_is_taken():
+    found, calls, largest = scripted_path([-1.0, -1.0, 0.0, 0.125, 1.0])
     alphas = largest * np.array([1e-2, 1e-3, 1e-4, 1e-5])
     np.testing.assert_allclose([alpha for alpha, _, _ in calls], alphas)
-    np.testing.assert_allclose([tol for _, tol, _ in calls], share * alphas)
+    np.testing.assert_allclose([tol for _, tol, _ in calls], 1e-3 * alphas)
     assert [before and before.least_margin for _, _, before in calls] == [None, -1.0, -1.0, 0.0]
     assert (found.ending, found.n_iter, found.state.least_margin, found.state.bound) == (
         Ending.SEPARABLE,
@@ -881,11 +878,28 @@ def test_after_ten_penalties_or_an_interrupt_the_metric_that_was_there_is_kept()
     assert (len(calls), found.n_iter, found.ending, found.state.objective) == (2, 4, Ending.INTERRUPTED, 0.25)
 
 
-@pytest.mark.parametrize(("is_cheap", "gap", "n_steps"), [(True, 8e-3, 10), (False, 8e-3, 0), (False, 1.2e-2, 10)])
-def test_first_order_solvers_prove_a_hundredth_of_the_objective(is_cheap, gap, n_steps):
-    assert [kind.last_digits_are_cheap for kind in (Newton, Fista, Factor)] == [True, False, False]
-    found, _, _ = scripted_path([-1.0] * 10, is_cheap=is_cheap, bound=1.0 - gap)
+@pytest.mark.parametrize(("gap", "n_steps"), [(8e-3, 0), (1.2e-2, 10)])
+def test_first_order_solvers_prove_a_hundredth_of_the_objective(gap, n_steps):
+    found, _, _ = scripted_path([-1.0] * 10, bound=1.0 - gap)
     assert found.n_iter == 3 + n_steps
+
+
+def test_newton_steps_minimise_precisely_at_the_first_penalty_that_separates():
+    z = np.random.default_rng(0).standard_normal((4000, 3))
+    signs, weights = np.where(z[:, 0] ** 2 + 0.3 * z[:, 1] ** 2 > 1.0, 1.0, -1.0), np.full(len(z), 1.0 / len(z))
+    objective = Objective(Differences(z), CloseFar(NOISES["logistic"], signs, weights), Passes())
+    problem, limits = problem_of(objective), Limits(1e-6, 200, lambda *_: None)
+    separated = Run(State.at(np.eye(3), 1.0), Ending.SEPARABLE, n_iter=0)
+    found = widest_margin(Newton, problem, separated, np.random.default_rng(0), limits).state
+    alphas = 0.01 * _largest_penalty(problem) * 0.1 ** np.arange(10)
+    solutions = [solution_of(objective, alpha=alpha, tol=1e-12, solver="newton") for alpha in alphas[:6]]
+    margins = [signs * (np.sum((z @ each.factor) ** 2, axis=1) - each.thresholds[0]) for each in solutions]
+    first = next(k for k, margin in enumerate(margins) if margin.min() > 0.0)
+    assert first >= 2
+    scale = float(found.thresholds[0])
+    np.testing.assert_allclose(found.thresholds, solutions[first].thresholds, rtol=1e-4)
+    exact = solutions[first].factor @ solutions[first].factor.T / solutions[first].thresholds[0]
+    np.testing.assert_allclose(found.matrix / scale, exact, atol=1e-5)
 
 
 def test_separable_labels_get_a_wide_margin():

@@ -63,7 +63,7 @@ ENVIRONMENTS = {
         Environment("cvxpy", ("cvxpy", "clarabel", "scs", "numpy")),
         Environment("cblearn", ("cblearn",)),
         Environment("statsmodels", ("statsmodels",)),
-        Environment("mord", ("mord",)),
+        Environment("mord", ("mord", "scikit-learn", "scipy", "numpy")),
         Environment("cleanlab", ("cleanlab", "scikit-learn")),
         Environment("crowd-kit", ("crowd-kit",), (("--editable", "{root}"),)),
     )

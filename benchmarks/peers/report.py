@@ -15,7 +15,9 @@ from peers.summary import Verdict, standings
 from peers.table import insert, tables
 from peers.works import WORKS, Work, load_work
 
-__all__ = ["said", "with_other_machines", "write_docs", "write_report"]
+__all__ = ["docs_page", "said", "with_other_machines", "write_docs", "write_report"]
+
+PAGE = ROOT / "docs" / "peers.md"
 
 
 def with_other_machines(path: Path) -> tuple[list[Record], dict[str, Any]]:
@@ -52,13 +54,17 @@ def write_report(path: Path) -> None:
     replace_file(path.parent / "peers.md", (tables(works, records, machine) + "\n").encode())
 
 
+def docs_page(path: Path) -> str:
+    """Return the page of the documentation with the tables of a file of results."""
+    records, machine = with_other_machines(path)
+    return insert(PAGE, tables(_works(records), records, machine))
+
+
 def write_docs(path: Path) -> None:
     """Write tables and plots into the documentation."""
-    records, machine = with_other_machines(path)
-    works = _works(records)
-    page = ROOT / "docs" / "peers.md"
-    _write_plots(page.parent / "images", works, records)
-    replace_file(page, insert(page, tables(works, records, machine)).encode())
+    records, _ = with_other_machines(path)
+    _write_plots(PAGE.parent / "images", _works(records), records)
+    replace_file(PAGE, docs_page(path).encode())
 
 
 def _write_plots(folder: Path, works: Mapping[str, Work], records: Sequence[Record]) -> None:

@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import platform
+import shutil
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -30,8 +32,13 @@ def machine() -> dict[str, Any]:
             line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")
         ]
         cpu = names[0] if names else cpu
+    gpu = ""
+    if shutil.which("nvidia-smi"):
+        command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
+        gpu = found.stdout.strip().split("\n")[0] if found.returncode == 0 else ""
     identity = hashlib.sha256(f"{platform.node()} {cpu}".encode()).hexdigest()[:12]
-    return {"id": identity, "cpu": cpu, "cores": os.cpu_count(), "system": platform.system()}
+    return {"id": identity, "cpu": cpu, "cores": os.cpu_count(), "gpu": gpu, "system": platform.system()}
 
 
 class Results:

@@ -23,7 +23,8 @@ def tables(works: Mapping[str, Work], records: Sequence[Record], machine: Mappin
     for name, work in works.items():
         own = [record for record in records if record["work"] == name]
         if own:
-            parts += [f"## {work.TITLE}", _plot(name), _standing_table(standings(work, own))]
+            has_plot = any(work.MEASURES[0].name in record.get("figures", {}) for record in own)
+            parts += [f"## {work.TITLE}", _plot(name) if has_plot else "", _standing_table(standings(work, own))]
             parts += [_setting_part(setting, work, own) for setting in work.SETTINGS]
     return "\n\n".join(filter(None, parts))
 

@@ -8,7 +8,8 @@ from cleanlab.rank import get_label_quality_scores
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
 
-from peers.adapters.scikit_learn_judgements import differences_of, products
+from peers.adapters.product_features import products
+from peers.adapters.scikit_learn_judgements import differences_of
 from peers.worker import Learned
 
 

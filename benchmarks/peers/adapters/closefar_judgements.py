@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from sklearn.base import clone
 
 import closefar as cf
-from peers.adapters.held_out import best_dimension
 from peers.worker import Learned, NotApplicableError, Train, factor_of
 
 
@@ -25,27 +25,55 @@ def closefar(train: Train) -> Learned:
 
 
 def _comparisons(train: Train) -> Learned:
-    comparisons = cf.Tuples(train["points"], train["index"])
-    learner = cf.ComparisonMetricLearner(alpha="auto", flip_rate="estimate").fit(comparisons, train["answers"])
-    return Learned(
-        metric=learner.metric_.matrix,
-        answers={"turned_share": np.asarray(learner.flip_rate_)},
-        claim=f"proven gap {learner.certificate_.gap:.0e}",
-    )
+    """A metric of the columns; objects that recur have places if these agree better with held-out answers."""
+    comparisons, answers = cf.Tuples(train["points"], train["index"]), train["answers"]
+    learner = cf.ComparisonMetricLearner(alpha="auto", flip_rate="estimate").fit(comparisons, answers)
+    found = {"turned_share": np.asarray(learner.flip_rate_)}
+    note = ""
+    if _recur(train):
+        objects = _objects(train)
+        rank = _best_rank(train)
+        rows = np.arange(len(answers)) % 5 > 0
+
+        def agreement(other: cf.ComparisonMetricLearner, tuples: cf.Tuples) -> float:
+            return float(other.fit(tuples[rows], answers[rows]).score(tuples[~rows], answers[~rows]))
+
+        by_place = cf.ComparisonMetricLearner(rank=rank, alpha="auto")
+        if agreement(by_place, objects) > agreement(clone(learner), comparisons):
+            by_place.fit(objects, answers)
+            found = {"embedding": factor_of(by_place.metric_.matrix), "turned_share": np.asarray(0.0)}
+            note = f"known objects by places in {_dimensions(rank)}"
+    claim = f"proven gap {learner.certificate_.gap:.0e}"
+    return Learned(metric=learner.metric_.matrix, answers=found, claim=claim, note=note)
 
 
 def on_objects(train: Train) -> Learned:
-    """A column for each object: M is the matrix of inner products of their places, of the best rank."""
-    index, answers, n = train["index"], train["answers"], len(train["points"])
-    if index.size == n:
+    """A column for each object: M is the matrix of inner products of their places, of the rank that is chosen."""
+    if not _recur(train):
         raise NotApplicableError("Each point is compared once only, so that nothing is known of its place.")
+    rank = _best_rank(train)
+    learner = cf.ComparisonMetricLearner(rank=rank, alpha="auto").fit(_objects(train), train["answers"])
+    answers = {"embedding": factor_of(learner.metric_.matrix), "turned_share": np.asarray(0.0)}
+    return Learned(answers=answers, note=_dimensions(rank))
 
-    def embed(index: np.ndarray, answers: np.ndarray, rank: int) -> np.ndarray:
-        learner = cf.ComparisonMetricLearner(rank=rank, alpha="auto").fit(cf.Tuples(np.eye(n), index), answers)
-        return factor_of(learner.metric_.matrix)
 
-    rank = best_dimension(embed, index, answers)
-    return Learned(answers={"embedding": embed(index, answers, rank)}, note=f"{rank} dimensions")
+def _recur(train: Train) -> bool:
+    return train["index"].size > len(train["points"])
+
+
+def _objects(train: Train) -> cf.Tuples:
+    return cf.Tuples(np.eye(len(train["points"])), train["index"])
+
+
+def _best_rank(train: Train) -> int:
+    """The rank by cross-validation, with each answer a group of its own: unseen objects would have no place."""
+    answers = train["answers"]
+    learner = cf.ComparisonMetricLearner(alpha="auto")
+    return int(cf.choose_rank(learner, _objects(train), answers, groups=np.arange(len(answers))).rank)
+
+
+def _dimensions(rank: int) -> str:
+    return f"{rank} dimension{'s' if rank > 1 else ''}"
 
 
 def _levels(train: Train) -> Learned:
@@ -67,7 +95,7 @@ def _wrong_labels(train: Train) -> Learned:
 
 
 def _annotators(train: Train) -> Learned:
-    learner = cf.LinearMetricLearner(flip_rate="estimate")
+    learner = cf.LinearMetricLearner(alpha="auto", flip_rate="estimate")
     learner.fit(train["pairs"], train["labels"], annotators=train["annotators"])
     table = learner.annotators_
     named = np.isin(np.arange(int(train["annotators"].max()) + 1), table.named("answers at random"))
@@ -76,7 +104,7 @@ def _annotators(train: Train) -> Learned:
 
 def pooled(train: Train) -> Learned:
     """All judgements together, as if one person had made them."""
-    learner = cf.LinearMetricLearner(flip_rate="estimate").fit(train["pairs"], train["labels"])
+    learner = cf.LinearMetricLearner(alpha="auto", flip_rate="estimate").fit(train["pairs"], train["labels"])
     return Learned(metric=learner.metric_.matrix, threshold=learner.metric_.known_threshold)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from peers.adapters.scikit_learn_judgements import matrix_of, products
+from peers.adapters.product_features import matrix_of, products
 from peers.worker import Learned, Train
 
 

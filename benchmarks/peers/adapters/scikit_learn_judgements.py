@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
+from peers.adapters.product_features import matrix_of, products
 from peers.worker import Learned, Train
 
 
@@ -12,20 +13,6 @@ def warm_up() -> None:
     """Import and compile what the first fit does."""
     rng = np.random.default_rng(0)
     LogisticRegression().fit(rng.normal(size=(50, 3)), np.arange(50) % 2)
-
-
-def products(differences: np.ndarray) -> np.ndarray:
-    """Return all products z_i z_j."""
-    rows, columns = np.triu_indices(differences.shape[1])
-    return np.asarray(differences[:, rows] * differences[:, columns])
-
-
-def matrix_of(coefficients: np.ndarray) -> np.ndarray:
-    """Return the symmetric matrix M with z'Mz = the sum of coefficients and products."""
-    d = int(np.sqrt(2 * len(coefficients)))
-    metric = np.zeros((d, d))
-    metric[np.triu_indices(d)] = coefficients
-    return np.asarray((metric + metric.T) / 2.0)
 
 
 def euclidean(train: Train) -> Learned:

@@ -9,6 +9,7 @@ import numpy as np
 
 import closefar as cf
 from peers.works import Arrays, Data, Measure, Setting
+from peers.works.shapes import SHAPES, relative_error
 
 TITLE = "Annotators"
 
@@ -16,17 +17,27 @@ N_TEST = 4_000
 N_ANNOTATORS = 20
 
 
-def _setting(name: str, quick: bool = False, **parameters: Any) -> Setting:
-    return Setting("annotators", name, parameters, quick)
+def _setting(name: str, n: int, n_repeats: int, description: str, quick: bool = False, **parameters: Any) -> Setting:
+    parameters |= {"n": n, "n_repeats": n_repeats, **SHAPES[10]}
+    pairs = f"{n:,} judgements of {n // n_repeats:,} pairs with 10 columns by {N_ANNOTATORS} annotators: "
+    return Setting("annotators", name, parameters, quick, description=pairs + description)
 
 
-_STRICT = {"strictness_spread": 0.4, "n_random_annotators": 4}
-_CARELESS = {"annotator_flip_rates": np.linspace(0.0, 0.35, N_ANNOTATORS), "n_random_annotators": 2}
+_STRICT = {
+    "strictness_spread": 0.4,
+    "n_random_annotators": 4,
+    "description": "strict and lenient ones, and four who answer at random.",
+}
+_CARELESS = {
+    "annotator_flip_rates": np.linspace(0.0, 0.35, N_ANNOTATORS),
+    "n_random_annotators": 2,
+    "description": "equally strict ones with flip rates from 0 to 35%, and two who answer at random.",
+}
 SETTINGS = (
-    _setting("strict and random ones, one per pair", n=4_000, n_repeats=1, **_STRICT),
-    _setting("strict and random ones, five per pair", n=6_000, n_repeats=5, **_STRICT, quick=True),
-    _setting("careless ones, one per pair", n=4_000, n_repeats=1, **_CARELESS),
-    _setting("careless ones, five per pair", n=6_000, n_repeats=5, **_CARELESS),
+    _setting("strict and random ones, one per pair", 4_000, 1, **_STRICT),
+    _setting("strict and random ones, five per pair", 6_000, 5, **_STRICT, quick=True),
+    _setting("careless ones, one per pair", 4_000, 1, **_CARELESS),
+    _setting("careless ones, five per pair", 6_000, 5, **_CARELESS),
 )
 
 MEASURES = (
@@ -69,12 +80,12 @@ def figures(data: Data, answers: Arrays) -> dict[str, float]:
     truth = data.truth
     target, metric, threshold = truth["metric"], answers["metric"], float(answers["threshold"])
     called = np.where(answers["pairs.farness"] >= threshold, 1, -1)
-    found = {"true_accuracy": float(np.mean(called == truth["true_labels"]))}
-    pairs = [("metric_error", metric / np.trace(metric), target / np.trace(target))]
+    found = {
+        "true_accuracy": float(np.mean(called == truth["true_labels"])),
+        "metric_error": relative_error(metric / np.trace(metric), target / np.trace(target)),
+    }
     if threshold > 0:
-        pairs.append(("spectral_error", metric / threshold, target))
-    for name, given, true in pairs:
-        found[name] = float(np.linalg.norm(given - true, 2) / np.linalg.norm(true, 2))
+        found["spectral_error"] = relative_error(metric / threshold, target)
     if "named" in answers:
         named = answers["named"].astype(bool)
         right = np.sum(named & truth["at_random"])

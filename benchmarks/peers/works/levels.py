@@ -9,6 +9,7 @@ import numpy as np
 
 import closefar as cf
 from peers.works import Arrays, Data, Measure, Setting
+from peers.works.shapes import SHAPES, relative_error
 
 TITLE = "Levels"
 
@@ -16,15 +17,20 @@ N_TEST = 4_000
 N_LEVELS = 5
 
 
-def _setting(name: str, quick: bool = False, **parameters: Any) -> Setting:
-    return Setting("levels", f"{N_LEVELS} levels, {name}", parameters, quick)
+def _setting(name: str, n: int, d: int = 10, quick: bool = False, **parameters: Any) -> Setting:
+    parameters |= {"n": n, "n_features": d, **SHAPES[d]}
+    rank, careless = len(SHAPES[d]["metric_eigenvalues"]), "; one rating in eight is drawn at random"
+    description = (
+        f"{n:,} pairs with {d} columns, a metric of rank {rank}{careless if 'flip_rate' in parameters else ''}."
+    )
+    return Setting("levels", f"{N_LEVELS} levels, {name}", parameters, quick, description=description)
 
 
 SETTINGS = (
-    _setting("d=10", n=4_000, n_features=10, quick=True),
-    _setting("10 % wrong at random, d=10", n=4_000, n_features=10, flip_rate=0.1),
-    _setting("400 pairs, d=10", n=400, n_features=10),
-    _setting("d=30", n=10_000, n_features=30),
+    _setting("d=10", 4_000, quick=True),
+    _setting("10 % wrong at random, d=10", 4_000, flip_rate=0.1),
+    _setting("400 pairs, d=10", 400),
+    _setting("d=20", 5_000, 20),
 )
 
 MEASURES = (
@@ -70,6 +76,5 @@ def figures(data: Data, answers: Arrays) -> dict[str, float]:
         "log_loss": float(-np.mean(np.log(np.clip(given, 1e-12, 1.0)))),
     }
     if "metric" in answers:
-        metric = answers["metric"] / np.trace(answers["metric"])
-        found["metric_error"] = float(np.linalg.norm(metric - truth["metric"], 2) / np.linalg.norm(truth["metric"], 2))
+        found["metric_error"] = relative_error(answers["metric"] / np.trace(answers["metric"]), truth["metric"])
     return found

@@ -11,6 +11,7 @@ from sklearn.metrics import average_precision_score
 
 import closefar as cf
 from peers.works import Arrays, Data, Measure, Setting
+from peers.works.shapes import SHAPES
 
 TITLE = "Wrong labels"
 
@@ -18,12 +19,15 @@ TABLES = {"wine": (load_wine, 1_500), "breast cancer": (load_breast_cancer, 3_00
 
 
 def _simulated(name: str, noise: str, wrong_share: float, quick: bool = False) -> Setting:
-    parameters = {"n_pairs": 3_000, "n_features": 10, "noise": noise, "wrong_share": wrong_share}
-    return Setting("wrong_labels", f"{name}, d=10", parameters, quick)
+    parameters = {"n_pairs": 3_000, "n_features": 10, "noise": noise, "wrong_share": wrong_share, **SHAPES[10]}
+    description = "3,000 pairs with 10 columns, a metric of rank 5; each point once."
+    return Setting("wrong_labels", f"{name}, d=10", parameters, quick, description=description)
 
 
 def _table(name: str, wrong_share: float) -> Setting:
-    return Setting("wrong_labels", f"{name}, {wrong_share:.0%} flipped", {"table": name, "wrong_share": wrong_share})
+    description = f"{TABLES[name][1]:,} pairs of points of the table, half of them truly close, which is of one class."
+    parameters = {"table": name, "wrong_share": wrong_share}
+    return Setting("wrong_labels", f"{name}, {100 * wrong_share:.0f} % flipped", parameters, description=description)
 
 
 SETTINGS = (

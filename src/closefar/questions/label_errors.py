@@ -186,6 +186,7 @@ def judge_labels(
     verdicts: Verdicts | None = None,
     *,
     groups: NDArray[Any] | None = None,
+    has_places: bool = False,
 ) -> LabelErrors:
     """Return the probability that each label is wrong.
 
@@ -199,6 +200,8 @@ def judge_labels(
         The margins that rank the labels; by default those of the fit itself.
     groups : array of shape (n,) or (n, 2), optional
         Which pairs depend on each other.
+    has_places : bool
+        Whether points that pairs share may lie off the places that their columns give them.
     """
     alone = replace(judgements, comparisons=None)
     scores = Scorer.of(fit).score(alone)
@@ -206,18 +209,13 @@ def judge_labels(
     verdicts = seen if verdicts is None else verdicts
     flips = FlipEvidence.of_scores(scores)
     doubt = doubt_about(fit, judgements, unseen, groups)
-    is_known = fit.statistics.uncertain_per_parameter >= _NOISE_IS_KNOWN
-    are_flipped = flips.low > _EVIDENT
+    is_known, are_flipped = fit.statistics.uncertain_per_parameter >= _NOISE_IS_KNOWN, flips.low > _EVIDENT
     meaning = "side" if doubt is None and (not are_flipped or (is_known and groups is None)) else "flipped"
-    probability, agreement = verdicts.probability, verdicts.agreement / np.maximum(verdicts.error, TINY)
+    probability, placed = verdicts.probability, None
     if meaning == "flipped":
-        placed = _placed(fit, alone, groups)
-        if placed is None:
-            probability = _flipped(flips, verdicts, scores, unseen)
-        else:
-            agreement = judgements.signs * placed.margin
-            probability = FlipEvidence.of(placed).probability * claimed_share(placed)
-        probability = probability * (1.0 if doubt is None else _LARGEST_IF_DOUBTED)
+        placed = _placed(fit, alone, groups if has_places else None)
+        probability = _flipped(flips, verdicts, scores, unseen, placed)
+        probability *= 1.0 if doubt is None else _LARGEST_IF_DOUBTED
     share = low = high = None
     if doubt is None:
         share, low, high = _share(judgements, (verdicts if is_known else seen).probability)
@@ -230,7 +228,7 @@ def judge_labels(
     expected = None if judgements.levels is None else judgements.sides.classes[verdicts.expected]
     return LabelErrors(
         probability=probability,
-        order=np.lexsort((agreement, -probability)),
+        order=_order(probability, verdicts, placed),
         meaning=meaning,
         share=share,
         share_low=low,
@@ -248,6 +246,13 @@ def judge_labels(
     )
 
 
+def _order(probability: FloatArray, verdicts: Verdicts, placed: Scored | None) -> NDArray[np.intp]:
+    """Row numbers, the most suspicious first; of equally probable ones, those that contradict their margins most."""
+    if placed is not None:
+        return np.lexsort((placed.judgements.signs * placed.margin, -probability))
+    return np.lexsort((verdicts.agreement / np.maximum(verdicts.error, TINY), -probability))
+
+
 def _placed(fit: Fit, judgements: Judgements, groups: NDArray[Any] | None) -> Scored | None:
     """The labels with margins that use what all pairs of a point say, where that predicts them better."""
     margins = margins_of_places(fit, judgements, groups)
@@ -259,12 +264,18 @@ def _share_contradicting(scores: Scores) -> float:
     return 1.0 - scores.judgements.mean(np.all([each.is_right for each in scores.dichotomies], axis=0))
 
 
-def _flipped(flips: FlipEvidence, verdicts: Verdicts, scores: Scores, unseen: Scores) -> FloatArray:
-    """P(flipped) of each label, by the margins of the verdicts; `flips` come from `scores`, of the fit itself.
+def _flipped(
+    flips: FlipEvidence, verdicts: Verdicts, scores: Scores, unseen: Scores, placed: Scored | None
+) -> FloatArray:
+    """P(flipped) of each label, by the margins of the verdicts, or of places where points have some.
+
+    `flips` come from `scores`, of the fit itself.
 
     Out-of-fold fits also contradict labels that they could not learn, so the flip rate is at most
     that of the fit itself.  The less a metric explains, the less a contradiction means.
     """
+    if placed is not None:
+        return FlipEvidence.of(placed).probability * claimed_share(placed)
     probability = flips.probability
     if np.any(verdicts.is_new):
         probability = FlipEvidence.of_scores(verdicts.as_scores(scores), largest_rate=flips.rate).probability

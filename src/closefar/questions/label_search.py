@@ -95,7 +95,9 @@ def find_label_errors(
     method : {"auto", "out-of-fold", "in-sample"}, default="auto"
         "in-sample" judges each label by one fit to all labels, "out-of-fold" by a fit that has not
         seen it.  "auto" is in-sample, which ranks labels best.  It adds a penalty if there are fewer
-        than 40 pairs per parameter, no penalty is set and the noise is fixed.  Out-of-fold fits give
+        than 40 pairs per parameter, no penalty is set and the noise is fixed.  If the metric is in doubt and
+        close/far pairs share points, a label is judged by what the other labels of its two points say as well,
+        where that predicts held-out labels better.  Out-of-fold fits give
         the share of labels that contradict a distance learned without them.  From 50,000 pairs on
         these fits start from the fit to all pairs.
     n_jobs : int, optional
@@ -143,7 +145,7 @@ def find_label_errors(
     flip_aware.set_params(**label_error_settings(learner.get_params(), judgements, penalise=method == "auto"))
     fit = _learn_with_warnings(flip_aware, judgements)
     verdicts, unseen = _judged(flip_aware, fit, asked, found_groups, cv, method, n_jobs, random_state)
-    return _found(fit, asked.judgements, verdicts, unseen, found_groups)
+    return _found(fit, asked.judgements, verdicts, unseen, found_groups, has_places=method == "auto")
 
 
 def _judged(
@@ -178,12 +180,18 @@ def _with_rates_of(fit: Fit, unseen: Scores) -> Scores:
 
 
 def _found(
-    fit: Fit, judgements: Judgements, verdicts: Verdicts | None, unseen: Scores | None, groups: NDArray[Any] | None
+    fit: Fit,
+    judgements: Judgements,
+    verdicts: Verdicts | None,
+    unseen: Scores | None,
+    groups: NDArray[Any] | None,
+    *,
+    has_places: bool = False,
 ) -> LabelErrors:
     if unseen is not None:
-        return judge_labels(fit, judgements, unseen, verdicts, groups=groups)
+        return judge_labels(fit, judgements, unseen, verdicts, groups=groups, has_places=has_places)
     scores = Scorer.of(fit).score(replace(judgements, comparisons=None))
-    found = judge_labels(fit, judgements, scores, verdicts, groups=groups)
+    found = judge_labels(fit, judgements, scores, verdicts, groups=groups, has_places=has_places)
     return replace(found, unseen_share=None, unseen_low=None, unseen_high=None)
 
 

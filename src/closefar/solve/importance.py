@@ -12,6 +12,9 @@ from closefar.solve.objective import Objective
 
 __all__ = ["HessianSampler"]
 
+# Of the mean importance of a judgement: without those below it, a Hessian differs by less than its damping.
+_NEGLIGIBLE = 1e-6
+
 
 class HessianSampler:
     """Hessians of samples of the judgements of an objective.
@@ -26,11 +29,21 @@ class HessianSampler:
         self.rng = rng
 
     def hessian(self, curvature: Curvature, number: int) -> FloatArray:
-        """The Hessian of about this many judgements, in single precision; of all if there are not many more."""
+        """The Hessian of about this many judgements, in single precision; of all if there are not many more.
+
+        Judgements that are so certain that all of them add next to nothing are left out, if they are many.
+        """
         objective = self.objective
-        if not curvature.can_be_sampled or 2 * number >= objective.n_judgements:
+        if not curvature.can_be_sampled:
             return objective.hessian(curvature, rough=True)
-        chances = self._chances(objective.source.gather(curvature.distance), number)
+        curved = objective.source.gather(curvature.distance)
+        importance = self._importance(curved)
+        matter = np.flatnonzero(importance > _NEGLIGIBLE * float(importance.mean()))
+        if len(matter) <= min(number, objective.n_judgements // 2):
+            return objective.sampled_hessian(curvature, matter, np.ones(len(matter)))
+        if 2 * number >= objective.n_judgements:
+            return objective.hessian(curvature, rough=True)
+        chances = self._chances(curved, number)
         indices = np.flatnonzero(self.rng.random(len(chances)) < chances)
         return objective.sampled_hessian(curvature, indices, 1.0 / chances[indices])
 
@@ -40,11 +53,15 @@ class HessianSampler:
         source = self.objective.source
         return 1.0 + source.gather(source.squared_distances(np.eye(source.n_columns)))
 
+    def _importance(self, curved: FloatArray) -> FloatArray:
+        importance: FloatArray = curved * self.lengths**2
+        return importance
+
     def _chances(self, curved: FloatArray, number: int) -> FloatArray:
         """The probability with which each judgement is drawn."""
-        importance = curved * self.lengths**2
+        importance = self._importance(curved)
         total = float(importance.sum())
-        chances: FloatArray = np.full(len(curved), 0.5 * number / len(curved))
+        chances: FloatArray = np.full(len(importance), 0.5 * number / len(importance))
         if 0.0 < total < np.inf:
             chances += (0.5 * number / total) * importance
         return np.minimum(chances, 1.0, out=chances)

@@ -77,11 +77,9 @@ _FORGOTTEN = object()  # the memory of a solver that has ended
 class Solver(ABC):
     """An algorithm that minimises the penalised risk, one step at a time.
 
-    If `last_digits_are_cheap`, a small tolerance costs hardly more than a large one.  `states_are_of_problem` if the
-    objective of a state is that of the problem.
+    `states_are_of_problem` if the objective of a state is that of the problem.
     """
 
-    last_digits_are_cheap: ClassVar[bool] = False
     states_are_of_problem: ClassVar[bool] = True
 
     def __init__(self, problem: Problem, tol: float, rng: np.random.Generator) -> None:

@@ -41,6 +41,8 @@ _LEAST_SHRINKING = 1e-5
 # Decrements below this may be rounding errors.
 _ROUNDING = 1e-12
 
+_NOTHING = 1e-15  # a decrement that rounding hides
+
 # With so few judgements and multiplications for a Hessian, it takes next to no time: it is computed exactly, and steps
 # continue down to rounding errors.  Few judgements may not determine all directions, and the others must not depend on
 # rounding errors of single precision.
@@ -85,10 +87,9 @@ class Newton(Solver):
     """Minimise the quadratic model over the cone exactly in each step; a line search ensures descent.
 
     With many judgements, the first steps use an eighth of them, and so on recursively, and Hessians are
-    those of a sample, as long as steps with them are good.
+    those of a sample, as long as steps with them are good.  If it `proves` nothing, the tolerance is a share of
+    the objective, and a step that should gain less is the last one.
     """
-
-    last_digits_are_cheap = True
 
     def __init__(self, problem: Problem, tol: float, rng: np.random.Generator) -> None:
         super().__init__(problem, tol, rng)
@@ -98,6 +99,7 @@ class Newton(Solver):
         self.inexactness = 1e-5 if self._has_many() and not self.is_small else 1e-9
         self.sampler = HessianSampler(problem.objective, rng)
         self.scout: Newton | None = None
+        self.proves = True
 
     def start(self) -> State:
         begun = self._first()
@@ -130,6 +132,10 @@ class Newton(Solver):
         last: _Memory = state.memory
         moved, program = self._advance(state)
         memory: _Memory = moved.memory
+        if not self.proves:
+            # The model of a first step is rough, and steps that do not shrink are short because of damping.
+            has_shrunk = memory.decrement <= max(0.25 * last.decrement, _NOTHING) and last.decrement < 1.0
+            return replace(moved, stuck=moved.stuck or (has_shrunk and memory.decrement <= self.tol * moved.objective))
         shrinks = min(max(memory.decrement / max(last.decrement, TINY), _LEAST_SHRINKING), 1.0)
         if moved.stuck or (memory.damping <= last.damping and self._is_near(moved, shrinks)):
             moved = replace(moved, bound=self._bound(moved, program))
@@ -278,7 +284,7 @@ class Newton(Solver):
         """The Hessian in single precision, and of a sample if that is enough: that of the scouts, if they are."""
         curvature = last.point.evaluation.curvature
         if not last.samples:
-            return self.problem.objective.hessian(curvature, rough=True)
+            return self.sampler.hessian(curvature, self.problem.objective.n_judgements)
         number, scout = self._number_curved(last.decrement), self.scout
         if scout is None or scout.problem.objective.n_judgements < number:
             return self.sampler.hessian(curvature, number)
