@@ -61,7 +61,7 @@ PEERS = {
     "DML-eig (pyDML)": eigenvalue_optimization,
     "pyDML LDML": on_classes(logistic_discriminant, 100),
     "pyDML DMLMJ": on_classes(lambda n, d: dml.DMLMJ()),
-    "pyDML LSI": on_classes(lambda n, d: dml.LSI(supervised=True), 100),
+    "pyDML LSI": on_classes(lambda n, d: dml.LSI(supervised=True, max_proj_iter=100), 100),
     "pyDML NCA": on_classes(lambda n, d: dml.NCA(), 300),
     "pyDML LMNN": on_classes(lambda n, d: dml.LMNN(), 300),
 }
