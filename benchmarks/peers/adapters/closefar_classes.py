@@ -1,6 +1,8 @@
-"""closefar on points with classes: it learns from pairs of them."""
+"""closefar on points with classes."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,13 +12,15 @@ from peers.worker import Learned, Train
 
 def warm_up() -> None:
     """Import what the first fit imports."""
-    pairs, labels, *_ = cf.datasets.make_pairs(100, 3, random_state=0)
-    cf.LinearMetricLearner().fit(pairs, labels)
+    points = np.random.default_rng(0).standard_normal((60, 3))
+    cf.ClassMetricLearner().fit(points, points[:, 0] > 0)
 
 
 def default(train: Train) -> Learned:
-    """One setting for all tables, and columns in their own units."""
-    return _learned(cf.LinearMetricLearnerCV().fit(train["pairs"], train["labels"]))
+    """One setting for all tables, and columns in their own units: a metric for pairs, and one for neighbours."""
+    learner = cf.ClassMetricLearner().fit(train["points"], train["classes"])
+    learned = _learned(learner.pair_learner_)
+    return replace(learned, transform=learner.transform)
 
 
 def low_rank(train: Train) -> Learned:

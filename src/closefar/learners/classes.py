@@ -54,8 +54,8 @@ class ClassMetricLearner(
         The share of wrong labels.  With 0 all labels are trusted.
     units : {"auto", "columns", "shared"}, default="auto"
         The plain distance in 3.: "columns" divides each column by its standard deviation, so that units do not matter;
-        "shared" takes the columns as they are, for columns in one unit, such as the pixels of an image.  "auto" decides by
-        held-out classes.
+        "shared" takes the columns as they are, for columns in one unit, such as the pixels of an image.  "auto"
+        decides by held-out classes.
     n_pairs : int, optional
         The number of pairs to learn from, by default 20 for each point, and at most 50,000.
     learner : LinearMetricLearnerCV or LinearMetricLearner, optional
