@@ -70,7 +70,7 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True)
 class Standing:
-    """closefar and the best of the others on one figure of one setting."""
+    """closefar and the best of the others on one figure of one setting, over the seeds that both have."""
 
     setting: Setting
     measure: Measure
@@ -138,11 +138,13 @@ def _standing(setting: Setting, measure: Measure, rows: list[Row]) -> Standing:
         return Standing(setting, measure, Verdict.ABSENT)
     leads = {name: lead(figure, ours, measure) for name, figure in others.items()} if ours is not None else {}
     leads = {name: each for name, each in leads.items() if each.values}
-    if not leads:
+    if ours is None or not leads:
         return Standing(setting, measure, Verdict.ALONE, ours)
     best = max(leads, key=lambda name: leads[name].mean)
     verdict = Verdict.FIRST if leads[best].mean <= 0 else Verdict.BEHIND if leads[best].is_clear else Verdict.WITHIN
-    return Standing(setting, measure, verdict, ours, others[best], best)
+    common = leads[best].values
+    ours, theirs = (Figure({seed: figure.values[seed] for seed in common}) for figure in (ours, others[best]))
+    return Standing(setting, measure, verdict, ours, theirs, best)
 
 
 def lead(one: Figure, other: Figure, measure: Measure) -> Figure:
