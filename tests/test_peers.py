@@ -404,9 +404,10 @@ def test_names_of_peers_may_have_commas():
     assert options.read_options(["--peers", given]).peers == ["ITML", "closefar, annotators pooled", "closefar"]
 
 
-def test_the_plan_has_all_of_a_seed_first():
+def test_the_plan_has_all_seeds_of_a_peer_in_a_row():
     plans = options.plans_of(options.read_options(["--work", "pairs", "--seeds", "2", "--quick", "--first-seed", "7"]))
-    assert [plan.seed for plan in plans] == sorted(plan.seed for plan in plans)
+    assert [plan.seed for plan in plans] == [7, 8] * (len(plans) // 2)
+    assert [plan.peer for plan in plans[::2]] == [plan.peer for plan in plans[1::2]]
     assert {plan.seed for plan in plans} == {7, 8}
     assert all(plan.setting.quick for plan in plans)
     assert {plan.peer.name for plan in plans} == {peer.name for peer in PEERS if "pairs" in peer.works}

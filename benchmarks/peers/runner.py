@@ -15,7 +15,7 @@ import numpy as np
 from peers.environments import ENVIRONMENTS, ROOT, Interpreters
 from peers.problems import Plan, Problem, Problems
 from peers.results import Record, Results
-from peers.trial import Limits, run_trial
+from peers.trial import Limits, Workers, run_trial
 from peers.works import Data
 
 __all__ = ["Runner"]
@@ -34,7 +34,7 @@ class Runner:
     ) -> None:
         self._results, self._interpreters, self._limits = results, interpreters, limits
         self._options, self._jobs = dict(options or {}), jobs
-        self._stop = threading.Event()
+        self._workers, self._stop = Workers(), threading.Event()
         self._progress = Progress(results, jobs)
 
     def run(self, plans: Iterable[Plan]) -> None:
@@ -56,6 +56,7 @@ class Runner:
             finally:
                 self._stop.set()
                 pool.shutdown()
+                self._workers.end_all()
                 problems.remove_all()
 
     def _trial(self, plan: Plan, problems: Problems) -> None:
@@ -95,7 +96,9 @@ class Runner:
             if status is not None:
                 where = "with another seed" if setting == plan.setting.name else f"at the smaller setting {setting!r}"
                 return {"status": status, "reason": f"It ran {status} {where}."}
-        outcome, answers = run_trial(plan.peer, problems.folder(plan), self._limits, self._interpreters, self._stop)
+        outcome, answers = run_trial(
+            plan.peer, problems.folder(plan), self._limits, self._interpreters, self._workers, self._stop
+        )
         return with_figures(plan, problem.data, outcome, answers) if outcome["status"] == "ok" else outcome
 
 

@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,16 @@ def factor_of(metric: np.ndarray) -> np.ndarray:
     """Return F with FF' = M, without what is negative in M."""
     values, vectors = np.linalg.eigh((metric + metric.T) / 2.0)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+
+
+@cache
+def warmed_up(path: str) -> Any:
+    """Import an adapter, with all that is imported and compiled at the first fit and is not part of later ones."""
+    adapter = load_adapter(Path(path))
+    warm_up = getattr(adapter, "warm_up", None)
+    if warm_up is not None:
+        warm_up()
+    return adapter
 
 
 def load_adapter(path: Path) -> Any:
@@ -203,11 +214,8 @@ def work(job: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Run one adapter on one set of data; returns the outcome, with arrays saved beside it."""
     limit_memory(job["memory_limit"])
     train, asked = (dict(np.load(Path(job["data"], f"{name}.npz"))) for name in ("train", "asked"))
-    adapter = load_adapter(Path(job["adapter"]))
+    adapter = warmed_up(job["adapter"])
     versions = versions_of(job["packages"])
-    warm_up = getattr(adapter, "warm_up", None)
-    if warm_up is not None:  # what is imported and compiled at the first fit is not part of later ones
-        warm_up()
     learned, effort = measured(adapter.PEERS[job["peer"]], train)
     answers: dict[str, Any] = dict(answers_of(learned, train, asked))
     if effort["cpu"] < LONGEST_REFIT:
@@ -245,12 +253,50 @@ def end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def main() -> None:
-    """Do the job that is described in the folder named on the command line."""
-    end_with_parent()
-    folder = Path(sys.argv[1])
+def do_job(folder: Path) -> None:
+    """Do the job that is described in a folder."""
     job = json.loads((folder / "job.json").read_text())
     (folder / "outcome.json").write_text(json.dumps(outcome_of(job, folder)))
+
+
+def do_in_fork(folder: Path) -> int:
+    """Do a job in a process group of its own, whose number is in the file `group`; returns the exit code."""
+    process = os.fork()
+    if process == 0:
+        os.setsid()
+        log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        for stream in (1, 2):
+            os.dup2(log, stream)
+        end_with_parent()
+        try:
+            (folder / "group").write_text(str(os.getpid()))
+            do_job(folder)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    status = os.waitpid(process, 0)[1]
+    return os.waitstatus_to_exitcode(status)
+
+
+def main() -> None:
+    """Do the jobs in the folders that come line by line, each in a fork of this process, which imports but once.
+
+    Without forks it does a single job, and ends.
+    """
+    end_with_parent()
+    for line in sys.stdin:
+        folder = Path(line.rstrip("\n"))
+        if sys.platform != "linux":
+            (folder / "group").write_text(str(os.getpid()))
+            do_job(folder)
+            return
+        try:
+            if "torch" not in sys.modules:  # a fork can't use a GPU that its parent has used
+                warmed_up(json.loads((folder / "job.json").read_text())["adapter"])
+        except Exception:
+            print("The fork meets this, too:", traceback.format_exc(), file=sys.stderr)
+        (folder / "code").write_text(str(do_in_fork(folder)))
 
 
 if __name__ == "__main__":
