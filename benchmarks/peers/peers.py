@@ -86,7 +86,7 @@ PEERS: tuple[Peer, ...] = (
         "DML-eig (pyDML)", ("pairs",), "pyDML", "pydml.py", "Ying and Li 2012", _PYDML,
         "It returns the metric of whitened columns without transforming it back, and holds pairs x d x d numbers.",
     ),
-    Peer("DML-eig (ours)", ("pairs",), "closefar", "dml_eig.py", "Ying and Li 2012, with a line search", ours=True),
+    Peer("DML-eig (ours)", ("pairs",), "closefar", "dml_eig.py", "Ying and Li 2012, tuned smoothing", ours=True),
     Peer("gradient descent of the paper", ("pairs",), "closefar", "gradient_descent.py", "the paper", ours=True),
     Peer("cvxpy (Clarabel)", ("pairs",), "cvxpy", "conic.py", "interior points", ("cvxpy", "clarabel")),
     Peer("cvxpy (SCS)", ("pairs",), "cvxpy", "conic.py", "ADMM", ("cvxpy", "scs")),

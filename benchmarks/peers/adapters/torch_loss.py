@@ -19,17 +19,20 @@ from peers.worker import Learned, NotApplicableError, Train
 
 START = 0.1  # A begins as this multiple of the identity
 HISTORY = 100
-LEARNING_RATE = 0.03
-IDLE, LEAST_GAIN = 20, 1e-7  # the loss no longer falls if so many steps lower it by no more than this share
+LEARNING_RATE, PATIENCE = 0.1, 10  # of Adam; the rate is halved after so many steps that do not lower the loss
+LEAST_GAIN = 1e-7  # the loss no longer falls if some steps lower it by no more than this share
 SEPARATED = 1e-6  # a loss that only a metric with every label right has: it would fall forever
 MOST_SECONDS = 200.0  # of CPU time; the metric at its end is the answer
 
 
 def warm_up() -> None:
-    """Start the threads and the libraries of a GPU."""
+    """Import what a first fit imports, and start the libraries of a GPU."""
     torch.set_num_threads(1)
+    rng = np.random.default_rng(0)
+    train = {"pairs": rng.normal(size=(50, 2, 2)), "labels": np.arange(50) % 2, "target_loss": np.array(0.68)}
     for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
-        torch.ones(8, 8, device=device).mm(torch.ones(8, 8, device=device)).sum().item()
+        for method in IDLE:
+            fit(train, method, device)
 
 
 class Loss:
@@ -82,22 +85,29 @@ def lbfgs(loss: Loss) -> Iterator[float]:
 def adam(loss: Loss) -> Iterator[float]:
     """Steps with all pairs; gives the loss before each."""
     optimiser = torch.optim.Adam(loss.parameters, lr=LEARNING_RATE)
+    rate = torch.optim.lr_scheduler.ReduceLROnPlateau(optimiser, factor=0.5, patience=PATIENCE, threshold=0.0)
     while True:
         optimiser.zero_grad()
         value = loss.value()
         value.backward()
         optimiser.step()
+        rate.step(float(value))
         yield float(value)
 
 
-def minimise(steps: Iterator[float], target: float, end: float) -> float:
+# So many steps that hardly lower the loss are the last ones; those of Adam go up and down.
+IDLE = {lbfgs: 10, adam: 100}
+
+
+def minimise(loss: Loss, method: Callable[[Loss], Iterator[float]], target: float, end: float) -> float:
     """Step until the target is reached, the loss no longer falls, or the time is over."""
     lowest, before, idle = np.inf, np.inf, 0
-    for value in steps:
+    for value in method(loss):
         lowest = min(lowest, value)
         idle = 0 if lowest < (1.0 - LEAST_GAIN) * before else idle + 1
         before = lowest if idle == 0 else before
-        if lowest <= max(target, SEPARATED) or idle >= IDLE or time.process_time() > end or not np.isfinite(value):
+        is_over = time.process_time() > end or not np.isfinite(value)
+        if lowest <= max(target, SEPARATED) or idle >= IDLE[method] or is_over:
             break
     return lowest
 
@@ -110,8 +120,10 @@ def whitening(differences: np.ndarray) -> np.ndarray:
     return np.asarray(vectors / np.sqrt(np.maximum(values, 1e-12 * values[-1])) / scales[:, None])
 
 
-def fit(train: Train, method: Callable[[Loss], Iterator[float]], device: str) -> Learned:
-    """Minimise in single precision, and then in double precision where that is not enough."""
+def fit(
+    train: Train, method: Callable[[Loss], Iterator[float]], device: str, first: torch.dtype = torch.float32
+) -> Learned:
+    """Minimise in the first precision, and then in double precision where that is not enough."""
     if device == "cuda" and not torch.cuda.is_available():
         raise NotApplicableError("There is no GPU on this machine.")
     target = float(train.get("target_loss", -np.inf))
@@ -122,12 +134,12 @@ def fit(train: Train, method: Callable[[Loss], Iterator[float]], device: str) ->
     d = rows.shape[1]
     start = START * torch.eye(d, device=device), torch.tensor(START**2 * d, device=device)
     end = time.process_time() + MOST_SECONDS
-    rough = Loss(rows.float(), signs.float(), *start)
-    minimise(method(rough), target, end)
+    rough = Loss(rows.to(first), signs.to(first), *start)
+    minimise(rough, method, target, end)
     precise = rough.in_double(rows, signs)
     reached = float(precise.value())
     if not reached <= max(target, SEPARATED):
-        reached = min(reached, minimise(method(precise), target, end))
+        reached = min(reached, minimise(precise, method, target, end))
     return _learned(precise, to_white, reached, target)
 
 
