@@ -69,8 +69,8 @@ PEERS = {
     "ITML": on_pairs(information_theoretic),
     "SDML": on_pairs(sparse_metric),
     "metric-learn NCA": transformer(lambda train: metric_learn.NCA(random_state=0)),
-    # Steps of 1e-7, which grow by 1% each, take ten times as many to the same accuracy.
-    "metric-learn LMNN": transformer(lambda train: metric_learn.LMNN(learn_rate=1e-4, max_iter=100, random_state=0)),
+    # Steps start at 1e-7 by default and grow by 1% each; larger ones give the same figures several times faster.
+    "metric-learn LMNN": transformer(lambda train: metric_learn.LMNN(learn_rate=1e-3, max_iter=300, random_state=0)),
     "metric-learn LFDA": transformer(lambda train: metric_learn.LFDA(), least_variance=1e-4),
     "metric-learn RCA": transformer(relevant_components, least_variance=1e-4),
 }
