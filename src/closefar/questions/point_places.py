@@ -28,6 +28,7 @@ _MOST_DIMENSIONS = 6
 _FOLDS = 5  # that choose the prices
 _MANY_FOLDS = 20  # that judge: a label must not move the points that it is judged by
 _STEPS = 100
+_START_SCALES = np.geomspace(1e-4, 1.0, 17)
 
 # Of the squares of the map, with columns in units of their standard deviations, and of the squares of the offsets.
 _MAP_PRICES = (3000.0, 1000.0, 300.0, 100.0, 30.0, 10.0)
@@ -119,7 +120,7 @@ def margins_of_places(fit: Fit, judgements: Judgements, groups: NDArray[Any] | N
     points = _points(judgements, index)
     scales = np.maximum(points.std(axis=0), TINY)
     labelled = _Labelled.read((points - points.mean(axis=0)) / scales, index, judgements, fit.metric.noise)
-    start = _start(labelled.points, fit.metric.factor * scales[:, None], fit.metric.known_threshold)
+    start = _start(labelled, fit.metric.factor * scales[:, None], fit.metric.known_threshold)
     which = np.unique(np.sort(index, axis=1), axis=0, return_inverse=True)[1].ravel()
     prices = _best_prices(labelled, start, which)
     if isinf(prices[1]):
@@ -146,11 +147,16 @@ def _points(judgements: Judgements, index: IndexArray) -> FloatArray:
     return np.asarray(to_numpy(take_rows(data, rows))[np.arange(len(rows)), places], dtype=np.float64)
 
 
-def _start(points: FloatArray, linear: FloatArray, threshold: float) -> _Places:
-    """The map of the fit, in the directions in which points are furthest apart."""
-    leading = np.linalg.svd(points @ linear, full_matrices=False)[2][:_MOST_DIMENSIONS]
+def _start(labelled: _Labelled, linear: FloatArray, threshold: float) -> _Places:
+    """The map of the fit, in the directions in which points are furthest apart.
+
+    Its scale is that of labels without flips: what contradicts a fit with flips is often far beyond its threshold.
+    """
+    leading = np.linalg.svd(labelled.points @ linear, full_matrices=False)[2][:_MOST_DIMENSIONS]
     linear = linear @ leading.T
-    return _Places(linear, threshold, np.zeros((len(points), linear.shape[1])))
+    offsets = np.zeros((len(labelled.points), linear.shape[1]))
+    starts = [_Places(np.sqrt(scale) * linear, scale * threshold, offsets) for scale in _START_SCALES]
+    return min(starts, key=labelled.loss)
 
 
 def _best_prices(labelled: _Labelled, start: _Places, which: IndexArray) -> tuple[float, float]:
