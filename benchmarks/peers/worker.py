@@ -282,21 +282,29 @@ def do_in_fork(folder: Path) -> int:
 def main() -> None:
     """Do the jobs in the folders that come line by line, each in a fork of this process, which imports but once.
 
-    Without forks it does a single job, and ends.
+    Where that can't be done, it does a single job, and ends.
     """
     end_with_parent()
     for line in sys.stdin:
         folder = Path(line.rstrip("\n"))
-        if sys.platform != "linux":
+        if sys.platform != "linux" or not _can_fork(folder):
             (folder / "group").write_text(str(os.getpid()))
             do_job(folder)
             return
-        try:
-            if "torch" not in sys.modules:  # a fork can't use a GPU that its parent has used
-                warmed_up(json.loads((folder / "job.json").read_text())["adapter"])
-        except Exception:
-            print("The fork meets this, too:", traceback.format_exc(), file=sys.stderr)
         (folder / "code").write_text(str(do_in_fork(folder)))
+
+
+def _can_fork(folder: Path) -> bool:
+    """Import the adapter of a job, unless it fails, and say whether a fork can use it: `FORKS` is false if not."""
+    path = json.loads((folder / "job.json").read_text())["adapter"]
+    try:
+        forks = getattr(load_adapter(Path(path)), "FORKS", True)
+        if forks:
+            warmed_up(path)
+    except Exception:
+        print("The fork meets this, too:", traceback.format_exc(), file=sys.stderr)
+        return True
+    return bool(forks)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,9 @@ SEPARATED = 1e-6  # a loss that only a metric with every label right has: it wou
 MOST_SECONDS = 200.0  # of CPU time; the metric at its end is the answer
 
 
+FORKS = False  # neither the threads of autograd nor a GPU in use survive a fork
+
+
 def warm_up() -> None:
     """Import what a first fit imports, and start the libraries of a GPU."""
     torch.set_num_threads(1)
