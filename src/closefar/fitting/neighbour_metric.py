@@ -37,8 +37,8 @@ def neighbour_metric(
 ) -> Metric:
     """Blend a metric that separates classes with the distance in all columns.
 
-    A metric that separates classes leaves out the directions in which points of one class differ, but these also say which
-    points are alike.  Blends with different shares predict the classes of held-out points from their nearest
+    A metric that separates classes leaves out the directions in which points of one class differ, but these also say
+    which points are alike.  Blends with different shares predict the classes of held-out points from their nearest
     neighbours; the result is the average of all blends, weighted by the likelihood of those classes.
 
     Parameters
@@ -58,11 +58,12 @@ def neighbour_metric(
     Metric
         Without a threshold.
     """
-    scales = points.std(axis=0)
-    plain = {"columns": np.diag((scales > 0).astype(float)), "shared": np.diag(scales**2)}
+    varies = points.min(axis=0) < points.max(axis=0)
+    scales = np.where(varies, points.std(axis=0), 0.0)
+    plain = {"columns": np.diag(varies.astype(float)), "shared": np.diag(scales**2)}
     bases = list(plain.values()) if units == "auto" else [plain[units]]
-    scales = np.where(scales > 0, scales, 1.0)
-    unit_free = points / scales
+    scales = np.where(varies, scales, 1.0)
+    unit_free = (points - points.mean(axis=0)) / scales
     covariance = np.atleast_2d(np.cov(unit_free.T))
 
     def blends(metric: Metric) -> list[FloatArray]:
