@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import eigh
+from scipy.optimize import minimize
+from scipy.special import softmax
 from sklearn.neighbors import NearestNeighbors
 
 from closefar.arrays import FloatArray, IndexArray
@@ -15,9 +17,6 @@ __all__ = ["ClassPosterior", "class_posterior"]
 _MOST_NEIGHBOURS = 20
 _FEWEST_NEIGHBOURS = 3
 
-# The label of a neighbour counts as half of one: neighbours are not independent, and some are of another class.
-_NEIGHBOUR_WEIGHT = 0.5
-
 # The share of the distance in all columns, relative to that along the directions that separate the classes.
 _ALL_COLUMNS = 0.3
 
@@ -25,11 +24,28 @@ _ALL_COLUMNS = 0.3
 _RIDGE = 0.1
 
 _ROUNDS = 5
-_STEPS = 30
-_SMALLEST_SHARE = 1e-3
 
-# Neighbours are looked for among this many points, drawn at random if there are more.
+# Shares of wrong labels that are averaged over, by their likelihood, as parts of the largest one that can be told.
+_SHARES = np.concatenate([[0.0, 0.01, 0.02, 0.04], np.linspace(0.07, 0.99, 18)])
+_LARGEST_SHARE = 0.9  # of what labels at random would have
+
+# The prior density of the share falls like (1 - share / largest) to this power: few points can't tell wrong labels from
+# classes that overlap, and then labels are believed.
+_PRIOR_POWER = 1.0
+
+# Added to the votes for each class, so that none is impossible.
+_ADDED_VOTES = 0.5
+
+# Normal priors of the sharpness and of the intercepts of the classes: they matter to few points only.
+_SHARPNESS = (1.0, 3.0)
+_INTERCEPT_WIDTH = 3.0
+_LARGEST_SHARPNESS = 20.0
+_SMALLEST_WEIGHT = 1e-6
+
+# Neighbours are looked for among this many points, and the model is fitted to this many, drawn at random if there are
+# more.
 _MOST_REFERENCES = 20_000
+_MOST_FITTED = 5_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,10 +79,14 @@ def class_posterior(
 ) -> ClassPosterior:
     """Estimate the class of each point from its own label and from those of its nearest neighbours.
 
-    A label is right with probability 1 - rho and otherwise any other class alike; given the class of a point, its
-    label and those of its neighbours are independent, and a neighbour counts as half.  The posterior of the classes,
-    their shares and rho (unless `wrong_share` gives it) are found by expectation maximisation.  Neighbours are those
-    in the directions that separate the classes, with a share of all columns; both are computed in turns.
+    A point is of class k with a probability proportional to exp(b_k) (v_k + 1/2)^s, where v_k neighbours have label k:
+    with sharpness s = 1 these are the shares of the neighbours, and a larger s discounts wrong labels among them.  The
+    label of the point is its class with probability 1 - rho, and otherwise any other class alike.  So wrong labels are
+    told apart from classes that overlap: they also occur where all neighbours agree.  s and b are fitted to all labels
+    for each rho, and posteriors are averaged over rho, by its likelihood, unless `wrong_share` gives it.
+
+    Neighbours are those in the directions that separate the classes, with a share of all columns; both are computed
+    in turns.
 
     Parameters
     ----------
@@ -75,39 +95,79 @@ def class_posterior(
         The labels, as numbers of classes.
     """
     n_neighbours = min(_MOST_NEIGHBOURS, max(_FEWEST_NEIGHBOURS, len(codes) // (2 * n_classes)), len(codes) - 1)
-    references = np.arange(len(codes))
-    if len(codes) > _MOST_REFERENCES:
-        references = rng.choice(len(codes), _MOST_REFERENCES, replace=False)
-    scales = points.std(axis=0)
-    if not np.any(scales > 0):
+    references = _drawn(len(codes), _MOST_REFERENCES, rng)
+    fitted = _drawn(len(codes), _MOST_FITTED, rng)
+    points = points[:, points.min(axis=0) < points.max(axis=0)]
+    if points.shape[1] == 0:
         raise ValueError("points must differ in some column; got points that are all the same.")
-    points = (points - points.mean(axis=0))[:, scales > 0] / scales[scales > 0]
+    points = (points - points.mean(axis=0)) / points.std(axis=0)
+    labels = np.eye(n_classes)[codes]
     found = ClassPosterior.certain(codes, n_classes)
     for _ in range(_ROUNDS):
         separated = points @ _discriminant(points, found.probabilities)
         shares = np.sqrt([1.0 / _total_variance(separated), _ALL_COLUMNS / _total_variance(points)])
         mapped = np.hstack([shares[0] * separated, shares[1] * points])
-        neighbours = _neighbours(mapped, references, n_neighbours)
-        found = _expected(np.eye(n_classes)[codes], neighbours, wrong_share)
+        votes = labels[_neighbours(mapped, references, n_neighbours)].sum(axis=1)
+        found = _posterior(np.log(votes + _ADDED_VOTES), codes, fitted, wrong_share)
     return found
 
 
-def _expected(labels: FloatArray, neighbours: IndexArray, wrong_share: float | None) -> ClassPosterior:
-    n_classes = labels.shape[1]
-    votes = _NEIGHBOUR_WEIGHT * labels[neighbours].sum(axis=1) + labels
-    n_votes = 1.0 + _NEIGHBOUR_WEIGHT * neighbours.shape[1]
-    largest = 0.9 * (1.0 - 1.0 / n_classes)
-    prior, share = np.full(n_classes, 1.0 / n_classes), 0.1 if wrong_share is None else wrong_share
-    for _ in range(_STEPS):
-        known = min(max(share, _SMALLEST_SHARE), largest)
-        right, wrong = np.log1p(-known), np.log(known / (n_classes - 1))
-        logs = np.log(prior) + votes * right + (n_votes - votes) * wrong
-        probabilities = np.exp(logs - logs.max(axis=1, keepdims=True))
-        probabilities /= probabilities.sum(axis=1, keepdims=True)
-        prior = np.maximum(probabilities.mean(axis=0), 1.0 / len(labels) ** 2)
-        if wrong_share is None:
-            share = float(1.0 - np.sum(probabilities * labels) / len(labels))
-    return ClassPosterior(probabilities, float(1.0 - np.sum(probabilities * labels) / len(labels)))
+def _drawn(n: int, most: int, rng: np.random.Generator) -> IndexArray:
+    return np.arange(n) if n <= most else rng.choice(n, most, replace=False)
+
+
+def _posterior(logs: FloatArray, codes: IndexArray, fitted: IndexArray, wrong_share: float | None) -> ClassPosterior:
+    """The posterior given the logarithm of the votes for each class, averaged over the share of wrong labels."""
+    n_classes = logs.shape[1]
+    largest = _LARGEST_SHARE * (1.0 - 1.0 / n_classes)
+    shares = largest * _SHARES if wrong_share is None else np.array([min(wrong_share, largest)])
+    parameters, scores = np.append(np.zeros(n_classes), _SHARPNESS[0]), np.empty(len(shares))
+    found = []
+    for number, share in enumerate(shares):
+        parameters, scores[number] = _fitted(logs[fitted], codes[fitted], share, parameters)
+        found.append(parameters)
+    if wrong_share is None:
+        scores += _PRIOR_POWER * np.log1p(-_SHARES) + np.log(np.gradient(_SHARES))
+    weights = softmax(scores)
+    probabilities = np.zeros_like(logs)
+    for share, weight, parameters in zip(shares, weights, found, strict=True):
+        if weight > _SMALLEST_WEIGHT:
+            probabilities += weight * _given_label(_given_votes(logs, parameters), codes, share)
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    return ClassPosterior(probabilities, float(1.0 - probabilities[np.arange(len(codes)), codes].mean()))
+
+
+def _given_votes(logs: FloatArray, parameters: FloatArray) -> FloatArray:
+    return np.asarray(softmax(parameters[:-1] + parameters[-1] * logs, axis=1))
+
+
+def _given_label(probabilities: FloatArray, codes: IndexArray, share: float) -> FloatArray:
+    """The posterior of the classes, from the probabilities without the point's own label."""
+    joint = probabilities * (share / (probabilities.shape[1] - 1))
+    own = np.arange(len(codes)), codes
+    joint[own] = probabilities[own] * (1.0 - share)
+    return np.asarray(joint / joint.sum(axis=1, keepdims=True))
+
+
+def _fitted(logs: FloatArray, codes: IndexArray, share: float, start: FloatArray) -> tuple[FloatArray, float]:
+    """The likeliest intercepts and sharpness at this share of wrong labels, and their log posterior density."""
+    n, n_classes = logs.shape
+    labels, other = np.eye(n_classes)[codes], share / (n_classes - 1)
+    centre, widths = np.zeros(n_classes + 1), np.full(n_classes + 1, _INTERCEPT_WIDTH)
+    centre[-1], widths[-1] = _SHARPNESS
+
+    def loss(parameters: FloatArray) -> tuple[float, FloatArray]:
+        probabilities = _given_votes(logs, parameters)
+        own = probabilities[np.arange(n), codes]
+        label = np.maximum(other + (1.0 - share - other) * own, np.finfo(float).tiny)
+        slopes = ((1.0 - share - other) * own / label)[:, None] * (labels - probabilities)
+        off = (parameters - centre) / widths
+        gradient = np.append(slopes.sum(axis=0), np.sum(slopes * logs))
+        return float(off @ off / 2 - np.log(label).sum()), off / widths - gradient
+
+    bounds = [(None, None)] * n_classes + [(0.0, _LARGEST_SHARPNESS)]
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
+    return np.asarray(found.x), -float(found.fun)
 
 
 def _discriminant(points: FloatArray, probabilities: FloatArray) -> FloatArray:
@@ -117,7 +177,8 @@ def _discriminant(points: FloatArray, probabilities: FloatArray) -> FloatArray:
     between = means.T @ (means * (counts / len(points))[:, None])
     within = points.T @ points / len(points) - between
     n = points.shape[1]
-    within = (1.0 - _RIDGE) * within + _RIDGE * np.trace(within) / n * np.eye(n)
+    size = max(float(np.trace(within)) / n, _RIDGE**2)  # classes may be points
+    within = (1.0 - _RIDGE) * within + _RIDGE * size * np.eye(n)
     _, directions = eigh(between, within)
     return np.asarray(directions[:, ::-1][:, : probabilities.shape[1] - 1])
 

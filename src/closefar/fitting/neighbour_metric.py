@@ -55,11 +55,12 @@ def neighbour_metric(
     Metric
         Without a threshold.
     """
-    scales = points.std(axis=0)
-    plain = {"columns": np.diag((scales > 0).astype(float)), "shared": np.diag(scales**2)}
+    varies = points.min(axis=0) < points.max(axis=0)
+    scales = np.where(varies, points.std(axis=0), 0.0)
+    plain = {"columns": np.diag(varies.astype(float)), "shared": np.diag(scales**2)}
     bases = list(plain.values()) if units == "auto" else [plain[units]]
-    scales = np.where(scales > 0, scales, 1.0)
-    unit_free = points / scales
+    scales = np.where(varies, scales, 1.0)
+    unit_free = (points - points.mean(axis=0)) / scales
     covariance = np.atleast_2d(np.cov(unit_free.T))
 
     def blends(metric: Metric) -> list[FloatArray]:

@@ -15,7 +15,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from closefar.arrays import FloatArray, IndexArray
-from closefar.fitting import ClassPosterior, class_pairs, class_posterior, neighbour_metric
+from closefar.fitting import (
+    ClassPosterior,
+    IdentifiabilityWarning,
+    class_pairs,
+    class_posterior,
+    neighbour_metric,
+    showing,
+)
 from closefar.judgements import Tuples
 from closefar.learners.linear import LinearMetricLearner
 from closefar.learners.search import LinearMetricLearnerCV
@@ -25,10 +32,15 @@ __all__ = ["ClassMetricLearner"]
 
 _PAIRS_PER_POINT = 20
 _MOST_PAIRS = 50_000
+_FEWEST_PAIRS = 100
 
 # Of the metric for neighbours: alpha in units of 1 / sqrt(n), and the tolerance.
 _NEIGHBOUR_PENALTY = 3.2
 _ROUGH = 1e-3
+
+_MOST_NAMED = 5  # classes in a warning
+
+_DEFAULT = LinearMetricLearnerCV(cv=3, shrink_to="zero", flip_rate=0.0)
 
 
 class ClassMetricLearner(
@@ -42,25 +54,31 @@ class ClassMetricLearner(
 
     1. Which labels are wrong?  Each label is compared with those of the nearest neighbours
        (`class_probabilities_`, `wrong_probability_`).
-    2. Which pairs are of the same class?  `pair_learner_` is a `LinearMetricLearner` of pairs of these points, with
-       the penalty chosen by cross-validation; pairs count as close or far as probably as they are.
+    2. Which pairs are of the same class?  `pair_learner_` is a `LinearMetricLearner` of pairs of these points (-1 the
+       same class, +1 another), with the penalty chosen by cross-validation; pairs count as close or far as probably as
+       they are.
     3. Which points are near?  `transform` maps points to a space for nearest neighbours.  Its metric is learned from
        the pairs with a larger penalty, and has a share of the plain distance in all columns, as much as predicts
        held-out classes best.
 
+    Wrong labels are assumed to be any other class alike, and not to depend on the point.  Labels that are wrong where
+    classes meet can't be told from classes that overlap; if in doubt, labels are believed.
+
     Parameters
     ----------
     wrong_share : "estimate" or float, default="estimate"
-        The share of wrong labels.  With 0 all labels are trusted.
+        The share of wrong labels.  With 0 all labels are trusted, as they should be if a class has very few points.
     units : {"auto", "columns", "shared"}, default="auto"
         The plain distance in 3.: "columns" divides each column by its standard deviation, so that units do not matter;
         "shared" takes the columns as they are, for columns in one unit, such as the pixels of an image.  "auto"
-        decides by held-out classes.
+        decides by held-out classes, so its result depends on the units.
     n_pairs : int, optional
         The number of pairs to learn from, by default 20 for each point, and at most 50,000.
     learner : LinearMetricLearnerCV or LinearMetricLearner, optional
         The learner of the pairs.  By default `LinearMetricLearnerCV(cv=3, shrink_to="zero", flip_rate=0.0)`.
     random_state : int, RandomState or None, default=0
+    verbose : int, default=0
+        1 shows what takes long.
 
     Attributes
     ----------
@@ -72,7 +90,7 @@ class ClassMetricLearner(
     corrected_classes_ : array of shape (n,)
         The most probable class of each training point.
     wrong_share_ : float
-        The estimated share of wrong labels.
+        The estimated share of wrong labels: the mean of `wrong_probability_`.
     pair_learner_ : LinearMetricLearner
         Predicts whether pairs are of one class; with `metric_`, `certificate_`, `summary` and so on.
     metric_ : Metric
@@ -100,12 +118,14 @@ class ClassMetricLearner(
         n_pairs: int | None = None,
         learner: Any = None,
         random_state: Any = 0,
+        verbose: int = 0,
     ) -> None:
         self.wrong_share = wrong_share
         self.units = units
         self.n_pairs = n_pairs
         self.learner = learner
         self.random_state = random_state
+        self.verbose = verbose
 
     n_features_in_: int
     classes_: NDArray[Any]
@@ -121,21 +141,44 @@ class ClassMetricLearner(
         points, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=4)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(f"there must be two classes at least; got 1 class, {self.classes_[0]!r}.")
+        counts = np.bincount(codes)
+        if len(counts) < 2:
+            raise ValueError(f"there must be two classes at least; got 1 class, {self.classes_.tolist()[0]!r}.")
+        if counts.max() < 2:
+            raise ValueError("a class must have two points at least; got one point of each. Merge rare classes.")
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        posterior = self._posterior(points, codes, rng)
-        self.class_probabilities_ = posterior.probabilities
-        self.wrong_probability_ = 1.0 - posterior.probabilities[np.arange(len(codes)), codes]
-        self.wrong_share_ = posterior.wrong_share
-        n_pairs = min(_PAIRS_PER_POINT * len(points), _MOST_PAIRS) if self.n_pairs is None else self.n_pairs
-        pairs = class_pairs(posterior, n_pairs, rng)
-        names = getattr(self, "feature_names_in_", None)
-        self.pair_learner_ = self._learned(points, *pairs, names)
-        self.neighbour_metric_ = neighbour_metric(
-            points, posterior, lambda kept: self._smooth(points, pairs, kept), units=self.units, rng=rng
-        )
+        with showing(int(self.verbose)) as shown:
+            with shown.stage("comparing labels with those of neighbours"):
+                posterior = self._posterior(points, codes, rng)
+            self.class_probabilities_ = posterior.probabilities
+            self.wrong_probability_ = 1.0 - posterior.probabilities[np.arange(len(codes)), codes]
+            self.wrong_share_ = posterior.wrong_share
+            self._warn_of_lost_classes(codes)
+            n_pairs = min(_PAIRS_PER_POINT * len(points), _MOST_PAIRS) if self.n_pairs is None else self.n_pairs
+            pairs = class_pairs(posterior, n_pairs, rng)
+            with shown.stage("learning from pairs"):
+                self.pair_learner_ = self._learned(points, *pairs, getattr(self, "feature_names_in_", None))
+            with shown.stage("choosing the metric of neighbours"):
+                self.neighbour_metric_ = neighbour_metric(
+                    points, posterior, lambda kept: self._smooth(points, pairs, kept), units=self.units, rng=rng
+                )
         return self
+
+    def _warn_of_lost_classes(self, codes: IndexArray) -> None:
+        """Name classes that are no longer the most probable one of most of their points."""
+        kept = self.class_probabilities_.argmax(axis=1) == codes
+        counts = np.bincount(codes)
+        lost = np.flatnonzero(np.bincount(codes, weights=kept) < counts / 2)
+        if len(lost) == 0:
+            return
+        named = [f"{self.classes_[code]} ({counts[code]:,})" for code in lost[:_MOST_NAMED].tolist()]
+        more = f" and {len(lost) - _MOST_NAMED:,} more" if len(lost) > _MOST_NAMED else ""
+        warnings.warn(
+            f"most labels of these classes seem wrong, because most neighbours are of other classes: {', '.join(named)}"
+            f"{more}. If the labels are right, set wrong_share=0.",
+            UserWarning,
+            stacklevel=3,
+        )
 
     @property
     def metric_(self) -> Metric:
@@ -162,35 +205,50 @@ class ClassMetricLearner(
         if self.units not in ("auto", "columns", "shared"):
             raise ValueError(f'units must be "auto", "columns" or "shared"; got {self.units!r}.')
         share = self.wrong_share
-        if share != "estimate" and not (isinstance(share, numbers.Real) and 0 <= float(share) < 1):
+        if share != "estimate" and not (
+            isinstance(share, numbers.Real) and not isinstance(share, bool) and 0 <= float(share) < 1
+        ):
             raise ValueError(f'wrong_share must be "estimate" or a number from 0 to 1; got {share!r}.')
-        if self.n_pairs is not None and not (isinstance(self.n_pairs, numbers.Integral) and self.n_pairs >= 2):
-            raise ValueError(f"n_pairs must be a whole number >= 2, or None; got {self.n_pairs!r}.")
+        if self.n_pairs is not None and not (
+            isinstance(self.n_pairs, numbers.Integral) and self.n_pairs >= _FEWEST_PAIRS
+        ):
+            raise ValueError(f"n_pairs must be a whole number >= {_FEWEST_PAIRS}, or None; got {self.n_pairs!r}.")
 
     def _posterior(self, points: FloatArray, codes: IndexArray, rng: np.random.Generator) -> ClassPosterior:
         if self.wrong_share == 0:
             return ClassPosterior.certain(codes, len(self.classes_))
         share = None if self.wrong_share == "estimate" else float(self.wrong_share)
-        return class_posterior(points, codes, len(self.classes_), rng, share)
+        found = class_posterior(points, codes, len(self.classes_), rng, share)
+        if np.ptp(found.codes) > 0:
+            return found
+        warnings.warn(
+            "neighbours do not tell the classes apart: by their labels all points are most probably of class "
+            f"{self.classes_[found.codes[0]]}. All labels are trusted, as with wrong_share=0.",
+            UserWarning,
+            stacklevel=4,
+        )
+        return ClassPosterior.certain(codes, len(self.classes_))
 
     def _learned(
         self, points: FloatArray, index: IndexArray, labels: IndexArray, weights: FloatArray, names: Any
     ) -> LinearMetricLearner:
-        learner = (
-            LinearMetricLearnerCV(cv=3, shrink_to="zero", flip_rate=0.0)
-            if self.learner is None
-            else clone(self.learner)
-        )
-        if not isinstance(learner, LinearMetricLearner | LinearMetricLearnerCV):
+        given = _DEFAULT if self.learner is None else self.learner
+        if not isinstance(given, LinearMetricLearner | LinearMetricLearnerCV):
             raise TypeError(
-                f"learner must be a LinearMetricLearnerCV or a LinearMetricLearner; got {type(learner).__name__}."
+                f"learner must be a LinearMetricLearnerCV or a LinearMetricLearner; got {type(given).__name__}."
             )
+        learner = clone(given)
         pairs = Tuples(points, index)
-        if isinstance(learner, LinearMetricLearner):
-            return learner.fit(pairs, labels, weights, feature_names=names)
-        best = learner.fit(pairs, labels, weights, index, feature_names=names).best_estimator_
-        assert isinstance(best, LinearMetricLearner)
-        return best
+        with warnings.catch_warnings():
+            # A constant column says nothing about classes; a warning about pairs, which nobody gave, would puzzle.
+            warnings.simplefilter("ignore", IdentifiabilityWarning)
+            if isinstance(learner, LinearMetricLearnerCV):
+                learner = learner.fit(pairs, labels, weights, index, feature_names=names).best_estimator_
+            else:
+                learner.fit(pairs, labels, weights, feature_names=names)
+        assert isinstance(learner, LinearMetricLearner)
+        learner.fit_.unless_interrupted()
+        return learner
 
     def _smooth(
         self, points: FloatArray, pairs: tuple[IndexArray, IndexArray, FloatArray], kept: NDArray[np.bool_]
@@ -203,4 +261,5 @@ class ClassMetricLearner(
         learner: LinearMetricLearner = clone(self.pair_learner_).set_params(**smooth)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the fit to all pairs has warned
-            return learner.fit(Tuples(points, index[inside]), labels[inside], weights[inside]).metric_
+            learner.fit(Tuples(points, index[inside]), labels[inside], weights[inside])
+        return learner.fit_.unless_interrupted().metric
