@@ -58,8 +58,9 @@ class ClassMetricLearner(
     3. Which points are near?  `transform` maps points to a space for nearest neighbours.  Its metric is that of the
        pairs, with a share of the plain distance in all columns, as much as predicts held-out classes best.
 
-    Wrong labels are assumed to be any other class alike, and not to depend on the point.  Labels that are wrong where
-    classes meet can't be told from classes that overlap; if in doubt, labels are believed.
+    A label is assumed to be wrong with the same probability everywhere, and then to be any other class alike.  Labels
+    that are wrong where classes meet, or that mistake one class for a certain other one, can't be told from classes
+    that overlap: labels are believed then, and `wrong_share_` is too small.
 
     Parameters
     ----------
@@ -132,8 +133,8 @@ class ClassMetricLearner(
     pair_learner_: LinearMetricLearner
     neighbour_metric_: Metric
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Learn from points X of shape (n, d) and their classes y."""
+    def fit(self, X: Any, y: Any, *, feature_names: Any = None) -> Self:
+        """Learn from points X of shape (n, d) and their classes y; frames have names of columns themselves."""
         self._check_parameters()
         points, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=4)
         check_classification_targets(y)
@@ -154,7 +155,8 @@ class ClassMetricLearner(
             n_pairs = min(_PAIRS_PER_POINT * len(points), _MOST_PAIRS) if self.n_pairs is None else self.n_pairs
             pairs = class_pairs(posterior, n_pairs, rng)
             with shown.stage("learning from pairs"):
-                self.pair_learner_ = self._learned(points, *pairs, getattr(self, "feature_names_in_", None))
+                names = getattr(self, "feature_names_in_", feature_names)
+                self.pair_learner_ = self._learned(points, *pairs, names)
             with shown.stage("choosing the metric of neighbours"):
                 self.neighbour_metric_ = neighbour_metric(
                     points,
