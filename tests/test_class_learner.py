@@ -87,6 +87,8 @@ def test_wrong_labels_of_separate_classes_are_counted_and_found(wrong):
     found = class_posterior(points, labels, 3, np.random.default_rng(0))
     suspicion = 1.0 - found.probabilities[np.arange(600), labels]
     assert found.wrong_share == pytest.approx(np.mean(labels != true), abs=0.04)
+    low, high = found.share_interval
+    assert low < np.mean(labels != true) < high < low + 0.25
     assert average_precision_score(labels != true, suspicion) > 0.97
     assert np.mean((labels != true)[suspicion > 0.9]) > 0.95
 
@@ -95,6 +97,13 @@ def test_a_given_share_is_used():
     points, _, labels = classes_of(300, 3.0, 0.2)
     shares = [class_posterior(points, labels, 3, np.random.default_rng(0), share).wrong_share for share in (0.02, 0.3)]
     assert shares[0] < 0.05 < shares[1]
+
+
+def test_labels_at_random_leave_the_share_open():
+    points, true, _ = classes_of(300, 0.0, 0.0)
+    low, high = class_posterior(points, true, 3, np.random.default_rng(0)).share_interval
+    assert low < 0.1
+    assert high > 0.35
 
 
 # Pairs

@@ -153,7 +153,8 @@ def _text(learner: ClassMetricLearner, table: Pairs, written: list[str]) -> str:
     rows = records(next(_rows(learner, table, _N_SHOWN)))
     rows = [row for row in rows if row["probability_wrong"] > _SHOWN]
     shown = [" ".join(f"{name} {_cell(value)}" for name, value in row.items()) for row in rows]
-    found = f"Wrong class labels: about {learner.wrong_share_:.1%} of {len(table):,}."
+    low, high = learner.wrong_share_interval_
+    found = f"Wrong class labels: {learner.wrong_share_:.1%} of {len(table):,} (90 % interval {low:.1%} to {high:.1%})."
     if shown:
         found += " The most suspicious:"
     summary = as_options(learner.pair_learner_.summary())
@@ -170,6 +171,7 @@ def _facts(learner: ClassMetricLearner, table: Pairs) -> dict[str, Any]:
         "classes": learner.classes_,
         "feature_names": table.encoding.feature_names,
         "wrong_share": learner.wrong_share_,
+        "wrong_share_interval": learner.wrong_share_interval_,
         "most_suspicious": records(next(_rows(learner, table, _N_SHOWN))),
         "threshold": learner.metric_.threshold,
         "rank": learner.metric_.rank,
