@@ -41,6 +41,7 @@ _OPTIONS = {
     "strictness_width": "--strictness-width",
     "target_error": "--target-error",
     "tol": "--tol",
+    "wrong_share": "--wrong-share",
 }
 _SWITCHES = {"class_weight", "fit_origin"}  # options without a value
 

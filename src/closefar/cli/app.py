@@ -8,6 +8,7 @@ import typer
 
 from closefar import __version__
 from closefar.cli.apply import predict, transform
+from closefar.cli.classes import classes
 from closefar.cli.demo import demo
 from closefar.cli.evaluate import evaluate, report
 from closefar.cli.fit import fit
@@ -41,6 +42,7 @@ def closefar(version: _Version = False) -> None:
 
 for command in (
     fit,
+    classes,
     predict,
     transform,
     inspect,

@@ -33,6 +33,8 @@ _LARGEST_SHARE = 0.9  # of what labels at random would have
 # classes that overlap, and then labels are believed.
 _PRIOR_POWER = 1.0
 
+_INTERVAL = (0.05, 0.95)
+
 # Added to the votes for each class, so that none is impossible.
 _ADDED_VOTES = 0.5
 
@@ -57,10 +59,13 @@ class ClassPosterior:
     probabilities : array of shape (n, n_classes)
     wrong_share : float
         The mean probability that a label is wrong.
+    share_interval : tuple of two floats
+        The share of wrong labels is in between with a probability of 90 %.
     """
 
     probabilities: FloatArray
     wrong_share: float
+    share_interval: tuple[float, float] = (0.0, 0.0)
 
     @property
     def codes(self) -> IndexArray:
@@ -134,7 +139,11 @@ def _posterior(logs: FloatArray, codes: IndexArray, fitted: IndexArray, wrong_sh
         if weight > _SMALLEST_WEIGHT:
             probabilities += weight * _given_label(_given_votes(logs, parameters), codes, share)
     probabilities /= probabilities.sum(axis=1, keepdims=True)
-    return ClassPosterior(probabilities, float(1.0 - probabilities[np.arange(len(codes)), codes].mean()))
+    wrong_share = float(1.0 - probabilities[np.arange(len(codes)), codes].mean())
+    ends = np.interp(_INTERVAL, np.cumsum(weights) - weights / 2, shares)
+    return ClassPosterior(
+        probabilities, wrong_share, (min(float(ends[0]), wrong_share), max(float(ends[1]), wrong_share))
+    )
 
 
 def _given_votes(logs: FloatArray, parameters: FloatArray) -> FloatArray:
