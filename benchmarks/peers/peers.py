@@ -66,6 +66,7 @@ PEERS: tuple[Peer, ...] = (
     Peer(
         "LogisticRegression on products", ("pairs",), "closefar", "scikit_learn.py", packages=("scikit-learn",),
         system="logistic regression on all products of differences: the same model without M >= 0",
+        flaws="Its M may have negative eigenvalues: it is no distance, and maps no points.",
     ),
     Peer(
         "LogisticRegression on absolute differences", ("pairs",), "closefar", "scikit_learn.py",
@@ -109,6 +110,7 @@ PEERS: tuple[Peer, ...] = (
         "LogisticRegression on products", ("classes",), "closefar", "scikit_learn_classes.py",
         packages=("scikit-learn",),
         system="logistic regression on all products of differences: the same model without M >= 0",
+        flaws="Its M may have negative eigenvalues: it is no distance, and maps no points.",
     ),
     Peer(
         "LogisticRegression on absolute differences", ("classes",), "closefar", "scikit_learn_classes.py",
