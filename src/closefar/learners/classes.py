@@ -266,5 +266,6 @@ class ClassMetricLearner(
         learner: LinearMetricLearner = clone(self.pair_learner_).set_params(**smooth)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the fit to all pairs has warned
-            learner.fit(Tuples(points, index[inside]), labels[inside], weights[inside])
+            names = self.metric_.feature_names
+            learner.fit(Tuples(points, index[inside]), labels[inside], weights[inside], feature_names=names)
         return learner.fit_.unless_interrupted().metric
