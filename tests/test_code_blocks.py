@@ -93,9 +93,10 @@ def _run(arguments: list[str], where: str) -> str:
 
 
 def _is_target(arguments: list[str]) -> bool:
-    """Whether the Makefile has these targets; what they do is run by make itself."""
+    """Whether the Makefile has these targets; what they do is run by make itself, with variables such as ARGS=..."""
     makefile = (_ROOT / "Makefile").read_text(encoding="utf-8")
-    return all(re.search(rf"^{re.escape(name)}:", makefile, re.MULTILINE) for name in arguments)
+    targets = [argument for argument in arguments if "=" not in argument]
+    return all(re.search(rf"^{re.escape(name)}:", makefile, re.MULTILINE) for name in targets)
 
 
 def _is_installable(arguments: list[str]) -> bool:

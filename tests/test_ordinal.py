@@ -211,9 +211,6 @@ def _expected_failures(estimator):
         "check_classifiers_classes": words,
         "check_classifiers_regression_target": "numbers are ordered levels",
         "check_classifiers_train": distance,
-        # Fifteen points of three levels are separable: the margin is as wide as possible, to 1e-9 of M, not to 1e-9 of
-        # every coordinate.  `test_order_and_repeats_do_not_matter` asks the same of data that are not.
-        "check_sample_weight_equivalence_on_dense_data": "separable data, to more digits than a margin has",
     }
 
 
