@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +35,10 @@ class Peer:
         """Return a hash of what the figures of this peer depend on, beside the data."""
         digest = hashlib.sha256(environment.encode())
         path = ADAPTERS / self.adapter
-        digest.update(path.read_bytes() if path.exists() else b"")
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        digest.update(text.encode())
+        for helper in sorted(set(re.findall(r"peers\.adapters\.(\w+)", text))):
+            digest.update((ADAPTERS / f"{helper}.py").read_bytes())
         if self.ours:
             for source in sorted((ROOT / "src" / "closefar").rglob("*.py")):
                 digest.update(source.read_bytes())

@@ -8,7 +8,7 @@ from cleanlab.rank import get_label_quality_scores
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
 
-from peers.adapters.product_features import products
+from peers.adapters.product_features import products, scales_of
 from peers.adapters.scikit_learn_judgements import differences_of
 from peers.worker import Learned
 
@@ -20,7 +20,7 @@ def suspicion(features: np.ndarray, labels: np.ndarray) -> Learned:
     """
     codes = (labels > 0).astype(int)
     probability = cross_val_predict(
-        LogisticRegression(max_iter=1000), features / features.std(axis=0), codes, cv=5, method="predict_proba"
+        LogisticRegression(max_iter=1000), features / scales_of(features), codes, cv=5, method="predict_proba"
     )
     score = get_label_quality_scores(codes, probability, method="self_confidence")
     is_issue = find_label_issues(codes, probability, n_jobs=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from peers.adapters.product_features import matrix_of, products
+from peers.adapters.product_features import matrix_of, products, scales_of
 from peers.worker import Learned, Train
 
 
@@ -13,7 +13,7 @@ def ordered_model(train: Train) -> Learned:
     from statsmodels.miscmodels.ordinal_model import OrderedModel
 
     features = products(train["pairs"][:, 0] - train["pairs"][:, 1])
-    scales = features.std(axis=0)
+    scales = scales_of(features)
     model = OrderedModel(train["levels"], features / scales, distr="logit")
     found = model.fit(method="bfgs", maxiter=1000, disp=False, skip_hessian=True)
     thresholds = model.transform_threshold_params(found.params)[1:-1]
@@ -26,7 +26,7 @@ def logistic_at(train: Train) -> Learned:
     from mord import LogisticAT
 
     features = products(train["pairs"][:, 0] - train["pairs"][:, 1])
-    scales = features.std(axis=0)
+    scales = scales_of(features)
     model = LogisticAT(max_iter=1000).fit(features / scales, train["levels"])
     return _learned(model.coef_, scales, model.theta_)
 

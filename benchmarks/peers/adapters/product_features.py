@@ -11,6 +11,12 @@ def products(differences: np.ndarray) -> np.ndarray:
     return np.asarray(differences[:, rows] * differences[:, columns])
 
 
+def scales_of(features: np.ndarray) -> np.ndarray:
+    """Return the standard deviation of each feature, one if that is zero."""
+    scales = features.std(axis=0)
+    return np.where(scales > 0, scales, 1.0)
+
+
 def matrix_of(coefficients: np.ndarray) -> np.ndarray:
     """Return the symmetric matrix M with z'Mz = the sum of coefficients and products."""
     d = int(np.sqrt(2 * len(coefficients)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from peers.adapters.product_features import matrix_of, products
+from peers.adapters.product_features import matrix_of, products, scales_of
 from peers.worker import Learned, Train
 
 
@@ -25,14 +25,14 @@ def on_differences_of_products(train: Train) -> Learned:
     points, index = train["points"], train["index"]
     near, far = ((0, 1), (0, 2)) if index.shape[1] == 3 else ((0, 1), (2, 3))
     features = np.subtract(*(products(points[index[:, i]] - points[index[:, j]]) for i, j in (far, near)))
-    scales = features.std(axis=0)
+    scales = scales_of(features)
     model = LogisticRegression(max_iter=1000, fit_intercept=False).fit(features / scales, train["answers"])
     return Learned(metric=matrix_of(model.coef_[0] / scales), answers={"turned_share": np.asarray(0.0)})
 
 
 def own_suspicion(features: np.ndarray, labels: np.ndarray) -> Learned:
     """The classifier's own probability that a label is another one."""
-    features = features / features.std(axis=0)
+    features = features / scales_of(features)
     far = LogisticRegression(max_iter=1000).fit(features, labels).predict_proba(features)[:, 1]
     return Learned(answers={"suspicion": np.where(labels > 0, 1.0 - far, far)})
 
