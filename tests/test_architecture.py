@@ -28,14 +28,14 @@ ORDER = [
     {"plot", "report"},
     {"learners"},
     {""},  # closefar itself: the public names
-    {"demo", "experiments"},
+    {"demo", "experiments", "label"},
     {"cli"},
     {"__main__"},  # of any room: where a program starts
 ]
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 
 # What shows things enters other rooms by their front doors, and never the engine room.
-SHOWING = {"report", "plot", "cli", "experiments", "demo"}
+SHOWING = {"report", "plot", "cli", "experiments", "demo", "label"}
 ENGINE = {"rows", "solve"}
 
 MOST_LINES, MOST_FUNCTION_LINES, MOST_ROOT_MODULES = 300, 50, 12
