@@ -1,9 +1,8 @@
-"""The routes: pages without data, and JSON for who has a session; changes only by POST with the token of the session."""
+"""The routes: pages without data, JSON for who has a session, and changes only by POST with a token of the session."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import time
 from collections.abc import Awaitable, Callable
@@ -25,7 +24,7 @@ from closefar.label.pictures import PICTURE_POLICY, find_picture
 from closefar.label.points import LabelPoints
 from closefar.label.progress import Progress
 from closefar.label.rates import Rate
-from closefar.label.security import App, Guard, Receive, RequestError, Scope, Send, headers_of, one_header
+from closefar.label.security import App, Guard, Receive, RequestError, Scope, Send, headers_of, one_header, tell
 from closefar.label.sessions import Person, Sessions
 from closefar.label.site import Site
 from closefar.label.store import NewEvent, Store, StoreError
@@ -261,9 +260,11 @@ class Routes:
         return await asyncio.get_running_loop().run_in_executor(self._readers, partial(job, *arguments))
 
     async def _written(self, future: Future[T]) -> T:
-        with contextlib.suppress(StoreError):
+        try:
             return await asyncio.wrap_future(future)
-        raise RequestError(503, "Nothing can be written at the moment; the owner's terminal says why.") from None
+        except StoreError as error:
+            tell(str(error))
+            raise RequestError(503, "Nothing can be written at the moment; the owner's terminal says why.") from None
 
     def _shown(self, handed: list[Handed], visit: Visit) -> dict[str, Any]:
         progress, _ = self._progress_of(visit)

@@ -23,6 +23,11 @@ class Board:
         for (body,) in connection.execute("SELECT body FROM findings ORDER BY id"):
             self.put_up(json.loads(body))
 
+    @property
+    def latest(self) -> dict[str, Any] | None:
+        """The latest findings, if there are any."""
+        return self._body or None
+
     def put_up(self, body: dict[str, Any]) -> None:
         """Show new findings."""
         quality = body.get("quality")

@@ -1,13 +1,13 @@
 """Which questions somebody is asked next: inside one transaction, so that two people get the same one on purpose only.
 
-The kind of each new question (random, shared or chosen) is drawn by chance alone, since the random ones measure quality.
+The kind of each new question (random, shared or chosen) is drawn by chance, since the random ones measure quality.
 """
 
 from __future__ import annotations
 
 import itertools
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -142,17 +142,15 @@ class _Desk:
         """A new question; the kind that is drawn gives way to another only where there is none of it."""
         chance = float(self.rng.random())
         shared_share = self.task.shared_share if self.task.is_shared else 0.0
+        kinds: tuple[Callable[[], Handed | None], ...]
         if chance < self.task.random_share:
             kinds = (self._random, self._chosen)
         elif chance < self.task.random_share + shared_share:
             kinds = (self._shared, self._chosen, self._random)
         else:
             kinds = (self._chosen, self._random)
-        for kind in (*kinds, self._shared, self._abandoned):
-            found = kind()
-            if found is not None:
-                return found
-        return None
+        kinds = (*kinds, self._shared, self._abandoned)
+        return next((found for kind in kinds if (found := kind()) is not None), None)
 
     def _chosen(self) -> Handed | None:
         """The next question of the latest batch that nobody holds or has answered."""
@@ -221,7 +219,7 @@ class _Desk:
     def _exists(self, condition: str, things: tuple[int, ...]) -> bool:
         same = _SAME_TRIPLET if len(things) == 3 else _SAME_PAIR
         found = self.connection.execute(
-            f"SELECT 1 FROM questions AS q JOIN handed AS h ON h.question = q.id WHERE ({same}) AND {condition} LIMIT 1",
+            f"SELECT 1 FROM questions AS q JOIN handed AS h ON h.question = q.id WHERE ({same}) AND {condition}",
             {**dict(zip("abc", things, strict=False)), "now": self.now},
         )
         return found.fetchone() is not None

@@ -66,7 +66,7 @@ def protocol_with(limits: Limits) -> type[asyncio.Protocol]:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop()
-            self._writing = _cancelled(self._writing)
+            self._writing = _cancel(self._writing)
             super().connection_lost(exc)
 
         def pause_writing(self) -> None:
@@ -75,7 +75,7 @@ def protocol_with(limits: Limits) -> type[asyncio.Protocol]:
 
         def resume_writing(self) -> None:
             super().resume_writing()
-            self._writing = _cancelled(self._writing)
+            self._writing = _cancel(self._writing)
 
         def _watch(self) -> None:
             """Let time run while a request is incomplete."""
@@ -85,7 +85,7 @@ def protocol_with(limits: Limits) -> type[asyncio.Protocol]:
                 self._timer = self.loop.call_later(limits.request, self._cut)
 
         def _stop(self) -> None:
-            self._timer = _cancelled(self._timer)
+            self._timer = _cancel(self._timer)
 
         def _cut(self) -> None:
             self.transport.abort()
@@ -93,6 +93,8 @@ def protocol_with(limits: Limits) -> type[asyncio.Protocol]:
     return PatientProtocol
 
 
-def _cancelled(timer: asyncio.TimerHandle | None) -> None:
+def _cancel(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:
+    """End a timer; there is none afterwards."""
     if timer is not None:
         timer.cancel()
+    return None

@@ -10,7 +10,17 @@ from typing import Any
 
 from closefar.messages import printable
 
-__all__ = ["PAGE_POLICY", "App", "Guard", "Receive", "RequestError", "Scope", "Send", "headers_of", "one_header"]
+__all__ = [
+    "App",
+    "Guard",
+    "Receive",
+    "RequestError",
+    "Scope",
+    "Send",
+    "headers_of",
+    "one_header",
+    "tell",
+]
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -18,12 +28,12 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-PAGE_POLICY = (
+_PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
 _HEADERS = {
-    "content-security-policy": PAGE_POLICY,
+    "content-security-policy": _PAGE_POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     "referrer-policy": "no-referrer",
@@ -87,7 +97,9 @@ class Guard:
             _report(error)
             if is_begun:
                 raise ConnectionError("the response was cut off") from None
-            await _refuse(RequestError(500, "The server has met an error of its own; its terminal says where."), send_guarded)
+            await _refuse(
+                RequestError(500, "The server has met an error of its own; its terminal says where."), send_guarded
+            )
 
     def _check(self, scope: Scope) -> None:
         headers, method, path = headers_of(scope), scope["method"], scope["path"]
@@ -134,6 +146,12 @@ def _completed(headers: Any) -> list[tuple[bytes, bytes]]:
     return [*headers, *added]
 
 
+def tell(sentence: str) -> None:
+    """Say something on the terminal of the owner."""
+    if sys.stderr is not None:
+        print(printable(f"closefar label: {sentence}"), file=sys.stderr, flush=True)
+
+
 async def _refuse(refusal: RequestError, send: Send) -> None:
     body = json.dumps({"error": str(refusal)}).encode()
     headers = {"content-type": "application/json", "content-length": str(len(body)), **refusal.headers}
@@ -145,5 +163,4 @@ async def _refuse(refusal: RequestError, send: Send) -> None:
 def _report(error: Exception) -> None:
     """Say on the terminal where an error is, and nothing of the request."""
     frames = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)[-3:]]
-    if sys.stderr is not None:
-        print(printable(f"closefar label: {type(error).__name__} at {' < '.join(reversed(frames))}"), file=sys.stderr)
+    tell(f"{type(error).__name__} at {' < '.join(reversed(frames))}")

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["OWNER", "Person", "Sessions", "check_names"]
+__all__ = ["OWNER", "Address", "Person", "Sessions", "check_names"]
 
 OWNER = "owner"
 
@@ -27,6 +27,16 @@ class Person:
     name: str
     is_owner: bool
     judges: bool
+
+
+@dataclass(frozen=True)
+class Address:
+    """What somebody opens in a browser, with a secret."""
+
+    name: str
+    is_owner: bool
+    judges: bool
+    address: str
 
 
 def check_names(names: Sequence[str]) -> tuple[str, ...]:
@@ -105,7 +115,7 @@ class Sessions:
         return f"{body}.{self._mac('session', body)}"
 
     def person_of(self, cookie: str, now: float) -> Person | None:
-        """Whose session a cookie is; None for one that is forged, expired, or of somebody who was taken off the list."""
+        """Whose session a cookie is; None if it is forged, expired, or of somebody who was taken off the list."""
         if len(cookie) > _LONGEST_COOKIE or not cookie.isascii() or cookie.count(".") != 3:
             return None
         body, _, mac = cookie.rpartition(".")

@@ -78,7 +78,7 @@ def plan_site(host: str, *, tls: Tls | None = None, behind_proxy: bool = False, 
         raise ValueError("--behind-proxy needs --address, what annotators type, such as https://label.example.org.")
     if address is not None and not (tls or behind_proxy):
         raise ValueError(
-            f"--address {address} needs --tls-certificate and --tls-key, or --behind-proxy. Leave it out on one machine."
+            f"--address {address} needs --tls-certificate and --tls-key, or --behind-proxy. Otherwise leave it out."
         )
     typed = None if address is None else _checked_address(address)
     return Site(host, _names_of(host, is_local), tls, typed)
@@ -127,7 +127,8 @@ def _checked_address(address: str) -> str:
         is_whole = False
     if parts.scheme != "https" or not is_whole or parts.path or parts.query or parts.fragment or parts.username:
         raise ValueError(
-            f"--address must be what annotators type, without a path, such as https://label.example.org; got {address!r}."
+            "--address must be what annotators type, without a path, such as https://label.example.org; "
+            f"got {address!r}."
         )
     return f"https://{parts.netloc.lower().removesuffix(':443')}"
 
