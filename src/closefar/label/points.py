@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
-from closefar.tables import Encoding, TableError, fingerprint_columns, read_raw_points
+from closefar.tables import Encoding, RawPoints, TableError, fingerprint_columns, read_raw_points
 
 __all__ = ["LabelPoints", "read_label_points"]
 
@@ -99,18 +99,12 @@ def read_label_points(
     LabelPoints
     """
     raw = read_raw_points(path, id=id, na_values=na_values)
-    for name in show:
-        if name not in raw.columns:
-            raise TableError(
-                f"{raw.place.path} has no column {name!r} to show. Its columns are {', '.join(raw.columns)}. "
-                "Correct --show."
-            )
-    texts = [name for name in (*categorical, *(ordinal or ())) if name in raw.columns]
-    read = dict(raw.columns)
+    _check_shown(raw, show)
+    read, texts = dict(raw.columns), [name for name in (*categorical, *(ordinal or ())) if name in raw.columns]
     if texts:
         again = read_raw_points(path, id=id, as_text=texts, na_values=na_values)
         read |= {name: again.columns[name] for name in texts}
-    only_shown = tuple(name for name in show if name not in (columns or ()))
+    only_shown = tuple(name for name in read if name in show and name not in (columns or ()))
     encoding = Encoding.learn(
         {name: column for name, column in read.items() if name not in only_shown},
         columns=columns,
@@ -122,30 +116,48 @@ def read_label_points(
         name=raw.place,
     )
     features, dropped = encoding.apply(read, name=raw.place)
-    kept, used = ~dropped, {*encoding.column_names, *only_shown}
-    notes = list(raw.notes)
-    if dropped.any():
-        notes.append(f"{int(dropped.sum()):,} of {len(dropped):,} points were left out: they lack a value.")
-    given = {
-        "na_values": list(na_values),
-        "categorical": list(categorical),
-        "ordinal": {name: list(order) for name, order in (ordinal or {}).items()},
-        "missing": None if missing == "refuse" else missing,
-        "unseen": None if unseen == "refuse" else unseen,
-    }
+    kept, used = ~dropped, [name for name in read if name in encoding.column_names or name in only_shown]
+    lacking = f"{int(dropped.sum()):,} of {len(dropped):,} points were left out: they lack a value."
     return LabelPoints(
         ids=raw.ids[kept],
         features=features,
         feature_names=encoding.feature_names,
-        columns={name: column[kept] for name, column in read.items() if name in used},
-        shown=tuple(name for name in read if name in only_shown),
+        columns={name: read[name][kept] for name in used},
+        shown=only_shown,
         folder=_folder(path),
-        fingerprint=fingerprint_columns({name: raw.columns[name][kept] for name in read if name in used}),
+        fingerprint=fingerprint_columns({name: raw.columns[name][kept] for name in used}),
         kinds={column.name: column.kind for column in encoding.columns},
         id_name=raw.id_name,
-        options={name: value for name, value in given.items() if value},
-        notes=tuple(notes),
+        options=_given(na_values, categorical, ordinal, missing, unseen),
+        notes=(*raw.notes, *([lacking] if dropped.any() else [])),
     )
+
+
+def _check_shown(raw: RawPoints, show: Sequence[str]) -> None:
+    unknown = [name for name in show if name not in raw.columns]
+    if unknown:
+        raise TableError(
+            f"{raw.place.path} has no column {unknown[0]!r} to show beside its ids. Its other columns are "
+            f"{', '.join(map(repr, raw.columns))}. Correct --show."
+        )
+
+
+def _given(
+    na_values: Sequence[str],
+    categorical: Collection[str],
+    ordinal: Mapping[str, Sequence[str]] | None,
+    missing: str,
+    unseen: str,
+) -> dict[str, Any]:
+    """How the columns are read and encoded, where that is not the default."""
+    options = {
+        "na_values": list(na_values),
+        "categorical": list(categorical),
+        "ordinal": {name: list(order) for name, order in (ordinal or {}).items()},
+        "missing": "" if missing == "refuse" else missing,
+        "unseen": "" if unseen == "refuse" else unseen,
+    }
+    return {name: value for name, value in options.items() if value}
 
 
 def _folder(path: str | os.PathLike[str]) -> Path:

@@ -9,7 +9,7 @@ from closefar.tables.pairs import Pairs, labels_of, others_of, read_or_open_pair
 from closefar.tables.points import PointTable, read_points
 from closefar.tables.recorded import RecordedAnswers, read_recorded
 from closefar.tables.recorded_format import check_recorded, connect_to_read, create_recorded, readable
-from closefar.tables.recorded_points import fingerprint_columns, point_differences, read_raw_points
+from closefar.tables.recorded_points import RawPoints, fingerprint_columns, point_differences, read_raw_points
 from closefar.tables.sources import Source
 from closefar.tables.table import Table, open_table, read_table
 from closefar.tables.writing import csv_parts, encode_table, write_table
@@ -25,6 +25,7 @@ __all__ = [
     "PairTable",
     "Pairs",
     "PointTable",
+    "RawPoints",
     "RecordedAnswers",
     "Source",
     "Table",
