@@ -118,6 +118,8 @@ def is_recorded(path: str | os.PathLike[str]) -> bool:
     Not for the process that writes the file: closing it here would end the locks that SQLite has on it there.
     """
     try:
+        if not os.path.isfile(path):  # a pipe can be read only once
+            return False
         with open(path, "rb") as file:
             return file.read(len(SIGNATURE)) == SIGNATURE
     except OSError:
