@@ -71,6 +71,14 @@ _CUT = """
 _DOMAINS = ("Page", "Runtime", "Log", "Network")
 
 
+def _key_code(key: str) -> tuple[str, int]:
+    """The physical key and its number."""
+    if len(key) == 1 and key.isascii() and key.isalnum():
+        return f"{'Digit' if key.isdigit() else 'Key'}{key.upper()}", ord(key.upper())
+    numbers = {" ": 32, "Enter": 13, "Tab": 9, "Backspace": 8, "Escape": 27, "ArrowLeft": 37, "ArrowRight": 39}
+    return "Space" if key == " " else key, numbers[key]
+
+
 def find_browser() -> str | None:
     """The program to run, or None where there is none."""
     return next((found for name in _NAMES if (found := shutil.which(name))), None)
@@ -128,10 +136,23 @@ class Browser:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def open(
-        self, path: Path, *, width: int = 1280, dark: bool = False, print_view: bool = False, scripts: bool = True
+        self,
+        place: Path | str,
+        *,
+        width: int = 1280,
+        dark: bool = False,
+        print_view: bool = False,
+        scripts: bool = True,
+        touch: bool = False,
+        person: str | None = None,
     ) -> Page:
-        """Open a file in a window of that width and wait until it is loaded; without `scripts` its own do not run."""
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        """Open a file or an address in a window of that width and wait until it is loaded.
+
+        Without `scripts` its own do not run.  With `touch` it is on a device with a touch screen.  Pages of a `person`
+        share cookies and storage with each other, and with no other page.
+        """
+        apart = {} if person is None else {"browserContextId": person}
+        target = self.call("Target.createTarget", url="about:blank", **apart)["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = Page(self, session, target)
         for domain in _DOMAINS:
@@ -143,10 +164,17 @@ class Browser:
         page.call("Emulation.setEmulatedMedia", media="print" if print_view else "", features=[scheme])
         page.call("Emulation.setFocusEmulationEnabled", enabled=True)
         page.call("Emulation.setScriptExecutionDisabled", value=not scripts)
-        page.call("Page.navigate", url=path.resolve().as_uri())
+        if touch:
+            page.call("Emulation.setTouchEmulationEnabled", enabled=True, maxTouchPoints=1)
+        page.call("Page.navigate", url=place if isinstance(place, str) else place.resolve().as_uri())
         self.wait(lambda: any(event["method"] == "Page.loadEventFired" for event in page.events()))
         page.evaluate("document.fonts.ready.then(() => true)")
         return page
+
+    def new_person(self) -> str:
+        """Somebody else with the same browser: cookies and storage of their own."""
+        identity: str = self.call("Target.createBrowserContext")["browserContextId"]
+        return identity
 
     def call(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
         """Send one command and return its result."""
@@ -186,7 +214,7 @@ class Browser:
 
 
 class Page:
-    """One open file."""
+    """One open page."""
 
     def __init__(self, browser: Browser, session: str, target: str) -> None:
         self._browser = browser
@@ -207,6 +235,66 @@ class Page:
         if "exceptionDetails" in answer:
             raise RuntimeError(json.dumps(answer["exceptionDetails"]))
         return answer["result"].get("value")
+
+    def wait_for(self, condition: str, seconds: float = 20.0) -> None:
+        """Wait until an expression is true in the page."""
+        watch = (
+            f"new Promise((done) => {{ const end = performance.now() + {1000 * seconds};"
+            f" const watch = () => {{ const is = ({condition}); if (is || performance.now() > end) done(Boolean(is));"
+            " else setTimeout(watch, 15); }; watch(); })"
+        )
+        if not self.evaluate(watch):
+            raise TimeoutError(f"{condition} is not true after {seconds:g} seconds")
+
+    def press(self, key: str, *, held: bool = False, modifiers: int = 0) -> None:
+        """Press and release a key; one that is `held` comes again and again before it is released."""
+        code, number = _key_code(key)
+        what = {"key": key, "code": code, "windowsVirtualKeyCode": number, "modifiers": modifiers}
+        text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
+        for repeated in (False, True, True) if held else (False,):
+            kind = "keyDown" if text else "rawKeyDown"
+            self.call(
+                "Input.dispatchKeyEvent", type=kind, autoRepeat=repeated, **({"text": text} if text else {}), **what
+            )
+        self.call("Input.dispatchKeyEvent", type="keyUp", **what)
+
+    def click(self, selector: str, times: int = 1) -> None:
+        """Click on an element with the mouse."""
+        x, y = self._middle(selector)
+        for count in range(1, times + 1):
+            for kind in ("mousePressed", "mouseReleased"):
+                self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=count)
+
+    def point_at(self, selector: str) -> None:
+        """Move the mouse over an element."""
+        x, y = self._middle(selector)
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def tap(self, selector: str) -> None:
+        """Touch an element with a finger."""
+        x, y = self._middle(selector)
+        self.call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
+        self.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+
+    def _middle(self, selector: str) -> tuple[float, float]:
+        self.evaluate(f"document.querySelector({json.dumps(selector)}).scrollIntoView({{ block: 'nearest' }})")
+        box = self.evaluate(f"document.querySelector({json.dumps(selector)}).getBoundingClientRect().toJSON()")
+        return box["left"] + box["width"] / 2, box["top"] + box["height"] / 2
+
+    def go_offline(self, offline: bool = True) -> None:
+        """Take the network away from the page, or give it back."""
+        self.call(
+            "Network.emulateNetworkConditions", offline=offline, latency=0, downloadThroughput=-1, uploadThroughput=-1
+        )
+
+    def reload(self) -> None:
+        """Load the page again and wait for it."""
+        n_loads = self._n_loads()
+        self.call("Page.reload")
+        self._browser.wait(lambda: self._n_loads() > n_loads)
+
+    def _n_loads(self) -> int:
+        return sum(event["method"] == "Page.loadEventFired" for event in self.events())
 
     def complaints(self) -> list[str]:
         """Every error or warning of the console, and every exception."""
@@ -240,9 +328,9 @@ class Page:
         """By how many pixels the page is wider than its window."""
         return int(self.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
 
-    def screenshot(self, path: Path) -> None:
-        """Save a picture of the whole page."""
-        answer = self.call("Page.captureScreenshot", captureBeyondViewport=True)
+    def screenshot(self, path: Path, *, whole: bool = True) -> None:
+        """Save a picture of the whole page, or of the window."""
+        answer = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(answer["data"]))
 
     def pdf(self) -> bytes:
