@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from closefar.model import Metric, ModelFileError, load
     from closefar.questions import (
         check_noise_model,
+        choose_pairs,
         choose_rank,
         confidence,
         find_label_errors,
@@ -42,6 +43,7 @@ __all__ = [
     "SharedPointsWarning",
     "Tuples",
     "check_noise_model",
+    "choose_pairs",
     "choose_rank",
     "confidence",
     "datasets",
@@ -75,6 +77,7 @@ _HOMES = {
     "SharedPointsWarning": "judgements",
     "Tuples": "judgements",
     "check_noise_model": "questions",
+    "choose_pairs": "questions",
     "choose_rank": "questions",
     "confidence": "questions",
     "find_label_errors": "questions",

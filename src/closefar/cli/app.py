@@ -13,6 +13,7 @@ from closefar.cli.demo import demo
 from closefar.cli.evaluate import evaluate, report
 from closefar.cli.fit import fit
 from closefar.cli.groups import with_groups
+from closefar.cli.label import label
 from closefar.cli.models import export, inspect, truncate
 from closefar.cli.paper import paper
 from closefar.cli.plan import plan
@@ -47,6 +48,7 @@ for command in (
     transform,
     inspect,
     evaluate,
+    label,
     label_errors,
     sample_size,
     plan,

@@ -1,6 +1,7 @@
 """Analyses of a fit: wrong labels, noise model, confidence intervals, rank and sample size."""
 
 from closefar.questions.calibration import CalibrationBin, calibrate, sides_of, wilson
+from closefar.questions.choosing import choose_pairs
 from closefar.questions.diagnosis import Diagnosis, describe_evidence, diagnose
 from closefar.questions.findings import Finding, find_misfit
 from closefar.questions.intervals import Confidence
@@ -38,6 +39,7 @@ __all__ = [
     "calibrate",
     "check_noise_if_possible",
     "check_noise_model",
+    "choose_pairs",
     "choose_rank",
     "confidence",
     "describe_comparisons",

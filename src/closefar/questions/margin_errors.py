@@ -17,7 +17,7 @@ from closefar.questions.label_model import LabelModel
 from closefar.questions.moves import MarginMoves, pseudo_inverse
 from closefar.questions.thinning import representatives
 
-__all__ = ["SideErrors"]
+__all__ = ["SideErrors", "margin_information"]
 
 _MOST_SEEN = 100_000
 
@@ -44,7 +44,7 @@ class SideErrors:
         table = table_of(fit, seen)
         n_annotators = 0 if table is None else len(table)
         blank = cls(moves, seen.n_thresholds, n_annotators, np.empty((0, 0)), 0.0)
-        margins, weights = _information(fit, seen)
+        margins, weights = margin_information(fit, seen)
         information = blank._sums(seen, weights * seen.weights)
         of_scale = np.einsum("ni,nij,nj->n", margins, np.moveaxis(weights, -1, 0), margins) @ seen.weights
         if table is not None:
@@ -87,7 +87,7 @@ class SideErrors:
         return np.asarray(total)
 
 
-def _information(fit: Fit, seen: Judgements) -> tuple[FloatArray, FloatArray]:
+def margin_information(fit: Fit, seen: Judgements) -> tuple[FloatArray, FloatArray]:
     """The margins from each threshold, (n, cuts), and the Fisher information on them, (cuts, cuts, n)."""
     scores = Scorer.of(fit).score(seen)
     if not isinstance(scores, ScoredLevels):

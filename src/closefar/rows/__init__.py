@@ -10,6 +10,7 @@ from closefar.rows.legs import LegRows, Rows
 from closefar.rows.opening import judged_rows, pair_rows, rows_of
 from closefar.rows.partitioned import PartitionedRows
 from closefar.rows.source import RowSource, slices
+from closefar.rows.stacked import StackedRows
 from closefar.rows.streamed import Chunks, StreamedRows
 from closefar.rows.unit_free import column_scales, factor_in_rows, find_coordinates, second_moment, unit_free
 
@@ -25,6 +26,7 @@ __all__ = [
     "PartitionedRows",
     "RowSource",
     "Rows",
+    "StackedRows",
     "StreamedRows",
     "check_device",
     "column_scales",

@@ -7,6 +7,9 @@ from closefar.tables.errors import TableError
 from closefar.tables.pair_table import PairTable
 from closefar.tables.pairs import Pairs, labels_of, others_of, read_or_open_pairs, read_or_open_points, read_pairs
 from closefar.tables.points import PointTable, read_points
+from closefar.tables.recorded import RecordedAnswers, read_recorded
+from closefar.tables.recorded_format import check_recorded, connect_to_read, create_recorded, readable
+from closefar.tables.recorded_points import RawPoints, fingerprint_columns, point_differences, read_raw_points
 from closefar.tables.sources import Source
 from closefar.tables.table import Table, open_table, read_table
 from closefar.tables.writing import csv_parts, encode_table, write_table
@@ -22,20 +25,30 @@ __all__ = [
     "PairTable",
     "Pairs",
     "PointTable",
+    "RawPoints",
+    "RecordedAnswers",
     "Source",
     "Table",
     "TableError",
+    "check_recorded",
+    "connect_to_read",
+    "create_recorded",
     "csv_parts",
     "encode_table",
+    "fingerprint_columns",
     "labels_of",
     "open_pairs",
     "open_table",
     "others_of",
+    "point_differences",
     "read_or_open_pairs",
     "read_or_open_points",
     "read_pairs",
     "read_points",
+    "read_raw_points",
+    "read_recorded",
     "read_table",
+    "readable",
     "write_table",
 ]
 

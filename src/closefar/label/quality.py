@@ -1,0 +1,64 @@
+"""How often the metric agrees with a new answer to a random question, measured on random questions that were asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.stats import beta
+
+from closefar.arrays import BoolArray
+from closefar.label.held_out import held_out_expected
+from closefar.label.learned import Given, Learned, tuples_of
+from closefar.label.task import Purpose, Task
+from closefar.tables import RecordedAnswers
+
+__all__ = ["agreement_interval", "measures_quality", "quality"]
+
+# No agreement is shown with fewer random questions.
+_FEWEST = 10
+
+_FOLDS = 10
+
+
+def measures_quality(answers: RecordedAnswers) -> BoolArray:
+    """Which answers measure quality: those to random questions, as first given, that are not can't say.
+
+    An answer that was looked at again counts as it was first given: after a look at what the metric expects, people
+    agree with it more often.  Answers to a question that is asked of a second person on purpose do not count.
+    """
+    is_random = np.asarray(answers.chosen, dtype=object) == "random"
+    is_shared = np.asarray(answers.purpose, dtype=object) == Purpose.shared
+    is_said = np.array([answer is not None for answer in answers.original], dtype=bool)
+    return np.asarray(is_random & ~is_shared & is_said, dtype=bool)
+
+
+def agreement_interval(n_right: float, n: float) -> tuple[float, float]:
+    """The 95 % interval of Jeffreys for the probability behind `n_right` of `n`."""
+    low, high = beta.ppf([0.025, 0.975], n_right + 0.5, n - n_right + 0.5)
+    return (0.0 if n_right == 0 else float(low)), (1.0 if n_right == n else float(high))
+
+
+def quality(answers: RecordedAnswers, given: Given, learned: Learned, task: Task) -> dict[str, Any] | None:
+    """The agreement with a new answer to a random question, by cross-validation over the random questions."""
+    counts = measures_quality(answers)
+    n = int(counts.sum())
+    if n < _FEWEST:
+        return None
+    place = {answer: code for code, answer in enumerate(task.answers)}
+    said = np.array([place[answer] for answer in np.asarray(answers.original, dtype=object)[counts]], dtype=np.intp)
+    expected = held_out_expected(learned, given, task, tuples_of(answers)[counts], _FOLDS)
+    n_right = int(np.sum(expected == said))
+    low, high = agreement_interval(n_right, n)
+    agreement, baseline = n_right / n, float(np.bincount(said).max()) / n
+    reading = _reading(agreement, low, high, baseline, n)
+    return {"agreement": agreement, "low": low, "high": high, "baseline": baseline, "n": n, "reading": reading}
+
+
+def _reading(agreement: float, low: float, high: float, baseline: float, n: int) -> str:
+    compared = f"Always giving the most frequent answer would agree with {baseline:.0%}"
+    compared += "." if low > baseline else ", so it is not clear yet whether the metric is better."
+    return (
+        f"The metric agrees with about {agreement:.0%} of new answers to random questions (95 % interval: {low:.0%} to "
+        f"{high:.0%}). This is measured on {n} random questions, each by a fit that has not seen it. {compared}"
+    )

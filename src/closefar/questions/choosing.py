@@ -1,0 +1,125 @@
+"""Choosing the questions to ask next: those whose answers teach most about M and the thresholds."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from closefar.arrays import Array, FloatArray
+from closefar.fitting import Fit, Fitted
+from closefar.judgements import Kind, check_comparisons, check_pairs
+from closefar.questions.choosing_answers import Answers
+from closefar.questions.choosing_batch import choose_batch
+from closefar.questions.choosing_posterior import Posterior
+from closefar.rows import LegRows, Rows, rows_of
+
+__all__ = ["choose_pairs"]
+
+_METHODS = ("information", "uncertainty", "random")
+
+
+def choose_pairs(
+    learner: Fit | Fitted,
+    candidates: Any,
+    n: int,
+    *,
+    method: str = "information",
+    random_state: Any = None,
+    return_utilities: bool = False,
+) -> Any:
+    """Choose the pairs, or comparisons, to judge next: those whose answers teach most about M and the thresholds.
+
+    Parameters
+    ----------
+    learner : LinearMetricLearner, OrdinalMetricLearner or ComparisonMetricLearner
+        A fitted learner, with its training data.
+    candidates : array of shape (m, d) or (m, 2, d), or Tuples
+        Differences or pairs that may be judged next, as `learner.predict` takes them; comparisons (m, 3, d) or
+        (m, 4, d) for a learner of comparisons, and for one that was fitted to pairs and comparisons.
+    n : int
+        How many to choose.
+    method : {"information", "uncertainty", "random"}, default="information"
+        "information": the largest mutual information between the answer and M and the thresholds (BALD), in turn:
+        the expected information of those chosen so far counts as known.  "uncertainty": the largest entropy of
+        the answer.  "random": all are equally likely.
+    random_state : int, RandomState or None, default=None
+        Seed of "random"; the other methods draw nothing.
+    return_utilities : bool, default=False
+        Whether to return the utilities as well.
+
+    Returns
+    -------
+    indices : array of int, of shape (n,)
+        The row numbers of the chosen candidates, best first, without repetition.
+    utilities : array of shape (n, m)
+        If `return_utilities`: the utility of each candidate before each choice, in nats, and NaN for candidates
+        that were chosen before.
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> data = cf.datasets.make_pairs(1000, 4, wrong_share=0.1, random_state=0)
+    >>> learner = cf.LinearMetricLearner().fit(data.pairs[:100], data.labels[:100])
+    >>> cf.choose_pairs(learner, data.pairs[100:], 5).shape
+    (5,)
+    """
+    fit = Fit.of(learner)
+    data = _read(fit, candidates)
+    n = _checked(n, int(data.shape[0]), method)
+    if method == "random":
+        draws = check_random_state(random_state).uniform(size=int(data.shape[0]))
+        return _by_utility(draws, n, return_utilities)
+    rows, answers, cuts = _asked(fit, data)
+    squared = rows.squared_distances(fit.metric.factor)
+    means = squared[:, None] - cuts
+    if method == "uncertainty":
+        return _by_utility(answers.entropies(means), n, return_utilities, np.abs(means).min(axis=1))
+    judgements = fit.training().weighted(fit.settings.class_weight).counted()
+    posterior = Posterior.of(fit, judgements, rows, len(fit.metric.thresholds) if not isinstance(rows, LegRows) else 0)
+    batch = choose_batch(posterior, rows, means, answers, n)
+    return (batch.chosen, batch.utilities) if return_utilities else batch.chosen
+
+
+def _read(fit: Fit, candidates: Any) -> Array:
+    shape = tuple(getattr(candidates, "shape", ()))
+    are_compared = len(shape) == 3 and shape[1] in (3, 4)
+    if fit.kind is Kind.COMPARISONS or (are_compared and fit.comparison_noise is not None):
+        data = check_comparisons(fit.columns, candidates, fitting=False)
+    else:
+        data = check_pairs(fit.columns, candidates, fitting=False)
+    return data
+
+
+def _checked(n: Any, m: int, method: Any) -> int:
+    if method not in _METHODS:
+        raise ValueError(f"method must be one of {', '.join(map(repr, _METHODS))}; got {method!r}.")
+    if not isinstance(n, numbers.Integral) or isinstance(n, bool) or not 1 <= n <= m:
+        raise ValueError(
+            f"n must be a whole number from 1 to the number of candidates, {m:,}; got {n!r}. Choose fewer, or pass "
+            "more candidates."
+        )
+    return int(n)
+
+
+def _asked(fit: Fit, data: Array) -> tuple[Rows, Answers, FloatArray]:
+    rows = rows_of(data)
+    metric = fit.metric
+    if isinstance(rows, LegRows):
+        return rows.with_scale(1.0 / fit.relative_noise), Answers(metric.noise, metric.compared_flip_rate), np.zeros(1)
+    return rows, Answers(metric.noise, metric.flip_rate, metric.n_levels), np.array(metric.thresholds)
+
+
+def _by_utility(utilities: FloatArray, n: int, return_utilities: bool, then: FloatArray | None = None) -> Any:
+    then = np.zeros(len(utilities)) if then is None else then
+    least = np.partition(utilities, len(utilities) - n)[len(utilities) - n]
+    best = np.flatnonzero(utilities >= least)
+    chosen = best[np.lexsort((then[best], -utilities[best]))][:n]
+    if not return_utilities:
+        return chosen
+    table = np.tile(utilities, (n, 1))
+    for place in range(1, n):
+        table[place, chosen[:place]] = np.nan
+    return chosen, table

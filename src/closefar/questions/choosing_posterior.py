@@ -1,0 +1,113 @@
+"""What judgements have taught about M and the thresholds: a normal distribution around the fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from closefar import packed
+from closefar.arrays import FloatArray
+from closefar.fitting import Fit
+from closefar.judgements import Judgements, Kind
+from closefar.questions.annotating import table_of
+from closefar.questions.legs import by_legs
+from closefar.questions.margin_errors import margin_information
+from closefar.rows import BlockRows, LegRows, Rows, StackedRows, factor_in_rows, find_coordinates, rows_of
+
+__all__ = ["Posterior"]
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """The covariance of (packed M, thresholds), for M in coordinates y = basis' z.
+
+    In these coordinates M is diagonal, and the differences of the judgements and of the candidates together have unit
+    second moment, so that nothing depends on the units of the data.
+    """
+
+    basis: FloatArray
+    covariance: FloatArray
+    n_cuts: int
+
+    @classmethod
+    def of(cls, fit: Fit, judgements: Judgements, candidates: Rows, n_cuts: int) -> Posterior:
+        """What the judgements of a fit say of the margins of candidates, which have so many thresholds."""
+        basis, values = _coordinates(fit, judgements, candidates)
+        information = _information(fit, judgements, basis)
+        precision = information + np.diag(_prior(fit, values, judgements))
+        n = packed.packed_size(len(values)) + n_cuts
+        return cls(basis, np.linalg.inv(precision)[:n, :n], n_cuts)
+
+    @property
+    def size(self) -> int:
+        return self.basis.shape[1]
+
+    def gradients(self, rows: Rows) -> FloatArray:
+        """The derivative of the form of each row in packed M."""
+        parts = [along for _, along in by_legs(rows, lambda block: packed.form_gradients(block.T @ self.basis))]
+        return np.concatenate(parts)
+
+
+def _coordinates(fit: Fit, judgements: Judgements, candidates: Rows) -> tuple[FloatArray, FloatArray]:
+    """The columns of the map to coordinates, and the eigenvalues of M in them, largest first."""
+    parts = [judgements] if judgements.comparisons is None else [judgements, judgements.comparisons]
+    legs = StackedRows(*(_legs(rows_of(part.data)) for part in parts), _legs(candidates))
+    shares = legs.row_array(np.broadcast_to(1.0 / legs.n_rows, legs.n_rows))
+    coordinates = find_coordinates(legs, shares, finds_null=False)
+    factor = coordinates.from_units(fit.metric.factor)
+    if factor is None:
+        factor = factor_in_rows(legs.in_coordinates(coordinates), legs, shares, fit.metric.factor)
+    vectors, lengths, _ = np.linalg.svd(factor, full_matrices=True)
+    values = np.append(lengths**2, np.zeros(len(vectors) - len(lengths)))
+    return coordinates.transform @ vectors, values
+
+
+def _legs(rows: Rows) -> BlockRows:
+    return rows.legs if isinstance(rows, LegRows) else rows
+
+
+def _information(fit: Fit, judgements: Judgements, basis: FloatArray) -> FloatArray:
+    """The Fisher information of the judgements about (packed M, thresholds, strictness of annotators)."""
+    table = table_of(fit, judgements)
+    n_matrix, n_cuts = packed.packed_size(basis.shape[1]), len(fit.metric.thresholds)
+    n_annotators = 0 if table is None else len(table)
+    total = np.zeros((n_matrix + n_cuts + n_annotators,) * 2)
+    parts = [judgements] if judgements.comparisons is None else [judgements, judgements.comparisons]
+    for part in parts:
+        is_compared = part.kind is Kind.COMPARISONS
+        scale = 1.0 / fit.relative_noise if is_compared else 1.0
+        weights = margin_information(fit, part)[1] * part.weights
+        for where, along in by_legs(rows_of(part.data), lambda block: packed.form_gradients(block.T @ basis)):
+            here = np.zeros((len(along), len(total)))
+            here[:, :n_matrix] = scale * along
+            if not is_compared and part.annotators is not None:
+                here[np.arange(len(along)), n_matrix + n_cuts + part.annotators.codes[where]] = -1.0
+            total += _summed(here, weights[..., where], range(0 if is_compared else n_cuts), n_matrix)
+    return total
+
+
+def _summed(along: FloatArray, weights: FloatArray, cuts: range, n_matrix: int) -> FloatArray:
+    """The sum over rows of J' W J, for the derivatives J of the margins from each threshold and their information."""
+    together = weights.sum(axis=(0, 1))
+    total: FloatArray = along.T @ (along * together[:, None])
+    for k in cuts:
+        crossed = along.T @ weights[k].sum(axis=0)
+        total[:, n_matrix + k] -= crossed
+        total[n_matrix + k] -= crossed
+    for k in cuts:
+        total[n_matrix + k, n_matrix : n_matrix + len(cuts)] += weights[k].sum(axis=-1)
+    return total
+
+
+def _prior(fit: Fit, values: FloatArray, judgements: Judgements) -> FloatArray:
+    """The precision of the prior of each parameter: entries of M are as large as those of the fit."""
+    d = len(values)
+    n_matrix = packed.packed_size(d)
+    width = np.sqrt(np.sum(values**2) / n_matrix) or fit.metric.noise.std / d
+    typical = width * np.sqrt(d * (d + 2.0))  # the error of a squared distance
+    prior = [np.full(n_matrix, width**-2.0), np.full(len(fit.metric.thresholds), typical**-2.0)]
+    table = table_of(fit, judgements)
+    if table is not None:
+        prior.append(np.full(len(table), table.width**-2.0))
+    return np.concatenate(prior)
