@@ -60,7 +60,8 @@ _CUT = """
     if (over > 1) found.push(`${text.textContent} (by ${over})`);
   }
   for (const box of document.querySelectorAll("body *")) {
-    const hides = ["hidden", "clip"].includes(getComputedStyle(box).overflowX);
+    const style = getComputedStyle(box); // what is clipped away is there for screen readers only
+    const hides = ["hidden", "clip"].includes(style.overflowX) && style.clipPath !== "inset(50%)";
     if (hides && !box.closest(".name, svg") && box.scrollWidth > box.clientWidth + 1) found.push(box.className);
   }
   return found;

@@ -80,14 +80,14 @@ class _Scale:
 
     def rounded(self, value: float) -> float:
         """A number with the decimals that are shown."""
-        return value if self.decimals is None else round(value, self.decimals)
+        return value if self.decimals is None else round(value, self.decimals) + 0.0  # no minus zero
 
     def text(self, value: float) -> str:
         """A number as it is shown."""
         if self.decimals is None or not math.isfinite(value):
             words = f"{value:.4g}"
         else:
-            words = f"{value:{',' if abs(value) >= _FIRST_GROUPED else ''}.{self.decimals}f}"
+            words = f"{self.rounded(value):{',' if abs(value) >= _FIRST_GROUPED else ''}.{self.decimals}f}"
         return words.replace("-", "\N{MINUS SIGN}")
 
 

@@ -25,11 +25,13 @@ let given = []; // answers that can be undone, the last at the end: { key, quest
 let progress = { n: 0, last_answer: null };
 let shownAt = 0;
 let isBusy = false;
-let isFilling = false;
+let filling = null; // a request for questions
+let undoneAt = 0;
 let isExhausted = false;
 let isPaused = false;
 let sitting = { start: 0, last: 0 };
 let doubtful = [];
+let wasAwayBefore = false;
 const answered = new Set(); // numbers of questions, which the server may not know of yet
 
 async function start() {
@@ -43,7 +45,10 @@ async function start() {
       return answer.receipts;
     },
     changed: showState,
-    refused: (event, reason) => notify(`An answer was not recorded: ${reason}`),
+    refused: (event, reason) => {
+      answered.delete(event.question);
+      notify(`An answer was not recorded: ${reason}`);
+    },
   });
   outbox.waiting.forEach(({ event }) => event.kind === "answer" && answered.add(event.question));
   holdTheOnlyTab();
@@ -57,28 +62,36 @@ async function start() {
 
 // ---- what is asked
 
-async function next() {
+function next() {
   current = queue.shift() ?? null;
   if (current) show();
-  await fill();
-  if (!current && queue.length) return next();
-  if (!current) showNothing();
+  else showNothing();
+  return fill();
 }
 
-async function fill() {
-  if (isFilling || isPaused) return;
-  isFilling = true;
+function fill() {
+  filling ??= ask().finally(() => { filling = null; });
+  return filling;
+}
+
+async function ask() {
+  if (isPaused) return;
   try {
     const answer = await post("/api/questions", { n: Math.min(HELD + outbox.size, MOST_HELD) });
     progress = answer.progress;
     isExhausted = answer.exhausted;
     answer.questions.filter(isNew).forEach((question) => queue.push(prepared(question)));
-    showState();
-  } catch (error) {
-    if (!current) setTimeout(() => current || next(), 2000);
-  } finally {
-    isFilling = false;
+  } catch {
+    setTimeout(() => { if (!current) fill(); }, 1000);
   }
+  if (isPaused) return;
+  if (!current && queue.length) {
+    current = queue.shift();
+    show();
+  } else if (!current) {
+    showNothing();
+  }
+  showState();
 }
 
 function isNew(question) {
@@ -117,7 +130,8 @@ function showNothing() {
       : "The next question is on its way.";
   byId("things").replaceChildren(element("p", { class: "empty" }, words));
   byId("panel").classList.add("waiting");
-  byId("spoken").textContent = words;
+  put("spoken", words);
+  isBusy = false;
   showState();
 }
 
@@ -135,15 +149,18 @@ async function answer(value) {
   if (current.reading !== null) forgetDoubt(current.id);
   const wasAway = outbox.isAway;
   const sent = outbox.add(event);
-  if (!wasAway) await Promise.race([sent, sleep(PATIENCE)]);
-  await next();
+  const hint = setTimeout(showState, 200);
+  if (!wasAway) await Promise.race([sent, sleep(PATIENCE).then(() => outbox.giveUpWaiting(event))]);
+  clearTimeout(hint);
+  next();
 }
 
 async function undo() {
-  if (isBusy || isPaused) return;
+  if (isBusy || isPaused || performance.now() - undoneAt < GUARD) return;
   const last = given.pop() ?? earlier();
   if (!last) return;
   isBusy = true;
+  undoneAt = performance.now();
   answered.delete(last.question.id);
   if (current && current.reading === null) queue.unshift(current);
   const event = { key: randomKey(), kind: "undo", question: last.question.id, answer: null, undoes: last.key, seconds: 0 };
@@ -153,12 +170,11 @@ async function undo() {
     return show();
   }
   await sent;
-  current = null;
+  await filling;
   await fill();
   const index = queue.findIndex((each) => each.id === last.question.id);
   if (index > 0) queue.unshift(...queue.splice(index, 1));
-  isBusy = false;
-  await next();
+  next();
 }
 
 // The last answer before the page was loaded, which only the server knows.
@@ -169,13 +185,16 @@ function earlier() {
 
 async function lookAgain(doubt) {
   if (isBusy || isPaused) return;
+  isBusy = true;
   try {
     const question = await post("/api/review", { question: doubt.question });
     if (current && current.reading === null) queue.unshift(current);
     current = prepared(question.question ?? question, doubt.reading);
     show();
-    byId("things").scrollIntoView({ block: "nearest" });
+    byId("question").focus();
+    scrollTo(0, 0);
   } catch (error) {
+    isBusy = false;
     notify(error.message);
   }
 }
@@ -298,17 +317,24 @@ function notify(words) {
 }
 
 function showState() {
-  const n = outbox.size;
-  const lost = outbox.error && [401, 403].includes(outbox.error.status);
-  put("saved", n === 0 || !outbox.isAway ? "All answers are saved."
-    : `${count(n, "answer")} ${n === 1 ? "is" : "are"} kept here until ${lost ? "you open your address again" : "the server is back"}.`);
-  byId("saved").classList.toggle("away", n > 0 && outbox.isAway);
+  showSaved();
   const waiting = outbox.waiting.reduce((sum, { event }) => sum + (event.kind === "answer" ? 1 : -1), 0);
   const parts = [`${count(Math.max(progress.n + waiting, 0), "answer")}`];
   if (progress.seconds) parts.push(`${progress.seconds.toFixed(progress.seconds < 10 ? 1 : 0)} s each`);
   put("progress", parts.join(" · "));
-  const nothing = !given.length && !earlier();
-  byId("undo").disabled = nothing;
+  byId("undo").disabled = !given.length && !earlier();
+}
+
+function showSaved() {
+  const n = outbox.size;
+  const isAway = n > 0 && outbox.isAway;
+  const isLost = [401, 403].includes(outbox.error?.status);
+  const until = isLost ? "you open your own address again" : "the server is back";
+  const words = n === 0 ? "All answers are saved." : `${count(n, "answer")} ${n === 1 ? "is" : "are"} kept here until ${until}.`;
+  put("saved", n === 0 || isAway ? words : "Saving…");
+  byId("saved").classList.toggle("away", isAway);
+  if (isAway !== wasAwayBefore) put("saved-spoken", words); // each answer by itself is not worth a word
+  wasAwayBefore = isAway;
 }
 
 function put(id, words) {

@@ -102,6 +102,12 @@ export class Outbox {
     this.delay = Math.min(2 * this.delay, LONGEST_DELAY);
   }
 
+  // The acknowledgement of an event takes too long: go on as if the server were away, until it comes.
+  giveUpWaiting(event) {
+    if (this.waiting.some((each) => each.event === event)) this.isAway = true;
+    this.changed();
+  }
+
   forget(entry) {
     this.waiting = this.waiting.filter((each) => each !== entry);
     try { localStorage.removeItem(entry.name); } catch { /* was never there */ }

@@ -2,6 +2,7 @@
 
 const PATIENCE = 10_000;
 let token = null;
+let name = null;
 
 // An answer with an error status, or none at all (status 0).
 export class RequestError extends Error {
@@ -46,7 +47,10 @@ export async function post(path, body) {
 
 async function getSetup() {
   const setup = await get("/api/setup");
-  token = setup.token;
+  if (name !== null && name !== setup.name) {
+    throw new RequestError(401, `${setup.name} has entered in this browser. Open your own address again.`);
+  }
+  ({ token, name } = setup);
   return setup;
 }
 
@@ -203,15 +207,13 @@ export function thingList(thing) {
   return list;
 }
 
-// The quality as a sentence, and as a dot in its interval with the baseline as a tick.
-export function qualityParts(quality) {
-  const { agreement, low, high, baseline, n } = quality;
-  const ticks = baseline === null ? [] : [baseline];
+// The quality in words, and as a dot in its interval with the baseline as a tick.
+export function qualityParts({ agreement, low, high, baseline }) {
+  const always = baseline === null ? "" : `; always the most frequent answer: ${percent(baseline)}`;
   return [
-    element("p", { class: "large" }, percent(agreement), " ",
-      element("small", {}, `${Math.round(100 * low)} to ${percent(high)}`)),
-    track(agreement, [low, high], ticks),
+    element("p", { class: "large" }, percent(agreement), " ", element("small", {}, "agreement")),
+    track(agreement, [low, high], baseline === null ? [] : [baseline]),
     element("p", { class: "reading" },
-      sentence(quality.reading || `Agreement with ${count(n, "new answer")} to random questions.`)),
+      `Agrees with ${percent(agreement)} of new answers (${Math.round(100 * low)}–${percent(high)})${always}.`),
   ];
 }

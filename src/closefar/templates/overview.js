@@ -72,7 +72,8 @@ function drawQuality(quality, curve) {
   if (!quality) return missing("The quality is measured on answers to random questions, once there are enough of them.");
   const points = (curve ?? []).filter((each) => each.agreement !== null);
   const chart = points.length > 1 ? [drawCurve(points, quality.baseline)] : [];
-  return [...qualityParts(quality), ...chart];
+  const reading = quality.reading ? [element("p", { class: "reading muted" }, sentence(quality.reading))] : [];
+  return [...qualityParts(quality).slice(0, 2), ...reading, ...chart];
 }
 
 function drawPlan(plan, n) {
@@ -116,7 +117,7 @@ function drawAnnotators(annotators, kappa) {
   if (!annotators?.length) return missing("Nobody has answered yet.");
   const table = tableOf(["Name", "Answers", "Seconds each", "Kappa", "Shared", "Strictness", "Verdict"],
     annotators.map((each) => [each.name, figure(each.n, 0), figure(each.seconds, 1), kappaOf(each), figure(each.n_shared, 0),
-      figure(each.strictness, 2), each.reading || each.verdict || "–"]), [1, 2, 3, 4, 5]);
+      figure(each.strictness, 2), each.verdict ?? "–"]), [1, 2, 3, 4, 5]);
   return [...(kappa?.reading ? [element("p", { class: "reading" }, kappa.reading)] : []), table];
 }
 
