@@ -733,3 +733,57 @@ def test_hostile_names_of_people_are_names(tmp_path: Path, points: LabelPoints) 
         (question,) = ask(store, [(0, 1)], [name])
         assert answer(store, question, "far", "k", name).recorded
         assert read_recorded(store.path).annotator.tolist() == [name]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit for the size of files")
+def test_writes_that_the_system_refuses_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    """In a process of its own, whose files may not grow for a while."""
+    code = """
+        import resource, sys
+        from pathlib import Path
+        from recorded import answer, ask, make_task, write_points
+        from closefar.label.points import read_label_points
+        from closefar.label.store import Store, StoreError
+        from closefar.tables import read_recorded
+
+        folder = Path(sys.argv[1])
+        points = read_label_points(write_points(folder), show=["photo"])
+        with Store.open(folder / "judgements.sqlite", make_task(), points) as store:
+            questions = ask(store, [(row % 29, 29) for row in range(400)])
+            log = Path(f"{store.path}-wal").stat().st_size
+            unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (log + 50_000, unlimited[1]))
+            recorded, refused = [], []
+            for question in questions:
+                try:
+                    assert answer(store, question, "far", f"k{question}").recorded
+                    recorded.append(question)
+                except StoreError as error:
+                    assert "can't be written" in str(error), error
+                    refused.append(question)
+            assert recorded and refused, (len(recorded), len(refused))
+            assert read_recorded(store.path).question.tolist() == recorded
+            resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+            for question in refused:
+                assert answer(store, question, "far", f"k{question}").recorded
+        assert sorted(read_recorded(folder / "judgements.sqlite").question.tolist()) == questions
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])}
+    command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_file_is_read_where_nothing_may_be_written(
+    tmp_path: Path, points: LabelPoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "judgements.sqlite"
+    with Store.open(path, make_task(), points) as store:
+        (question,) = ask(store, [(0, 1)])
+        answer(store, question, "close", "k")
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "access", lambda place, mode: mode != os.W_OK)
+            assert len(read_recorded(path)) == 1  # beside a server
+    path.chmod(0o400)
+    monkeypatch.setattr(os, "access", lambda place, mode: mode != os.W_OK)
+    assert len(read_recorded(path)) == 1

@@ -23,7 +23,7 @@ def export_judgements(
     out: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[TABLE]",
+            metavar="TABLE",
             help="The table to write: .csv, .csv.gz, .tsv or .parquet. By default, CSV on standard output.",
             show_default=False,
         ),

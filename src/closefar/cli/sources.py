@@ -210,6 +210,7 @@ class Files:
 
     def _check(self) -> None:
         """Refuse files and columns that contradict each other."""
+        self._check_recorded()
         if self.points is None and self.pairs is None and self.comparisons is None:
             raise ValueError("no data given. Use --points and --pairs, or one of them.")
         if self.comparisons is not None and self.points is None:
@@ -234,6 +235,21 @@ class Files:
         )
         if self.annotator is not None and self.no_annotators:
             raise ValueError("--annotator and --no-annotators contradict each other. Leave one of them out.")
+
+    def _check_recorded(self) -> None:
+        from closefar.tables import is_recorded
+
+        if self.points is not None and is_recorded(self.points):
+            raise ValueError(
+                f"--points must be a table of points; {self.points} has judgements of `closefar label`. Give it as "
+                "--judgements, and the table that was judged as --points."
+            )
+        if self.judgements is not None and is_recorded(self.judgements):
+            raise ValueError(
+                f"{self.judgements} is a file of `closefar label`, which names what was judged itself. Leave "
+                f"{'--pairs' if self.pairs is not None else '--comparisons'} out, or fit to tables that `closefar "
+                "export-judgements` writes."
+            )
 
     def _check_use(self, names: tuple[str, ...], file: str, advice: str) -> None:
         for name in names:
