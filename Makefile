@@ -3,11 +3,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-browser lint bench bench-peers profile docs clean
+.PHONY: demo label test test-browser lint bench bench-peers profile docs clean
 
 # With the command line and the plots, which the README turns to next.
 demo: $(VENV)/.cli,plot,report
 	$(BIN)/python -m closefar.demo
+
+# Leaves to judge in the browser.
+label: $(VENV)/.label
+	$(BIN)/closefar demo --label
 
 test: lint
 	$(BIN)/python -m pytest -n 2

@@ -112,7 +112,7 @@ class Running:
         client = Client(self.port)
         return client if name is None else client.enter(self.secret(name))
 
-    def raw(self, data: bytes, *, wait: float = 5.0) -> bytes:
+    def raw(self, data: bytes, *, wait: float = 1.0) -> bytes:
         """Send bytes as they are, and return what comes back until the server closes the connection or waits."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=wait) as connection:
             connection.sendall(data)

@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from label_client import PAIRS, new_key, number_table
 from scipy.stats import chisquare
 
-from closefar.label import ANSWERS, Purpose, Task, TaskKind, read_label_points
-from closefar.label import handing
+from closefar.label import ANSWERS, Purpose, Task, TaskKind, handing, read_label_points
 from closefar.label.handing import LEASE, Handed, hand_out, hand_review
 from closefar.label.store import NewEvent, Store
+from label_client import PAIRS, new_key, number_table
 
 TRIPLETS = replace(PAIRS, kind=TaskKind.triplets, answers=ANSWERS[TaskKind.triplets])
 

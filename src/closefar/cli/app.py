@@ -11,6 +11,7 @@ from closefar.cli.apply import predict, transform
 from closefar.cli.classes import classes
 from closefar.cli.demo import demo
 from closefar.cli.evaluate import evaluate, report
+from closefar.cli.export_judgements import export_judgements
 from closefar.cli.fit import fit
 from closefar.cli.groups import with_groups
 from closefar.cli.label import label
@@ -54,6 +55,7 @@ for command in (
     plan,
     truncate,
     export,
+    export_judgements,
     report,
     demo,
 ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from closefar.label.leaves import make_leaves
 from closefar.label.opening import open_server
 from closefar.label.points import read_label_points
 from closefar.label.sessions import Address, check_names
@@ -17,6 +18,7 @@ __all__ = [
     "TaskKind",
     "Tls",
     "check_names",
+    "make_leaves",
     "open_server",
     "plan_site",
     "read_label_points",

@@ -47,9 +47,15 @@ def protocol_with(limits: Limits) -> type[asyncio.Protocol]:
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             if len(self.connections) > limits.connections:
-                waiting = [each for each in self.connections if isinstance(each, PatientProtocol) and each.is_waiting]
-                min(waiting, key=lambda each: each._since, default=self).transport.abort()
+                self._make_room()
             self._watch()
+
+        def _make_room(self) -> None:
+            """Close the connection that has been waiting longest, so that many idle ones keep nobody out."""
+            alive = [each for each in self.connections if not each.transport.is_closing()]
+            if len(alive) > limits.connections:
+                waiting = [each for each in alive if isinstance(each, PatientProtocol) and each.is_waiting]
+                min(waiting, key=lambda each: each._since, default=self).transport.abort()
 
         @property
         def is_waiting(self) -> bool:

@@ -58,6 +58,11 @@ def _read(place: Path) -> bytes | None:
         handle = os.open(place, flags)
     except OSError:
         return None
-    with os.fdopen(handle, "rb") as file:
-        status = os.fstat(file.fileno())
-        return file.read(_LARGEST) if stat.S_ISREG(status.st_mode) and status.st_size <= _LARGEST else None
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST:
+            return None
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            return file.read(_LARGEST)
+    finally:
+        os.close(handle)

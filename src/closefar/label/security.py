@@ -11,6 +11,7 @@ from typing import Any
 from closefar.messages import printable
 
 __all__ = [
+    "LARGEST_HEAD",
     "App",
     "Guard",
     "Receive",
@@ -43,6 +44,8 @@ _HEADERS = {
     "cache-control": "no-store",
 }
 _LONGEST_TARGET = 2048
+LARGEST_HEAD = 16_384  # bytes
+_MOST_HEADERS = 100
 _METHODS = ("GET", "HEAD", "POST")
 
 
@@ -106,6 +109,11 @@ class Guard:
         target = scope.get("raw_path") or path.encode()
         if not target.startswith(b"/") or len(target) > _LONGEST_TARGET:
             raise RequestError(400, "The path of a request must begin with / and be short.", connection="close")
+        size = sum(len(name) + len(value) for name, value in scope["headers"])
+        if size > LARGEST_HEAD or len(scope["headers"]) > _MOST_HEADERS:
+            raise RequestError(431, "The headers of a request are too large or too many.", connection="close")
+        if "transfer-encoding" in headers and "content-length" in headers:
+            raise RequestError(400, "A request must not give the length of its body in two ways.", connection="close")
         if one_header(headers, "host").lower() not in self.hosts:
             raise RequestError(421, "This server is not reached by that name. Use the address that it printed.")
         if method not in _METHODS:

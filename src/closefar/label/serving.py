@@ -23,6 +23,7 @@ from closefar.label.fitting_process import FittingProcess
 from closefar.label.fitting_work import Work
 from closefar.label.patience import Limits, protocol_with
 from closefar.label.points import LabelPoints
+from closefar.label.security import LARGEST_HEAD
 from closefar.label.sessions import Address, Person, Sessions
 from closefar.label.site import Site, Tls, listen
 from closefar.label.store import Store
@@ -31,7 +32,6 @@ from closefar.label.task import Task
 __all__ = ["LabelServer"]
 
 _FIRST_PORT, _N_PORTS = 20_000, 12_000  # below those that systems give to connections
-_LARGEST_HEAD = 16_384
 _GRACE = 3
 
 
@@ -187,7 +187,7 @@ def _config(app: Any, limits: Limits, context: ssl.SSLContext | None) -> uvicorn
         server_header=False,
         timeout_keep_alive=limits.idle,
         timeout_graceful_shutdown=_GRACE,
-        h11_max_incomplete_event_size=_LARGEST_HEAD,
+        h11_max_incomplete_event_size=LARGEST_HEAD,
     )
     config.load()
     config.ssl = context
