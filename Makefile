@@ -22,7 +22,7 @@ test-browser: $(VENV)/.test
 	  command -v apt-get > /dev/null || { echo "No apt-get here: install chromium, then run this again." >&2; exit 1; }; \
 	  if [ "$$(id -u)" = 0 ]; then sudo=; else sudo=sudo; fi; \
 	  $$sudo apt-get update -qq && $$sudo apt-get install -y -qq chromium; }
-	CLOSEFAR_NEEDS_BROWSER=1 $(BIN)/python -m pytest tests/test_browser.py
+	CLOSEFAR_NEEDS_BROWSER=1 $(BIN)/python -m pytest tests/test_browser.py tests/test_label_browser.py
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -158,9 +158,7 @@ class Browser:
         page = Page(self, session, target)
         for domain in _DOMAINS:
             page.call(f"{domain}.enable")
-        page.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600
-        )
+        page.resize(width)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         page.call("Emulation.setEmulatedMedia", media="print" if print_view else "", features=[scheme])
         page.call("Emulation.setFocusEmulationEnabled", enabled=True)
@@ -213,6 +211,12 @@ class Browser:
     def events_of(self, session: str) -> list[dict[str, Any]]:
         return [event for event in self._events if event.get("sessionId") == session and "method" in event]
 
+    def take_events(self, session: str, method: str) -> list[dict[str, Any]]:
+        """Return the events of one kind and forget them."""
+        found = [event for event in self.events_of(session) if event["method"] == method]
+        self._events = [event for event in self._events if event not in found]
+        return found
+
 
 class Page:
     """One open page."""
@@ -227,6 +231,10 @@ class Page:
 
     def events(self) -> list[dict[str, Any]]:
         return self._browser.events_of(self._session)
+
+    def take(self, method: str) -> list[dict[str, Any]]:
+        """The events of one kind, each of them once."""
+        return self._browser.take_events(self._session, method)
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of an expression, awaited, as if a person had caused it."""
@@ -281,6 +289,12 @@ class Page:
         self.evaluate(f"document.querySelector({json.dumps(selector)}).scrollIntoView({{ block: 'nearest' }})")
         box = self.evaluate(f"document.querySelector({json.dumps(selector)}).getBoundingClientRect().toJSON()")
         return box["left"] + box["width"] / 2, box["top"] + box["height"] / 2
+
+    def resize(self, width: int) -> None:
+        """Give the window another width."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600
+        )
 
     def go_offline(self, offline: bool = True) -> None:
         """Take the network away from the page, or give it back."""

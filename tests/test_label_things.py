@@ -49,6 +49,8 @@ def test_numbers_have_a_place_in_the_range_of_their_column() -> None:
     [
         ((37.316, 37.914, 39.0), "37.91", "0.59 higher"),
         ((124.63, 131.02, 160.0), "131.0", "6.4 higher"),
+        ((37.2, 35.9, 38.0), "35.9", "1.3 lower"),
+        ((0.1234567, 0.1234567, 0.1234567), "0.123457", None),
         ((2019.0, 2020.0, 1990.0), "2020", "1 higher"),
         ((2.0, -0.001, 9.5), "0.00", "2.00 lower"),
         ((16834.0, -5517.0, 0.0), "\N{MINUS SIGN}5517", "22,351 lower"),
@@ -56,7 +58,18 @@ def test_numbers_have_a_place_in_the_range_of_their_column() -> None:
         ((1e300, -1e300, 0.0), "\N{MINUS SIGN}1e+300", "2e+300 lower"),
         ((1.7e308, -1.7e308, 0.0), "\N{MINUS SIGN}1.7e+308", None),
     ],
-    ids=["hundredths", "tenths", "years", "no minus zero", "thousands", "tiny", "huge", "infinite difference"],
+    ids=[
+        "hundredths",
+        "tenths",
+        "as many decimals as there are",
+        "constant",
+        "years",
+        "no minus zero",
+        "thousands",
+        "tiny",
+        "huge",
+        "infinite difference",
+    ],
 )
 def test_differences_add_up_with_what_is_shown(values: tuple[float, ...], text: str, difference: str | None) -> None:
     first, second = _cells(np.array(values))

@@ -105,14 +105,13 @@ def _scale(points: ShownPoints, name: str) -> _Scale | None:
 
 
 def _decimals(finite: NDArray[np.float64], low: float, high: float) -> int | None:
+    """As many as the numbers have, but no more than three digits of the range."""
     if max(abs(low), abs(high)) >= _LARGEST_WRITTEN_OUT:
         return None
-    if bool(np.all(finite == np.round(finite))):
-        return 0
-    if low == high:
+    most = _MOST_DECIMALS if low == high else max(0, 2 - math.floor(math.log10(high - low)))
+    if most > _MOST_DECIMALS:
         return None
-    decimals = max(0, 2 - math.floor(math.log10(high - low)))
-    return decimals if decimals <= _MOST_DECIMALS else None
+    return next((n for n in range(most) if bool(np.all(finite == np.round(finite, n)))), most)
 
 
 def _ordered(points: ShownPoints) -> list[str]:

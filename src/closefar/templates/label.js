@@ -1,5 +1,5 @@
 import {
-  byId, count, element, get, post, qualityParts, sentence, showPage, signIn, sleep, thingsTable,
+  byId, count, element, get, post, qualityParts, replaceIfNew, sentence, showPage, signIn, sleep, thingsTable,
 } from "./label_page.js";
 import { Outbox, randomKey } from "./label_outbox.js";
 
@@ -44,7 +44,10 @@ async function start() {
       progress = answer.progress;
       return answer.receipts;
     },
-    changed: showState,
+    changed: () => {
+      if (wasAwayBefore && !outbox.isAway) fill(); // the server is back
+      showState();
+    },
     refused: (event, reason) => {
       answered.delete(event.question);
       notify(`An answer was not recorded: ${reason}`);
@@ -333,7 +336,7 @@ function showSaved() {
   const words = n === 0 ? "All answers are saved." : `${count(n, "answer")} ${n === 1 ? "is" : "are"} kept here until ${until}.`;
   put("saved", n === 0 || isAway ? words : "Saving…");
   byId("saved").classList.toggle("away", isAway);
-  if (isAway !== wasAwayBefore) put("saved-spoken", words); // each answer by itself is not worth a word
+  if (isAway || wasAwayBefore) put("saved-spoken", words); // an answer that is saved at once is not worth a word
   wasAwayBefore = isAway;
 }
 
@@ -366,15 +369,10 @@ function showFindings(findings) {
   const needed = findings.plan?.reading;
   if (needed) parts.push(element("p", { class: "reading" }, sentence(needed)));
   if (findings.status) parts.push(element("p", { class: "reading muted" }, findings.status));
-  if (!parts.length) parts.push(element("p", { class: "reading muted" }, "The owner’s overview shows the quality."));
+  byId("quality-card").hidden = !parts.length; // annotators are not told
   replaceIfNew(byId("quality"), parts);
   doubtful = findings.doubtful ?? [];
   showDoubtful(doubtful);
-}
-
-function replaceIfNew(box, parts) {
-  const draft = element("div", {}, ...parts);
-  if (!box.isEqualNode(draft) && box.textContent !== draft.textContent) box.replaceChildren(...draft.childNodes);
 }
 
 function showDoubtful(all) {

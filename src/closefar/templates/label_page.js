@@ -105,6 +105,12 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
+// What is drawn the same stays the same element: nothing flickers, and the focus stays where it is.
+export function replaceIfNew(box, parts) {
+  const old = [...box.childNodes];
+  if (old.length !== parts.length || parts.some((part, at) => !part.isEqualNode(old[at]))) box.replaceChildren(...parts);
+}
+
 export function percent(share) {
   return `${Math.round(100 * share)}\u00a0%`;
 }

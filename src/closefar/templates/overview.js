@@ -1,4 +1,6 @@
-import { byId, count, element, get, percent, qualityParts, sentence, showPage, signIn, thingList } from "./label_page.js";
+import {
+  byId, count, element, get, percent, qualityParts, replaceIfNew, sentence, showPage, signIn, thingList,
+} from "./label_page.js";
 
 const POLL = 4000;
 const HOVER = 120; // milliseconds over a point before its thing is asked for
@@ -56,7 +58,7 @@ function section(id, given, draw) {
   const text = JSON.stringify(given);
   if (shown.get(id) === text) return;
   shown.set(id, text);
-  byId(id).replaceChildren(...draw(...given));
+  replaceIfNew(byId(id), draw(...given));
 }
 
 const missing = (words) => [element("p", { class: "muted" }, words)];
@@ -139,7 +141,7 @@ function tableOf(heads, rows, numbers = []) {
   const kind = (index) => (numbers.includes(index) ? "number" : null);
   const cell = (words, index) => element(index ? "td" : "th",
     { class: kind(index), "data-name": heads[index], scope: index ? null : "row" }, element("bdi", {}, words ?? "–"));
-  return element("div", { class: "scroll reflow", tabindex: "0", role: "group", "aria-label": "Table" }, element("table", {},
+  return element("div", { class: "scroll reflow", tabindex: "0", role: "group", "aria-label": heads.join(", ") }, element("table", {},
     element("thead", {}, element("tr", {}, ...heads.map((head, index) => element("th", { scope: "col", class: kind(index) }, head)))),
     element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map(cell))))));
 }
@@ -181,7 +183,7 @@ function drawCurve(points, baseline) {
 
 function baselineOf(share, left, right, height) {
   return [drawn("line", { class: "baseline", x1: left, x2: right, y1: height, y2: height }),
-    drawn("text", { class: "end", x: right - 2, y: height - 5 }, `always the same answer: ${percent(share)}`)];
+    drawn("text", { class: "end", x: right - 2, y: height + 15 }, `always the same answer: ${percent(share)}`)];
 }
 
 function ticks(least) {
