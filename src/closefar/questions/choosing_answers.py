@@ -17,11 +17,11 @@ from closefar.questions.label_model import LabelModel
 
 __all__ = ["Answers"]
 
-# Errors of margins below half a standard deviation of the noise are integrated by Gauss-Hermite, larger ones over cells
-# of that width, where the normal may be as wide as it likes.
-_WIDE = 0.5
+# Errors of margins below a quarter of the standard deviation of the noise are integrated by Gauss-Hermite, larger ones
+# over cells of that width, where the normal may be as wide as it likes.
+_WIDE = 0.25
 _N_NODES = 12
-_N_CELLS = 48
+_N_CELLS = 96
 
 _N_DRAWS = 128
 

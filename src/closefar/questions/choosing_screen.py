@@ -20,8 +20,8 @@ __all__ = ["shortlist"]
 
 _N_DIRECTIONS = 16  # of the covariance; along all others it is taken to be the same
 _AT_ONCE = 2048  # candidates whose products stay in cache
-_MOST_SKETCHED = 1 << 17  # of which all products are formed
-_FARTHEST = 1e4  # coordinates are one on average, and their fourth powers must be numbers
+_MOST_SKETCHED = 1 << 16  # of which all products are formed
+_FARTHEST = 1e30  # stands for numbers beyond single precision
 
 # Gains are looked up: by the margin in units of its error and the noise, and by the logarithm of the error.
 _MOST_UNITS, _N_MARGINS, _N_ERRORS = 6.0, 161, 24
@@ -34,14 +34,14 @@ def shortlist(
 ) -> IndexArray:
     """The numbers of the candidates that seem to teach most, in their order; `scale` is that of comparisons."""
     kept = np.arange(int(data.shape[0]))
-    stages: list[tuple[int, _Rough | _Sketch]] = [(_MOST_SKETCHED, _Rough.of(posterior)), (most, _Sketch.of(posterior))]
-    for n_kept, estimate in stages:
-        if len(kept) > max(n_kept, most):
+    for make, n_kept in ((_Rough.of, max(_MOST_SKETCHED, most)), (_Sketch.of, most)):
+        if len(kept) > n_kept:
             rows = rows_of(take_rows(data, kept) if len(kept) < len(data) else data)
             rows = rows.with_scale(scale) if isinstance(rows, LegRows) else rows
-            forms, variances = _estimated(estimate, posterior, rows)
+            with np.errstate(over="ignore", invalid="ignore"):  # beyond the range of single precision
+                forms, variances = _estimated(make(posterior), posterior, rows)
             gains = _looked_up(answers, cuts, forms, variances)
-            kept = kept[np.sort(_select(gains, forms, variances, max(n_kept, most)))]
+            kept = kept[np.sort(_select(gains, forms, variances, n_kept))]
     return kept
 
 
@@ -68,13 +68,14 @@ def _firsts(forms: _Single, variances: _Single) -> IndexArray:
 
 def _estimated(estimate: _Rough | _Sketch, posterior: Posterior, rows: Rows) -> tuple[_Single, _Single]:
     """The form of each candidate, and the variance of its margin."""
-    forms, variances = np.empty((2, rows.n_rows), dtype=np.float32)
+    found = np.empty((2, rows.n_rows), dtype=np.float32)
     for where, legs in _projected(rows, posterior.basis):
         for part in slices(where.stop - where.start, _AT_ONCE):
             here = [(np.float32(factor), np.ascontiguousarray(leg[:, part])) for factor, leg in legs]
             place = slice(where.start + part.start, where.start + part.stop)
-            forms[place], variances[place] = estimate(here)
-    return forms, variances
+            found[0, place], found[1, place] = estimate(here)
+    forms, variances = np.nan_to_num(found, copy=False, nan=_FARTHEST, posinf=_FARTHEST, neginf=-_FARTHEST)
+    return forms, np.maximum(variances, np.float32(0.0), out=variances)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,13 +104,19 @@ class _Rough:
 
     def __call__(self, legs: list[tuple[np.float32, _Single]]) -> tuple[_Single, _Single]:
         squares: Any = sum(factor * leg * leg for factor, leg in legs)
-        variances = np.einsum("ij,ij->j", self.among_squares @ squares, squares)
-        for one, left in legs:
+        is_one = len(legs) == 1
+        variances = _forms(self.among_squares + self.of_products if is_one else self.among_squares, squares)
+        for one, left in () if is_one else legs:
             for other, right in legs:
-                product = left * right
-                variances += one * other * np.einsum("ij,ij->j", self.of_products @ product, product)
+                variances += one * other * _forms(self.of_products, left * right)
         variances += np.float32(2.0) * (self.with_cut @ squares) + self.of_cut
-        return self.eigenvalues @ squares, np.maximum(variances, np.float32(0.0))
+        return self.eigenvalues @ squares, variances
+
+
+def _forms(matrix: _Single, columns: _Single) -> _Single:
+    """X'Sx for each column x."""
+    forms: _Single = np.einsum("ij,ij->j", matrix @ columns, columns)
+    return forms
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,21 +157,17 @@ class _Sketch:
         along = found[1:] + self.offsets
         size = sum(one * other * np.einsum("ij,ij->j", left, right) ** 2 for one, left in legs for other, right in legs)
         variances = self.signs @ (along * along) + np.float32(self.rest) * (size + np.float32(1.0))
-        return found[0], np.maximum(variances, np.float32(0.0))
+        return found[0], variances
 
 
 def _projected(rows: Rows, basis: FloatArray) -> Iterator[tuple[slice, list[tuple[float, _Single]]]]:
     """The legs of blocks of candidates in coordinates, in single precision."""
     if isinstance(rows, BlockRows):
         for where, block in rows.projected_blocks(basis):
-            yield where, [(1.0, _single(block))]
+            yield where, [(1.0, to_numpy(block).astype(np.float32))]
         return
     for where, legs in leg_blocks(rows):
-        yield where, [(factor, _single(basis.T @ to_numpy(block))) for factor, block in legs]
-
-
-def _single(block: Any) -> _Single:
-    return np.asarray(np.clip(to_numpy(block), -_FARTHEST, _FARTHEST), dtype=np.float32)
+        yield where, [(factor, (basis.T @ to_numpy(block)).astype(np.float32)) for factor, block in legs]
 
 
 def _looked_up(answers: Answers, cuts: FloatArray, forms: _Single, variances: _Single) -> _Single:
