@@ -3,11 +3,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-browser lint bench bench-peers profile docs clean
+.PHONY: demo label test test-browser lint bench bench-peers profile docs clean
 
 # With the command line and the plots, which the README turns to next.
 demo: $(VENV)/.cli,plot,report
 	$(BIN)/python -m closefar.demo
+
+# Leaves to judge in the browser.
+label: $(VENV)/.label
+	$(BIN)/closefar demo --label
 
 test: lint
 	$(BIN)/python -m pytest -n 2
@@ -18,7 +22,7 @@ test-browser: $(VENV)/.test
 	  command -v apt-get > /dev/null || { echo "No apt-get here: install chromium, then run this again." >&2; exit 1; }; \
 	  if [ "$$(id -u)" = 0 ]; then sudo=; else sudo=sudo; fi; \
 	  $$sudo apt-get update -qq && $$sudo apt-get install -y -qq chromium; }
-	CLOSEFAR_NEEDS_BROWSER=1 $(BIN)/python -m pytest tests/test_browser.py
+	CLOSEFAR_NEEDS_BROWSER=1 $(BIN)/python -m pytest tests/test_browser.py tests/test_label_browser.py
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -27,6 +27,21 @@ def close_figures():
         sys.modules["matplotlib.pyplot"].close("all")
 
 
+@pytest.fixture(scope="module")
+def browser():
+    """A browser for the tests of pages, where there is one."""
+    from browser import Browser, find_browser
+
+    program = find_browser()
+    if program is None:
+        message = "no chromium is installed: run make test-browser, which installs it."
+        if os.environ.get("CLOSEFAR_NEEDS_BROWSER"):  # set by `make test-browser`
+            pytest.fail(message)
+        pytest.skip(message)
+    with Browser(program) as found:
+        yield found
+
+
 @pytest.fixture
 def write(tmp_path):
     """Write text or bytes to a file, and return its path."""

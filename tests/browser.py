@@ -60,7 +60,8 @@ _CUT = """
     if (over > 1) found.push(`${text.textContent} (by ${over})`);
   }
   for (const box of document.querySelectorAll("body *")) {
-    const hides = ["hidden", "clip"].includes(getComputedStyle(box).overflowX);
+    const style = getComputedStyle(box); // what is clipped away is there for screen readers only
+    const hides = ["hidden", "clip"].includes(style.overflowX) && style.clipPath !== "inset(50%)";
     if (hides && !box.closest(".name, svg") && box.scrollWidth > box.clientWidth + 1) found.push(box.className);
   }
   return found;
@@ -69,6 +70,14 @@ _CUT = """
 
 # Of a page these are told on the way; the rest is asked for.
 _DOMAINS = ("Page", "Runtime", "Log", "Network")
+
+
+def _key_code(key: str) -> tuple[str, int]:
+    """The physical key and its number."""
+    if len(key) == 1 and key.isascii() and key.isalnum():
+        return f"{'Digit' if key.isdigit() else 'Key'}{key.upper()}", ord(key.upper())
+    numbers = {" ": 32, "Enter": 13, "Tab": 9, "Backspace": 8, "Escape": 27, "ArrowLeft": 37, "ArrowRight": 39}
+    return "Space" if key == " " else key, numbers[key]
 
 
 def find_browser() -> str | None:
@@ -128,25 +137,43 @@ class Browser:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def open(
-        self, path: Path, *, width: int = 1280, dark: bool = False, print_view: bool = False, scripts: bool = True
+        self,
+        place: Path | str,
+        *,
+        width: int = 1280,
+        dark: bool = False,
+        print_view: bool = False,
+        scripts: bool = True,
+        touch: bool = False,
+        person: str | None = None,
     ) -> Page:
-        """Open a file in a window of that width and wait until it is loaded; without `scripts` its own do not run."""
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        """Open a file or an address in a window of that width and wait until it is loaded.
+
+        Without `scripts` its own do not run.  With `touch` it is on a device with a touch screen.  Pages of a `person`
+        share cookies and storage with each other, and with no other page.
+        """
+        apart = {} if person is None else {"browserContextId": person}
+        target = self.call("Target.createTarget", url="about:blank", **apart)["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = Page(self, session, target)
         for domain in _DOMAINS:
             page.call(f"{domain}.enable")
-        page.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600
-        )
+        page.resize(width)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         page.call("Emulation.setEmulatedMedia", media="print" if print_view else "", features=[scheme])
         page.call("Emulation.setFocusEmulationEnabled", enabled=True)
         page.call("Emulation.setScriptExecutionDisabled", value=not scripts)
-        page.call("Page.navigate", url=path.resolve().as_uri())
+        if touch:
+            page.call("Emulation.setTouchEmulationEnabled", enabled=True, maxTouchPoints=1)
+        page.call("Page.navigate", url=place if isinstance(place, str) else place.resolve().as_uri())
         self.wait(lambda: any(event["method"] == "Page.loadEventFired" for event in page.events()))
         page.evaluate("document.fonts.ready.then(() => true)")
         return page
+
+    def new_person(self) -> str:
+        """Somebody else with the same browser: cookies and storage of their own."""
+        identity: str = self.call("Target.createBrowserContext")["browserContextId"]
+        return identity
 
     def call(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
         """Send one command and return its result."""
@@ -184,9 +211,15 @@ class Browser:
     def events_of(self, session: str) -> list[dict[str, Any]]:
         return [event for event in self._events if event.get("sessionId") == session and "method" in event]
 
+    def take_events(self, session: str, method: str) -> list[dict[str, Any]]:
+        """Return the events of one kind and forget them."""
+        found = [event for event in self.events_of(session) if event["method"] == method]
+        self._events = [event for event in self._events if event not in found]
+        return found
+
 
 class Page:
-    """One open file."""
+    """One open page."""
 
     def __init__(self, browser: Browser, session: str, target: str) -> None:
         self._browser = browser
@@ -199,6 +232,10 @@ class Page:
     def events(self) -> list[dict[str, Any]]:
         return self._browser.events_of(self._session)
 
+    def take(self, method: str) -> list[dict[str, Any]]:
+        """The events of one kind, each of them once."""
+        return self._browser.take_events(self._session, method)
+
     def evaluate(self, expression: str) -> Any:
         """Return the value of an expression, awaited, as if a person had caused it."""
         answer = self.call(
@@ -207,6 +244,72 @@ class Page:
         if "exceptionDetails" in answer:
             raise RuntimeError(json.dumps(answer["exceptionDetails"]))
         return answer["result"].get("value")
+
+    def wait_for(self, condition: str, seconds: float = 20.0) -> None:
+        """Wait until an expression is true in the page."""
+        watch = (
+            f"new Promise((done) => {{ const end = performance.now() + {1000 * seconds};"
+            f" const watch = () => {{ const is = ({condition}); if (is || performance.now() > end) done(Boolean(is));"
+            " else setTimeout(watch, 15); }; watch(); })"
+        )
+        if not self.evaluate(watch):
+            raise TimeoutError(f"{condition} is not true after {seconds:g} seconds")
+
+    def press(self, key: str, *, held: bool = False, modifiers: int = 0) -> None:
+        """Press and release a key; one that is `held` comes again and again before it is released."""
+        code, number = _key_code(key)
+        what = {"key": key, "code": code, "windowsVirtualKeyCode": number, "modifiers": modifiers}
+        text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
+        for repeated in (False, True, True) if held else (False,):
+            kind = "keyDown" if text else "rawKeyDown"
+            self.call(
+                "Input.dispatchKeyEvent", type=kind, autoRepeat=repeated, **({"text": text} if text else {}), **what
+            )
+        self.call("Input.dispatchKeyEvent", type="keyUp", **what)
+
+    def click(self, selector: str, times: int = 1) -> None:
+        """Click on an element with the mouse."""
+        x, y = self._middle(selector)
+        for count in range(1, times + 1):
+            for kind in ("mousePressed", "mouseReleased"):
+                self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=count)
+
+    def point_at(self, selector: str) -> None:
+        """Move the mouse over an element."""
+        x, y = self._middle(selector)
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def tap(self, selector: str) -> None:
+        """Touch an element with a finger."""
+        x, y = self._middle(selector)
+        self.call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
+        self.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+
+    def _middle(self, selector: str) -> tuple[float, float]:
+        self.evaluate(f"document.querySelector({json.dumps(selector)}).scrollIntoView({{ block: 'nearest' }})")
+        box = self.evaluate(f"document.querySelector({json.dumps(selector)}).getBoundingClientRect().toJSON()")
+        return box["left"] + box["width"] / 2, box["top"] + box["height"] / 2
+
+    def resize(self, width: int) -> None:
+        """Give the window another width."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600
+        )
+
+    def go_offline(self, offline: bool = True) -> None:
+        """Take the network away from the page, or give it back."""
+        self.call(
+            "Network.emulateNetworkConditions", offline=offline, latency=0, downloadThroughput=-1, uploadThroughput=-1
+        )
+
+    def reload(self) -> None:
+        """Load the page again and wait for it."""
+        n_loads = self._n_loads()
+        self.call("Page.reload")
+        self._browser.wait(lambda: self._n_loads() > n_loads)
+
+    def _n_loads(self) -> int:
+        return sum(event["method"] == "Page.loadEventFired" for event in self.events())
 
     def complaints(self) -> list[str]:
         """Every error or warning of the console, and every exception."""
@@ -240,9 +343,9 @@ class Page:
         """By how many pixels the page is wider than its window."""
         return int(self.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
 
-    def screenshot(self, path: Path) -> None:
-        """Save a picture of the whole page."""
-        answer = self.call("Page.captureScreenshot", captureBeyondViewport=True)
+    def screenshot(self, path: Path, *, whole: bool = True) -> None:
+        """Save a picture of the whole page, or of the window."""
+        answer = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(answer["data"]))
 
     def pdf(self) -> bytes:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,28 +10,15 @@ import numpy as np
 import pytest
 
 import closefar as cf
-from browser import Browser, Page, find_browser
+from browser import Browser, Page
 from closefar.experiments.page import write_page
 from test_paper_page import _results
 from test_report_page import _HOSTILE, _NAMES
 
-_NEEDED = "CLOSEFAR_NEEDS_BROWSER"  # set by `make test-browser`: a missing browser is then a failure
 _DESKTOP, _TABLET, _PHONE = 1280, 800, 390
 _CASES = ["normal", "hostile", "tiny", "many columns", "rank 0", "held-out", "points", "paper"]
 
 DATA = cf.datasets.make_pairs(900, 4, wrong_share=0.1, random_state=7)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    program = find_browser()
-    if program is None:
-        message = "no chromium is installed: run make test-browser, which installs it."
-        if os.environ.get(_NEEDED):
-            pytest.fail(message)
-        pytest.skip(message)
-    with Browser(program) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -110,6 +110,7 @@ def test_every_command_has_help_with_an_example() -> None:
         "plan",
         "truncate",
         "export",
+        "export-judgements",
     ]
     for name in [*names, "report"]:
         assert f"closefar {name} " in _run(name, "--help").stdout

@@ -11,8 +11,10 @@ from closefar.cli.apply import predict, transform
 from closefar.cli.classes import classes
 from closefar.cli.demo import demo
 from closefar.cli.evaluate import evaluate, report
+from closefar.cli.export_judgements import export_judgements
 from closefar.cli.fit import fit
 from closefar.cli.groups import with_groups
+from closefar.cli.label import label
 from closefar.cli.models import export, inspect, truncate
 from closefar.cli.paper import paper
 from closefar.cli.plan import plan
@@ -47,11 +49,13 @@ for command in (
     transform,
     inspect,
     evaluate,
+    label,
     label_errors,
     sample_size,
     plan,
     truncate,
     export,
+    export_judgements,
     report,
     demo,
 ):

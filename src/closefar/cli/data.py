@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from closefar.cli.kinds import note_levels, with_words, words_in_order
+from closefar.cli.kinds import answers_used, note_levels, with_words, words_in_order
 from closefar.cli.learning import Learning
 from closefar.cli.options import Columns, NewData
 from closefar.cli.outputs import report_path
@@ -59,8 +59,9 @@ def read_labelled(
         )
     if table.are_comparisons:
         return table, (), source
-    words = words_in_order(table.labels, learning.far, learning.levels_in_order)
-    note_levels(session, words, learning)
+    recorded = None if learning.far or learning.levels else answers_used(table.labels, files.recorded_answers)
+    words = words_in_order(table.labels, learning.far, learning.levels_in_order or recorded)
+    note_levels(session, words, is_ordered=bool(learning.levels or recorded))
     return with_words(table, words), words, source
 
 

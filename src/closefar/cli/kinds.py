@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 from closefar.cli.session import Session
 
 if TYPE_CHECKING:
-    from closefar.cli.learning import Learning
     from closefar.tables import Pairs
 
-__all__ = ["in_words", "note_levels", "with_words", "words_in_order"]
+__all__ = ["answers_used", "in_words", "note_levels", "with_words", "words_in_order"]
 
 _MOST_LEVELS = 21  # that numbers are taken for by themselves: 0 to 20
 _MOST_NAMED = 5
@@ -110,6 +109,13 @@ def in_words(labels: Any, words: tuple[str, ...]) -> Any:
     return np.array(in_words(known.tolist(), words), dtype=object)[codes]
 
 
+def answers_used(labels: Any, answers: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Those of the possible answers that were given, in their order; None where fewer than two were."""
+    given = set(_counts_as_written(labels))
+    used = tuple(answer for answer in answers or () if answer in given)
+    return used if len(used) > 1 else None
+
+
 def with_words(table: Pairs, words: tuple[str, ...]) -> Pairs:
     """The table with the labels of these levels."""
     if len(words) == 2 and len(_counts_as_written(table.labels)) == 2:
@@ -118,13 +124,13 @@ def with_words(table: Pairs, words: tuple[str, ...]) -> Pairs:
     return table.with_labels(labels)
 
 
-def note_levels(session: Session, words: tuple[str, ...], learning: Learning) -> None:
-    """Say which levels were recognised, and how to reverse their order."""
+def note_levels(session: Session, words: tuple[str, ...], *, is_ordered: bool) -> None:
+    """Say which levels were recognised and, unless somebody has put them in order, how to reverse them."""
     if len(words) == 2:
         return
     first, *middle, last = words
     order = ", ".join([f"{first} (closest)", *middle, f"{last} (farthest)"])
-    if learning.levels is not None:
+    if is_ordered:
         session.warn(f"{len(words)} levels: {order}.")
         return
     reverse = ",".join(reversed(words))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -50,8 +50,9 @@ class Files:
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Table with one row per judgement, where --pairs has no labels: a column that --pairs has as well, "
-            "such as 'task', a label, and perhaps a 'worker'.",
+            help="File of `closefar label`, instead of --pairs or --comparisons. Or, where --pairs has no labels, a "
+            "table with one row per judgement: a column that --pairs has as well, such as 'task', a label, and perhaps "
+            "a 'worker'.",
             rich_help_panel=FILES_PANEL,
         ),
     ] = None
@@ -136,6 +137,31 @@ class Files:
 
     na_values: NaValues = None
 
+    def __post_init__(self) -> None:
+        """Take judgements that `closefar label` recorded for pairs or comparisons, which they are."""
+        if self.judgements is None or self.pairs is not None:
+            return
+        from closefar.tables import is_recorded
+
+        if is_recorded(self.judgements):
+            task = self._recorded_task(self.judgements)
+            is_compared = task is not None and task["kind"] == "triplets"
+            if not (is_compared and self.comparisons is not None):
+                object.__setattr__(self, "comparisons" if is_compared else "pairs", self.judgements)
+                object.__setattr__(self, "judgements", None)
+
+    @staticmethod
+    def _recorded_task(path: Path) -> dict[str, Any] | None:
+        from closefar.tables import recorded_task
+
+        return recorded_task(path)
+
+    @property
+    def recorded_answers(self) -> tuple[str, ...] | None:
+        """The answers that could be given to recorded pairs, from closest to farthest."""
+        task = None if self.pairs is None else self._recorded_task(self.pairs)
+        return None if task is None else tuple(task["answers"])
+
     @property
     def paths(self) -> list[Path | None]:
         return [self.points, self.pairs, self.comparisons, self.judgements]
@@ -184,6 +210,7 @@ class Files:
 
     def _check(self) -> None:
         """Refuse files and columns that contradict each other."""
+        self._check_recorded()
         if self.points is None and self.pairs is None and self.comparisons is None:
             raise ValueError("no data given. Use --points and --pairs, or one of them.")
         if self.comparisons is not None and self.points is None:
@@ -208,6 +235,21 @@ class Files:
         )
         if self.annotator is not None and self.no_annotators:
             raise ValueError("--annotator and --no-annotators contradict each other. Leave one of them out.")
+
+    def _check_recorded(self) -> None:
+        from closefar.tables import is_recorded
+
+        if self.points is not None and is_recorded(self.points):
+            raise ValueError(
+                f"--points must be a table of points; {self.points} has judgements of `closefar label`. Give it as "
+                "--judgements, and the table that was judged as --points."
+            )
+        if self.judgements is not None and is_recorded(self.judgements):
+            raise ValueError(
+                f"{self.judgements} is a file of `closefar label`, which names what was judged itself. Leave "
+                f"{'--pairs' if self.pairs is not None else '--comparisons'} out, or fit to tables that `closefar "
+                "export-judgements` writes."
+            )
 
     def _check_use(self, names: tuple[str, ...], file: str, advice: str) -> None:
         for name in names:

@@ -11,6 +11,7 @@ from closefar.arrays import Array, IndexArray, is_dask, is_foreign, is_tensor, l
 from closefar.judgements.dask_tuples import DaskTuples
 from closefar.judgements.frames import names_of_frame
 from closefar.judgements.point_array import checked_points
+from closefar.judgements.tuple_samples import sample_tuples
 
 __all__ = ["Tuples", "unchecked_tuples"]
 
@@ -62,6 +63,33 @@ class Tuples:
         self._points = _read_only(checked_points(points))
         self._index = _read_only(_checked_index(index, self._points))
         _check_finite(self)
+
+    @classmethod
+    def sample(cls, points: Any, n: int, *, size: int = 2, random_state: Any = None) -> Tuples:
+        """Draw n different tuples of points at random, of all that can be judged, which are never formed.
+
+        No tuple has the same point twice, and the order of the points that are judged alike does not make another one:
+        those of a pair, the two that a triplet compares with its first, and both pairs of a quadruplet.
+
+        Parameters
+        ----------
+        points : array or frame of shape (n_points, d)
+        n : int
+        size : {2, 3, 4}, default=2
+            The number of points of each tuple: 2 for pairs, 3 for triplets, 4 for quadruplets.
+        random_state : int, RandomState or None, default=None
+
+        Examples
+        --------
+        >>> import numpy as np, closefar as cf
+        >>> points = np.random.default_rng(0).normal(size=(1000, 3))
+        >>> cf.Tuples.sample(points, 20_000, random_state=0)
+        Tuples(20,000 tuples of 2, 1,000 points, 3 columns)
+        """
+        names, array = names_of_frame(points), _read_only(checked_points(points))
+        found = unchecked_tuples(array, sample_tuples(len(array), n, size, random_state), names)
+        _check_finite(found)
+        return found
 
     @property
     def points(self) -> Array:

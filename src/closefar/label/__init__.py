@@ -2,6 +2,24 @@
 
 from __future__ import annotations
 
-from closefar.label.task import ANSWERS, Purpose, Task
+from closefar.label.leaves import make_leaves
+from closefar.label.opening import open_server
+from closefar.label.points import read_label_points
+from closefar.label.sessions import Address, check_names
+from closefar.label.site import Site, Tls, plan_site
+from closefar.label.task import ANSWERS, Purpose, Task, TaskKind
 
-__all__ = ["ANSWERS", "Purpose", "Task"]
+__all__ = [
+    "ANSWERS",
+    "Address",
+    "Purpose",
+    "Site",
+    "Task",
+    "TaskKind",
+    "Tls",
+    "check_names",
+    "make_leaves",
+    "open_server",
+    "plan_site",
+    "read_label_points",
+]

@@ -8,17 +8,22 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from closefar.arrays import Array, FloatArray
+from closefar.arrays import Array, FloatArray, IndexArray, take_rows
 from closefar.fitting import Fit, Fitted
 from closefar.judgements import Kind, check_comparisons, check_pairs
 from closefar.questions.choosing_answers import Answers
 from closefar.questions.choosing_batch import choose_batch
+from closefar.questions.choosing_mode import fit_with_prior, in_numpy
 from closefar.questions.choosing_posterior import Posterior
+from closefar.questions.choosing_screen import shortlist
 from closefar.rows import LegRows, Rows, rows_of
 
 __all__ = ["choose_pairs"]
 
 _METHODS = ("information", "uncertainty", "random")
+
+# Of more candidates than this, those that seem to teach most are looked at; levels take longer.
+_MOST, _MOST_OF_LEVELS = 8192, 2048
 
 
 def choose_pairs(
@@ -68,56 +73,77 @@ def choose_pairs(
     """
     fit = Fit.of(learner)
     data = _read(fit, candidates)
-    n = _checked(n, int(data.shape[0]), method)
+    n_candidates = int(data.shape[0])
+    n = _checked(n, n_candidates, method)
     if method == "random":
-        draws = check_random_state(random_state).uniform(size=int(data.shape[0]))
-        return _by_utility(draws, n, return_utilities)
-    rows, answers, cuts = _asked(fit, data)
-    squared = rows.squared_distances(fit.metric.factor)
-    means = squared[:, None] - cuts
+        return _largest(check_random_state(random_state).uniform(size=n_candidates), n, return_utilities)
     if method == "uncertainty":
-        return _by_utility(answers.entropies(means), n, return_utilities, np.abs(means).min(axis=1))
-    judgements = fit.training().weighted(fit.settings.class_weight).counted()
-    posterior = Posterior.of(fit, judgements, rows, len(fit.metric.thresholds) if not isinstance(rows, LegRows) else 0)
-    batch = choose_batch(posterior, rows, means, answers, n)
-    return (batch.chosen, batch.utilities) if return_utilities else batch.chosen
+        rows, answers, cuts = _asked(fit, data)
+        means = _margins(fit, rows, cuts)
+        return _largest(answers.entropies(means), n, return_utilities, np.min(np.abs(means), axis=1))
+    fit = fit_with_prior(fit)
+    rows, answers, cuts = _asked(fit, data)
+    posterior = Posterior.of(fit, rows)
+    most = max(_MOST if answers.n_levels == 2 else _MOST_OF_LEVELS, n)
+    kept = np.arange(n_candidates)
+    if n_candidates > most:
+        kept = shortlist(posterior, data, answers, cuts, most, 1.0 / fit.relative_noise)
+        rows, _, _ = _asked(fit, take_rows(data, kept))
+    batch = choose_batch(posterior, rows, _margins(fit, rows, cuts), answers, n, with_utilities=return_utilities)
+    if not return_utilities:
+        return kept[batch.chosen]
+    utilities = np.full((n, n_candidates), np.nan)
+    utilities[:, kept] = batch.utilities
+    return kept[batch.chosen], utilities
 
 
 def _read(fit: Fit, candidates: Any) -> Array:
+    """Validate candidates, which come to NumPy: pairs, or comparisons if the fit has learned from some."""
+    if fit.metric.origin is not None:
+        raise ValueError(
+            "choose_pairs needs a metric of pairs or comparisons; got one with fit_origin=True, which judges single "
+            "points. Leave fit_origin out."
+        )
     shape = tuple(getattr(candidates, "shape", ()))
     are_compared = len(shape) == 3 and shape[1] in (3, 4)
     if fit.kind is Kind.COMPARISONS or (are_compared and fit.comparison_noise is not None):
         data = check_comparisons(fit.columns, candidates, fitting=False)
     else:
         data = check_pairs(fit.columns, candidates, fitting=False)
-    return data
+    return in_numpy(data)
 
 
-def _checked(n: Any, m: int, method: Any) -> int:
+def _checked(n: Any, n_candidates: int, method: Any) -> int:
     if method not in _METHODS:
         raise ValueError(f"method must be one of {', '.join(map(repr, _METHODS))}; got {method!r}.")
-    if not isinstance(n, numbers.Integral) or isinstance(n, bool) or not 1 <= n <= m:
+    if not isinstance(n, numbers.Integral) or isinstance(n, bool) or not 1 <= int(n) <= n_candidates:
         raise ValueError(
-            f"n must be a whole number from 1 to the number of candidates, {m:,}; got {n!r}. Choose fewer, or pass "
-            "more candidates."
+            f"n must be a whole number from 1 to the number of candidates, {n_candidates:,}; got {n!r}. Choose fewer, "
+            "or pass more candidates."
         )
     return int(n)
 
 
 def _asked(fit: Fit, data: Array) -> tuple[Rows, Answers, FloatArray]:
-    rows = rows_of(data)
-    metric = fit.metric
+    """The rows of candidates, what is answered, and what margins are measured from: nothing, of comparisons."""
+    rows, metric = rows_of(data), fit.metric
     if isinstance(rows, LegRows):
         return rows.with_scale(1.0 / fit.relative_noise), Answers(metric.noise, metric.compared_flip_rate), np.zeros(1)
     return rows, Answers(metric.noise, metric.flip_rate, metric.n_levels), np.array(metric.thresholds)
 
 
-def _by_utility(utilities: FloatArray, n: int, return_utilities: bool, then: FloatArray | None = None) -> Any:
-    then = np.zeros(len(utilities)) if then is None else then
+def _margins(fit: Fit, rows: Rows, cuts: FloatArray) -> FloatArray:
+    """The margin of each candidate from each threshold."""
+    return np.asarray(rows.squared_distances(fit.metric.factor))[:, None] - cuts
+
+
+def _largest(utilities: FloatArray, n: int, with_utilities: bool, then: FloatArray | None = None) -> Any:
+    """The n largest utilities, largest first; of those that are equal, the smallest of `then`."""
     least = np.partition(utilities, len(utilities) - n)[len(utilities) - n]
     best = np.flatnonzero(utilities >= least)
-    chosen = best[np.lexsort((then[best], -utilities[best]))][:n]
-    if not return_utilities:
+    keys = (-utilities[best],) if then is None else (then[best], -utilities[best])
+    chosen: IndexArray = best[np.lexsort(keys)][:n]
+    if not with_utilities:
         return chosen
     table = np.tile(utilities, (n, 1))
     for place in range(1, n):

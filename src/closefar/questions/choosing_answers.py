@@ -85,13 +85,12 @@ class Answers:
             return self._gains_of_sides(means[:, 0], np.sqrt(np.maximum(covariances[:, 0, 0], 0.0)))
         probabilities = self.probabilities(_drawn(means, covariances))
         gains = entr(probabilities.mean(axis=1)).sum(axis=-1) - entr(probabilities).sum(axis=-1).mean(axis=1)
-        return np.maximum(gains, 0.0)
+        return np.asarray(np.maximum(gains, 0.0))
 
     def expected_fisher(self, mean: FloatArray, covariance: FloatArray) -> FloatArray:
         """The Fisher information, averaged over the distribution of the margins of one question."""
         if self.n_levels > 2:
-            information: FloatArray = self.fisher(_drawn(mean[None], covariance[None])[0]).mean(axis=0)
-            return information
+            return np.asarray(self.fisher(_drawn(mean[None], covariance[None])[0]).mean(axis=0))
         width = np.sqrt(np.maximum(covariance[0], 0.0))
         if width[0] >= _WIDE * self.noise.std:
             return np.reshape(self._masses(mean, width) @ self._cells[2], (1, 1))
@@ -123,7 +122,7 @@ class Answers:
     def _cells(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """The probabilities, the entropy and the information in the middle of each cell; the outermost are endless."""
         step = _WIDE * self.noise.std
-        middle = step * (np.arange(_N_CELLS + 2) - 0.5 * (_N_CELLS + 1))
+        middle = np.asarray(step * (np.arange(_N_CELLS + 2) - 0.5 * (_N_CELLS + 1)), dtype=np.float64)
         probabilities = self.probabilities(middle[:, None])
         return probabilities, entr(probabilities).sum(axis=-1), self.fisher(middle[:, None])[:, 0, 0]
 

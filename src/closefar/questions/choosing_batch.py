@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,13 +10,14 @@ from closefar import packed
 from closefar.arrays import BoolArray, FloatArray, IndexArray
 from closefar.questions.choosing_answers import Answers
 from closefar.questions.choosing_posterior import Posterior
-from closefar.questions.legs import by_legs
 from closefar.rows import Rows
 
 __all__ = ["Batch", "choose_batch"]
 
 # Margins whose correlation differs from one by no more are those of the same question.
 _SAME = 1e-8
+
+_AT_ONCE = 256  # gains that are computed again
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,23 +40,16 @@ class _Known:
         self._n_matrix = n
         n_margins = means.shape[1]
         self.covariances = np.empty((len(means), n_margins, n_margins))
-        for where, along in self._gradients():
+        for where, along in posterior.gradients(rows):
             variance = np.einsum("ij,ij->i", along @ of_matrix, along)
             self.covariances[where] = variance[:, None, None]
             if len(of_cuts):
                 crossed = along @ with_cuts
                 self.covariances[where] += of_cuts - crossed[:, :, None] - crossed[:, None, :]
 
-    def _gradients(self) -> Iterator[tuple[slice, FloatArray]]:
-        basis = self._posterior.basis
-        return by_legs(self._rows, lambda block: packed.form_gradients(block.T @ basis))
-
     def along(self, which: int) -> FloatArray:
         """The derivatives of the margins of one candidate in all parameters."""
-        (_, found), *_ = by_legs(
-            self._rows.take_rows(np.array([which])),
-            lambda block: packed.form_gradients(block.T @ self._posterior.basis),
-        )
+        ((_, found),) = self._posterior.gradients(self._rows.take_rows(np.array([which])))
         n_cuts = len(self._covariance) - self._n_matrix
         on_cuts = -np.eye(n_cuts) if n_cuts else np.zeros((1, 0))
         return np.hstack([np.repeat(found, len(on_cuts), axis=0), on_cuts])
@@ -83,23 +76,47 @@ class _Known:
         self.covariances -= np.einsum("nik,kl,njl->nij", crossed, gain, crossed)
 
 
-def choose_batch(posterior: Posterior, rows: Rows, means: FloatArray, answers: Answers, n: int) -> Batch:
-    """Choose n candidates in turn, each the one that teaches most after the expected information of those before."""
+def choose_batch(
+    posterior: Posterior, rows: Rows, means: FloatArray, answers: Answers, n: int, *, with_utilities: bool = False
+) -> Batch:
+    """Choose n candidates in turn, each the one that teaches most after the expected information of those before.
+
+    Gains only fall from choice to choice, so that those of before are bounds, and few have to be computed again.
+    """
     known = _Known(posterior, rows, means)
-    is_left = np.ones(len(means), dtype=bool)
-    is_new = is_left.copy()
-    chosen, utilities = np.empty(n, dtype=np.intp), np.empty((n, len(means)))
+    is_left, is_new = np.ones((2, len(means)), dtype=bool)
+    chosen, utilities = np.empty(n, dtype=np.intp), np.empty((n if with_utilities else 0, len(means)))
+    gains = answers.gains(known.means, known.covariances)
     for place in range(n):
-        gains = answers.gains(known.means, known.covariances)
-        utilities[place] = np.where(is_left, gains, np.nan)
-        wanted = is_left & is_new if np.any(gains[is_left & is_new] > 0.0) else is_left
-        best = int(np.argmax(np.where(wanted, gains, -1.0)))
+        if place and (with_utilities or answers.n_levels > 2):
+            gains = answers.gains(known.means, known.covariances)
+        if with_utilities:
+            utilities[place] = np.where(is_left, gains, np.nan)
+        best = _find_best(gains, is_left & is_new, known, answers)
+        if best is None:  # only the same questions again, or nothing to learn, is left
+            gains = answers.gains(known.means, known.covariances)
+            best = int(np.argmax(np.where(is_left, gains, -1.0)))
         chosen[place], is_left[best] = best, False
         along = known.along(best)
         crossed = known.covariances_with(along)
         is_new &= ~_are_same(known, crossed, best)
         known.learn(along, crossed, answers.expected_fisher(known.means[best], known.covariances[best]))
     return Batch(chosen, utilities)
+
+
+def _find_best(bounds: FloatArray, wanted: BoolArray, known: _Known, answers: Answers) -> int | None:
+    """The wanted candidate that teaches most; None if none teaches anything.  Bounds on gains are updated."""
+    is_fresh = ~wanted
+    while True:
+        open_bounds = np.where(wanted, bounds, 0.0)
+        best = int(np.argmax(open_bounds))
+        if is_fresh[best] or open_bounds[best] <= 0.0:
+            return best if open_bounds[best] > 0.0 else None
+        stale = np.flatnonzero(~is_fresh)
+        if len(stale) > _AT_ONCE:
+            stale = stale[np.argpartition(-bounds[stale], _AT_ONCE)[:_AT_ONCE]]
+        bounds[stale] = answers.gains(known.means[stale], known.covariances[stale])
+        is_fresh[stale] = True
 
 
 def _are_same(known: _Known, crossed: FloatArray, which: int) -> BoolArray:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from closefar import packed
 from closefar.arrays import FloatArray
-from closefar.fitting import Fit
+from closefar.fitting import Fit, Scorer
 from closefar.judgements import Judgements, Kind
 from closefar.questions.annotating import table_of
+from closefar.questions.choosing_mode import training_of
 from closefar.questions.legs import by_legs
 from closefar.questions.margin_errors import margin_information
 from closefar.rows import BlockRows, LegRows, Rows, StackedRows, factor_in_rows, find_coordinates, rows_of
 
 __all__ = ["Posterior"]
+
+_MOST_COORDINATES = 60  # that M may move in: the covariance has 1,830 lines
+_STEP = 1e-4  # of derivatives, in standard deviations of the noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,32 +32,43 @@ class Posterior:
     """
 
     basis: FloatArray
+    eigenvalues: FloatArray
     covariance: FloatArray
     n_cuts: int
 
     @classmethod
-    def of(cls, fit: Fit, judgements: Judgements, candidates: Rows, n_cuts: int) -> Posterior:
-        """What the judgements of a fit say of the margins of candidates, which have so many thresholds."""
+    def of(cls, fit: Fit, candidates: Rows) -> Posterior:
+        """What the judgements of a fit say of the margins of candidates; comparisons have no thresholds."""
+        judgements = training_of(fit)
+        n_cuts = 0 if isinstance(candidates, LegRows) else len(fit.metric.thresholds)
         basis, values = _coordinates(fit, judgements, candidates)
         information = _information(fit, judgements, basis)
         precision = information + np.diag(_prior(fit, values, judgements))
         n = packed.packed_size(len(values)) + n_cuts
-        return cls(basis, np.linalg.inv(precision)[:n, :n], n_cuts)
+        return cls(basis, values, np.asarray(np.linalg.inv(precision)[:n, :n], dtype=np.float64), n_cuts)
 
     @property
     def size(self) -> int:
-        return self.basis.shape[1]
+        return len(self.eigenvalues)
 
-    def gradients(self, rows: Rows) -> FloatArray:
-        """The derivative of the form of each row in packed M."""
-        parts = [along for _, along in by_legs(rows, lambda block: packed.form_gradients(block.T @ self.basis))]
-        return np.concatenate(parts)
+    @property
+    def pooled(self) -> FloatArray:
+        """The covariance of packed M and of minus the mean threshold, which is zero where there is none."""
+        n = packed.packed_size(self.size)
+        pooling = np.zeros((n + 1, len(self.covariance)))
+        pooling[:n, :n] = np.eye(n)
+        pooling[n, n:] = -1.0 / max(self.n_cuts, 1)
+        pooled: FloatArray = pooling @ self.covariance @ pooling.T
+        return pooled
+
+    def gradients(self, rows: Rows) -> Iterator[tuple[slice, FloatArray]]:
+        """The derivative of the form of each row in packed M, block by block."""
+        return by_legs(rows, lambda block: packed.form_gradients(block.T @ self.basis))
 
 
 def _coordinates(fit: Fit, judgements: Judgements, candidates: Rows) -> tuple[FloatArray, FloatArray]:
     """The columns of the map to coordinates, and the eigenvalues of M in them, largest first."""
-    parts = [judgements] if judgements.comparisons is None else [judgements, judgements.comparisons]
-    legs = StackedRows(*(_legs(rows_of(part.data)) for part in parts), _legs(candidates))
+    legs = StackedRows(*(_legs(rows_of(part.data)) for part in _parts(judgements)), _legs(candidates))
     shares = legs.row_array(np.broadcast_to(1.0 / legs.n_rows, legs.n_rows))
     coordinates = find_coordinates(legs, shares, finds_null=False)
     factor = coordinates.from_units(fit.metric.factor)
@@ -60,7 +76,27 @@ def _coordinates(fit: Fit, judgements: Judgements, candidates: Rows) -> tuple[Fl
         factor = factor_in_rows(legs.in_coordinates(coordinates), legs, shares, fit.metric.factor)
     vectors, lengths, _ = np.linalg.svd(factor, full_matrices=True)
     values = np.append(lengths**2, np.zeros(len(vectors) - len(lengths)))
-    return coordinates.transform @ vectors, values
+    basis = coordinates.transform @ vectors
+    return (basis, values) if len(values) <= _MOST_COORDINATES else _leading(fit, judgements, basis, values)
+
+
+def _leading(fit: Fit, judgements: Judgements, basis: FloatArray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Some of many coordinates: those along which M is largest, then those in which it is most likely to grow."""
+    rank = min(int(np.count_nonzero(values > 0.0)), _MOST_COORDINATES)
+    null = basis[:, rank:]
+    gradient = np.zeros((null.shape[1],) * 2)
+    step = _STEP * fit.metric.noise.std
+    for part in _parts(judgements):
+        squared = fit.metric.measure(part.data)
+        above, below = (Scorer.of(fit).score(part, squared + change).losses for change in (step, -step))
+        gradient += null.T @ rows_of(part.data).outer(part.weights * (above - below)) @ null
+    directions = np.linalg.eigh(gradient)[1][:, : _MOST_COORDINATES - rank]
+    return np.hstack([basis[:, :rank], null @ directions]), values[:_MOST_COORDINATES]
+
+
+def _parts(judgements: Judgements) -> list[Judgements]:
+    """Pairs, and the comparisons that are fitted with them."""
+    return [judgements] if judgements.comparisons is None else [judgements, judgements.comparisons]
 
 
 def _legs(rows: Rows) -> BlockRows:
@@ -73,8 +109,7 @@ def _information(fit: Fit, judgements: Judgements, basis: FloatArray) -> FloatAr
     n_matrix, n_cuts = packed.packed_size(basis.shape[1]), len(fit.metric.thresholds)
     n_annotators = 0 if table is None else len(table)
     total = np.zeros((n_matrix + n_cuts + n_annotators,) * 2)
-    parts = [judgements] if judgements.comparisons is None else [judgements, judgements.comparisons]
-    for part in parts:
+    for part in _parts(judgements):
         is_compared = part.kind is Kind.COMPARISONS
         scale = 1.0 / fit.relative_noise if is_compared else 1.0
         weights = margin_information(fit, part)[1] * part.weights

@@ -14,6 +14,7 @@ from closefar.tables.columns import Category
 from closefar.tables.encoding import Encoding
 from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, quoted
 from closefar.tables.ids import Ids
+from closefar.tables.recorded_file import RecordedFile
 from closefar.tables.sources import TASK_NAMES, check_weights
 from closefar.tables.table import TableFile
 from closefar.tables.values import is_missing
@@ -158,7 +159,8 @@ class TableRows:
         self._groups = None if group is None else _without_gaps(columns[group], group, "group", file.place)
         self._annotators = None
         if annotator is not None:
-            self._annotators = _without_gaps(columns[annotator], annotator, "annotator", file.place)
+            names = _without_gaps(columns[annotator], annotator, "annotator", file.place)
+            self._annotators = names if len(set(names.tolist())) > 1 else None  # one is compared with nobody
         self._notes = [] if self._annotators is None else [_note_annotators(self._annotators, annotator, file.path)]
         self.n_read = len(next(iter(columns.values()))) if n_rows is None else n_rows
         self.kept: NDArray[np.int64] = np.arange(self.n_read)
@@ -285,7 +287,9 @@ def note_left_out(lacking: NDArray[np.bool_], noun: str, what: str) -> str:
 
 
 def note_ignored(file: TableFile, used: Sequence[str | None]) -> list[str]:
-    """A sentence that names the columns that have no use, if there are any."""
+    """A sentence that names the columns that have no use, if there are any; or what else is said of a file."""
+    if isinstance(file, RecordedFile):
+        return file.notes
     known = set(used)
     ignored = [name for name in file.names if name not in known and name.lower() not in TASK_NAMES]
     return [f"These columns of {file.path} are not used: {listed(ignored)}."] if ignored else []

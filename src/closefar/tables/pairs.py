@@ -12,6 +12,7 @@ from closefar.tables.features import Features
 from closefar.tables.id_pairs import read_id_pairs
 from closefar.tables.pair_table import PairTable
 from closefar.tables.points import PointTable, read_points, read_single
+from closefar.tables.recorded_source import as_recorded
 from closefar.tables.side_pairs import read_side_pairs
 from closefar.tables.sizes import is_large
 from closefar.tables.sources import Source, find_id
@@ -126,6 +127,7 @@ def read_with(source: Source, features: Features, *, labelled: bool) -> PairTabl
 
 
 def _read(source: Source, features: Features, *, labelled: bool) -> PairTable:
+    source, features = as_recorded(source, features)
     if source.pairs is None and source.comparisons is None:
         return read_single(source, features, labelled=labelled)
     if source.points is None:

@@ -62,8 +62,14 @@ CREATE INDEX events_by_annotator ON events(annotator);
 CREATE TABLE findings(id INTEGER PRIMARY KEY, at REAL NOT NULL, n_events INTEGER NOT NULL, body TEXT NOT NULL);
 CREATE TRIGGER events_stay BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events are never changed'); END;
 CREATE TRIGGER events_last BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events are never deleted'); END;
+CREATE TRIGGER events_once BEFORE INSERT ON events
+    WHEN EXISTS (SELECT 1 FROM events WHERE id = new.id OR key = new.key OR undoes = new.undoes)
+    BEGIN SELECT RAISE(ABORT, 'events are never replaced'); END;
 CREATE TRIGGER questions_stay BEFORE UPDATE ON questions BEGIN SELECT RAISE(ABORT, 'questions are never changed'); END;
 CREATE TRIGGER questions_last BEFORE DELETE ON questions BEGIN SELECT RAISE(ABORT, 'questions are never deleted'); END;
+CREATE TRIGGER questions_once BEFORE INSERT ON questions
+    WHEN EXISTS (SELECT 1 FROM questions WHERE id = new.id)
+    BEGIN SELECT RAISE(ABORT, 'questions are never replaced'); END;
 CREATE VIEW standing AS
     SELECT * FROM events AS given
     WHERE kind = 'answer' AND NOT EXISTS (SELECT 1 FROM events WHERE undoes = given.key);
@@ -118,6 +124,8 @@ def is_recorded(path: str | os.PathLike[str]) -> bool:
     Not for the process that writes the file: closing it here would end the locks that SQLite has on it there.
     """
     try:
+        if not os.path.isfile(path):  # a pipe can be read only once
+            return False
         with open(path, "rb") as file:
             return file.read(len(SIGNATURE)) == SIGNATURE
     except OSError:

@@ -38,6 +38,7 @@ __all__ = [
 _LABEL_NAMES = ("label", "labels")
 _ANSWER_NAMES = ("answer", "answers", "response", "choice", *_LABEL_NAMES)
 _ANNOTATOR_NAMES = ("annotator", "annotator_id", "worker", "worker_id", "workerid")
+_COMPARED_NAMES = ("point", "left", "right")  # as `closefar export-judgements` has them, beside other columns
 _ID_NAMES = ("id",)
 TASK_NAMES = ("task", "task_id", "trial")
 ROW_NAMES = (*_ID_NAMES, *TASK_NAMES)  # what names a row of judgements, and no point
@@ -206,6 +207,9 @@ def find_compared(file: TableFile, source: Source, others: Sequence[str | None])
         refuse_unknown(file.path, source.compared, file.names, "which was given as an id column")
         return source.compared
     candidates = [name for name in file.names if name not in others]
+    by_name = {name.lower(): name for name in candidates}
+    if len(candidates) > 4 and by_name.keys() >= set(_COMPARED_NAMES):
+        return tuple(by_name[name] for name in _COMPARED_NAMES)
     if len(candidates) > 3:
         candidates = [name for name in candidates if name.lower() not in ROW_NAMES]
     if len(candidates) not in (3, 4):

@@ -16,6 +16,8 @@ from closefar.tables.errors import TEXT_SUFFIXES, Place, TableError, refuse_unkn
 from closefar.tables.inputs import PARQUET_SUFFIXES, Input
 from closefar.tables.numpy_files import NumpyFile
 from closefar.tables.parquet import ParquetFile
+from closefar.tables.recorded_file import RecordedFile
+from closefar.tables.recorded_format import SIGNATURE, is_recorded
 from closefar.tables.values import MissingValues
 
 __all__ = ["Table", "TableFile", "open_table", "read_table"]
@@ -32,15 +34,21 @@ class TableFile(Protocol):
     def read(self, only: Collection[str], as_text: Collection[str], as_ids: Collection[str] = ()) -> dict[str, Any]: ...
 
 
-Format = type[DelimitedFile] | type[ParquetFile] | type[NumpyFile]
+Format = type[DelimitedFile] | type[ParquetFile] | type[NumpyFile] | type[RecordedFile]
 
 _FORMATS: dict[str, Format] = {
     **dict.fromkeys(TEXT_SUFFIXES, DelimitedFile),
     **{f"{suffix}.gz": DelimitedFile for suffix in TEXT_SUFFIXES},
     **dict.fromkeys(PARQUET_SUFFIXES, ParquetFile),
     **dict.fromkeys((".npy", ".npz"), NumpyFile),
+    ".sqlite": RecordedFile,
 }
-_MAGIC: dict[bytes, Format] = {b"PAR1": ParquetFile, b"\x93NUMPY": NumpyFile, b"PK\x03\x04": NumpyFile}
+_MAGIC: dict[bytes, Format] = {
+    b"PAR1": ParquetFile,
+    b"\x93NUMPY": NumpyFile,
+    b"PK\x03\x04": NumpyFile,
+    SIGNATURE: RecordedFile,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +83,7 @@ def open_table(path: str | os.PathLike[str], na_values: Iterable[str] = ()) -> T
 def _format_of(source: Input) -> Format:
     if source.is_stream:
         with source.open() as file:
-            start = file.read(8)
+            start = file.read(16)
         return next((_MAGIC[magic] for magic in _MAGIC if start.startswith(magic)), DelimitedFile)
     if Path(source).is_dir():
         return ParquetFile
@@ -83,6 +91,8 @@ def _format_of(source: Input) -> Format:
     for suffix in ("".join(suffixes[-2:]), "".join(suffixes[-1:])):
         if suffix in _FORMATS:
             return _FORMATS[suffix]
+    if is_recorded(source):
+        return RecordedFile
     excel = " Save the sheet as CSV." if suffixes[-1:] in ([".xls"], [".xlsx"], [".ods"]) else ""
     raise TableError(f"{source.name}: unsupported file type. Its name must end with {', '.join(_FORMATS)}.{excel}")
 

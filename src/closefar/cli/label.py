@@ -1,0 +1,338 @@
+"""``closefar label``: judge pairs, levels or triplets in the browser."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from closefar.cli.options import Columns, NaValues, names_in
+from closefar.cli.parsing import number
+from closefar.cli.session import Output, Session
+
+if TYPE_CHECKING:
+    from closefar.label import Address, Site, Task
+
+__all__ = ["LabelTask", "Serving", "label", "serve"]
+
+_TASK, _CHOICE, _SERVER = "Question", "Choice of questions", "Server"
+_LONGEST_QUESTION, _LONGEST_INSTRUCTIONS, _LONGEST_ANSWER = 300, 10_000, 40
+_FEWEST_LEVELS, _MOST_LEVELS = 3, 9  # each has a key
+
+
+class Kind(StrEnum):
+    pairs = "pairs"
+    levels = "levels"
+    triplets = "triplets"
+
+
+class Method(StrEnum):
+    information = "information"
+    uncertainty = "uncertainty"
+    random = "random"
+
+
+_QUESTIONS = {
+    Kind.pairs: "Are these two close to each other, or far apart?",
+    Kind.levels: "How far apart are these two?",
+    Kind.triplets: "Which of the two is nearer to the reference?",
+}
+
+
+@dataclass(frozen=True)
+class LabelTask:
+    """What is asked, of whom, and how questions are chosen."""
+
+    kind: Annotated[
+        Kind,
+        typer.Option(
+            help="What is judged: pairs as close or far, pairs on levels, or which of two points is nearer to a third.",
+            rich_help_panel=_TASK,
+        ),
+    ] = Kind.pairs
+    levels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="K or A,B,...",
+            help="Levels from closest to farthest, or their number. Default: 5, that is 1,2,3,4,5.",
+            rich_help_panel=_TASK,
+        ),
+    ] = None
+    question: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="The question above every two or three points.", rich_help_panel=_TASK),
+    ] = None
+    instructions: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT", help="A longer text for annotators; @FILE reads it from a file.", rich_help_panel=_TASK
+        ),
+    ] = ""
+    annotators: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,...",
+            help="Names of those who judge; each gets an address with a secret. Default: the owner alone.",
+            rich_help_panel=_TASK,
+        ),
+    ] = None
+    method: Annotated[Method, typer.Option(help="How the next questions are chosen.", rich_help_panel=_CHOICE)] = (
+        Method.information
+    )
+    random_share: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            help="Share of questions drawn at random, which alone measure the quality.",
+            rich_help_panel=_CHOICE,
+        ),
+    ] = 0.15
+    shared_share: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            help="Share of questions that another annotator has answered, to measure agreement.",
+            rich_help_panel=_CHOICE,
+        ),
+    ] = 0.1
+    target: Annotated[
+        float,
+        typer.Option(
+            metavar="ERROR",
+            help="Relative error of the metric up to which the number of answers is projected.",
+            rich_help_panel=_CHOICE,
+        ),
+    ] = 0.1
+
+    def task(self) -> Task:
+        """The task, if its values make sense."""
+        from closefar.label import Task, TaskKind, check_names
+
+        for option, share in (("--random-share", self.random_share), ("--shared-share", self.shared_share)):
+            if not 0 <= share <= 1:
+                raise ValueError(f"{option} must be a number from 0 to 1; got {share:g}.")
+        if self.random_share + self.shared_share > 1:
+            raise ValueError(
+                "--random-share and --shared-share must be 1 at most together; got "
+                f"{self.random_share + self.shared_share:g}."
+            )
+        if not 0 < self.target < 1:
+            raise ValueError(f"--target must be a number between 0 and 1; got {self.target:g}.")
+        return Task(
+            kind=TaskKind(self.kind.value),
+            question=_text(self.question or _QUESTIONS[self.kind], "--question", _LONGEST_QUESTION),
+            instructions=_text(_content(self.instructions), "--instructions", _LONGEST_INSTRUCTIONS),
+            answers=self._answers(),
+            annotators=("owner",) if self.annotators is None else check_names(names_in(self.annotators)),
+            method=self.method.value,
+            random_share=self.random_share,
+            shared_share=self.shared_share,
+            target_error=self.target,
+        )
+
+    def _answers(self) -> tuple[str, ...]:
+        from closefar.label import ANSWERS, TaskKind
+
+        if self.kind is not Kind.levels:
+            if self.levels is not None:
+                raise ValueError(f"--levels is about --kind levels; got --kind {self.kind}. Leave one of them out.")
+            return ANSWERS[TaskKind(self.kind.value)]
+        given = (self.levels or "5").strip()
+        if given.isdecimal():
+            levels = tuple(str(level) for level in range(1, min(int(given), 100) + 1))
+        else:
+            levels = names_in(given)
+        if not _FEWEST_LEVELS <= len(levels) <= _MOST_LEVELS or len(set(levels)) < len(levels) or not all(levels):
+            raise ValueError(
+                f"--levels must be {_FEWEST_LEVELS} to {_MOST_LEVELS} different levels, closest first, or their "
+                f"number; got {given!r}."
+            )
+        return tuple(_text(level, "--levels", _LONGEST_ANSWER) for level in levels)
+
+
+@dataclass(frozen=True)
+class Serving:
+    """Where the pages are served."""
+
+    host: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Address to listen on. Others than this machine's own need TLS or --behind-proxy.",
+            rich_help_panel=_SERVER,
+        ),
+    ] = "127.0.0.1"
+    port: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="Port to listen on; 0 takes a free one. Default: one that is always the same for the file of --out.",
+            rich_help_panel=_SERVER,
+        ),
+    ] = None
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Do not open a browser.", rich_help_panel=_SERVER)
+    ] = False
+    tls_certificate: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Certificate for HTTPS, with its chain (PEM).", rich_help_panel=_SERVER),
+    ] = None
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Key of the certificate (PEM).", rich_help_panel=_SERVER)
+    ] = None
+    behind_proxy: Annotated[
+        bool,
+        typer.Option(
+            "--behind-proxy", help="A proxy with TLS passes requests on to this server.", rich_help_panel=_SERVER
+        ),
+    ] = False
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="What annotators type, such as https://label.example.org, if that is not the host and the port.",
+            rich_help_panel=_SERVER,
+        ),
+    ] = None
+
+    def site(self) -> Site:
+        """Where to listen, if nobody can listen in there."""
+        from closefar.label import Tls, plan_site
+
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("--tls-certificate and --tls-key must be given together. Add the other one.")
+        files = None
+        if self.tls_certificate is not None and self.tls_key is not None:
+            files = Tls(self.tls_certificate, self.tls_key)
+        return plan_site(self.host, tls=files, behind_proxy=self.behind_proxy, address=self.address)
+
+    def port_number(self) -> int | None:
+        port: int | None = number(self.port, int, "--port")
+        if port is not None and not 0 <= port <= 65535:
+            raise ValueError(f"--port must be a number from 0 to 65535; got {port}.")
+        return port
+
+
+def label(
+    points: Annotated[Path, typer.Option(metavar="FILE", help="Table with one row per point.")],
+    task: LabelTask,
+    columns: Columns,
+    serving: Serving,
+    output: Output,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="The file of judgements; one that is there already is continued."
+        ),
+    ] = Path("judgements.sqlite"),
+    show: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,...",
+            help="Columns to show that are no features: texts, links, and pictures in files beside the table.",
+        ),
+    ] = None,
+    id: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of point ids. Default: 'id', else the first column.")
+    ] = None,
+    na_values: NaValues = None,
+) -> None:
+    """Judge pairs or triplets of points in the browser, while a metric is learned from the answers.
+
+    Serves pages on this machine until it is interrupted; the same command goes on with the same file.
+
+    closefar label --points points.csv --out judgements.sqlite --question "Would you treat these two alike?"
+    """
+    with Session("label", output) as session:
+        columns.check()
+        serve(
+            session,
+            points,
+            out,
+            task,
+            serving,
+            columns=columns,
+            show=names_in(show or ""),
+            id=id,
+            na_values=tuple(word for words in na_values or () for word in names_in(words)),
+        )
+
+
+def serve(
+    session: Session,
+    points: Path,
+    out: Path,
+    task: LabelTask,
+    serving: Serving,
+    *,
+    columns: Columns | None = None,
+    show: tuple[str, ...] = (),
+    id: str | None = None,
+    na_values: tuple[str, ...] = (),
+) -> None:
+    """Serve the pages of a table of points until an interrupt; then say what there is to do with the answers."""
+    session.check_standard_output()
+    asked, site, port = task.task(), serving.site(), serving.port_number()
+    if str(points) == "-":
+        raise ValueError("--points must be a file, which is read again when judging goes on; got standard input.")
+    from closefar.label import open_server, read_label_points
+
+    with session.stage("reading"):
+        options = (columns or Columns()).encoding_options()
+        table = read_label_points(points, id=id, show=show, na_values=na_values, **options)
+    session.warn(*table.notes)
+    with open_server(out, asked, table, site, port) as server:
+        _announce(session, server.addresses(), len(table), sum(server.count_answers()), out)
+        if not serving.no_browser:
+            server.open_browser()
+        server.run()
+        n, n_unsure = server.count_answers()
+    if not session.output.json:
+        session.show(_farewell(n, n_unsure, points, out), {})
+
+
+def _announce(session: Session, addresses: list[Address], n_points: int, n_answers: int, out: Path) -> None:
+    """Print the address of everybody; they are asked for, and so are never quiet."""
+    if session.output.json:
+        facts = [asdict(each) for each in addresses]
+        session.show("", {"addresses": facts, "points": n_points, "answers": n_answers, "written": [str(out)]})
+        return
+    already = f"{_count(n_answers, 'answer')} in {out} already. " if n_answers else ""
+    session.show(f"{already}Judge {_count(n_points, 'point')} in the browser; Ctrl-C ends.", {})
+    width = max(len(each.name) for each in addresses)
+    for each in addresses:
+        print(each.address if len(addresses) == 1 else f"{each.name:<{width}}  {each.address}", flush=True)
+
+
+def _farewell(n: int, n_unsure: int, points: Path, out: Path) -> str:
+    unsure = f", and {n_unsure} times can't say" if n_unsure else ""
+    files = shlex.quote(str(points)), shlex.quote(str(out))
+    return (
+        f"\n{_count(n, 'answer')} in {out}{unsure}. Next:\n"
+        f"closefar fit --points {files[0]} --judgements {files[1]}\n"
+        f"closefar export-judgements {files[1]} pairs.csv"
+    )
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def _content(text: str) -> str:
+    """A text, or that of the file which it names."""
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text(encoding="utf-8").strip()
+    except UnicodeDecodeError:
+        raise ValueError(f"--instructions must be a text, or @ and a file in UTF-8; got {text!r}.") from None
+
+
+def _text(text: str, option: str, longest: int) -> str:
+    if len(text) > longest or any(not letter.isprintable() and letter not in "\n\t" for letter in text):
+        raise ValueError(f"{option} must be printable text of {longest:,} characters at most; got {len(text):,}.")
+    return text
