@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar import ComparisonMetricLearner, LinearMetricLearner, OrdinalMetricLearner, Tuples
-from closefar.arrays import FloatArray, IndexArray
+from closefar.arrays import BoolArray, FloatArray, IndexArray
 from closefar.label.task import Task, TaskKind
 from closefar.learners import MetricLearner
 from closefar.model import Metric
@@ -21,6 +21,10 @@ __all__ = ["Given", "Learned", "describe_learner", "learn", "learn_unpenalised",
 # A metric for a page that is renewed every few answers: proven to this gap, and not computed for longer than this.
 _TOLERANCE, _TOLERANCE_OF_PLANS = 1e-4, 1e-6
 _SECONDS = 20.0
+
+# People slip, whatever the distance.  Where they do, a fit that knows it needs far fewer answers; where they do not, it
+# hardly needs more.  With several people, whose strictness is fitted, it would take too long.
+_SLIPS = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +106,7 @@ def tuples_of(answers: RecordedAnswers) -> IndexArray:
 
 def learn(given: Given, task: Task) -> Learned | None:
     """Fit a metric to the answers; None if all are the same, so that there is nothing to tell apart."""
-    return _fitted(given, task, {"alpha": "auto"})
+    return _fitted(given, task, {"alpha": "auto", "flip_rate": _slips(given, task)})
 
 
 def learn_unpenalised(given: Given, task: Task) -> Learned | None:
@@ -114,7 +118,11 @@ def learn_unpenalised(given: Given, task: Task) -> Learned | None:
 def relearn(learned: Learned, given: Given, task: Task) -> Learned | None:
     """Fit to some of the answers with the penalty and the width of strictness that were chosen for all of them."""
     learner = learned.learner
-    chosen: dict[str, Any] = {"alpha": learner.alpha_, "alpha_scale": getattr(learner, "alpha_scale_", "columns")}
+    chosen: dict[str, Any] = {
+        "alpha": learner.alpha_,
+        "alpha_scale": learner.fit_.alpha_scale,
+        "flip_rate": learner.flip_rate_,
+    }
     if learner.fit_.annotators is not None and given.has_several_people:
         chosen["strictness_width"] = learner.fit_.annotators.width
     return _fitted(given, task, chosen)
@@ -126,10 +134,10 @@ def _fitted(given: Given, task: Task, settings: dict[str, Any]) -> Learned | Non
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what a fit to few answers leaves open is said by the findings
         if task.kind is TaskKind.triplets:
+            given = given.at(_differ(given))
             if not len(given):
                 return None
-            signs = np.where(given.codes == 0, 1, -1)
-            compared = ComparisonMetricLearner(**settings).fit(given.tuples, signs)
+            compared = ComparisonMetricLearner(**settings).fit(given.tuples, np.where(given.codes == 0, 1, -1))
             return Learned(compared, np.array([1, 0]), 2)
         if len(known) < 2:
             return None
@@ -142,12 +150,25 @@ def _fitted(given: Given, task: Task, settings: dict[str, Any]) -> Learned | Non
         return Learned(learner.fit(given.tuples, given.codes, annotators=who), known, len(task.answers))
 
 
+def _differ(given: Given) -> BoolArray:
+    """Which triplets can teach something: not those whose two things are equally far from the first in any metric."""
+    reference, left, right = (given.features[given.index[:, k]] for k in range(3))
+    found: BoolArray = np.any(left != right, axis=1) & np.any(left - reference != reference - right, axis=1)
+    return found
+
+
+def _slips(given: Given, task: Task) -> float:
+    return 0.0 if given.has_several_people and task.kind is not TaskKind.triplets else _SLIPS
+
+
 def describe_learner(given: Given, task: Task) -> str:
-    """How to get the same metric in Python, once the judgements are exported."""
-    people = ", annotators=annotators" if given.has_several_people and task.kind is not TaskKind.triplets else ""
+    """How to get the same metric in Python, from judgements that were exported."""
+    slips = _slips(given, task)
+    options = 'alpha="auto"' + (f", flip_rate={slips:g}" if slips else "")
+    people = "" if slips else ", annotators=annotators"
     names = {
-        TaskKind.pairs: f'cf.LinearMetricLearner(alpha="auto").fit(pairs, labels{people})',
-        TaskKind.levels: f'cf.OrdinalMetricLearner(levels, alpha="auto").fit(pairs, labels{people})',
-        TaskKind.triplets: 'cf.ComparisonMetricLearner(alpha="auto").fit(triplets, answers)',
+        TaskKind.pairs: f"cf.LinearMetricLearner({options}).fit(pairs, labels{people})",
+        TaskKind.levels: f"cf.OrdinalMetricLearner(levels, {options}).fit(pairs, labels{people})",
+        TaskKind.triplets: f"cf.ComparisonMetricLearner({options}).fit(triplets, answers)",
     }
     return names[task.kind]

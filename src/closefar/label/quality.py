@@ -5,26 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.stats import beta
 
 from closefar.label.held_out import held_out_expected
 from closefar.label.learned import Given, Learned, tuples_of
 from closefar.label.reserved import measures_quality
 from closefar.label.task import Task
+from closefar.questions import wilson
 from closefar.tables import RecordedAnswers
 
 __all__ = ["agreement_interval", "quality"]
 
 # No agreement is shown with fewer random questions.
-_FEWEST = 10
+_FEWEST = 12
 
 _FOLDS = 10
 
+# An answer is predicted by fits to the other ones, and helps to predict those, so that right predictions are not quite
+# independent: the variance of their share is about so many times that of a binomial (benchmarks/label_quality.py).
+_DEPENDENCE = 1.25
+
 
 def agreement_interval(n_right: float, n: float) -> tuple[float, float]:
-    """The 95 % interval of Jeffreys for the probability behind `n_right` of `n`."""
-    low, high = beta.ppf([0.025, 0.975], n_right + 0.5, n - n_right + 0.5)
-    return (0.0 if n_right == 0 else float(low)), (1.0 if n_right == n else float(high))
+    """The 95 % interval of Wilson for the probability behind `n_right` of `n` that were cross-validated."""
+    return wilson(n_right / n, n / _DEPENDENCE)
 
 
 def quality(answers: RecordedAnswers, given: Given, learned: Learned, task: Task) -> dict[str, Any] | None:
