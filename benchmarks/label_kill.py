@@ -199,6 +199,9 @@ class Forked:
         self._process.kill()
         self._process.join()
 
+    def abort(self) -> None:
+        self.kill()
+
     def stop(self) -> None:
         self._process.terminate()
         self._process.join(_PATIENCE)
@@ -208,7 +211,7 @@ class Commanded:
     """A server that the command line starts."""
 
     def __init__(self, setting: Setting) -> None:
-        command = [sys.executable, "-m", "closefar", "label", "--points", str(setting.points)]
+        command = [sys.executable, "-X", "faulthandler", "-m", "closefar", "label", "--points", str(setting.points)]
         command += ["--out", str(setting.judgements), "--annotators", ",".join(setting.names)]
         command += ["--port", str(setting.port), "--no-browser", "--json"]
         with open(setting.log, "wb") as file:
@@ -219,6 +222,11 @@ class Commanded:
 
     def kill(self) -> None:
         self._process.kill()
+        self._process.wait()
+
+    def abort(self) -> None:
+        """End it, and have it write to the log where it was."""
+        self._process.send_signal(signal.SIGABRT)
         self._process.wait()
 
     def stop(self) -> None:
@@ -292,6 +300,7 @@ def _wait_for_answers(people: list[Person], server: Forked | Commanded, log: Pat
     before, deadline = _n_acknowledged(people), time.monotonic() + _PATIENCE
     while _n_acknowledged(people) == before:
         if not server.is_alive() or time.monotonic() > deadline:
+            server.abort()
             raise RuntimeError(f"the server does not answer: {log.read_text()}")
         time.sleep(0.005)
 
