@@ -39,6 +39,7 @@ def test_a_sitting(tmp_path: Path) -> None:
             "instructions": "Look closely.",
             "answers": ["close", "far"],
         }
+        assert client.get("/api/findings").json["status"] == "Learning starts after about 20 answers."
         found = client.post("/api/questions", {"n": 3}).json
         assert len(found["questions"]) == 3
         assert not found["exhausted"]

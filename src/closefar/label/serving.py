@@ -19,6 +19,7 @@ import uvicorn
 
 from closefar.label.app import Labelling, build_app
 from closefar.label.board import Board
+from closefar.label.findings import nothing_found
 from closefar.label.fitting_process import FittingProcess
 from closefar.label.fitting_work import Work
 from closefar.label.patience import Limits, protocol_with
@@ -33,6 +34,7 @@ __all__ = ["LabelServer"]
 
 _FIRST_PORT, _N_PORTS = 20_000, 12_000  # below those that systems give to connections
 _GRACE = 3
+_AT_FIRST = "Learning starts after about 20 answers."
 
 
 class LabelServer:
@@ -74,11 +76,11 @@ class LabelServer:
             self.sessions = Sessions(self.store.key, task.annotators)
             self._socket = stack.enter_context(_listen(site, port, self.sessions))
             self.port: int = self._socket.getsockname()[1]
-            self.board = Board()
+            self.board = Board(nothing_found(task, _AT_FIRST))
             self.store.read(self.board.read)
             self._fitting = self._fitting_process(task, points) if fits else None
             labelling = Labelling(task, points, self.store, self.sessions, self.board, self._notify)
-            self._server = _Server(_config(build_app(labelling, site, self.port), limits, context))
+            self._server = _Server(_config(build_app(labelling, site, self.port, limits), limits, context))
             self._stack = stack.pop_all()
 
     def addresses(self) -> list[Address]:
