@@ -368,12 +368,15 @@ function showFindings(findings) {
   const parts = findings.quality ? qualityParts(findings.quality) : [];
   const needed = findings.plan?.reading;
   if (needed) parts.push(element("p", { class: "reading" }, sentence(needed)));
-  if (findings.status) parts.push(element("p", { class: "reading muted" }, findings.status));
+  if (findings.status) parts.push(muted(findings.status));
+  if (!parts.length && setup.is_owner) parts.push(muted("The quality is shown here once there are enough answers."));
   byId("quality-card").hidden = !parts.length; // annotators are not told
   replaceIfNew(byId("quality"), parts);
   doubtful = findings.doubtful ?? [];
   showDoubtful(doubtful);
 }
+
+const muted = (words) => element("p", { class: "reading muted" }, words);
 
 function showDoubtful(all) {
   const seen = new Set(recalled("reviewed", []));

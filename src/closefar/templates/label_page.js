@@ -108,11 +108,20 @@ export function element(tag, attributes = {}, ...children) {
 // What is drawn the same stays the same element: nothing flickers, and the focus stays where it is.
 export function replaceIfNew(box, parts) {
   const old = [...box.childNodes];
-  if (old.length !== parts.length || parts.some((part, at) => !part.isEqualNode(old[at]))) box.replaceChildren(...parts);
+  parts.forEach((part, at) => {
+    if (at >= old.length) box.append(part);
+    else if (!part.isEqualNode(old[at])) old[at].replaceWith(part);
+  });
+  old.slice(parts.length).forEach((each) => each.remove());
 }
 
 export function percent(share) {
   return `${Math.round(100 * share)}\u00a0%`;
+}
+
+// A probability, which never reads as certain.
+export function chance(share) {
+  return share > 0.99 ? "more than 99\u00a0%" : percent(share);
 }
 
 // A sentence of the server, in which no line begins with a percent sign.
@@ -156,7 +165,9 @@ export function thingsTable(things, heads) {
 function thingsRow(things, heads, column) {
   const cells = things.map((thing) => thing.cells[column]);
   const differs = cells.some((cell) => cell.differs);
-  const sign = element("span", { class: "sign", title: differs ? "differs" : "the same" }, differs ? "≠" : "=");
+  const isSeen = cells.every((cell) => cell.kind === "image"); // whether pictures differ is for the eye
+  const sign = isSeen ? null
+    : element("span", { class: "sign", title: differs ? "differs" : "the same" }, differs ? "≠" : "=");
   const name = element("th", { scope: "row", role: "rowheader" },
     sign, element("bdi", {}, cells[0].name || "(no name)"));
   return element("tr", { role: "row", class: `${differs ? "differs" : "same"} ${cells[0].kind}` }, name,

@@ -1,5 +1,5 @@
 import {
-  byId, count, element, get, percent, qualityParts, replaceIfNew, sentence, showPage, signIn, thingList,
+  byId, chance, count, element, get, percent, qualityParts, replaceIfNew, sentence, showPage, signIn, thingList,
 } from "./label_page.js";
 
 const POLL = 4000;
@@ -110,9 +110,9 @@ function directionOf({ share, weights }) {
 
 function drawDoubtful(doubtful) {
   if (!doubtful?.length) return missing("No answer contradicts the metric so far.");
-  return [tableOf(["Annotator", "Question", "Answer", "The metric says"], doubtful.map((each) => [
-    each.annotator, String(each.question), each.answer, `${each.expected}, ${percent(each.probability)}`,
-  ]))];
+  return [element("ul", { class: "doubts" }, ...doubtful.map((each) => element("li", {},
+    element("bdi", { class: "who" }, each.annotator), ` said ${each.answer} to question ${each.question}; `
+    + `the metric says ${chance(each.probability)} ${each.expected}.`)))];
 }
 
 function drawAnnotators(annotators, kappa) {
