@@ -939,7 +939,8 @@ def test_responses_do_not_name_the_server(server: Running, ana: Client) -> None:
     assert headers["referrer-policy"] == "no-referrer"
 
 
-QUICK = Limits(request=0.5, response=0.5, idle=1, connections=20)
+QUICK = Limits(request=1.0, response=1.0, idle=1, connections=20)
+SELDOM = Limits(rate=0.5, burst=40.0)
 
 
 @pytest.fixture(scope="module")
@@ -1044,20 +1045,20 @@ def test_many_connections_do_not_keep_others_out(quick: Running) -> None:
 
 
 def test_pipelined_requests_are_bounded_by_the_rate(tmp_path: Path) -> None:
-    with running(tmp_path, number_table(20)) as server:
+    with running(tmp_path, number_table(20), limits=SELDOM) as server:
         client = server.client("owner")
         one = f"GET /api/setup HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nCookie: {client.cookie}\r\n\r\n"
-        found = server.raw((one * 1000).encode(), wait=3.0)
-        assert found.count(b"HTTP/1.1 200") < 600
+        found = server.raw((one * 500).encode(), wait=3.0)
+        assert 0 < found.count(b"HTTP/1.1 200") < 100
         assert found.count(b"HTTP/1.1 429") > 100
 
 
 def test_the_rate_of_one_person_does_not_slow_others(tmp_path: Path) -> None:
-    with running(tmp_path, number_table(20), annotators=("ana", "honest")) as server:
+    with running(tmp_path, number_table(20), annotators=("ana", "honest"), limits=SELDOM) as server:
         ana = server.client("ana")
-        statuses = [ana.post("/api/questions", {"n": 1}).status for _ in range(350)]
+        statuses = [ana.post("/api/questions", {"n": 1}).status for _ in range(100)]
         assert statuses[0] == 200
-        assert statuses[-1] == 429
+        assert 429 in statuses
         _check_served(server.client("honest"))
 
 

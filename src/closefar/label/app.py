@@ -19,6 +19,7 @@ from starlette.routing import Route, Router
 from closefar.label.assets import Asset, load_assets, load_pages
 from closefar.label.board import Board
 from closefar.label.handing import Handed, hand_out, hand_review
+from closefar.label.patience import Limits
 from closefar.label.payloads import check_keys, integer_in, key_in, list_in, number_in, read_json, text_in
 from closefar.label.pictures import PICTURE_POLICY, find_picture
 from closefar.label.points import LabelPoints
@@ -42,6 +43,7 @@ MOST_EVENTS = 50
 _LARGEST_ID = 2**53  # of numbers that JavaScript knows exactly
 _LONGEST_TIME = 86400.0  # seconds; a question may have been on the screen over a weekend
 _N_READERS = 3
+_N_PICTURES = 5  # that may be loaded for each other request
 _NO_SESSION = "There is no session. Open the address that closefar label printed, complete with the part after #."
 
 
@@ -77,16 +79,16 @@ class Visit:
     cookie: str
 
 
-def build_app(labelling: Labelling, site: Site, port: int) -> App:
+def build_app(labelling: Labelling, site: Site, port: int, limits: Limits) -> App:
     """Return the whole of the server's application: the routes behind the guard."""
-    routes = Routes(labelling, site)
+    routes = Routes(labelling, site, limits)
     return Guard(routes.router(), site.hosts(port), site.origins(port), frozenset(routes.pages))
 
 
 class Routes:
     """What the server answers."""
 
-    def __init__(self, labelling: Labelling, site: Site) -> None:
+    def __init__(self, labelling: Labelling, site: Site, limits: Limits) -> None:
         self.labelling = labelling
         self.is_secure = site.is_secure
         self.cookie_name = f"{'__Host-' if site.is_secure else ''}closefar-{labelling.sessions.file_id}"
@@ -94,9 +96,9 @@ class Routes:
         self._progress = {name: Progress(name) for name in labelling.sessions.people}
         self._rng = np.random.default_rng()  # used by the writer alone
         self._readers = ThreadPoolExecutor(_N_READERS, thread_name_prefix="closefar-reader")
-        self._requests = Rate(per_second=20.0, burst=200.0)
-        self._pictures = Rate(per_second=100.0, burst=1000.0)
-        self._wrong_secrets = Rate(per_second=5.0, burst=50.0)
+        self._requests = Rate(limits.rate, limits.burst)
+        self._pictures = Rate(_N_PICTURES * limits.rate, _N_PICTURES * limits.burst)
+        self._wrong_secrets = Rate(per_second=1.0, burst=50.0)
 
     def router(self) -> App:
         return Router(

@@ -14,7 +14,8 @@ from closefar.label.learned import Given, Learned, describe_learner, learn
 from closefar.label.people import agreement_of_people, annotators
 from closefar.label.point_map import point_map
 from closefar.label.projection import no_projection, projected
-from closefar.label.quality import measures_quality, quality
+from closefar.label.quality import quality
+from closefar.label.reserved import measures_quality
 from closefar.label.task import Task
 from closefar.model import Metric, loadings
 from closefar.plain import plain
@@ -79,7 +80,7 @@ def findings_of(
     found = nothing_found(task, learned if isinstance(learned, str) else "")
     found.update(
         n_answers=len(given),
-        n_random=int(measures_quality(answers).sum()),
+        n_random=int(measures_quality(answers, task).sum()),
         n_unsure=len(answers.answer) - len(given),
         annotators=annotators(answers, task, None, None),
         kappa=agreement_of_people(answers, task) if task.is_shared else None,

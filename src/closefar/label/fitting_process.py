@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import select
+import sys
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -71,7 +73,7 @@ class FittingProcess:
 
     def _tell(self) -> None:
         """Send the number of events, with the lock held."""
-        if self._connection is None or self._n_events is None:
+        if self._connection is None or self._n_events is None or not _has_room(self._connection):
             return
         try:
             self._connection.send(self._n_events)
@@ -122,3 +124,10 @@ class FittingProcess:
             self._on_findings(body, questions, n_events)
         except Exception:
             _LOG.exception("The findings after %d events could not be handed on.", n_events)
+
+
+def _has_room(connection: Connection[Any, Any]) -> bool:
+    """Whether a number can be sent without waiting; a process with so many unread ones will look at the file anyway."""
+    if sys.platform == "win32":
+        return True
+    return bool(select.select([], [connection], [], 0)[1])

@@ -15,7 +15,7 @@ from typing import Any
 from closefar.arrays import FloatArray
 from closefar.engines import threads_at_most
 from closefar.label.findings import findings_of, learned_from, nothing_found
-from closefar.label.learned import Given, Learned, tuples_of
+from closefar.label.learned import Given, Learned
 from closefar.label.next_questions import next_questions
 from closefar.label.task import Task
 from closefar.tables import RecordedAnswers, TableError, read_recorded
@@ -108,14 +108,14 @@ def fit_once(work: Work, previous: dict[str, Any] | None, n_before: int) -> Foun
         learned = learned_from(given, work.task)
         body = findings_of(answers, given, learned, work.feature_names, work.task, previous)
         if isinstance(learned, Learned):
-            questions = _questions(work, answers, learned, answers.n_events - n_before)
+            questions = _questions(work, answers, answers.n_events - n_before)
     except Exception as error:
         _LOG.exception("The fit after %d events failed.", answers.n_events)
         body = nothing_found(work.task, f"The last fit failed ({type(error).__name__}: {error}). Judging goes on.")
     return body, questions, answers.n_events
 
 
-def _questions(work: Work, answers: RecordedAnswers, learned: Learned, n_new: int) -> list[tuple[int, ...]]:
+def _questions(work: Work, answers: RecordedAnswers, n_new: int) -> list[tuple[int, ...]]:
     """The next questions: enough until the next fit is done, if answers come as quickly as lately."""
     n = max(_FEWEST_CHOSEN, _CHOSEN_PER_PERSON * len(work.task.annotators), min(2 * n_new, _MOST_CHOSEN))
-    return next_questions(learned, work.features, tuples_of(answers), work.task, n, seed=answers.n_events)
+    return next_questions(answers, work.features, work.task, n, seed=answers.n_events)

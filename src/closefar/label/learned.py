@@ -45,11 +45,11 @@ class Given:
     questions: IndexArray
 
     @classmethod
-    def of(cls, answers: RecordedAnswers, features: FloatArray, task: Task) -> Given:
-        """Select the answers that are not can't say."""
+    def of(cls, answers: RecordedAnswers, features: FloatArray, task: Task, used: Any = True) -> Given:
+        """Select the answers that are not can't say; of those only the ones that are `used`."""
         place = {answer: code for code, answer in enumerate(task.answers)}
         codes = np.array([place.get(answer, -1) for answer in answers.answer], dtype=np.intp)
-        said = codes >= 0
+        said = (codes >= 0) & used
         who, questions = np.asarray(answers.annotator, dtype=object), np.asarray(answers.question, dtype=np.intp)
         return cls(features, tuples_of(answers)[said], codes[said], who[said], questions[said])
 

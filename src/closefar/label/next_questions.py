@@ -6,8 +6,10 @@ import numpy as np
 
 from closefar import Tuples, choose_pairs
 from closefar.arrays import FloatArray, IndexArray
-from closefar.label.learned import Learned
+from closefar.label.learned import Given, learn, tuples_of
+from closefar.label.reserved import guides_choice
 from closefar.label.task import Task
+from closefar.tables import RecordedAnswers
 
 __all__ = ["draw_questions", "next_questions"]
 
@@ -15,11 +17,19 @@ _CANDIDATES = 20_000
 
 
 def next_questions(
-    learned: Learned, features: FloatArray, asked: IndexArray, task: Task, n: int, seed: int
+    answers: RecordedAnswers, features: FloatArray, task: Task, n: int, seed: int, n_candidates: int = _CANDIDATES
 ) -> list[tuple[int, ...]]:
-    """Choose `n` questions that were not asked before, best first."""
-    rng = np.random.default_rng(seed)
-    candidates = draw_questions(len(features), asked, task, _CANDIDATES, rng)
+    """Choose `n` questions that were not asked before, best first, by a fit to the answers that may guide the choice.
+
+    There are none if these answers teach nothing yet, nor if questions are not chosen but drawn at random.
+    """
+    if task.method == "random":
+        return []
+    guides = Given.of(answers, features, task, guides_choice(answers, task))
+    learned = learn(guides, task)
+    if learned is None:
+        return []
+    candidates = draw_questions(len(features), tuples_of(answers), task, n_candidates, np.random.default_rng(seed))
     if len(candidates) > n:
         tuples = Tuples(features, candidates)
         candidates = candidates[choose_pairs(learned.learner, tuples, n, method=task.method, random_state=seed)]

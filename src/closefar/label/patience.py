@@ -1,4 +1,4 @@
-"""Connections with a time limit: who sends a request too slowly, or reads the response too slowly, is cut off."""
+"""The limits of a server, and connections that keep to them: a client that is too slow is cut off."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Limits", "protocol_with"]
 
 @dataclass(frozen=True)
 class Limits:
-    """How long a client may take, in seconds, and how many connections there may be.
+    """How long a client may take, in seconds, how often it may ask, and how many connections there may be.
 
     Attributes
     ----------
@@ -26,12 +26,16 @@ class Limits:
         Between two requests.
     connections : int
         With more, the one that has been waiting for a request longest is closed.
+    rate, burst : float
+        How many requests one person may make in a second on average, and at once.
     """
 
     request: float = 15.0
     response: float = 30.0
     idle: int = 60
     connections: int = 400
+    rate: float = 20.0
+    burst: float = 200.0
 
 
 def protocol_with(limits: Limits) -> type[asyncio.Protocol]:

@@ -7,30 +7,18 @@ from typing import Any
 import numpy as np
 from scipy.stats import beta
 
-from closefar.arrays import BoolArray
 from closefar.label.held_out import held_out_expected
 from closefar.label.learned import Given, Learned, tuples_of
-from closefar.label.task import Purpose, Task
+from closefar.label.reserved import measures_quality
+from closefar.label.task import Task
 from closefar.tables import RecordedAnswers
 
-__all__ = ["agreement_interval", "measures_quality", "quality"]
+__all__ = ["agreement_interval", "quality"]
 
 # No agreement is shown with fewer random questions.
 _FEWEST = 10
 
 _FOLDS = 10
-
-
-def measures_quality(answers: RecordedAnswers) -> BoolArray:
-    """Which answers measure quality: those to random questions, as first given, that are not can't say.
-
-    An answer that was looked at again counts as it was first given: after a look at what the metric expects, people
-    agree with it more often.  Answers to a question that is asked of a second person on purpose do not count.
-    """
-    is_random = np.asarray(answers.chosen, dtype=object) == "random"
-    is_shared = np.asarray(answers.purpose, dtype=object) == Purpose.shared
-    is_said = np.array([answer is not None for answer in answers.original], dtype=bool)
-    return np.asarray(is_random & ~is_shared & is_said, dtype=bool)
 
 
 def agreement_interval(n_right: float, n: float) -> tuple[float, float]:
@@ -41,7 +29,7 @@ def agreement_interval(n_right: float, n: float) -> tuple[float, float]:
 
 def quality(answers: RecordedAnswers, given: Given, learned: Learned, task: Task) -> dict[str, Any] | None:
     """The agreement with a new answer to a random question, by cross-validation over the random questions."""
-    counts = measures_quality(answers)
+    counts = measures_quality(answers, task)
     n = int(counts.sum())
     if n < _FEWEST:
         return None

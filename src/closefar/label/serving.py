@@ -78,7 +78,7 @@ class LabelServer:
             self.store.read(self.board.read)
             self._fitting = self._fitting_process(task, points) if fits else None
             labelling = Labelling(task, points, self.store, self.sessions, self.board, self._notify)
-            self._server = _Server(_config(build_app(labelling, site, self.port), limits, context))
+            self._server = _Server(_config(build_app(labelling, site, self.port, limits), limits, context))
             self._stack = stack.pop_all()
 
     def addresses(self) -> list[Address]:

@@ -87,7 +87,9 @@ def plan_site(host: str, *, tls: Tls | None = None, behind_proxy: bool = False, 
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens; connections wait there until the server runs."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(
+        family, socket.SOCK_STREAM, socket.IPPROTO_TCP
+    )  # named, or asyncio would delay small parts
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))

@@ -1,0 +1,282 @@
+"""The protocol of `closefar label`: what a page asks for, in which order, and what it gets."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+import time
+from concurrent.futures import Future
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+import numpy as np
+import pytest
+
+from closefar.label import ANSWERS, TaskKind, Tls, plan_site
+from closefar.label.fitting_process import FittingProcess
+from closefar.label.fitting_work import Work
+from closefar.label.store import StoreError
+from label_client import PAIRS, Client, new_key, number_table, running
+
+TRIPLETS = replace(PAIRS, kind=TaskKind.triplets, answers=ANSWERS[TaskKind.triplets])
+
+
+def test_a_sitting(tmp_path: Path) -> None:
+    """Setup, questions, answers, can't say, undo, and progress that follows."""
+    with running(tmp_path, number_table(30), instructions="Look closely.") as server:
+        client = server.client("owner")
+        setup = client.get("/api/setup").json
+        assert setup["name"] == "owner"
+        assert setup["is_owner"]
+        assert setup["judges"]
+        assert setup["task"] == {
+            "kind": "pairs",
+            "question": "Are these two alike?",
+            "instructions": "Look closely.",
+            "answers": ["close", "far"],
+        }
+        found = client.post("/api/questions", {"n": 3}).json
+        assert len(found["questions"]) == 3
+        assert not found["exhausted"]
+        assert found["progress"]["n"] == 0
+        assert found["progress"]["last_answer"] is None
+        first, second, _ = found["questions"]
+        assert [len(each["things"]) for each in found["questions"]] == [2, 2, 2]
+        assert {cell["name"] for cell in first["things"][0]["cells"]} == {"size", "weight"}
+
+        key = new_key()
+        assert client.answer(first["id"], "far", key) == {"key": key, "recorded": True, "reason": None}
+        client.answer(second["id"], None)
+        progress = client.get("/api/findings").json["progress"]
+        assert (progress["n"], progress["n_unsure"], progress["n_today"]) == (2, 1, 2)
+        assert progress["seconds"] == 1.5
+        last = progress["last_answer"]
+        assert last["question"] == second["id"]
+        assert client.undo(second["id"], last["key"])["recorded"]
+        again = client.post("/api/questions", {"n": 3}).json
+        assert again["questions"][0]["id"] == second["id"]
+        assert again["progress"]["n"] == 1
+        assert again["progress"]["last_answer"] == {"key": key, "question": first["id"], "answer": "far"}
+
+
+def test_events_of_one_request_are_recorded_in_order(tmp_path: Path) -> None:
+    with running(tmp_path, number_table(30)) as server:
+        client = server.client("owner")
+        (question, *_) = client.questions(1)
+        first, second = new_key(), new_key()
+        events = [
+            {"key": first, "kind": "answer", "question": question["id"], "answer": "far"},
+            {"key": new_key(), "kind": "undo", "question": question["id"], "undoes": first},
+            {"key": second, "kind": "answer", "question": question["id"], "answer": "close"},
+        ]
+        for _ in range(2):  # a page that heard nothing sends them once more
+            found = client.post("/api/events", {"events": events}).json
+            assert [each["recorded"] for each in found["receipts"]] == [True, True, True]
+            assert found["progress"]["n"] == 1
+            assert found["progress"]["last_answer"]["key"] == second
+        assert server.count() == 3
+
+
+def test_a_restarted_server_knows_its_sessions(tmp_path: Path) -> None:
+    with running(tmp_path, number_table(30)) as server:
+        client, port = server.client("owner"), server.port
+        held = client.questions(3)
+        client.answer(held[0]["id"], "far")
+    with running(tmp_path, number_table(30), port=port):
+        assert client.get("/api/setup").json["token"] == client.token
+        assert client.questions(2) == held[1:]
+        assert client.get("/api/findings").json["progress"]["n"] == 1
+
+
+def test_a_table_that_is_judged_completely_says_so(tmp_path: Path) -> None:
+    with running(tmp_path, number_table(3)) as server:
+        client = server.client("owner")
+        for question in client.questions(10):
+            client.answer(question["id"], "far")
+        found = client.post("/api/questions", {"n": 3}).json
+        assert found["questions"] == []
+        assert found["exhausted"]
+
+
+@pytest.mark.parametrize(
+    ("task", "n_things"),
+    [(PAIRS, 2), (TRIPLETS, 3), (replace(PAIRS, kind=TaskKind.levels, answers=("1", "2", "3")), 2)],
+    ids=["pairs", "triplets", "levels"],
+)
+def test_each_kind_is_judged(tmp_path: Path, task: Any, n_things: int) -> None:
+    with running(tmp_path, number_table(20), task=task) as server:
+        client = server.client("owner")
+        (question, *_) = client.questions(1)
+        assert len(question["things"]) == n_things
+        assert client.answer(question["id"], task.answers[-1])["recorded"]
+
+
+def test_findings_come_from_the_file_and_are_told_to_whom_they_concern(tmp_path: Path) -> None:
+    body = {
+        "status": "",
+        "n_answers": 40,
+        "quality": {"agreement": 0.8, "low": 0.7, "high": 0.9, "baseline": 0.5, "n": 20, "reading": ""},
+        "doubtful": [{"question": 1, "annotator": "ana"}, {"question": 2, "annotator": "ben"}],
+    }
+    with running(tmp_path, number_table(20), annotators=("ana", "ben")) as server:
+        server.server.store.add_findings({**body, "n_answers": 20}, 20, [], "information").result()
+        server.server.store.add_findings(body, 40, [], "information").result()
+    with running(tmp_path, number_table(20), annotators=("ana", "ben")) as server:
+        found = server.client("owner").get("/api/findings").json
+        assert found["quality"] == body["quality"]
+        assert [point["n"] for point in found["curve"]] == [20, 40]
+        hers = server.client("ana").get("/api/findings").json
+        assert [each["question"] for each in hers["doubtful"]] == [1]
+        assert "quality" not in hers
+
+
+def test_a_doubtful_answer_can_be_given_once_more(tmp_path: Path) -> None:
+    with running(tmp_path, number_table(20)) as server:
+        client = server.client("owner")
+        (question, *_) = client.questions(1)
+        client.answer(question["id"], "far")
+        assert client.post("/api/review", {"question": question["id"]}).status == 404
+        server.server.board.put_up({"doubtful": [{"question": question["id"], "annotator": "owner"}]})
+        found = client.post("/api/review", {"question": question["id"]})
+        assert found.json["question"] == {**question, "purpose": "review"}
+        assert client.answer(question["id"], "close")["recorded"]
+        assert client.get("/api/findings").json["progress"]["n"] == 1
+        assert not client.answer(question["id"], "far")["recorded"]  # a review is one answer
+
+
+def test_fits_follow_answers_and_choose_questions(tmp_path: Path) -> None:
+    with running(tmp_path, number_table(40), fits=True, random_share=0.0) as server:
+        client = server.client("owner")
+        for _ in range(30):
+            (question, *_) = client.questions(1)
+            one, other = (int(thing["id"][1:]) for thing in question["things"])
+            client.answer(question["id"], "far" if abs(one - other) > 13 else "close")
+        deadline = time.monotonic() + 120
+        while not client.get("/api/findings").json.get("quality") and time.monotonic() < deadline:
+            time.sleep(0.2)
+        found = client.get("/api/findings").json
+        assert found["quality"]["n"] > 0
+        assert found["curve"]
+        for question in client.questions(3):
+            client.answer(question["id"], "far")
+        chosen = server.server.store.read(
+            lambda each: each.execute("SELECT DISTINCT chosen FROM questions JOIN handed ON question = id").fetchall()
+        )
+        assert ("information",) in chosen
+
+
+def test_telling_a_busy_fitting_process_of_events_never_waits(tmp_path: Path) -> None:
+    """One that does not listen, as in a fit: far more numbers than its pipe can hold are dropped, not waited for."""
+    own, _its = socket.socketpair()
+    with own, _its:
+        process = FittingProcess(Work(tmp_path / "none", np.zeros((2, 1)), ("x",), PAIRS), lambda *_: None)
+        process._connection = Connection(own.detach())
+        for number in range(5000):
+            process.notify(number)
+        process._connection.close()
+
+
+def test_assets_are_checked_by_their_tags(tmp_path: Path) -> None:
+    with running(tmp_path, number_table(5)) as server:
+        client = server.client()
+        first = client.get("/static/label.js")
+        assert first.headers["cache-control"] == "no-cache"
+        assert client.get("/static/label.js", If_None_Match=first.headers["etag"]).status == 304
+        assert client.get("/static/label.js", If_None_Match='"old"').status == 200
+        page = client.get("/").body.decode()
+        names = [part.partition('"')[0] for part in page.split('"/static/')[1:]]
+        assert names
+        assert {client.get(f"/static/{name}").status for name in names} == {200}
+
+
+def test_a_full_disk_is_said_and_the_server_goes_on(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(tmp_path, number_table(20)) as server:
+        client = server.client("owner")
+        (question, *_) = client.questions(1)
+        event = {"key": new_key(), "kind": "answer", "question": question["id"], "answer": "far"}
+        failed: Future[Any] = Future()
+        failed.set_exception(StoreError("judgements.sqlite can't be written: the disk is full."))
+        with monkeypatch.context() as patch:
+            patch.setattr(server.server.store, "record", lambda *_: failed)
+            assert client.post("/api/events", {"events": [event]}).status == 503
+        assert "the disk is full" in capfd.readouterr().err
+        assert client.post("/api/events", {"events": [event]}).json["receipts"][0]["recorded"]
+
+
+@pytest.mark.skipif(which("openssl") is None, reason="needs openssl, which makes a certificate")
+def test_tls(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+    site = plan_site("0.0.0.0", tls=Tls(certificate, key))
+    with running(tmp_path, number_table(20), site=site) as server:
+        context = ssl.create_default_context(cafile=str(certificate))
+        client = Client(server.port, context)
+        entered = client.post("/enter", {"secret": server.secret("owner")})
+        cookie = entered.headers["set-cookie"]
+        assert cookie.startswith("__Host-closefar-")
+        assert "; Secure" in cookie
+        client.enter(server.secret("owner"))
+        assert client.answer(client.questions(1)[0]["id"], "far")["recorded"]
+        addresses = server.server.addresses()
+        assert addresses[0].address.startswith("https://")
+        assert server.server._server.config.ssl.minimum_version >= ssl.TLSVersion.TLSv1_2
+        assert b" 200 " not in server.raw(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
+
+
+def test_a_certificate_that_is_none_is_refused(tmp_path: Path) -> None:
+    for name in ("certificate.pem", "key.pem"):
+        (tmp_path / name).write_text("nothing")
+    site = plan_site("0.0.0.0", tls=Tls(tmp_path / "certificate.pem", tmp_path / "key.pem"))
+    with (
+        pytest.raises(ValueError, match="must be a certificate and its key"),
+        running(tmp_path, number_table(20), site=site),
+    ):
+        pass
+    assert not (tmp_path / "judgements.sqlite").exists()
+
+
+def test_behind_a_proxy_the_typed_address_counts(tmp_path: Path) -> None:
+    site = plan_site("127.0.0.1", behind_proxy=True, address="https://Label.example.org/")
+    with running(tmp_path, number_table(20), site=site) as server:
+        (owner,) = server.server.addresses()
+        assert owner.address.startswith("https://label.example.org/#")
+        client = Client(server.port, origin="https://label.example.org")
+        named = {"Host": "label.example.org"}
+        found = client.request("POST", "/enter", {"secret": server.secret("owner")}, named)
+        assert found.status == 204
+        assert "; Secure" in found.headers["set-cookie"]
+        evil = client.request("POST", "/enter", {"secret": server.secret("owner")}, {"Host": "evil.example"})
+        assert evil.status == 421
+        foreign = {**named, "Origin": "https://evil.example"}
+        assert client.request("POST", "/enter", {"secret": server.secret("owner")}, foreign).status == 403
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("127.0.0.1", "http://127.0.0.1:8"), ("localhost", "http://localhost:8"), ("::1", "http://[::1]:8")],
+    ids=["ipv4", "name", "ipv6"],
+)
+def test_addresses_of_this_machine(host: str, expected: str) -> None:
+    site = plan_site(host)
+    assert site.base(8) == expected
+    assert expected in site.origins(8)
+    assert expected.removeprefix("http://") in site.hosts(8)
+
+
+def test_each_file_has_its_own_port_and_cookie(tmp_path: Path) -> None:
+    found = []
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        with running(folder, number_table(5)) as server:
+            sessions = server.server.sessions
+            found.append((sessions.file_id, sessions.number_for("port", 12_000), server.client("owner").cookie))
+    assert len({each for pair in zip(*found, strict=True) for each in pair}) >= 5
