@@ -75,11 +75,9 @@ function showEntrance(error, hadSecret) {
   byId("page").hidden = true;
   byId("entrance").hidden = false;
   const isSignedOut = [401, 403].includes(error.status);
-  byId("entrance-reason").textContent = !isSignedOut
-    ? `${error.message} The page tries again by itself.`
-    : hadSecret
-      ? "This address is not valid here. Open the address that closefar label printed for you, complete with the part after #."
-      : "Open the address that closefar label printed for you, complete with the part after #.";
+  const advice = "Open the address that closefar label printed for you, complete with the part after #.";
+  byId("entrance-reason").textContent = !isSignedOut ? `${error.message} The page tries again by itself.`
+    : hadSecret ? `This address is not valid here. ${advice}` : advice;
 }
 
 export function showPage() {
@@ -180,8 +178,8 @@ function thingsRow(things, heads, column) {
 function comparedPlaces(cells, heads, index) {
   if (heads[index].isReference) return [];
   const hasReference = heads.some((head) => head.isReference);
-  return cells.filter((cell, other) => other !== index && cell.place !== null && (!hasReference || heads[other].isReference))
-    .map((cell) => cell.place);
+  return cells.filter((_, other) => other !== index && (!hasReference || heads[other].isReference))
+    .map((cell) => cell.place).filter((place) => place !== null);
 }
 
 function cellParts(cell, id, places) {
@@ -210,8 +208,8 @@ function linkOf(cell) {
 
 // Focusable, so that the keyboard can scroll it.
 function longText(cell) {
-  return element("div", { class: "long", tabindex: "0", role: "group", "aria-label": cell.name || "(no name)", dir: "auto" },
-    cell.text);
+  const label = cell.name || "(no name)";
+  return element("div", { class: "long", tabindex: "0", role: "group", "aria-label": label, dir: "auto" }, cell.text);
 }
 
 // One thing by itself, as a list of names and values.
