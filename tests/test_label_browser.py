@@ -390,7 +390,7 @@ def test_all_pairs_of_a_small_table_are_judged(browser: Browser, tmp_path: Path)
         page.wait_for("document.querySelector('#things').textContent.includes('Every question')")
         assert len(served.said()) == 3
         page.press("z")
-        page.wait_for(f"{_IDS}.length > 0")
+        page.wait_for(f"{_IDS}.length > 0 && {_SAVED} === 'All answers are saved.'")
         assert len(served.said()) == 2
         page.close()
 

@@ -38,7 +38,7 @@ async function start() {
   setup = await signIn();
   if (!setup) return;
   if (!setup.judges) return location.replace("/overview");
-  outbox = new Outbox(`closefar outbox ${setup.file ?? ""} ${setup.name} `, {
+  outbox = new Outbox(`${own("outbox")} `, {
     send: async (events) => {
       const answer = await post("/api/events", { events });
       progress = answer.progress;
@@ -166,8 +166,8 @@ async function undo() {
   undoneAt = performance.now();
   answered.delete(last.question.id);
   if (current && current.reading === null) queue.unshift(current);
-  const event = { key: randomKey(), kind: "undo", question: last.question.id, answer: null, undoes: last.key, seconds: 0 };
-  const sent = outbox.add(event);
+  const question = last.question.id;
+  const sent = outbox.add({ key: randomKey(), kind: "undo", question, answer: null, undoes: last.key, seconds: 0 });
   if (last.question.view) {
     current = last.question;
     return show();
@@ -257,7 +257,9 @@ function keyOf(event) {
 function actions() {
   const found = new Map([[" ", () => answer(null)], ["u", () => answer(null)], ["z", undo], ["Backspace", undo],
     ["Escape", leave]]);
-  setup.task.answers.forEach((value, index) => keysFor(value, index).forEach((key) => found.set(key, () => answer(value))));
+  setup.task.answers.forEach((value, index) => {
+    keysFor(value, index).forEach((key) => found.set(key, () => answer(value)));
+  });
   return found;
 }
 
@@ -333,7 +335,8 @@ function showSaved() {
   const isAway = n > 0 && outbox.isAway;
   const isLost = [401, 403].includes(outbox.error?.status);
   const until = isLost ? "you open your own address again" : "the server is back";
-  const words = n === 0 ? "All answers are saved." : `${count(n, "answer")} ${n === 1 ? "is" : "are"} kept here until ${until}.`;
+  const words = n === 0 ? "All answers are saved."
+    : `${count(n, "answer")} ${n === 1 ? "is" : "are"} kept here until ${until}.`;
   put("saved", n === 0 || isAway ? words : "Saving…");
   byId("saved").classList.toggle("away", isAway);
   if (isAway || wasAwayBefore) put("saved-spoken", words); // an answer that is saved at once is not worth a word
@@ -368,21 +371,24 @@ function showFindings(findings) {
   const parts = findings.quality ? qualityParts(findings.quality) : [];
   const needed = findings.plan?.reading;
   if (needed) parts.push(element("p", { class: "reading" }, sentence(needed)));
-  if (findings.status) parts.push(element("p", { class: "reading muted" }, findings.status));
+  if (findings.status) parts.push(muted(findings.status));
+  if (!parts.length && setup.is_owner) parts.push(muted("The quality is shown here once there are enough answers."));
   byId("quality-card").hidden = !parts.length; // annotators are not told
   replaceIfNew(byId("quality"), parts);
   doubtful = findings.doubtful ?? [];
   showDoubtful(doubtful);
 }
 
+const muted = (words) => element("p", { class: "reading muted" }, words);
+
 function showDoubtful(all) {
   const seen = new Set(recalled("reviewed", []));
-  const own = all.filter((doubt) => doubt.annotator === setup.name && !seen.has(doubt.question)).slice(0, 5);
-  byId("again").hidden = !own.length;
+  const open = all.filter((doubt) => doubt.annotator === setup.name && !seen.has(doubt.question)).slice(0, 5);
+  byId("again").hidden = !open.length;
   const list = byId("doubtful");
-  if (list.dataset.shown === JSON.stringify(own)) return;
-  list.dataset.shown = JSON.stringify(own);
-  list.replaceChildren(...own.map((doubt) => {
+  if (list.dataset.shown === JSON.stringify(open)) return;
+  list.dataset.shown = JSON.stringify(open);
+  list.replaceChildren(...open.map((doubt) => {
     const button = element("button", { type: "button", class: "small" }, "Look again");
     button.addEventListener("click", (event) => clicked(event, () => lookAgain(doubt)));
     return element("li", {}, element("span", {}, sentence(doubt.reading)), " ", button);
@@ -391,13 +397,16 @@ function showDoubtful(all) {
 
 // ---- this browser
 
+// Names in storage are those of one person and one file of judgements.
+const own = (what) => `closefar ${what} ${setup.file} ${setup.name}`;
+
 function remember(what, value) {
-  try { localStorage.setItem(`closefar ${what} ${setup.file ?? ""} ${setup.name}`, JSON.stringify(value)); } catch { /* forgotten */ }
+  try { localStorage.setItem(own(what), JSON.stringify(value)); } catch { /* forgotten */ }
 }
 
 function recalled(what, otherwise) {
   try {
-    return JSON.parse(localStorage.getItem(`closefar ${what} ${setup.file ?? ""} ${setup.name}`)) ?? otherwise;
+    return JSON.parse(localStorage.getItem(own(what))) ?? otherwise;
   } catch {
     return otherwise;
   }
@@ -405,7 +414,7 @@ function recalled(what, otherwise) {
 
 // Of several tabs of one person only the last judges, so that no question is answered in two.
 function holdTheOnlyTab() {
-  const channel = new BroadcastChannel(`closefar ${setup.file ?? ""} ${setup.name}`);
+  const channel = new BroadcastChannel(own("tabs"));
   channel.addEventListener("message", pause);
   channel.postMessage("here");
 }

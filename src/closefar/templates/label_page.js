@@ -75,11 +75,9 @@ function showEntrance(error, hadSecret) {
   byId("page").hidden = true;
   byId("entrance").hidden = false;
   const isSignedOut = [401, 403].includes(error.status);
-  byId("entrance-reason").textContent = !isSignedOut
-    ? `${error.message} The page tries again by itself.`
-    : hadSecret
-      ? "This address is not valid here. Open the address that closefar label printed for you, complete with the part after #."
-      : "Open the address that closefar label printed for you, complete with the part after #.";
+  const advice = "Open the address that closefar label printed for you, complete with the part after #.";
+  byId("entrance-reason").textContent = !isSignedOut ? `${error.message} The page tries again by itself.`
+    : hadSecret ? `This address is not valid here. ${advice}` : advice;
 }
 
 export function showPage() {
@@ -108,11 +106,20 @@ export function element(tag, attributes = {}, ...children) {
 // What is drawn the same stays the same element: nothing flickers, and the focus stays where it is.
 export function replaceIfNew(box, parts) {
   const old = [...box.childNodes];
-  if (old.length !== parts.length || parts.some((part, at) => !part.isEqualNode(old[at]))) box.replaceChildren(...parts);
+  parts.forEach((part, at) => {
+    if (at >= old.length) box.append(part);
+    else if (!part.isEqualNode(old[at])) old[at].replaceWith(part);
+  });
+  old.slice(parts.length).forEach((each) => each.remove());
 }
 
 export function percent(share) {
   return `${Math.round(100 * share)}\u00a0%`;
+}
+
+// A probability, which never reads as certain.
+export function chance(share) {
+  return share > 0.99 ? "more than 99\u00a0%" : percent(share);
 }
 
 // A sentence of the server, in which no line begins with a percent sign.
@@ -156,7 +163,9 @@ export function thingsTable(things, heads) {
 function thingsRow(things, heads, column) {
   const cells = things.map((thing) => thing.cells[column]);
   const differs = cells.some((cell) => cell.differs);
-  const sign = element("span", { class: "sign", title: differs ? "differs" : "the same" }, differs ? "≠" : "=");
+  const isSeen = cells.every((cell) => cell.kind === "image"); // whether pictures differ is for the eye
+  const sign = isSeen ? null
+    : element("span", { class: "sign", title: differs ? "differs" : "the same" }, differs ? "≠" : "=");
   const name = element("th", { scope: "row", role: "rowheader" },
     sign, element("bdi", {}, cells[0].name || "(no name)"));
   return element("tr", { role: "row", class: `${differs ? "differs" : "same"} ${cells[0].kind}` }, name,
@@ -169,8 +178,8 @@ function thingsRow(things, heads, column) {
 function comparedPlaces(cells, heads, index) {
   if (heads[index].isReference) return [];
   const hasReference = heads.some((head) => head.isReference);
-  return cells.filter((cell, other) => other !== index && cell.place !== null && (!hasReference || heads[other].isReference))
-    .map((cell) => cell.place);
+  return cells.filter((_, other) => other !== index && (!hasReference || heads[other].isReference))
+    .map((cell) => cell.place).filter((place) => place !== null);
 }
 
 function cellParts(cell, id, places) {
@@ -199,8 +208,8 @@ function linkOf(cell) {
 
 // Focusable, so that the keyboard can scroll it.
 function longText(cell) {
-  return element("div", { class: "long", tabindex: "0", role: "group", "aria-label": cell.name || "(no name)", dir: "auto" },
-    cell.text);
+  const label = cell.name || "(no name)";
+  return element("div", { class: "long", tabindex: "0", role: "group", "aria-label": label, dir: "auto" }, cell.text);
 }
 
 // One thing by itself, as a list of names and values.

@@ -1,5 +1,5 @@
 import {
-  byId, count, element, get, percent, qualityParts, replaceIfNew, sentence, showPage, signIn, thingList,
+  byId, chance, count, element, get, percent, qualityParts, replaceIfNew, sentence, showPage, signIn, thingList,
 } from "./label_page.js";
 
 const POLL = 4000;
@@ -71,7 +71,7 @@ function drawCounts(n, nRandom, nUnsure, kappa) {
 }
 
 function drawQuality(quality, curve) {
-  if (!quality) return missing("The quality is measured on answers to random questions, once there are enough of them.");
+  if (!quality) return missing("Answers to random questions measure the quality, once there are enough of them.");
   const points = (curve ?? []).filter((each) => each.agreement !== null);
   const chart = points.length > 1 ? [drawCurve(points, quality.baseline)] : [];
   const reading = quality.reading ? [element("p", { class: "reading muted" }, sentence(quality.reading))] : [];
@@ -84,7 +84,8 @@ function drawPlan(plan, n) {
   const share = Math.min((n ?? 0) / plan.needed, 1);
   return [element("p", { class: "large" }, plan.needed.toLocaleString("en"), " ",
     element("small", {}, `answers, ${(n ?? 0).toLocaleString("en")} given`)),
-    shareBar(share, `${percent(share)} of the answers needed`), element("p", { class: "reading" }, sentence(plan.reading))];
+  shareBar(share, `${percent(share)} of the answers needed`),
+  element("p", { class: "reading" }, sentence(plan.reading))];
 }
 
 function shareBar(share, words) {
@@ -102,7 +103,7 @@ function drawDirections(directions) {
 function directionOf({ share, weights }) {
   const fill = element("span");
   fill.style.setProperty("--share", `${100 * share}%`);
-  const words = weights.map(([name, value]) => `${name || "(no name)"} ${value < 0 ? "−" : ""}${Math.abs(value).toFixed(2)}`);
+  const words = weights.map(([name, value]) => `${name || "(no name)"} ${figure(value, 2)}`);
   return element("li", {},
     element("div", { class: "line" }, element("span", {}, percent(share)), element("div", { class: "bar" }, fill)),
     element("div", { class: "weights" }, words.join(" · ")));
@@ -110,16 +111,16 @@ function directionOf({ share, weights }) {
 
 function drawDoubtful(doubtful) {
   if (!doubtful?.length) return missing("No answer contradicts the metric so far.");
-  return [tableOf(["Annotator", "Question", "Answer", "The metric says"], doubtful.map((each) => [
-    each.annotator, String(each.question), each.answer, `${each.expected}, ${percent(each.probability)}`,
-  ]))];
+  return [element("ul", { class: "doubts" }, ...doubtful.map((each) => element("li", {},
+    element("bdi", { class: "who" }, each.annotator), ` said ${each.answer} to question ${each.question}; `
+    + `the metric says ${chance(each.probability)} ${each.expected}.`)))];
 }
 
 function drawAnnotators(annotators, kappa) {
   if (!annotators?.length) return missing("Nobody has answered yet.");
   const table = tableOf(["Name", "Answers", "Seconds each", "Kappa", "Shared", "Strictness", "Verdict"],
-    annotators.map((each) => [each.name, figure(each.n, 0), figure(each.seconds, 1), kappaOf(each), figure(each.n_shared, 0),
-      figure(each.strictness, 2), each.verdict ?? "–"]), [1, 2, 3, 4, 5]);
+    annotators.map((each) => [each.name, figure(each.n, 0), figure(each.seconds, 1), kappaOf(each),
+      figure(each.n_shared, 0), figure(each.strictness, 2), each.verdict ?? "–"]), [1, 2, 3, 4, 5]);
   return [...(kappa?.reading ? [element("p", { class: "reading" }, kappa.reading)] : []), table];
 }
 
@@ -141,9 +142,10 @@ function tableOf(heads, rows, numbers = []) {
   const kind = (index) => (numbers.includes(index) ? "number" : null);
   const cell = (words, index) => element(index ? "td" : "th",
     { class: kind(index), "data-name": heads[index], scope: index ? null : "row" }, element("bdi", {}, words ?? "–"));
-  return element("div", { class: "scroll reflow", tabindex: "0", role: "group", "aria-label": heads.join(", ") }, element("table", {},
-    element("thead", {}, element("tr", {}, ...heads.map((head, index) => element("th", { scope: "col", class: kind(index) }, head)))),
-    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map(cell))))));
+  const head = heads.map((words, index) => element("th", { scope: "col", class: kind(index) }, words));
+  const table = element("table", {}, element("thead", {}, element("tr", {}, ...head)),
+    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map(cell)))));
+  return element("div", { class: "scroll reflow", tabindex: "0", role: "group", "aria-label": heads.join(", ") }, table);
 }
 
 // ---- drawings
@@ -173,7 +175,7 @@ function drawCurve(points, baseline) {
       drawn("text", { class: "end", x: left - 6, y: y(share) + 4 }, percent(share)));
   }
   svg.append(drawn("polygon", { class: "band", points: line(band) }));
-  if (baseline !== null && baseline !== undefined) svg.append(...baselineOf(baseline, left, width - right, y(baseline)));
+  if (typeof baseline === "number") svg.append(...baselineOf(baseline, left, width - right, y(baseline)));
   svg.append(drawn("polyline", { class: "curve", points: line(points.map((each) => [each.n, each.agreement])) }),
     drawn("circle", { class: "mark", cx: x(last.n), cy: y(last.agreement), r: 4.5 }),
     drawn("text", { x: left, y: height - 14 }, "0"),
@@ -199,7 +201,9 @@ function showMap(map) {
   const box = byId("map");
   if (!map?.rows?.length) {
     spots = new Map();
-    return section("map", [null], () => missing("The map appears after the first fit: points that the metric takes for close lie close to each other."));
+    return section("map", [null], () => missing(
+      "The map appears after the first fit: points that the metric takes for close lie close to each other.",
+    ));
   }
   if (!spots.size) {
     shown.delete("map");
@@ -209,7 +213,8 @@ function showMap(map) {
   const rows = new Set(map.rows);
   spots.forEach((spot, row) => { if (!rows.has(row)) { spot.remove(); spots.delete(row); } });
   map.rows.forEach((row, index) => putSpot(row, ...place(index)));
-  box.querySelector(".axes").textContent = `The two strongest directions hold ${percent(map.shares[0] + (map.shares[1] ?? 0))} of the metric.`;
+  const share = percent(map.shares[0] + (map.shares[1] ?? 0));
+  box.querySelector(".axes").textContent = `The two strongest directions hold ${share} of the metric.`;
   section("map-table", [map.rows, map.ids], drawMapTable);
 }
 
@@ -247,7 +252,8 @@ let hovering = 0;
 
 function hover(target) {
   clearTimeout(hovering);
-  if (target.dataset.row !== undefined && chosen === null) hovering = setTimeout(() => showThing(Number(target.dataset.row)), HOVER);
+  const { row } = target.dataset;
+  if (row !== undefined && chosen === null) hovering = setTimeout(() => showThing(Number(row)), HOVER);
 }
 
 // A click holds a thing in place; another one on the plane lets it go.
