@@ -21,7 +21,8 @@ _FEWEST = 12
 _FOLDS = 10
 
 # An answer is predicted by fits to the other ones, and helps to predict those, so that right predictions are not quite
-# independent: the variance of their share is about so many times that of a binomial (benchmarks/label_quality.py).
+# independent.  The variance of their share was 1.0 to 1.2 times that of a binomial, each +- 0.15, in three sets of
+# simulated sessions (benchmarks/label_quality.py); this is on the careful side of what they leave open.
 _DEPENDENCE = 1.25
 
 
