@@ -13,7 +13,8 @@ from closefar.fitting import Fit
 from closefar.questions import choosing, choosing_screen
 from closefar.questions.choosing_answers import Answers
 from closefar.questions.choosing_batch import _Known, choose_batch
-from closefar.questions.choosing_posterior import Posterior
+from closefar.questions.choosing_mode import training_of
+from closefar.questions.choosing_posterior import Posterior, common_coordinates
 from closefar.rows import rows_of
 
 D = 4
@@ -34,11 +35,11 @@ def candidates():
     return np.random.default_rng(1).standard_normal((300, D))
 
 
-def parts_of(learner, candidates):
+def parts_of(learner, candidates, make=Posterior.of):
     fit = Fit.of(learner)
     rows = rows_of(candidates)
-    means = rows.squared_distances(fit.metric.factor)[:, None] - np.array(fit.metric.thresholds)
-    return Posterior.of(fit, rows), rows, means, Answers(fit.metric.noise, fit.metric.flip_rate)
+    posterior = make(fit, rows, common_coordinates(training_of(fit), rows))
+    return posterior, rows, posterior.margins(rows), Answers(fit.metric.noise, 0.05)
 
 
 def derivatives(posterior, z):
@@ -48,7 +49,7 @@ def derivatives(posterior, z):
 
 
 def test_precision_is_the_curvature_of_the_likelihood_and_a_prior(learner, pairs, candidates):
-    posterior, _, _, _ = parts_of(learner, candidates)
+    posterior, _, _, _ = parts_of(learner, candidates, Posterior.around)
     along = derivatives(posterior, pairs.pairs[:, 0] - pairs.pairs[:, 1])
     p = learner.predict_proba(pairs.pairs)[:, 1]
     prior = np.linalg.inv(posterior.covariance) - along.T @ (along * (p * (1.0 - p))[:, None])
@@ -58,7 +59,7 @@ def test_precision_is_the_curvature_of_the_likelihood_and_a_prior(learner, pairs
 
 
 def test_coordinates_show_the_metric_and_have_unit_second_moment(learner, pairs, candidates):
-    posterior, _, means, _ = parts_of(learner, candidates)
+    posterior, _, means, _ = parts_of(learner, candidates, Posterior.around)
     y = candidates @ posterior.basis
     np.testing.assert_allclose(y**2 @ posterior.eigenvalues - learner.metric_.threshold, means[:, 0], atol=1e-8)
     both = np.vstack([candidates, pairs.pairs[:, 0] - pairs.pairs[:, 1]]) @ posterior.basis
@@ -70,7 +71,7 @@ def test_utilities_are_those_of_draws_from_the_posterior(learner, candidates):
     _, utilities = cf.choose_pairs(learner, candidates, 1, return_utilities=True)
     centre, rng = np.zeros(len(posterior.covariance)), np.random.default_rng(2)
     draws = rng.multivariate_normal(centre, posterior.covariance, 40_000)
-    probabilities = expit(means[:20, 0] + draws @ derivatives(posterior, candidates[:20]).T)
+    probabilities = 0.05 + 0.9 * expit(means[:20, 0] + draws @ derivatives(posterior, candidates[:20]).T)
     mean = probabilities.mean(axis=0)
     expected = entr(mean) + entr(1.0 - mean) - (entr(probabilities) + entr(1.0 - probabilities)).mean(axis=0)
     np.testing.assert_allclose(utilities[0, :20], expected, rtol=0.05, atol=1e-3)
@@ -245,7 +246,7 @@ def test_annotators_and_comparisons_teach_as_well(pairs, candidates):
     plain = cf.LinearMetricLearner(alpha=0.01).fit(pairs.pairs, pairs.labels)
     mixed = cf.LinearMetricLearner(alpha=0.01).fit(pairs.pairs, pairs.labels, comparisons=(z, answers))
     judged = cf.LinearMetricLearner(alpha=0.01, flip_rate="estimate").fit(pairs.pairs, pairs.labels, annotators=who)
-    traces = [np.trace(Posterior.of(Fit.of(each), rows_of(candidates)).covariance) for each in (plain, mixed)]
+    traces = [np.trace(parts_of(each, candidates, Posterior.around)[0].covariance) for each in (plain, mixed)]
     assert traces[1] < traces[0]
     assert len(cf.choose_pairs(judged, candidates, 4)) == 4
     assert len(cf.choose_pairs(mixed, z, 4)) == 4

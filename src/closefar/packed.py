@@ -55,8 +55,10 @@ def weights(d: int) -> FloatArray:
 
 
 def pack(matrix: FloatArray) -> FloatArray:
-    d = len(matrix)
-    return matrix[_indices(d)] * weights(d)
+    """Pack a matrix, or each of several."""
+    rows, columns = _indices(matrix.shape[-1])
+    packed: FloatArray = matrix[..., rows, columns] * weights(matrix.shape[-1])
+    return packed
 
 
 def pack_plain(matrix: FloatArray) -> FloatArray:
@@ -65,7 +67,8 @@ def pack_plain(matrix: FloatArray) -> FloatArray:
 
 
 def unpack(vector: FloatArray, d: int) -> FloatArray:
-    matrix: FloatArray = (vector / weights(d))[_places(d)]
+    """Unpack a vector, or each line of a matrix."""
+    matrix: FloatArray = (vector / weights(d))[..., _places(d)]
     return matrix
 
 

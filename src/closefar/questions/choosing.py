@@ -11,10 +11,11 @@ from sklearn.utils import check_random_state
 from closefar.arrays import Array, FloatArray, IndexArray, take_rows
 from closefar.fitting import Fit, Fitted
 from closefar.judgements import Kind, check_comparisons, check_pairs
+from closefar.noise import FlipRate
 from closefar.questions.choosing_answers import Answers
 from closefar.questions.choosing_batch import choose_batch
-from closefar.questions.choosing_mode import fit_with_prior, in_numpy
-from closefar.questions.choosing_posterior import Posterior
+from closefar.questions.choosing_mode import fit_with_prior, in_numpy, training_of
+from closefar.questions.choosing_posterior import Posterior, common_coordinates
 from closefar.questions.choosing_screen import shortlist
 from closefar.rows import LegRows, Rows, rows_of
 
@@ -24,6 +25,9 @@ _METHODS = ("information", "uncertainty", "random")
 
 # Of more candidates than this, those that seem to teach most are looked at; levels take longer.
 _MOST, _MOST_OF_LEVELS = 8192, 2048
+
+# People slip, whatever the distance: a fit may not know it yet, and a choice that trusts every answer goes astray.
+_SLIPS = 0.05
 
 
 def choose_pairs(
@@ -78,18 +82,20 @@ def choose_pairs(
     if method == "random":
         return _largest(check_random_state(random_state).uniform(size=n_candidates), n, return_utilities)
     if method == "uncertainty":
-        rows, answers, cuts = _asked(fit, data)
-        means = _margins(fit, rows, cuts)
+        rows, answers = _asked(fit, data)
+        means = np.asarray(rows.squared_distances(fit.metric.factor))[:, None] - _cuts(fit, rows)
         return _largest(answers.entropies(means), n, return_utilities, np.min(np.abs(means), axis=1))
-    fit = fit_with_prior(fit)
-    rows, answers, cuts = _asked(fit, data)
-    posterior = Posterior.of(fit, rows)
+    judgements = training_of(fit)
+    coordinates = common_coordinates(judgements, rows_of(data))
+    fit = fit_with_prior(fit, judgements, coordinates.transform)
+    rows, answers = _asked(fit, data, slips=_SLIPS)
+    posterior = Posterior.of(fit, rows, coordinates)
     most = max(_MOST if answers.n_levels == 2 else _MOST_OF_LEVELS, n)
     kept = np.arange(n_candidates)
     if n_candidates > most:
-        kept = shortlist(posterior, data, answers, cuts, most, 1.0 / fit.relative_noise)
-        rows, _, _ = _asked(fit, take_rows(data, kept))
-    batch = choose_batch(posterior, rows, _margins(fit, rows, cuts), answers, n, with_utilities=return_utilities)
+        kept = shortlist(posterior, data, answers, most, 1.0 / fit.relative_noise)
+        rows, _ = _asked(fit, take_rows(data, kept))
+    batch = choose_batch(posterior, rows, posterior.margins(rows), answers, n, with_utilities=return_utilities)
     if not return_utilities:
         return kept[batch.chosen]
     utilities = np.full((n, n_candidates), np.nan)
@@ -124,17 +130,24 @@ def _checked(n: Any, n_candidates: int, method: Any) -> int:
     return int(n)
 
 
-def _asked(fit: Fit, data: Array) -> tuple[Rows, Answers, FloatArray]:
-    """The rows of candidates, what is answered, and what margins are measured from: nothing, of comparisons."""
+def _asked(fit: Fit, data: Array, slips: float = 0.0) -> tuple[Rows, Answers]:
+    """The rows of candidates, and what is answered, by people who slip at least so often."""
     rows, metric = rows_of(data), fit.metric
     if isinstance(rows, LegRows):
-        return rows.with_scale(1.0 / fit.relative_noise), Answers(metric.noise, metric.compared_flip_rate), np.zeros(1)
-    return rows, Answers(metric.noise, metric.flip_rate, metric.n_levels), np.array(metric.thresholds)
+        rates = _at_least(metric.compared_flip_rate, slips)
+        return rows.with_scale(1.0 / fit.relative_noise), Answers(metric.noise, rates)
+    return rows, Answers(metric.noise, _at_least(metric.flip_rate, slips), metric.n_levels)
 
 
-def _margins(fit: Fit, rows: Rows, cuts: FloatArray) -> FloatArray:
-    """The margin of each candidate from each threshold."""
-    return np.asarray(rows.squared_distances(fit.metric.factor))[:, None] - cuts
+def _at_least(rate: FlipRate, slips: float) -> FlipRate:
+    if isinstance(rate, tuple):
+        return max(rate[0], slips), max(rate[1], slips)
+    return max(rate, slips)
+
+
+def _cuts(fit: Fit, rows: Rows) -> FloatArray:
+    """What margins are measured from: nothing, of comparisons."""
+    return np.zeros(1) if isinstance(rows, LegRows) else np.array(fit.metric.thresholds)
 
 
 def _largest(utilities: FloatArray, n: int, with_utilities: bool, then: FloatArray | None = None) -> Any:

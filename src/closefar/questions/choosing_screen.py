@@ -29,9 +29,7 @@ _MOST_UNITS, _N_MARGINS, _N_ERRORS = 6.0, 161, 24
 _Single = NDArray[np.float32]
 
 
-def shortlist(
-    posterior: Posterior, data: Array, answers: Answers, cuts: FloatArray, most: int, scale: float
-) -> IndexArray:
+def shortlist(posterior: Posterior, data: Array, answers: Answers, most: int, scale: float) -> IndexArray:
     """The numbers of the candidates that seem to teach most, in their order; `scale` is that of comparisons."""
     kept = np.arange(int(data.shape[0]))
     for make, n_kept in ((_Rough.of, max(_MOST_SKETCHED, most)), (_Sketch.of, most)):
@@ -40,6 +38,7 @@ def shortlist(
             rows = rows.with_scale(scale) if isinstance(rows, LegRows) else rows
             with np.errstate(over="ignore", invalid="ignore"):  # beyond the range of single precision
                 forms, variances = _estimated(make(posterior), posterior, rows)
+            cuts = posterior.cuts if len(posterior.cuts) else np.zeros(1)
             gains = _looked_up(answers, cuts, forms, variances)
             kept = kept[np.sort(_select(gains, forms, variances, n_kept))]
     return kept
