@@ -112,7 +112,7 @@ def teach(setting: Setting, method: str, seed: int, most: int) -> list[float]:
 def reached(numbers: Any, errors: Any, target: float) -> str:
     """The number of questions at which the mean error is at most the target."""
     found = np.flatnonzero(errors <= target)
-    return str(numbers[found[0]]) if len(found) else f"> {numbers[-1]}"
+    return str(numbers[found[0]]) if len(found) else f"> {numbers[len(errors) - 1]}"
 
 
 def draw_figure(curves: dict[str, dict[str, Any]], numbers: Any, path: str) -> None:

@@ -13,6 +13,7 @@ from closefar.fitting import Fit
 from closefar.questions import choosing, choosing_screen
 from closefar.questions.choosing_answers import Answers
 from closefar.questions.choosing_batch import _Known, choose_batch
+from closefar.questions.choosing_mode import fit_with_prior
 from closefar.questions.choosing_posterior import Posterior
 from closefar.rows import rows_of
 
@@ -26,7 +27,8 @@ def pairs():
 
 @pytest.fixture(scope="module")
 def learner(pairs):
-    return cf.LinearMetricLearner(alpha="auto").fit(pairs.pairs, pairs.labels)
+    """One with enough labels for the fit itself to be the centre."""
+    return cf.LinearMetricLearner(alpha=0.01).fit(pairs.pairs, pairs.labels)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +37,7 @@ def candidates():
 
 
 def parts_of(learner, candidates):
-    fit = Fit.of(learner)
+    fit = fit_with_prior(Fit.of(learner))
     rows = rows_of(candidates)
     means = rows.squared_distances(fit.metric.factor)[:, None] - np.array(fit.metric.thresholds)
     return Posterior.of(fit, rows), rows, means, Answers(fit.metric.noise, fit.metric.flip_rate)
@@ -55,6 +57,17 @@ def test_precision_is_the_curvature_of_the_likelihood_and_a_prior(learner, pairs
     width = np.linalg.norm(posterior.eigenvalues) / np.sqrt(packed.packed_size(D))
     expected = np.append(np.full(packed.packed_size(D), width**-2.0), (width**2 * D * (D + 2.0)) ** -1.0)
     np.testing.assert_allclose(prior, np.diag(expected), atol=1e-7 * np.abs(prior).max())
+
+
+def test_few_labels_are_explained_with_a_penalty_and_flips(learner, pairs):
+    assert fit_with_prior(Fit.of(learner)) is Fit.of(learner)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few labels are separable
+        few = cf.LinearMetricLearner().fit(pairs.pairs[:25], pairs.labels[:25])
+    found = fit_with_prior(Fit.of(few))
+    assert few.fit_.is_separable
+    assert (found.alpha, found.flip_rate) == (pytest.approx(0.04), 0.1)
+    assert np.trace(found.metric.matrix) < np.trace(few.metric_.matrix)
 
 
 def test_coordinates_show_the_metric_and_have_unit_second_moment(learner, pairs, candidates):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from closefar.arrays import Array, is_foreign, is_indexed, to_numpy
 from closefar.fitting import Fit, number_of, refit
@@ -12,11 +15,16 @@ from closefar.judgements import Judgements
 __all__ = ["fit_with_prior", "in_numpy", "training_of"]
 
 # With fewer uncertain labels per parameter, M is too large without a penalty; if none is uncertain, it is arbitrary.
-_FEW_UNCERTAIN = 10.0
+_FEW_UNCERTAIN = 5.0
 
-# As alpha="auto" has it: times the root of the number of labels.
-_LIGHT = 0.1
-_ROUGH = 1e-4  # the tolerance of that fit
+# As alpha="auto" has it for few labels: times the root of their number.
+_LIGHT = 0.2
+
+# Few labels can be explained without flips, even if one in ten is flipped: so many are expected until there are more.
+# Questions that are chosen without teach much less if there are flips, and no more if there are none.
+_USUAL_FLIPS = 0.1
+
+_ROUGH = 1e-3  # the tolerance of the fit
 
 
 def training_of(fit: Fit) -> Judgements:
@@ -31,21 +39,24 @@ def training_of(fit: Fit) -> Judgements:
 
 
 def fit_with_prior(fit: Fit) -> Fit:
-    """The mode of the posterior: a fit with a penalty is one, and so is, nearly, a fit to many uncertain labels."""
-    if fit.alpha > 0 or fit.statistics.uncertain_per_parameter >= _FEW_UNCERTAIN:
+    """The mode of the posterior: with few uncertain labels, a fit with a penalty and with flips."""
+    rate = _usual_flips(fit)
+    if fit.statistics.uncertain_per_parameter >= _FEW_UNCERTAIN or (fit.alpha > 0 and rate == fit.flip_rate):
         return fit
-    judgements = training_of(fit)
-    settings = fit.chosen.but(
-        alpha=_LIGHT / math.sqrt(number_of(judgements)),
-        alpha_scale="data",
-        flip_rate=fit.settings.flip_rate,
-        shrink_to="zero",
-        class_weight=None,
-        tol=_ROUGH,
-        max_time=None,
-        device=None,
-    )
+    judgements, settings = training_of(fit), fit.chosen
+    if fit.alpha == 0:
+        light = _LIGHT / math.sqrt(number_of(judgements))
+        settings = settings.but(alpha=light, alpha_scale="data", shrink_to="zero")
+    settings = settings.but(flip_rate=rate, class_weight=None, tol=_ROUGH, max_time=None, device=None)
     return replace(refit(judgements, settings, start=fit.metric), judgements=judgements)
+
+
+def _usual_flips(fit: Fit) -> Any:
+    """The flip rates of the fit, at least the usual ones; those of annotators are estimated."""
+    if fit.annotators is not None and fit.annotators.flip_rates is not None:
+        return fit.chosen.flip_rate
+    found = np.maximum(fit.flip_rate, _USUAL_FLIPS)
+    return tuple(found.tolist()) if found.ndim else float(found)
 
 
 def in_numpy(data: Array) -> Array:
