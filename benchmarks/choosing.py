@@ -112,7 +112,7 @@ def teach(setting: Setting, method: str, seed: int, most: int) -> list[float]:
 def reached(numbers: Any, errors: Any, target: float) -> str:
     """The number of questions at which the mean error is at most the target."""
     found = np.flatnonzero(errors <= target)
-    return str(numbers[found[0]]) if len(found) else f"> {numbers[-1]}"
+    return str(numbers[found[0]]) if len(found) else f"> {numbers[len(errors) - 1]}"
 
 
 def draw_figure(curves: dict[str, dict[str, Any]], numbers: Any, path: str) -> None:
@@ -136,6 +136,9 @@ def draw_figure(curves: dict[str, dict[str, Any]], numbers: Any, path: str) -> N
             ax.axhline(by_method["random"].mean(axis=0)[-1], color=colors["random"], linewidth=0.6)
         ax.set_title(SETTINGS[name].title, fontsize=9)
         ax.set(xlabel="questions answered", yscale="log", ylabel="error of M / tr M")
+        ticks = [tick for tick in (0.02, 0.05, 0.1, 0.2, 0.5, 1.0) if ax.get_ylim()[0] <= tick <= ax.get_ylim()[1]]
+        ax.minorticks_off()
+        ax.set_yticks(ticks, labels=[f"{tick:g}" for tick in ticks])
         ax.spines[["top", "right"]].set_visible(False)
     for ax in axes.flat[len(curves) :]:
         ax.set_visible(False)

