@@ -25,9 +25,9 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 import closefar as cf
-from closefar.label.learned import Given, Learned, learn
-from closefar.label.next_questions import draw_questions, next_questions
-from closefar.label.quality import quality
+from closefar.label.live.learned import Given, Learned, learn
+from closefar.label.live.next_questions import draw_questions, next_questions
+from closefar.label.live.quality import quality
 from closefar.label.task import ANSWERS, Task, TaskKind
 from closefar.tables import RecordedAnswers
 

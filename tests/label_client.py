@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from closefar.label import ANSWERS, Task, TaskKind, plan_site, read_label_points
-from closefar.label.patience import Limits
-from closefar.label.serving import LabelServer
-from closefar.label.site import Site
+from closefar.label.server.patience import Limits
+from closefar.label.server.serving import LabelServer
+from closefar.label.server.site import Site
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
 PAIRS = Task(TaskKind.pairs, "Are these two alike?", "", ANSWERS[TaskKind.pairs])

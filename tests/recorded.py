@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from closefar.label.points import LabelPoints, read_label_points
-from closefar.label.store import NewEvent, Receipt, Store
+from closefar.label.storage.points import LabelPoints, read_label_points
+from closefar.label.storage.store import NewEvent, Receipt, Store
 from closefar.label.task import ANSWERS, Task, TaskKind
 
 __all__ = ["answer", "ask", "judge_file", "make_task", "undo", "write_points"]

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from closefar.label import check_names
-from closefar.label.patience import Limits
-from closefar.label.pictures import find_picture
-from closefar.label.sessions import Sessions
+from closefar.label.server.patience import Limits
+from closefar.label.server.pictures import find_picture
+from closefar.label.server.sessions import Sessions
 from label_client import PNG, Client, Running, new_key, number_table, receive, running
 
 HONEST = tuple(f"honest{number}" for number in range(10))

@@ -10,10 +10,10 @@ import pytest
 from sklearn.metrics import cohen_kappa_score
 
 from closefar.label import Task
-from closefar.label.findings import findings, nothing_found
-from closefar.label.learned import tuples_of
-from closefar.label.next_questions import draw_questions, next_questions
-from closefar.label.reserved import measures_quality
+from closefar.label.live.findings import findings, nothing_found
+from closefar.label.live.learned import tuples_of
+from closefar.label.live.next_questions import draw_questions, next_questions
+from closefar.label.live.reserved import measures_quality
 from closefar.label.task import ANSWERS, TaskKind
 from closefar.tables import RecordedAnswers
 

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from closefar.label import ANSWERS, Purpose, Task, TaskKind, handing, read_label_points
-from closefar.label.handing import LEASE, Handed, hand_out, hand_review
-from closefar.label.store import NewEvent, Store
+from closefar.label import ANSWERS, Purpose, Task, TaskKind, read_label_points
+from closefar.label.server import handing
+from closefar.label.server.handing import LEASE, Handed, hand_out, hand_review
+from closefar.label.storage.store import NewEvent, Store
 from label_client import PAIRS, new_key, number_table
 
 TRIPLETS = replace(PAIRS, kind=TaskKind.triplets, answers=ANSWERS[TaskKind.triplets])

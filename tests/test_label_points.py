@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from closefar.label.points import read_label_points
+from closefar.label.storage.points import read_label_points
 from closefar.tables import Source, TableError, encode_table, read_pairs
 from recorded import write_points
 

@@ -16,12 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from closefar.label import Task, fitting_work
-from closefar.label.findings import nothing_found
-from closefar.label.fitting_process import FittingProcess
-from closefar.label.fitting_work import Work, fit_once
-from closefar.label.points import read_label_points
-from closefar.label.store import NewEvent, Store
+from closefar.label import Task
+from closefar.label.live import fitting_work
+from closefar.label.live.findings import nothing_found
+from closefar.label.live.fitting_process import FittingProcess
+from closefar.label.live.fitting_work import Work, fit_once
+from closefar.label.storage.points import read_label_points
+from closefar.label.storage.store import NewEvent, Store
 from closefar.label.task import ANSWERS, TaskKind
 
 PATIENCE = 120.0
@@ -158,8 +159,8 @@ SERVER = textwrap.dedent(
     import sys, time
     import numpy as np
     from closefar.label import Task
-    from closefar.label.fitting_process import FittingProcess
-    from closefar.label.fitting_work import Work
+    from closefar.label.live.fitting_process import FittingProcess
+    from closefar.label.live.fitting_work import Work
     from closefar.label.task import TaskKind
     from pathlib import Path
 

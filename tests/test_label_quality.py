@@ -9,10 +9,10 @@ import pytest
 from scipy.stats import binom
 
 from closefar.label import Task
-from closefar.label.held_out import held_out_expected, held_out_probabilities
-from closefar.label.learned import Given, learn, tuples_of
-from closefar.label.quality import agreement_interval, quality
-from closefar.label.reserved import guides_choice, measures_quality
+from closefar.label.live.held_out import held_out_expected, held_out_probabilities
+from closefar.label.live.learned import Given, learn, tuples_of
+from closefar.label.live.quality import agreement_interval, quality
+from closefar.label.live.reserved import guides_choice, measures_quality
 from closefar.label.task import ANSWERS, TaskKind
 from closefar.tables import RecordedAnswers
 
@@ -56,9 +56,9 @@ def quality_of(features, answers, task=TASK):
 def test_the_interval_covers_a_share_in_95_percent(n):
     """On average over the agreements that a session may have, if predictions are as dependent as was measured.
 
-    Exactly, from a binomial distribution of fewer answers: the variance of the share is 1.25 times as large.
+    Exactly, from a binomial distribution of fewer answers: the variance of the share is 1.05 times as large.
     """
-    fewer = round(n / 1.25)
+    fewer = round(n / 1.05)
     ends = np.array([agreement_interval(n * right / fewer, n) for right in range(fewer + 1)])
     shares = np.linspace(0.55, 0.95, 401)
     covered = [binom.pmf(np.arange(fewer + 1), fewer, p)[(ends[:, 0] <= p) & (p <= ends[:, 1])].sum() for p in shares]

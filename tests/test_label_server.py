@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from closefar.label import ANSWERS, TaskKind, Tls, plan_site
-from closefar.label.fitting_process import FittingProcess
-from closefar.label.fitting_work import Work
-from closefar.label.store import StoreError
+from closefar.label.live.fitting_process import FittingProcess
+from closefar.label.live.fitting_work import Work
+from closefar.label.storage.store import StoreError
 from label_client import PAIRS, Client, new_key, number_table, running
 
 TRIPLETS = replace(PAIRS, kind=TaskKind.triplets, answers=ANSWERS[TaskKind.triplets])

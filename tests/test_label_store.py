@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from closefar.label.points import LabelPoints, read_label_points
-from closefar.label.store import NewEvent, Refusal, Store, StoreError
+from closefar.label.storage.points import LabelPoints, read_label_points
+from closefar.label.storage.store import NewEvent, Refusal, Store, StoreError
 from closefar.tables import TableError, read_recorded
 from recorded import answer, ask, make_task, undo, write_points
 
@@ -742,8 +742,8 @@ def test_writes_that_the_system_refuses_lose_nothing_that_was_acknowledged(tmp_p
         import resource, sys
         from pathlib import Path
         from recorded import answer, ask, make_task, write_points
-        from closefar.label.points import read_label_points
-        from closefar.label.store import Store, StoreError
+        from closefar.label.storage.points import read_label_points
+        from closefar.label.storage.store import Store, StoreError
         from closefar.tables import read_recorded
 
         folder = Path(sys.argv[1])

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from closefar.label.server.things import things
 from closefar.label.task import ANSWERS, Task, TaskKind
-from closefar.label.things import things
 
 PAIRS = Task(TaskKind.pairs, "Alike?", "", ANSWERS[TaskKind.pairs])
 TRIPLETS = Task(TaskKind.triplets, "Which?", "", ANSWERS[TaskKind.triplets])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from closefar.label.leaves import make_leaves
-from closefar.label.opening import open_server
-from closefar.label.points import read_label_points
-from closefar.label.sessions import Address, check_names
-from closefar.label.site import Site, Tls, plan_site
+from closefar.label.server.opening import open_server
+from closefar.label.server.sessions import Address, check_names
+from closefar.label.server.site import Site, Tls, plan_site
+from closefar.label.storage.points import read_label_points
 from closefar.label.task import ANSWERS, Purpose, Task, TaskKind
 
 __all__ = [

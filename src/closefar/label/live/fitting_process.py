@@ -11,7 +11,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-from closefar.label.fitting_work import Work, work_until_closed
+from closefar.label.live.fitting_work import Work, work_until_closed
 
 __all__ = ["FittingProcess", "OnFindings"]
 

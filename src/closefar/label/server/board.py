@@ -6,7 +6,7 @@ import json
 import sqlite3
 from typing import Any
 
-from closefar.label.sessions import Person
+from closefar.label.server.sessions import Person
 
 __all__ = ["Board"]
 

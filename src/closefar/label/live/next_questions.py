@@ -6,8 +6,8 @@ import numpy as np
 
 from closefar import Tuples, choose_pairs
 from closefar.arrays import FloatArray, IndexArray
-from closefar.label.learned import Given, learn, tuples_of
-from closefar.label.reserved import guides_choice
+from closefar.label.live.learned import Given, learn, tuples_of
+from closefar.label.live.reserved import guides_choice
 from closefar.label.task import Task
 from closefar.tables import RecordedAnswers
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from closefar import Tuples
 from closefar.arrays import FloatArray, IndexArray
-from closefar.label.learned import Given, Learned, relearn
+from closefar.label.live.learned import Given, Learned, relearn
 from closefar.label.task import Task
 
 __all__ = ["held_out_expected", "held_out_probabilities"]

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from closefar.label.held_out import held_out_expected
-from closefar.label.learned import Given, Learned, tuples_of
-from closefar.label.reserved import measures_quality
+from closefar.label.live.held_out import held_out_expected
+from closefar.label.live.learned import Given, Learned, tuples_of
+from closefar.label.live.reserved import measures_quality
 from closefar.label.task import Task
 from closefar.questions import wilson
 from closefar.tables import RecordedAnswers

@@ -14,9 +14,9 @@ from typing import Any
 
 from closefar.arrays import FloatArray
 from closefar.engines import threads_at_most
-from closefar.label.findings import findings_of, learned_from, nothing_found
-from closefar.label.learned import Given, Learned
-from closefar.label.next_questions import next_questions
+from closefar.label.live.findings import findings_of, learned_from, nothing_found
+from closefar.label.live.learned import Given, Learned
+from closefar.label.live.next_questions import next_questions
 from closefar.label.task import Task
 from closefar.tables import RecordedAnswers, TableError, read_recorded
 

@@ -7,7 +7,7 @@ import warnings
 from typing import Any
 
 from closefar import plan_sample_size
-from closefar.label.learned import Given, learn_unpenalised
+from closefar.label.live.learned import Given, learn_unpenalised
 from closefar.label.task import Task
 
 __all__ = ["no_projection", "projected"]

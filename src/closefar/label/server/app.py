@@ -16,21 +16,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from closefar.label.assets import Asset, load_assets, load_pages
-from closefar.label.board import Board
-from closefar.label.handing import Handed, hand_out, hand_review
-from closefar.label.patience import Limits
-from closefar.label.payloads import check_keys, integer_in, key_in, list_in, number_in, read_json, text_in
-from closefar.label.pictures import PICTURE_POLICY, find_picture
-from closefar.label.points import LabelPoints
-from closefar.label.progress import Progress
-from closefar.label.rates import Rate
-from closefar.label.security import App, Guard, Receive, RequestError, Scope, Send, headers_of, one_header, tell
-from closefar.label.sessions import Person, Sessions
-from closefar.label.site import Site
-from closefar.label.store import NewEvent, Store, StoreError
+from closefar.label.server.assets import Asset, load_assets, load_pages
+from closefar.label.server.board import Board
+from closefar.label.server.handing import Handed, hand_out, hand_review
+from closefar.label.server.patience import Limits
+from closefar.label.server.payloads import check_keys, integer_in, key_in, list_in, number_in, read_json, text_in
+from closefar.label.server.pictures import PICTURE_POLICY, find_picture
+from closefar.label.server.progress import Progress
+from closefar.label.server.rates import Rate
+from closefar.label.server.security import App, Guard, Receive, RequestError, Scope, Send, headers_of, one_header, tell
+from closefar.label.server.sessions import Person, Sessions
+from closefar.label.server.site import Site
+from closefar.label.server.things import things
+from closefar.label.storage.points import LabelPoints
+from closefar.label.storage.store import NewEvent, Store, StoreError
 from closefar.label.task import Task
-from closefar.label.things import things
 
 __all__ = ["Labelling", "Routes", "build_app"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.fitting import AnnotatorTable, AnnotatorVerdict
-from closefar.label.learned import Learned
+from closefar.label.live.learned import Learned
 from closefar.label.task import Task, TaskKind
 from closefar.questions import wilson
 from closefar.tables import RecordedAnswers

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from closefar.arrays import FloatArray
-from closefar.label.learned import Given
+from closefar.label.live.learned import Given
 from closefar.label.task import Task, TaskKind
 
 __all__ = ["doubtful"]

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from closefar.arrays import FloatArray
-from closefar.label.doubts import doubtful
-from closefar.label.held_out import held_out_probabilities
-from closefar.label.learned import Given, Learned, describe_learner, learn
-from closefar.label.people import agreement_of_people, annotators
-from closefar.label.point_map import point_map
-from closefar.label.projection import no_projection, projected
-from closefar.label.quality import quality
-from closefar.label.reserved import measures_quality
+from closefar.label.live.doubts import doubtful
+from closefar.label.live.held_out import held_out_probabilities
+from closefar.label.live.learned import Given, Learned, describe_learner, learn
+from closefar.label.live.people import agreement_of_people, annotators
+from closefar.label.live.point_map import point_map
+from closefar.label.live.projection import no_projection, projected
+from closefar.label.live.quality import quality
+from closefar.label.live.reserved import measures_quality
 from closefar.label.task import Task
 from closefar.model import Metric, loadings
 from closefar.plain import plain

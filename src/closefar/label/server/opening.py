@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from closefar.label.points import LabelPoints
-from closefar.label.site import Site
+from closefar.label.server.site import Site
+from closefar.label.storage.points import LabelPoints
 from closefar.label.task import Task
 
 if TYPE_CHECKING:
-    from closefar.label.serving import LabelServer
+    from closefar.label.server.serving import LabelServer
 
 __all__ = ["open_server"]
 
@@ -22,7 +22,7 @@ def open_server(
 ) -> LabelServer:
     """Return a server that listens; see `LabelServer`."""
     try:
-        from closefar.label.serving import LabelServer
+        from closefar.label.server.serving import LabelServer
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in _PACKAGES:
             raise

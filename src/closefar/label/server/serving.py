@@ -17,17 +17,17 @@ from typing import Any
 
 import uvicorn
 
-from closefar.label.app import Labelling, build_app
-from closefar.label.board import Board
-from closefar.label.findings import nothing_found
-from closefar.label.fitting_process import FittingProcess
-from closefar.label.fitting_work import Work
-from closefar.label.patience import Limits, protocol_with
-from closefar.label.points import LabelPoints
-from closefar.label.security import LARGEST_HEAD
-from closefar.label.sessions import Address, Person, Sessions
-from closefar.label.site import Site, Tls, listen
-from closefar.label.store import Store
+from closefar.label.live.findings import nothing_found
+from closefar.label.live.fitting_process import FittingProcess
+from closefar.label.live.fitting_work import Work
+from closefar.label.server.app import Labelling, build_app
+from closefar.label.server.board import Board
+from closefar.label.server.patience import Limits, protocol_with
+from closefar.label.server.security import LARGEST_HEAD
+from closefar.label.server.sessions import Address, Person, Sessions
+from closefar.label.server.site import Site, Tls, listen
+from closefar.label.storage.points import LabelPoints
+from closefar.label.storage.store import Store
 from closefar.label.task import Task
 
 __all__ = ["LabelServer"]

@@ -1,0 +1,1 @@
+"""The server: who may come in, who is asked what, and the pages."""
