@@ -25,6 +25,7 @@ _ROOMS_OF_EXTRAS = (
     "closefar/cli/",
     "closefar/engines/dask_engine.py",
     "closefar/experiments/",
+    "closefar/label/server/",
     "closefar/rows/cuda/",
 )
 

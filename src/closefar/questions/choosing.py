@@ -67,6 +67,10 @@ def choose_pairs(
         If `return_utilities`: the utility of each candidate before each choice, in nats, and NaN for candidates
         that were chosen before.
 
+    Notes
+    -----
+    If nearly half of the answers are wrong, random questions teach more than chosen ones.
+
     Examples
     --------
     >>> import closefar as cf
