@@ -1,4 +1,4 @@
-"""Is the quality that `closefar label` shows honest?  How often its 95 % interval covers the true agreement.
+"""Is the quality that `closefar label` shows honest?  How often its 95% interval covers the true agreement.
 
 Sessions are simulated as they run: 20 random questions, then batches that are chosen by the method of the task with a
 share of random ones, each batch by a fit to the answers so far.  At several numbers of answers, the interval that the

@@ -10,6 +10,7 @@ import pytest
 from sklearn.metrics import cohen_kappa_score
 
 from closefar.label import Task
+from closefar.label.live.doubts import with_slips
 from closefar.label.live.findings import findings, nothing_found
 from closefar.label.live.learned import tuples_of
 from closefar.label.live.next_questions import draw_questions, next_questions
@@ -176,19 +177,58 @@ def test_equal_answers_to_pairs_teach_nothing():
 @pytest.mark.parametrize("kind", list(TaskKind))
 def test_planted_wrong_answers_are_doubted(kind):
     task, features, answers, is_wrong = simulate(kind, 300, wrong=0.04, seed=5)
-    found = findings(answers, features, NAMES, task)["doubtful"]
+    body = findings(answers, features, NAMES, task)
+    found = body["doubtful"]
     questions = answers.question[is_wrong].tolist()
     assert 4 <= len(found) <= 20
     assert np.mean([each["question"] in questions for each in found[:8]]) >= 0.75
     assert found[0]["probability"] >= found[-1]["probability"]
     assert found[0]["reading"].startswith("You said ")
+    assert body["no_doubts"] == ""
+    places = tuples_of(answers)[np.array([each["question"] for each in found]) - 1]
+    assert [each["things"] for each in found] == answers.ids[places].tolist()
 
 
 def test_a_doubt_is_told_as_a_person_would():
     task, features, answers, _ = simulate(wrong=0.04)
     first = findings(answers, features, NAMES, task)["doubtful"][0]
-    percent = "more than 99 %" if first["probability"] > 0.99 else f"{100 * first['probability']:.0f} %"
+    percent = "more than 99%" if first["probability"] > 0.99 else f"{first['probability']:.0%}"
     assert first["reading"] == f"You said {first['answer']}; the metric says {percent} {first['expected']}."
+
+
+@pytest.mark.parametrize("kind", list(TaskKind))
+@pytest.mark.parametrize("n", [60, 300])
+def test_a_metric_that_explains_nothing_doubts_nobody(kind, n):
+    task, features, answers = at_random(*simulate(kind, n)[:3])
+    found = findings(answers, features, NAMES, task)
+    assert found["quality"]["low"] <= found["quality"]["baseline"]
+    assert found["doubtful"] == []
+    assert found["no_doubts"].startswith("No answer is doubted yet: it is not clear whether the metric is better")
+
+
+def test_nobody_is_doubted_before_the_quality_is_known():
+    task, features, answers, _ = simulate(n=60, wrong=0.1)
+    chosen = np.where(np.arange(60) < 15, "random", "information").astype(object)
+    found = findings(replace(answers, chosen=chosen), features, NAMES, task)
+    assert (found["quality"], found["doubtful"]) == (None, [])
+    assert "the quality of the metric is measured after" in found["no_doubts"]
+
+
+def test_doubts_allow_for_slips():
+    """Of answers that a metric is sure of, a tenth are the other one: so it may be sure by nine tenths only."""
+    sure = np.tile([0.999, 0.001], (2000, 1))
+    codes = (np.arange(2000) % 10 == 0).astype(int)
+    assert with_slips(sure, codes)[0, 0] == pytest.approx(0.9, abs=0.002)
+    assert with_slips(sure, np.zeros(2000, dtype=int))[0, 0] == pytest.approx(0.998, abs=0.001)
+    assert with_slips(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([1, 1])).min() > 0.0  # no answer is impossible
+
+
+def test_probabilities_that_are_right_stay_as_they_are():
+    rng = np.random.default_rng(0)
+    far = rng.random(20_000)
+    given = np.column_stack([1.0 - far, far])
+    found = with_slips(given, (rng.random(20_000) < far).astype(int))
+    np.testing.assert_allclose(found, given, atol=0.01)
 
 
 def test_the_map_does_not_jump():
@@ -205,8 +245,10 @@ def test_a_map_shows_a_sample_of_many_points():
     rng = np.random.default_rng(0)
     task, features, answers, _ = simulate()
     many = np.vstack([features, rng.standard_normal((2000, 3))])
+    answers = replace(answers, ids=np.array([f"P{row:04}" for row in range(2060)], dtype=object))
     first, second = (findings(answers, many, NAMES, task)["map"] for _ in range(2))
     assert len(first["rows"]) == 400
+    assert first["ids"] == [f"P{row:04}" for row in first["rows"]]
     assert first == second
 
 

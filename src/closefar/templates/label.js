@@ -1,5 +1,5 @@
 import {
-  byId, count, element, get, post, qualityParts, replaceIfNew, sentence, showPage, signIn, sleep, thingsTable,
+  byId, count, element, get, post, qualityParts, replaceIfNew, showPage, signIn, sleep, thingsTable,
 } from "./label_page.js";
 import { Outbox, randomKey } from "./label_outbox.js";
 
@@ -113,7 +113,7 @@ function show() {
   byId("things").replaceChildren(current.view);
   byId("panel").classList.remove("waiting");
   byId("leave").hidden = current.reading === null;
-  if (current.reading !== null) notify(sentence(`${current.reading} What do you say now?`));
+  if (current.reading !== null) notify(`${current.reading} What do you say now?`);
   else if (!byId("notice").dataset.stays) notify("");
   delete byId("notice").dataset.stays;
   mark(null);
@@ -370,7 +370,7 @@ async function poll() {
 function showFindings(findings) {
   const parts = findings.quality ? qualityParts(findings.quality) : [];
   const needed = findings.plan?.reading;
-  if (needed) parts.push(element("p", { class: "reading" }, sentence(needed)));
+  if (needed) parts.push(element("p", { class: "reading" }, needed));
   if (findings.status) parts.push(muted(findings.status));
   if (!parts.length && setup.is_owner) parts.push(muted("The quality is shown here once there are enough answers."));
   byId("quality-card").hidden = !parts.length; // annotators are not told
@@ -391,7 +391,7 @@ function showDoubtful(all) {
   list.replaceChildren(...open.map((doubt) => {
     const button = element("button", { type: "button", class: "small" }, "Look again");
     button.addEventListener("click", (event) => clicked(event, () => lookAgain(doubt)));
-    return element("li", {}, element("span", {}, sentence(doubt.reading)), " ", button);
+    return element("li", {}, element("span", {}, doubt.reading), " ", button);
   }));
 }
 

@@ -114,17 +114,12 @@ export function replaceIfNew(box, parts) {
 }
 
 export function percent(share) {
-  return `${Math.round(100 * share)}\u00a0%`;
+  return `${Math.round(100 * share)}%`;
 }
 
 // A probability, which never reads as certain.
 export function chance(share) {
-  return share > 0.99 ? "more than 99\u00a0%" : percent(share);
-}
-
-// A sentence of the server, in which no line begins with a percent sign.
-export function sentence(words) {
-  return words.replaceAll(" %", "\u00a0%");
+  return share > 0.99 ? "more than 99%" : percent(share);
 }
 
 export function count(n, noun) {

@@ -1,5 +1,5 @@
 import {
-  byId, chance, count, element, get, percent, qualityParts, replaceIfNew, sentence, showPage, signIn, thingList,
+  byId, chance, count, element, get, percent, qualityParts, replaceIfNew, showPage, signIn, thingList,
 } from "./label_page.js";
 
 const POLL = 4000;
@@ -40,7 +40,7 @@ function showFindings(findings) {
   section("quality", [findings.quality, findings.curve], drawQuality);
   section("plan", [findings.plan, findings.n_answers], drawPlan);
   section("directions", [findings.directions], drawDirections);
-  section("doubtful", [findings.doubtful], drawDoubtful);
+  section("doubtful", [findings.doubtful, findings.no_doubts], drawDoubtful);
   section("annotators", [findings.annotators, findings.kappa], drawAnnotators);
   byId("learner-section").hidden = !findings.learner;
   section("learner", [findings.learner], drawLearner);
@@ -74,18 +74,18 @@ function drawQuality(quality, curve) {
   if (!quality) return missing("Answers to random questions measure the quality, once there are enough of them.");
   const points = (curve ?? []).filter((each) => each.agreement !== null);
   const chart = points.length > 1 ? [drawCurve(points, quality.baseline)] : [];
-  const reading = quality.reading ? [element("p", { class: "reading muted" }, sentence(quality.reading))] : [];
+  const reading = quality.reading ? [element("p", { class: "reading muted" }, quality.reading)] : [];
   return [...qualityParts(quality).slice(0, 2), ...reading, ...chart];
 }
 
 function drawPlan(plan, n) {
   if (!plan) return missing("The number of answers needed is projected once a metric is learned.");
-  if (plan.needed === null) return [element("p", {}, sentence(plan.reading))];
+  if (plan.needed === null) return [element("p", {}, plan.reading)];
   const share = Math.min((n ?? 0) / plan.needed, 1);
   return [element("p", { class: "large" }, plan.needed.toLocaleString("en"), " ",
     element("small", {}, `answers, ${(n ?? 0).toLocaleString("en")} given`)),
   shareBar(share, `${percent(share)} of the answers needed`),
-  element("p", { class: "reading" }, sentence(plan.reading))];
+  element("p", { class: "reading" }, plan.reading)];
 }
 
 function shareBar(share, words) {
@@ -109,11 +109,19 @@ function directionOf({ share, weights }) {
     element("div", { class: "weights" }, words.join(" · ")));
 }
 
-function drawDoubtful(doubtful) {
-  if (!doubtful?.length) return missing("No answer contradicts the metric so far.");
-  return [element("ul", { class: "doubts" }, ...doubtful.map((each) => element("li", {},
-    element("bdi", { class: "who" }, each.annotator), ` said ${each.answer} to question ${each.question}; `
-    + `the metric says ${chance(each.probability)} ${each.expected}.`)))];
+function drawDoubtful(doubtful, reason) {
+  if (!doubtful.length) return missing(reason);
+  return [element("ul", { class: "doubts" }, ...doubtful.map((each) => element("li", {}, ...doubtOf(each))))];
+}
+
+// "P1 and P2: ana said close; the metric says 93% far."  Of three things, the first is the reference.
+function doubtOf({ things: ids, annotator, answer, expected, probability }) {
+  const who = element("bdi", { class: "who" }, annotator);
+  const [first, second, third] = ids.map((id) => element("bdi", {}, id));
+  if (!third) return [first, " and ", second, ": ", who, ` said ${answer}; the metric says ${chance(probability)} ${expected}.`];
+  const [nearer, other] = answer === "left" ? [second, third] : [third, second];
+  return [first, ": ", who, " said that ", nearer, " is nearer than ", other, `; the metric says ${chance(probability)} `,
+    other.cloneNode(true), "."];
 }
 
 function drawAnnotators(annotators, kappa) {
@@ -280,7 +288,7 @@ function drawMapTable(rows, ids) {
     element("table", {}, element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "Point"),
       element("th", { scope: "col" }, "What it is"))),
     element("tbody", {}, ...rows.map((row, index) => {
-      const name = ids?.[index] ?? `row ${row}`;
+      const name = ids[index];
       const button = element("button", { type: "button", class: "small", "aria-label": `Show ${name}` }, "Show");
       button.addEventListener("click", () => { choose(spots.get(row)); });
       return element("tr", {}, element("th", { scope: "row" }, element("bdi", {}, name)), element("td", {}, button));

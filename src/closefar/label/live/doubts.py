@@ -10,24 +10,45 @@ from closefar.arrays import FloatArray
 from closefar.label.live.learned import Given
 from closefar.label.task import Task, TaskKind
 
-__all__ = ["doubtful"]
+__all__ = ["doubtful", "no_doubts", "with_slips"]
 
 _MOST_SHOWN = 20
 
-# An answer is looked at again if the metric gives it at most this probability.
-_IMPROBABLE = 0.2
+# An answer is looked at again if another one is at least so many times as probable; of two answers, it then has a
+# probability of at most 20%.
+_TIMES_AS_PROBABLE = 4.0
+
+# Steps of expectation and maximisation; the share of slips then changes by less than 0.001.
+_STEPS = 100
 
 
-def doubtful(given: Given, probabilities: FloatArray, task: Task) -> list[dict[str, Any]]:
-    """The least probable answers first; `probabilities` of each answer are by fits without the question."""
+def no_doubts(quality: dict[str, Any] | None) -> str:
+    """Why no answer may be doubted yet, "" if answers may be: a metric that explains nothing can't doubt anybody."""
+    if quality is None:
+        return "No answer is doubted yet: the quality of the metric is measured after more random questions."
+    if quality["low"] <= quality["baseline"]:
+        return (
+            "No answer is doubted yet: it is not clear whether the metric is better than always giving the most "
+            "frequent answer."
+        )
+    return ""
+
+
+def doubtful(given: Given, probabilities: FloatArray, task: Task, ids: Any) -> list[dict[str, Any]]:
+    """The least probable answers first; `probabilities` of each answer are by fits without the question.
+
+    `ids` are those of all points.
+    """
+    probabilities = with_slips(probabilities, given.codes)
     rows = np.arange(len(given))
     expected = np.argmax(probabilities, axis=1)
-    own = probabilities[rows, given.codes]
-    suspects = np.flatnonzero((expected != given.codes) & (own <= _IMPROBABLE))
-    shown = suspects[np.argsort(own[suspects], kind="stable")][:_MOST_SHOWN]
+    odds = probabilities[rows, expected] / probabilities[rows, given.codes]
+    suspects = np.flatnonzero(odds >= _TIMES_AS_PROBABLE)
+    shown = suspects[np.argsort(-odds[suspects], kind="stable")][:_MOST_SHOWN]
     return [
         {
             "question": int(given.questions[row]),
+            "things": [str(ids[point]) for point in given.index[row]],
             "annotator": str(given.who[row]),
             "answer": task.answers[given.codes[row]],
             "expected": task.answers[expected[row]],
@@ -36,6 +57,23 @@ def doubtful(given: Given, probabilities: FloatArray, task: Task) -> list[dict[s
         }
         for row in shown
     ]
+
+
+def with_slips(probabilities: FloatArray, codes: Any) -> FloatArray:
+    """The probabilities of answers by people of whom a share answers at random, whatever the metric says.
+
+    The share is the most likely one for the answers that were given, `codes`, with one more answer that is such a slip
+    and one that is none, so that no answer is impossible.  It makes up for slips that a fit does not know of, and for
+    fits to few answers that are too sure.
+    """
+    n, k = probabilities.shape
+    own = probabilities[np.arange(n), codes]
+    slips = 0.05
+    for _ in range(_STEPS):
+        is_slip = slips / k / (slips / k + (1.0 - slips) * own)
+        slips = (1.0 + float(np.sum(is_slip))) / (n + 2.0)
+    mixed: FloatArray = (1.0 - slips) * probabilities + slips / k
+    return mixed
 
 
 def _reading(task: Task, answer: int, expected: int, probabilities: FloatArray) -> str:
@@ -48,4 +86,4 @@ def _reading(task: Task, answer: int, expected: int, probabilities: FloatArray) 
 
 def percent(share: float) -> str:
     """A probability in per cent, which never reads as certain."""
-    return "more than 99 %" if share > 0.99 else f"{100.0 * share:.0f} %"
+    return "more than 99%" if share > 0.99 else f"{share:.0%}"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from closefar.arrays import FloatArray
-from closefar.label.live.doubts import doubtful
+from closefar.label.live.doubts import doubtful, no_doubts
 from closefar.label.live.held_out import held_out_probabilities
 from closefar.label.live.learned import Given, Learned, describe_learner, learn
 from closefar.label.live.people import agreement_of_people, annotators
@@ -103,6 +103,7 @@ def nothing_found(task: Task, status: str) -> dict[str, Any]:
         "plan": no_projection(task, "There is no projection yet: no metric has been learned."),
         "directions": [],
         "doubtful": [],
+        "no_doubts": "No answer is doubted yet: no metric has been learned.",
         "map": None,
         "annotators": [],
         "kappa": None,
@@ -121,15 +122,27 @@ def _of_metric(
     probabilities = held_out_probabilities(learned, given, task, _FOLDS_OF_DOUBTS)
     agrees = np.argmax(probabilities, axis=1) == given.codes
     is_zero = learned.metric.rank == 0
+    measured = quality(answers, given, learned, task)
+    reason = no_doubts(measured)
+    doubts = [] if reason else doubtful(given, probabilities, task, answers.ids)
     return {
         "status": "The answers so far show no metric that is better than none." if is_zero else "",
-        "quality": quality(answers, given, learned, task),
+        "quality": measured,
         "plan": projected(given, task),
         "directions": _directions(learned.metric, given.features, feature_names),
-        "doubtful": doubtful(given, probabilities, task),
-        "map": None if is_zero else point_map(learned.metric, given.features, (previous or {}).get("map")),
+        "doubtful": doubts,
+        "no_doubts": reason or ("" if doubts else "No answer contradicts the metric so far."),
+        "map": None if is_zero else _map(answers, given, learned.metric, previous),
         "annotators": annotators(answers, task, learned, agrees),
     }
+
+
+def _map(
+    answers: RecordedAnswers, given: Given, metric: Metric, previous: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    """The map of the points, with the ids of those on it."""
+    found = point_map(metric, given.features, (previous or {}).get("map"))
+    return None if found is None else {**found, "ids": [str(answers.ids[row]) for row in found["rows"]]}
 
 
 def _directions(metric: Metric, features: FloatArray, names: Sequence[str]) -> list[dict[str, Any]]:

@@ -59,7 +59,7 @@ def agreement_of_people(answers: RecordedAnswers, task: Task) -> dict[str, Any] 
     kappa, low, high = found
     weights = " with quadratic weights" if task.kind is TaskKind.levels else ""
     reading = (
-        f"Cohen's kappa{weights} is {kappa:.2f} (95 % interval: {low:.2f} to {high:.2f}) on {n} questions that two or "
+        f"Cohen's kappa{weights} is {kappa:.2f} (95% interval: {low:.2f} to {high:.2f}) on {n} questions that two or "
         "more people answered. 1 is perfect agreement and 0 is that of chance."
     )
     return {"kappa": kappa, "low": low, "high": high, "n": n, "reading": reading}
@@ -117,7 +117,7 @@ def _verdict_on_triplets(agrees: NDArray[np.bool_]) -> AnnotatorVerdict:
 
 
 def _kappa(shared: Sequence[Shared], n_answers: int) -> tuple[float, float, float] | None:
-    """Cohen's kappa with quadratic weights, and its 95 % interval; None if no disagreement is expected by chance.
+    """Cohen's kappa with quadratic weights, and its 95% interval; None if no disagreement is expected by chance.
 
     Of more than two people, what is expected by chance is that of each two of them.  The interval is that of the
     disagreement: Wilson's, for as many answers as give a share the variance of the disagreement.  So it has a width

@@ -27,7 +27,7 @@ _DEPENDENCE = 1.05
 
 
 def agreement_interval(n_right: float, n: float) -> tuple[float, float]:
-    """The 95 % interval of Wilson for the probability behind `n_right` of `n` that were cross-validated."""
+    """The 95% interval of Wilson for the probability behind `n_right` of `n` that were cross-validated."""
     return wilson(n_right / n, n / _DEPENDENCE)
 
 
@@ -51,6 +51,6 @@ def _reading(agreement: float, low: float, high: float, baseline: float, n: int)
     compared = f"Always giving the most frequent answer would agree with {baseline:.0%}"
     compared += "." if low > baseline else ", so it is not clear yet whether the metric is better."
     return (
-        f"The metric agrees with about {agreement:.0%} of new answers to random questions (95 % interval: {low:.0%} to "
+        f"The metric agrees with about {agreement:.0%} of new answers to random questions (95% interval: {low:.0%} to "
         f"{high:.0%}). This is measured on {n} random questions, each by a fit that has not seen it. {compared}"
     )
