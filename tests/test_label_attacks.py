@@ -134,6 +134,11 @@ def ana(server: Running) -> Client:
 
 
 @pytest.fixture(scope="module")
+def owner(server: Running) -> Client:
+    return server.client("owner")
+
+
+@pytest.fixture(scope="module")
 def ben(server: Running) -> Client:
     return server.client("ben")
 
@@ -152,8 +157,7 @@ def _check_served(client: Client) -> None:
     assert client.answer(question["id"], "far")["recorded"]
 
 
-def _row(server: Running, client: Client, point: str) -> int:
-    del client
+def _row(server: Running, point: str) -> int:
     ids = [
         str(each) for each in server.server.store.read(lambda c: [id for (id,) in c.execute("SELECT id FROM points")])
     ]
@@ -202,8 +206,8 @@ def test_no_path_leads_out(server: Running, path: str) -> None:
 
 
 @pytest.mark.parametrize("name", CELLS)
-def test_no_cell_leads_out(server: Running, ana: Client, name: str) -> None:
-    found = ana.get(f"/files/{_row(server, ana, f'c-{name}')}/photo")
+def test_no_cell_leads_out(server: Running, owner: Client, name: str) -> None:
+    found = owner.get(f"/files/{_row(server, f'c-{name}')}/photo")
     if name == "markup" and found.status == 200:  # a picture of the folder that has markup in its name
         assert found.headers["content-type"] == "image/png"
         return
@@ -222,8 +226,23 @@ def test_files_need_a_session(server: Running) -> None:
     assert server.client().get("/files/0/photo").status == 401
 
 
-def test_pictures_are_nothing_but_pictures(server: Running, ana: Client) -> None:
-    found = ana.get("/files/0/photo")
+def test_pictures_are_of_points_that_one_was_asked_about(tmp_path: Path) -> None:
+    (tmp_path / "good.png").write_bytes(PNG)
+    table = "id,size,photo\n" + "".join(f"P{row},{row},good.png\n" for row in range(30))
+    with running(tmp_path, table, show=("photo",), annotators=("ana", "ben")) as server:
+        ana, ben, owner = (server.client(name) for name in ("ana", "ben", "owner"))
+        (question,) = ana.questions(1)
+        sources = [cell["src"] for thing in question["things"] for cell in thing["cells"] if cell["kind"] == "image"]
+        assert len(sources) == 2
+        assert [ana.get(each).status for each in sources] == [200, 200]
+        assert [ben.get(each).status for each in sources] == [404, 404]
+        every = [f"/files/{row}/photo" for row in range(30)]
+        assert [each for each in every if ana.get(each).status == 200] == sorted(sources, key=every.index)
+        assert {owner.get(each).status for each in every} == {200}
+
+
+def test_pictures_are_nothing_but_pictures(server: Running, owner: Client) -> None:
+    found = owner.get("/files/0/photo")
     assert found.status == 200
     assert found.body == PNG
     assert found.headers["content-type"] == "image/png"
@@ -236,7 +255,7 @@ def test_pictures_are_nothing_but_pictures(server: Running, ana: Client) -> None
 
 def _thing(server: Running, point: str) -> dict[str, Any]:
     owner = server.client("owner")
-    found = owner.get(f"/api/thing/{_row(server, owner, point)}")
+    found = owner.get(f"/api/thing/{_row(server, point)}")
     assert found.status == 200
     assert found.headers["content-type"] == "application/json"
     assert found.headers["x-content-type-options"] == "nosniff"
@@ -273,7 +292,7 @@ def test_markup_travels_as_json_only(server: Running, ana: Client, where: str) -
     else:
         owner = server.client("owner")
         point = {"id": f"{MARKUP}-0", "file-name": "c-markup"}.get(where, "good")
-        found = owner.get(f"/api/thing/{_row(server, owner, point)}")
+        found = owner.get(f"/api/thing/{_row(server, point)}")
         assert "alert(1)" in json.dumps(found.json)
         sources = [each["src"] for each in found.json["cells"] if "src" in each]
         assert all(re.fullmatch(r"/files/\d+/[\w%.~-]+", each) for each in sources)
@@ -389,7 +408,10 @@ def test_the_token_of_another_session_of_the_same_person_is_refused(server: Runn
 @pytest.mark.parametrize("path", ["/api/questions", "/api/events", "/api/review", "/enter"])
 def test_get_changes_nothing(server: Running, ana: Client, path: str) -> None:
     n = server.count("handed")
-    assert ana.get(f"{path}?n=1").status == 405
+    found = ana.get(f"{path}?n=1")
+    assert found.status == 405
+    assert found.headers["allow"] == "POST"
+    assert found.json == {"error": "This path takes POST; got GET."}
     assert server.count("handed") == n
 
 

@@ -183,6 +183,16 @@ def test_a_port_that_is_taken_is_named() -> None:
     assert f"can't listen on port {port} of 127.0.0.1" in done.stderr
 
 
+def test_an_interrupt_before_the_server_waits_for_it_is_an_end_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("closefar.label.server.serving.LabelServer.run", interrupted)
+    done = CliRunner().invoke(app, ["label", "--points", "points.csv", "--no-browser"])
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "0 answers in judgements.sqlite. Next:" in done.stdout
+
+
 def test_a_file_of_another_task_is_refused() -> None:
     with _started("label", "--points", "points.csv") as process:
         _line(process)

@@ -333,3 +333,42 @@ def test_hostile_ids_survive_the_way_through_an_export(
 def test_tables_of_python_name_the_mistake(judged: str) -> None:
     with pytest.raises(TableError, match="Add --points"):
         read_pairs(Source(pairs="judgements.sqlite"), labelled=True)
+
+
+def test_triplets_of_two_equal_things_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Different points may have equal features, and somebody may have been asked which of them is nearer."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 3, size=(40, 2))
+    rows = [f"p{row},{a},{b}" for row, (a, b) in enumerate(values.tolist())]
+    Path("points.csv").write_text("\n".join(["id,a,b", *rows]) + "\n", encoding="utf-8")
+    things = [tuple(rng.choice(40, 3, replace=False).tolist()) for _ in range(150)]
+    n_equal = 0
+    with Store.open("judgements.sqlite", make_task("triplets"), read_label_points("points.csv")) as store:
+        for number, question in enumerate(ask(store, things)):
+            reference, left, right = values[list(things[number])]
+            n_equal += bool(np.array_equal(left, right) or np.array_equal(left - reference, reference - right))
+            margin = np.square(reference - left) @ (1.0, 0.3) - np.square(reference - right) @ (1.0, 0.3)
+            answer(store, question, "left" if margin + rng.logistic() < 0 else "right", f"key-{number}")
+    assert n_equal > 1
+    sentence = f"{n_equal} of 150 comparisons were left out: the two sides are the same in all columns"
+    files = ["--points", "points.csv", "--judgements", "judgements.sqlite"]
+    done = _run("fit", *files)
+    assert sentence in done.stderr
+    facts = json.loads(_run("evaluate", *files, "--model", "model.closefar", "--json").stdout)
+    assert any(note.startswith(sentence) for note in facts["notes"])
+    _run("export-judgements", "judgements.sqlite", "table.csv")
+    exported = json.loads(
+        _run("fit", "--points", "points.csv", "--comparisons", "table.csv", "--out", "other.closefar", "--json").stdout
+    )
+    assert exported["n_pairs"] == 150 - n_equal
+
+
+def test_triplets_of_equal_things_alone_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("points.csv").write_text("id,a\np,1\nq,2\nr,2\n", encoding="utf-8")
+    with Store.open("judgements.sqlite", make_task("triplets"), read_label_points("points.csv")) as store:
+        for number, question in enumerate(ask(store, [(0, 1, 2), (0, 2, 1)])):
+            answer(store, question, "left", f"key-{number}")
+    text = _refused("fit", "--points", "points.csv", "--judgements", "judgements.sqlite")
+    assert "the two sides of a comparison must differ" in text

@@ -147,6 +147,21 @@ def test_closing_ends_the_process(running):
         os.kill(pid, 0)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no process groups with signals")
+def test_an_interrupt_of_the_terminal_is_not_for_it(running, capfd):
+    """Also while it is still loading: the interrupt goes to all processes of a terminal."""
+    process, _ = running
+    while process.pid is None:
+        time.sleep(0.01)
+    before = process.pid
+    for _ in range(20):
+        os.kill(before, signal.SIGINT)
+        time.sleep(0.02)
+    assert process.pid == before
+    process.close()
+    assert capfd.readouterr().err == ""
+
+
 def test_closing_twice_or_before_the_start_is_harmless(work):
     process = FittingProcess(work, print)
     process.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import subprocess
@@ -19,6 +20,7 @@ import pytest
 from closefar.label import ANSWERS, TaskKind, Tls, plan_site
 from closefar.label.live.fitting_process import FittingProcess
 from closefar.label.live.fitting_work import Work
+from closefar.label.server.patience import Limits
 from closefar.label.storage.store import StoreError
 from label_client import PAIRS, Client, new_key, number_table, running
 
@@ -210,15 +212,20 @@ def test_a_full_disk_is_said_and_the_server_goes_on(
         assert client.post("/api/events", {"events": [event]}).json["receipts"][0]["recorded"]
 
 
-@pytest.mark.skipif(which("openssl") is None, reason="needs openssl, which makes a certificate")
-def test_tls(tmp_path: Path) -> None:
-    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+def _make_certificate(folder: Path) -> Tls:
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
     command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
     subprocess.run(command, check=True, capture_output=True)
-    site = plan_site("0.0.0.0", tls=Tls(certificate, key))
+    return Tls(certificate, key)
+
+
+@pytest.mark.skipif(which("openssl") is None, reason="needs openssl, which makes a certificate")
+def test_tls(tmp_path: Path) -> None:
+    tls = _make_certificate(tmp_path)
+    site = plan_site("0.0.0.0", tls=tls)
     with running(tmp_path, number_table(20), site=site) as server:
-        context = ssl.create_default_context(cafile=str(certificate))
+        context = ssl.create_default_context(cafile=str(tls.certificate))
         client = Client(server.port, context)
         entered = client.post("/enter", {"secret": server.secret("owner")})
         cookie = entered.headers["set-cookie"]
@@ -230,6 +237,19 @@ def test_tls(tmp_path: Path) -> None:
         assert addresses[0].address.startswith("https://")
         assert server.server._server.config.ssl.minimum_version >= ssl.TLSVersion.TLSv1_2
         assert b" 200 " not in server.raw(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
+
+
+@pytest.mark.skipif(which("openssl") is None, reason="needs openssl, which makes a certificate")
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["nothing", "a-part"])
+def test_who_does_not_agree_on_keys_is_cut_off(tmp_path: Path, sent: bytes) -> None:
+    site = plan_site("127.0.0.1", tls=_make_certificate(tmp_path))
+    with (
+        running(tmp_path, number_table(5), site=site, limits=Limits(request=0.5)) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection,
+    ):
+        connection.sendall(sent)
+        with contextlib.suppress(ConnectionError):
+            assert connection.recv(1) == b""  # asyncio would wait for a minute
 
 
 def test_a_certificate_that_is_none_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -286,10 +287,11 @@ def serve(
         table = read_label_points(points, id=id, show=show, na_values=na_values, **options)
     session.warn(*table.notes)
     with open_server(out, asked, table, site, port) as server:
-        _announce(session, server.addresses(), len(table), sum(server.count_answers()), out)
-        if not serving.no_browser:
-            server.open_browser()
-        server.run()
+        with contextlib.suppress(KeyboardInterrupt):  # one that comes before the server waits for it
+            _announce(session, server.addresses(), len(table), sum(server.count_answers()), out)
+            if not serving.no_browser:
+                server.open_browser()
+            server.run()
         n, n_unsure = server.count_answers()
     if not session.output.json:
         session.show(_farewell(n, n_unsure, points, out), {})

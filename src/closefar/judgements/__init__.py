@@ -4,7 +4,7 @@ from closefar.judgements.annotators import Annotators, read_annotators
 from closefar.judgements.class_triplets import triplets_from_classes
 from closefar.judgements.coded import CodedLabels
 from closefar.judgements.columns import Columns
-from closefar.judgements.comparisons import check_comparisons
+from closefar.judgements.comparisons import check_comparisons, rows_with_same_legs
 from closefar.judgements.dask_data import partitions_of
 from closefar.judgements.dask_tuples import DaskTuples
 from closefar.judgements.folds import (
@@ -68,6 +68,7 @@ __all__ = [
     "read_judgements",
     "resolve_folds",
     "resolve_groups",
+    "rows_with_same_legs",
     "sample_partitions",
     "sample_rows",
     "share_points",

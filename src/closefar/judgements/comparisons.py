@@ -40,6 +40,7 @@ __all__ = [
     "in_library_of",
     "quadruplets_of",
     "read_answers",
+    "rows_with_same_legs",
     "split_comparisons",
 ]
 
@@ -124,14 +125,8 @@ def _check_shape(data: Any) -> None:
 
 
 def check_legs_differ(data: Array) -> None:
-    """Refuse comparisons of two legs that are the same, in either direction: no metric tells which is nearer."""
-    n, points = int(data.shape[0]), [point for leg in LEGS[int(data.shape[1])] for point in leg]
-    found: list[int] = []
-    for start in range(0, n, _CHECKED_ROWS):
-        rows = np.arange(start, min(start + _CHECKED_ROWS, n))
-        for column in (slice(0, 1), slice(None)):  # most legs differ in the first column already
-            rows = rows[_are_same(data, rows, points, column)] if len(rows) else rows
-        found += rows.tolist()
+    """Refuse comparisons of two legs that are the same."""
+    found = rows_with_same_legs(data)
     if found:
         more = f" and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""
         are, it = ("row", "that row") if len(found) == 1 else ("rows", "those rows")
@@ -140,6 +135,18 @@ def check_legs_differ(data: Array) -> None:
             f"the two sides of a comparison must differ; those of {are} {named} are the same two points, or have "
             f"the same difference, so that no metric can tell which is nearer. Leave {it} out."
         )
+
+
+def rows_with_same_legs(data: Array) -> list[int]:
+    """The comparisons of two legs that are the same, in either direction: no metric tells which is nearer."""
+    n, points = int(data.shape[0]), [point for leg in LEGS[int(data.shape[1])] for point in leg]
+    found: list[int] = []
+    for start in range(0, n, _CHECKED_ROWS):
+        rows = np.arange(start, min(start + _CHECKED_ROWS, n))
+        for column in (slice(0, 1), slice(None)):  # most legs differ in the first column already
+            rows = rows[_are_same(data, rows, points, column)] if len(rows) else rows
+        found += rows.tolist()
+    return found
 
 
 def _are_same(data: Array, rows: IndexArray, points: list[int], columns: slice) -> BoolArray:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from closefar.arrays import FloatArray
 from closefar.tables.arrow import texts_of
 from closefar.tables.errors import TableError, listed, quoted
 from closefar.tables.features import Features
@@ -87,6 +88,19 @@ def join_points(points: IdentifiedPoints, tables: Sequence[IdTuples], features: 
             complete = np.all(found >= 0, axis=1)
             table.rows.leave_out(~complete, "a value")
             found, places = found[complete], places[complete]
+        if found.shape[1] > 2 and table.rows.labels is not None:
+            differ = _differ(data, found)
+            table.rows.leave_out_same(~differ)
+            found, places = found[differ], places[differ]
         identity, notes = Ids(points.identity.values, places), [*points.notes, *table.notes]
         joined.append(table.rows.table(data, found, identity, table.names, encoding, notes))
     return joined
+
+
+def _differ(points: FloatArray, index: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which comparisons have two sides that differ; all, which a learner then refuses, if there is none."""
+    from closefar.judgements import Tuples, rows_with_same_legs  # imports scikit-learn, which predictions do not need
+
+    differ = np.ones(len(index), dtype=bool)
+    differ[rows_with_same_legs(Tuples(points, index))] = False
+    return differ if differ.any() else ~differ

@@ -188,6 +188,16 @@ class TableRows:
             self._notes.append(note_left_out(lacking, self._noun, what))
             self.kept = self.kept[~lacking]
 
+    def leave_out_same(self, same: NDArray[np.bool_]) -> None:
+        """Leave out those of the kept comparisons whose two sides are the same."""
+        count = int(same.sum())
+        if count:
+            self._notes.append(
+                f"{count:,} of {counted(len(same), 'comparison')} {'was' if count == 1 else 'were'} left out: the two "
+                "sides are the same in all columns, or differ by the same, so that no metric can tell which is nearer."
+            )
+            self.kept = self.kept[~same]
+
     def kept_of(self, columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """The kept rows of these columns."""
         return {name: self._kept_of(column) for name, column in columns.items()}

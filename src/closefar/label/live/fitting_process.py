@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import multiprocessing
 import select
+import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -86,9 +89,8 @@ class FittingProcess:
         while not self._closing.is_set():
             if self._serve():
                 wait = _FIRST_WAIT
-            if not self._closing.is_set():
-                _LOG.warning("The fitting process has ended; another one is started in %g s.", wait)
-                self._closing.wait(wait)
+            if not self._closing.wait(wait):  # otherwise it was ended together with the server
+                _LOG.warning("The fitting process has ended; another one is started.")
                 wait = min(2.0 * wait, _LONGEST_WAIT)
 
     def _serve(self) -> bool:
@@ -96,7 +98,8 @@ class FittingProcess:
         context = multiprocessing.get_context("spawn")
         own, its = context.Pipe()
         process = context.Process(target=work_until_closed, args=(its, self._work), daemon=True, name="closefar fit")
-        process.start()
+        with _interrupts_blocked():
+            process.start()
         its.close()  # so that only the process holds that end
         with self._lock:
             self._process, self._connection = process, own
@@ -124,6 +127,20 @@ class FittingProcess:
             self._on_findings(body, questions, n_events)
         except Exception:
             _LOG.exception("The findings after %d events could not be handed on.", n_events)
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Keep an interrupt of the terminal from a process that is started here: it is for the server."""
+    if sys.platform == "win32":
+        yield
+        return
+    resource_tracker.ensure_running()  # its own start would let them through again
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _has_room(connection: Connection[Any, Any]) -> bool:

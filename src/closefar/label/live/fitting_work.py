@@ -6,6 +6,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -58,7 +59,8 @@ class Work:
 def work_until_closed(connection: Connection[Any, Any], work: Work) -> None:
     """Fit whenever there are enough new events, until the other end of the connection is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the server, which then closes the connection
-    os.nice(_NICENESS)
+    if sys.platform != "win32":
+        os.nice(_NICENESS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     previous, n_before = work.previous, 0
     try:

@@ -18,7 +18,7 @@ from starlette.routing import Route, Router
 
 from closefar.label.server.assets import Asset, load_assets, load_pages
 from closefar.label.server.board import Board
-from closefar.label.server.handing import Handed, hand_out, hand_review
+from closefar.label.server.handing import Handed, hand_out, hand_review, is_shown
 from closefar.label.server.patience import Limits
 from closefar.label.server.payloads import check_keys, integer_in, key_in, list_in, number_in, read_json, text_in
 from closefar.label.server.pictures import PICTURE_POLICY, find_picture
@@ -85,6 +85,16 @@ def build_app(labelling: Labelling, site: Site, port: int, limits: Limits) -> Ap
     return Guard(routes.router(), site.hosts(port), site.origins(port), frozenset(routes.pages))
 
 
+class _Route(Route):
+    """A route that refuses other methods as everything else is refused."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.methods and scope["method"] not in self.methods:
+            allowed = ", ".join(sorted(self.methods))
+            raise RequestError(405, f"This path takes {allowed}; got {scope['method']}.", allow=allowed)
+        await super().handle(scope, receive, send)
+
+
 class Routes:
     """What the server answers."""
 
@@ -103,16 +113,16 @@ class Routes:
     def router(self) -> App:
         return Router(
             [
-                *(Route(path, partial(self._page, asset), methods=["GET"]) for path, asset in self.pages.items()),
-                Route("/static/{name}", self._static, methods=["GET"]),
-                Route("/enter", self._enter, methods=["POST"]),
-                Route("/api/setup", self._reading(self._setup), methods=["GET"]),
-                Route("/api/findings", self._reading(self._findings), methods=["GET"]),
-                Route("/api/thing/{row}", self._reading(self._thing), methods=["GET"]),
-                Route("/files/{row}/{column:path}", self._reading(self._picture), methods=["GET"]),
-                Route("/api/questions", self._changing(self._questions), methods=["POST"]),
-                Route("/api/events", self._changing(self._events), methods=["POST"]),
-                Route("/api/review", self._changing(self._review), methods=["POST"]),
+                *(_Route(path, partial(self._page, asset), methods=["GET"]) for path, asset in self.pages.items()),
+                _Route("/static/{name}", self._static, methods=["GET"]),
+                _Route("/enter", self._enter, methods=["POST"]),
+                _Route("/api/setup", self._reading(self._setup), methods=["GET"]),
+                _Route("/api/findings", self._reading(self._findings), methods=["GET"]),
+                _Route("/api/thing/{row}", self._reading(self._thing), methods=["GET"]),
+                _Route("/files/{row}/{column:path}", self._reading(self._picture), methods=["GET"]),
+                _Route("/api/questions", self._changing(self._questions), methods=["POST"]),
+                _Route("/api/events", self._changing(self._events), methods=["POST"]),
+                _Route("/api/review", self._changing(self._review), methods=["POST"]),
             ],
             redirect_slashes=False,
             default=_not_found,
@@ -249,7 +259,7 @@ class Routes:
     async def _picture(self, request: Request, visit: Visit) -> Response:
         points, name, row = self.labelling.points, request.path_params["column"], self._row(request)
         found = None
-        if name in points.shown:
+        if name in points.shown and (visit.person.is_owner or await self._read(self._was_shown, row, visit)):
             found = await self._read(find_picture, points.folder, str(points.columns[name][row]))
         if found is None:
             raise RequestError(404, "There is no picture of that point in that column.")
@@ -283,6 +293,9 @@ class Routes:
             return progress, connection.execute("SELECT coalesce(max(id), 0) FROM events").fetchone()[0]
 
         return self.labelling.store.read(job)
+
+    def _was_shown(self, row: int, visit: Visit) -> bool:
+        return self.labelling.store.read(partial(is_shown, annotator=visit.person.name, row=row))
 
     def _found(self, visit: Visit) -> Response:
         found = self.labelling.board.shown_to(visit.person)

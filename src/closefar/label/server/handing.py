@@ -14,7 +14,7 @@ import numpy as np
 
 from closefar.label.task import Purpose, Task
 
-__all__ = ["LEASE", "Handed", "hand_out", "hand_review"]
+__all__ = ["LEASE", "Handed", "hand_out", "hand_review", "is_shown"]
 
 LEASE = 600.0
 
@@ -99,6 +99,16 @@ def hand_review(
         (Purpose.review.value, now + lease, question, annotator),
     )
     return Handed(question, _things(row), Purpose.review)
+
+
+def is_shown(connection: sqlite3.Connection, annotator: str, row: int) -> bool:
+    """Whether somebody was ever handed a question about a point."""
+    found = connection.execute(
+        "SELECT 1 FROM handed AS h JOIN questions AS q ON q.id = h.question "
+        "WHERE h.annotator = :who AND :row IN (q.first, q.second, q.third) LIMIT 1",
+        {"who": annotator, "row": row},
+    )
+    return found.fetchone() is not None
 
 
 class _Desk:

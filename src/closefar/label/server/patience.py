@@ -9,7 +9,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-__all__ = ["Limits", "protocol_with"]
+__all__ = ["Limits", "loop_with", "protocol_with"]
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,8 @@ class Limits:
     Attributes
     ----------
     request : float
-        From the connection, or from the first byte of a later request, to the last byte of the request.
+        From the connection, or from the first byte of a later request, to the last byte of the request; and for
+        agreeing on keys before, with TLS.
     response : float
         How long a client may leave a response unread.
     idle : int
@@ -101,6 +102,18 @@ def protocol_with(limits: Limits) -> type[asyncio.Protocol]:
             self.transport.abort()
 
     return PatientProtocol
+
+
+def loop_with(limits: Limits) -> asyncio.AbstractEventLoop:
+    """Return an event loop for a server with these limits; uvicorn has none for the beginning of TLS."""
+
+    class PatientLoop(asyncio.SelectorEventLoop):
+        async def create_server(self, *args: Any, **options: Any) -> asyncio.Server:
+            if options.get("ssl") is not None:
+                options["ssl_handshake_timeout"] = limits.request
+            return await super().create_server(*args, **options)
+
+    return PatientLoop()
 
 
 def _cancel(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:

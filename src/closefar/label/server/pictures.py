@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-__all__ = ["PICTURE_POLICY", "find_picture"]
+__all__ = ["PICTURE_POLICY", "PICTURE_SUFFIXES", "find_picture"]
 
 PICTURE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 
@@ -20,6 +20,7 @@ _TYPES = {
     ".gif": ("image/gif", (b"GIF87a", b"GIF89a")),
     ".webp": ("image/webp", (b"RIFF",)),
 }
+PICTURE_SUFFIXES = tuple(_TYPES)
 
 
 def find_picture(folder: Path, cell: str) -> tuple[bytes, str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -12,6 +13,7 @@ import threading
 import time
 import webbrowser
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from closefar.label.live.fitting_process import FittingProcess
 from closefar.label.live.fitting_work import Work
 from closefar.label.server.app import Labelling, build_app
 from closefar.label.server.board import Board
-from closefar.label.server.patience import Limits, protocol_with
+from closefar.label.server.patience import Limits, loop_with, protocol_with
 from closefar.label.server.security import LARGEST_HEAD
 from closefar.label.server.sessions import Address, Person, Sessions
 from closefar.label.server.site import Site, Tls, listen
@@ -81,6 +83,7 @@ class LabelServer:
             self._fitting = self._fitting_process(task, points) if fits else None
             labelling = Labelling(task, points, self.store, self.sessions, self.board, self._notify)
             self._server = _Server(_config(build_app(labelling, site, self.port, limits), limits, context))
+            self._loop = partial(loop_with, limits)
             self._stack = stack.pop_all()
 
     def addresses(self) -> list[Address]:
@@ -104,10 +107,10 @@ class LabelServer:
     def run(self) -> None:
         """Serve until `stop` is called or, in the main thread, until an interrupt."""
         if self._fitting is not None:
-            with _interrupts_blocked():
-                self._fitting.start()
+            self._fitting.start()
             self._fitting.notify(self.store.read(_count_events))
-        self._server.run(sockets=[self._socket])
+        with asyncio.Runner(loop_factory=self._loop) as runner:
+            runner.run(self._server.serve(sockets=[self._socket]))
 
     def stop(self) -> None:
         """Have `run` end soon; may be called from any thread."""
@@ -162,23 +165,9 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-@contextlib.contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Keep an interrupt of the terminal from the threads and processes that are started here: it is for the server."""
-    if sys.platform == "win32":
-        yield
-        return
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
 def _config(app: Any, limits: Limits, context: ssl.SSLContext | None) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
-        loop="asyncio",
         http=protocol_with(limits),
         ws="none",
         lifespan="off",

@@ -12,11 +12,10 @@ from urllib.parse import quote, urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
+from closefar.label.server.pictures import PICTURE_SUFFIXES
 from closefar.label.task import Task
 
-__all__ = ["IMAGE_SUFFIXES", "ShownPoints", "things"]
-
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
+__all__ = ["ShownPoints", "things"]
 
 _LONGEST_TEXT = 4000
 _MOST_DECIMALS = 6
@@ -127,7 +126,7 @@ def _cell(points: ShownPoints, name: str, value: Any, row: int, scale: _Scale | 
     if isinstance(value, bool | np.bool_):
         return {**cell, "kind": "truth", "text": "yes" if value else "no"}
     text = _clean(str(value))
-    if name in points.shown and text.lower().endswith(IMAGE_SUFFIXES) and not _is_address(text):
+    if name in points.shown and text.lower().endswith(PICTURE_SUFFIXES) and not _is_address(text):
         return {**cell, "kind": "image", "text": text, "src": f"/files/{row}/{quote(name, safe='')}"}
     if _is_address(text):
         return {**cell, "kind": "link", "text": text, "href": text}
