@@ -167,7 +167,7 @@ function thingsRow(things, heads, column) {
     sign, element("bdi", {}, cells[0].name || "(no name)"));
   return element("tr", { role: "row", class: `${state} ${cells[0].kind}` }, name,
     ...cells.map((cell, index) => element("td",
-      { role: "cell", class: heads[index].isReference ? "reference" : null },
+      { role: "cell", class: `${heads[index].isReference ? "reference" : ""} ${cell.differs ? "marked" : ""}`.trim() || null },
       ...cellParts(cell, things[index].id, comparedPlaces(cells, heads, index)))));
 }
 
