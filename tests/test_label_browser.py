@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 import time
 import zlib
@@ -636,6 +637,10 @@ def test_the_overview_shows_what_was_learned(browser: Browser, learned: Site, wi
     assert page.evaluate("document.querySelectorAll('#directions li').length") > 0
     names = page.evaluate("[...document.querySelectorAll('#annotators tbody th')].map((each) => each.textContent)")
     assert sorted(names) == ["ana", "ben"]
+    doubts = page.evaluate("[...document.querySelectorAll('#doubtful li')].map((each) => each.textContent)")
+    told = r"p\d+ and p\d+: (ana|ben) said (close|far); the metric says (more than )?\d\d% (close|far)\."
+    assert doubts
+    assert all(re.fullmatch(told, each) for each in doubts)
     first = page.evaluate("document.querySelector('.spot').dataset.row")
     page.evaluate("document.querySelector('#map').scrollIntoView()")
     page.point_at(".spot")
@@ -644,6 +649,8 @@ def test_the_overview_shows_what_was_learned(browser: Browser, learned: Site, wi
     first = page.evaluate("document.querySelector('.spot:nth-child(2)').dataset.row")
     page.wait_for(f"document.querySelector('#thing h3')?.textContent === 'p{first}'")
     page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    names = page.evaluate("[...document.querySelectorAll('#map-table tbody th')].map((each) => each.textContent)")
+    assert names == [f"p{row}" for row in range(60)]
     page.evaluate("document.querySelectorAll('#map-table button')[5].click()")
     row = page.evaluate("document.querySelector('.spot.chosen').dataset.row")
     page.wait_for(f"document.querySelector('#thing h3').textContent === 'p{row}'")

@@ -10,9 +10,9 @@ import pytest
 from sklearn.metrics import cohen_kappa_score
 
 from closefar.label import Task
-from closefar.label.live.doubts import with_slips
+from closefar.label.live.doubts import doubtful, with_slips
 from closefar.label.live.findings import findings, nothing_found
-from closefar.label.live.learned import tuples_of
+from closefar.label.live.learned import Given, tuples_of
 from closefar.label.live.next_questions import draw_questions, next_questions
 from closefar.label.live.reserved import measures_quality
 from closefar.label.task import ANSWERS, TaskKind
@@ -189,11 +189,28 @@ def test_planted_wrong_answers_are_doubted(kind):
     assert [each["things"] for each in found] == answers.ids[places].tolist()
 
 
-def test_a_doubt_is_told_as_a_person_would():
-    task, features, answers, _ = simulate(wrong=0.04)
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("pairs", "You said {answer}; the metric says {percent} {expected}."),
+        ("levels", "You said {answer}; the metric says {expected} ({percent})."),
+        ("triplets", "You said that the {answer} one is nearer; the metric says {percent} the {expected} one."),
+    ],
+)
+def test_a_doubt_is_told_as_a_person_would(kind, told):
+    task, features, answers, _ = simulate(kind, wrong=0.04)
     first = findings(answers, features, NAMES, task)["doubtful"][0]
     percent = "more than 99%" if first["probability"] > 0.99 else f"{first['probability']:.0%}"
-    assert first["reading"] == f"You said {first['answer']}; the metric says {percent} {first['expected']}."
+    assert first["reading"] == told.format(percent=percent, **first)
+
+
+def test_levels_next_to_each_other_are_confused_more_often_than_others():
+    task, features, answers, _ = simulate("levels", 150, wrong=0.0)
+    given = replace(Given.of(answers, features, task), codes=np.append([1, 0, 0, 3], np.zeros(146, dtype=int)))
+    by_fits = np.tile([0.97, 0.01, 0.01, 0.01], (150, 1))
+    by_fits[:4] = [[0.0, 0.1, 0.7, 0.2], [0.1, 0.2, 0.6, 0.1], [0.05, 0.95, 0.0, 0.0], [0.0, 0.0, 0.3, 0.7]]
+    found = doubtful(given, by_fits, task, answers.ids)
+    assert {each["question"] for each in found} == set(given.questions[[1, 2]].tolist())
 
 
 @pytest.mark.parametrize("kind", list(TaskKind))

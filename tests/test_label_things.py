@@ -26,6 +26,12 @@ class _Points:
         return np.array(["a", "b", "c"], dtype=object)
 
 
+class _Many(_Points):
+    @property
+    def ids(self) -> np.ndarray:
+        return np.arange(len(next(iter(self.columns.values())))).astype(str)
+
+
 def _texts(*values: str | None) -> np.ndarray:
     return np.array(values, dtype=object)
 
@@ -39,8 +45,6 @@ def test_numbers_have_a_place_in_the_range_of_their_column() -> None:
     first, second = _cells(np.array([20.0, 25.0, 40.0]))
     assert (first["kind"], first["text"], first["place"]) == ("number", "20", 0.0)
     assert (second["text"], second["place"]) == ("25", 0.25)
-    assert first["differs"]
-    assert second["differs"]
     assert (first["difference"], second["difference"]) == (None, "5 higher")
 
 
@@ -76,6 +80,34 @@ def test_differences_add_up_with_what_is_shown(values: tuple[float, ...], text: 
     assert (second["text"], second["difference"]) == (text, difference)
     assert 0.0 <= second["place"] <= 1.0
     assert 0.0 <= first["place"] <= 1.0
+
+
+def test_differences_of_numbers_are_marked_from_the_usual_one_on() -> None:
+    """Of 20, 25 and 40, two differ by 5, 15 and 20: by 15 at the median."""
+    ages = np.array([20.0, 25.0, 40.0])
+    for rows, is_marked, words in (
+        ((0, 1), False, "5 higher"),
+        ((1, 2), True, "15 higher"),
+        ((2, 0), True, "20 lower"),
+    ):
+        first, second = _cells(ages, rows=rows)
+        assert first["differs"] is second["differs"] is is_marked
+        assert second["difference"] == words
+
+
+def test_about_half_of_the_differences_of_numbers_are_marked() -> None:
+    values = np.random.default_rng(0).lognormal(size=2000)
+    points = _Many({"x": values})
+    marked = [things(PAIRS, points, [row, row + 1])[0]["cells"][0]["differs"] for row in range(0, 2000, 2)]
+    assert 0.45 < np.mean(marked) < 0.55
+
+
+@pytest.mark.parametrize("share", [0.03, 0.5], ids=["rare ones", "as many ones"])
+def test_two_numbers_that_stand_for_yes_and_no_are_marked(share: float) -> None:
+    values = (np.arange(1000) < 1000 * share).astype(float)
+    points = _Many({"x": values})
+    assert things(PAIRS, points, [0, 999])[1]["cells"][0]["differs"]
+    assert not things(PAIRS, points, [0, 1])[1]["cells"][0]["differs"]
 
 
 def test_numbers_that_look_the_same_do_not_differ() -> None:

@@ -60,6 +60,14 @@ class Answers:
         each, rest = level_flips(np.asarray(self.flip_rate), self.n_levels)
         return np.asarray(each + rest * np.nan_to_num(plain))
 
+    def _quick_levels(self, margins: FloatArray) -> FloatArray:
+        """The probability of each level to within rounding of 1: enough for entropies, at a third of the time."""
+        beyond = self.noise.cdf(margins)
+        ends = np.ones((*margins.shape[:-1], 1))
+        plain = np.maximum(-np.diff(beyond, axis=-1, prepend=ends, append=0.0 * ends), 0.0)
+        each, rest = level_flips(np.asarray(self.flip_rate), self.n_levels)
+        return np.asarray(each + rest * plain)
+
     def entropies(self, margins: FloatArray) -> FloatArray:
         """The entropy of the answer at known margins, in nats."""
         entropies: FloatArray = entr(self.probabilities(margins)).sum(axis=-1)
@@ -83,7 +91,7 @@ class Answers:
         """The mutual information of answer and margins, H(E p) - E H(p), for means (n, K - 1) and their covariances."""
         if self.n_levels == 2:
             return self._gains_of_sides(means[:, 0], np.sqrt(np.maximum(covariances[:, 0, 0], 0.0)))
-        probabilities = self.probabilities(_drawn(means, covariances))
+        probabilities = self._quick_levels(_drawn(means, covariances))
         gains = entr(probabilities.mean(axis=1)).sum(axis=-1) - entr(probabilities).sum(axis=-1).mean(axis=1)
         return np.asarray(np.maximum(gains, 0.0))
 

@@ -121,7 +121,7 @@ function show() {
   shownAt = performance.now();
   const n = current.things[0].cells.filter((_, row) => current.things.some((thing) => thing.cells[row].differs)).length;
   const names = current.things.map((thing) => thing.id).join(", ");
-  byId("spoken").textContent = `${setup.task.question} ${names}. ${count(n, "difference")}.`;
+  byId("spoken").textContent = `${setup.task.question} ${names}. ${count(n, "marked difference")}.`;
   showState();
 }
 

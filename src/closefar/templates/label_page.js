@@ -155,17 +155,19 @@ export function thingsTable(things, heads) {
     element("thead", { role: "rowgroup" }, head), element("tbody", { role: "rowgroup" }, ...rows));
 }
 
+const SIGNS = { differs: "≠", similar: "≈", same: "=" };
+const TITLES = { differs: "differs", similar: "differs less than usual", same: "the same" };
+
 function thingsRow(things, heads, column) {
   const cells = things.map((thing) => thing.cells[column]);
-  const differs = cells.some((cell) => cell.differs);
+  const state = cells.some((cell) => cell.differs) ? "differs" : cells.some((cell) => cell.difference) ? "similar" : "same";
   const isSeen = cells.every((cell) => cell.kind === "image"); // whether pictures differ is for the eye
-  const sign = isSeen ? null
-    : element("span", { class: "sign", title: differs ? "differs" : "the same" }, differs ? "≠" : "=");
+  const sign = isSeen ? null : element("span", { class: "sign", title: TITLES[state] }, SIGNS[state]);
   const name = element("th", { scope: "row", role: "rowheader" },
     sign, element("bdi", {}, cells[0].name || "(no name)"));
-  return element("tr", { role: "row", class: `${differs ? "differs" : "same"} ${cells[0].kind}` }, name,
+  return element("tr", { role: "row", class: `${state} ${cells[0].kind}` }, name,
     ...cells.map((cell, index) => element("td",
-      { role: "cell", class: heads[index].isReference ? "reference" : null },
+      { role: "cell", class: `${heads[index].isReference ? "reference" : ""} ${cell.differs ? "marked" : ""}`.trim() || null },
       ...cellParts(cell, things[index].id, comparedPlaces(cells, heads, index)))));
 }
 

@@ -10,12 +10,14 @@ const shown = new Map(); // section -> what it was drawn from, so that nothing i
 const things = new Map(); // row -> its thing
 let spots = new Map(); // row -> its circle
 let chosen = null;
+let kind = null;
 let timer = 0;
 
 async function start() {
   const setup = await signIn();
   if (!setup) return;
   if (!setup.is_owner) return location.replace("/");
+  kind = setup.task.kind;
   byId("question").textContent = setup.task.question;
   byId("to-judging").hidden = !setup.judges;
   showPage();
@@ -118,17 +120,23 @@ function drawDoubtful(doubtful, reason) {
 function doubtOf({ things: ids, annotator, answer, expected, probability }) {
   const who = element("bdi", { class: "who" }, annotator);
   const [first, second, third] = ids.map((id) => element("bdi", {}, id));
-  if (!third) return [first, " and ", second, ": ", who, ` said ${answer}; the metric says ${chance(probability)} ${expected}.`];
+  const share = chance(probability);
+  if (!third) {
+    const says = kind === "levels" ? `${expected} (${share})` : `${share} ${expected}`;
+    return [first, " and ", second, ": ", who, ` said ${answer}; the metric says ${says}.`];
+  }
   const [nearer, other] = answer === "left" ? [second, third] : [third, second];
-  return [first, ": ", who, " said that ", nearer, " is nearer than ", other, `; the metric says ${chance(probability)} `,
+  return [first, ": ", who, " said that ", nearer, " is nearer than ", other, `; the metric says ${share} `,
     other.cloneNode(true), "."];
 }
 
 function drawAnnotators(annotators, kappa) {
   if (!annotators?.length) return missing("Nobody has answered yet.");
-  const table = tableOf(["Name", "Answers", "Seconds each", "Kappa", "Shared", "Strictness", "Verdict"],
-    annotators.map((each) => [each.name, figure(each.n, 0), figure(each.seconds, 1), kappaOf(each),
-      figure(each.n_shared, 0), figure(each.strictness, 2), each.verdict ?? "–"]), [1, 2, 3, 4, 5]);
+  const heads = ["Name", "Answers", "Seconds each", "Kappa", "Shared", "Strictness", "Verdict"];
+  const rows = annotators.map((each) => [each.name, figure(each.n, 0), figure(each.seconds, 1), kappaOf(each),
+    figure(each.n_shared, 0), figure(each.strictness, 2), each.verdict ?? "–"]);
+  const n = annotators.length > 1 ? heads.length : 3; // one person can't be compared
+  const table = tableOf(heads.slice(0, n), rows.map((row) => row.slice(0, n)), [1, 2, 3, 4, 5]);
   return [...(kappa?.reading ? [element("p", { class: "reading" }, kappa.reading)] : []), table];
 }
 
@@ -147,10 +155,10 @@ function drawLearner(words) {
 
 // On a phone each row becomes a block, in which data-name says what a value is.
 function tableOf(heads, rows, numbers = []) {
-  const kind = (index) => (numbers.includes(index) ? "number" : null);
+  const align = (index) => (numbers.includes(index) ? "number" : null);
   const cell = (words, index) => element(index ? "td" : "th",
-    { class: kind(index), "data-name": heads[index], scope: index ? null : "row" }, element("bdi", {}, words ?? "–"));
-  const head = heads.map((words, index) => element("th", { scope: "col", class: kind(index) }, words));
+    { class: align(index), "data-name": heads[index], scope: index ? null : "row" }, element("bdi", {}, words ?? "–"));
+  const head = heads.map((words, index) => element("th", { scope: "col", class: align(index) }, words));
   const table = element("table", {}, element("thead", {}, element("tr", {}, ...head)),
     element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map(cell)))));
   return element("div", { class: "scroll reflow", tabindex: "0", role: "group", "aria-label": heads.join(", ") }, table);

@@ -14,9 +14,9 @@ __all__ = ["doubtful", "no_doubts", "with_slips"]
 
 _MOST_SHOWN = 20
 
-# An answer is looked at again if another one is at least so many times as probable; of two answers, it then has a
-# probability of at most 20%.
-_TIMES_AS_PROBABLE = 4.0
+# An answer is looked at again if another one is at least so many times as probable; of two answers, the other one then
+# has a probability of at least 80%.  People often take a level for the next one, so that this also takes 80%.
+_TIMES_AS_PROBABLE, _SURE = 4.0, 0.8
 
 # Steps of expectation and maximisation; the share of slips then changes by less than 0.001.
 _STEPS = 100
@@ -42,8 +42,10 @@ def doubtful(given: Given, probabilities: FloatArray, task: Task, ids: Any) -> l
     probabilities = with_slips(probabilities, given.codes)
     rows = np.arange(len(given))
     expected = np.argmax(probabilities, axis=1)
-    odds = probabilities[rows, expected] / probabilities[rows, given.codes]
-    suspects = np.flatnonzero(odds >= _TIMES_AS_PROBABLE)
+    sure = probabilities[rows, expected]
+    odds = sure / probabilities[rows, given.codes]
+    is_clear = (sure >= _SURE) | (np.abs(expected - given.codes) > 1)
+    suspects = np.flatnonzero(is_clear & (odds >= _TIMES_AS_PROBABLE))
     shown = suspects[np.argsort(-odds[suspects], kind="stable")][:_MOST_SHOWN]
     return [
         {
@@ -81,6 +83,8 @@ def _reading(task: Task, answer: int, expected: int, probabilities: FloatArray) 
     if task.kind is TaskKind.triplets:
         sides = ("left", "right")
         return f"You said that the {sides[answer]} one is nearer; the metric says {share} the {sides[expected]} one."
+    if task.kind is TaskKind.levels:
+        return f"You said {task.answers[answer]}; the metric says {task.answers[expected]} ({share})."
     return f"You said {task.answers[answer]}; the metric says {share} {task.answers[expected]}."
 
 

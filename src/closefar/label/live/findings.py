@@ -16,7 +16,7 @@ from closefar.label.live.point_map import point_map
 from closefar.label.live.projection import no_projection, projected
 from closefar.label.live.quality import quality
 from closefar.label.live.reserved import measures_quality
-from closefar.label.task import Task
+from closefar.label.task import Task, TaskKind
 from closefar.model import Metric, loadings
 from closefar.plain import plain
 from closefar.tables import RecordedAnswers
@@ -119,12 +119,14 @@ def _of_metric(
     task: Task,
     previous: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    probabilities = held_out_probabilities(learned, given, task, _FOLDS_OF_DOUBTS)
-    agrees = np.argmax(probabilities, axis=1) == given.codes
     is_zero = learned.metric.rank == 0
     measured = quality(answers, given, learned, task)
     reason = no_doubts(measured)
-    doubts = [] if reason else doubtful(given, probabilities, task, answers.ids)
+    doubts, agrees = [], None
+    if not reason or (task.kind is TaskKind.triplets and task.is_shared):  # fits that take a while
+        probabilities = held_out_probabilities(learned, given, task, _FOLDS_OF_DOUBTS)
+        agrees = np.argmax(probabilities, axis=1) == given.codes
+        doubts = [] if reason else doubtful(given, probabilities, task, answers.ids)
     return {
         "status": "The answers so far show no metric that is better than none." if is_zero else "",
         "quality": measured,

@@ -20,6 +20,7 @@ __all__ = ["ShownPoints", "things"]
 _LONGEST_TEXT = 4000
 _MOST_DECIMALS = 6
 _LARGEST_WRITTEN_OUT = 1e12
+_MOST_COMPARED = 301
 _FIRST_GROUPED = 10_000.0  # below it thousands are not grouped, since years are such numbers
 
 
@@ -41,8 +42,10 @@ class ShownPoints(Protocol):
 def things(task: Task, points: ShownPoints, rows: Sequence[int]) -> list[dict[str, Any]]:
     """Return the things of one question, or a single thing, as JSON objects: ``{"id", "cells"}``.
 
-    The first thing is the one that others are compared with: their cells say by how much they differ from it.  Columns
-    that were asked for with --show come first.
+    The first thing is the one that others are compared with: their cells say by how much they differ from it.  Those
+    worth a look are marked ("differs"): values other than numbers if they are not the same, and numbers if they differ
+    at least as much as two things of the table do at the median in this column.  Columns that were asked for with
+    --show come first.
 
     Parameters
     ----------
@@ -66,11 +69,25 @@ def things(task: Task, points: ShownPoints, rows: Sequence[int]) -> list[dict[st
 
 @dataclass(frozen=True)
 class _Scale:
-    """The range of a column of numbers, and with how many decimals they are shown (None: four significant digits)."""
+    """The range of a column of numbers, and how they are shown.
+
+    Attributes
+    ----------
+    low, high : float
+    decimals : int or None
+        How many are shown; None for four significant digits.
+    half_typical : float
+        Half of the median difference of two things, which can't overflow.
+    """
 
     low: float
     high: float
     decimals: int | None
+    half_typical: float
+
+    def is_notable(self, first: float, other: float) -> bool:
+        """Whether two numbers that are not shown the same differ as much as those of two things usually do."""
+        return not abs(first / 2 - other / 2) < self.half_typical
 
     def place(self, value: float) -> float:
         """Where a number lies in the range, from 0 to 1."""
@@ -98,9 +115,18 @@ def _scale(points: ShownPoints, name: str) -> _Scale | None:
         return None
     finite = np.asarray(values[np.isfinite(values)], dtype=float)
     if not len(finite):
-        return _Scale(0.0, 0.0, None)
+        return _Scale(0.0, 0.0, None, 0.0)
     low, high = float(finite.min()), float(finite.max())
-    return _Scale(low, high, _decimals(finite, low, high))
+    return _Scale(low, high, _decimals(finite, low, high), _half_typical(finite))
+
+
+def _half_typical(finite: NDArray[np.float64]) -> float:
+    """Half of the median difference of two things; of many, of so many quantiles."""
+    if len(finite) < 2:
+        return 0.0
+    halves = np.quantile(finite / 2, np.linspace(0.0, 1.0, min(len(finite), _MOST_COMPARED)))
+    first, second = np.triu_indices(len(halves), 1)
+    return float(np.median(halves[second] - halves[first]))
 
 
 def _decimals(finite: NDArray[np.float64], low: float, high: float) -> int | None:
@@ -134,12 +160,13 @@ def _cell(points: ShownPoints, name: str, value: Any, row: int, scale: _Scale | 
 
 
 def _mark_differences(cells: list[dict[str, Any]], values: list[Any], scale: _Scale | None) -> None:
-    """Compare each thing with the first; the first differs if any other does."""
+    """Compare each thing with the first; the first is marked if any other is."""
     first, *others = cells
     for cell, value in zip(others, values[1:], strict=True):
         cell["differs"] = (cell["kind"], cell["text"]) != (first["kind"], first["text"])
         if cell["differs"] and cell["kind"] == first["kind"] == "number" and scale is not None:
             cell["difference"] = _difference(float(values[0]), float(value), scale)
+            cell["differs"] = scale.is_notable(float(values[0]), float(value))
     first["differs"] = any(cell["differs"] for cell in others)
 
 
