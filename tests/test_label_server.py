@@ -21,6 +21,7 @@ from closefar.label import ANSWERS, TaskKind, Tls, plan_site
 from closefar.label.live.fitting_process import FittingProcess
 from closefar.label.live.fitting_work import Work
 from closefar.label.server.patience import Limits
+from closefar.label.server.sessions import Sessions
 from closefar.label.storage.store import StoreError
 from label_client import PAIRS, Client, new_key, number_table, running
 
@@ -301,3 +302,14 @@ def test_each_file_has_its_own_port_and_cookie(tmp_path: Path) -> None:
             sessions = server.server.sessions
             found.append((sessions.file_id, sessions.number_for("port", 12_000), server.client("owner").cookie))
     assert len({each for pair in zip(*found, strict=True) for each in pair}) >= 5
+
+
+def test_an_annotator_never_becomes_the_owner() -> None:
+    """Not even alone, after others were taken off the list: the secret is the same as before."""
+    both, alone = (Sessions(b"key", names) for names in (("ana", "ben"), ("ana",)))
+    secret = both.secret_of(both.people["ana"])
+    person = alone.person_with(secret, now=0.0)
+    assert person is not None
+    assert person.judges
+    assert not person.is_owner
+    assert not alone.owner.judges

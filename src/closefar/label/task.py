@@ -40,7 +40,7 @@ class Task:
     answers : tuple of str
         What may be answered, from closest to farthest; can't say is always allowed, and recorded as None.
     annotators : tuple of str
-        Who judges; the owner alone if there is one name.
+        Who judges: the owner, or others by their names.
     method : {"information", "uncertainty", "random"}
         How questions are chosen, apart from the random ones.
     random_share, shared_share : float

@@ -66,12 +66,12 @@ class Sessions:
     key : bytes
         What everything derives from.
     annotators : sequence of str
-        Who judges; one of them alone is the owner as well.
+        Who judges: the owner, or others by their names, which never open the overview.
     """
 
     def __init__(self, key: bytes, annotators: Sequence[str]) -> None:
         self._key = key
-        is_alone = len(annotators) == 1
+        is_alone = tuple(annotators) == (OWNER,)
         people = [Person(name, is_owner=is_alone, judges=True) for name in annotators]
         if not is_alone:
             people.append(Person(OWNER, is_owner=True, judges=False))
