@@ -88,7 +88,7 @@ def join_points(points: IdentifiedPoints, tables: Sequence[IdTuples], features: 
             complete = np.all(found >= 0, axis=1)
             table.rows.leave_out(~complete, "a value")
             found, places = found[complete], places[complete]
-        if found.shape[1] > 2 and table.rows.labels is not None:
+        if found.shape[1] > 2 and table.rows.are_recorded:  # nobody could choose what to ask about
             differ = _differ(data, found)
             table.rows.leave_out_same(~differ)
             found, places = found[differ], places[differ]

@@ -164,6 +164,7 @@ class TableRows:
         self._notes = [] if self._annotators is None else [_note_annotators(self._annotators, annotator, file.path)]
         self.n_read = len(next(iter(columns.values()))) if n_rows is None else n_rows
         self.kept: NDArray[np.int64] = np.arange(self.n_read)
+        self.are_recorded = isinstance(file, RecordedFile)
 
     def leave_out_unlabelled(self, *, drops_missing: bool) -> None:
         """Leave out rows without a label, or refuse them."""

@@ -201,7 +201,7 @@ function drawCurve(points, baseline) {
 
 function baselineOf(share, left, right, height) {
   return [drawn("line", { class: "baseline", x1: left, x2: right, y1: height, y2: height }),
-    drawn("text", { class: "end", x: right - 2, y: height + 15 }, `always the same answer: ${percent(share)}`)];
+    drawn("text", { class: "end", x: right - 2, y: height - 5 }, `always the same answer: ${percent(share)}`)];
 }
 
 function ticks(least) {
