@@ -170,6 +170,7 @@ def test_an_answer_survives_a_server_that_hangs_and_a_page_that_is_loaded_again(
         assert page.evaluate("Object.keys(localStorage).filter((name) => name.includes('outbox'))") == []
         assert served.said() == [(*first, "close"), (*second, "far")]
         assert _ids(page) not in (first, second)
+        time.sleep(_GUARD)
         page.press("z")  # the last answer before the page was loaded
         page.wait_for(f"{_IDS} === {json.dumps('|'.join(second))}")
         assert served.said() == [(*first, "close")]
