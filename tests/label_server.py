@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -35,6 +36,11 @@ class Site:
 
     def recorded(self) -> RecordedAnswers:
         return read_recorded(self.out)
+
+    def handed(self) -> list[tuple[int, int]]:
+        """The rows of the things of all questions that were handed out."""
+        with contextlib.closing(sqlite3.connect(self.out)) as file:
+            return file.execute("SELECT first, second FROM questions JOIN handed ON question = id").fetchall()
 
     def said(self) -> list[tuple[str, ...]]:
         """What the file has, in the order of answering: the ids of the things, and the answer."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -428,6 +429,10 @@ def _picture(colour: tuple[int, int, int]) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
+def _pictures(page: Page) -> set[str]:
+    return {each for each in page.requests() if "/files/" in each}
+
+
 def test_pictures_links_and_long_texts(browser: Browser, tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     lines = ["id,age,photo,page,notes"]
@@ -439,8 +444,9 @@ def test_pictures_links_and_long_texts(browser: Browser, tmp_path: Path) -> None
         sizes = "[...document.querySelectorAll('#things img')].map((image) => image.naturalWidth)"
         page.wait_for(f"{sizes}.join() === '40,40'")
         assert "of p" in page.evaluate("document.querySelector('#things img').alt")
-        browser.wait(lambda: len({each for each in page.requests() if "/files/" in each}) >= 5)  # the next ones, too
-        loaded = {each for each in page.requests() if "/files/" in each}
+        needed = {str(row) for things in served.handed() for row in things}  # those of the next questions, too
+        browser.wait(lambda: {urlsplit(each).path.split("/")[2] for each in _pictures(page)} == needed)
+        loaded = _pictures(page)
         _answer(page, "c")
         shown = page.evaluate("[...document.querySelectorAll('#things img')].map((image) => image.src)")
         assert set(shown) <= loaded

@@ -39,69 +39,73 @@ class Limits:
     burst: float = 200.0
 
 
-def protocol_with(limits: Limits) -> type[asyncio.Protocol]:
-    """Return uvicorn's protocol with these limits."""
+class PatientProtocol(H11Protocol):
+    """A connection that is closed if its client is too slow, or if there are too many."""
 
-    class PatientProtocol(H11Protocol):
-        def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **options)
-            self._timer: asyncio.TimerHandle | None = None
-            self._writing: asyncio.TimerHandle | None = None
-            self._since = self.loop.time()
+    limits = Limits()
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            if len(self.connections) > limits.connections:
-                self._make_room()
-            self._watch()
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing: asyncio.TimerHandle | None = None
+        self._since = self.loop.time()
 
-        def _make_room(self) -> None:
-            """Close the connection that has been waiting longest, so that many idle ones keep nobody out."""
-            alive = [each for each in self.connections if not each.transport.is_closing()]
-            if len(alive) > limits.connections:
-                waiting = [each for each in alive if isinstance(each, PatientProtocol) and each.is_waiting]
-                min(waiting, key=lambda each: each._since, default=self).transport.abort()
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.connections:
+            self._make_room()
+        self._watch()
 
-        @property
-        def is_waiting(self) -> bool:
-            """Whether the whole of a request is still to come."""
-            return self.cycle is None or self.cycle.response_complete
+    def _make_room(self) -> None:
+        """Close the connection that has been waiting longest, so that many idle ones keep nobody out."""
+        alive = [each for each in self.connections if not each.transport.is_closing()]
+        if len(alive) > self.limits.connections:
+            waiting = [each for each in alive if isinstance(each, PatientProtocol) and each.is_waiting]
+            min(waiting, key=lambda each: each._since, default=self).transport.abort()
 
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            self._watch()
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the whole of a request is still to come."""
+        return self.cycle is None or self.cycle.response_complete
 
-        def on_response_complete(self) -> None:
-            self._since = self.loop.time()
-            super().on_response_complete()
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
 
-        def connection_lost(self, exc: Exception | None) -> None:
+    def on_response_complete(self) -> None:
+        self._since = self.loop.time()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        self._writing = _cancel(self._writing)
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._writing = self._writing or self.loop.call_later(self.limits.response, self._cut)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._writing = _cancel(self._writing)
+
+    def _watch(self) -> None:
+        """Let time run while a request is incomplete."""
+        if self.transport.is_closing() or self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self._stop()
-            self._writing = _cancel(self._writing)
-            super().connection_lost(exc)
+        elif self._timer is None:
+            self._timer = self.loop.call_later(self.limits.request, self._cut)
 
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            self._writing = self._writing or self.loop.call_later(limits.response, self._cut)
+    def _stop(self) -> None:
+        self._timer = _cancel(self._timer)
 
-        def resume_writing(self) -> None:
-            super().resume_writing()
-            self._writing = _cancel(self._writing)
+    def _cut(self) -> None:
+        self.transport.abort()
 
-        def _watch(self) -> None:
-            """Let time run while a request is incomplete."""
-            if self.transport.is_closing() or self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
-                self._stop()
-            elif self._timer is None:
-                self._timer = self.loop.call_later(limits.request, self._cut)
 
-        def _stop(self) -> None:
-            self._timer = _cancel(self._timer)
-
-        def _cut(self) -> None:
-            self.transport.abort()
-
-    return PatientProtocol
+def protocol_with(limits: Limits) -> type[PatientProtocol]:
+    """Return the protocol with these limits: uvicorn makes its connections itself, from a class."""
+    return type("PatientProtocol", (PatientProtocol,), {"limits": limits})
 
 
 def loop_with(limits: Limits) -> asyncio.AbstractEventLoop:
