@@ -32,18 +32,16 @@ class Setting:
     wrong: float = 0.1
     are_flipped: bool = False
     is_bent: bool = False
-    learner: dict[str, Any] = field(default_factory=lambda: {"alpha": "auto"})
+    learner: dict[str, Any] = field(default_factory=dict)
 
+
+PAPER: dict[str, Any] = {"alpha": 0.0, "flip_rate": 0.0}
 
 SETTINGS = {
     "near": Setting("10 % wrong, near the threshold"),
     "flips": Setting("10 % wrong, at any distance", are_flipped=True),
-    "near-plain": Setting("near the threshold, alpha=0", learner={}),
-    "flips-plain": Setting("at any distance, alpha=0", are_flipped=True, learner={}),
-    "near-estimate": Setting("near the threshold, flip_rate='estimate'", learner={"flip_rate": "estimate"}),
-    "flips-estimate": Setting(
-        "at any distance, flip_rate='estimate'", are_flipped=True, learner={"flip_rate": "estimate"}
-    ),
+    "near-paper": Setting("near the threshold, alpha=0, flip_rate=0", learner=PAPER),
+    "flips-paper": Setting("at any distance, alpha=0, flip_rate=0", are_flipped=True, learner=PAPER),
     "noisy": Setting("40 % wrong, near the threshold", wrong=0.4),
     "bent": Setting("10 % wrong, another kind of distance", is_bent=True),
 }
@@ -65,7 +63,7 @@ class Annotator:
         self.target = self.factor @ self.factor.T
         if setting.is_bent:  # the nearest metric is that of very many answers
             index = self.draw(20_000)
-            learner = cf.LinearMetricLearner().fit(cf.Tuples(self.points, index), self.ask(index))
+            learner = cf.LinearMetricLearner(**PAPER).fit(cf.Tuples(self.points, index), self.ask(index))
             self.target = learner.metric_.matrix / np.trace(learner.metric_.matrix)
 
     def draw(self, n: int) -> Any:

@@ -9,15 +9,8 @@ same rows in unit-free coordinates.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
-import sys
-import tarfile
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,8 +22,8 @@ from closefar.noise import get_noise
 from closefar.rows import Differences, unit_free
 from closefar.solve import CloseFar, Objective, Passes
 
-# The version before, to compare with.
-BEFORE = "d3a5266"
+# The paper's estimator: one fit, without choosing a penalty and flips.
+ESTIMATOR: dict[str, Any] = {"alpha": 0.0, "flip_rate": 0.0}
 
 PAPER = {
     "metric_eigenvalues": [0.32, 0.89, 0.59, 0.13, 0.14],
@@ -77,7 +70,7 @@ def one_pass(Z: np.ndarray, labels: np.ndarray) -> Callable[[], Any]:
 
 def bench_passes(name: str, problem: tuple[np.ndarray, np.ndarray, cf.Metric], repeats: int) -> None:
     Z, labels, _ = problem
-    learner = cf.LinearMetricLearner(tol=1e-8)
+    learner = cf.LinearMetricLearner(**ESTIMATOR, tol=1e-8)
     evaluate = one_pass(Z, labels)
     # In turns, so that both meet the same moods of the machine.
     turns = [(seconds(evaluate, 3), seconds(lambda: learner.fit(Z, labels), 1)) for _ in range(repeats)]
@@ -93,7 +86,7 @@ def bench_passes(name: str, problem: tuple[np.ndarray, np.ndarray, cf.Metric], r
 def bench_gradient_descent(problem: tuple[np.ndarray, np.ndarray, cf.Metric]) -> None:
     """The paper's algorithm (rate 0.5, raw columns) until its loss is as near to the optimum as ours."""
     Z, labels, _ = problem
-    learner = cf.LinearMetricLearner(tol=1e-8)
+    learner = cf.LinearMetricLearner(**ESTIMATOR, tol=1e-8)
     ours = seconds(lambda: learner.fit(Z, labels), 5)
     target = learner.certificate_.lower_bound + 1e-8
     signs = labels.astype(float)
@@ -121,7 +114,7 @@ def bench_logistic_regression(seed: int, orientations: int = 10) -> None:
     rows, columns = np.triu_indices(10)
     halves = np.where(rows == columns, 1.0, 0.5)
     plain = LogisticRegression(max_iter=1000)
-    learners = {"alpha=0": cf.LinearMetricLearner(), "alpha=0.003": cf.LinearMetricLearner(alpha=0.003)}
+    learners = {"alpha=0": cf.LinearMetricLearner(**ESTIMATOR), "default": cf.LinearMetricLearner()}
     times: list[float] = []
     errors: dict[str, list[float]] = {name: [] for name in (*learners, "plain")}
     for orientation in range(orientations):
@@ -131,7 +124,7 @@ def bench_logistic_regression(seed: int, orientations: int = 10) -> None:
         middle = time.perf_counter()
         learners["alpha=0"].fit(Z, labels)
         times.append((time.perf_counter() - middle) / (middle - start))
-        learners["alpha=0.003"].fit(Z, labels)
+        learners["default"].fit(Z, labels)
         matrix = np.zeros((10, 10))
         matrix[rows, columns] = plain.coef_[0] * halves
         matrix += np.triu(matrix, 1).T
@@ -146,61 +139,11 @@ def bench_logistic_regression(seed: int, orientations: int = 10) -> None:
     )
 
 
-def bench_before() -> None:
-    """D = 128 with a penalty: this version against the one before, each in a process of its own."""
-    root = Path(__file__).parents[1]
-    with tempfile.TemporaryDirectory() as folder:
-        packed = Path(folder, "before.tar")
-        command = ["git", "-C", str(root), "archive", "--output", str(packed), BEFORE, "src"]
-        try:
-            subprocess.run(command, check=True, capture_output=True)
-        except (OSError, subprocess.CalledProcessError):
-            print(f"{'d = 128':<16} skipped: the version before ({BEFORE}) is not in a Git history here")
-            return
-        with tarfile.open(packed) as archive:
-            archive.extractall(folder, filter="data")
-        before, now = (_middle_in(source) for source in (Path(folder, "src"), root / "src"))
-    print(
-        f"{'d = 128':<16} alpha = 0.02, proven to 1e-6: {now['cpu']:.2f} CPU s (gap {now['gap']:.1e}), before "
-        f"{before['cpu']:.2f} (gap {before['gap']:.1e}): ratio {before['cpu'] / now['cpu']:.1f} (bar 3), objectives "
-        f"differ by {abs(now['objective'] - before['objective']):.0e}"
-    )
-
-
-def _middle_in(source: Path) -> dict[str, float]:
-    environment = os.environ | {"PYTHONPATH": str(source), "OPENBLAS_NUM_THREADS": "1"}
-    result = subprocess.run(
-        [sys.executable, __file__, "--middle"], capture_output=True, text=True, check=True, env=environment
-    )
-    found: dict[str, float] = json.loads(result.stdout)
-    return found
-
-
-def middle_process() -> None:
-    """50,000 pairs with 128 columns whose variances fall as 1/j, a metric of rank 16, and 10% wrong labels."""
-    rng = np.random.default_rng(0)
-    Z = (rng.standard_normal((50_000, 128)) / np.sqrt(np.arange(1, 129))).astype(np.float32)
-    squared = np.square(Z @ rng.standard_normal((128, 16)).astype(np.float32)).sum(axis=1)
-    labels = np.where((squared > np.median(squared)) ^ (rng.random(len(Z)) < 0.1), 1, -1)
-    learner = cf.LinearMetricLearner(alpha=0.02, tol=1e-6)
-    times = []
-    for _ in range(2):
-        start = time.process_time()
-        learner.fit(Z, labels)
-        times.append(time.process_time() - start)
-    certificate = learner.certificate_
-    print(json.dumps({"cpu": min(times), "gap": certificate.gap, "objective": certificate.objective}))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="leave out the runs of a minute and more")
-    parser.add_argument("--middle", action="store_true", help="only fit 128 columns, in this process")
     parser.add_argument("--seed", type=int, default=2023)
     options = parser.parse_args()
-    if options.middle:
-        middle_process()
-        return
     with threadpool_limits(1):  # passes and fits alike
         run(options)
 
@@ -212,7 +155,6 @@ def run(options: argparse.Namespace) -> None:
     if not options.quick:
         bench_passes("c3, N = 600,000", large_problem(600_000, options.seed), 1)
         bench_gradient_descent(paper_problem(options.seed))
-    bench_before()
 
 
 if __name__ == "__main__":

@@ -6,9 +6,11 @@ import pickle
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import closefar as cf
 from closefar.noise import Logistic
+from paper_estimator import PAPER
 
 NAMES = np.array(["ann", "bea", "cem", "dag"])
 STRICTNESS = np.array([-1.0, -0.3, 0.3, 1.0])
@@ -26,14 +28,14 @@ def judged(n=1600, seed=0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def binary():
     z, heard, who = judged()
     labels = heard >= 3.0
-    return cf.LinearMetricLearner().fit(z, labels, annotators=who), z, labels, who
+    return cf.LinearMetricLearner(**PAPER).fit(z, labels, annotators=who), z, labels, who
 
 
 @pytest.fixture(scope="module")
 def graded():
     z, heard, who = judged()
     levels = np.digitize(heard, [1.0, 3.0, 6.0])
-    return cf.OrdinalMetricLearner().fit(z, levels, annotators=who), z, levels, who
+    return cf.OrdinalMetricLearner(**PAPER).fit(z, levels, annotators=who), z, levels, who
 
 
 def test_a_named_annotator_shifts_the_threshold(binary):
@@ -76,7 +78,7 @@ def test_flip_rates_of_annotators_are_in_their_predictions():
     labels = heard >= 3.0
     random = (who == "dag") & (np.random.default_rng(2).uniform(size=4000) < 0.5)
     labels[random] = np.random.default_rng(3).uniform(size=random.sum()) < 0.5
-    learner = cf.LinearMetricLearner(flip_rate="estimate").fit(z, labels, annotators=who)
+    learner = cf.LinearMetricLearner(flip_rate="estimate", alpha=0.0).fit(z, labels, annotators=who)
     rates = dict(zip(learner.annotators_.names, learner.annotators_.flip_rates, strict=True))
     assert rates["dag"] > 0.15
     assert max(rates["ann"], rates["bea"], rates["cem"]) < 0.1
@@ -92,9 +94,9 @@ def test_annotators_that_are_not_known_are_named(binary):
     with pytest.raises(ValueError, match=r"one annotator id per pair; got 3 ids for 1600 pairs"):
         learner.predict(z, annotator=who[:3])
     with pytest.raises(ValueError, match=r"one annotator id per pair; got 2 ids for 1600 pairs"):
-        cf.LinearMetricLearner().fit(z, labels, annotators=["ann", "bea"])
+        cf.LinearMetricLearner(**PAPER).fit(z, labels, annotators=["ann", "bea"])
     with pytest.raises(ValueError, match=r"got annotator='ann' for a fit without them\. Fit with annotators=ids"):
-        cf.LinearMetricLearner().fit(z, labels).predict_proba(z, annotator="ann")
+        cf.LinearMetricLearner(**PAPER).fit(z, labels).predict_proba(z, annotator="ann")
 
 
 def test_copies_know_the_annotators(binary):
@@ -106,10 +108,11 @@ def test_copies_know_the_annotators(binary):
 @pytest.mark.parametrize("ids", [[7, 11, 13, 17], ["d", "c", "b", "a"]], ids=["numbers", "another order"])
 def test_names_and_order_of_annotators_do_not_matter(binary, ids):
     _, z, labels, who = binary
-    precise = {"tol": 1e-10, "strictness_width": 0.7}
-    plain = cf.LinearMetricLearner(**precise).fit(z, labels, annotators=who)
+    precise, width = cf.LinearMetricLearner(tol=1e-10, **PAPER), {"strictness_width": 0.7}
+    plain = precise.fit_to(precise.read(z, labels, annotators=who), limits=width)
     renamed = np.array(ids)[np.searchsorted(NAMES, who)]
-    other = cf.LinearMetricLearner(**precise).fit(z[::-1], labels[::-1], annotators=renamed[::-1])
+    other = clone(precise)
+    other.fit_to(other.read(z[::-1], labels[::-1], annotators=renamed[::-1]), limits=width)
     np.testing.assert_allclose(
         other.predict_proba(z, annotator=renamed), plain.predict_proba(z, annotator=who), rtol=0, atol=1e-8
     )
@@ -118,7 +121,7 @@ def test_names_and_order_of_annotators_do_not_matter(binary, ids):
 def test_units_do_not_matter(binary):
     _, z, labels, who = binary
     units = np.array([[1e4, 2.0, 0.0], [0.0, 1e-5, 1e-6], [0.3, 0.0, 1.0]])
-    plain, other = (cf.LinearMetricLearner().fit(each, labels, annotators=who) for each in (z, z @ units.T))
+    plain, other = (cf.LinearMetricLearner(**PAPER).fit(each, labels, annotators=who) for each in (z, z @ units.T))
     np.testing.assert_allclose(
         other.predict_proba(z @ units.T, annotator=who), plain.predict_proba(z, annotator=who), rtol=0, atol=1e-8
     )

@@ -24,6 +24,7 @@ from closefar.solve import (
     solve_with_flips,
 )
 from closefar.solve.flip_rates import Answers
+from paper_estimator import PAPER
 
 
 def judged(seed=0, n_annotators=12, n=150, d=4, n_levels=2, spread=0.3, random=(3,), coins=None):
@@ -68,7 +69,7 @@ def test_who_answers_at_random_is_named_and_does_not_spoil_the_metric(n_levels):
 @pytest.mark.parametrize("coins", [(0.5, 0.5), (0.2, 0.8)])
 def test_they_are_named_without_flips_too(coins):
     z, codes, who, *_ = judged(1, random=(0, 5), coins=coins)
-    table = cf.LinearMetricLearner().fit(z, codes, annotators=who).annotators_
+    table = cf.LinearMetricLearner(**PAPER).fit(z, codes, annotators=who).annotators_
     assert table.named(AnnotatorVerdict.AT_RANDOM) == [0, 5]
     assert table.flip_rates is None
     np.testing.assert_allclose(table.information[[0, 5]], 0.0, atol=0.35)
@@ -83,7 +84,11 @@ def test_odd_annotators_are_told_apart():
     codes[careless] = rng.integers(0, 2, careless.sum())
     few = np.flatnonzero(who == 5)[6:]
     kept = np.setdiff1d(np.arange(len(who)), few)
-    table = cf.LinearMetricLearner(flip_rate="estimate").fit(z[kept], codes[kept], annotators=who[kept]).annotators_
+    table = (
+        cf.LinearMetricLearner(flip_rate="estimate", alpha=0.0)
+        .fit(z[kept], codes[kept], annotators=who[kept])
+        .annotators_
+    )
     assert [str(table.verdict_of(name)) for name in (1, 2, 4, 5, 6)] == [
         "answers the other way round",
         "always gives the same answer",
@@ -101,7 +106,7 @@ def test_strict_and_lenient_annotators_are_told_apart():
     shifts = np.zeros(10)
     shifts[2], shifts[6] = 0.6 * middle, -0.6 * middle
     codes = (squared - shifts[who] + noise >= middle).astype(int)
-    table = cf.LinearMetricLearner().fit(z, codes, annotators=who).annotators_
+    table = cf.LinearMetricLearner(**PAPER).fit(z, codes, annotators=who).annotators_
     assert table.named("stricter than most") == [2]
     assert table.named("more lenient than most") == [6]
     low, high = table.strictness_interval()[2]
@@ -113,16 +118,18 @@ def test_intervals_cover_the_true_strictness():
     covered = []
     for seed in range(6):
         z, codes, who, _, strictness = judged(10 + seed, random=())
-        interval = cf.LinearMetricLearner().fit(z, codes, annotators=who).annotators_.strictness_interval()
+        interval = cf.LinearMetricLearner(**PAPER).fit(z, codes, annotators=who).annotators_.strictness_interval()
         covered.append((interval[:, 0] <= strictness) & (strictness <= interval[:, 1]))
     assert 0.8 <= np.mean(covered) <= 1.0
 
 
 def test_the_width_of_the_prior_is_estimated_or_given():
     z, codes, who, _, strictness = judged(4, n_annotators=30, n=80, random=())
-    estimated = cf.LinearMetricLearner().fit(z, codes, annotators=who).annotators_
+    estimated = cf.LinearMetricLearner(**PAPER).fit(z, codes, annotators=who).annotators_
     assert estimated.width == pytest.approx(strictness.std(), rel=0.35)
-    narrow = cf.LinearMetricLearner(strictness_width=0.1).fit(z, codes, annotators=who).annotators_
+    learner = cf.LinearMetricLearner(**PAPER)
+    judgements = learner.read(z, codes, annotators=who)
+    narrow = learner.fit_to(judgements, limits={"strictness_width": 0.1}).annotators_
     assert narrow.width == 0.1
     assert np.abs(narrow.strictness).max() < 0.2 * np.abs(estimated.strictness).max()
     # Relative to the typical annotator: with a free threshold the prior makes their sum zero.
@@ -131,7 +138,7 @@ def test_the_width_of_the_prior_is_estimated_or_given():
 
 def test_annotators_who_do_not_differ_get_a_narrow_prior():
     z, codes, who, *_ = judged(5, n_annotators=20, n=150, spread=0.0, random=())
-    table = cf.LinearMetricLearner().fit(z, codes, annotators=who).annotators_
+    table = cf.LinearMetricLearner(**PAPER).fit(z, codes, annotators=who).annotators_
     assert table.width < 0.4
     assert set(map(str, table.verdicts)) <= {"typical", "stricter than most", "more lenient than most"}
 
@@ -153,15 +160,15 @@ def test_the_width_maximises_the_marginal_likelihood():
 
 def test_one_annotator_alone_is_the_typical_one():
     z, codes, who, *_ = judged(6, n_annotators=1, n=600, random=())
-    learner = cf.LinearMetricLearner().fit(z, codes, annotators=who)
-    plain = cf.LinearMetricLearner().fit(z, codes)
+    learner = cf.LinearMetricLearner(**PAPER).fit(z, codes, annotators=who)
+    plain = cf.LinearMetricLearner(**PAPER).fit(z, codes)
     assert learner.annotators_.strictness[0] == pytest.approx(0.0, abs=1e-3)
     np.testing.assert_allclose(learner.predict_proba(z), plain.predict_proba(z), atol=1e-3)
 
 
 def test_predictions_are_for_the_typical_annotator_or_for_one():
     z, codes, who, *_ = judged(7, random=(3,))
-    learner = cf.LinearMetricLearner(flip_rate="estimate").fit(z, codes, annotators=who)
+    learner = cf.LinearMetricLearner(flip_rate="estimate", alpha=0.0).fit(z, codes, annotators=who)
     table = learner.annotators_
     margin = learner.decision_function(z)
     np.testing.assert_allclose(learner.decision_function(z, annotator=2), margin - table.strictness_of([2])[0])
@@ -179,8 +186,8 @@ def test_weights_are_repeats(flip_rate):
     weights = np.random.default_rng(0).integers(1, 3, len(z))
     repeated = np.repeat(np.arange(len(z)), weights)
     settings = {"flip_rate": flip_rate, "tol": 1e-8}
-    one = cf.LinearMetricLearner(**settings).fit(z, codes, weights, annotators=who)
-    other = cf.LinearMetricLearner(**settings).fit(z[repeated], codes[repeated], annotators=who[repeated])
+    one = cf.LinearMetricLearner(**PAPER | settings).fit(z, codes, weights, annotators=who)
+    other = cf.LinearMetricLearner(**PAPER | settings).fit(z[repeated], codes[repeated], annotators=who[repeated])
     np.testing.assert_allclose(one.predict_proba(z), other.predict_proba(z), atol=2e-4)
     np.testing.assert_allclose(one.annotators_.strictness, other.annotators_.strictness, atol=5e-3)
     assert one.annotators_.verdicts == other.annotators_.verdicts
@@ -190,7 +197,8 @@ def test_units_do_not_matter():
     z, codes, who, *_ = judged(9, n_annotators=5, random=(2,))
     units = np.array([1e-6, 1.0, 1e3, 1e9])
     one, other = (
-        cf.LinearMetricLearner(flip_rate="estimate").fit(rows, codes, annotators=who) for rows in (z, z * units)
+        cf.LinearMetricLearner(flip_rate="estimate", alpha=0.0).fit(rows, codes, annotators=who)
+        for rows in (z, z * units)
     )
     np.testing.assert_allclose(one.predict_proba(z), other.predict_proba(z * units), atol=1e-4)
     assert one.annotators_.verdicts == other.annotators_.verdicts
@@ -202,7 +210,7 @@ def test_units_do_not_matter():
 def test_the_table_in_all_its_forms():
     z, codes, who, *_ = judged(n_annotators=3, n=60, random=(1,))
     names = np.array(["<ann>", "bea", "cem"])[who]
-    table = cf.LinearMetricLearner(flip_rate="estimate").fit(z, codes, annotators=names).annotators_
+    table = cf.LinearMetricLearner(flip_rate="estimate", alpha=0.0).fit(z, codes, annotators=names).annotators_
     lines = str(table).splitlines()
     assert (
         " ".join(lines[0].split()) == "annotator judgements strictness 95% interval flip rate agreement kappa verdict"
@@ -226,14 +234,14 @@ def test_the_table_in_all_its_forms():
 
 def test_a_long_table_is_shortened():
     z, codes, who, *_ = judged(n_annotators=50, n=10, random=())
-    text = str(cf.LinearMetricLearner().fit(z, codes, annotators=who).annotators_)
+    text = str(cf.LinearMetricLearner(**PAPER).fit(z, codes, annotators=who).annotators_)
     assert text.splitlines()[-1] == "... and 10 more annotators"
 
 
 def test_a_fit_without_annotators_has_no_table():
     z, codes, *_ = judged(n_annotators=2)
     with pytest.raises(AttributeError, match="annotators_ exists only after"):
-        _ = cf.LinearMetricLearner().fit(z, codes).annotators_
+        _ = cf.LinearMetricLearner(**PAPER).fit(z, codes).annotators_
 
 
 # Agreement
@@ -279,7 +287,9 @@ def test_repeated_judgements_are_compared():
     rows = np.repeat(np.arange(200), 4)
     far = squared[rows] + NOISES["logistic"].sample(800, rng) >= np.median(squared)
     codes = np.where(who == 3, rng.integers(0, 2, 800), far)
-    table = cf.LinearMetricLearner(flip_rate="estimate").fit(cf.Tuples(points, index[rows]), codes, annotators=who)
+    table = cf.LinearMetricLearner(flip_rate="estimate", alpha=0.0).fit(
+        cf.Tuples(points, index[rows]), codes, annotators=who
+    )
     kappa = table.annotators_.kappa
     assert kappa[:3].min() > 0.2 > abs(kappa[3])
 
@@ -374,7 +384,7 @@ def test_shared_answers_at_random_of_two_levels_are_flips():
         rng=rng,
         watch=lambda *_: None,
     )
-    learner = cf.LinearMetricLearner(flip_rate="estimate", tol=1e-7).fit(z, codes)
+    learner = cf.LinearMetricLearner(flip_rate="estimate", tol=1e-7, alpha=0.0).fit(z, codes)
     assert flipped.flip_rate == pytest.approx(learner.flip_rate_, abs=1e-3)
     assert solution.certificate.loss == pytest.approx(learner.certificate_.loss, abs=1e-6)
 

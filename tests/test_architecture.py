@@ -38,7 +38,7 @@ LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 SHOWING = {"report", "plot", "cli", "experiments", "demo", "label"}
 ENGINE = {"rows", "solve"}
 
-MOST_LINES, MOST_FUNCTION_LINES, MOST_ROOT_MODULES = 300, 50, 12
+MOST_FUNCTION_LINES, MOST_ROOT_MODULES = 50, 12
 
 
 def module_name(path: Path) -> str:
@@ -138,10 +138,9 @@ def code_lines(text: str, tree: ast.AST) -> set[int]:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_modules_and_functions_are_short(module):
+def test_functions_are_short(module):
     text, tree = MODULES[module].read_text(), TREES[module]
     lines = code_lines(text, tree)
-    assert len(lines) <= MOST_LINES
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             own = lines & set(range(node.lineno, (node.end_lineno or 0) + 1))

@@ -5,6 +5,7 @@ import pytest
 
 import closefar as cf
 from closefar.rows import Differences
+from paper_estimator import PAPER
 
 DATA = cf.datasets.make_pairs(1500, 4, rank=2, wrong_share=0.1, random_state=0)
 UNITS = np.array([1e-3, 1.0, 1e3, 1e6])
@@ -25,7 +26,7 @@ PROBLEMS = {
     "fista": ({"solver": "fista", "alpha": 0.01}, PAIRS, DATA.labels),
     "factor": ({"solver": "factor"}, PAIRS, DATA.labels),
     "rank": ({"rank": 1}, PAIRS, DATA.labels),
-    "columns": ({"alpha": 0.02, "alpha_scale": "columns"}, PAIRS, DATA.labels),
+    "columns": ({"alpha": 0.02, "prior": "standardized"}, PAIRS, DATA.labels),
     "flips": ({"flip_rate": "estimate"}, PAIRS, np.where(np.arange(1500) % 12 == 0, -DATA.labels, DATA.labels)),
     "origin": ({"fit_origin": True}, POINTS, INSIDE),
     "many columns": ({"alpha": 0.05}, WIDE, WIDE_LABELS),
@@ -49,7 +50,7 @@ def to_library(name, values, tmp_path):
 
 @pytest.fixture(scope="module")
 def expected():
-    return {name: cf.LinearMetricLearner(tol=1e-9, **more).fit(X, y) for name, (more, X, y) in PROBLEMS.items()}
+    return {name: cf.LinearMetricLearner(tol=1e-9, **PAPER | more).fit(X, y) for name, (more, X, y) in PROBLEMS.items()}
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -59,7 +60,7 @@ def test_the_fit_is_the_same(problem, library, expected, tmp_path, monkeypatch):
     data = to_library(library, X, tmp_path)
     read, kinds = Differences.read, set()
     monkeypatch.setattr(Differences, "read", lambda self, where: _seen(read(self, where), kinds))
-    learner = cf.LinearMetricLearner(tol=1e-9, **parameters).fit(data, y)
+    learner = cf.LinearMetricLearner(tol=1e-9, **PAPER | parameters).fit(data, y)
     assert {kind.split(".")[0] for kind in kinds} == {"numpy" if library in ("memory map", "dask") else library}
     plain = expected[problem]
     assert learner.certificate_.converged
@@ -81,8 +82,8 @@ def _seen(block, kinds):
 def test_labels_and_weights_may_be_of_the_library_too(library, tmp_path):
     weights = np.random.default_rng(3).integers(0, 3, 1500).astype(float)
     arrays = (to_library(library, values, tmp_path) for values in (PAIRS, DATA.labels, weights))
-    learner = cf.LinearMetricLearner().fit(*arrays)
-    plain = cf.LinearMetricLearner().fit(PAIRS, DATA.labels, weights)
+    learner = cf.LinearMetricLearner(**PAPER).fit(*arrays)
+    plain = cf.LinearMetricLearner(**PAPER).fit(PAIRS, DATA.labels, weights)
     assert learner.certificate_.loss == pytest.approx(plain.certificate_.loss, abs=1e-9)
     np.testing.assert_array_equal(learner.predict(PAIRS), plain.predict(PAIRS))
 
@@ -90,8 +91,8 @@ def test_labels_and_weights_may_be_of_the_library_too(library, tmp_path):
 @pytest.mark.parametrize("library", ["array_api_strict", "torch"])
 def test_questions_take_them(library, tmp_path):
     data = to_library(library, PAIRS, tmp_path)
-    learner = cf.LinearMetricLearner().fit(data, DATA.labels)
-    plain = cf.LinearMetricLearner().fit(PAIRS, DATA.labels)
+    learner = cf.LinearMetricLearner(**PAPER).fit(data, DATA.labels)
+    plain = cf.LinearMetricLearner(**PAPER).fit(PAIRS, DATA.labels)
     assert learner.check_noise_model().p_value == pytest.approx(plain.check_noise_model().p_value, rel=1e-3)
     mine, theirs = (
         cf.confidence(each, X, DATA.labels, random_state=0) for each, X in ((learner, data), (plain, PAIRS))
@@ -119,12 +120,12 @@ def test_questions_take_them(library, tmp_path):
 )
 def test_wrong_arrays_are_refused(library, spoil, message, tmp_path):
     with pytest.raises(ValueError, match=message):
-        cf.LinearMetricLearner().fit(to_library(library, spoil(PAIRS), tmp_path), DATA.labels)
+        cf.LinearMetricLearner(**PAPER).fit(to_library(library, spoil(PAIRS), tmp_path), DATA.labels)
 
 
 @pytest.mark.parametrize("library", ["array_api_strict", "torch"])
 def test_columns_must_be_those_of_the_fit(library, tmp_path):
-    learner = cf.LinearMetricLearner().fit(PAIRS, DATA.labels)
+    learner = cf.LinearMetricLearner(**PAPER).fit(PAIRS, DATA.labels)
     with pytest.raises(
         ValueError, match="pairs must have the 4 columns that LinearMetricLearner was fitted with; got 3"
     ):
@@ -135,7 +136,7 @@ def test_columns_must_be_those_of_the_fit(library, tmp_path):
 def test_whole_numbers_are_read_as_numbers(library, tmp_path):
     whole = np.random.default_rng(0).integers(-3, 4, (500, 2))
     labels = np.where(np.sum(whole**2, axis=1) + np.random.default_rng(1).logistic(size=500) > 6, 1, -1)
-    learner = cf.LinearMetricLearner().fit(to_library(library, whole, tmp_path), labels)
+    learner = cf.LinearMetricLearner(**PAPER).fit(to_library(library, whole, tmp_path), labels)
     assert learner.certificate_.loss == pytest.approx(
-        cf.LinearMetricLearner().fit(whole, labels).certificate_.loss, abs=1e-9
+        cf.LinearMetricLearner(**PAPER).fit(whole, labels).certificate_.loss, abs=1e-9
     )

@@ -13,12 +13,13 @@ from closefar.noise import NOISES
 from closefar.rows import Differences, unit_free
 from closefar.solve import SOLVERS, CloseFar, Objective, Options, Passes, solve
 from closefar.solve.bound import proven_bound
+from paper_estimator import PAPER
 
 SLACK = 1e-9
 
 
 class Case:
-    """A small problem: rows in whitened coordinates, labels, weights and a penalty."""
+    """A small problem: rows in whitened coordinates, labels, weights and a penalty in the units of columns."""
 
     def __init__(self, noise, d, n, *, alpha=0.0, weighted=False, tau=2.0, seed=0):
         rng = np.random.default_rng(seed)
@@ -28,27 +29,31 @@ class Case:
         self.weights /= self.weights.sum()
         moment = (self.z * self.weights[:, None]).T @ self.z
         self.root = np.linalg.cholesky(moment)
-        self.w = self.z @ np.linalg.inv(self.root).T
+        inverse = np.linalg.inv(self.root)
+        self.w = self.z @ inverse.T
+        self.penalty = (
+            inverse * (alpha * np.diag(moment))
+        ) @ inverse.T  # alpha sum_j M_jj mean(z_j^2) is tr(penalty M)
         truth = rng.standard_normal((d, d - 1))
         truth *= np.sqrt(max(tau, 0.0) + 0.5) / np.linalg.norm(truth)
         margin = np.sum((self.w @ truth) ** 2, axis=1) - tau
         self.labels = np.where(margin + self.noise.sample(n, rng) >= 0.0, 1, -1)
 
     def objective(self, matrix, tau):
-        """R(M, tau) + alpha tr M for a whitened M."""
+        """R(M, tau) and the penalty for a whitened M."""
         margin = np.einsum("ij,jk,ik->i", self.w, matrix, self.w) - tau
         losses = self.noise.neg_log_cdf(self.labels * margin)
-        return self.weights @ losses + self.alpha * np.trace(matrix)
+        return self.weights @ losses + np.sum(self.penalty * matrix)
 
     def objective_of(self, learner):
         return self.objective(self.root.T @ learner.get_mahalanobis_matrix() @ self.root, learner.metric_.threshold)
 
     def fit(self, **parameters):
-        learner = cf.LinearMetricLearner(self.noise, alpha=self.alpha, **parameters)
+        learner = cf.LinearMetricLearner(self.noise, **PAPER | {"alpha": self.alpha} | parameters)
         return learner.fit(self.z, self.labels, self.weights)
 
     def risk(self):
-        rows, _ = unit_free(Differences(self.z), self.weights)
+        rows, _ = unit_free(Differences(self.z), self.weights, blend=1.0 if self.alpha else 0.0)
         return Objective(rows, CloseFar(self.noise, self.labels.astype(float), self.weights), Passes())
 
     def options(self, **changes):
@@ -66,7 +71,7 @@ def conic_optimum(case):
     matrix, tau = cp.Variable((d, d), PSD=True), cp.Variable(nonneg=True)
     outer = np.einsum("ij,ik->ijk", case.w, case.w).reshape(len(case.w), -1)
     margin = outer @ cp.vec(matrix, order="C") - tau
-    loss = case.weights @ cp.logistic(cp.multiply(-case.labels, margin)) + case.alpha * cp.trace(matrix)
+    loss = case.weights @ cp.logistic(cp.multiply(-case.labels, margin)) + cp.trace(case.penalty @ matrix)
     cp.Problem(cp.Minimize(len(case.w) * loss)).solve(solver=cp.CLARABEL)
     values, vectors = np.linalg.eigh(matrix.value)
     return case.objective((vectors * np.maximum(values, 0.0)) @ vectors.T, max(float(tau.value), 0.0))
@@ -80,8 +85,10 @@ def descent_optimum(case):
         product = case.w @ factor
         loss, slope = case.noise.derivatives(case.labels * (np.sum(product**2, axis=1) - tau), order=1)
         margin_gradient = case.weights * case.labels * slope
-        gradient = 2.0 * case.w.T @ (product * margin_gradient[:, None]) + 2.0 * case.alpha * factor
-        return case.weights @ loss + case.alpha * np.sum(factor**2), np.append(gradient.ravel(), -margin_gradient.sum())
+        gradient = 2.0 * case.w.T @ (product * margin_gradient[:, None]) + 2.0 * case.penalty @ factor
+        return case.weights @ loss + np.sum(factor * (case.penalty @ factor)), np.append(
+            gradient.ravel(), -margin_gradient.sum()
+        )
 
     rng = np.random.default_rng(0)
     options = {"maxiter": 20_000, "maxfun": 50_000, "maxcor": 30, "ftol": 1e-16, "gtol": 1e-11}
@@ -150,7 +157,7 @@ def test_loss_objective_and_penalty_add_up(case):
     learner = case.fit()
     matrix = case.root.T @ learner.get_mahalanobis_matrix() @ case.root
     certificate = learner.certificate_
-    assert certificate.objective - certificate.loss == pytest.approx(case.alpha * np.trace(matrix), abs=1e-9)
+    assert certificate.objective - certificate.loss == pytest.approx(np.sum(case.penalty * matrix), abs=1e-9)
     assert certificate.gap == pytest.approx(certificate.objective - certificate.lower_bound, abs=1e-15)
 
 
@@ -220,7 +227,7 @@ def test_few_or_separable_pairs_with_a_penalty_prove_nothing_false(noise, seed):
     settings = {"alpha": [0.01, 1e-4][seed % 2], "tol": [1e-4, 1e-6][seed % 2]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        fitted = [cf.LinearMetricLearner(noise, solver=solver, **settings).fit(x, labels) for solver in SOLVERS]
+        fitted = [cf.LinearMetricLearner(noise, solver=solver, **PAPER | settings).fit(x, labels) for solver in SOLVERS]
     certificates = [learner.certificate_ for learner in fitted]
     best = min(certificate.objective for certificate in certificates)
     for certificate in certificates:
@@ -239,13 +246,15 @@ def test_the_gap_of_a_learned_origin(alpha, solver):
     centred = x - x.mean(axis=0)
     w = centred @ np.linalg.inv(np.linalg.cholesky(centred.T @ centred / n)).T
     labels = np.where(np.sum((w - 0.5) ** 2, axis=1) - 2.5 + rng.logistic(size=n) > 0, 1, -1)
-    w = np.hstack([w, np.ones((n, 1))])
+    w = np.hstack([centred / centred.std(axis=0) if alpha else w, np.ones((n, 1))])
     matrix, tau = cp.Variable((d + 1, d + 1), symmetric=True), cp.Variable()
     margin = np.einsum("ij,ik->ijk", w, w).reshape(n, -1) @ cp.vec(matrix, order="C") - tau
     loss = cp.sum(cp.logistic(cp.multiply(-labels, margin))) + n * alpha * cp.trace(matrix)
     free = [matrix[:d, :d] >> 0, matrix[d, d] == 0]
     optimum = cp.Problem(cp.Minimize(loss), [matrix >> 0, tau >= 0] if alpha else free).solve(solver=cp.CLARABEL) / n
-    learner = cf.LinearMetricLearner(alpha=alpha, fit_origin=True, solver=solver).fit(x, labels)
+    learner = cf.LinearMetricLearner(alpha=alpha, prior="zero", fit_origin=True, solver=solver, flip_rate=0.0).fit(
+        x, labels
+    )
     certificate = learner.certificate_
     assert certificate.gap <= 1e-6
     assert certificate.gap >= certificate.objective - optimum - 1e-8
@@ -256,57 +265,34 @@ def test_the_gap_of_a_learned_origin(alpha, solver):
 
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize(
-    ("blend", "shrink_to", "alpha"), [(0.3, "zero", 0.02), (1.0, "identity", 0.02), (0.4, "identity", 0.2)]
+    ("prior", "alpha"), [("zero", 0.02), ("standardized", 0.01), ("standardized", 0.03), ("euclidean", 0.02)]
 )
-def test_the_gap_of_a_blended_or_centred_penalty(solver, blend, shrink_to, alpha):
-    """The penalty is alpha tr(N S) of M = c S^-1 + N, S a blend of second moments; c is 0 or free."""
+def test_the_gap_of_a_penalty(solver, prior, alpha):
+    """M = c S^-1 + R, with alpha tr(R S) the penalty, S the mean squares of columns or one unit, and c free or 0."""
     cp = pytest.importorskip("cvxpy", reason="cvxpy is not installed")
-    rng = np.random.default_rng(19)
+    rng = np.random.default_rng(18)
     n, d = 200, 4
     z = rng.standard_normal((n, d)) @ rng.standard_normal((d, d))
+    z[:, 3] = z[:, 0] + z[:, 1] + 0.01 * z[:, 3]
     labels = np.where(np.sum(z**2, axis=1) + 2.0 * z[:, 0] ** 2 - 8.0 + 2.0 * rng.logistic(size=n) > 0, 1, -1)
-    moment = z.T @ z / n
-    moment = (1.0 - blend) * moment + blend * np.diag(np.diag(moment))
-    root = np.linalg.inv(np.linalg.cholesky(moment))
-    w = z @ root.T
+    mean_squares = np.mean(z**2, axis=0)
+    root = np.sqrt(np.full(d, mean_squares.mean()) if prior == "euclidean" else mean_squares)
+    w = z / root
     matrix, tau, centre = cp.Variable((d, d), PSD=True), cp.Variable(nonneg=True), cp.Variable(nonneg=True)
     margin = np.einsum("ij,ik->ijk", w, w).reshape(n, -1) @ cp.vec(matrix, order="C") - tau
-    if shrink_to == "identity":
+    if prior != "zero":
         margin = margin + centre * np.sum(w**2, axis=1)
     loss = cp.sum(cp.logistic(cp.multiply(-labels, margin))) / n + alpha * cp.trace(matrix)
     optimum = cp.Problem(cp.Minimize(loss)).solve(solver=cp.CLARABEL)
-    units = np.array([1e-6, 1.0, 1e3, 1e6])
-    learner = cf.LinearMetricLearner(alpha=alpha, alpha_scale=blend, shrink_to=shrink_to, solver=solver)
-    certificate = learner.fit(z * units, labels).certificate_
-    assert certificate.gap <= 1e-6
-    assert certificate.gap >= certificate.objective - optimum - 1e-8
-    assert certificate.objective == pytest.approx(optimum, abs=1e-6)
-    inverse = np.linalg.inv(root)
-    found = inverse.T @ (units[:, None] * learner.get_mahalanobis_matrix() * units) @ inverse
-    least = np.linalg.eigvalsh(found)[0] if shrink_to == "identity" else 0.0
-    assert certificate.objective - certificate.loss == pytest.approx(alpha * (np.trace(found) - d * least), abs=1e-5)
-
-
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_the_gap_of_a_penalty_in_columns(solver):
-    """With alpha_scale="columns" the penalty is alpha times the sum of M_jj times column j's mean square."""
-    cp = pytest.importorskip("cvxpy", reason="cvxpy is not installed")
-    rng = np.random.default_rng(18)
-    n, d, alpha = 200, 4, 0.02
-    z = rng.standard_normal((n, d)) @ rng.standard_normal((d, d))
-    z[:, 3] = z[:, 0] + z[:, 1] + 0.01 * z[:, 3]
-    labels = np.where(z[:, 0] ** 2 - 1.0 + rng.logistic(size=n) > 0, 1, -1)
-    scaled = z / np.sqrt(np.mean(z**2, axis=0))
-    matrix, tau = cp.Variable((d, d), PSD=True), cp.Variable(nonneg=True)
-    margin = np.einsum("ij,ik->ijk", scaled, scaled).reshape(n, -1) @ cp.vec(matrix, order="C") - tau
-    loss = cp.sum(cp.logistic(cp.multiply(-labels, margin))) / n + alpha * cp.trace(matrix)
-    optimum = cp.Problem(cp.Minimize(loss)).solve(solver=cp.CLARABEL)
-    units = np.array([1e-6, 1.0, 1e3, 1e6])
-    learner = cf.LinearMetricLearner(alpha=alpha, alpha_scale="columns", solver=solver).fit(z * units, labels)
+    units = np.full(d, 1e3) if prior == "euclidean" else np.array([1e-6, 1.0, 1e3, 1e6])
+    learner = cf.LinearMetricLearner(alpha=alpha, prior=prior, flip_rate=0.0, solver=solver).fit(z * units, labels)
     certificate = learner.certificate_
     assert certificate.gap <= 1e-6
     assert certificate.gap >= certificate.objective - optimum - 1e-8
     assert certificate.objective == pytest.approx(optimum, abs=1e-6)
+    found = (root * units)[:, None] * learner.get_mahalanobis_matrix() * (root * units)
+    least = 0.0 if prior == "zero" else np.linalg.eigvalsh(found)[0]
+    assert certificate.objective - certificate.loss == pytest.approx(alpha * (np.trace(found) - d * least), abs=1e-5)
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.noise.name == "logistic"], indirect=True)
@@ -317,7 +303,7 @@ def test_the_tangent_dual_value_is_the_entropy(case, optimum):
     entropy = case.weights @ (entr(wrong) + entr(1.0 - wrong))
     matrix, tau = case.root.T @ learner.get_mahalanobis_matrix() @ case.root, learner.metric_.threshold
     margin_gradient = -case.weights * case.labels * wrong
-    gradient = (case.w * margin_gradient[:, None]).T @ case.w + case.alpha * np.eye(len(matrix))
+    gradient = (case.w * margin_gradient[:, None]).T @ case.w + case.penalty
     tangent = case.objective(matrix, tau) - np.sum(gradient * matrix) + tau * margin_gradient.sum()
     assert tangent == pytest.approx(entropy, abs=1e-10)
     assert tangent == pytest.approx(optimum, abs=1e-6)

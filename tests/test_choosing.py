@@ -16,6 +16,7 @@ from closefar.questions.choosing_batch import _Known, choose_batch
 from closefar.questions.choosing_mode import training_of
 from closefar.questions.choosing_posterior import Posterior, common_coordinates
 from closefar.rows import rows_of
+from paper_estimator import PAPER
 
 D = 4
 
@@ -27,7 +28,7 @@ def pairs():
 
 @pytest.fixture(scope="module")
 def learner(pairs):
-    return cf.LinearMetricLearner(alpha="auto").fit(pairs.pairs, pairs.labels)
+    return cf.LinearMetricLearner(flip_rate=0).fit(pairs.pairs, pairs.labels)
 
 
 @pytest.fixture(scope="module")
@@ -138,18 +139,23 @@ def kind_of_learner(kind, pairs, U):
         triplets = points[index]
         q = [np.sum((triplets[:, 0] - triplets[:, k])[:, :2] ** 2, axis=1) for k in (1, 2)]
         answers = np.where(q[1] - q[0] + rng.logistic(size=150) >= 0, 1, -1)
-        return cf.ComparisonMetricLearner().fit(cf.Tuples(points @ U, index), answers), asked
+        return cf.ComparisonMetricLearner(prior="zero").fit(cf.Tuples(points @ U, index), answers), asked
     if kind == "levels":
         levels = np.digitize(np.sum(z[:, :2] ** 2, axis=1) + 0.5 * rng.logistic(size=len(z)), [1.0, 3.0])
-        return cf.OrdinalMetricLearner().fit(z @ U, levels), asked
-    options = {"few": {}, "penalty": {"alpha": 0.01}, "flips": {"flip_rate": 0.1}}[kind]
+        return cf.OrdinalMetricLearner(prior="zero").fit(z @ U, levels), asked
+    options = {"few": PAPER, "penalty": {"alpha": 0.01}, "flips": {"flip_rate": 0.1}, "many": PAPER}[kind]
     n = 30 if kind == "few" else 240
-    return cf.LinearMetricLearner(**options).fit(z[:n] @ U, pairs.labels[:n]), asked
+    if kind == "many":
+        pairs = cf.datasets.make_pairs(3000, D, random_state=0)
+        z, n = pairs.pairs[:, 0] - pairs.pairs[:, 1], 3000
+    return cf.LinearMetricLearner(**{"prior": "zero", **options}).fit(z[:n] @ U, pairs.labels[:n]), asked
 
 
-@pytest.mark.parametrize("kind", ["few", "penalty", "flips", "levels", "comparisons"])
+@pytest.mark.parametrize("kind", ["few", "penalty", "flips", "levels", "comparisons", "many"])
 def test_units_do_not_matter(kind, pairs):
     U = np.array([[1e3, 0.5, 0.0, 2.0], [0.0, 1e-3, 0.1, 0.0], [0.0, 0.0, 5.0, 1.0], [0.0, 0.0, 0.3, 7.0]])
+    if kind != "many":  # a penalty measures M in the units of each column
+        U = np.diag(np.diag(U))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # few labels are separable
         (plain, asked), (other, in_units) = (kind_of_learner(kind, pairs, units) for units in (np.eye(D), U))

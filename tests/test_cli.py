@@ -21,12 +21,15 @@ from typer.testing import CliRunner
 import closefar as cf
 from closefar.cli import main
 from closefar.cli.app import app
+from closefar.cli.evaluate import _reading
 from closefar.datasets import make_patients
+from paper_estimator import PAPER
 
 _N_FIT = 900
 _FEATURES = ["age", "height", "cholesterol", "smoker"]
 _FILES = ["--points", "points.csv", "--pairs", "pairs.csv"]
 _NEW = ["--model", "model.closefar", "--points", "points.csv", "--pairs", "new.csv"]
+_PAPER = ["--alpha", "0", "--flip-rate", "0"]
 
 
 def _run(*command: Any) -> Any:
@@ -229,8 +232,9 @@ def test_label_errors_are_those_of_the_function(points: pd.DataFrame, tmp_path: 
     np.testing.assert_allclose(table["probability_wrong"], expected.probability[expected.order])
 
 
-def test_sample_size_is_that_of_the_function(learner: cf.LinearMetricLearner) -> None:
-    plan = cf.plan_sample_size(learner, target_error=0.01)
+def test_sample_size_is_that_of_the_function(points: pd.DataFrame) -> None:
+    pilot = cf.LinearMetricLearner(**PAPER).fit(*_pairs(points, "pairs.csv"))
+    plan = cf.plan_sample_size(pilot, target_error=0.01)
     facts = _json("sample-size", *_FILES, "--target-error", 0.01)
     assert facts["n_pairs"] == plan.n_pairs
     assert facts["uncertain_per_parameter"] == pytest.approx(plan.uncertain_per_parameter)
@@ -277,7 +281,7 @@ def test_fit_warns_of_noise_of_another_kind(tmp_path: Path, noise: str, remedy: 
     names = [f"{side}_{column}" for side in ("left", "right") for column in "abc"]
     table = pd.DataFrame(data.pairs.reshape(2000, 6), columns=names).assign(label=data.labels)
     table.to_csv(tmp_path / "pairs.csv", index=False)
-    notes = _json("fit", "--pairs", tmp_path / "pairs.csv", "--out", tmp_path / "m.closefar")["notes"]
+    notes = _json("fit", "--pairs", tmp_path / "pairs.csv", *_PAPER, "--out", tmp_path / "m.closefar")["notes"]
     found = [note for note in notes if "labels do not fit" in note]
     assert len(found) == (remedy is not None)
     assert remedy is None or found[0].endswith(f"Try {remedy}.")
@@ -333,14 +337,113 @@ def test_fit_as_json(tmp_path: Path) -> None:
     assert facts["certificate"]["gap"] < 1e-6
 
 
-def test_alpha_chosen_by_cross_validation(points: pd.DataFrame, tmp_path: Path) -> None:
-    pairs, labels = _pairs(points, "pairs.csv")
-    ids = pd.read_csv("pairs.csv")[["patient", "other"]].to_numpy(dtype=str)
-    expected = cf.LinearMetricLearnerCV(random_state=0).fit(pairs, labels, groups=ids)
+def test_the_default_is_auto_and_its_choice_is_told(learner: cf.LinearMetricLearner, tmp_path: Path) -> None:
     out = tmp_path / "m.closefar"
-    assert f"{expected.alpha_:g}" in _run("fit", *_FILES, "--alpha", "auto", "--out", out).stdout
-    assert cf.load(out).threshold == pytest.approx(expected.metric_.threshold, rel=1e-9)
-    assert _json("label-errors", *_FILES, "--alpha", "auto")["n_labels"] == _N_FIT
+    facts = _json("fit", *_FILES, "--alpha", "auto", "--prior", "auto", "--flip-rate", "auto", "--out", out)
+    assert cf.load(out) == cf.load("model.closefar")
+    assert facts["alpha"] == facts["choice"]["alpha"] == pytest.approx(learner.alpha_)
+    assert facts["prior"] == facts["choice"]["prior"] == learner.prior_
+    assert facts["choice"]["held_out"] == "points"
+    assert facts["choice"]["n_held_out"] == learner.choice_.n_held_out
+    assert facts["choice"]["table"][0]["alpha"] is None  # the plain distance
+    losses = [each.loss for each in learner.choice_.table]
+    assert [each["loss"] for each in facts["choice"]["table"]] == pytest.approx(losses)
+    assert facts["baseline"]["plain_accuracy"] == pytest.approx(learner.baseline_.plain_accuracy)
+    assert facts["baseline"]["sentence"] == learner.baseline_.sentence
+    assert "metric" not in facts["baseline"]
+
+
+def test_the_paper_s_estimator_chooses_nothing(points: pd.DataFrame, tmp_path: Path) -> None:
+    out = tmp_path / "m.closefar"
+    facts = _json("fit", *_FILES, *_PAPER, "--out", out)
+    expected = cf.LinearMetricLearner(**PAPER).fit(*_pairs(points, "pairs.csv"))
+    np.testing.assert_allclose(cf.load(out).matrix, expected.metric_.matrix, rtol=1e-12)
+    assert (facts["alpha"], facts["prior"], facts["choice"], facts["baseline"]) == (0.0, "zero", None, None)
+    assert _json("evaluate", "--model", out, *_NEW[2:])["plain"] is None
+    assert "plain distance" not in _run("evaluate", "--model", out, *_NEW[2:]).stdout
+
+
+@pytest.mark.parametrize("prior", ["zero", "euclidean", "standardized"])
+def test_a_prior_may_be_given(points: pd.DataFrame, tmp_path: Path, prior: str) -> None:
+    out = tmp_path / "m.closefar"
+    facts = _json("fit", *_FILES, "--alpha", "0.01", "--prior", prior, "--flip-rate", "0", "--out", out)
+    assert facts["prior"] == prior
+    learner = cf.LinearMetricLearner(alpha=0.01, prior=prior, flip_rate=0.0).fit(*_pairs(points, "pairs.csv"))
+    np.testing.assert_allclose(cf.load(out).matrix, learner.metric_.matrix, rtol=1e-9)
+
+
+@pytest.mark.parametrize("options", [["--rank", "auto"], ["--noise", "auto"], ["--noise", "auto", "--rank", "2"]])
+def test_other_settings_are_chosen_together_with_the_penalty(
+    points: pd.DataFrame, tmp_path: Path, options: list[str]
+) -> None:
+    out = tmp_path / "m.closefar"
+    facts = _json("fit", *_FILES, *options, "--out", out)
+    given = {
+        name[2:]: int(value) if value.isdigit() else value for name, value in zip(*[iter(options)] * 2, strict=True)
+    }
+    learner = cf.LinearMetricLearner(**given).fit(*_pairs(points, "pairs.csv"))
+    assert facts["choice"]["rank"] == learner.choice_.rank
+    assert facts["noise"] == learner.choice_.noise
+    np.testing.assert_allclose(cf.load(out).matrix, learner.metric_.matrix, rtol=1e-9)
+
+
+def test_a_checkpoint_and_a_time_limit_are_those_of_one_fit(tmp_path: Path) -> None:
+    out, kept = tmp_path / "m.closefar", tmp_path / "checkpoint"
+    _run("fit", *_FILES, "--checkpoint", kept, "--max-time", "600", "--out", out)
+    assert cf.load(out) == cf.load("model.closefar")
+    _run("fit", *_FILES, "--checkpoint", kept, "--out", out)  # computes the result of a complete fit again
+    assert cf.load(out) == cf.load("model.closefar")
+
+
+def test_evaluate_shows_the_plain_distance(learner: cf.LinearMetricLearner, points: pd.DataFrame) -> None:
+    pairs, labels = _pairs(points, "new.csv")
+    figures = _json("evaluate", *_NEW)
+    plain = learner.baseline_.metric
+    margin = plain.margin(pairs[:, 0] - pairs[:, 1])
+    assert figures["plain"]["distance"] == learner.baseline_.plain
+    assert figures["plain"]["accuracy"] == pytest.approx(np.mean((margin >= 0) == (labels == "far")))
+    assert figures["plain"]["loss"] == pytest.approx(log_loss(labels, plain.noise.cdf(margin)))
+    assert figures["plain"]["gain"] == pytest.approx(figures["plain"]["loss"] - figures["loss"])
+    shown = _run("evaluate", *_NEW).stdout
+    assert f"Accuracy, plain distance    {figures['plain']['accuracy']:.4f}" in shown
+    assert "not better" not in shown
+
+
+@pytest.mark.parametrize("kind", ["pairs", "triplets"])
+def test_few_judgements_by_the_plain_distance_give_no_less(tmp_path: Path, kind: str) -> None:
+    """Weak judgements of few points in many columns: the result is about the plain distance, never nothing."""
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((50, 40))
+    index = np.array([rng.choice(50, 3 if kind == "triplets" else 2, replace=False) for _ in range(390)])
+    squared = [np.sum((X[index[:, 0]] - X[index[:, k]]) ** 2, axis=1) for k in range(1, index.shape[1])]
+    margin = squared[0] - (squared[1] if kind == "triplets" else 80.0) + rng.logistic(0.0, 6.0, 390)
+    pd.DataFrame(X).add_prefix("x").rename_axis("id").to_csv(tmp_path / "points.csv")
+    names, words = (["a", "b", "c"], ("left", "right")) if kind == "triplets" else (["a", "b"], ("close", "far"))
+    table = pd.DataFrame(index, columns=names)
+    table["answer" if kind == "triplets" else "label"] = np.where(margin > 0, words[1], words[0])
+    table[:90].to_csv(tmp_path / "judged.csv", index=False)
+    table[90:].to_csv(tmp_path / "new.csv", index=False)
+    option = "--comparisons" if kind == "triplets" else "--pairs"
+    out, files = tmp_path / "m.closefar", ["--points", tmp_path / "points.csv", option]
+    facts = _json("fit", *files, tmp_path / "judged.csv", "--out", out)
+    assert facts["baseline"]["plain_accuracy"] > facts["baseline"]["majority_accuracy"]
+    assert facts["rank"] > 0
+    figures = _json("evaluate", "--model", out, *files, tmp_path / "new.csv")
+    assert figures["accuracy"] > figures["plain"]["accuracy"] - 0.1
+    assert figures["plain"]["reading"] in _run("evaluate", "--model", out, *files, tmp_path / "new.csv").stdout
+
+
+@pytest.mark.parametrize(
+    ("gain", "is_plain", "told"),
+    [
+        (0.5, False, ""),
+        (0.1, False, "The model is not clearly better than the plain distance on these judgements."),
+        (-0.1, False, "The model is not better than the plain distance on these judgements."),
+        (0.5, True, "The model is the plain distance with a fitted threshold: no learned metric was clearly better."),
+    ],
+)
+def test_a_model_that_is_not_better_is_told(gain: float, is_plain: bool, told: str) -> None:
+    assert _reading(gain, 0.1, is_plain=is_plain) == told
 
 
 @pytest.fixture
@@ -356,9 +459,10 @@ def test_groups_are_those_of_a_column(points: pd.DataFrame, grouped: list[Any], 
     pairs, labels = _pairs(points, "pairs.csv")
     sessions = np.array([f"day {number // 30}" for number in range(_N_FIT)])
     out, report = tmp_path / "m.closefar", tmp_path / "r.json"
-    facts = _json("fit", *grouped, "--alpha", "auto", "--out", out, "--report", report)
+    facts = _json("fit", *grouped, "--out", out, "--report", report)
     assert facts["notes"] == []  # the groups were named, and the column is used
-    expected = cf.LinearMetricLearnerCV(random_state=0).fit(pairs, labels, groups=sessions)
+    assert facts["choice"]["held_out"] == "groups"
+    expected = cf.LinearMetricLearner().fit(pairs, labels, groups=sessions)
     assert cf.load(out).threshold == pytest.approx(expected.metric_.threshold, rel=1e-9)
     shown = json.loads(report.read_text(encoding="utf-8"))
     assert shown["pairs"]["unseen"] == "group"
@@ -383,8 +487,10 @@ def test_points_that_pairs_share_are_found_without_ids(points: pd.DataFrame, tmp
     table = pd.concat([*sides, pd.Series(labels, name="label")], axis=1)
     table["site"] = np.arange(_N_FIT) % 10
     table.to_csv(tmp_path / "both.csv", index=False)
-    command = ["--pairs", tmp_path / "both.csv", "--rank", "auto", "--out", tmp_path / "m.closefar"]
-    notes = _json("fit", *command)["notes"]
+    command = ["--pairs", tmp_path / "both.csv", "--out", tmp_path / "m.closefar"]
+    facts = _json("fit", *command, "--report", tmp_path / "r.html")
+    assert facts["choice"]["held_out"] == "points"
+    notes = facts["notes"]
     assert sum("different points" in note for note in notes) == 1
     assert any("--group" in note for note in notes)
     assert not any("groups=" in note for note in notes)
@@ -421,7 +527,7 @@ def test_points_that_cannot_be_left_out_are_noted(points: pd.DataFrame, tmp_path
 
 def test_an_unfinished_fit_is_saved_with_its_own_exit_code(tmp_path: Path) -> None:
     out = tmp_path / "m.closefar"
-    done = CliRunner().invoke(app, ["fit", *_FILES, "--out", str(out), "--max-iter", "1"])
+    done = CliRunner().invoke(app, ["fit", *_FILES, *_PAPER, "--out", str(out), "--max-iter", "1"])
     assert done.exit_code == 1
     assert "unfinished" in done.stderr
     assert cf.load(out).rank > 0
@@ -432,7 +538,8 @@ def test_columns_with_the_names_of_options_keep_them(tmp_path: Path) -> None:
     pd.read_csv("points.csv").rename(columns=named).to_csv(tmp_path / "points.csv", index=False)
     out = tmp_path / "m.closefar"
     files = ["--points", str(tmp_path / "points.csv"), "--pairs", "pairs.csv"]
-    done = CliRunner().invoke(app, ["fit", *files, "--out", str(out), "--max-iter", "1"])
+    penalty = ["--alpha", "0.001", "--flip-rate", "0"]
+    done = CliRunner().invoke(app, ["fit", *files, *penalty, "--out", str(out), "--max-iter", "1"])
     for text in (done.stdout, _run("inspect", out).stdout):
         assert {f"  {name:<50}" for name in named.values()} <= {line[:52] for line in text.splitlines()}
         assert "Penalty:" in text
@@ -518,7 +625,8 @@ def test_weights_count_as_repeats(tmp_path: Path) -> None:
     pairs["count"] = np.arange(len(pairs)) % 3
     pairs.to_csv(tmp_path / "weighted.csv", index=False)
     pairs.loc[np.repeat(pairs.index, pairs["count"])].to_csv(tmp_path / "repeated.csv", index=False)
-    common = ["fit", "--points", "points.csv", "--label", "label", "--out", tmp_path / "m.closefar", "--json"]
+    out = ["--out", tmp_path / "m.closefar", "--json"]
+    common = ["fit", "--points", "points.csv", "--label", "label", *_PAPER, *out]  # as a choice depends on folds
     weighted = _json(*common, "--pairs", tmp_path / "weighted.csv", "--weight", "count")
     repeated = _json(*common, "--pairs", tmp_path / "repeated.csv")
     assert weighted["threshold"] == pytest.approx(repeated["threshold"], rel=1e-3)

@@ -413,12 +413,6 @@ CASES |= {
     ),
     "a missing annotator": (_cell("annotated.csv", 4, 2, ""), _ANNOTATED, ["'worker'", "row 4", "--no-annotators"]),
     "annotators and none": (_nothing, [*_ANNOTATED, "--annotator", "worker", "--no-annotators"], ["contradict"]),
-    "a width that is none": (_nothing, [*_ANNOTATED, "--strictness-width", "-1"], ["--strictness-width", "> 0"]),
-    "a width without annotators": (
-        _nothing,
-        [*_RATED, "--strictness-width", "1"],
-        ["--strictness-width", "--annotator"],
-    ),
     "a judgement of no task": (
         _both(*_TASK_FILES, _edit("crowd.csv", lambda text: text + "t9,bob,far\n")),
         _TASKS,
@@ -633,11 +627,10 @@ def _refused(*command: str) -> str:
         (["--noise", "gauss"], "--noise"),
         (["--rank", "0"], "--rank"),
         (["--alpha", "nan"], "--alpha"),
-        (["--alpha", "auto", "--rank", "auto"], "--rank auto"),
-        (["--alpha", "0.1", "--noise", "auto"], "--noise auto"),
-        (["--alpha-scale", "2"], "--alpha-scale"),
-        (["--shrink-to", "one"], "--shrink-to"),
-        (["--shrink-to", "identity", "--rank", "2"], "--rank"),
+        (["--prior", "identity"], "--prior must be auto, zero, euclidean or standardized"),
+        (["--prior", "euclidean", "--rank", "2"], "Use --prior zero"),
+        (["--comparison-noise", "2"], "--comparisons"),
+        (["--max-time", "0"], "--max-time"),
         (["--flip-rate", "0.5"], "--flip-rate"),
         (["--tol", "nan"], "--tol"),
         (["--max-iter", "0"], "--max-iter"),
@@ -659,7 +652,12 @@ def test_a_wrong_name_is_refused_before_a_file_is_read() -> None:
 
 
 def test_what_a_command_can_not_use_is_not_offered() -> None:
-    for command, option in (("label-errors", "--balanced"), ("sample-size", "--alpha"), ("sample-size", "--weight")):
+    for command, option in (
+        ("label-errors", "--balanced"),
+        ("label-errors", "--comparison-noise"),
+        ("sample-size", "--alpha"),
+        ("sample-size", "--weight"),
+    ):
         assert option not in CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).stdout
         assert option in CliRunner().invoke(app, ["fit", "--help"], env={"COLUMNS": "200"}).stdout
 

@@ -82,7 +82,7 @@ def test_page_results_and_figures_are_written(written: Path) -> None:
     assert units.TITLE in page
     results = _results(written)
     assert (results["quick"], results["seed"]) == (True, 0)
-    assert len((written / "trials.jsonl").read_text().splitlines()) == 12
+    assert len((written / "trials.jsonl").read_text().splitlines()) == 8
 
 
 def test_resuming_runs_no_kept_trial_and_keeps_the_other_experiments(written: Path, tmp_path: Path) -> None:

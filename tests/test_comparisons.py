@@ -14,6 +14,7 @@ from sklearn.utils import estimator_checks
 
 import closefar as cf
 from closefar.noise import NOISES
+from paper_estimator import PAPER
 
 MATRIX = np.array([[2.0, 0.5, 0.0], [0.5, 1.0, 0.0], [0.0, 0.0, 0.3]])
 UNITS = np.array([[1e4, 2.0, 0.0], [0.0, 1e-5, 1e-6], [0.3, 0.0, 1.0]])
@@ -39,7 +40,7 @@ def pairs_of(n=400, seed=1) -> tuple[np.ndarray, np.ndarray]:
 @pytest.fixture(scope="module")
 def fitted():
     triplets, answers = triplets_of()
-    return cf.ComparisonMetricLearner().fit(triplets, answers), triplets, answers
+    return cf.ComparisonMetricLearner(**PAPER).fit(triplets, answers), triplets, answers
 
 
 def test_the_loss_is_that_of_the_comparisons(fitted):
@@ -66,7 +67,7 @@ def test_the_loss_is_that_of_the_comparisons(fitted):
 @pytest.mark.parametrize("noise", NOISES)
 def test_no_other_optimiser_finds_a_smaller_loss(noise):
     triplets, answers = triplets_of(400, noise, seed=2)
-    learner = cf.ComparisonMetricLearner(noise, tol=1e-9).fit(triplets, answers)
+    learner = cf.ComparisonMetricLearner(noise, tol=1e-9, **PAPER).fit(triplets, answers)
     near, far = (triplets[:, 0] - triplets[:, k] for k in (1, 2))
 
     def loss(x):
@@ -85,7 +86,7 @@ def test_no_other_optimiser_finds_a_smaller_loss(noise):
 def test_a_triplet_is_a_quadruplet(fitted):
     learner, triplets, answers = fitted
     quadruplets = triplets[:, [0, 1, 0, 2]]
-    other = cf.ComparisonMetricLearner().fit(quadruplets, answers)
+    other = cf.ComparisonMetricLearner(**PAPER).fit(quadruplets, answers)
     assert other.metric_ == learner.metric_
     np.testing.assert_array_equal(learner.predict_proba(quadruplets), learner.predict_proba(triplets))
 
@@ -93,25 +94,25 @@ def test_a_triplet_is_a_quadruplet(fitted):
 def test_turning_a_comparison_round_turns_its_answer(fitted):
     learner, triplets, answers = fitted
     turned = np.where((answers < 0)[:, None, None], triplets[:, [0, 2, 1]], triplets)
-    precise = cf.ComparisonMetricLearner(tol=1e-10)
+    precise = cf.ComparisonMetricLearner(tol=1e-10, **PAPER)
     as_given, by_answer = clone(precise).fit(turned), clone(precise).fit(triplets, answers)
     np.testing.assert_allclose(as_given.predict_proba(triplets), by_answer.predict_proba(triplets), rtol=0, atol=1e-8)
     np.testing.assert_allclose(learner.decision_function(turned), answers * learner.decision_function(triplets))
-    assert cf.ComparisonMetricLearner().fit(triplets, answers > 0).metric_ == learner.metric_
+    assert cf.ComparisonMetricLearner(**PAPER).fit(triplets, answers > 0).metric_ == learner.metric_
 
 
 def test_points_by_index_are_the_same(fitted):
     _, triplets, answers = fitted
     index = np.arange(3 * len(triplets)).reshape(-1, 3)
-    other = cf.ComparisonMetricLearner(tol=1e-10).fit(cf.Tuples(triplets.reshape(-1, 3), index), answers)
-    same = cf.ComparisonMetricLearner(tol=1e-10).fit(triplets, answers)
+    other = cf.ComparisonMetricLearner(tol=1e-10, **PAPER).fit(cf.Tuples(triplets.reshape(-1, 3), index), answers)
+    same = cf.ComparisonMetricLearner(tol=1e-10, **PAPER).fit(triplets, answers)
     tuples = cf.Tuples(triplets.reshape(-1, 3), index)
     np.testing.assert_allclose(other.predict_proba(tuples), same.predict_proba(triplets), rtol=0, atol=1e-8)
 
 
 def test_units_order_and_repeats_do_not_matter(fitted):
     _, triplets, answers = fitted
-    precise, rng = cf.ComparisonMetricLearner(tol=1e-10), np.random.default_rng(3)
+    precise, rng = cf.ComparisonMetricLearner(tol=1e-10, **PAPER), np.random.default_rng(3)
     plain = clone(precise).fit(triplets, answers)
     other = clone(precise).fit(triplets @ UNITS.T, answers)
     np.testing.assert_allclose(
@@ -156,7 +157,7 @@ def test_pairs_have_distances_but_no_label(fitted):
     ],
 )
 def test_scikit_learn_checks(check):
-    check("ComparisonMetricLearner", cf.ComparisonMetricLearner())
+    check("ComparisonMetricLearner", cf.ComparisonMetricLearner(**PAPER))
 
 
 def test_scikit_learn_selects(fitted):
@@ -174,21 +175,21 @@ def test_manners_of_scikit_learn(fitted):
     assert copied.metric_ == learner.metric_
     assert copied.fit_.judgements is None
     with pytest.raises(NotFittedError):
-        cf.ComparisonMetricLearner().predict(triplets)
-    warm = cf.ComparisonMetricLearner(warm_start=True).fit(triplets, answers)
+        cf.ComparisonMetricLearner(**PAPER).predict(triplets)
+    warm = cf.ComparisonMetricLearner(warm_start=True, **PAPER).fit(triplets, answers)
     cold = warm.certificate_.n_passes
     assert warm.fit(triplets, answers).certificate_.n_passes < cold
-    named = cf.ComparisonMetricLearner().fit(triplets, answers, feature_names=["a", "b", "c"])
+    named = cf.ComparisonMetricLearner(**PAPER).fit(triplets, answers, feature_names=["a", "b", "c"])
     assert named.metric_.feature_names == ("a", "b", "c")
 
 
 def test_a_checkpoint_continues(fitted, tmp_path):
     learner, triplets, answers = fitted
     for _ in range(2):
-        other = cf.ComparisonMetricLearner().fit(triplets, answers, checkpoint=tmp_path / "checkpoint")
+        other = cf.ComparisonMetricLearner(**PAPER).fit(triplets, answers, checkpoint=tmp_path / "checkpoint")
         assert other.metric_ == learner.metric_
     with pytest.raises(ValueError, match="checkpoint"):
-        cf.ComparisonMetricLearner().fit(triplets, -answers, checkpoint=tmp_path / "checkpoint")
+        cf.ComparisonMetricLearner(**PAPER).fit(triplets, -answers, checkpoint=tmp_path / "checkpoint")
 
 
 # A threshold for the metric
@@ -219,7 +220,7 @@ def test_a_threshold_is_the_best_one(fitted):
 @pytest.mark.filterwarnings("ignore::closefar.IdentifiabilityWarning")  # one in a hundred is told of other noise
 def test_the_interval_of_a_threshold_covers_the_truth():
     """Of 40 intervals for a known metric, 95 % cover on average; fewer than 33 would be a mistake."""
-    learner = cf.ComparisonMetricLearner().fit(*triplets_of(20_000, seed=4))
+    learner = cf.ComparisonMetricLearner(**PAPER).fit(*triplets_of(20_000, seed=4))
     covered = []
     for seed in range(40):
         low, high = learner.calibrate_threshold(*pairs_of(200, seed=100 + seed)).interval
@@ -271,8 +272,8 @@ def test_a_mixed_fit_has_the_loss_of_both(fitted):
     _, triplets, answers = fitted
     pairs, labels = pairs_of()
     weights = np.random.default_rng(7).uniform(0.5, 2.0, size=len(answers))
-    learner = cf.LinearMetricLearner(comparison_noise=2.0, tol=1e-9)
-    learner.fit(pairs, labels, comparisons=(triplets, answers, weights))
+    learner = cf.LinearMetricLearner(tol=1e-9, **PAPER)
+    learner.fit(pairs, labels, comparisons=(triplets, answers, weights), comparison_noise=2.0)
     metric = learner.metric_
     signs, margin = np.where(labels, 1, -1), learner.decision_function(pairs)
     compared = metric.squared_distance(triplets[:, 0] - triplets[:, 2])
@@ -287,7 +288,7 @@ def test_a_mixed_fit_has_the_loss_of_both(fitted):
 def test_a_mixed_fit_follows_units(fitted):
     _, triplets, answers = fitted
     pairs, labels = pairs_of()
-    precise = cf.LinearMetricLearner(tol=1e-10)
+    precise = cf.LinearMetricLearner(tol=1e-10, **PAPER)
     plain = clone(precise).fit(pairs, labels, comparisons=(triplets, answers))
     other = clone(precise).fit(pairs @ UNITS.T, labels, comparisons=(triplets @ UNITS.T, answers))
     np.testing.assert_allclose(other.predict_proba(pairs @ UNITS.T), plain.predict_proba(pairs), rtol=0, atol=1e-8)
@@ -298,7 +299,9 @@ def test_levels_and_comparisons_together(fitted):
     pairs, _ = pairs_of()
     rng = np.random.default_rng(8)
     levels = np.digitize(squared(pairs[:, 0] - pairs[:, 1]) + rng.logistic(size=len(pairs)), [2.0, 6.0])
-    learner = cf.OrdinalMetricLearner(comparison_noise="estimate").fit(pairs, levels, comparisons=(triplets, answers))
+    learner = cf.OrdinalMetricLearner(**PAPER).fit(
+        pairs, levels, comparisons=(triplets, answers), comparison_noise="estimate"
+    )
     assert learner.certificate_.converged
     low, high = learner.comparison_noise_.interval
     assert low < 1.0 < high
@@ -310,14 +313,14 @@ def test_comparisons_that_contradict_the_labels_are_named(fitted, n):
     _, triplets, answers = fitted
     pairs, labels = pairs_of()
     with pytest.warns(cf.IdentifiabilityWarning, match=r"the comparisons fit far better turned round .*negate y"):
-        cf.LinearMetricLearner().fit(pairs, labels, comparisons=(triplets[:n], -answers[:n]))
+        cf.LinearMetricLearner(**PAPER).fit(pairs, labels, comparisons=(triplets[:n], -answers[:n]))
 
 
 def test_labels_that_contradict_the_comparisons_are_named(fitted):
     _, triplets, answers = fitted
     pairs, labels = pairs_of()
     with pytest.warns(cf.IdentifiabilityWarning, match="close and far swapped") as warned:
-        cf.LinearMetricLearner().fit(pairs, ~labels, comparisons=(triplets, answers))
+        cf.LinearMetricLearner(**PAPER).fit(pairs, ~labels, comparisons=(triplets, answers))
     assert not any("turned round" in str(each.message) for each in warned)
 
 

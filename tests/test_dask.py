@@ -22,6 +22,7 @@ distributed = pytest.importorskip("distributed", reason="needs distributed, of t
 import dask  # noqa: E402
 
 from closefar.engines import dask_engine  # noqa: E402
+from paper_estimator import PAPER  # noqa: E402
 
 # Workers are killed on purpose, and what they hold is computed again.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
@@ -47,7 +48,7 @@ def client():
 def in_one_process(data, monkeypatch, **parameters):
     with monkeypatch.context() as patch:
         patch.setattr("closefar.engines.choice._current_client", lambda: None)
-        return cf.LinearMetricLearner(**parameters).fit(data)
+        return cf.LinearMetricLearner(**PAPER | parameters).fit(data)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def in_one_process(data, monkeypatch, **parameters):
 def test_a_cluster_gives_the_same_bits_as_one_process(client, parameters, n_partitions, monkeypatch):
     data = partitioned(Z, LABELS, WEIGHTS, n_partitions=n_partitions)
     here = in_one_process(data, monkeypatch, **parameters)
-    there = cf.LinearMetricLearner(**parameters).fit(data)
+    there = cf.LinearMetricLearner(**PAPER | parameters).fit(data)
     assert bits(there) == bits(here)
     assert there.fit_.judgements.engine.round_trips == here.fit_.judgements.engine.round_trips
     assert there.fit_.judgements.engine.describe(n_partitions) == f"Dask, {n_partitions} partitions on 2 workers"
@@ -86,7 +87,7 @@ def test_a_worker_that_is_killed_changes_nothing(client, when, monkeypatch):
 
     client.wait_for_workers(2)
     monkeypatch.setattr(dask_engine.DaskEngine, "_gather", gather)
-    assert bits(cf.LinearMetricLearner().fit(data)) == bits(here)
+    assert bits(cf.LinearMetricLearner(**PAPER).fit(data)) == bits(here)
     assert count[0] == n
 
 
@@ -95,7 +96,7 @@ def test_a_partition_that_cannot_be_loaded_is_named(client):
         raise ValueError("the file part-3.parquet is not complete")
 
     with pytest.raises(PartitionError, match=r"partition \d of 2 .* can't be loaded: .*part-3\.parquet"):
-        cf.LinearMetricLearner().fit(partitioned(Z, LABELS, n_partitions=2, load=load))
+        cf.LinearMetricLearner(**PAPER).fit(partitioned(Z, LABELS, n_partitions=2, load=load))
 
 
 def test_workers_that_are_lost_again_and_again_are_reported(client, monkeypatch):
@@ -118,14 +119,14 @@ def test_a_cluster_without_workers_is_reported(monkeypatch):
         distributed.Client(cluster, set_as_default=False) as empty,
     ):
         data = partitioned(Z, LABELS, n_partitions=2, client=empty)
-        for wait in (cf.LinearMetricLearner().fit, counted_partitions):
+        for wait in (cf.LinearMetricLearner(**PAPER).fit, counted_partitions):
             with pytest.raises(PartitionError, match="all workers are gone"):
                 wait(data)
 
 
 def test_questions_after_the_client_is_closed_say_so(client):
     with distributed.Client(client.cluster, set_as_default=False) as other:
-        learner = cf.LinearMetricLearner().fit(partitioned(Z, LABELS, n_partitions=2, client=other))
+        learner = cf.LinearMetricLearner(**PAPER).fit(partitioned(Z, LABELS, n_partitions=2, client=other))
     assert learner.predict(Z).shape == (N,)
     with pytest.raises(PartitionError, match="client is closed"):
         learner.check_noise_model()
@@ -143,7 +144,7 @@ def test_an_interrupt_cancels_what_is_waited_for(client, caplog):
 
 
 def test_the_rows_of_a_sample_come_to_this_process(client):
-    judgements = PartitionedJudgements.load(cf.LinearMetricLearner(), partitioned(Z, LABELS, WEIGHTS))
+    judgements = PartitionedJudgements.load(cf.LinearMetricLearner(**PAPER), partitioned(Z, LABELS, WEIGHTS))
     where = np.array([0, 2999, 1500])
     some = judgements.take(where)
     np.testing.assert_array_equal(some.data, Z[where])

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import closefar as cf
+from paper_estimator import PAPER
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -26,12 +27,12 @@ ANSWERS = ["predict", "predict_proba", "decision_function", "transform", "pair_d
 
 @pytest.fixture(scope="module")
 def learner() -> cf.LinearMetricLearner:
-    return cf.LinearMetricLearner().fit(PAIRS, LABELS)
+    return cf.LinearMetricLearner(**PAPER).fit(PAIRS, LABELS)
 
 
 @pytest.fixture(scope="module")
 def named() -> cf.LinearMetricLearner:
-    return cf.LinearMetricLearner().fit(FRAME, LABELS)
+    return cf.LinearMetricLearner(**PAPER).fit(FRAME, LABELS)
 
 
 def lazy_pairs() -> Any:
@@ -89,7 +90,7 @@ def test_nothing_is_computed(learner):
 
 
 def test_an_answer_is_that_of_the_learner_at_the_time(learner):
-    other = cf.LinearMetricLearner().fit(PAIRS, LABELS)
+    other = cf.LinearMetricLearner(**PAPER).fit(PAIRS, LABELS)
     lazy = other.decision_function(lazy_pairs())
     other.fit(PAIRS * 3.0, LABELS[::-1])
     np.testing.assert_allclose(lazy.compute(), learner.decision_function(PAIRS), rtol=1e-12)
@@ -97,7 +98,7 @@ def test_an_answer_is_that_of_the_learner_at_the_time(learner):
 
 def test_answers_do_not_carry_the_training_pairs():
     pairs = np.random.default_rng(0).standard_normal((20_000, 3))
-    learner = cf.LinearMetricLearner().fit(pairs, np.sum(pairs**2, axis=1) + pairs[:, 0] > 3)
+    learner = cf.LinearMetricLearner(**PAPER).fit(pairs, np.sum(pairs**2, axis=1) + pairs[:, 0] > 3)
     lazy = learner.predict(da.zeros((10, 3), chunks=5))
     assert len(pickle.dumps(lazy)) < 100_000
 
@@ -121,17 +122,17 @@ def test_columns_must_be_those_of_the_fit(learner, named):
     with pytest.raises(ValueError, match="contains NaN"):
         learner.predict(da.where(lazy_pairs() > 2, np.nan, lazy_pairs())).compute()
     with pytest.raises(AttributeError, match="not fitted"):
-        cf.LinearMetricLearner().predict(lazy_pairs())
+        cf.LinearMetricLearner(**PAPER).predict(lazy_pairs())
 
 
 @pytest.fixture(scope="module")
 def fitted() -> cf.LinearMetricLearner:
     """A learner that was fitted to dask data."""
-    return cf.LinearMetricLearner(tol=1e-9).fit(lazy_pairs(), da.from_array(LABELS, chunks=100))
+    return cf.LinearMetricLearner(tol=1e-9, **PAPER).fit(lazy_pairs(), da.from_array(LABELS, chunks=100))
 
 
 def test_questions_about_a_fit_to_dask_data_use_its_training_pairs(fitted, tmp_path, capsys):
-    plain = cf.LinearMetricLearner(tol=1e-9).fit(PAIRS, LABELS)
+    plain = cf.LinearMetricLearner(tol=1e-9, **PAPER).fit(PAIRS, LABELS)
     assert fitted.check_noise_model().p_value == pytest.approx(plain.check_noise_model().p_value, rel=1e-4)
     losses = [[step.loss for step in each.truncation_path()] for each in (fitted, plain)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-7)
@@ -153,14 +154,14 @@ def test_questions_about_very_many_pairs_use_a_sample_and_say_so(fitted, monkeyp
 def test_a_rank_is_chosen_by_pairs_in_memory(monkeypatch):
     from closefar.judgements import partitioned
 
-    lazy = cf.LinearMetricLearner(rank="auto").fit(lazy_pairs(), LABELS)
-    plain = cf.LinearMetricLearner(rank="auto").fit(PAIRS, LABELS)
+    lazy = cf.LinearMetricLearner(rank="auto", **PAPER).fit(lazy_pairs(), LABELS)
+    plain = cf.LinearMetricLearner(rank="auto", **PAPER).fit(PAIRS, LABELS)
     assert lazy.rank_ == plain.rank_
-    losses = [[row.loss for row in each.rank_choice_.table] for each in (lazy, plain)]
+    losses = [[row.loss for row in each.choice_.table] for each in (lazy, plain)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
     monkeypatch.setattr(partitioned, "MOST_IN_MEMORY", 400)
-    sampled = cf.LinearMetricLearner(rank="auto").fit(lazy_pairs(), LABELS)
-    assert [row.loss for row in sampled.rank_choice_.table] != losses[0]
+    sampled = cf.LinearMetricLearner(rank="auto", **PAPER).fit(lazy_pairs(), LABELS)
+    assert [row.loss for row in sampled.choice_.table] != losses[0]
     assert sampled.fit_statistics_.n_pairs == 600
 
 
@@ -239,7 +240,7 @@ def test_label_errors_of_index_pairs_and_weights():
     squared = np.sum((points[index[:, 0]] - points[index[:, 1]]) ** 2, axis=1)
     labels = np.where(squared + rng.logistic(size=3000) > 3, "far", "close")
     weights = rng.integers(0, 3, 3000).astype(float)
-    learner = cf.LinearMetricLearner(tol=1e-9)
+    learner = cf.LinearMetricLearner(tol=1e-9, **PAPER)
     expected = cf.find_label_errors(learner, cf.Tuples(points, index), labels, sample_weight=weights, random_state=0)
     lazy = cf.Tuples(points, da.from_array(index, chunks=700))
     found = cf.find_label_errors(learner, lazy, labels, sample_weight=weights, random_state=0)
@@ -251,7 +252,7 @@ def test_what_is_not_asked_of_labels_on_a_cluster(judged):
     _, _, lazy, _ = judged
     for more in ({"method": "out-of-fold"}, {"groups": np.arange(3000)}):
         with pytest.raises(ValueError, match=r"judged by one fit to all of them, without groups; got (method|groups)"):
-            cf.find_label_errors(cf.LinearMetricLearner(), *lazy, **more)
+            cf.find_label_errors(cf.LinearMetricLearner(**PAPER), *lazy, **more)
 
 
 @pytest.mark.parametrize(
@@ -264,9 +265,8 @@ def test_what_is_not_asked_of_labels_on_a_cluster(judged):
         lambda learner, X, y: cf.choose_rank(learner, X, y),
         lambda learner, X, y: cf.plan_sample_size(learner, X, y, target_error=0.1),
         lambda learner, X, y: cf.plot.calibration(learner, X, y),
-        lambda learner, X, y: cf.LinearMetricLearnerCV().fit(X, y),
     ],
-    ids=["noise", "truncation", "report", "confidence", "rank", "planning", "plot", "selection"],
+    ids=["noise", "truncation", "report", "confidence", "rank", "planning", "plot"],
 )
 @pytest.mark.parametrize("form", ["pairs", "index pairs"])
 def test_questions_that_need_pairs_in_memory_say_what_to_pass(form, ask, learner):

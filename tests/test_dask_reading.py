@@ -24,6 +24,7 @@ from closefar.judgements import (
     sample_partitions,
 )
 from closefar.tables import TableError, cluster_pairs
+from paper_estimator import PAPER
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -134,7 +135,7 @@ def test_numbers_have_the_precision_that_numpy_gives_them(dtype):
 
 def checked(*given: Any, far_label: Any = None) -> Any:
     """What all checks say: a learner that knows its columns, and the labels."""
-    learner = cf.LinearMetricLearner()
+    learner = cf.LinearMetricLearner(**PAPER)
     partitions = partitions_of(*given)
     found = dask.compute(*mapped_partitions(partitions, inspect))
     return learner, check_inspections(learner, partitions, found, far_label)
@@ -170,7 +171,7 @@ WRONG = {
 def test_messages_are_those_of_numpy(case):
     X, y, weights = WRONG[case]
     with pytest.raises(ValueError) as expected:  # noqa: PT011 - compared with the other
-        cf.LinearMetricLearner().fit(X, y, weights)
+        cf.LinearMetricLearner(**PAPER).fit(X, y, weights)
     lazy = [None if each is None else da.from_array(each, chunks=(30, *each.shape[1:])) for each in (X, y, weights)]
     with pytest.raises(ValueError) as got:  # noqa: PT011
         checked(*lazy)
@@ -206,7 +207,7 @@ def test_what_dask_alone_can_get_wrong():
 
 
 def test_a_sample_is_that_of_data_in_memory():
-    judgements = Judgements.read(cf.LinearMetricLearner(), PAIRS, Y, W).sample(17, 0)
+    judgements = Judgements.read(cf.LinearMetricLearner(**PAPER), PAIRS, Y, W).sample(17, 0)
     found = sample_partitions(partitions_of(da.from_array(PAIRS, chunks=(30, 2, 4)), Y_DASK, W), 17)
     np.testing.assert_array_equal(found.data, judgements.data)
     np.testing.assert_array_equal(found.labels, judgements.labels)
@@ -305,7 +306,7 @@ def test_new_data_has_the_encoding_of_the_training_data(client, folder):
 
 def test_files_without_labels_are_predicted(client, folder):
     write(folder, sides_of())
-    learner = cf.LinearMetricLearner().fit(cf.open_pairs(folder, weight="weight"))
+    learner = cf.LinearMetricLearner(**PAPER).fit(cf.open_pairs(folder, weight="weight"))
     new = sides_of()
     del new["label"], new["weight"]
     write(folder, new)
@@ -322,10 +323,14 @@ def test_tasks_of_a_name_are_the_same(data, client, caplog):
     """Otherwise the scheduler warns, and may wait for ever."""
     lazy = ARRAYS[data][1]
     with client.as_current():
-        learner = cf.LinearMetricLearner(alpha=0.1).fit(lazy, LABELS["array"], da.from_array(W + 1, chunks=23))
+        learner = cf.LinearMetricLearner(alpha=0.1, prior="zero", flip_rate=0.0).fit(
+            lazy, LABELS["array"], da.from_array(W + 1, chunks=23)
+        )
         learner.predict_proba(lazy).compute()
         learner.score(lazy, LABELS["series"])
-        cf.find_label_errors(cf.LinearMetricLearner(alpha=0.1), lazy, LABELS["array"], cv=2, random_state=0).table(3)
+        cf.find_label_errors(
+            cf.LinearMetricLearner(alpha=0.1, prior="zero", flip_rate=0.0), lazy, LABELS["array"], cv=2, random_state=0
+        ).table(3)
     assert "run_spec" not in caplog.text
 
 

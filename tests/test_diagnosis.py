@@ -12,6 +12,7 @@ import closefar as cf
 from closefar.fitting.identifiability import find_problems
 from closefar.questions.diagnosis import Diagnosis, diagnose
 from closefar.solve import Outcome
+from paper_estimator import PAPER
 
 DATA = cf.datasets.make_pairs(3000, 4, rank=2, wrong_share=0.1, random_state=0)
 Z, LABELS = DATA.pairs[:, 0] - DATA.pairs[:, 1], DATA.labels
@@ -20,20 +21,20 @@ NAMES = ["length", "width", "mass", "age"]
 
 @pytest.fixture(scope="module")
 def learner():
-    return cf.LinearMetricLearner().fit(pd.DataFrame(Z, columns=NAMES), LABELS)
+    return cf.LinearMetricLearner(**PAPER).fit(pd.DataFrame(Z, columns=NAMES), LABELS)
 
 
 def test_a_column_that_does_not_vary_is_named():
     frame = pd.DataFrame(Z, columns=NAMES).assign(colour=0.0)
     with pytest.warns(cf.IdentifiabilityWarning, match=r"column 'colour' does not vary.*Leave a column out"):
-        cf.LinearMetricLearner().fit(frame, LABELS)
+        cf.LinearMetricLearner(**PAPER).fit(frame, LABELS)
 
 
-@pytest.mark.parametrize("parameters", [{}, {"fit_origin": True, "alpha": 0.01}], ids=str)
+@pytest.mark.parametrize("parameters", [{}, {"rank": 2}], ids=str)
 def test_a_combination_that_does_not_vary_is_named(parameters):
     frame = pd.DataFrame(Z, columns=NAMES).assign(total=1e6 * (Z[:, 0] + Z[:, 2]))
     with pytest.warns(cf.IdentifiabilityWarning, match="a combination of the columns") as caught:
-        cf.LinearMetricLearner(**parameters).fit(frame, LABELS)
+        cf.LinearMetricLearner(**{**PAPER, **parameters}).fit(frame, LABELS)
     (message,) = {str(warning.message) for warning in caught}
     named = message.split(" does not vary")[0]
     assert {name for name in [*NAMES, "total"] if repr(name) in named} == {"length", "mass", "total"}
@@ -49,8 +50,8 @@ def test_few_labels_of_a_class_and_few_pairs():
     balance, size = find_problems(NAMES, np.zeros((4, 0)), counted(is_far), 4, penalised=False)
     assert balance.startswith("only 2 of 10 pairs are labelled far, for 4 directions of M.")
     assert size.startswith("there are 10 pairs for 11 parameters")
-    assert len(find_problems(NAMES, np.zeros((4, 0)), counted(is_far), 4, penalised=True)) == 1
-    other = find_problems(NAMES, np.zeros((4, 0)), counted(~is_far), 4, penalised=True)
+    assert find_problems(NAMES, np.eye(4)[:, :1], counted(is_far), 4, penalised=True) == []
+    other = find_problems(NAMES, np.zeros((4, 0)), counted(~is_far), 4, penalised=False)
     assert other[0].startswith("only 2 of 10 pairs are labelled close, for 4 directions of M. Label more close pairs.")
     assert find_problems(NAMES, np.zeros((4, 0)), counted(np.tile([True, False], 50)), 4, penalised=False) == []
 
@@ -66,10 +67,10 @@ def test_diagnose_prints_facts_and_finds_nothing_in_a_good_fit(learner, capsys):
 
 def test_diagnose_finds_flips_and_separable_labels(capsys):
     flipped = cf.datasets.make_pairs(8000, 4, rank=2, noise="flips", wrong_share=0.1, random_state=1)
-    problems = cf.LinearMetricLearner().fit(flipped.pairs, flipped.labels).diagnose().problems
+    problems = cf.LinearMetricLearner(**PAPER).fit(flipped.pairs, flipped.labels).diagnose().problems
     assert any("flip_rate" in problem for problem in problems)
     with pytest.warns(ConvergenceWarning, match="separable"):
-        few = cf.LinearMetricLearner().fit(Z[:30], DATA.true_labels[:30])
+        few = cf.LinearMetricLearner(**PAPER).fit(Z[:30], DATA.true_labels[:30])
     assert few.diagnose().problems[0].startswith("separable")
     capsys.readouterr()
 
@@ -99,9 +100,10 @@ def test_a_copy_has_no_training_pairs(learner):
 @pytest.mark.filterwarnings("ignore:.*not clearly better than:closefar.IdentifiabilityWarning")
 def test_noise_is_chosen_by_likelihood():
     data = cf.datasets.make_pairs(20_000, 3, noise="laplace", wrong_share=0.2, random_state=2)
-    learner = cf.LinearMetricLearner("auto").fit(data.pairs, data.labels)
+    learner = cf.LinearMetricLearner("auto", **PAPER).fit(data.pairs, data.labels)
     losses = {
-        name: cf.LinearMetricLearner(name).fit(data.pairs, data.labels).certificate_.loss for name in cf.noise.NOISES
+        name: cf.LinearMetricLearner(name, **PAPER).fit(data.pairs, data.labels).certificate_.loss
+        for name in cf.noise.NOISES
     }
     assert learner.metric_.noise.name == min(losses, key=losses.get) == "laplace"
     assert {name: row["loss"] for name, row in learner.noise_comparison_.items()} == pytest.approx(losses, abs=1e-9)
@@ -109,42 +111,46 @@ def test_noise_is_chosen_by_likelihood():
 
 def test_noises_that_look_alike_are_told():
     with pytest.warns(cf.IdentifiabilityWarning, match="not clearly better than"):
-        cf.LinearMetricLearner("auto").fit(Z[:500], LABELS[:500])
+        cf.LinearMetricLearner("auto", **PAPER).fit(Z[:500], LABELS[:500])
 
 
 def test_rank_is_chosen_and_kept():
-    learner = cf.LinearMetricLearner(rank="auto").fit(Z, LABELS)
-    assert learner.rank_ == learner.rank_choice_.rank == learner.metric_.rank == 2
-    assert cf.LinearMetricLearner(rank=3).fit(Z, LABELS).rank_ == 3
+    learner = cf.LinearMetricLearner(rank="auto", **PAPER).fit(Z, LABELS)
+    assert learner.rank_ == learner.choice_.rank == learner.metric_.rank == 2
+    assert cf.LinearMetricLearner(rank=3, **PAPER).fit(Z, LABELS).rank_ == 3
 
 
 def test_metric_knows_the_scale_of_the_data(learner):
     metric = learner.metric_
     assert np.sum(metric.data_eigenvalues) == pytest.approx(np.mean(metric.squared_distance(Z)), rel=1e-9)
     units = 10.0 ** np.arange(-6, 6, 3)
-    other = cf.LinearMetricLearner().fit(Z * units, LABELS).metric_.truncate(2)
+    other = cf.LinearMetricLearner(**PAPER).fit(Z * units, LABELS).metric_.truncate(2)
     np.testing.assert_allclose(other.margin(Z * units), metric.truncate(2).margin(Z), rtol=1e-6, atol=1e-6)
-    columns = cf.LinearMetricLearner(alpha=0.01, alpha_scale="columns").fit(Z, LABELS).metric_
+    columns = cf.LinearMetricLearner(alpha=0.01, prior="standardized", flip_rate=0.0).fit(Z, LABELS).metric_
     assert np.sum(columns.data_eigenvalues) == pytest.approx(np.mean(columns.squared_distance(Z)), rel=1e-9)
 
 
-def test_noise_is_not_chosen_under_a_penalty():
-    with pytest.raises(ValueError, match='noise="auto" needs alpha=0, since it compares likelihoods'):
-        cf.LinearMetricLearner("auto", alpha=0.1).fit(Z, LABELS)
+def test_noise_is_chosen_on_held_out_pairs_under_a_penalty():
+    learner = cf.LinearMetricLearner("auto").fit(Z, LABELS)
+    assert {each.noise for each in learner.choice_.table} == set(cf.noise.NOISES)
+    assert learner.choice_.noise == learner.metric_.noise.name
+    assert not hasattr(learner, "noise_comparison_")
 
 
 @pytest.mark.filterwarnings("ignore:.*not clearly better than:closefar.IdentifiabilityWarning")
 def test_nothing_is_left_of_an_earlier_fit():
-    learner = cf.LinearMetricLearner("auto", rank="auto").fit(Z, LABELS)
+    learner = cf.LinearMetricLearner("auto", **PAPER).fit(Z, LABELS)
     assert learner.noise_comparison_
-    assert learner.rank_choice_
-    learner.set_params(noise="logistic", rank=None).fit(Z, LABELS)
+    learner.set_params(noise="logistic", rank="auto").fit(Z, LABELS)
     assert not hasattr(learner, "noise_comparison_")
-    assert not hasattr(learner, "rank_choice_")
+    assert learner.choice_
+    learner.set_params(rank=None).fit(Z, LABELS)
+    assert not hasattr(learner, "noise_comparison_")
+    assert not hasattr(learner, "choice_")
 
 
 def test_class_weights_count_in_the_truncation_path():
-    learner = cf.LinearMetricLearner(class_weight={-1: 5.0, 1: 1.0}).fit(Z, LABELS)
+    learner = cf.LinearMetricLearner(class_weight={-1: 5.0, 1: 1.0}, **PAPER).fit(Z, LABELS)
     path = learner.truncation_path()
     assert path[len(path) - 1].loss == pytest.approx(learner.certificate_.loss, abs=1e-9)
     assert all(step.refit_loss >= learner.certificate_.loss - 1e-6 for step in path[1:])
@@ -152,10 +158,22 @@ def test_class_weights_count_in_the_truncation_path():
 
 def test_a_diagnosis_is_given_in_every_case(learner, capsys):
     assert "has no training pairs" in pickle.loads(pickle.dumps(learner)).diagnose().problems[-1]
-    chosen = cf.LinearMetricLearnerCV(alphas=[0.0, 0.01], cv=2).fit(Z, LABELS)
-    assert chosen.diagnose().facts == chosen.best_estimator_.diagnose().facts
+    chosen = cf.LinearMetricLearner().fit(Z, LABELS)
+    assert chosen.alpha_ > 0
+    assert chosen.diagnose().problems == ()
     assert len(chosen.truncation_path()) == chosen.metric_.rank + 1
-    assert cf.confidence(chosen, Z, LABELS).metric == chosen.metric_
+    capsys.readouterr()
+
+
+def test_what_is_set_already_is_not_advised(capsys):
+    """The default chooses a penalty and flips, so nobody is told to."""
+    flipped = cf.datasets.make_pairs(3000, 4, rank=2, noise="flips", wrong_share=0.1, random_state=1)
+    few = cf.LinearMetricLearner().fit(Z[:30], DATA.true_labels[:30])
+    estimated = cf.LinearMetricLearner(flip_rate="estimate").fit(flipped.pairs, flipped.labels)
+    for learner in (cf.LinearMetricLearner().fit(flipped.pairs, flipped.labels), few, estimated):
+        said = " ".join([*learner.diagnose().problems, *learner.data_problems, learner.summary()])
+        assert 'alpha="auto"' not in said
+        assert "flip_rate='estimate'" not in said
     capsys.readouterr()
 
 
@@ -174,7 +192,7 @@ def test_a_limited_rank_and_an_origin_change_the_number_of_unknowns():
 
 def test_a_metric_of_zero_is_told_with_advice(capsys):
     pairs, labels, *_ = cf.datasets.make_pairs(300, 3, random_state=0)
-    (problem,) = cf.LinearMetricLearner(alpha=100.0).fit(pairs, labels).diagnose().problems
+    (problem,) = cf.LinearMetricLearner(alpha=100.0, prior="zero", flip_rate=0.0).fit(pairs, labels).diagnose().problems
     assert problem == "M is zero: no direction separates close from far. Lower alpha."
     assert problem in capsys.readouterr().out
 
@@ -184,7 +202,7 @@ def test_a_metric_of_zero_is_told_with_advice(capsys):
 )
 def test_a_metric_of_zero_is_blamed_on_the_penalty_where_there_is_one(learner, alpha, advice):
     settings = learner.fit_.settings.but(alpha=alpha)
-    zero = replace(learner.fit_, metric=cf.Metric(np.zeros((4, 0)), 1.0), settings=settings)
+    zero = replace(learner.fit_, metric=cf.Metric(np.zeros((4, 0)), 1.0), settings=settings, known=settings)
     assert diagnose(zero).problems == (f"M is zero: no direction separates close from far. {advice}",)
 
 

@@ -12,12 +12,13 @@ from closefar.model import in_data_scale
 from closefar.questions import describe_directions
 from closefar.questions import summarize as summary_of
 from closefar.report import summarize
+from paper_estimator import PAPER
 
 TABLES = {
     "plain": (5, {}),
     "few directions": (6, {"rank": 2}),
     "penalty": (4, {"alpha": 0.01}),
-    "penalty by column": (4, {"alpha": 0.01, "alpha_scale": "columns"}),
+    "centre": (4, {"alpha": 0.01, "prior": "standardized"}),
     "origin": (3, {"fit_origin": True, "alpha": 1e-3}),
 }
 
@@ -31,7 +32,7 @@ def table(request):
     data = cf.datasets.make_pairs(1200, d, wrong_share=0.1, random_state=seed)
     units = 10.0 ** rng.uniform(-4.0, 4.0, d)
     rows = (data.pairs[:, 0] - data.pairs[:, 1]) @ (np.eye(d) + 0.3 * rng.standard_normal((d, d))) * units
-    return cf.LinearMetricLearner(tol=1e-9, **parameters).fit(rows, data.labels), rows, data.labels
+    return cf.LinearMetricLearner(tol=1e-9, **PAPER | parameters).fit(rows, data.labels), rows, data.labels
 
 
 def explained(learner, rows):
@@ -130,7 +131,7 @@ def test_exports_map_to_the_directions(table):
 def test_the_report_numbers_directions_alike():
     data = cf.datasets.make_pairs(400, 3, wrong_share=0.1, random_state=3)
     rows = (data.pairs[:, 0] - data.pairs[:, 1]) * [1e-3, 1.0, 1e3]
-    learner = cf.LinearMetricLearner(tol=1e-9).fit(rows, data.labels)
+    learner = cf.LinearMetricLearner(tol=1e-9, **PAPER).fit(rows, data.labels)
     facts, found = summarize(learner), explained(learner, rows)
     np.testing.assert_allclose([row["value"] for row in facts["spectrum"]["rows"]], found, rtol=1e-6)
     np.testing.assert_allclose([row["weights"] for row in facts["directions"]["rows"]], learner.components_)
@@ -146,7 +147,7 @@ def test_the_report_numbers_directions_alike():
 def test_a_metric_that_does_not_know_its_pairs_is_ordered_by_those_of_the_report():
     data = cf.datasets.make_pairs(300, 3, wrong_share=0.1, random_state=4)
     rows = (data.pairs[:, 0] - data.pairs[:, 1]) * [1e-3, 1.0, 1e3]
-    learner = cf.LinearMetricLearner().fit(rows, data.labels)
+    learner = cf.LinearMetricLearner(**PAPER).fit(rows, data.labels)
     known = learner.metric_
     object.__setattr__(learner.fit_, "metric", cf.Metric(known.factor, known.threshold, known.noise))
     facts = summarize(learner, rows, data.labels)
@@ -186,7 +187,7 @@ def test_intervals_of_directions_hold_the_truth():
         z = rng.standard_normal((1000, 3))
         squared = np.einsum("ij,jk,ik->i", z, matrix, z)
         far = rng.random(1000) < 1.0 / (1.0 + np.exp(3.0 - squared))
-        learner = cf.LinearMetricLearner().fit(z * units, far)
+        learner = cf.LinearMetricLearner(**PAPER).fit(z * units, far)
         found = cf.confidence(learner, z * units, far).directions
         root = np.linalg.cholesky(z.T @ z / len(z))
         truth = np.linalg.eigvalsh(root.T @ matrix @ root)[::-1]
@@ -197,7 +198,7 @@ def test_intervals_of_directions_hold_the_truth():
 def test_directions_of_a_good_metric_are_above_zero_whatever_the_units():
     data = cf.datasets.make_pairs(3000, 4, metric_eigenvalues=[2.0, 1.0, 0.7, 0.5], random_state=1)
     rows = (data.pairs[:, 0] - data.pairs[:, 1]) * [1e-6, 1.0, 1e4, 1e9]
-    learner = cf.LinearMetricLearner().fit(rows, data.labels)
+    learner = cf.LinearMetricLearner(**PAPER).fit(rows, data.labels)
     found = cf.confidence(learner, rows, data.labels)
     assert found.valid
     assert np.all(found.directions.low[:3] > 0)
@@ -205,11 +206,11 @@ def test_directions_of_a_good_metric_are_above_zero_whatever_the_units():
     np.testing.assert_allclose(found.directions.estimate, learner.metric_.data_eigenvalues, rtol=1e-6)
 
 
-@pytest.mark.parametrize("alpha_scale", ["data", "columns"])
-def test_estimates_of_directions_are_those_of_the_fit_without_a_penalty(alpha_scale):
+@pytest.mark.parametrize("prior", ["zero", "standardized"])
+def test_estimates_of_directions_are_those_of_the_fit_without_a_penalty(prior):
     data = cf.datasets.make_pairs(1500, 3, rank=2, wrong_share=0.1, random_state=2)
     rows = data.pairs[:, 0] - data.pairs[:, 1]
-    learner = cf.LinearMetricLearner(alpha=0.01, alpha_scale=alpha_scale).fit(rows, data.labels)
+    learner = cf.LinearMetricLearner(alpha=0.01, prior=prior, flip_rate=0.0).fit(rows, data.labels)
     found = cf.confidence(learner, rows, data.labels)
     values = found.metric.data_eigenvalues
     np.testing.assert_allclose(found.directions.estimate[: len(values)], values, rtol=1e-6)
@@ -219,14 +220,14 @@ def test_estimates_of_directions_are_those_of_the_fit_without_a_penalty(alpha_sc
 def test_no_more_directions_are_above_zero_than_a_told_rank():
     data = cf.datasets.make_pairs(2000, 5, wrong_share=0.1, random_state=6)
     rows = (data.pairs[:, 0] - data.pairs[:, 1]) * [1e-5, 1.0, 3.0, 1e3, 1e6]
-    learner = cf.LinearMetricLearner(rank=2).fit(rows, data.labels)
+    learner = cf.LinearMetricLearner(rank=2, **PAPER).fit(rows, data.labels)
     found = cf.confidence(learner, rows, data.labels).directions
     assert np.count_nonzero(found.low) == np.count_nonzero(found.estimate) == 2
 
 
 def test_intervals_beyond_a_known_rank_are_zero_not_rounding():
     data = cf.datasets.make_pairs(2000, 4, rank=2, random_state=0)
-    learner = cf.LinearMetricLearner(rank=2).fit(data.pairs, data.labels)
+    learner = cf.LinearMetricLearner(rank=2, **PAPER).fit(data.pairs, data.labels)
     found = cf.confidence(learner, data.pairs, data.labels, method="sandwich").directions
     assert np.all(found.low[:2] > 0)
     for ends in (found.estimate, found.standard_error, found.low, found.high):

@@ -20,6 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 import closefar as cf
+from paper_estimator import PAPER
 
 PAGE = Path(__file__).parent.parent / "docs" / "ecosystem.md"
 NAMES = ["length", "mass", "age", "depth"]
@@ -38,7 +39,7 @@ def differences(data) -> pd.DataFrame:
 
 @pytest.fixture
 def learner(data, differences) -> cf.LinearMetricLearner:
-    return cf.LinearMetricLearner().fit(differences, data.labels)
+    return cf.LinearMetricLearner(**PAPER).fit(differences, data.labels)
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +116,9 @@ def make_encoder():
 
 def test_pipeline_and_grid_search_over_encoded_columns():
     fish, labels = make_fish()
-    pipeline = make_pipeline(make_encoder(), cf.LinearMetricLearner(fit_origin=True, alpha=0.001))
+    pipeline = make_pipeline(
+        make_encoder(), cf.LinearMetricLearner(fit_origin=True, alpha=0.001, prior="zero", flip_rate=0.0)
+    )
     assert cross_val_score(pipeline, fish, labels, cv=4).mean() > 0.85
     grid = {"linearmetriclearner__alpha": [0.001, 1.0]}
     search = GridSearchCV(pipeline, grid, scoring="neg_log_loss", cv=4).fit(fish, labels)
@@ -131,10 +134,10 @@ def test_pairs_are_made_of_encoded_points():
     rows = rng.integers(len(fish), size=(1000, 2))
     encoded = make_encoder().fit_transform(fish)
     far = (fish["colour"].to_numpy()[rows[:, 0]] != fish["colour"].to_numpy()[rows[:, 1]]) ^ (rng.random(1000) < 0.1)
-    from_pairs = cf.LinearMetricLearner().fit(encoded.to_numpy()[rows], far)
+    from_pairs = cf.LinearMetricLearner(**PAPER).fit(encoded.to_numpy()[rows], far)
     encoded.index = [f"fish {row}" for row in range(len(fish))]
     left, right = encoded.index[rows[:, 0]], encoded.index[rows[:, 1]]
-    by_id = cf.LinearMetricLearner().fit(encoded.loc[left].to_numpy() - encoded.loc[right].to_numpy(), far)
+    by_id = cf.LinearMetricLearner(**PAPER).fit(encoded.loc[left].to_numpy() - encoded.loc[right].to_numpy(), far)
     assert by_id.metric_ == from_pairs.metric_
     assert from_pairs.score(encoded.to_numpy()[rows], far) > 0.85
 
@@ -147,8 +150,8 @@ def test_dropping_a_category_loses_nothing():
     dropped = make_encoder().fit_transform(fish).to_numpy()[rows]
     whole = pd.get_dummies(fish, dtype=float).to_numpy()[rows]
     with pytest.warns(cf.IdentifiabilityWarning, match="a combination of the columns"):
-        of_whole = cf.LinearMetricLearner(tol=1e-9).fit(whole, far)
-    of_dropped = cf.LinearMetricLearner(tol=1e-9).fit(dropped, far)
+        of_whole = cf.LinearMetricLearner(tol=1e-9, **PAPER).fit(whole, far)
+    of_dropped = cf.LinearMetricLearner(tol=1e-9, **PAPER).fit(dropped, far)
     np.testing.assert_allclose(of_whole.predict_proba(whole), of_dropped.predict_proba(dropped), rtol=0, atol=1e-6)
 
 
@@ -162,7 +165,7 @@ def test_pandas_comes_out_with_names_and_index(learner, points):
 def test_polars_goes_in_and_comes_out(data, differences, learner, points):
     polars_differences = pl.DataFrame(differences.to_dict(orient="list"))
     polars_points = pl.DataFrame(points.to_dict(orient="list"))
-    from_polars = cf.LinearMetricLearner().fit(polars_differences, data.labels).set_output(transform="polars")
+    from_polars = cf.LinearMetricLearner(**PAPER).fit(polars_differences, data.labels).set_output(transform="polars")
     assert from_polars.metric_ == learner.metric_
     frame = from_polars.transform(polars_points)
     assert isinstance(frame, pl.DataFrame)
@@ -172,8 +175,8 @@ def test_polars_goes_in_and_comes_out(data, differences, learner, points):
 
 def test_labels_of_metric_learn_may_be_named_or_negated(data):
     similar = -data.labels  # metric-learn: +1 similar, -1 dissimilar
-    named = cf.LinearMetricLearner(far_label=-1).fit(data.pairs, similar)
-    negated = cf.LinearMetricLearner().fit(data.pairs, -similar)
+    named = cf.LinearMetricLearner(far_label=-1, **PAPER).fit(data.pairs, similar)
+    negated = cf.LinearMetricLearner(**PAPER).fit(data.pairs, -similar)
     assert named.metric_ == negated.metric_
     assert named.classes_.tolist() == [-1, 1]
     np.testing.assert_array_equal(named.predict(data.pairs), -negated.predict(data.pairs))
@@ -212,15 +215,15 @@ def test_scorers_are_right_where_far_sorts_first(data, scoring):
     if scoring not in get_scorer_names():
         pytest.skip(f"this scikit-learn has no scorer called {scoring}")
     similar = -data.labels
-    named = cf.LinearMetricLearner(far_label=-1).fit(data.pairs, similar)
-    close = cf.LinearMetricLearner().fit(data.pairs, data.labels).predict_proba(data.pairs)[:, 0]
+    named = cf.LinearMetricLearner(far_label=-1, **PAPER).fit(data.pairs, similar)
+    close = cf.LinearMetricLearner(**PAPER).fit(data.pairs, data.labels).predict_proba(data.pairs)[:, 0]
     score = get_scorer(scoring)
     expected = score(Sorted(close), data.pairs, similar)
     assert score(named, data.pairs, similar) == pytest.approx(expected, abs=1e-9)
 
 
 def test_thresholds_and_scores_of_metric_learn(data):
-    learner = cf.LinearMetricLearner().fit(data.pairs, data.labels)
+    learner = cf.LinearMetricLearner(**PAPER).fit(data.pairs, data.labels)
     distance, threshold = learner.pair_distance(data.pairs), learner.metric_.threshold**0.5
     as_there = np.where(distance <= threshold, 1, -1)
     np.testing.assert_array_equal(as_there, -learner.predict(data.pairs))

@@ -18,7 +18,7 @@ from sklearn.utils import Bunch
 import closefar as cf
 from closefar.experiments import EXPERIMENTS, airline, breast_cancer, combustion
 from closefar.experiments.config import Config, MissingDataError, Settings, Trial, run_in_turn
-from closefar.experiments.fitting import fit, fit_penalised
+from closefar.experiments.fitting import PAPER, fit, fit_penalised
 from closefar.experiments.page import write_page
 from closefar.experiments.result import compare
 from closefar.experiments.synthetic import accuracies, paper_pairs, recovery, relative_errors
@@ -129,7 +129,7 @@ def _shrink(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(cf.datasets, "make_pairs", make_narrow_pairs)
     patch.setattr(cf.datasets, "make_combustion", _no_cantera)
     patch.setattr(breast_cancer, "load_breast_cancer", load_narrow)
-    patch.setattr(breast_cancer, "_FACTORS", {"columns": (0.4,)})
+    patch.setattr(breast_cancer, "_FACTORS", (0.4,))
     patch.setattr(combustion, "_N_TRAIN", 400)
     patch.setattr(combustion, "_N_TEST", 200)
 
@@ -351,7 +351,7 @@ def test_the_penalty_is_chosen_among_factors_of_the_root_of_n(n_rows: int, monke
 
     monkeypatch.setattr(cf.LinearMetricLearner, "fit", fit_and_note)
     factors = (0.0, 0.5, 2.0)
-    given = cf.LinearMetricLearner(noise="normal")
+    given = cf.LinearMetricLearner(noise="normal", **PAPER)
     learner = fit_penalised(given, split.train, split.noisy_train, cv=3, factors=factors, n_rows=n_rows)
     assert any(learner.alpha * np.sqrt(900) == pytest.approx(factor) for factor in factors)
     assert learner.alpha > 0  # with 40% wrong labels and so few pairs a penalty helps
@@ -366,7 +366,7 @@ def test_the_penalty_is_chosen_among_factors_of_the_root_of_n(n_rows: int, monke
 
 def test_fit_keeps_quiet_about_separable_labels() -> None:
     split = paper_pairs(50, 10, noise=None, seed=0)
-    learner = fit(cf.LinearMetricLearner(), split.train, split.noisy_train)
+    learner = fit(cf.LinearMetricLearner(**PAPER), split.train, split.noisy_train)
     assert learner.score(split.train, split.noisy_train) == 1.0
 
 
@@ -381,7 +381,7 @@ def test_relative_errors_by_hand() -> None:
 
 def test_accuracies_are_those_of_predict() -> None:
     split = paper_pairs(300, 200, wrong_share=0.2, seed=1)
-    learner = fit(cf.LinearMetricLearner(), split.train, split.noisy_train)
+    learner = fit(cf.LinearMetricLearner(**PAPER), split.train, split.noisy_train)
     called = {"train": learner.predict(split.train), "test": learner.predict(split.test)}
     assert accuracies(learner.metric_, split) == {
         "train_noisy": np.mean(called["train"] == split.noisy_train),
@@ -453,8 +453,8 @@ def test_all_trials_draw_from_the_same_simulated_flames(monkeypatch: pytest.Monk
 
 
 def test_breast_cancer_needs_the_penalty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(breast_cancer, "_FACTORS", {"columns": (0.4,)})  # what is chosen; all six take long
-    penalised, plain = breast_cancer.trial("columns", 0), breast_cancer.trial(None, 0)
+    monkeypatch.setattr(breast_cancer, "_FACTORS", (0.4,))  # what is chosen; all six take long
+    penalised, plain = breast_cancer.trial(True, 0), breast_cancer.trial(False, 0)
     assert penalised["test_all"] >= 0.95
     assert penalised["test_all"] > plain["test_all"]
     assert plain["train_all"] == 1.0

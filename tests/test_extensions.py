@@ -16,6 +16,7 @@ from closefar.rows import BlockRows, Differences, RowSource
 from closefar.solve import SOLVERS, Objective, Options, Passes, Solver, State, solve
 from closefar.solve.conjugate_gradient import prove_bound
 from closefar.solve.likelihood import Likelihood, Terms
+from paper_estimator import PAPER
 
 DATA = cf.datasets.make_pairs(1200, 3, rank=2, wrong_share=0.1, random_state=0)
 Z = DATA.pairs[:, 0] - DATA.pairs[:, 1]
@@ -61,8 +62,8 @@ def wide(monkeypatch):
 
 
 def test_a_noise_is_one_class(wide, tmp_path):
-    learner = cf.LinearMetricLearner("wide").fit(DATA.pairs, DATA.labels)
-    logistic = cf.LinearMetricLearner().fit(DATA.pairs, DATA.labels)
+    learner = cf.LinearMetricLearner("wide", **PAPER).fit(DATA.pairs, DATA.labels)
+    logistic = cf.LinearMetricLearner(**PAPER).fit(DATA.pairs, DATA.labels)
     # Distances are measured in the scale of the noise.
     np.testing.assert_allclose(learner.metric_.matrix, 2.0 * logistic.metric_.matrix, rtol=1e-3)
     np.testing.assert_allclose(learner.predict_proba(Z), logistic.predict_proba(Z), atol=1e-4)
@@ -73,7 +74,7 @@ def test_a_noise_is_one_class(wide, tmp_path):
     data = cf.datasets.make_pairs(50, 2, noise="wide", random_state=0)
     assert len(data.labels) == 50
     with pytest.warns(cf.IdentifiabilityWarning, match="not clearly better than"):
-        chosen = cf.LinearMetricLearner("auto").fit(DATA.pairs, DATA.labels)
+        chosen = cf.LinearMetricLearner("auto", **PAPER).fit(DATA.pairs, DATA.labels)
     assert chosen.noise_comparison_.keys() == NOISES.keys()
 
 
@@ -133,13 +134,13 @@ class Descent(Solver):
 
 def test_a_solver_is_one_class(monkeypatch):
     monkeypatch.setitem(SOLVERS, "descent", Descent)
-    learner = cf.LinearMetricLearner(solver="descent").fit(Z, DATA.labels)
+    learner = cf.LinearMetricLearner(solver="descent", **PAPER).fit(Z, DATA.labels)
     assert learner.certificate_.converged
-    expected = cf.LinearMetricLearner().fit(Z, DATA.labels)
+    expected = cf.LinearMetricLearner(**PAPER).fit(Z, DATA.labels)
     assert learner.certificate_.loss == pytest.approx(expected.certificate_.loss, abs=1e-6)
     np.testing.assert_allclose(learner.predict_proba(Z), expected.predict_proba(Z), atol=1e-2)
     with pytest.raises(ValueError, match="'descent'"):
-        cf.LinearMetricLearner(solver="none").fit(Z, DATA.labels)
+        cf.LinearMetricLearner(solver="none", **PAPER).fit(Z, DATA.labels)
 
 
 # A row source
@@ -175,7 +176,7 @@ def test_a_row_source_is_one_class(parameters):
     index = rng.integers(0, 60, (2000, 2))
     source, z = IndexedPairs(points, index), points[index[:, 0]] - points[index[:, 1]]
     labels = (z[:, 1] ** 2 + (z[:, 0] * 1e3) ** 2) + rng.logistic(size=2000) > 3.0
-    learner = cf.LinearMetricLearner(tol=1e-8, **parameters)
+    learner = cf.LinearMetricLearner(tol=1e-8, **PAPER | parameters)
     one, other = clone(learner).fit(source, labels), clone(learner).fit(z, labels)
     assert one.certificate_.converged == other.certificate_.converged
     assert one.certificate_.loss == pytest.approx(other.certificate_.loss, abs=1e-8)
@@ -196,7 +197,7 @@ def test_a_row_source_is_checked():
     ):
         spoiled = points * spoil if np.ndim(spoil) == 0 else points[:, :0]
         with pytest.raises(ValueError, match=message):
-            cf.LinearMetricLearner().fit(IndexedPairs(spoiled, np.array(index)), labels[: len(index)])
+            cf.LinearMetricLearner(**PAPER).fit(IndexedPairs(spoiled, np.array(index)), labels[: len(index)])
 
 
 # Judgements: comparisons have two legs and no threshold, ratings several thresholds
@@ -391,8 +392,8 @@ def test_several_thresholds_are_one_sweep_of_the_rows():
 
 def test_fitting_is_a_function_of_judgements_and_settings():
     judgements = Judgements.of_signs(DATA.pairs, DATA.labels)
-    found = fit(judgements, Settings(rank=2, tol=1e-8))
-    learner = cf.LinearMetricLearner(rank=2, tol=1e-8).fit(DATA.pairs, DATA.labels)
+    found = fit(judgements, Settings(rank=2, tol=1e-8, **PAPER))
+    learner = cf.LinearMetricLearner(rank=2, tol=1e-8, **PAPER).fit(DATA.pairs, DATA.labels)
     assert found.metric == learner.metric_
     assert found.certificate == learner.certificate_
     assert found.settings == learner.fit_.settings

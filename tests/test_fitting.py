@@ -9,9 +9,10 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import logit
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV
 
 import closefar as cf
-from closefar.fitting import Fit, NoiseChoice, RankChoice, Scorer, Settings, fit, penalised, refit, refit_leading
+from closefar.fitting import Fit, NoiseChoice, RankChoice, Scorer, Settings, fit, refit, refit_leading
 from closefar.fitting.identifiability import find_problems
 from closefar.fitting.origin import find_origin
 from closefar.judgements import Columns, Judgements
@@ -19,6 +20,7 @@ from closefar.model import Directions, Metric
 from closefar.noise import NOISES, Normal
 from closefar.rows import Differences, find_coordinates
 from closefar.solve import Outcome, solve
+from paper_estimator import PAPER
 
 DATA = cf.datasets.make_pairs(1500, 4, metric_eigenvalues=[1.0, 0.5, 0.2], wrong_share=0.1, random_state=0)
 JUDGEMENTS = Judgements.of_signs(DATA.pairs, DATA.labels)
@@ -26,19 +28,19 @@ JUDGEMENTS = Judgements.of_signs(DATA.pairs, DATA.labels)
 
 @pytest.fixture(scope="module")
 def found():
-    return fit(JUDGEMENTS, Settings(tol=1e-9))
+    return fit(JUDGEMENTS, Settings(tol=1e-9, **PAPER))
 
 
 # Settings
 
 
 def test_settings_of_an_estimator():
-    learner = cf.LinearMetricLearner(rank=2, alpha=0.1, far_label=1, warm_start=True)
+    learner = cf.LinearMetricLearner(rank=2, alpha=0.1, prior="zero", far_label=1, warm_start=True, flip_rate=0.0)
     settings = Settings.of(learner)
-    assert settings == Settings(rank=2, alpha=0.1)
-    assert settings.but(alpha=0.0) == Settings(rank=2)
-    with pytest.raises(TypeError, match=r"got LinearMetricLearnerCV, which has no parameter 'noise'"):
-        Settings.of(cf.LinearMetricLearnerCV())
+    assert settings == Settings(rank=2, alpha=0.1, prior="zero", flip_rate=0.0)
+    assert settings.but(alpha=0.0) == Settings(rank=2, **PAPER)
+    with pytest.raises(TypeError, match=r"got GridSearchCV, which has no parameter 'noise'"):
+        Settings.of(GridSearchCV(learner, {"alpha": [0.0, 0.1]}))
 
 
 def test_settings_that_nobody_chose_are_those_of_the_learner():
@@ -46,33 +48,40 @@ def test_settings_that_nobody_chose_are_those_of_the_learner():
 
 
 def test_what_settings_mean():
-    plain = Settings()
+    plain = Settings(**PAPER)
     assert plain.candidates == [NOISES["logistic"]]
     assert (plain.known_rank, plain.known_flip_rate) == (None, 0.0)
     assert not plain.chooses_rank
     assert not plain.estimates_flips
-    assert Settings(noise=Normal()).candidates == [Normal()]
-    assert Settings(noise="auto").candidates == list(NOISES.values())
-    assert Settings(rank="auto").chooses_rank
-    assert Settings(rank=3).known_rank == 3
-    estimated = Settings(flip_rate="estimate")
+    assert Settings(noise=Normal(), **PAPER).candidates == [Normal()]
+    assert Settings(noise="auto", **PAPER).candidates == list(NOISES.values())
+    assert Settings(rank="auto", **PAPER).chooses_rank
+    assert Settings(rank=3, **PAPER).known_rank == 3
+    estimated = Settings(flip_rate="estimate", alpha=0.0)
     assert estimated.estimates_flips
     assert estimated.known_flip_rate is None
-    assert plain.blend == Settings(alpha_scale="columns").blend == Settings(alpha=0.1).blend == 0.0
-    assert Settings(alpha=0.1, alpha_scale="columns").blend == 1.0
-    assert Settings(alpha=0.1, alpha_scale=0.3).blend == 0.3
-    assert Settings(alpha=0.1, shrink_to="identity").is_centred
-    assert not Settings(shrink_to="identity").is_centred
-    options = Settings(alpha=0.1, rank=2, fit_origin=True, solver="fista", tol=1e-3, max_iter=7).options
+    assert Settings(alpha=0.1, prior="standardized", flip_rate=0.0).is_centred
+    assert Settings(alpha=0.1, prior=cf.Metric(np.eye(4), 1.0), flip_rate=0.0).is_centred
+    assert not Settings(alpha=0.1, prior="zero", flip_rate=0.0).is_centred
+    assert not Settings(alpha=0.0, prior="standardized").is_centred
+    for known in (plain, Settings(alpha=0.0, flip_rate=0.0), Settings(alpha=0.1, prior="euclidean", flip_rate="two")):
+        assert not known.has_choice
+    for open_ in ({"alpha": "auto"}, {"flip_rate": "auto"}, {"rank": "auto"}, {"alpha": 0.1, "prior": "auto"}):
+        assert Settings(**PAPER | open_).has_choice
+    options = Settings(
+        alpha=0.1, prior="zero", rank=2, fit_origin=True, solver="fista", tol=1e-3, max_iter=7, flip_rate=0.0
+    ).options
     assert (options.alpha, options.rank, options.has_constant) == (0.1, 2, True)
     assert (options.solver, options.tol, options.max_iter) == ("fista", 1e-3, 7)
 
 
 def test_random_numbers_are_the_same_each_time():
     assert (
-        Settings().rng().random() == Settings(random_state=0).rng().random() != Settings(random_state=1).rng().random()
+        Settings(**PAPER).rng().random()
+        == Settings(random_state=0, **PAPER).rng().random()
+        != Settings(random_state=1, **PAPER).rng().random()
     )
-    assert len({Settings(random_state=seed).rng().random() for seed in range(200)}) == 200
+    assert len({Settings(random_state=seed, **PAPER).rng().random() for seed in range(200)}) == 200
 
 
 @pytest.mark.parametrize(
@@ -82,7 +91,9 @@ def test_random_numbers_are_the_same_each_time():
         {"rank": 4},
         {"rank": "auto"},
         {"alpha": 0.0},
-        {"alpha": 0.1, "alpha_scale": "columns"},
+        {"alpha": 0.1, "prior": "standardized"},
+        {"prior": cf.Metric(np.eye(4), 1.0)},
+        {"noise": "auto", "alpha": 0.1},
         {"tol": 0.0},
         {"max_iter": 1},
         {"flip_rate": 0.0},
@@ -110,16 +121,17 @@ def test_the_ends_of_what_is_allowed(good):
         {"max_iter": 2.0},
         {"max_iter": True},
         {"flip_rate": "often"},
-        {"alpha_scale": None},
+        {"prior": None},
         {"alpha": np.inf},
         {"tol": -1.0},
         {"max_iter": 0},
         {"flip_rate": 0.5},
         {"flip_rate": -1e-9},
-        {"alpha_scale": "rows"},
+        {"prior": "rows"},
+        {"prior": cf.Metric(np.eye(3), 1.0)},
+        {"prior": "euclidean", "rank": 2},
         {"solver": "best"},
         {"noise": "white"},
-        {"noise": "auto", "alpha": 0.1},
         {"fit_origin": True},
     ],
 )
@@ -149,7 +161,7 @@ def test_a_fit_answers_for_itself(found):
         bare.training()
     assert Fit.of(found) is found
     with pytest.raises(NotFittedError):
-        Fit.of(cf.LinearMetricLearner())
+        Fit.of(cf.LinearMetricLearner(**PAPER))
 
 
 def test_results_cannot_be_changed(found):
@@ -176,7 +188,7 @@ def test_statistics_are_those_of_the_training_pairs(found):
 
 
 def test_pickles_leave_the_training_pairs_out(found):
-    learner = cf.LinearMetricLearner().fit(DATA.pairs, DATA.labels)
+    learner = cf.LinearMetricLearner(**PAPER).fit(DATA.pairs, DATA.labels)
     copy = pickle.loads(pickle.dumps(learner))
     assert copy.fit_.judgements is None
     assert learner.fit_.judgements is not None
@@ -213,56 +225,56 @@ def test_warnings_point_at_who_asked_for_the_fit(found):
 
 def test_an_interrupted_refit_ends_what_it_is_part_of(monkeypatch, found):
     broken = replace(found, certificate=replace(found.certificate, outcome=Outcome.INTERRUPTED))
-    monkeypatch.setattr("closefar.fitting.penalised.fit_known_rank", lambda *args, **kwargs: broken)
+    monkeypatch.setattr("closefar.fitting.fitting._fit_known", lambda *args, **kwargs: broken)
     with pytest.raises(KeyboardInterrupt):
-        refit(JUDGEMENTS, Settings())
+        refit(JUDGEMENTS, Settings(**PAPER))
 
 
 def test_a_part_without_one_of_the_labels_is_refused():
     with pytest.raises(ValueError, match="no pairs of class 1"):
-        refit(JUDGEMENTS.take(np.flatnonzero(DATA.labels < 0)), Settings())
+        refit(JUDGEMENTS.take(np.flatnonzero(DATA.labels < 0)), Settings(**PAPER))
 
 
 def test_a_fit_that_is_good_enough_from_the_start_counts_as_one_step():
-    assert fit(JUDGEMENTS, Settings(tol=10.0)).n_iter == 1
+    assert fit(JUDGEMENTS, Settings(tol=10.0, **PAPER)).n_iter == 1
 
 
 def test_a_chosen_rank_is_kept_beside_the_settings_that_asked_for_it():
     few = JUDGEMENTS.take(np.arange(300))
-    chosen = fit(few, Settings(rank="auto", tol=1e-9))
-    assert (chosen.settings.rank, chosen.rank) == ("auto", chosen.rank_choice.rank)
+    chosen = fit(few, Settings(rank="auto", tol=1e-9, **PAPER))
+    assert (chosen.settings.rank, chosen.rank) == ("auto", chosen.choice.rank)
     assert chosen.judgements is few
-    known = fit(few, Settings(rank=chosen.rank, tol=1e-9))
-    assert known.rank_choice is None
+    known = fit(few, Settings(rank=chosen.rank, tol=1e-9, **PAPER))
+    assert known.choice is None
     np.testing.assert_allclose(chosen.metric.matrix, known.metric.matrix, rtol=1e-9)
 
 
 def test_noises_are_compared_by_the_losses_of_their_fits():
-    chosen = fit(JUDGEMENTS, Settings(noise="auto", tol=1e-9))
-    losses = {name: fit(JUDGEMENTS, Settings(noise=name, tol=1e-9)).certificate.loss for name in NOISES}
+    chosen = fit(JUDGEMENTS, Settings(noise="auto", tol=1e-9, **PAPER))
+    losses = {name: fit(JUDGEMENTS, Settings(noise=name, tol=1e-9, **PAPER)).certificate.loss for name in NOISES}
     assert {name: row["loss"] for name, row in chosen.noise_choice.comparison.items()} == pytest.approx(losses)
     assert chosen.metric.noise.name == chosen.noise_choice.name == min(losses, key=losses.get)
     assert chosen.certificate.loss == pytest.approx(min(losses.values()))
-    assert fit(JUDGEMENTS, Settings(noise="normal")).noise_choice is None
+    assert fit(JUDGEMENTS, Settings(noise="normal", **PAPER)).noise_choice is None
 
 
 def test_weights_of_zero_do_not_count():
     weights = np.where(np.arange(1500) < 500, 0.0, 1.0)
-    part = fit(Judgements.of_signs(DATA.pairs, DATA.labels, weights), Settings(tol=1e-9))
-    alone = fit(Judgements.of_signs(DATA.pairs[500:], DATA.labels[500:]), Settings(tol=1e-9))
+    part = fit(Judgements.of_signs(DATA.pairs, DATA.labels, weights), Settings(tol=1e-9, **PAPER))
+    alone = fit(Judgements.of_signs(DATA.pairs[500:], DATA.labels[500:]), Settings(tol=1e-9, **PAPER))
     np.testing.assert_allclose(part.metric.matrix, alone.metric.matrix, rtol=1e-8)
     assert part.statistics.n_pairs == 1000
 
 
 def test_a_start_near_the_solution_saves_steps(found):
-    again = fit(JUDGEMENTS, Settings(tol=1e-9), start=found.metric)
+    again = fit(JUDGEMENTS, Settings(tol=1e-9, **PAPER), start=found.metric)
     assert again.n_iter < found.n_iter
     np.testing.assert_allclose(again.metric.matrix, found.metric.matrix, rtol=1e-4, atol=1e-6)
     # Where an origin is learned it is of no use, and no harm.
     points = Judgements.of_signs(DATA.pairs[:, 0], DATA.labels)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert fit(points, Settings(fit_origin=True), start=found.metric).metric.origin is not None
+        assert fit(points, Settings(fit_origin=True, **PAPER), start=found.metric).metric.origin is not None
 
 
 @pytest.mark.parametrize("threshold", [-0.5, 0.7])
@@ -275,7 +287,7 @@ def test_a_start_is_the_metric_in_the_coordinates_of_the_rows(monkeypatch, thres
 
     monkeypatch.setattr("closefar.fitting.flipping.solve", spy)
     root = np.random.default_rng(0).standard_normal((4, 2))
-    fit(JUDGEMENTS, Settings(), start=Metric.from_factor(root, threshold, origin=np.zeros(4)))
+    fit(JUDGEMENTS, Settings(**PAPER), start=Metric.from_factor(root, threshold, origin=np.zeros(4)))
     ((objective, start),) = seen
     z = DATA.pairs[:, 0] - DATA.pairs[:, 1]
     np.testing.assert_allclose(objective.quadratic_forms(start.matrix), np.sum((z @ root) ** 2, axis=1), rtol=1e-8)
@@ -283,15 +295,15 @@ def test_a_start_is_the_metric_in_the_coordinates_of_the_rows(monkeypatch, thres
 
 
 def test_class_weights_are_part_of_the_fit():
-    weighted = fit(JUDGEMENTS, Settings(class_weight={1: 3.0, -1: 1.0}, tol=1e-9))
+    weighted = fit(JUDGEMENTS, Settings(class_weight={1: 3.0, -1: 1.0}, tol=1e-9, **PAPER))
     by_hand = fit(
-        Judgements.of_signs(DATA.pairs, DATA.labels, np.where(DATA.labels == 1, 3.0, 1.0)), Settings(tol=1e-9)
+        Judgements.of_signs(DATA.pairs, DATA.labels, np.where(DATA.labels == 1, 3.0, 1.0)), Settings(tol=1e-9, **PAPER)
     )
     np.testing.assert_allclose(weighted.metric.matrix, by_hand.metric.matrix, rtol=1e-9)
 
 
 def test_names_come_with_the_columns():
-    named = fit(JUDGEMENTS, Settings(), columns=Columns(4, ("a", "b", "c", "d")))
+    named = fit(JUDGEMENTS, Settings(**PAPER), columns=Columns(4, ("a", "b", "c", "d")))
     assert named.metric.feature_names == ("a", "b", "c", "d")
 
 
@@ -361,13 +373,13 @@ def test_a_penalty_makes_up_for_missing_pairs(alpha, n_problems):
     few = JUDGEMENTS.take(np.concatenate([np.flatnonzero(DATA.labels == label)[:5] for label in (-1, 1)]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert len(fit(few, Settings(alpha=alpha)).problems) == n_problems
+        assert len(fit(few, Settings(alpha=alpha, prior="zero", flip_rate=0.0)).problems) == n_problems
 
 
 def test_only_directions_that_vary_are_unknown():
     few = JUDGEMENTS.take(np.concatenate([np.flatnonzero(DATA.labels == label)[:5] for label in (-1, 1)]))
     dull = few.with_data((few.data[:, 0] - few.data[:, 1]) * [1.0, 1.0, 1.0, 0.0])
-    (problem,) = fit(dull, Settings()).problems  # ten pairs are enough for seven unknowns, not for eleven
+    (problem,) = fit(dull, Settings(**PAPER)).problems  # ten pairs are enough for seven unknowns, not for eleven
     assert problem.startswith("column 'x3' does not vary")
 
 
@@ -411,9 +423,10 @@ def around():
 
 
 @pytest.mark.parametrize("fit_origin", [False, True])
-@pytest.mark.parametrize("scale", ["data", "columns"])
-def test_the_metric_is_the_solution_in_the_units_of_the_data(around, fit_origin, scale):
-    result = fit(around, Settings(alpha=0.003, alpha_scale=scale, fit_origin=fit_origin, tol=1e-9))
+@pytest.mark.parametrize("alpha", [0.0, 0.003])
+@pytest.mark.parametrize("prior", ["zero", "standardized", "euclidean"])
+def test_the_metric_is_the_solution_in_the_units_of_the_data(around, fit_origin, alpha, prior):
+    result = fit(around, Settings(alpha=alpha, prior=prior, fit_origin=fit_origin, tol=1e-9, flip_rate=0.0))
     metric, points = result.metric, around.data
     squared = np.sum(((points - (metric.origin if fit_origin else 0.0)) @ metric.factor) ** 2, axis=1)
     losses = np.logaddexp(0.0, -around.signs * (squared - metric.threshold))
@@ -430,7 +443,7 @@ def refitted_within(judgements, settings, metric, directions, k):
 
 
 def test_a_refit_within_directions_moves_the_origin_too(around):
-    settings = Settings(fit_origin=True, tol=1e-9)
+    settings = Settings(fit_origin=True, tol=1e-9, **PAPER)
     whole = fit(around, settings).metric
     directions = whole.directions()
     best = refitted_within(around, settings, whole, directions, 1)
@@ -493,22 +506,22 @@ def test_a_refit_within_directions_is_the_best_there(found, scale):
     directions = found.metric.directions(scale)
     z = DATA.pairs[:, 0] - DATA.pairs[:, 1]
     for k in (1, 2):
-        best = refitted_within(JUDGEMENTS, Settings(tol=1e-9), found.metric, directions, k)
+        best = refitted_within(JUDGEMENTS, Settings(tol=1e-9, **PAPER), found.metric, directions, k)
         kept = directions.columns[:, :k]
         # The metric lies within the directions, and no other there is better.
         residual = best.matrix - kept @ np.linalg.lstsq(kept, best.matrix, rcond=None)[0]
         np.testing.assert_allclose(residual, 0.0, atol=1e-8 * np.abs(best.matrix).max())
-        mapped = cf.LinearMetricLearner(tol=1e-9).fit(z @ kept, DATA.labels)
+        mapped = cf.LinearMetricLearner(tol=1e-9, **PAPER).fit(z @ kept, DATA.labels)
         np.testing.assert_allclose(best.probability_far(z), mapped.predict_proba(z @ kept)[:, 1], atol=1e-5)
         moment = z.T @ z / len(z)
         np.testing.assert_allclose(
             best.data_factor.T @ moment @ best.data_factor, np.diag(best.data_eigenvalues), atol=1e-6
         )
-    assert refitted_within(JUDGEMENTS, Settings(), found.metric, directions, found.metric.rank) is found.metric
+    assert refitted_within(JUDGEMENTS, Settings(**PAPER), found.metric, directions, found.metric.rank) is found.metric
 
 
 def test_without_directions_every_pair_is_as_far(found):
-    nothing = refitted_within(JUDGEMENTS, Settings(), found.metric, found.metric.directions(), 0)
+    nothing = refitted_within(JUDGEMENTS, Settings(**PAPER), found.metric, found.metric.directions(), 0)
     assert nothing.rank == 0
     share = np.mean(DATA.labels == 1)
     expected = share if share <= 0.5 else 0.5  # a threshold of pairs is at least 0
@@ -530,7 +543,7 @@ def test_a_metric_of_nothing_makes_the_labels_as_likely_as_they_are(found, share
     labels = np.where(np.arange(100) < 100 * share, 1.0, -1.0)
     judgements = Judgements.of_signs(DATA.pairs[:100, 0], labels)
     metric = replace(found.metric, flip_rate=flip_rate, origin=np.ones(4) if has_origin else None)
-    nothing = refitted_within(judgements, Settings(), metric, metric.directions(), 0)
+    nothing = refitted_within(judgements, Settings(**PAPER), metric, metric.directions(), 0)
     assert nothing.threshold == pytest.approx(-logit(expected), abs=1e-3)
     assert nothing.threshold >= 0.0 or has_origin
 
@@ -539,15 +552,15 @@ def test_a_direction_of_no_length_is_left_out_and_a_short_one_is_not(found):
     whole = found.metric.directions()
     one = np.array([1.0, 0.0])
     flat = Directions(1e-3 * whole.columns[:, :2] * one, 1e-6 * whole.values[:2] * one, True)
-    cut = refitted_within(JUDGEMENTS, Settings(tol=1e-9), found.metric, flat, 2)
-    expected = refitted_within(JUDGEMENTS, Settings(tol=1e-9), found.metric, whole, 1)
+    cut = refitted_within(JUDGEMENTS, Settings(tol=1e-9, **PAPER), found.metric, flat, 2)
+    expected = refitted_within(JUDGEMENTS, Settings(tol=1e-9, **PAPER), found.metric, whole, 1)
     np.testing.assert_allclose(cut.matrix, expected.matrix, rtol=1e-9)
     none = Directions(0.0 * flat.columns, 0.0 * flat.values, True)
-    assert refitted_within(JUDGEMENTS, Settings(), found.metric, none, 2).rank == 0
+    assert refitted_within(JUDGEMENTS, Settings(**PAPER), found.metric, none, 2).rank == 0
 
 
 def test_a_penalty_in_columns_is_refitted_with_its_rank(found):
-    settings = Settings(alpha=0.01, alpha_scale="columns", tol=1e-8)
+    settings = Settings(alpha=0.01, prior="zero", tol=1e-8, flip_rate=0.0)
     whole = fit(JUDGEMENTS, settings).metric
     cut = refitted_within(JUDGEMENTS, settings, whole, whole.directions(), 1)
     expected = fit(JUDGEMENTS, settings.but(rank=1)).metric
@@ -565,34 +578,25 @@ def few_labels(n, d, seed=0):
     return Judgements.of_signs(z, np.where(is_far, 1.0, -1.0))
 
 
-@pytest.mark.parametrize(("number", "word"), [(0.0, "data"), (1.0, "columns"), (0, "data"), (1, "columns")])
-def test_the_ends_of_the_blend_have_names(number, word):
-    judgements = few_labels(120, 4)
-    by_number, by_word = (fit(judgements, Settings(alpha=0.05, alpha_scale=scale)) for scale in (number, word))
-    assert by_number.metric == by_word.metric
-    assert by_number.certificate == by_word.certificate
-
-
 @pytest.mark.parametrize("approximate", [False, True])
 def test_a_centre_that_is_not_told_from_the_threshold(approximate):
     """All rows have the same length, so that c and tau could grow together."""
     rng = np.random.default_rng(0)
     z = rng.choice([-1.0, 1.0], size=(200, 30))
     labels = np.where((z[:, 0] + z[:, 1] > 0) ^ (rng.random(200) < 0.2), 1, -1)
-    judgements = cf.LinearMetricLearner().read(z, labels)
-    settings = Settings(alpha=0.02, alpha_scale="columns", shrink_to="identity", flip_rate=0.2, approximate=approximate)
+    judgements = cf.LinearMetricLearner(**PAPER).read(z, labels)
+    settings = Settings(alpha=0.02, prior="standardized", flip_rate=0.2, approximate=approximate)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = fit(judgements, settings)
     assert np.isfinite(found.metric.threshold)
 
 
-@pytest.mark.parametrize("shrink_to", ["zero", "identity"])
-@pytest.mark.parametrize("blend", [0.0, 0.1, 0.7, 1.0])
+@pytest.mark.parametrize("prior", ["zero", "standardized"])
 @pytest.mark.parametrize("flip_rate", [0.0, 0.1])
-def test_every_shape_follows_the_units_of_columns(shrink_to, blend, flip_rate):
+def test_both_priors_follow_the_units_of_columns(prior, flip_rate):
     judgements, units = few_labels(150, 3), np.array([1e-5, 1.0, 1e7])
-    settings = Settings(alpha=0.03, alpha_scale=blend, shrink_to=shrink_to, flip_rate=flip_rate, tol=1e-9)
+    settings = Settings(alpha=0.03, prior=prior, flip_rate=flip_rate, tol=1e-9)
     plain = fit(judgements, settings)
     scaled = fit(Judgements.of_signs(judgements.data * units, judgements.signs), settings)
     assert plain.certificate.converged
@@ -601,57 +605,22 @@ def test_every_shape_follows_the_units_of_columns(shrink_to, blend, flip_rate):
     )
 
 
-def test_a_large_penalty_leaves_the_identity_and_a_threshold():
+def test_a_large_penalty_leaves_the_plain_distance_and_a_threshold():
     judgements = few_labels(300, 4)
-    found = fit(judgements, Settings(alpha=10.0, alpha_scale="columns", shrink_to="identity"))
+    plain = fit(judgements, Settings(alpha=10.0, prior="euclidean", flip_rate=0.0)).metric.matrix
+    np.testing.assert_allclose(plain, plain[0, 0] * np.eye(4), atol=1e-9 * plain[0, 0])
+    known = cf.Metric(np.diag([3.0, 2.0, 1.0, 0.0]), 5.0)
+    multiple = fit(judgements, Settings(alpha=10.0, prior=known, flip_rate=0.0)).metric.matrix
+    np.testing.assert_allclose(multiple, multiple[2, 2] * known.matrix, atol=1e-9 * multiple[0, 0])
+    found = fit(judgements, Settings(alpha=10.0, prior="standardized", flip_rate=0.0))
     inner = found.metric.matrix * np.outer(found.statistics.column_scales, found.statistics.column_scales)
     np.testing.assert_allclose(inner, inner[0, 0] * np.eye(4), atol=1e-9 * inner[0, 0])
-    assert fit(judgements, Settings(alpha=10.0, alpha_scale="columns")).metric.rank == 0
+    assert fit(judgements, Settings(alpha=10.0, prior="zero", flip_rate=0.0)).metric.rank == 0
 
 
-def test_the_identity_has_no_limited_rank():
-    with pytest.raises(ValueError, match="rank must not be limited"):
-        fit(few_labels(50, 3), Settings(alpha=0.1, shrink_to="identity", rank=2))
-
-
-@pytest.mark.parametrize(("n", "d", "factor"), [(60, 6, 0.2), (120, 4, 0.1), (400, 3, 0.03), (3000, 3, 0.03)])
-def test_alpha_is_chosen_by_uncertain_labels_per_parameter(n, d, factor):
-    judgements = few_labels(n, d)
-    found = fit(judgements, Settings(alpha="auto"))
-    assert found.alpha == found.chosen.alpha == pytest.approx(factor / np.sqrt(n))
-    assert found.settings.alpha == "auto"
-    weighted = judgements.with_weights(np.full(n, 0.01))
-    assert fit(weighted, Settings(alpha="auto")).alpha == pytest.approx(found.alpha)
-    same = fit(judgements, Settings(alpha=found.alpha, alpha_scale="columns"))
-    np.testing.assert_allclose(same.metric.margin(judgements.data), found.metric.margin(judgements.data), atol=1e-3)
-
-
-def test_a_penalty_for_few_labels_shrinks_directions_of_little_variance():
-    """Where the data hardly vary, M is hardly known: in the scale of the columns its error is a fraction."""
-    truth, errors = np.diag([1.0, 1.0, 0.0, 0.0]), {}
-    rng = np.random.default_rng(5)
-    mixing = np.linalg.qr(rng.normal(size=(4, 4)))[0] * [1.0, 0.5, 0.3, 0.01]
-    z = rng.normal(size=(300, 4)) @ mixing.T
-    squared = np.einsum("ij,jk,ik->i", z, truth, z)
-    signs = np.where(squared + 0.1 * np.median(squared) * rng.logistic(size=300) >= np.median(squared), 1.0, -1.0)
-    for scale in ("auto", "data"):
-        metric = fit(Judgements.of_signs(z, signs), Settings(alpha="auto", alpha_scale=scale)).metric
-        errors[scale] = np.linalg.norm(metric.matrix / metric.known_threshold - truth / np.median(squared), 2)
-    assert errors["auto"] < 0.5 * errors["data"]
-
-
-@pytest.mark.parametrize(("wrong_share", "factors"), [(0.1, [0.03]), (0.001, [0.03, 0.001])])
-def test_plenty_of_labels_need_a_slight_penalty(wrong_share, factors, monkeypatch):
-    """One fit is enough, unless hardly a label is uncertain."""
-    data = cf.datasets.make_pairs(2500, 3, wrong_share=wrong_share, random_state=1)
-    judgements = Judgements.of_signs(data.pairs[:, 0] - data.pairs[:, 1], data.labels.astype(float))
-    alphas = []
-    true_fit = penalised.fit_known_rank
-    monkeypatch.setattr(
-        penalised, "fit_known_rank", lambda j, s, **more: alphas.append(s.alpha) or true_fit(j, s, **more)
-    )
-    assert fit(judgements, Settings(alpha="auto")).alpha == alphas[-1]
-    np.testing.assert_allclose(alphas, np.array(factors) / 50.0)
+def test_a_centre_has_no_limited_rank():
+    with pytest.raises(ValueError, match="rank must be None with prior='standardized'"):
+        fit(few_labels(50, 3), Settings(alpha=0.1, prior="standardized", rank=2, flip_rate=0.0))
 
 
 def test_few_uncertain_labels_call_for_a_penalty():

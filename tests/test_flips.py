@@ -17,6 +17,7 @@ from closefar.solve.certificate import Certificate
 from closefar.solve.flips import FlippedCloseFar, best_flip_rate, best_two_rates
 from closefar.solve.loop import Ending, Limits, run
 from closefar.solve.solvers.alternating import Alternating
+from paper_estimator import PAPER
 
 
 def flipped_pairs(n=4000, d=4, rate=0.1, seed=0, noise=None, wrong_share=None):
@@ -34,8 +35,8 @@ def noise(request):
 @pytest.mark.parametrize("seed", [0, 1])
 def test_flips_are_found_and_the_metric_with_them(seed):
     split = paper_pairs(15_000, noise="flips", wrong_share=0.1, seed=seed)
-    plain = cf.LinearMetricLearner().fit(split.train, split.noisy_train)
-    learner = cf.LinearMetricLearner(flip_rate="estimate").fit(split.train, split.noisy_train)
+    plain = cf.LinearMetricLearner(**PAPER).fit(split.train, split.noisy_train)
+    learner = cf.LinearMetricLearner(flip_rate="estimate", alpha=0.0).fit(split.train, split.noisy_train)
     accuracy = {
         each: np.mean((each.decision_function(split.test) >= 0) == (split.true_test > 0)) for each in (plain, learner)
     }
@@ -49,15 +50,15 @@ def test_flips_are_found_and_the_metric_with_them(seed):
 
 def test_noise_alone_is_not_taken_for_flips(noise):
     split = paper_pairs(8_000, noise=noise.name, seed=3)
-    plain = cf.LinearMetricLearner(noise).fit(split.train, split.noisy_train)
-    learner = cf.LinearMetricLearner(noise, flip_rate="estimate").fit(split.train, split.noisy_train)
+    plain = cf.LinearMetricLearner(noise, **PAPER).fit(split.train, split.noisy_train)
+    learner = cf.LinearMetricLearner(noise, flip_rate="estimate", alpha=0.0).fit(split.train, split.noisy_train)
     assert learner.flip_rate_ < 0.02
     assert learner.score(split.test, split.true_test) >= plain.score(split.test, split.true_test) - 0.004
 
 
 def test_noise_and_flips_together_are_told_apart():
     z, labels, data = flipped_pairs(20_000, 4, 0.1, seed=4, noise="logistic", wrong_share=0.1)
-    learner = cf.LinearMetricLearner(flip_rate="estimate", tol=1e-8).fit(z, labels)
+    learner = cf.LinearMetricLearner(flip_rate="estimate", tol=1e-8, alpha=0.0).fit(z, labels)
     assert learner.flip_rate_ == pytest.approx(0.1, abs=0.02)
     right = learner.metric_.noise.cdf(labels * learner.decision_function(z))
     rate = learner.flip_rate_
@@ -69,7 +70,7 @@ def test_noise_and_flips_together_are_told_apart():
 
 def test_a_given_rate_is_kept_and_probabilities_respect_it():
     z, labels, _ = flipped_pairs()
-    learner = cf.LinearMetricLearner(flip_rate=0.1).fit(z, labels)
+    learner = cf.LinearMetricLearner(flip_rate=0.1, alpha=0.0).fit(z, labels)
     assert learner.flip_rate_ == 0.1
     probabilities = learner.predict_proba(z)
     assert probabilities.min() >= 0.1
@@ -80,7 +81,9 @@ def test_a_given_rate_is_kept_and_probabilities_respect_it():
 def test_units_do_not_matter():
     z, labels, _ = flipped_pairs(noise="logistic", wrong_share=0.1)
     units = np.array([1e-6, 1.0, 1e3, 1e9])
-    one, other = (cf.LinearMetricLearner(flip_rate="estimate", tol=1e-9).fit(rows, labels) for rows in (z, z * units))
+    one, other = (
+        cf.LinearMetricLearner(flip_rate="estimate", tol=1e-9, alpha=0.0).fit(rows, labels) for rows in (z, z * units)
+    )
     np.testing.assert_allclose(one.predict_proba(z), other.predict_proba(z * units), atol=1e-6)
 
 
@@ -90,8 +93,8 @@ def test_units_do_not_matter():
 )
 def test_with_other_parameters(parameters):
     z, labels, data = flipped_pairs(noise="logistic", wrong_share=0.05)
-    plain = cf.LinearMetricLearner(**parameters).fit(z, labels)
-    learner = cf.LinearMetricLearner(flip_rate="estimate", **parameters).fit(z, labels)
+    plain = cf.LinearMetricLearner(**PAPER | parameters).fit(z, labels)
+    learner = cf.LinearMetricLearner(**PAPER | {"flip_rate": "estimate"} | parameters).fit(z, labels)
     assert learner.flip_rate_ == pytest.approx(0.1, abs=0.04)
     assert learner.score(z, data.true_labels) >= plain.score(z, data.true_labels) - 0.003
     if "rank" in parameters:
@@ -100,8 +103,8 @@ def test_with_other_parameters(parameters):
 
 def test_many_columns():
     z, labels, data = flipped_pairs(6000, 40, noise="logistic", wrong_share=0.05)
-    plain = cf.LinearMetricLearner().fit(z, labels)
-    learner = cf.LinearMetricLearner(flip_rate="estimate").fit(z, labels)
+    plain = cf.LinearMetricLearner(**PAPER).fit(z, labels)
+    learner = cf.LinearMetricLearner(flip_rate="estimate", alpha=0.0).fit(z, labels)
     assert learner.flip_rate_ == pytest.approx(0.1, abs=0.05)
     assert learner.certificate_.loss <= plain.certificate_.loss
     assert learner.score(z, data.true_labels) >= plain.score(z, data.true_labels)
@@ -110,29 +113,29 @@ def test_many_columns():
 def test_labels_without_noise_or_flips():
     z, labels, _ = flipped_pairs(500, rate=0.0)
     with pytest.warns(ConvergenceWarning, match="separable"):
-        learner = cf.LinearMetricLearner(flip_rate="estimate").fit(z, labels)
+        learner = cf.LinearMetricLearner(flip_rate="estimate", alpha=0.0).fit(z, labels)
     assert learner.flip_rate_ == 0.0
 
 
-@pytest.mark.parametrize("rate", [-0.1, 0.5, np.nan, "auto", None])
+@pytest.mark.parametrize("rate", [-0.1, 0.5, np.nan, "some", None])
 def test_bad_rates_are_named(rate):
     z, labels, _ = flipped_pairs(100)
     with pytest.raises(
-        ValueError, match=r'flip_rate must be "estimate", "two" or a number from 0 to below 0\.5 .*; got'
+        ValueError, match=r'flip_rate must be "auto", "estimate", "two" or a number from 0 to below 0\.5 .*; got'
     ):
-        cf.LinearMetricLearner(flip_rate=rate).fit(z, labels)
+        cf.LinearMetricLearner(flip_rate=rate, alpha=0.0).fit(z, labels)
 
 
 @pytest.mark.parametrize("parameters", [{"rank": 1}, {"rank": 2}, {"alpha": 0.02}], ids=str)
 def test_the_result_is_stationary(parameters):
     """One more step of expectation-maximisation gains nothing."""
     z, labels, _ = flipped_pairs(1500, 5, noise="logistic", wrong_share=0.05, seed=6)
-    first = cf.LinearMetricLearner(flip_rate="estimate", tol=1e-8, **parameters).fit(z, labels)
+    first = cf.LinearMetricLearner(tol=1e-8, **PAPER | {"flip_rate": "estimate"} | parameters).fit(z, labels)
     rate = first.flip_rate_
     right = first.metric_.noise.cdf(labels * first.decision_function(z))
     flipped = rate * (1.0 - right) / (rate + (1.0 - 2.0 * rate) * right)
     both, weights = np.vstack([z, z]), np.concatenate([1.0 - flipped, flipped])
-    step = cf.LinearMetricLearner(tol=1e-8, **parameters).fit(both, np.concatenate([labels, -labels]), weights)
+    step = cf.LinearMetricLearner(tol=1e-8, **PAPER | parameters).fit(both, np.concatenate([labels, -labels]), weights)
     right = step.metric_.noise.cdf(labels * step.decision_function(z))
     rate = best_flip_rate(Differences(z), right, np.ones(len(right)))
     after = -np.mean(np.log(rate + (1.0 - 2.0 * rate) * right))
@@ -148,8 +151,8 @@ def test_the_result_is_stationary(parameters):
 
 def test_a_rank_that_limits_nothing_changes_nothing():
     z, labels, _ = flipped_pairs(1500, 5, noise="logistic", wrong_share=0.05, seed=6)
-    free = cf.LinearMetricLearner(flip_rate="estimate").fit(z, labels)
-    same = cf.LinearMetricLearner(flip_rate="estimate", rank=5).fit(z, labels)
+    free = cf.LinearMetricLearner(flip_rate="estimate", alpha=0.0).fit(z, labels)
+    same = cf.LinearMetricLearner(flip_rate="estimate", rank=5, alpha=0.0).fit(z, labels)
     assert same.metric_ == free.metric_
     assert same.certificate_.n_passes == free.certificate_.n_passes
 
@@ -157,8 +160,8 @@ def test_a_rank_that_limits_nothing_changes_nothing():
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_the_climb_keeps_the_rank_and_is_short(rank):
     z, labels, _ = flipped_pairs(1500, 8, noise="logistic", wrong_share=0.05, seed=6)
-    plain = cf.LinearMetricLearner(rank=rank).fit(z, labels)
-    learner = cf.LinearMetricLearner(flip_rate="estimate", rank=rank).fit(z, labels)
+    plain = cf.LinearMetricLearner(rank=rank, **PAPER).fit(z, labels)
+    learner = cf.LinearMetricLearner(flip_rate="estimate", rank=rank, alpha=0.0).fit(z, labels)
     assert learner.metric_.rank == rank
     assert learner.certificate_.loss < plain.certificate_.loss
     # Expectation-maximisation with a whole fit in each of its rounds took thousands.
@@ -168,11 +171,11 @@ def test_the_climb_keeps_the_rank_and_is_short(rank):
 
 def test_where_the_scale_is_not_determined_the_climb_ends_and_says_so():
     z, labels, _ = flipped_pairs(400, 4, 0.1, seed=1)
-    learner = cf.LinearMetricLearner(flip_rate="estimate").fit(z, labels)
+    learner = cf.LinearMetricLearner(flip_rate="estimate", alpha=0.0).fit(z, labels)
     assert "the scale of M and tau" in learner.certificate_.status
     assert "not the scale of M and tau" in learner.certificate_.status
     # A penalty determines it.
-    penalised = cf.LinearMetricLearner(flip_rate="estimate", alpha=0.01).fit(z, labels)
+    penalised = cf.LinearMetricLearner(flip_rate="estimate", alpha=0.01, prior="zero").fit(z, labels)
     assert "not the scale of M and tau" not in penalised.certificate_.status
 
 
@@ -187,7 +190,7 @@ def test_an_interrupt_during_the_climb_keeps_what_was_reached(monkeypatch):
 
     monkeypatch.setattr(Alternating, "step", interrupted)
     z, labels, _ = flipped_pairs(1500, 5, noise="logistic", wrong_share=0.05, seed=6)
-    learner = cf.LinearMetricLearner(flip_rate="estimate").fit(z, labels)
+    learner = cf.LinearMetricLearner(flip_rate="estimate", alpha=0.0).fit(z, labels)
     assert learner.certificate_.outcome is Outcome.INTERRUPTED
     assert learner.certificate_.advice.startswith("the fit was interrupted")
     assert not learner.certificate_.converged
@@ -205,7 +208,7 @@ def test_the_climb_can_start_by_itself():
     likelihood = FlippedCloseFar(NOISES["logistic"], labels.astype(float), weights, 0.1)
     solver = Alternating(options.problem(objective), np.random.default_rng(0), likelihood, estimate=True, rank=None)
     found = run(solver, solver.start, Limits(0.0, 100, lambda *_: None))
-    learner = cf.LinearMetricLearner(flip_rate="estimate").fit(z, labels)
+    learner = cf.LinearMetricLearner(flip_rate="estimate", alpha=0.0).fit(z, labels)
     assert found.state.objective == pytest.approx(learner.certificate_.loss, abs=1e-6)
     assert found.state.memory.likelihood.flip_rate == pytest.approx(learner.flip_rate_, abs=1e-3)
 
@@ -236,7 +239,7 @@ def solve_with_flips(flip_rate, *, watch=lambda *_: None, n=1500, **options):
 @pytest.fixture
 def record(monkeypatch):
     """What the convex fits and the climb have given."""
-    found = {"solve": [], "run": []}
+    found = {"solve": [], "run": [], "run_roughly": []}
     for name, kept in found.items():
         function = getattr(flipped, name)
 
@@ -272,7 +275,7 @@ def test_the_history_is_that_of_all_steps_and_proves_the_last_alone(rate, alpha,
     objective, solution, _ = solve_with_flips(
         rate, alpha=alpha, watch=lambda *_: seen.append(sum(map(len, record.values())))
     )
-    (plain, last), (climb,) = record["solve"], record["run"]
+    (plain, last), (climb,) = record["solve"], record["run"] + record["run_roughly"]
     assert climb.ending is Ending.STUCK
     assert climb.n_iter >= 1
     assert solution.n_iter == plain.n_iter + climb.n_iter + last.n_iter
@@ -307,9 +310,13 @@ def test_an_interrupt_during_the_plain_fit_ends_it_all(record):
     assert solution.certificate.outcome is Outcome.INTERRUPTED
 
 
-def test_after_an_interrupt_of_the_climb_the_last_step_is_brief(record, monkeypatch):
-    monkeypatch.setattr(Alternating, "step", interrupt)
-    _, solution, _ = solve_with_flips(0.1, tol=1e-12, max_iter=50)
+@pytest.mark.parametrize("alpha", [0.0, 0.01])
+def test_after_an_interrupt_of_the_climb_the_last_step_is_brief(alpha, record):
+    def interrupt_the_climb(*_):
+        if len(record["solve"]) == 1 and not record["run"] + record["run_roughly"]:
+            raise KeyboardInterrupt
+
+    _, solution, _ = solve_with_flips(0.1, alpha=alpha, tol=1e-12, max_iter=50, watch=interrupt_the_climb)
     plain, last = record["solve"]
     assert last.n_iter == 1
     assert solution.n_iter == plain.n_iter + 1
@@ -342,7 +349,7 @@ def sided_pairs(n, d, rates, seed=0, noise="logistic", wrong_share=0.1):
 @pytest.mark.parametrize("rates", [(0.15, 0.03), (0.03, 0.15), (0.2, 0.0)])
 def test_two_rates_are_found_and_the_metric_with_them(rates, noise):
     z, labels, truth = sided_pairs(8000, 4, rates, noise=noise)
-    one, two = (cf.LinearMetricLearner(noise, flip_rate=each).fit(z, labels) for each in ("estimate", "two"))
+    one, two = (cf.LinearMetricLearner(noise, flip_rate=each, alpha=0.0).fit(z, labels) for each in ("estimate", "two"))
     np.testing.assert_allclose(two.flip_rate_, rates, atol=0.025)
     errors = [
         np.linalg.norm(each.metric_.matrix / each.metric_.threshold - truth.matrix / truth.threshold)
@@ -358,7 +365,7 @@ def test_two_rates_are_found_and_the_metric_with_them(rates, noise):
 
 def test_without_flips_both_rates_are_near_zero():
     z, labels, _ = sided_pairs(15_000, 3, (0.0, 0.0))
-    assert max(cf.LinearMetricLearner(flip_rate="two").fit(z, labels).flip_rate_) < 0.02
+    assert max(cf.LinearMetricLearner(flip_rate="two", alpha=0.0).fit(z, labels).flip_rate_) < 0.02
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -377,7 +384,7 @@ def test_two_rates_are_the_best_of_many_starts(seed):
     best = min(minimize(loss, start, method="L-BFGS-B", options={"maxfun": 20_000}).fun for start in starts)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", cf.IdentifiabilityWarning)
-        learner = cf.LinearMetricLearner(model, flip_rate="two").fit(z, labels)
+        learner = cf.LinearMetricLearner(model, flip_rate="two", alpha=0.0).fit(z, labels)
     assert learner.certificate_.loss <= best + 2e-6
 
 
@@ -401,24 +408,24 @@ def test_the_best_two_rates_are_those_of_a_search():
 def test_rates_that_are_not_determined_are_named():
     z, labels, _ = sided_pairs(150, 3, (0.1, 0.1), wrong_share=0.25, seed=1)
     with pytest.warns(cf.IdentifiabilityWarning, match="hardly determine the two flip rates"):
-        cf.LinearMetricLearner(flip_rate="two").fit(z, labels)
+        cf.LinearMetricLearner(flip_rate="two", alpha=0.0).fit(z, labels)
 
 
 def test_rates_that_may_be_zero_are_named():
     data = cf.datasets.make_pairs(400, 3, wrong_share=0.25, random_state=1)
     with pytest.warns(cf.IdentifiabilityWarning, match="hardly more likely with the two flip rates"):
-        cf.LinearMetricLearner(flip_rate="two").fit(data.pairs, data.labels)
+        cf.LinearMetricLearner(flip_rate="two", alpha=0.0).fit(data.pairs, data.labels)
 
 
 def test_two_given_rates_are_kept():
     z, labels, _ = sided_pairs(2000, 3, (0.15, 0.05))
-    learner = cf.LinearMetricLearner(flip_rate=(0.15, 0.05)).fit(z, labels)
+    learner = cf.LinearMetricLearner(flip_rate=(0.15, 0.05), alpha=0.0).fit(z, labels)
     assert learner.flip_rate_ == (0.15, 0.05)
     probabilities = learner.predict_proba(z)
     assert probabilities[:, 1].min() >= 0.15
     assert probabilities[:, 0].min() >= 0.05
     with pytest.raises(ValueError, match=r"two numbers >= 0 with a sum below 1.*got \(0\.6, 0\.5\)"):
-        cf.LinearMetricLearner(flip_rate=(0.6, 0.5)).fit(z, labels)
+        cf.LinearMetricLearner(flip_rate=(0.6, 0.5), alpha=0.0).fit(z, labels)
 
 
 # Flips of levels and comparisons
@@ -426,8 +433,8 @@ def test_two_given_rates_are_kept():
 
 def test_answers_at_random_among_levels_are_found():
     data = cf.datasets.make_judgements(6000, 4, kind="levels", n_levels=4, rank=2, flip_rate=0.15, random_state=0)
-    plain = cf.OrdinalMetricLearner().fit(data.tuples, data.labels)
-    learner = cf.OrdinalMetricLearner(flip_rate="estimate").fit(data.tuples, data.labels)
+    plain = cf.OrdinalMetricLearner(**PAPER).fit(data.tuples, data.labels)
+    learner = cf.OrdinalMetricLearner(flip_rate="estimate", alpha=0.0).fit(data.tuples, data.labels)
     assert learner.flip_rate_ == pytest.approx(0.15, abs=0.02)
     truth = data.metric.matrix / data.noise_scale
     errors = [np.linalg.norm(each.metric_.matrix - truth) for each in (plain, learner)]
@@ -435,19 +442,19 @@ def test_answers_at_random_among_levels_are_found():
     probabilities = learner.predict_proba(data.tuples)[np.arange(6000), data.labels]
     assert -np.mean(np.log(probabilities)) == pytest.approx(learner.certificate_.loss, abs=1e-9)
     assert learner.certificate_.gap <= 1e-6
-    given = cf.OrdinalMetricLearner(flip_rate=0.15).fit(data.tuples, data.labels)
+    given = cf.OrdinalMetricLearner(flip_rate=0.15, alpha=0.0).fit(data.tuples, data.labels)
     assert given.certificate_.loss == pytest.approx(learner.certificate_.loss, abs=1e-3)
 
 
 def test_without_answers_at_random_levels_have_no_flips():
     data = cf.datasets.make_judgements(4000, 3, kind="levels", n_levels=4, random_state=1)
-    assert cf.OrdinalMetricLearner(flip_rate="estimate").fit(data.tuples, data.labels).flip_rate_ < 0.01
+    assert cf.OrdinalMetricLearner(flip_rate="estimate", alpha=0.0).fit(data.tuples, data.labels).flip_rate_ < 0.01
 
 
 def test_flipped_comparisons_are_found():
     data = cf.datasets.make_judgements(4000, 3, kind="triplets", flip_rate=0.1, random_state=0)
-    plain = cf.ComparisonMetricLearner().fit(data.tuples, data.labels)
-    learner = cf.ComparisonMetricLearner(flip_rate="estimate").fit(data.tuples, data.labels)
+    plain = cf.ComparisonMetricLearner(**PAPER).fit(data.tuples, data.labels)
+    learner = cf.ComparisonMetricLearner(flip_rate="estimate", alpha=0.0).fit(data.tuples, data.labels)
     assert learner.flip_rate_ == pytest.approx(0.1, abs=0.02)
     truth = data.metric.matrix / data.noise_scale
     errors = [np.linalg.norm(each.metric_.matrix - truth) for each in (plain, learner)]

@@ -26,6 +26,7 @@ from closefar.rows import (
     products,
     source,
 )
+from paper_estimator import PAPER
 
 torch = pytest.importorskip("torch", reason="needs torch: run pip install -e '.[test-torch]'")
 has_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU, and torch with CUDA")
@@ -43,7 +44,7 @@ WEIGHTS = RNG.integers(1, 4, N).astype(float)
 
 @pytest.fixture(scope="module")
 def expected():
-    return cf.LinearMetricLearner(tol=1e-9).fit(PAIRS, LABELS)
+    return cf.LinearMetricLearner(tol=1e-9, **PAPER).fit(PAIRS, LABELS)
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ def check_same(learner, expected):
 )
 def test_unknown_devices_are_refused(device, message):
     with pytest.raises(ValueError, match=message):
-        cf.LinearMetricLearner(device=device).fit(PAIRS, LABELS)
+        cf.LinearMetricLearner(device=device, **PAPER).fit(PAIRS, LABELS)
 
 
 @pytest.mark.parametrize(
@@ -100,13 +101,13 @@ def test_it_is_said_why_there_is_no_such_gpu(cuda, n_cards, message, monkeypatch
     monkeypatch.setattr(torch.cuda, "is_available", lambda: n_cards > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: n_cards)
     with pytest.raises(ValueError, match=message):
-        cf.LinearMetricLearner(device="cuda:1").fit(PAIRS, LABELS)
+        cf.LinearMetricLearner(device="cuda:1", **PAPER).fit(PAIRS, LABELS)
 
 
 def test_without_torch_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(devices, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"neither torch nor CuPy is installed. Run pip install 'closefar\[gpu\]'"):
-        cf.LinearMetricLearner(device="cuda").fit(PAIRS, LABELS)
+        cf.LinearMetricLearner(device="cuda", **PAPER).fit(PAIRS, LABELS)
 
 
 def test_data_that_do_not_fit_on_the_card_are_refused(monkeypatch):
@@ -115,7 +116,7 @@ def test_data_that_do_not_fit_on_the_card_are_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda name: 0)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda name: 0)
     with pytest.raises(ValueError, match=r"they take 0.0 GiB, and 1.0 GiB for computing, but 0.5 GiB of cuda are free"):
-        cf.LinearMetricLearner(device="cuda").fit(PAIRS, LABELS)
+        cf.LinearMetricLearner(device="cuda", **PAPER).fit(PAIRS, LABELS)
 
 
 @without_gpu
@@ -156,7 +157,7 @@ DATA = {
 def test_data_are_taken_to_the_device(form, expected, tmp_path, monkeypatch):
     monkeypatch.setattr(devices, "_COPIED_BYTES", 1 << 12)
     data = DATA[form](tmp_path)
-    learner = cf.LinearMetricLearner(tol=1e-9, device="cuda").fit(data, LABELS)
+    learner = cf.LinearMetricLearner(tol=1e-9, device="cuda", **PAPER).fit(data, LABELS)
     check_same(learner, expected)
     assert learner.fit_.engine == "torch on the CPU"
     assert "Engine: torch on the CPU" in learner.summary()
@@ -170,7 +171,7 @@ def test_each_partition_is_taken_to_the_device_where_it_is(form, expected):
     data = dask.from_array(PAIRS, chunks=(500, 2, D))
     data = data if form == "array" else cf.Tuples(POINTS, dask.from_array(INDEX, chunks=500))
     labels = dask.from_array(LABELS, chunks=500)
-    learner = cf.LinearMetricLearner(tol=1e-9, device="cuda").fit(data, labels)
+    learner = cf.LinearMetricLearner(tol=1e-9, device="cuda", **PAPER).fit(data, labels)
     check_same(learner, expected)
     assert learner.fit_.engine == "3 partitions in this process, torch on cuda"
 
@@ -186,14 +187,13 @@ def test_single_precision_stays_what_it_is(tmp_path):
 
 
 @pytest.mark.usefixtures("card")
-def test_cross_validation_takes_data_there_once(monkeypatch):
+def test_choosing_takes_data_there_once(monkeypatch):
     moved, move = [], devices._to_torch
     monkeypatch.setattr(devices, "_to_torch", lambda data, name: moved.append(type(data)) or move(data, name))
-    fixed = {"flip_rate": 0.0, "shrink_to": "zero", "alpha_scale": "data"}
-    plain = cf.LinearMetricLearnerCV([0.0, 0.1], cv=2, **fixed).fit(Z, LABELS)
-    learner = cf.LinearMetricLearnerCV([0.0, 0.1], cv=2, device="cuda", **fixed).fit(Z, LABELS)
-    assert learner.alpha_ == plain.alpha_
-    assert moved.count(np.ndarray) == 2  # for the search, and for the fit
+    plain = cf.LinearMetricLearner().fit(Z, LABELS)
+    learner = cf.LinearMetricLearner(device="cuda").fit(Z, LABELS)
+    assert learner.alpha_ == pytest.approx(plain.alpha_)
+    assert moved.count(np.ndarray) == 1
 
 
 def test_the_cpu_is_where_arrays_are():
@@ -244,9 +244,9 @@ def test_the_graph_of_tensors_computes_what_indexed_rows_do(entries, monkeypatch
 
 @pytest.mark.parametrize("parameters", [{}, {"rank": 2}, {"alpha": 0.01, "solver": "lowrank"}, {"solver": "fista"}])
 def test_fits_to_index_pairs_of_tensors_are_the_same(parameters):
-    plain = cf.LinearMetricLearner(tol=1e-9, **parameters).fit(cf.Tuples(POINTS, INDEX), LABELS, WEIGHTS)
+    plain = cf.LinearMetricLearner(tol=1e-9, **PAPER | parameters).fit(cf.Tuples(POINTS, INDEX), LABELS, WEIGHTS)
     pairs = cf.Tuples(torch.tensor(POINTS), INDEX)
-    learner = cf.LinearMetricLearner(tol=1e-9, **parameters).fit(pairs, LABELS, WEIGHTS)
+    learner = cf.LinearMetricLearner(tol=1e-9, **PAPER | parameters).fit(pairs, LABELS, WEIGHTS)
     assert learner.certificate_.loss == pytest.approx(plain.certificate_.loss, abs=1e-8)
     np.testing.assert_allclose(learner.predict_proba(pairs), plain.predict_proba(PAIRS), atol=1e-6)
     np.testing.assert_allclose(learner.transform(pairs), learner.transform(PAIRS), atol=1e-9)
@@ -282,15 +282,15 @@ def test_tensors_of_a_model_that_is_being_trained_are_read(form, expected):
     given = torch.tensor({"differences": Z, "pairs": PAIRS, "index": POINTS}[form], requires_grad=True)
     weights = torch.ones(N, requires_grad=True)
     data = cf.Tuples(given, torch.tensor(INDEX, dtype=torch.int16)) if form == "index" else given
-    check_same(cf.LinearMetricLearner(tol=1e-9).fit(data, LABELS, weights), expected)
+    check_same(cf.LinearMetricLearner(tol=1e-9, **PAPER).fit(data, LABELS, weights), expected)
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.uint8])
 def test_labels_and_weights_of_few_bits_are_read(kind):
     labels = (LABELS == "far").astype(int)
-    plain = cf.LinearMetricLearner(tol=1e-9).fit(PAIRS, labels, WEIGHTS)
+    plain = cf.LinearMetricLearner(tol=1e-9, **PAPER).fit(PAIRS, labels, WEIGHTS)
     given = (torch.tensor(each).to(kind) for each in (labels, WEIGHTS))
-    check_same(cf.LinearMetricLearner(tol=1e-9).fit(torch.tensor(PAIRS), *given), plain)
+    check_same(cf.LinearMetricLearner(tol=1e-9, **PAPER).fit(torch.tensor(PAIRS), *given), plain)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,7 @@ def test_labels_and_weights_of_few_bits_are_read(kind):
 )
 def test_tensors_without_rows_here_are_refused(change, message):
     with pytest.raises(ValueError, match=f"X {message}"):
-        cf.LinearMetricLearner().fit(change(torch.tensor(Z)), LABELS)
+        cf.LinearMetricLearner(**PAPER).fit(change(torch.tensor(Z)), LABELS)
     with pytest.raises(ValueError, match=f"points {message}"):
         cf.Tuples(change(torch.tensor(POINTS)), INDEX)
 
@@ -313,11 +313,11 @@ def test_tensors_without_rows_here_are_refused(change, message):
 def test_the_highest_rung_can_be_set(monkeypatch, expected):
     monkeypatch.setenv(ladder.VARIABLE, "fast")
     with pytest.raises(ValueError, match="CLOSEFAR_GPU must be fused, compiled or plain; got 'fast'"):
-        cf.LinearMetricLearner().fit(torch.tensor(PAIRS), LABELS)
+        cf.LinearMetricLearner(**PAPER).fit(torch.tensor(PAIRS), LABELS)
     monkeypatch.setenv(ladder.VARIABLE, "compiled")
     monkeypatch.setattr(compiled, "_compiled", lambda function: function)
     for kind in (torch.float64, torch.float32):
-        learner = cf.LinearMetricLearner(tol=1e-9).fit(torch.tensor(Z, dtype=kind), LABELS)
+        learner = cf.LinearMetricLearner(tol=1e-9, **PAPER).fit(torch.tensor(Z, dtype=kind), LABELS)
         assert learner.fit_.engine == "torch on the CPU, torch.compile"
         rounding = 1e-8 if kind is torch.float64 else 1e-6
         assert learner.certificate_.loss == pytest.approx(expected.certificate_.loss, abs=rounding)
@@ -329,7 +329,7 @@ def test_what_can_not_be_compiled_is_computed_as_it_is(monkeypatch, expected):
 
     monkeypatch.setenv(ladder.VARIABLE, "compiled")
     monkeypatch.setattr(compiled, "_compiled", fail)
-    learner = cf.LinearMetricLearner(tol=1e-9).fit(torch.tensor(PAIRS), LABELS)
+    learner = cf.LinearMetricLearner(tol=1e-9, **PAPER).fit(torch.tensor(PAIRS), LABELS)
     check_same(learner, expected)
     assert learner.fit_.engine.endswith("plain array API (torch.compile failed: RuntimeError: no compiler was found)")
 
@@ -374,7 +374,7 @@ def test_blocks_of_a_gpu_give_the_same_fit(form, columns):
     plain = {"pairs": points[index], "index": cf.Tuples(points, index)}.get(form, moved)
     data = cf.Tuples(torch.tensor(points), index) if form == "index" else torch.tensor(plain)
     parameters = {"tol": 1e-9, "alpha": 0.0 if columns == D else 0.02}
-    learner, expected = (cf.LinearMetricLearner(**parameters).fit(each, labels) for each in (data, plain))
+    learner, expected = (cf.LinearMetricLearner(**PAPER | parameters).fit(each, labels) for each in (data, plain))
     assert learner.fit_.engine.startswith("torch on the CPU, plain array API")
     assert ("CLOSEFAR_GPU=plain" in learner.fit_.engine) == (columns > D)  # Newton steps need no fused passes
     assert learner.certificate_.loss == pytest.approx(expected.certificate_.loss, abs=1e-8)
@@ -395,7 +395,7 @@ def test_one_number_stands_for_equal_weights_and_a_byte_for_a_sign():
 def test_very_many_labels_of_tensors_are_read(kind):
     n = (1 << 20) + 1
     labels = (torch.arange(n) % 3 == 0).to(kind)
-    given = Judgements.read(cf.LinearMetricLearner(), torch.zeros((n, 1)), labels)
+    given = Judgements.read(cf.LinearMetricLearner(**PAPER), torch.zeros((n, 1)), labels)
     assert given.n_rarer == int((np.arange(n) % 3 == 0).sum())
     assert given.signs.dtype == np.int8
     np.testing.assert_array_equal(given.signs > 0, given.is_far)
@@ -403,7 +403,7 @@ def test_very_many_labels_of_tensors_are_read(kind):
     labels[5] = 7 if kind is not torch.bool else labels[5]
     if kind is not torch.bool:
         with pytest.raises(ValueError, match=r"two values.*got 3: \[0"):
-            Judgements.read(cf.LinearMetricLearner(), torch.zeros((n, 1)), labels)
+            Judgements.read(cf.LinearMetricLearner(**PAPER), torch.zeros((n, 1)), labels)
 
 
 # With a GPU.
@@ -414,10 +414,10 @@ def test_very_many_labels_of_tensors_are_read(kind):
 @pytest.mark.parametrize("noise", ["logistic", "normal", "laplace", "hypsecant"])
 def test_a_gpu_gives_the_same_fit(noise, rung, monkeypatch):
     monkeypatch.setenv(ladder.VARIABLE, rung)
-    plain = cf.LinearMetricLearner(noise, tol=1e-9).fit(PAIRS, LABELS, WEIGHTS)
+    plain = cf.LinearMetricLearner(noise, tol=1e-9, **PAPER).fit(PAIRS, LABELS, WEIGHTS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of compilers
-        learner = cf.LinearMetricLearner(noise, tol=1e-9, device="cuda").fit(PAIRS, LABELS, WEIGHTS)
+        learner = cf.LinearMetricLearner(noise, tol=1e-9, device="cuda", **PAPER).fit(PAIRS, LABELS, WEIGHTS)
     assert learner.fit_.engine.startswith("torch on cuda:0, ")
     check_same(learner, plain)
 
@@ -431,13 +431,13 @@ def test_a_gpu_gives_the_same_bits_every_time(form):
     data = cf.Tuples(points, index) if form == "index pairs" else points[index[:, 0]] - points[index[:, 1]]
     squared = ((points[index[:, 0]] - points[index[:, 1]]) ** 2)[:, :5].sum(dim=1).cpu().numpy()
     labels = squared + rng.logistic(size=len(squared)) > 10
-    once, again = (cf.LinearMetricLearner().fit(data, labels) for _ in range(2))
+    once, again = (cf.LinearMetricLearner(**PAPER).fit(data, labels) for _ in range(2))
     assert np.array_equal(once.metric_.matrix, again.metric_.matrix)
     assert once.certificate_ == again.certificate_
 
 
 @has_gpu
 def test_a_tensor_on_a_gpu_is_taken_to_the_cpu(expected):
-    learner = cf.LinearMetricLearner(tol=1e-9, device="cpu").fit(torch.tensor(PAIRS, device="cuda"), LABELS)
+    learner = cf.LinearMetricLearner(tol=1e-9, device="cpu", **PAPER).fit(torch.tensor(PAIRS, device="cuda"), LABELS)
     assert learner.fit_.engine == "torch on the CPU"
     check_same(learner, expected)

@@ -9,6 +9,7 @@ import closefar as cf
 from closefar.experiments import iterations
 from closefar.experiments.gradient_descent import descend, loss_and_gradient
 from closefar.experiments.synthetic import paper_pairs
+from paper_estimator import PAPER
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def test_loss_is_the_mean_negative_log_likelihood(split):
 
 
 def test_descent_approaches_the_proven_minimum_from_above(split):
-    learner = cf.LinearMetricLearner().fit(split.train, split.noisy_train)
+    learner = cf.LinearMetricLearner(**PAPER).fit(split.train, split.noisy_train)
     losses = [each.loss for each in descend(split.train, split.noisy_train, cf.noise.Logistic(), n_iter=5000, seed=0)]
     assert learner.certificate_.lower_bound < losses[-1] < learner.certificate_.loss + 0.02
     assert losses[-1] < losses[100] < losses[0]

@@ -11,6 +11,7 @@ import closefar as cf
 from closefar.judgements import SharedPointsWarning
 from closefar.noise import NOISES, get_noise
 from closefar.questions import confidence
+from paper_estimator import PAPER
 
 MATRIX = np.array([[1.2, 0.4], [0.4, 0.8]])
 THRESHOLD = 1.5
@@ -26,7 +27,7 @@ def sample(n, seed, matrix=MATRIX, noise="logistic"):
 
 def fitted(n=1500, seed=0, **kwargs):
     z, labels = sample(n, seed, **kwargs)
-    return z, labels, cf.LinearMetricLearner(kwargs.get("noise", "logistic"), tol=1e-10).fit(z, labels)
+    return z, labels, cf.LinearMetricLearner(kwargs.get("noise", "logistic"), tol=1e-10, **PAPER).fit(z, labels)
 
 
 def loss_of(z, labels, noise):
@@ -102,7 +103,7 @@ def test_one_column_equals_logistic_regression():
     design = np.column_stack([z[:, 0] ** 2, -np.ones(len(z))])
     far = 1.0 / (1.0 + np.exp(-design @ [1.0, 1.0]))
     labels = np.where(rng.random(len(z)) < far, 1, -1)
-    learner = cf.LinearMetricLearner(tol=1e-12).fit(z, labels)
+    learner = cf.LinearMetricLearner(tol=1e-12, **PAPER).fit(z, labels)
     result = confidence(learner, z, labels)
     inverse = np.linalg.inv((design * (far * (1 - far))[:, None]).T @ design)
     got = [result.matrix.standard_error[0, 0], result.threshold.standard_error]
@@ -128,7 +129,7 @@ def test_follows_every_change_of_units():
     z, labels, learner = fitted()
     plain = confidence(learner, z, labels)
     units = np.array([[1e6, 2e6], [-3e-3, 1e-3]])
-    mapped = cf.LinearMetricLearner(tol=1e-10).fit(z @ units.T, labels)
+    mapped = cf.LinearMetricLearner(tol=1e-10, **PAPER).fit(z @ units.T, labels)
     other = confidence(mapped, z @ units.T, labels)
     assert np.isclose(other.threshold.standard_error, plain.threshold.standard_error, rtol=1e-6)
     for name in ("distance", "squared_distance", "probability_far"):
@@ -136,7 +137,7 @@ def test_follows_every_change_of_units():
         for end in ("standard_error", "low", "high"):
             np.testing.assert_allclose(getattr(theirs, end), getattr(ours, end), rtol=1e-6)
     factors = np.array([1e-6, 1e4])
-    scaled = cf.LinearMetricLearner(tol=1e-10).fit(z * factors, labels)
+    scaled = cf.LinearMetricLearner(tol=1e-10, **PAPER).fit(z * factors, labels)
     error = confidence(scaled, z * factors, labels).matrix.standard_error
     np.testing.assert_allclose(error * np.outer(factors, factors), plain.matrix.standard_error, rtol=1e-6)
 
@@ -153,7 +154,7 @@ def test_pairs_give_the_same_as_their_differences():
 def test_weights_are_repeats():
     z, labels, _ = fitted(900)
     weights = np.arange(900) % 3
-    learner = cf.LinearMetricLearner(tol=1e-10).fit(z, labels, sample_weight=weights)
+    learner = cf.LinearMetricLearner(tol=1e-10, **PAPER).fit(z, labels, sample_weight=weights)
     weighted = confidence(learner, z, labels, sample_weight=weights)
     repeated = confidence(learner, np.repeat(z, weights, axis=0), np.repeat(labels, weights))
     np.testing.assert_allclose(widths(weighted), widths(repeated), rtol=1e-8)
@@ -162,7 +163,7 @@ def test_weights_are_repeats():
 def test_one_group_a_row_makes_the_scale_of_weights_irrelevant():
     z, labels, _ = fitted(900)
     weights = np.random.default_rng(0).uniform(0.5, 2.0, 900)
-    learner = cf.LinearMetricLearner(tol=1e-10).fit(z, labels, sample_weight=weights)
+    learner = cf.LinearMetricLearner(tol=1e-10, **PAPER).fit(z, labels, sample_weight=weights)
     once, tenfold = (
         confidence(learner, z, labels, sample_weight=factor * weights, groups=range(900)) for factor in (1.0, 10.0)
     )
@@ -171,8 +172,8 @@ def test_one_group_a_row_makes_the_scale_of_weights_irrelevant():
 
 def test_class_weights_do_not_count_as_observations():
     z, labels, _ = fitted()
-    learner = cf.LinearMetricLearner(class_weight={-1: 5.0, 1: 5.0}, tol=1e-10).fit(z, labels)
-    plain = cf.LinearMetricLearner(tol=1e-10).fit(z, labels)
+    learner = cf.LinearMetricLearner(class_weight={-1: 5.0, 1: 5.0}, tol=1e-10, **PAPER).fit(z, labels)
+    plain = cf.LinearMetricLearner(tol=1e-10, **PAPER).fit(z, labels)
     np.testing.assert_allclose(widths(confidence(learner, z, labels)), widths(confidence(plain, z, labels)), rtol=1e-5)
 
 
@@ -240,7 +241,7 @@ def test_pairs_that_share_points_are_recognised():
     z = points[members[:, 0]] - points[members[:, 1]]
     margin = np.einsum("ij,jk,ik->i", z, MATRIX, z) - 3.0
     labels = np.where(margin + rng.logistic(size=900) >= 0, 1, -1)
-    learner = cf.LinearMetricLearner(tol=1e-10).fit(points[members], labels)
+    learner = cf.LinearMetricLearner(tol=1e-10, **PAPER).fit(points[members], labels)
     with pytest.warns(SharedPointsWarning, match="only 120 different points"):
         found = confidence(learner, points[members], labels)
     np.testing.assert_allclose(widths(found), widths(confidence(learner, z, labels, groups=members)), rtol=1e-6)
@@ -270,7 +271,7 @@ def test_rank_deficient_fit_has_intervals_around_the_optimum_without_the_constra
     resampled = confidence(learner, z, labels, method="bootstrap", n_bootstrap=30, random_state=0)
     assert (resampled.method, resampled.valid) == ("bootstrap", True)
     assert "but not for eigenvalues at zero" in resampled.statement
-    told = cf.LinearMetricLearner(rank=1, tol=1e-10).fit(z, labels)
+    told = cf.LinearMetricLearner(rank=1, tol=1e-10, **PAPER).fit(z, labels)
     known = confidence(told, z, labels)
     assert (known.method, known.valid) == ("sandwich", True)
     assert "Rank 1 is treated as known. The labels contradict it" in known.statement
@@ -281,10 +282,10 @@ def test_a_rank_that_was_chosen_does_not_count_as_known():
     """A weak direction that cross-validation leaves out is still inside the intervals."""
     matrix = np.diag([1.5, 0.8, 0.02])
     z, labels = sample(1500, 0, matrix=matrix)
-    chosen = cf.LinearMetricLearner(rank="auto").fit(z, labels)
+    chosen = cf.LinearMetricLearner(rank="auto", **PAPER).fit(z, labels)
     assert chosen.metric_.rank == 2
     result = confidence(chosen, z, labels)
-    free = confidence(cf.LinearMetricLearner().fit(z, labels), z, labels)
+    free = confidence(cf.LinearMetricLearner(**PAPER).fit(z, labels), z, labels)
     assert result.valid
     assert result.matrix.low[2, 2] < 0.02 < result.matrix.high[2, 2]
     np.testing.assert_allclose(result.threshold.standard_error, free.threshold.standard_error, rtol=1e-2)
@@ -294,7 +295,7 @@ def test_labels_that_no_metric_explains_have_no_intervals():
     z, labels = sample(600, 0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        reversed_labels = cf.LinearMetricLearner().fit(z, -labels)
+        reversed_labels = cf.LinearMetricLearner(**PAPER).fit(z, -labels)
     result = confidence(reversed_labels, z, -labels)
     assert (result.method, result.valid) == ("sandwich", False)
     assert "The labels contradict the model" in result.statement
@@ -312,7 +313,7 @@ def test_eigenvalues_that_cannot_be_told_apart_share_an_interval():
 def test_a_rank_that_was_told_by_finite_differences():
     """The sandwich on matrices a a' is that of the loss as a function of a and tau."""
     z, labels, _ = fitted()
-    learner = cf.LinearMetricLearner(rank=1, tol=1e-12).fit(z, labels)
+    learner = cf.LinearMetricLearner(rank=1, tol=1e-12, **PAPER).fit(z, labels)
     noise = get_noise("logistic")
 
     def losses(q):
@@ -333,7 +334,7 @@ def test_separable_pairs_have_unbounded_intervals():
     z, _ = sample(60, 0)
     labels = np.where(np.einsum("ij,jk,ik->i", z, MATRIX, z) > THRESHOLD, 1, -1)
     with pytest.warns(ConvergenceWarning, match="separable"):
-        learner = cf.LinearMetricLearner().fit(z, labels)
+        learner = cf.LinearMetricLearner(**PAPER).fit(z, labels)
     result = confidence(learner, z, labels)
     assert (result.method, result.valid) == ("none", False)
     assert "do not determine" in result.statement
@@ -358,12 +359,40 @@ def test_says_when_neither_is_valid():
 
 def test_a_penalised_fit_has_the_intervals_of_the_fit_without_penalty():
     z, labels, learner = fitted(400)
-    penalised = cf.LinearMetricLearner(alpha=0.05, tol=1e-10).fit(z, labels)
+    penalised = cf.LinearMetricLearner(alpha=0.05, prior="zero", tol=1e-10, flip_rate=0.0).fit(z, labels)
     result, plain = confidence(penalised, z, labels), confidence(learner, z, labels)
     assert (result.method, result.valid) == (plain.method, True)
     assert "for the fit without the penalty alpha=0.05" in result.statement
     np.testing.assert_allclose(result.metric.matrix, learner.metric_.matrix, rtol=1e-4)
     np.testing.assert_allclose(widths(result), widths(plain), rtol=1e-4)
+
+
+def test_the_default_has_the_intervals_of_the_fit_without_penalty():
+    z, labels, learner = fitted(400)
+    chosen = cf.LinearMetricLearner(tol=1e-10, flip_rate=0.0).fit(z, labels)
+    result, plain = confidence(chosen), confidence(learner, z, labels)
+    assert f"for the fit without the penalty alpha={chosen.alpha_:.3g}" in result.statement
+    np.testing.assert_allclose(result.metric.matrix, learner.metric_.matrix, rtol=1e-4)
+    np.testing.assert_allclose(widths(result), widths(plain), rtol=1e-4)
+
+
+def test_a_flip_rate_that_was_chosen_is_estimated_for_intervals():
+    data = cf.datasets.make_pairs(4000, 2, rank=2, wrong_share=0.03, random_state=0)
+    labels = np.where(np.random.default_rng(0).uniform(size=4000) < 0.15, -data.labels, data.labels)
+    result = confidence(cf.LinearMetricLearner(alpha=0.0).fit(data.pairs, labels))
+    estimated = cf.LinearMetricLearner(alpha=0.0, flip_rate="estimate").fit(data.pairs, labels)
+    assert result.flip_rate is not None
+    assert result.flip_rate.low < estimated.flip_rate_ < result.flip_rate.high
+    assert result.metric.flip_rate == pytest.approx(estimated.flip_rate_, abs=1e-4)
+
+
+def test_a_penalty_is_not_advised_to_one_who_has_it():
+    z = fitted(400)[0]
+    separable = np.where(np.sum(z**2, axis=1) > np.median(np.sum(z**2, axis=1)), 1, -1)
+    result = confidence(cf.LinearMetricLearner().fit(z, separable))
+    assert not result.valid
+    assert "alpha > 0" not in result.statement
+    assert "Set alpha" not in result.statement
 
 
 @pytest.mark.parametrize("kind", ["two far values", "threshold", "combination", "one-hot", "both columns"])
@@ -387,7 +416,7 @@ def test_a_direction_that_labels_never_contradict_has_no_interval(kind, beside):
     z, labels = np.column_stack([columns, more]), np.where(far, 1, -1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        learner = cf.LinearMetricLearner().fit(z, labels)
+        learner = cf.LinearMetricLearner(**PAPER).fit(z, labels)
     result = confidence(learner, z, labels)
     assert (result.method, result.valid) == ("none", False)
     assert named in result.statement
@@ -403,7 +432,7 @@ def flipped_sample(n, seed, rate=0.1):
 def test_flips_by_finite_differences():
     """The sandwich in (M, tau, q) is that of the likelihood written out."""
     z, labels = flipped_sample(3000, 0)
-    learner = cf.LinearMetricLearner(flip_rate="estimate", tol=1e-12).fit(z, labels)
+    learner = cf.LinearMetricLearner(flip_rate="estimate", tol=1e-12, alpha=0.0).fit(z, labels)
     noise = get_noise("logistic")
 
     def losses(p):
@@ -430,7 +459,7 @@ def test_flips_by_finite_differences():
     np.testing.assert_allclose(far.estimate, probabilities(p), rtol=1e-9)
     np.testing.assert_allclose(far.standard_error, expected, rtol=5e-3)
     assert np.all((far.low < far.estimate) & (far.estimate < far.high) & (far.high < 1))
-    known = cf.LinearMetricLearner(flip_rate=0.1, tol=1e-12).fit(z, labels)
+    known = cf.LinearMetricLearner(flip_rate=0.1, tol=1e-12, alpha=0.0).fit(z, labels)
     given = confidence(known, z, labels)
     assert given.valid
     assert given.flip_rate is None
@@ -440,7 +469,7 @@ def test_flips_by_finite_differences():
 
 def test_a_flip_rate_of_nothing_is_on_its_boundary():
     z, labels = sample(1500, 3)
-    learner = cf.LinearMetricLearner(flip_rate="estimate").fit(z, labels)
+    learner = cf.LinearMetricLearner(flip_rate="estimate", alpha=0.0).fit(z, labels)
     result = confidence(learner, z, labels)
     assert not result.valid
     assert "flip rate" in result.statement
@@ -448,10 +477,10 @@ def test_a_flip_rate_of_nothing_is_on_its_boundary():
 
 def test_says_that_the_noise_is_in_doubt():
     z, labels = flipped_sample(3000, 0)
-    blind = confidence(cf.LinearMetricLearner().fit(z, labels), z, labels)
+    blind = confidence(cf.LinearMetricLearner(**PAPER).fit(z, labels), z, labels)
     assert blind.valid
     assert "check_noise_model rejects the noise model" in blind.statement
-    aware = confidence(cf.LinearMetricLearner(flip_rate=0.1).fit(z, labels), z, labels)
+    aware = confidence(cf.LinearMetricLearner(flip_rate=0.1, alpha=0.0).fit(z, labels), z, labels)
     assert "doubts" not in aware.statement
 
 
@@ -462,7 +491,7 @@ def test_intervals_of_few_labels_hold_the_truth():
         z, labels = sample(60, 100 + seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            result = confidence(cf.LinearMetricLearner().fit(z, labels), z, labels)
+            result = confidence(cf.LinearMetricLearner(**PAPER).fit(z, labels), z, labels)
         if result.valid:
             valid += 1
             inside.append(result.threshold.low <= THRESHOLD <= result.threshold.high)
@@ -491,7 +520,7 @@ def test_a_column_that_does_not_vary_is_known_to_be_zero():
     padded = np.column_stack([z, np.zeros(400)])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", cf.IdentifiabilityWarning)
-        unaware = cf.LinearMetricLearner(tol=1e-10).fit(padded, labels)
+        unaware = cf.LinearMetricLearner(tol=1e-10, **PAPER).fit(padded, labels)
     result = confidence(unaware, padded, labels)
     assert result.valid
     assert "do not vary in 1 direction;" in result.statement
@@ -520,7 +549,7 @@ def test_errors(options, message):
 def test_errors_of_the_learner():
     z, labels = sample(300, 0)
     with pytest.raises(NotFittedError):
-        confidence(cf.LinearMetricLearner(), z, labels)
-    centred = cf.LinearMetricLearner(fit_origin=True).fit(z, labels)
+        confidence(cf.LinearMetricLearner(**PAPER), z, labels)
+    centred = cf.LinearMetricLearner(fit_origin=True, **PAPER).fit(z, labels)
     with pytest.raises(ValueError, match="fit_origin"):
         confidence(centred, z, labels)

@@ -5,6 +5,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import closefar as cf
+from paper_estimator import PAPER
 
 NOISES = ("logistic", "normal", "laplace", "hypsecant")
 
@@ -52,7 +53,7 @@ KINDS = [only_far_where_different, only_close_where_equal, along_a_combination, 
 @pytest.mark.parametrize("make", KINDS)
 def test_labels_that_a_direction_explains_without_error_have_no_finite_optimum(make, n, noise, rng):
     differences, labels = make(rng, n, rng.standard_normal((n, 2)))
-    learner = cf.LinearMetricLearner(noise=noise).fit(differences, labels)
+    learner = cf.LinearMetricLearner(noise=noise, **PAPER).fit(differences, labels)
     assert learner.certificate_.outcome == "quasi-separable"
     assert learner.fit_.is_quasi_separable
     assert "'x0'" in learner.certificate_.status
@@ -63,7 +64,7 @@ def test_labels_that_a_direction_explains_without_error_have_no_finite_optimum(m
 def test_one_exception_makes_the_optimum_finite(noise, rng):
     differences, labels = only_far_where_different(rng, 400, rng.standard_normal((400, 2)))
     labels[np.flatnonzero(differences[:, 0] != 0)[:5]] = False
-    assert cf.LinearMetricLearner(noise=noise).fit(differences, labels).certificate_.outcome == "converged"
+    assert cf.LinearMetricLearner(noise=noise, **PAPER).fit(differences, labels).certificate_.outcome == "converged"
 
 
 def test_the_direction_is_found_whatever_the_units(rng):
@@ -71,12 +72,15 @@ def test_the_direction_is_found_whatever_the_units(rng):
     mixed = differences @ np.array([[1e6, 0.0, 0.0], [3.0, 1e-5, 0.0], [0.0, 0.0, 1.0]])
     for data in (differences, mixed):
         with pytest.warns(ConvergenceWarning, match="quasi-separable: column 'x0' explains some labels"):
-            cf.LinearMetricLearner().fit(data, labels)
+            cf.LinearMetricLearner(**PAPER).fit(data, labels)
 
 
 def test_a_penalty_makes_the_optimum_finite(rng):
     differences, labels = only_far_where_different(rng, 300, rng.standard_normal((300, 2)))
-    assert cf.LinearMetricLearner(alpha=0.01).fit(differences, labels).certificate_.outcome == "converged"
+    assert (
+        cf.LinearMetricLearner(alpha=0.01, prior="zero", flip_rate=0.0).fit(differences, labels).certificate_.outcome
+        == "converged"
+    )
 
 
 # Swapped labels
@@ -85,16 +89,16 @@ def test_a_penalty_makes_the_optimum_finite(rng):
 def test_labels_that_mean_the_opposite_are_noticed():
     data = cf.datasets.make_pairs(600, 3, wrong_share=0.1, random_state=0)
     with pytest.warns(cf.IdentifiabilityWarning, match="set far_label=-1"):
-        learner = cf.LinearMetricLearner().fit(data.pairs, -data.labels)
+        learner = cf.LinearMetricLearner(**PAPER).fit(data.pairs, -data.labels)
     assert learner.metric_.rank < 3
-    right = cf.LinearMetricLearner(far_label=-1).fit(data.pairs, -data.labels)
+    right = cf.LinearMetricLearner(far_label=-1, **PAPER).fit(data.pairs, -data.labels)
     assert right.data_problems == ()
 
 
 def test_labels_that_mean_nothing_are_not_called_swapped(rng):
     for _ in range(5):
         differences = rng.standard_normal((300, 3))
-        learner = cf.LinearMetricLearner().fit(differences, rng.random(300) < 0.5)
+        learner = cf.LinearMetricLearner(**PAPER).fit(differences, rng.random(300) < 0.5)
         assert learner.data_problems == ()
 
 
@@ -108,12 +112,12 @@ def test_a_close_pair_in_the_wrong_unit_is_named_and_stops_nothing(d, size, rng)
     labels = np.sum(z**2, axis=1) + 0.3 * rng.logistic(size=400) > d
     z[7], labels[7] = size, False
     with pytest.warns(cf.IdentifiabilityWarning, match="row 7, labelled close, is more than 10,000 times"):
-        learner = cf.LinearMetricLearner().fit(z, labels)
+        learner = cf.LinearMetricLearner(**PAPER).fit(z, labels)
     assert learner.certificate_.outcome == "converged"
     # Along that row nothing is left; the other directions are learned as without it.
     across = z @ np.linalg.svd(np.ones((1, d)))[2][1:].T
     if d > 1:
-        others = cf.LinearMetricLearner(tol=1e-9).fit(across[np.arange(400) != 7], labels[np.arange(400) != 7])
+        others = cf.LinearMetricLearner(tol=1e-9, **PAPER).fit(across[np.arange(400) != 7], labels[np.arange(400) != 7])
         assert learner.certificate_.loss == pytest.approx(others.certificate_.loss, abs=5e-3)
     cf.confidence(learner, z, labels)
 
@@ -122,7 +126,7 @@ def test_a_far_pair_in_the_wrong_unit_says_nothing(rng):
     z = rng.standard_normal((400, 3))
     labels = np.sum(z**2, axis=1) + 0.3 * rng.logistic(size=400) > 3
     z[7], labels[7] = 1e8, True
-    learner = cf.LinearMetricLearner().fit(z, labels)
+    learner = cf.LinearMetricLearner(**PAPER).fit(z, labels)
     assert learner.certificate_.converged
     assert learner.data_problems == ()
 
@@ -137,7 +141,7 @@ def test_laplace_fits_with_few_pairs_are_proven(seed):
     squared = np.sum((z @ rng.standard_normal((12, 12)) / 4) ** 2, axis=1)
     labels = squared + 0.2 * np.median(squared) * rng.laplace(size=300) > np.median(squared)
     with pytest.warns(cf.IdentifiabilityWarning, match="uncertain labels per parameter"):
-        certificate = cf.LinearMetricLearner(noise="laplace").fit(z, labels).certificate_
+        certificate = cf.LinearMetricLearner(noise="laplace", **PAPER).fit(z, labels).certificate_
     assert certificate.gap <= 1e-6
 
 
@@ -148,5 +152,5 @@ def test_a_rare_column_is_not_called_enormous(rng):
     rare[:2] = 1.0
     labels = np.sum(x**2, axis=1) + rng.logistic(size=1000) > 3.0
     labels[:2] = [False, True]
-    learner = cf.LinearMetricLearner().fit(np.column_stack([x, rare]), labels)
+    learner = cf.LinearMetricLearner(**PAPER).fit(np.column_stack([x, rare]), labels)
     assert learner.fit_.problems == ()

@@ -8,6 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import closefar as cf
 from closefar import solve
+from paper_estimator import PAPER
 
 
 def _triplets(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -29,7 +30,7 @@ def _with_category(triplets: np.ndarray, answers: np.ndarray, n_rare: int) -> np
 def test_separable_comparisons_are_called_so_in_their_own_words():
     triplets, answers, _ = _triplets(200)
     with pytest.warns(ConvergenceWarning, match="agrees with every comparison"):
-        learner = cf.ComparisonMetricLearner().fit(triplets, answers)
+        learner = cf.ComparisonMetricLearner(**PAPER).fit(triplets, answers)
     assert "tau" not in learner.certificate_.status
     assert "pairs" not in learner.certificate_.status
 
@@ -39,7 +40,7 @@ def test_separable_labels_by_annotators_are_separable():
     pairs = rng.standard_normal((200, 2, 2))
     labels = np.sum((pairs[:, 0] - pairs[:, 1]) ** 2, axis=1) > 3.0
     with pytest.warns(ConvergenceWarning, match="gets every label right"):
-        learner = cf.LinearMetricLearner().fit(pairs, labels, annotators=np.arange(200) % 3)
+        learner = cf.LinearMetricLearner(**PAPER).fit(pairs, labels, annotators=np.arange(200) % 3)
     assert learner.certificate_.outcome == "separable"
 
 
@@ -48,7 +49,7 @@ def test_separable_labels_by_annotators_are_separable():
 def test_a_column_that_explains_comparisons_without_exception_is_named(n: int, solver: str):
     triplets, _, answers = _triplets(n)
     with pytest.warns(ConvergenceWarning, match="column 'x3' explains some comparisons without exception"):
-        learner = cf.ComparisonMetricLearner(solver=solver).fit(_with_category(triplets, answers, 8), answers)
+        learner = cf.ComparisonMetricLearner(solver=solver, **PAPER).fit(_with_category(triplets, answers, 8), answers)
     assert learner.certificate_.gap < 1e-5
     assert np.diag(learner.metric_.matrix)[:3] == pytest.approx(np.ones(3), abs=0.35)
 
@@ -59,15 +60,15 @@ def test_a_column_that_explains_the_last_level_without_exception_is_named():
     levels = np.digitize(np.sum((pairs[:, 0] - pairs[:, 1]) ** 2, axis=1) + rng.logistic(size=300), [2.0, 5.0])
     pairs[np.flatnonzero(levels == 2)[:30], 0, 2] = 1.0
     with pytest.warns(ConvergenceWarning, match="column 'x2' explains some labels without exception"):
-        cf.OrdinalMetricLearner().fit(pairs, levels)
+        cf.OrdinalMetricLearner(**PAPER).fit(pairs, levels)
     pairs[np.flatnonzero(levels == 1)[:3], 0, 2] = 1.0
-    assert cf.OrdinalMetricLearner().fit(pairs, levels).certificate_.outcome == "converged"
+    assert cf.OrdinalMetricLearner(**PAPER).fit(pairs, levels).certificate_.outcome == "converged"
 
 
 def test_a_penalty_holds_for_a_rare_category_too():
     triplets, _, answers = _triplets(4000)
     data = _with_category(triplets, answers, 8)
-    learner = cf.ComparisonMetricLearner(alpha=0.01).fit(data, answers)
+    learner = cf.ComparisonMetricLearner(alpha=0.01, prior="zero", flip_rate=0.0).fit(data, answers)
     assert learner.certificate_.converged
     assert 0.0 < learner.metric_.matrix[3, 3] < 100.0
 
@@ -77,7 +78,9 @@ def test_a_prior_of_any_width_is_proven(width: float):
     rng = np.random.default_rng(0)
     pairs = rng.standard_normal((300, 2, 3))
     labels = np.sum((pairs[:, 0] - pairs[:, 1]) ** 2, axis=1) + 2.0 * rng.logistic(size=300) > 5.0
-    learner = cf.LinearMetricLearner(strictness_width=width).fit(pairs, labels, annotators=np.arange(300) % 4)
+    learner = cf.LinearMetricLearner(**PAPER)
+    judgements = learner.read(pairs, labels, annotators=np.arange(300) % 4)
+    learner.fit_to(judgements, limits={"strictness_width": width})
     assert learner.certificate_.outcome == solve.Outcome.CONVERGED
 
 
@@ -87,9 +90,9 @@ def test_comparisons_of_little_noise_are_solved_on_factors():
     labels = np.sum((pairs[:, 0] - pairs[:, 1]) ** 2, axis=1) + 3.0 * rng.logistic(size=212) > 9.0
     near, far = (np.sum((triplets[:, 0] - triplets[:, k]) ** 2, axis=1) for k in (1, 2))
     answers = np.where(far - near + rng.logistic(size=150) > 0.0, 1, -1)
-    settings = {"alpha": 0.001, "comparison_noise": 0.01}
+    answered = {"comparisons": (triplets, answers), "comparison_noise": 0.01}
     fits = [
-        cf.LinearMetricLearner(solver=solver, **settings).fit(pairs, labels, comparisons=(triplets, answers))
+        cf.LinearMetricLearner(solver=solver, **PAPER | {"alpha": 0.001}).fit(pairs, labels, **answered)
         for solver in ("newton", "lowrank")
     ]
     assert fits[0].certificate_.objective == pytest.approx(fits[1].certificate_.objective, abs=2e-6)

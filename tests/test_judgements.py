@@ -9,9 +9,10 @@ import pytest
 from sklearn.model_selection import KFold, StratifiedGroupKFold, StratifiedKFold
 
 import closefar as cf
-from closefar.judgements import Columns, Judgements, PairGroupKFold, Sides, check_pairs, split_judgements
+from closefar.judgements import Columns, Judgements, PairGroupKFold, Sides, check_pairs, divide_points, split_judgements
 from closefar.judgements.frames import names_of_frame
 from closefar.judgements.labels import check_class_weights, check_weights, column_of_labels, find_sides
+from paper_estimator import PAPER
 
 RNG = np.random.default_rng(0)
 PAIRS = RNG.standard_normal((8, 2, 3))
@@ -21,7 +22,7 @@ WEIGHTS = np.array([1.0, 2.0, 0.0, 1.0, 3.0, 0.0, 1.0, 2.0])
 
 @pytest.fixture
 def judgements():
-    return Judgements.read(cf.LinearMetricLearner(), PAIRS, LABELS, WEIGHTS)
+    return Judgements.read(cf.LinearMetricLearner(**PAPER), PAIRS, LABELS, WEIGHTS)
 
 
 def test_what_is_read(judgements):
@@ -36,7 +37,7 @@ def test_what_is_read(judgements):
     assert judgements.n_rarer == 3
     assert judgements.sample_weight is judgements.weights
     assert judgements.mean(np.arange(8.0)) == pytest.approx(WEIGHTS @ np.arange(8) / 10.0)
-    plain = Judgements.read(cf.LinearMetricLearner(), PAIRS[:, 0], LABELS)
+    plain = Judgements.read(cf.LinearMetricLearner(**PAPER), PAIRS[:, 0], LABELS)
     assert not plain.are_pairs
     assert plain.sample_weight is None
     np.testing.assert_array_equal(plain.weights, 1.0)
@@ -231,7 +232,7 @@ class Source:
 @pytest.mark.parametrize("make", [lambda *shape: array_api_strict.zeros(shape), Source], ids=["library", "source"])
 @pytest.mark.parametrize(("fitting", "least"), [(True, 2), (False, 1)])
 def test_other_rows_are_counted_and_stay_what_they_are(make, fitting, least):
-    columns = cf.LinearMetricLearner() if fitting else Columns(1)
+    columns = cf.LinearMetricLearner(**PAPER) if fitting else Columns(1)
     rows = make(least, 1)
     assert check_pairs(columns, rows, fitting=fitting) is rows
     assert columns.n_features_in_ == 1
@@ -331,10 +332,11 @@ def held_out(folds, ids):
 )
 @pytest.mark.parametrize("seed", range(3))
 def test_linked_points_are_divided_where_they_are_too_many(n_splits, sizes, is_divided, seed):
-    folds, ids = PairGroupKFold(n_splits, random_state=seed), stars(*sizes)
-    parts = folds._divide(ids)[ids]
+    ids = stars(*sizes)
+    part, is_apart = divide_points(ids, n_splits, np.random.default_rng(seed))
+    parts = part[ids]
     assert set(parts.ravel().tolist()) == set(range(n_splits))
-    assert np.any(parts[:, 0] != parts[:, 1]) == is_divided
+    assert np.any(parts[:, 0] != parts[:, 1]) == is_divided != is_apart
 
 
 @pytest.mark.parametrize("sizes", [[1, 1, 1, 1, 4], [1, 1, 2, 4, 8], [1, 2, 1, 3, 1]])
@@ -346,7 +348,7 @@ def test_heavy_groups_are_placed_first_so_that_folds_are_even(sizes, settings):
 @pytest.mark.parametrize("seed", range(3))
 def test_groups_go_where_a_heavy_point_is_not(seed):
     ids = stars(1, 1, 7)
-    part = PairGroupKFold(2, random_state=seed)._divide(ids)
+    part, _ = divide_points(ids, 2, np.random.default_rng(seed))
     centre, others = ids[-1, 0], ids[:2].ravel()
     assert np.all(part[others] != part[centre])
     np.testing.assert_array_equal(np.bincount(part[ids].ravel()), [9, 9])
@@ -416,23 +418,28 @@ def test_splitters_and_lists_are_taken_as_they_are():
 
 def test_the_last_label_is_far_unless_said_otherwise():
     with pytest.warns(UserWarning, match="the last one is taken as far"):
-        words = Judgements.read(cf.LinearMetricLearner(), PAIRS, np.where(LABELS == 1, "b", "a"))
+        words = Judgements.read(cf.LinearMetricLearner(**PAPER), PAIRS, np.where(LABELS == 1, "b", "a"))
     with pytest.warns(UserWarning, match="the last one is taken as far") as caught:
-        cf.LinearMetricLearner(alpha=0.1).fit(PAIRS, words.labels)
+        cf.LinearMetricLearner(alpha=0.1, prior="zero", flip_rate=0.0).fit(PAIRS, words.labels)
     assert caught[0].filename == __file__
     np.testing.assert_array_equal(words.is_far, LABELS == 1)
-    turned = Judgements.read(cf.LinearMetricLearner(), PAIRS, np.where(LABELS == 1, "b", "a"), far_label="a")
+    turned = Judgements.read(cf.LinearMetricLearner(**PAPER), PAIRS, np.where(LABELS == 1, "b", "a"), far_label="a")
     np.testing.assert_array_equal(turned.is_far, LABELS == -1)
-    assert cf.LinearMetricLearner(far_label="a", alpha=0.1).fit(PAIRS, turned.labels).far_label_ == "a"
+    assert (
+        cf.LinearMetricLearner(far_label="a", alpha=0.1, prior="zero", flip_rate=0.0)
+        .fit(PAIRS, turned.labels)
+        .far_label_
+        == "a"
+    )
 
 
 def test_questions_want_the_columns_of_the_fit():
     frame = pd.DataFrame(PAIRS[:, 0], columns=["x", "y", "z"])
-    fit = cf.LinearMetricLearner(alpha=0.1).fit(frame, LABELS).fit_
+    fit = cf.LinearMetricLearner(alpha=0.1, prior="zero", flip_rate=0.0).fit(frame, LABELS).fit_
     assert len(fit.read(frame, LABELS)) == 8
     with pytest.warns(UserWarning, match="X has no feature names, but the learner was fitted with feature names"):
         assert len(fit.read(PAIRS[:, 0], LABELS)) == 8
-    nameless = cf.LinearMetricLearner(alpha=0.1).fit(PAIRS[:, 0], LABELS).fit_
+    nameless = cf.LinearMetricLearner(alpha=0.1, prior="zero", flip_rate=0.0).fit(PAIRS[:, 0], LABELS).fit_
     with pytest.warns(UserWarning, match="X has feature names, but the learner was fitted without feature names"):
         assert len(nameless.read(frame, LABELS)) == 8
     for other in (frame[["y", "x", "z"]], frame.rename(columns={"x": "w"})):

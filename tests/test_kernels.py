@@ -14,6 +14,7 @@ triton = pytest.importorskip("triton", reason="the kernels are compiled by Trito
 
 from closefar.rows.cuda import kernels  # noqa: E402
 from closefar.rows.cuda.launch import FAST, FINEST, PRECISE, Launch  # noqa: E402
+from paper_estimator import PAPER  # noqa: E402
 
 SHARED_MEMORY = 232_448  # bytes that a block of an H100 or H200 may use
 STACK = 256  # bytes per thread: a few registers of the innermost loop may spill, a tile may not
@@ -230,11 +231,11 @@ def test_terms_agree_with_numpy(name, kind, is_weighted, card):
 def test_a_fit_gives_the_same_bits_twice_and_the_optimum(card):
     rows, signs, *_ = data_of("normal", d=40)
     on_card = card.from_numpy(rows).cuda()
-    fits = [cf.LinearMetricLearner(tol=1e-8).fit(on_card, signs) for _ in range(2)]
+    fits = [cf.LinearMetricLearner(tol=1e-8, **PAPER).fit(on_card, signs) for _ in range(2)]
     assert "fused" in fits[0].fit_.engine
     assert fits[0].metric_.factor.tobytes() == fits[1].metric_.factor.tobytes()
     assert fits[0].certificate_ == fits[1].certificate_
-    on_cpu = cf.LinearMetricLearner(tol=1e-8).fit(rows, signs)
+    on_cpu = cf.LinearMetricLearner(tol=1e-8, **PAPER).fit(rows, signs)
     assert abs(on_cpu.certificate_.loss - fits[0].certificate_.loss) <= 1e-8
     np.testing.assert_allclose(on_cpu.predict_proba(rows), fits[0].predict_proba(rows), atol=1e-6)
 
@@ -244,9 +245,9 @@ def test_rows_as_stored_agree_with_planes(card, monkeypatch):
 
     rows, signs, *_ = data_of("normal", d=40)
     rows = (rows * 10.0 ** np.linspace(-3, 3, 40)).astype(np.float32)
-    planes = cf.LinearMetricLearner(tol=1e-8, device="cuda").fit(rows, signs)
+    planes = cf.LinearMetricLearner(tol=1e-8, device="cuda", **PAPER).fit(rows, signs)
     monkeypatch.setattr(fused, "_have_room", lambda exact: False)
-    stored = cf.LinearMetricLearner(tol=1e-8, device="cuda").fit(rows, signs)
+    stored = cf.LinearMetricLearner(tol=1e-8, device="cuda", **PAPER).fit(rows, signs)
     assert (planes.fit_.engine[-7:], stored.fit_.engine[-12:]) == (" planes", "float32 rows")
     assert abs(planes.certificate_.loss - stored.certificate_.loss) <= 1e-8
     np.testing.assert_allclose(planes.predict_proba(rows), stored.predict_proba(rows), atol=1e-6)
@@ -254,8 +255,8 @@ def test_rows_as_stored_agree_with_planes(card, monkeypatch):
 
 def test_a_limited_rank_agrees_with_numpy(card):
     rows, signs, *_ = data_of("normal", d=40)
-    on_card = cf.LinearMetricLearner(rank=3, tol=1e-8, device="cuda").fit(rows, signs)
-    plain = cf.LinearMetricLearner(rank=3, tol=1e-8).fit(rows, signs)
+    on_card = cf.LinearMetricLearner(rank=3, tol=1e-8, device="cuda", **PAPER).fit(rows, signs)
+    plain = cf.LinearMetricLearner(rank=3, tol=1e-8, **PAPER).fit(rows, signs)
     assert abs(plain.certificate_.loss - on_card.certificate_.loss) <= 1e-8
     np.testing.assert_allclose(plain.predict_proba(rows), on_card.predict_proba(rows), atol=1e-5)
 
@@ -266,8 +267,8 @@ def test_pairs_by_index_agree_with_numpy(card):
     squared = np.sum((points[index[:, 0]] - points[index[:, 1]])[:, :3] ** 2, axis=1)
     labels = np.where(squared + rng.logistic(size=len(index)) > 5.0, 1, -1)
     pairs = cf.Tuples(points, index)
-    plain = cf.LinearMetricLearner(tol=1e-8).fit(pairs, labels)
-    learner = cf.LinearMetricLearner(tol=1e-8, device="cuda").fit(pairs, labels)
+    plain = cf.LinearMetricLearner(tol=1e-8, **PAPER).fit(pairs, labels)
+    learner = cf.LinearMetricLearner(tol=1e-8, device="cuda", **PAPER).fit(pairs, labels)
     assert "graph" in learner.fit_.engine
     assert abs(plain.certificate_.loss - learner.certificate_.loss) <= 1e-8
     np.testing.assert_allclose(plain.predict_proba(pairs), learner.predict_proba(pairs), atol=1e-6)

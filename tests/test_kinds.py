@@ -24,6 +24,7 @@ from closefar.judgements import (
 )
 from closefar.judgements.levels import find_levels
 from closefar.rows import judged_rows
+from paper_estimator import PAPER
 
 RNG = np.random.default_rng(0)
 PAIRS = RNG.standard_normal((60, 2, 3))
@@ -372,7 +373,7 @@ def test_pairs_on_a_cluster_have_close_far_labels_alone():
 
 def test_checkpoints_tell_kinds_apart():
     def facts(judgements):
-        return fingerprint(judgements, Settings(), None, None)
+        return fingerprint(judgements, Settings(**PAPER), None, None)
 
     ids = np.arange(60) % 3
     plain = graded(annotators=ids, comparisons=TRIPLETS)

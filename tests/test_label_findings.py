@@ -11,8 +11,8 @@ from sklearn.metrics import cohen_kappa_score
 
 from closefar.label import Task
 from closefar.label.live.doubts import doubtful, with_slips
-from closefar.label.live.findings import findings, nothing_found
-from closefar.label.live.learned import Given, tuples_of
+from closefar.label.live.findings import findings, findings_of, nothing_found
+from closefar.label.live.learned import Given, learn, tuples_of
 from closefar.label.live.next_questions import draw_questions, next_questions
 from closefar.label.live.reserved import measures_quality
 from closefar.label.task import ANSWERS, TaskKind
@@ -149,7 +149,7 @@ def huge_units(task, features, answers):
         (nothing_sure, "Learning starts after about 20 answers: 0 so far."),
         (constant_columns, "Nothing can be learned"),
         (one_constant_column, ""),
-        (more_columns_than_answers, ""),
+        (more_columns_than_answers, None),
         (separable, ""),
         (at_random, None),
         (huge_units, ""),
@@ -166,6 +166,45 @@ def test_few_odd_and_useless_answers_are_told_in_a_sentence(kind, change, status
     if status is not None:
         assert found["status"].startswith(status)
         assert status or not found["status"]
+
+
+@pytest.mark.parametrize("kind", list(TaskKind))
+def test_answers_by_the_plain_distance_are_not_lost(kind):
+    """All of many columns count the same, and there are few answers: the page shows a metric that is about as good."""
+    rng = np.random.default_rng(2)
+    task, features = make_task(kind), rng.standard_normal((N_POINTS, 40))
+    index = draw_questions(N_POINTS, np.empty((0, task.n_things), dtype=int), task, 400, rng)[:90]
+    squared = [np.sum((features[index[:, 0]] - features[index[:, k]]) ** 2, axis=1) for k in range(1, task.n_things)]
+    score = (squared[0] - squared[1] if kind is TaskKind.triplets else squared[0]) + rng.logistic(0.0, 5.0, 90)
+    cuts = (
+        [0.0] if kind is TaskKind.triplets else np.quantile(score, np.arange(1, len(task.answers)) / len(task.answers))
+    )
+    answers = recorded(index, np.array(task.answers, dtype=object)[np.digitize(score, cuts)])
+    found = findings(answers, features, [f"column {k}" for k in range(40)], task)
+    assert len(found["directions"]) > 0
+    assert found["map"] is not None
+    assert found["quality"]["plain"] > found["quality"]["baseline"]
+    assert found["quality"]["agreement"] > found["quality"]["plain"] - 0.1
+
+
+def test_the_page_says_when_it_shows_the_plain_distance():
+    task, features, answers, _ = simulate()
+    given = Given.of(answers, features, task)
+    learned = learn(given, task)
+    fit = learned.learner.fit_
+    learned.learner.fit_ = replace(fit, choice=replace(fit.choice, is_plain=True))
+    found = findings_of(answers, given, learned, NAMES, task, None)
+    assert found["status"].startswith(
+        "The answers so far show no metric that is clearly better than the plain distance"
+    )
+
+
+def test_answers_that_no_distance_explains_show_none():
+    task, features, answers = separable(*simulate(n=150)[:3])
+    turned = np.where(answers.answer == "far", "close", "far").astype(object)
+    found = findings(replace(answers, answer=turned, original=turned), features[:, :1], NAMES[:1], task)
+    assert found["status"] == "The answers so far do not depend on any distance between the things."
+    assert (found["directions"], found["map"]) == ([], None)
 
 
 def test_equal_answers_to_pairs_teach_nothing():

@@ -73,6 +73,32 @@ def test_only_reserved_random_questions_count():
     assert found["baseline"] == max(np.mean(answers.original[10:40] == side) for side in TASK.answers)
 
 
+def test_the_plain_distance_is_measured_on_the_same_questions():
+    """Of two columns only the first counts, and the second is ten times as long: the plain distance knows little."""
+    features, answers = session(100)
+    found = quality_of(features * [1.0, 10.0], answers)
+    assert found["agreement"] > found["plain"] + 0.1
+    assert f"The plain distance with a fitted threshold agrees with {found['plain']:.0%}." in found["reading"]
+
+
+@pytest.mark.parametrize("kind", list(TaskKind))
+def test_a_metric_that_is_not_better_than_the_plain_distance_is_told(kind):
+    features, answers = session(60)
+    first = np.abs(features[answers.first, 0] - features[answers.second, 0])
+    task, codes = TASK, (first > 1.0).astype(int)
+    if kind is TaskKind.levels:
+        task, codes = Task(kind, "", "", ("1", "2", "3")), np.digitize(first, [0.5, 1.5])
+    if kind is TaskKind.triplets:
+        task, third = Task(kind, "", "", ANSWERS[kind]), np.random.default_rng(1).permutation(answers.first)
+        codes = (first > np.abs(features[answers.first, 0] - features[third, 0])).astype(int)
+        answers = replace(answers, third=third)
+    said = np.array(task.answers, dtype=object)[codes]
+    found = quality_of(features[:, :1], replace(answers, answer=said, original=said), task)
+    assert found["plain"] > 0.9  # in one column, every metric is the plain distance
+    told = ("the learned metric is not better so far.", "it is not clear yet whether the learned metric is better.")
+    assert found["reading"].endswith(told)
+
+
 def test_few_random_questions_show_nothing():
     assert quality_of(*session(100, n_random=21)) is None
     assert quality_of(*session(100, n_random=22))["n"] == 12

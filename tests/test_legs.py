@@ -33,6 +33,7 @@ from closefar.rows import (
 )
 from closefar.rows import legs as legs_module
 from closefar.rows.compared import ComparedLegs, legs_of
+from paper_estimator import PAPER
 
 N, P, D, K, NOISE = 700, 301, 4, 2, 1.6
 RNG = np.random.default_rng(0)
@@ -302,7 +303,7 @@ def judged(kind, form):
 
 @pytest.fixture(scope="module", params=["comparisons", "levels", "pairs and comparisons"])
 def expected(request):
-    return request.param, fit(judged(request.param, "numpy"), Settings(tol=1e-9, comparison_noise=1.3))
+    return request.param, fit(judged(request.param, "numpy"), Settings(tol=1e-9, comparison_noise=1.3, **PAPER))
 
 
 @pytest.mark.parametrize(
@@ -315,7 +316,7 @@ def test_every_form_of_the_data_gives_the_same_fit(expected, form, on_card, monk
         for module in (blocks, differences, fusing, graph, graph_rows, ladder, legs_module, products, source, stacked):
             monkeypatch.setattr(module, "is_on_gpu", arrays.is_tensor)
         monkeypatch.setenv(ladder.VARIABLE, "plain")
-    found = fit(judged(kind, form), Settings(tol=1e-9, comparison_noise=1.3))
+    found = fit(judged(kind, form), Settings(tol=1e-9, comparison_noise=1.3, **PAPER))
     assert found.certificate.converged
     assert found.certificate.loss == pytest.approx(certificate.loss, abs=1e-8)
     np.testing.assert_allclose(found.metric.matrix, metric.matrix, rtol=0, atol=1e-4)
@@ -325,17 +326,20 @@ def test_every_form_of_the_data_gives_the_same_fit(expected, form, on_card, monk
 def test_a_fit_to_quadruplets_with_a_common_point_is_that_to_triplets_in_every_bit():
     triplets = judged("comparisons", "numpy")
     quadruplets = triplets.with_data(FITTED[TRIPLES[:, [0, 1, 0, 2]]])
-    found, other = (fit(each, Settings()) for each in (triplets, quadruplets))
+    found, other = (fit(each, Settings(**PAPER)) for each in (triplets, quadruplets))
     np.testing.assert_array_equal(found.metric.factor, other.metric.factor)
     assert found.certificate.loss == other.certificate.loss
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.02])
 def test_units_do_not_matter_to_comparisons(alpha):
-    change = np.random.default_rng(7).standard_normal((D, D)) * 10.0 ** np.arange(-2, 2)
+    """Of any directions or, as a penalty is measured in columns, of columns."""
+    change = 10.0 ** np.arange(-2, 2) * (np.eye(D) if alpha else np.random.default_rng(7).standard_normal((D, D)))
     judgements = judged("comparisons", "numpy")
     moved = judgements.with_data(FITTED[TRIPLES] @ change)
-    found, other = (fit(each, Settings(alpha=alpha, tol=1e-11)).metric for each in (judgements, moved))
+    found, other = (
+        fit(each, Settings(alpha=alpha, prior="zero", tol=1e-11, flip_rate=0.0)).metric for each in (judgements, moved)
+    )
     np.testing.assert_allclose(change @ other.matrix @ change.T, found.matrix, rtol=0, atol=1e-6)
 
 
@@ -344,8 +348,8 @@ def test_comparisons_that_are_turned_round_and_repeated_are_the_same():
     turned = np.where((ANSWERS < 0)[:, None, None], FITTED[TRIPLES[:, [0, 2, 1]]], FITTED[TRIPLES])
     weights = np.arange(N_FITTED) % 3 + 1
     several = np.repeat(np.arange(N_FITTED), weights)
-    expected = fit(judgements.with_weights(weights.astype(float)), Settings(tol=1e-10))
+    expected = fit(judgements.with_weights(weights.astype(float)), Settings(tol=1e-10, **PAPER))
     for data in (turned[several], turned[several][::-1]):
-        found = fit(Judgements.read_comparisons(Columns(), data, fitting=True), Settings(tol=1e-10))
+        found = fit(Judgements.read_comparisons(Columns(), data, fitting=True), Settings(tol=1e-10, **PAPER))
         assert found.certificate.loss == pytest.approx(expected.certificate.loss, abs=1e-9)
         np.testing.assert_allclose(found.metric.matrix, expected.metric.matrix, rtol=0, atol=1e-4)

@@ -14,6 +14,7 @@ from closefar.noise import NOISES
 from closefar.rows import Differences, find_coordinates, unit_free
 from closefar.rows.wide import WideRows
 from closefar.solve import CloseFar, Objective, Options, Passes, dual, solve, unwatched
+from closefar.solve.centre import Centred
 from closefar.solve.dual import tangent_bound
 from closefar.solve.factored import Factored
 from closefar.solve.flips import FlippedCloseFar, SoftCloseFar
@@ -21,6 +22,7 @@ from closefar.solve.growth import Spectrum, change_columns, leading_factor
 from closefar.solve.loop import run
 from closefar.solve.solvers import Factor
 from closefar.solve.sylvester import Model
+from paper_estimator import PAPER
 
 
 def wide(n=1500, d=60, *, rank=4, wrong=0.1, seed=0, dtype=np.float64):
@@ -50,7 +52,7 @@ def rows_and_problem(likelihood_of=None, *, alpha=0.02, noise="logistic", **kwar
 def fit(Z, signs, **parameters):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return cf.LinearMetricLearner(**parameters).fit(Z, signs)
+        return cf.LinearMetricLearner(**PAPER | parameters).fit(Z, signs)
 
 
 # Rows in coordinates that are applied to factors
@@ -253,7 +255,7 @@ def soft(rows, signs, weights):
 
 def centred(rows, signs, weights):
     k = rows.n_columns
-    return CloseFar(NOISES["logistic"], signs, weights, rows.squared_distances(np.eye(k) / np.sqrt(k)))
+    return Centred(CloseFar(NOISES["logistic"], signs, weights), rows.squared_distances(np.eye(k) / np.sqrt(k)))
 
 
 @pytest.mark.parametrize("likelihood_of", [soft, centred])
@@ -310,7 +312,7 @@ def test_the_same_optimum_as_by_fista(change):
 def test_weights_are_repeats():
     Z, signs = wide(n=800, d=40)
     weights = np.random.default_rng(2).integers(1, 4, len(Z))
-    learner = cf.LinearMetricLearner(alpha=0.02, tol=1e-9)
+    learner = cf.LinearMetricLearner(alpha=0.02, prior="zero", tol=1e-9, flip_rate=0.0)
     weighted = clone(learner).fit(Z, signs, sample_weight=weights)
     repeated = clone(learner).fit(np.repeat(Z, weights, axis=0), np.repeat(signs, weights))
     assert weighted.certificate_.objective == pytest.approx(repeated.certificate_.objective, abs=2e-9)
@@ -339,7 +341,8 @@ def test_a_limited_rank_of_many_columns(alpha):
     assert certificate.outcome == "restricted"
     assert ("nothing is proven" in certificate.advice) == (alpha == 0.0)
     weights = np.full(len(Z), 1.0 / len(Z))
-    objective = Objective(unit_free(Differences(Z), weights)[0], CloseFar(NOISES["logistic"], signs, weights), Passes())
+    rows, _ = unit_free(Differences(Z), weights, blend=1.0 if alpha else 0.0)
+    objective = Objective(rows, CloseFar(NOISES["logistic"], signs, weights), Passes())
     options = Options(alpha, 3, has_constant=False, solver="factor", tol=1e-6, max_iter=500)
     problem = options.problem(objective)
     plain = Factor(problem, 1e-6, np.random.default_rng(0), 3)

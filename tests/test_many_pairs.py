@@ -11,6 +11,7 @@ from closefar.fitting import Settings, fit, fit_from, is_near_parts, refit
 from closefar.judgements import Judgements, PairGroupKFold, split_judgements
 from closefar.model import Scored
 from closefar.questions import dependence, label_likelihood, margin_errors, noise_check, thinning
+from paper_estimator import PAPER
 
 
 def _judgements(n: int, *, flipped: float = 0.0) -> Judgements:
@@ -22,7 +23,7 @@ def _judgements(n: int, *, flipped: float = 0.0) -> Judgements:
 @pytest.mark.parametrize("flip_rate", [0.0, "estimate"])
 def test_folds_that_start_from_the_fit_to_all_end_where_others_do(flip_rate):
     judgements = _judgements(50_000, flipped=0.05)
-    settings = Settings(flip_rate=flip_rate)
+    settings = Settings(flip_rate=flip_rate, alpha=0.0)
     whole = fit(judgements, settings)
     assert is_near_parts(whole)
     train, test = split_judgements(5, judgements, seed=0)[0]
@@ -35,7 +36,7 @@ def test_folds_that_start_from_the_fit_to_all_end_where_others_do(flip_rate):
 
 
 def test_few_pairs_are_not_near_their_parts():
-    assert not is_near_parts(fit(_judgements(2000), Settings()))
+    assert not is_near_parts(fit(_judgements(2000), Settings(**PAPER)))
 
 
 def test_intervals_of_a_part_of_the_rows_are_those_of_all(monkeypatch):
@@ -44,7 +45,7 @@ def test_intervals_of_a_part_of_the_rows_are_those_of_all(monkeypatch):
     ends = rng.integers(6000, size=(12_000, 2))
     pairs = points[ends]
     labels = np.sum((pairs[:, 0] - pairs[:, 1]) ** 2, axis=1) + rng.logistic(size=len(pairs)) > 3.0
-    learner = cf.LinearMetricLearner().fit(pairs, labels)
+    learner = cf.LinearMetricLearner(**PAPER).fit(pairs, labels)
     whole = cf.confidence(learner, pairs, labels, groups=ends)
     monkeypatch.setattr(label_likelihood, "_MOST_ROWS", 4000)
     monkeypatch.setattr(label_likelihood, "_ROWS_PER_PARAMETER", 1)
@@ -59,7 +60,7 @@ def test_intervals_of_a_part_of_the_rows_are_those_of_all(monkeypatch):
 
 def test_errors_of_margins_from_a_part_of_the_pairs_are_those_from_all(monkeypatch):
     data = cf.datasets.make_pairs(8000, 3, wrong_share=0.15, random_state=2)
-    find = lambda: cf.find_label_errors(cf.LinearMetricLearner(), data.pairs, data.labels, random_state=0)  # noqa: E731
+    find = lambda: cf.find_label_errors(cf.LinearMetricLearner(**PAPER), data.pairs, data.labels, random_state=0)  # noqa: E731
     whole = find()
     monkeypatch.setattr(margin_errors, "_MOST_SEEN", 4000)
     part = find()
@@ -74,7 +75,7 @@ def test_a_direction_in_which_few_rows_vary_is_not_lost_in_a_part_of_them(monkey
     differences = rng.standard_normal((20_000, 3))
     differences[:, 2] = np.arange(20_000) % 200 == 0
     labels = np.sum(differences**2, axis=1) + rng.logistic(size=20_000) > 2.0
-    learner = cf.LinearMetricLearner().fit(differences, labels)
+    learner = cf.LinearMetricLearner(**PAPER).fit(differences, labels)
     judgements = Judgements.of_signs(differences, np.where(labels, 1.0, -1.0))
 
     def errors():
@@ -108,7 +109,7 @@ def test_a_large_group_is_in_the_sum_over_a_part_of_the_groups(monkeypatch):
     common = rng.standard_normal(3000)[groups]
     differences = rng.standard_normal((6000, 2))
     labels = np.sum(differences**2, axis=1) + 2.0 * common + rng.logistic(size=6000) > 2.0
-    learner = cf.LinearMetricLearner().fit(differences, labels)
+    learner = cf.LinearMetricLearner(**PAPER).fit(differences, labels)
     find = lambda: cf.confidence(learner, differences, labels, groups=groups, method="sandwich")  # noqa: E731
     whole = find().threshold.standard_error
     monkeypatch.setattr(dependence, "_MOST_UNITS", 400)
@@ -119,7 +120,7 @@ def test_a_large_group_is_in_the_sum_over_a_part_of_the_groups(monkeypatch):
 
 def test_tests_are_made_with_at_most_so_many_pairs(monkeypatch):
     judgements, sizes = _judgements(3000), []
-    fitted = fit(judgements, Settings())
+    fitted = fit(judgements, Settings(**PAPER))
     monkeypatch.setattr(noise_check, "MOST_TESTED", 1000)
     monkeypatch.setattr(
         noise_check, "check_noise_model", lambda fit, used, groups: sizes.append((len(used), len(groups)))

@@ -10,6 +10,7 @@ from closefar.rows import differences as differences_module
 from closefar.rows import wide as wide_module
 from closefar.rows.blocks import MappedRows
 from closefar.rows.wide import WideRows
+from paper_estimator import PAPER
 
 
 def correlated(n, d, condition, seed=0):
@@ -55,12 +56,14 @@ def test_badly_conditioned_rows_are_mapped(not_kept):
 def test_a_fit_does_not_depend_on_whether_rows_are_kept(monkeypatch, parameters):
     data = cf.datasets.make_pairs(2_000, 4, random_state=0)
     Z = data.pairs[:, 0] - data.pairs[:, 1]
-    kept = cf.LinearMetricLearner(tol=1e-9, **parameters).fit(Z, data.labels)
+    kept = cf.LinearMetricLearner(tol=1e-9, **PAPER | parameters).fit(Z, data.labels)
     monkeypatch.setattr(wide_module, "_CACHED", 0)
-    read = cf.LinearMetricLearner(tol=1e-9, **parameters).fit(Z, data.labels)
+    read = cf.LinearMetricLearner(tol=1e-9, **PAPER | parameters).fit(Z, data.labels)
     np.testing.assert_allclose(read.certificate_.loss, kept.certificate_.loss, atol=2e-9)
     np.testing.assert_allclose(read.predict_proba(Z), kept.predict_proba(Z), atol=2e-4)
-    best = cf.LinearMetricLearner(tol=1e-12, **parameters | {"solver": "newton"}).fit(Z, data.labels).certificate_
+    best = (
+        cf.LinearMetricLearner(tol=1e-12, **PAPER | parameters | {"solver": "newton"}).fit(Z, data.labels).certificate_
+    )
     assert read.certificate_.lower_bound <= best.objective + 1e-12
 
 
@@ -97,7 +100,7 @@ def test_a_fit_to_a_map_that_is_released_is_the_same(path, mode, dtype, monkeypa
         mapped[0] *= 1.5
     Z = np.array(mapped)
     labels = np.where(np.sum(Z**2, axis=1) + np.random.default_rng(0).logistic(size=len(Z)) > 2.0, 1, -1)
-    from_map, from_array = (cf.LinearMetricLearner().fit(each, labels).certificate_ for each in (mapped, Z))
+    from_map, from_array = (cf.LinearMetricLearner(**PAPER).fit(each, labels).certificate_ for each in (mapped, Z))
     assert from_map.loss == pytest.approx(from_array.loss, abs=1e-12)
 
 
@@ -109,6 +112,6 @@ def test_a_map_with_missing_numbers_is_refused_in_the_words_for_arrays(path):
     messages = []
     for each in (np.load(path, mmap_mode="r"), Z):
         with pytest.raises(ValueError, match="NaN") as error:
-            cf.LinearMetricLearner().fit(each, labels)
+            cf.LinearMetricLearner(**PAPER).fit(each, labels)
         messages.append(str(error.value))
     assert messages[0] == messages[1]

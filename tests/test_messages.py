@@ -17,6 +17,8 @@ from closefar.solve.certificate import Outcome, advise
         ("Limit the rank, or leave columns out.", "Limit the rank, or leave columns out."),
         ("Raise rank, or leave it out.", "Raise --rank, or leave it out."),
         ("Try noise='laplace'.", "Try --noise laplace."),
+        ('Use prior="zero", or leave the rank out.', "Use --prior zero, or leave the rank out."),
+        ("a wide prior on strictness", "a wide prior on strictness"),
         ('Set alpha="auto", or label more pairs.', "Set --alpha auto, or label more pairs."),
         ("more directions than rank=3 leaves. Raise rank.", "more directions than --rank 3 leaves. Raise --rank."),
         ("set far_label='not far'", "set --far 'not far'"),

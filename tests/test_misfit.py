@@ -9,6 +9,7 @@ import closefar as cf
 from closefar.questions import Misfit, diagnose, find_misfit
 from closefar.questions.features import bounded, by_place, place_columns
 from closefar.questions.findings import _rejected
+from paper_estimator import PAPER
 
 
 def pairs_of(kind, n=500, d=3, seed=0):
@@ -39,7 +40,9 @@ def labelled(kind, *, noise=0.1, **options):
 
 
 def kinds_of(pairs, labels, **settings):
-    return [finding.kind for finding in find_misfit(cf.LinearMetricLearner(**settings).fit(pairs, labels).fit_)]
+    return [
+        finding.kind for finding in find_misfit(cf.LinearMetricLearner(**{**PAPER, **settings}).fit(pairs, labels).fit_)
+    ]
 
 
 @pytest.mark.filterwarnings("ignore:.*close and far swapped:closefar.IdentifiabilityWarning")
@@ -60,7 +63,7 @@ def kinds_of(pairs, labels, **settings):
 )
 def test_each_kind_is_named_with_advice(kind, expected, words, noise):
     pairs, labels = labelled(kind, noise=noise)
-    diagnosis = diagnose(cf.LinearMetricLearner().fit(pairs, labels).fit_)
+    diagnosis = diagnose(cf.LinearMetricLearner(**PAPER).fit(pairs, labels).fit_)
     sentences = {finding.kind: finding.sentence for finding in diagnosis.findings}
     assert words in sentences[expected]
     assert sentences[expected] in diagnosis.problems
@@ -91,7 +94,7 @@ def test_right_models_are_doubted_at_most_as_often_as_the_level_says():
 def test_flips_are_blamed_on_the_noise_and_not_on_the_metric():
     pairs, labels = labelled("right", n=1000, noise=0.05)
     flipped = np.where(np.random.default_rng(1).uniform(size=1000) < 0.1, -labels, labels)
-    (finding,) = find_misfit(cf.LinearMetricLearner().fit(pairs, flipped).fit_)
+    (finding,) = find_misfit(cf.LinearMetricLearner(**PAPER).fit(pairs, flipped).fit_)
     assert finding.kind is Misfit.NOISE
     assert "Try flip_rate='estimate'" in finding.sentence
     assert kinds_of(pairs, flipped, flip_rate="estimate") == []
@@ -104,7 +107,8 @@ def test_flips_of_one_side_are_named(wrong, words):
     pairs, labels = labelled("right", n=1500, noise=0.05)
     flipped = np.where((np.random.default_rng(1).uniform(size=1500) < 0.15) & (labels == wrong), -labels, labels)
     found = {
-        finding.kind: finding.sentence for finding in find_misfit(cf.LinearMetricLearner().fit(pairs, flipped).fit_)
+        finding.kind: finding.sentence
+        for finding in find_misfit(cf.LinearMetricLearner(**PAPER).fit(pairs, flipped).fit_)
     }
     assert found[Misfit.ASYMMETRIC_FLIPS].startswith(words + " more often than ")
 
@@ -124,9 +128,9 @@ def test_penalty_and_class_weights_are_left_out(settings):
 def test_units_sides_and_rows_change_nothing():
     pairs, labels = labelled("city")
     order = np.random.default_rng(0).permutation(len(labels))
-    plain = find_misfit(cf.LinearMetricLearner().fit(pairs, labels).fit_)
-    other = find_misfit(cf.LinearMetricLearner().fit((pairs * [1e-6, 1.0, 1e6])[order], labels[order]).fit_)
-    swapped = find_misfit(cf.LinearMetricLearner().fit(pairs[:, ::-1], labels).fit_)
+    plain = find_misfit(cf.LinearMetricLearner(**PAPER).fit(pairs, labels).fit_)
+    other = find_misfit(cf.LinearMetricLearner(**PAPER).fit((pairs * [1e-6, 1.0, 1e6])[order], labels[order]).fit_)
+    swapped = find_misfit(cf.LinearMetricLearner(**PAPER).fit(pairs[:, ::-1], labels).fit_)
     assert [finding.kind for finding in plain] == [finding.kind for finding in other]
     for finding, same in zip(plain, swapped, strict=True):
         assert np.log(same.p_value) == pytest.approx(np.log(finding.p_value), rel=0.02)
@@ -138,7 +142,7 @@ def test_where_nothing_is_learned_it_is_said_what_else_there_is():
     learner = next(
         found
         for rows in range(400, 500, 5)
-        if (found := cf.LinearMetricLearner(alpha=0.3).fit(z[:rows], labels[:rows])).metric_.rank == 0
+        if (found := cf.LinearMetricLearner(alpha=0.3, flip_rate=0.0).fit(z[:rows], labels[:rows])).metric_.rank == 0
     )
     problems = diagnose(learner.fit_).problems
     assert any("sign of the difference" in problem for problem in problems)
@@ -163,7 +167,7 @@ def test_shared_points_are_found_without_a_warning():
     pairs = points[ids[ids[:, 0] != ids[:, 1]]]
     z = pairs[:, 0] - pairs[:, 1]
     labels = np.sum(z**2, axis=1) + rng.logistic(size=len(z)) > 3.0
-    fit = cf.LinearMetricLearner().fit(pairs, labels).fit_
+    fit = cf.LinearMetricLearner(**PAPER).fit(pairs, labels).fit_
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert find_misfit(fit) == ()
@@ -171,7 +175,7 @@ def test_shared_points_are_found_without_a_warning():
 
 def test_what_cannot_be_tested_is_told():
     data = cf.datasets.make_pairs(120, 6, random_state=0)
-    learner = cf.LinearMetricLearner(alpha=1e-3).fit(data.pairs, data.labels)
+    learner = cf.LinearMetricLearner(alpha=1e-3, flip_rate=0.0).fit(data.pairs, data.labels)
     diagnosis = diagnose(learner.fit_)
     assert diagnosis.findings == ()
     assert diagnosis.facts[-1].startswith("Not tested: ")
@@ -179,7 +183,7 @@ def test_what_cannot_be_tested_is_told():
 
 def test_many_pairs_are_tested_by_a_sample(monkeypatch):
     pairs, labels = labelled("city", n=4000)
-    fit = cf.LinearMetricLearner().fit(pairs, labels).fit_
+    fit = cf.LinearMetricLearner(**PAPER).fit(pairs, labels).fit_
     monkeypatch.setattr("closefar.questions.findings._MOST_WORK", 0.0)
     assert find_misfit(fit)[0].kind is Misfit.SHAPE
 

@@ -13,8 +13,11 @@ import pandas as pd
 import pytest
 
 import closefar as cf
+from closefar.fitting import Settings
 from closefar.learners import Model
-from closefar.model import load_with_header, modelfile
+from closefar.messages import as_options
+from closefar.model import contents_of, load_with_header, modelfile
+from closefar.questions import summarize
 from closefar.tables import PairTable, Source, read_pairs
 
 
@@ -54,14 +57,57 @@ def test_round_trip(path: Path, learner: cf.LinearMetricLearner, table: PairTabl
     assert model.is_fitted_to(table)
 
 
-def test_a_chosen_penalty_is_remembered(table: PairTable, files: Source, tmp_path: Path) -> None:
-    learner = cf.LinearMetricLearner(alpha="auto", alpha_scale=0.3, shrink_to="identity", far_label="far")
+def test_what_was_chosen_is_remembered(path: Path, learner: cf.LinearMetricLearner) -> None:
+    again = Model.load(path).learner()
+    assert (again.alpha, again.prior, again.flip_rate) == ("auto", "auto", "auto")
+    assert again.choice_ == learner.choice_
+    assert again.baseline_ == learner.baseline_
+    assert again.baseline_.metric == learner.baseline_.metric is not None
+    assert again.fit_.known == learner.fit_.known
+    assert again.fit_.chosen == learner.fit_.chosen
+    assert again.alpha_ == learner.alpha_
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"alpha": 0.0, "flip_rate": 0.0},
+        {"alpha": 0.01, "prior": "standardized", "flip_rate": (0.1, 0.05)},
+        {"alpha": 0.0, "flip_rate": "two"},
+        {"rank": "auto", "flip_rate": "estimate"},
+        {"noise": "auto"},
+    ],
+    ids=str,
+)
+def test_settings_are_remembered(table: PairTable, files: Source, tmp_path: Path, settings: dict[str, Any]) -> None:
+    learner = cf.LinearMetricLearner(far_label="far", **settings)
     learner.fit(table.data, table.labels, feature_names=table.encoding.feature_names)
-    path = tmp_path / "chosen.closefar"
+    path = tmp_path / "model.closefar"
     path.write_bytes(Model.of(learner, table, files).to_bytes())
     again = Model.load(path).learner()
-    assert (again.alpha, again.alpha_) == ("auto", learner.alpha_)
+    assert again.get_params() == learner.get_params()
+    assert again.fit_.known.but(noise="") == learner.fit_.known.but(noise="")
+    assert get_noise_name(again.fit_.known) == get_noise_name(learner.fit_.known)
+    assert again.fit_.choice == learner.fit_.choice
     assert again.summary() == learner.summary()
+
+
+def get_noise_name(settings: Settings) -> str:
+    return settings.noise if isinstance(settings.noise, str) else settings.noise.name
+
+
+def test_a_metric_to_shrink_to_is_remembered(table: PairTable, files: Source, tmp_path: Path) -> None:
+    d = len(table.encoding.feature_names)
+    prior = cf.Metric.from_matrix(np.diag(np.arange(1.0, d + 1.0)), 1.0)
+    learner = cf.LinearMetricLearner(prior=prior, far_label="far")
+    learner.fit(table.data, table.labels, feature_names=table.encoding.feature_names)
+    path = tmp_path / "model.closefar"
+    path.write_bytes(Model.of(learner, table, files).to_bytes())
+    again = Model.load(path)
+    assert again.learner().prior == prior
+    assert again.learner().fit_.known.prior == prior
+    assert again.learner(table).fit(table.data, table.labels).alpha_ == learner.alpha_
+    assert again.truncate(1).fit_on(table).known.prior == prior
 
 
 def test_columns_are_remembered_where_they_are_there(path: Path, files: Source, tmp_path: Path) -> None:
@@ -124,9 +170,9 @@ def test_truncation_leaves_the_figures_of_the_fit_behind(path: Path) -> None:
     ids=str,
 )
 def test_a_file_that_does_not_fit_together_is_refused(path: Path, change: dict[str, Any]) -> None:
-    metric, header = load_with_header(path)
+    metric, beside, header = load_with_header(path)
     header = {name: value for name, value in header.items() if name not in ("format_version", "library_version")}
-    arrays, _ = metric.contents()
+    arrays, _ = contents_of(metric, beside)
     modelfile.write(path, arrays, {**header, **change})
     assert cf.load(path) == metric
     with pytest.raises(cf.ModelFileError, match="does not describe a model"):
@@ -145,19 +191,27 @@ def test_a_file_that_does_not_fit_together_is_refused(path: Path, change: dict[s
         ("problems", 3),
         ("fingerprint", None),
         ("rank", "two"),
+        ("known", {"alpha": "auto"}),
+        ("known", {"scale": "small"}),
+        ("known", {"prior": "metric"}),
+        ("choice", {"table": [["zero", "small"]]}),
+        ("choice", {"alpha": "small"}),
+        ("baseline", {"plain_loss": None}),
+        ("summary", 3),
         ("parameters", {"noise": "logistic", "colour": 1}),
     ],
     ids=str,
 )
 def test_a_fit_of_the_wrong_kinds_is_refused(path: Path, table: PairTable, part: str, value: Any) -> None:
-    metric, header = load_with_header(path)
+    metric, beside, header = load_with_header(path)
     header = {name: value for name, value in header.items() if name not in ("format_version", "library_version")}
     changed = {**header["fit"][part], **value} if isinstance(header["fit"][part], dict) else value
     fit = {**header["fit"], part: changed}
-    modelfile.write(path, metric.contents()[0], {**header, "fit": fit})
+    arrays, _ = contents_of(metric, beside)
+    modelfile.write(path, arrays, {**header, "fit": fit})
     with pytest.raises(cf.ModelFileError, match=r"does not describe a (model|fit)"):
         Model.load(path).learner()
-    modelfile.write(path, metric.contents()[0], {**header, "fit": None, "truncated": {"rank": 3, "fit": fit}})
+    modelfile.write(path, arrays, {**header, "fit": None, "truncated": {"rank": 3, "fit": fit}})
     with pytest.raises(cf.ModelFileError, match=r"does not describe a (model|fit)"):
         Model.load(path).fit_on(table)
 
@@ -173,21 +227,8 @@ def test_a_model_is_read_without_scikit_learn(path: Path) -> None:
 
 def test_the_summary_of_a_file_is_that_of_its_fit(path: Path) -> None:
     model = Model.load(path)
-    assert model.summary == model.learner().summary()
+    assert model.summary == summarize(model.learner().fit_, as_options)
     assert model.truncate(1).summary is None
-
-
-def test_a_file_of_an_earlier_version_is_read(path: Path, learner: cf.LinearMetricLearner) -> None:
-    metric, header = load_with_header(path)
-    header = {name: value for name, value in header.items() if name not in ("format_version", "library_version")}
-    facts = header["fit"]
-    facts["certificate"] = {
-        name: value for name, value in facts["certificate"].items() if name not in ("outcome", "advice")
-    }
-    facts["parameters"] |= {"warm_start": False, "far_label": None}
-    modelfile.write(path, metric.contents()[0], {**header, "fit": facts})
-    assert Model.load(path).learner().certificate_ == learner.certificate_
-    assert Model.load(path).learner().far_label_ == learner.far_label_
 
 
 def test_a_metric_saved_by_itself(tmp_path: Path) -> None:

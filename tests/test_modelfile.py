@@ -74,7 +74,6 @@ def test_data_scale_and_flip_rate_round_trip(path, data_scale, flip_rate):
 
 
 def test_only_what_a_metric_has_is_written(path):
-    """An earlier version refuses arrays that it does not know, so files without them stay readable there."""
     cf.Metric.from_factor(FACTOR, 1.0).save(path)
     with safe_open(path, framework="numpy") as file:
         assert set(file.keys()) == {"factor", "threshold"}
@@ -110,7 +109,7 @@ def test_other_programs_can_read_it(metric, saved):
     with safe_open(saved, framework="numpy") as file:
         header = json.loads(file.metadata()["closefar"])
         np.testing.assert_array_equal(file.get_tensor("factor"), metric.factor)
-    assert header["format_version"] == 1
+    assert header["format_version"] == modelfile.FORMAT_VERSION
     assert header["library_version"] == cf.__version__
     assert header["noise"] == "laplace"
 
@@ -388,7 +387,7 @@ def test_other_number_types_are_refused(path):
     save_file(
         {"factor": np.eye(2, dtype=np.float32)},
         path,
-        metadata={"closefar": json.dumps({"format_version": 1, "checksum": ""})},
+        metadata={"closefar": json.dumps({"format_version": modelfile.FORMAT_VERSION, "checksum": ""})},
     )
     with pytest.raises(cf.ModelFileError, match="not float64"):
         cf.load(path)
@@ -446,6 +445,12 @@ def test_future_format_asks_to_upgrade(path):
     with pytest.raises(
         cf.ModelFileError, match=rf"model format {newer}, written by closefar 9\.8\.7.*Upgrade closefar"
     ):
+        cf.load(path)
+
+
+def test_earlier_format_asks_for_another_fit(path):
+    modelfile.write(path, ARRAYS, {**HEADER, "format_version": 1, "library_version": "0.1"})
+    with pytest.raises(cf.ModelFileError, match=r"model format 1, written by closefar 0\.1.*Fit it again"):
         cf.load(path)
 
 

@@ -7,12 +7,13 @@ from scipy.stats import norm
 import closefar as cf
 from closefar.fitting import choose_noise
 from closefar.noise import NOISES
+from paper_estimator import PAPER
 
 
 def row_losses(data):
     losses = {}
     for name, noise in NOISES.items():
-        learner = cf.LinearMetricLearner(name).fit(data.pairs, data.labels)
+        learner = cf.LinearMetricLearner(name, **PAPER).fit(data.pairs, data.labels)
         losses[name] = noise.neg_log_cdf(data.labels * learner.decision_function(data.pairs))
     return losses
 

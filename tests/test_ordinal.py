@@ -15,6 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import closefar as cf
 from closefar.noise import NOISES
+from paper_estimator import PAPER
 
 THRESHOLDS = np.array([1.0, 3.0, 6.0])
 WORDS = np.array(["same", "alike", "different", "opposite"])
@@ -32,7 +33,7 @@ def rated(n=600, d=3, noise="logistic", seed=0) -> tuple[np.ndarray, np.ndarray]
 @pytest.fixture(scope="module")
 def fitted():
     pairs, levels = rated()
-    return cf.OrdinalMetricLearner().fit(pairs, levels), pairs, levels
+    return cf.OrdinalMetricLearner(**PAPER).fit(pairs, levels), pairs, levels
 
 
 def test_the_loss_is_that_of_the_cumulative_model(fitted):
@@ -54,7 +55,7 @@ def test_the_loss_is_that_of_the_cumulative_model(fitted):
 @pytest.mark.parametrize("noise", NOISES)
 def test_no_other_optimiser_finds_a_smaller_loss(noise):
     pairs, levels = rated(400, 2, noise, seed=1)
-    learner = cf.OrdinalMetricLearner(noise=noise, tol=1e-9).fit(pairs, levels)
+    learner = cf.OrdinalMetricLearner(noise=noise, tol=1e-9, **PAPER).fit(pairs, levels)
     z, cdf = pairs[:, 0] - pairs[:, 1], NOISES[noise].cdf
 
     def loss(x):
@@ -75,7 +76,10 @@ def test_no_other_optimiser_finds_a_smaller_loss(noise):
 def test_two_levels_are_close_and_far():
     pairs, levels = rated()
     is_far = (levels >= 2).astype(int)
-    binary, ordinal = cf.LinearMetricLearner().fit(pairs, is_far), cf.OrdinalMetricLearner().fit(pairs, is_far)
+    binary, ordinal = (
+        cf.LinearMetricLearner(**PAPER).fit(pairs, is_far),
+        cf.OrdinalMetricLearner(**PAPER).fit(pairs, is_far),
+    )
     assert ordinal.metric_ == binary.metric_
     assert ordinal.certificate_ == binary.certificate_
     for method in ("predict", "predict_proba", "transform", "pair_distance"):
@@ -88,8 +92,8 @@ def test_two_levels_are_close_and_far():
 def test_units_do_not_matter(fitted):
     _, pairs, levels = fitted
     units = np.array([[1e4, 2.0, 0.0], [0.0, 1e-5, 1e-6], [0.3, 0.0, 1.0]])
-    other = cf.OrdinalMetricLearner(tol=1e-10).fit(pairs @ units.T, levels)
-    same = cf.OrdinalMetricLearner(tol=1e-10).fit(pairs, levels)
+    other = cf.OrdinalMetricLearner(tol=1e-10, **PAPER).fit(pairs @ units.T, levels)
+    same = cf.OrdinalMetricLearner(tol=1e-10, **PAPER).fit(pairs, levels)
     np.testing.assert_allclose(other.predict_proba(pairs @ units.T), same.predict_proba(pairs), rtol=0, atol=1e-8)
 
 
@@ -97,7 +101,7 @@ def test_order_and_repeats_do_not_matter():
     pairs, levels = rated(300)
     weights = np.random.default_rng(3).integers(0, 3, size=300)
     levels[weights == 0] = 0  # so that each level keeps a weight
-    precise = cf.OrdinalMetricLearner(tol=1e-10)
+    precise = cf.OrdinalMetricLearner(tol=1e-10, **PAPER)
     weighted = clone(precise).fit(pairs, levels, weights)
     repeated = clone(precise).fit(np.repeat(pairs, weights, axis=0), np.repeat(levels, weights))
     order = np.random.default_rng(4).permutation(300)
@@ -119,7 +123,7 @@ def test_order_and_repeats_do_not_matter():
 def test_levels_may_be_words_categories_or_numbers(fitted, given, levels):
     learner, pairs, codes = fitted
     labels = given(codes)
-    other = cf.OrdinalMetricLearner(levels).fit(pairs, labels)
+    other = cf.OrdinalMetricLearner(levels, **PAPER).fit(pairs, labels)
     assert other.metric_ == learner.metric_
     assert len(other.classes_) == 4
     np.testing.assert_array_equal(other.predict(pairs), np.asarray(other.classes_)[learner.predict(pairs)])
@@ -130,29 +134,29 @@ def test_levels_may_be_words_categories_or_numbers(fitted, given, levels):
 def test_a_reversed_order_is_another_fit(fitted):
     _, pairs, codes = fitted
     with pytest.warns(cf.IdentifiabilityWarning, match="opposite"):
-        reversed_levels = cf.OrdinalMetricLearner([3, 2, 1, 0]).fit(pairs, codes)
+        reversed_levels = cf.OrdinalMetricLearner([3, 2, 1, 0], **PAPER).fit(pairs, codes)
     assert reversed_levels.classes_.tolist() == [3, 2, 1, 0]
 
 
 def test_a_level_that_nobody_used_is_named(fitted):
     _, pairs, codes = fitted
     with pytest.raises(ValueError, match=r"each level must have been used; nobody used 4"):
-        cf.OrdinalMetricLearner([0, 1, 2, 3, 4]).fit(pairs, codes)
+        cf.OrdinalMetricLearner([0, 1, 2, 3, 4], **PAPER).fit(pairs, codes)
     with pytest.raises(ValueError, match=r"levels that are words need an order"):
-        cf.OrdinalMetricLearner().fit(pairs, WORDS[codes])
+        cf.OrdinalMetricLearner(**PAPER).fit(pairs, WORDS[codes])
 
 
 def test_manners_of_scikit_learn(fitted):
     learner, pairs, levels = fitted
     parameters = learner.get_params()
-    assert list(cf.OrdinalMetricLearner([1, 2]).get_params()["levels"]) == [1, 2]
+    assert list(cf.OrdinalMetricLearner([1, 2], **PAPER).get_params()["levels"]) == [1, 2]
     assert clone(learner).get_params() == parameters
     copied = pickle.loads(pickle.dumps(learner))
     np.testing.assert_array_equal(copied.predict(pairs), learner.predict(pairs))
     assert copied.fit_.judgements is None
     assert cross_val_score(learner, pairs, levels, cv=3).mean() > 0.5
     with pytest.raises(NotFittedError):
-        cf.OrdinalMetricLearner().predict(pairs)
+        cf.OrdinalMetricLearner(**PAPER).predict(pairs)
     with pytest.raises(AttributeError, match="far_label_ exists only for close/far labels"):
         _ = learner.far_label_
     with pytest.raises(AttributeError, match="annotators_ exists only after fit"):
@@ -163,7 +167,7 @@ def test_manners_of_scikit_learn(fitted):
 
 def test_a_warm_start_takes_the_thresholds_along(fitted):
     _, pairs, levels = fitted
-    warm = cf.OrdinalMetricLearner(warm_start=True).fit(pairs, levels)
+    warm = cf.OrdinalMetricLearner(warm_start=True, **PAPER).fit(pairs, levels)
     cold = warm.certificate_
     warm.fit(pairs, levels)
     assert warm.certificate_.n_passes < cold.n_passes
@@ -174,19 +178,19 @@ def test_a_warm_start_takes_the_thresholds_along(fitted):
 def test_a_checkpoint_continues(fitted, tmp_path):
     learner, pairs, levels = fitted
     for _ in range(2):
-        other = cf.OrdinalMetricLearner().fit(pairs, levels, checkpoint=tmp_path / "checkpoint")
+        other = cf.OrdinalMetricLearner(**PAPER).fit(pairs, levels, checkpoint=tmp_path / "checkpoint")
         assert other.metric_ == learner.metric_
     with pytest.raises(ValueError, match="checkpoint"):
-        cf.OrdinalMetricLearner().fit(pairs, np.minimum(levels, 2), checkpoint=tmp_path / "checkpoint")
+        cf.OrdinalMetricLearner(**PAPER).fit(pairs, np.minimum(levels, 2), checkpoint=tmp_path / "checkpoint")
 
 
 def test_names_of_columns_are_kept():
     pairs, levels = rated()
     frame = pd.DataFrame(pairs[:, 0] - pairs[:, 1], columns=["a", "b", "c"])
-    learner = cf.OrdinalMetricLearner().fit(frame, levels)
+    learner = cf.OrdinalMetricLearner(**PAPER).fit(frame, levels)
     assert learner.feature_names_in_.tolist() == ["a", "b", "c"]
     assert learner.metric_.feature_names == ("a", "b", "c")
-    assert cf.OrdinalMetricLearner().fit(pairs, levels, feature_names=["x", "y", "z"]).metric_.column_names == (
+    assert cf.OrdinalMetricLearner(**PAPER).fit(pairs, levels, feature_names=["x", "y", "z"]).metric_.column_names == (
         "x",
         "y",
         "z",
@@ -198,7 +202,7 @@ def test_flips_are_answers_at_random():
     rng = np.random.default_rng(6)
     random = rng.uniform(size=3000) < 0.2
     levels[random] = rng.integers(0, 4, size=random.sum())
-    learner = cf.OrdinalMetricLearner(flip_rate="estimate").fit(pairs, levels)
+    learner = cf.OrdinalMetricLearner(flip_rate="estimate", alpha=0.0).fit(pairs, levels)
     assert learner.flip_rate_ == pytest.approx(0.2 * 3 / 4, abs=0.04)
     assert learner.predict_proba(pairs).min() >= learner.flip_rate_ / 3 - 1e-12
 
@@ -217,6 +221,6 @@ def _expected_failures(estimator):
 # The checks fit separable and tiny data, of which the learner rightly warns.
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore:invalid value encountered in cast:RuntimeWarning")
-@parametrize_with_checks([cf.OrdinalMetricLearner()], expected_failed_checks=_expected_failures)
+@parametrize_with_checks([cf.OrdinalMetricLearner(**PAPER)], expected_failed_checks=_expected_failures)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)

@@ -18,6 +18,7 @@ import pytest
 import closefar as cf
 from closefar.engines import Engine, LocalEngine, TaskResult, combined
 from closefar.judgements import Partition, Partitions
+from paper_estimator import PAPER
 
 DATA = cf.datasets.make_pairs(900, 3, rank=2, wrong_share=0.1, random_state=0)
 PAGE = Path(__file__).parents[1] / "docs" / "clusters.md"
@@ -35,16 +36,20 @@ def partitions_for(engine: Engine) -> Partitions:
 
 def check(engine: Engine) -> None:
     """The fit, its questions and its answers are those of one process with these partitions."""
-    learner, expected = (cf.LinearMetricLearner(tol=1e-9).fit(partitions_for(each)) for each in (engine, LocalEngine()))
+    learner, expected = (
+        cf.LinearMetricLearner(tol=1e-9, **PAPER).fit(partitions_for(each)) for each in (engine, LocalEngine())
+    )
     assert learner.certificate_.converged
     assert learner.certificate_.loss == pytest.approx(expected.certificate_.loss, abs=1e-12)
     np.testing.assert_allclose(learner.metric_.matrix, expected.metric_.matrix, rtol=1e-6, atol=1e-9)
-    plain = cf.LinearMetricLearner(tol=1e-9).fit(2.0 * DATA.pairs, DATA.labels)
+    plain = cf.LinearMetricLearner(tol=1e-9, **PAPER).fit(2.0 * DATA.pairs, DATA.labels)
     assert learner.certificate_.loss == pytest.approx(plain.certificate_.loss, abs=1e-8)
     assert learner.check_noise_model().p_value == pytest.approx(plain.check_noise_model().p_value, rel=1e-3)
     assert engine.round_trips > 0
     with pytest.raises(ValueError, match="contains NaN"):
-        cf.LinearMetricLearner().fit(Partitions(((0, 300),), load_nan, n_columns=3, are_pairs=True, client=engine))
+        cf.LinearMetricLearner(**PAPER).fit(
+            Partitions(((0, 300),), load_nan, n_columns=3, are_pairs=True, client=engine)
+        )
 
 
 def load_nan(task: tuple[int, int], shared: Any) -> Partition:

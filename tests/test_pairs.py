@@ -9,6 +9,7 @@ from sklearn.exceptions import DataConversionWarning, NotFittedError
 
 import closefar as cf
 from closefar.judgements import check_pairs
+from paper_estimator import PAPER
 
 N, D = 300, 4
 NAMES = ["length", "mass", "time", "charge"]
@@ -20,7 +21,7 @@ for _array in (PAIRS, LABELS, DIFFERENCES):
 
 
 def learner(**parameters):
-    return cf.LinearMetricLearner(**{"tol": 1e-9, **parameters})
+    return cf.LinearMetricLearner(**{"tol": 1e-9} | PAPER | parameters)
 
 
 def margins(X, y, *, on=DIFFERENCES, sample_weight=None, **parameters):
@@ -248,7 +249,7 @@ def test_bad_class_weights_are_refused(class_weight, rule):
         ({"alpha": -1.0}, 'alpha must be a finite number >= 0 or "auto"; got -1.0'),
         ({"alpha": np.nan}, 'alpha must be a finite number >= 0 or "auto"; got nan'),
         ({"alpha": "0"}, "alpha must be a finite number >= 0 or \"auto\"; got '0'"),
-        ({"alpha_scale": "unit"}, 'alpha_scale must be "auto", "data", "columns", a number from 0 .*got \'unit\''),
+        ({"prior": "unit"}, "prior must be one of .*'euclidean'.* or a Metric; got 'unit'"),
         ({"tol": -1e-3}, "tol must be a finite number >= 0; got -0.001"),
         ({"tol": np.inf}, "tol must be a finite number >= 0; got inf"),
         ({"tol": None}, "tol must be a finite number >= 0; got None"),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import closefar as cf
+from paper_estimator import PAPER
 
 SETTING = {
     "n_features": 10,
@@ -24,7 +25,7 @@ def spectral_error(matrix, expected):
 def fits():
     """Data of three random orientations, and the metrics learned from the first pairs of each."""
     data = [cf.datasets.make_pairs(N_TRAIN + N_FRESH, random_state=seed, **SETTING) for seed in range(3)]
-    return [(one, cf.LinearMetricLearner().fit(one.pairs[:N_TRAIN], one.labels[:N_TRAIN])) for one in data]
+    return [(one, cf.LinearMetricLearner(**PAPER).fit(one.pairs[:N_TRAIN], one.labels[:N_TRAIN])) for one in data]
 
 
 @pytest.fixture(params=[0, 1, 2])
@@ -86,8 +87,8 @@ def test_units_change_nothing(orientation):
     mixing, powers = mixed_units(SETTING["n_features"], seed=4)
     units = powers[:, None] * mixing
     z = data.pairs[:, 0] - data.pairs[:, 1]
-    learned = cf.LinearMetricLearner(tol=1e-10).fit(z[:N_TRAIN], data.labels[:N_TRAIN])
-    mixed = cf.LinearMetricLearner(tol=1e-10).fit(z[:N_TRAIN] @ units.T, data.labels[:N_TRAIN])
+    learned = cf.LinearMetricLearner(tol=1e-10, **PAPER).fit(z[:N_TRAIN], data.labels[:N_TRAIN])
+    mixed = cf.LinearMetricLearner(tol=1e-10, **PAPER).fit(z[:N_TRAIN] @ units.T, data.labels[:N_TRAIN])
     np.testing.assert_allclose(
         mixed.predict_proba(z[N_TRAIN:] @ units.T), learned.predict_proba(z[N_TRAIN:]), rtol=0, atol=1e-6
     )
@@ -99,5 +100,5 @@ def test_units_change_nothing(orientation):
     without_powers = mixed.metric_.change_units(1.0 / powers)
     assert spectral_error(without_powers.matrix, learned.metric_.change_units(mixing).matrix) <= 1e-5
     # The default tolerance finds the same labels.
-    coarse = cf.LinearMetricLearner().fit(z[:N_TRAIN] @ units.T, data.labels[:N_TRAIN])
+    coarse = cf.LinearMetricLearner(**PAPER).fit(z[:N_TRAIN] @ units.T, data.labels[:N_TRAIN])
     assert np.mean(coarse.predict(z @ units.T) == learner.predict(z)) > 0.998

@@ -17,6 +17,7 @@ from closefar.noise import NOISES
 from closefar.rows import Differences, PartitionedRows, find_coordinates, rows_of, unit_free
 from closefar.rows.handles import PartitionedArray
 from closefar.solve import CloseFar, Objective, Passes
+from paper_estimator import PAPER
 from partitions import bits, cut, partitioned
 
 RNG = np.random.default_rng(0)
@@ -32,7 +33,7 @@ C = RNG.standard_normal(N)
 
 @pytest.fixture
 def rows():
-    judgements = PartitionedJudgements.load(cf.LinearMetricLearner(), partitioned(Z, LABELS))
+    judgements = PartitionedJudgements.load(cf.LinearMetricLearner(**PAPER), partitioned(Z, LABELS))
     return rows_of(judgements.data)
 
 
@@ -124,7 +125,7 @@ def test_arithmetic_of_handles_takes_no_round_trip_and_is_not_repeated(rows):
         {"solver": "lowrank"},
         {"rank": 2},
         {"alpha": 0.01},
-        {"alpha": 0.02, "alpha_scale": "columns", "shrink_to": "identity"},
+        {"alpha": 0.02, "prior": "standardized"},
         {"flip_rate": "estimate"},
         {"class_weight": "balanced"},
         {"class_weight": {0: 2.0, 1: 0.5}},
@@ -133,7 +134,7 @@ def test_arithmetic_of_handles_takes_no_round_trip_and_is_not_repeated(rows):
 )
 @pytest.mark.filterwarnings("ignore::closefar.IdentifiabilityWarning")
 def test_a_fit_agrees_with_one_in_memory(parameters):
-    learner, other = (cf.LinearMetricLearner(tol=1e-9, **parameters) for _ in range(2))
+    learner, other = (cf.LinearMetricLearner(tol=1e-9, **PAPER | parameters) for _ in range(2))
     learner.fit(partitioned(Z, LABELS, WEIGHTS))
     other.fit(Z, LABELS, WEIGHTS)
     assert learner.certificate_.loss == pytest.approx(other.certificate_.loss, abs=1e-8)
@@ -146,7 +147,9 @@ def test_a_fit_agrees_with_one_in_memory(parameters):
 
 def test_points_are_measured_from_a_learned_origin():
     points = Z + 3.0
-    learner, other = (cf.LinearMetricLearner(fit_origin=True, alpha=0.01, tol=1e-8) for _ in range(2))
+    learner, other = (
+        cf.LinearMetricLearner(fit_origin=True, alpha=0.01, prior="zero", tol=1e-8, flip_rate=0.0) for _ in range(2)
+    )
     learner.fit(partitioned(points, LABELS))
     other.fit(points, LABELS)
     close(learner.metric_.origin, other.metric_.origin, rtol=1e-4)
@@ -162,16 +165,16 @@ def test_pairs_and_pairs_by_index():
         where = slice(*task)
         return Partition(Tuples(points, index[where]), labels[where])
 
-    other = cf.LinearMetricLearner().fit(pairs, labels)
+    other = cf.LinearMetricLearner(**PAPER).fit(pairs, labels)
     for data in (partitioned(pairs, labels), partitioned(pairs, labels, load=load)):
-        learner = cf.LinearMetricLearner().fit(data)
+        learner = cf.LinearMetricLearner(**PAPER).fit(data)
         assert learner.certificate_.loss == pytest.approx(other.certificate_.loss, abs=1e-8)
 
 
 def test_pairs_of_weight_zero_do_not_count_and_keep_their_numbers():
     weights = np.where(np.arange(N) % 3 == 0, 0.0, WEIGHTS)
-    learner = cf.LinearMetricLearner().fit(partitioned(Z, LABELS, weights))
-    other = cf.LinearMetricLearner().fit(Z, LABELS, weights)
+    learner = cf.LinearMetricLearner(**PAPER).fit(partitioned(Z, LABELS, weights))
+    other = cf.LinearMetricLearner(**PAPER).fit(Z, LABELS, weights)
     assert learner.certificate_.loss == pytest.approx(other.certificate_.loss, abs=1e-8)
     assert learner.fit_statistics_.n_pairs == other.fit_statistics_.n_pairs
     judgements = learner.fit_.judgements.counted()
@@ -186,35 +189,35 @@ def test_an_enormous_row_is_named_and_an_empty_partition_is_left_out():
     z[333], labels[333] = 1e6, 0
     ends = [(0, 300), (300, 300), (300, N)]
     with pytest.warns(cf.IdentifiabilityWarning, match="row 333, labelled close"):
-        learner = cf.LinearMetricLearner().fit(partitioned(z, labels, tasks=ends))
+        learner = cf.LinearMetricLearner(**PAPER).fit(partitioned(z, labels, tasks=ends))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        other = cf.LinearMetricLearner().fit(z, labels)
+        other = cf.LinearMetricLearner(**PAPER).fit(z, labels)
     assert learner.certificate_.loss == pytest.approx(other.certificate_.loss, abs=1e-8)
 
 
 def test_columns_that_do_not_vary_are_found_by_a_triangle_of_all_partitions():
     z = np.column_stack([Z, Z[:, 0] + Z[:, 1]])
     with pytest.warns(cf.IdentifiabilityWarning, match="combination of the columns"):
-        cf.LinearMetricLearner().fit(partitioned(z, LABELS))
+        cf.LinearMetricLearner(**PAPER).fit(partitioned(z, LABELS))
 
 
 @pytest.mark.parametrize(("n", "d"), [(20_000, 20), (30_000, 24)])
 def test_a_pass_takes_about_one_round_trip(n, d):
     pairs, labels, *_ = cf.datasets.make_pairs(n, d, rank=3, random_state=0)
-    learner = cf.LinearMetricLearner().fit(partitioned(pairs, labels, n_partitions=6))
+    learner = cf.LinearMetricLearner(**PAPER).fit(partitioned(pairs, labels, n_partitions=6))
     assert learner.certificate_.converged
     assert learner.fit_.judgements.engine.round_trips <= 1.2 * learner.certificate_.n_passes
 
 
 def test_partitions_without_room_are_loaded_again_and_give_the_same_bits(monkeypatch):
-    held = cf.LinearMetricLearner().fit(partitioned(Z, LABELS))
+    held = cf.LinearMetricLearner(**PAPER).fit(partitioned(Z, LABELS))
     monkeypatch.setattr(local, "HOLD_BYTES", 0)
     data = partitioned(Z, LABELS)
     calls = []
     original = type(data.load).__call__
     monkeypatch.setattr(type(data.load), "__call__", lambda *given: calls.append(1) or original(*given))
-    streamed = cf.LinearMetricLearner().fit(data)
+    streamed = cf.LinearMetricLearner(**PAPER).fit(data)
     assert bits(streamed) == bits(held)
     assert len(calls) > 5 * len(data)
 
@@ -243,7 +246,7 @@ def test_a_partition_that_cannot_be_loaded_is_named():
         raise FileNotFoundError(2, "No such file or directory", "part-3.parquet")
 
     with pytest.raises(PartitionError, match=r"partition 0 of 2 .* can't be loaded.*part-3\.parquet"):
-        cf.LinearMetricLearner().fit(partitioned(Z, LABELS, n_partitions=2, load=load))
+        cf.LinearMetricLearner(**PAPER).fit(partitioned(Z, LABELS, n_partitions=2, load=load))
 
 
 def test_arrays_that_arrive_are_aligned():
@@ -263,17 +266,17 @@ def test_what_stays_in_this_process_is_not_sent_to_partitions(value):
 
 
 def test_a_checkpoint_compares_pairs_where_they_are(tmp_path, monkeypatch):
-    learner, path = cf.LinearMetricLearner(), tmp_path / "fit.checkpoint"
+    learner, path = cf.LinearMetricLearner(**PAPER), tmp_path / "fit.checkpoint"
     monkeypatch.setattr(PartitionedJudgements, "_gathered", None)  # one number per row would come to this process
     learner.fit(partitioned(Z, LABELS, WEIGHTS), checkpoint=path)
-    again = cf.LinearMetricLearner().fit(Z, LABELS, WEIGHTS, checkpoint=path)
+    again = cf.LinearMetricLearner(**PAPER).fit(Z, LABELS, WEIGHTS, checkpoint=path)
     close(again.predict_proba(Z), learner.predict_proba(Z), rtol=1e-8)
     with pytest.raises(ValueError, match="their order, have changed"):
         learner.fit(partitioned(Z[::-1].copy(), LABELS[::-1], WEIGHTS[::-1]), checkpoint=path)
 
 
 def test_one_partition_is_not_several():
-    learner = cf.LinearMetricLearner().fit(partitioned(Z, LABELS, n_partitions=1))
+    learner = cf.LinearMetricLearner(**PAPER).fit(partitioned(Z, LABELS, n_partitions=1))
     assert learner.fit_.engine == "NumPy, 1 partition in this process"
 
 

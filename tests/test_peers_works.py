@@ -16,6 +16,8 @@ from peers.adapters.product_features import matrix_of, products  # noqa: E402
 from peers.peers import ADAPTERS, peers_of  # noqa: E402
 from peers.works import load_work  # noqa: E402
 
+from paper_estimator import PAPER  # noqa: E402
+
 WORKS = ("comparisons", "levels", "wrong_labels", "annotators")
 
 
@@ -132,7 +134,7 @@ def test_places_of_points_find_wrong_labels_that_the_columns_do_not():
     columns = np.where(rng.uniform(size=(80, 1)) < 0.2, rng.normal(size=(80, 2)), places)
     pairs = cf.Tuples(columns, index)
     labels = np.where(is_wrong, -truth, truth)
-    learner = cf.LinearMetricLearner()
+    learner = cf.LinearMetricLearner(**PAPER)
     errors = cf.find_label_errors(learner, pairs, labels, random_state=0)
     plain = cf.find_label_errors(learner, pairs, labels, method="in-sample")
     found, by_columns = (np.mean(is_wrong[each.order[:100]]) for each in (errors, plain))

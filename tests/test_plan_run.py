@@ -21,6 +21,7 @@ from closefar.cost.text import as_bytes, as_count, as_time
 from closefar.noise import get_noise
 from closefar.rows import rows_of, unit_free
 from closefar.solve import CloseFar, Objective, Passes, choose_solver
+from paper_estimator import PAPER
 
 RATES = Rates(
     prepare=5e-7,
@@ -141,7 +142,7 @@ def test_passes_are_about_those_counted(n, d):
     differences = rng.standard_normal((n, d))
     squared = np.square(differences[:, : d // 2]).sum(axis=1)
     labels = np.where(squared + 0.3 * squared.std() * rng.logistic(size=n) > np.median(squared), 1, -1)
-    counted = cf.LinearMetricLearner().fit(differences, labels).certificate_.n_passes
+    counted = cf.LinearMetricLearner(**PAPER).fit(differences, labels).certificate_.n_passes
     passes = planned(n, d, differences=True).passes
     expected = passes.sample * passes.n_sampled / n + passes.over_all + passes.proof
     assert 1 / 2.5 < expected / counted < 2.5
@@ -153,7 +154,7 @@ def test_memory_is_about_what_is_allocated(n, d, sides):
     data = rng.standard_normal((n, d) if sides == 1 else (n, 2, d))
     squared = np.square(data if sides == 1 else data[:, 0] - data[:, 1])[:, : d // 2].sum(axis=1)
     labels = np.where(squared + 0.3 * squared.std() * rng.logistic(size=n) > np.median(squared), 1, -1)
-    learner = cf.LinearMetricLearner()
+    learner = cf.LinearMetricLearner(**PAPER)
     tracemalloc.start()
     try:
         learner.fit(data, labels)

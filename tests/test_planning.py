@@ -16,6 +16,7 @@ from closefar.noise import NOISES
 from closefar.questions import SampleSizePlan, plan_sample_size, planning
 from closefar.questions.optimum import Optimum
 from closefar.rows import rows_of
+from paper_estimator import PAPER
 
 FITS = 40
 
@@ -50,7 +51,7 @@ def errors_of(metric, z, far, matrix, threshold):
 @pytest.fixture(scope="module")
 def pilot():
     data = cf.datasets.make_pairs(800, 3, wrong_share=0.15, random_state=0)
-    return cf.LinearMetricLearner().fit(data.pairs, data.labels), data.pairs, data.labels
+    return cf.LinearMetricLearner(**PAPER).fit(data.pairs, data.labels), data.pairs, data.labels
 
 
 @pytest.mark.parametrize(
@@ -62,10 +63,10 @@ def test_predicted_errors_are_those_of_fits(d, eigenvalues, noise, n):
     z, far, matrix, threshold = world(d, eigenvalues, noise)
     rng = np.random.default_rng(1)
     pairs, labels = draw(z, far, 3000, rng)
-    learner = cf.LinearMetricLearner(noise).fit(pairs, labels)
+    learner = cf.LinearMetricLearner(noise, **PAPER).fit(pairs, labels)
     found = []
     for _ in range(FITS):
-        metric = cf.LinearMetricLearner(noise).fit(*draw(z, far, n, rng)).metric_
+        metric = cf.LinearMetricLearner(noise, **PAPER).fit(*draw(z, far, n, rng)).metric_
         found.append(errors_of(metric, z, far, matrix, threshold))
     found = np.array(found)
     for measure, errors in zip(("loss", "spectral"), found.T, strict=True):
@@ -79,12 +80,12 @@ def test_labels_of_another_noise_cost_more_parameters():
     data = cf.datasets.make_pairs(30_000, 5, metric_eigenvalues=[1.0, 0.4], noise="flips", random_state=3)
     z, far = data.pairs[:, 0] - data.pairs[:, 1], np.where(data.true_labels == 1, 0.9, 0.1)
     both, labels = np.vstack([z, z]), np.repeat([1, -1], len(z))
-    best = cf.LinearMetricLearner("normal").fit(both, labels, sample_weight=np.append(far, 1 - far)).metric_
+    best = cf.LinearMetricLearner("normal", **PAPER).fit(both, labels, sample_weight=np.append(far, 1 - far)).metric_
     rng, n, found, counts = np.random.default_rng(0), 2000, [], []
     for _ in range(25):
         chosen = rng.choice(len(z), n, replace=False)
         signs = np.where(rng.uniform(size=n) < far[chosen], 1, -1)
-        learner = cf.LinearMetricLearner("normal").fit(z[chosen], signs)
+        learner = cf.LinearMetricLearner("normal", **PAPER).fit(z[chosen], signs)
         phi, margins, target = best.noise.neg_log_cdf, learner.metric_.margin(z), best.margin(z)
         changes = far * (phi(margins) - phi(target)) + (1 - far) * (phi(-margins) - phi(-target))
         found.append(2 * n * np.mean(changes))
@@ -106,7 +107,7 @@ def test_effective_parameters_of_low_rank_are_those_of_the_cone():
     rng, counts, dimensions = np.random.default_rng(0), [], []
     for _ in range(12):
         pairs, labels = draw(z, far, 2500, rng)
-        learner = cf.LinearMetricLearner().fit(pairs, labels)
+        learner = cf.LinearMetricLearner(**PAPER).fit(pairs, labels)
         rank = learner.metric_.rank
         counts.append(plan_sample_size(learner, pairs, labels, target_error=0.01).n_parameters)
         dimensions.append(d * rank - rank * (rank - 1) / 2 + 1)
@@ -118,7 +119,7 @@ def test_effective_parameters_of_low_rank_are_those_of_the_cone():
 def test_a_fit_of_set_rank_has_the_parameters_of_that_rank():
     z, far, _, _ = world(6, [1.0, 0.5])
     pairs, labels = draw(z, far, 3000, np.random.default_rng(0))
-    learner = cf.LinearMetricLearner(rank=2).fit(pairs, labels)
+    learner = cf.LinearMetricLearner(rank=2, **PAPER).fit(pairs, labels)
     assert plan_sample_size(learner, pairs, labels, target_error=0.01).n_parameters == pytest.approx(12, rel=0.15)
 
 
@@ -152,7 +153,7 @@ def test_the_worst_case_is_the_theorem(pilot):
 
 def test_an_enormous_worst_case_is_infinite_and_said():
     data = cf.datasets.make_pairs(800, 3, noise="normal", wrong_share=0.05, random_state=0)
-    learner = cf.LinearMetricLearner("normal").fit(data.pairs, data.labels)
+    learner = cf.LinearMetricLearner("normal", **PAPER).fit(data.pairs, data.labels)
     plan = plan_sample_size(learner, data.pairs, data.labels, target_error=0.05, measure="spectral")
     assert plan.worst_case == math.inf
     assert "needs more than 1e+300 pairs, too many to plan with" in plan.sentence
@@ -161,7 +162,7 @@ def test_an_enormous_worst_case_is_infinite_and_said():
 def test_units_do_not_matter(pilot):
     learner, pairs, labels = pilot
     units = np.array([1e-6, 1.0, 1e6])
-    scaled = cf.LinearMetricLearner().fit(pairs * units, labels)
+    scaled = cf.LinearMetricLearner(**PAPER).fit(pairs * units, labels)
     plan = plan_sample_size(learner, pairs, labels, target_error=0.01)
     other = plan_sample_size(scaled, pairs * units, labels, target_error=0.01)
     assert other.n_parameters == pytest.approx(plan.n_parameters, rel=1e-6)
@@ -170,7 +171,7 @@ def test_units_do_not_matter(pilot):
 
 def test_class_weights_are_those_of_the_fit(pilot):
     _, pairs, labels = pilot
-    weighted = cf.LinearMetricLearner(class_weight={-1: 2.0, 1: 2.0}).fit(pairs, labels)
+    weighted = cf.LinearMetricLearner(class_weight={-1: 2.0, 1: 2.0}, **PAPER).fit(pairs, labels)
     plain = plan_sample_size(*pilot, target_error=0.01)
     assert plan_sample_size(weighted, pairs, labels, target_error=0.01).n_pairs == plain.n_pairs
 
@@ -206,22 +207,29 @@ def test_other_data_than_the_pilot_is_refused(pilot):
 def test_fits_that_have_no_asymptotics_are_refused(pilot):
     _, pairs, labels = pilot
     differences = pairs[:, 0] - pairs[:, 1]
-    penalised = cf.LinearMetricLearner(alpha=0.01).fit(pairs, labels)
-    with pytest.raises(ValueError, match=r"alpha = 0, .* got alpha = 0.01. Fit with alpha=0"):
-        plan_sample_size(penalised, pairs, labels, target_error=0.01)
-    centred = cf.LinearMetricLearner(fit_origin=True).fit(differences, labels)
+    centred = cf.LinearMetricLearner(fit_origin=True, **PAPER).fit(differences, labels)
     with pytest.raises(ValueError, match=r"got fit_origin=True. Fit differences without it"):
         plan_sample_size(centred, differences, labels, target_error=0.01)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        separable = cf.LinearMetricLearner().fit(pairs[:12], labels[:12])
-    with pytest.raises(ValueError, match="must have converged; got 'separable"):
-        plan_sample_size(separable, pairs[:12], labels[:12], target_error=0.01)
+        separable = cf.LinearMetricLearner(**PAPER).fit(pairs[:12], labels[:12])
+    for learner in (separable, cf.LinearMetricLearner().fit(pairs[:12], labels[:12])):
+        with pytest.raises(ValueError, match=r"labels that a metric explains without error.* Label more pairs"):
+            plan_sample_size(learner, pairs[:12], labels[:12], target_error=0.01)
+
+
+@pytest.mark.parametrize("settings", [{}, {"alpha": 0.01, "flip_rate": 0.0}], ids=["default", "set"])
+def test_the_plan_of_a_penalised_fit_is_that_of_the_fit_without_it(settings):
+    pilot = cf.datasets.make_pairs(1500, 3, wrong_share=0.1, random_state=5)
+    known = cf.plan_sample_size(cf.LinearMetricLearner(**PAPER).fit(pilot.pairs, pilot.labels), target_error=0.01)
+    penalised = cf.LinearMetricLearner(**{**settings, "flip_rate": 0.0}).fit(pilot.pairs, pilot.labels)
+    assert penalised.alpha_ > 0
+    assert cf.plan_sample_size(penalised, target_error=0.01).n_pairs == pytest.approx(known.n_pairs, rel=1e-3)
 
 
 def test_the_pilot_is_the_training_pairs_by_default():
     pilot = cf.datasets.make_pairs(1500, 3, wrong_share=0.1, random_state=5)
-    learner = cf.LinearMetricLearner().fit(pilot.pairs, pilot.labels)
+    learner = cf.LinearMetricLearner(**PAPER).fit(pilot.pairs, pilot.labels)
     given = cf.plan_sample_size(learner, pilot.pairs, pilot.labels, target_error=0.01)
     assert cf.plan_sample_size(learner, target_error=0.01) == given
 
@@ -246,7 +254,7 @@ def test_the_number_of_parameters_is_a_trace_by_finite_differences(kind):
     z = rng.standard_normal((400, 2)) @ [[1.0, 0.3], [0.0, 2.0]]
     shift = 0.3 if kind == "threshold zero" else -0.8
     labels = np.where(0.8 * z[:, 0] ** 2 + 0.3 * z[:, 1] ** 2 + shift + rng.logistic(size=400) >= 0, 1, -1)
-    learner = cf.LinearMetricLearner(rank=1 if kind == "rank told" else None, tol=1e-12).fit(z, labels)
+    learner = cf.LinearMetricLearner(rank=1 if kind == "rank told" else None, tol=1e-12, **PAPER).fit(z, labels)
     metric = learner.metric_
     assert metric.threshold == 0.0 if kind == "threshold zero" else 0.0 < metric.threshold < 1.0
     products = np.column_stack([z[:, 0] ** 2, 2 * z[:, 0] * z[:, 1], z[:, 1] ** 2])
@@ -267,7 +275,7 @@ def column():
     rng = np.random.default_rng(3)
     z = rng.uniform(-3.0, 3.0, (2000, 1))
     labels = np.where(0.8 * z[:, 0] ** 2 - 2.0 + rng.logistic(size=2000) >= 0, 1, -1)
-    return cf.LinearMetricLearner(tol=1e-12).fit(z, labels), z, labels
+    return cf.LinearMetricLearner(tol=1e-12, **PAPER).fit(z, labels), z, labels
 
 
 def test_errors_of_one_column_have_a_closed_form(column):
@@ -347,7 +355,7 @@ def test_beyond_the_largest_numbers_the_worst_case_is_infinite():
 
 def test_more_pairs_than_parameters_are_needed(monkeypatch):
     data = cf.datasets.make_pairs(40, 1, wrong_share=0.3, random_state=0)
-    learner = cf.LinearMetricLearner().fit(data.pairs, data.labels)
+    learner = cf.LinearMetricLearner(**PAPER).fit(data.pairs, data.labels)
 
     def with_parameters(p):
         monkeypatch.setattr(planning, "_local_model", lambda *_: (np.eye(2, p), 2.0 * np.eye(p), 3.0 * np.eye(p)))
@@ -447,7 +455,7 @@ def test_errors_of_small_pilots_are_foreseen(n, d, wrong):
     best = np.mean(far * phi(margin) + (1 - far) * phi(-margin))
     for _ in range(25):
         chosen = rng.choice(len(z), n, replace=False)
-        learner = cf.LinearMetricLearner().fit(z[chosen], np.where(rng.uniform(size=n) < far[chosen], 1, -1))
+        learner = cf.LinearMetricLearner(**PAPER).fit(z[chosen], np.where(rng.uniform(size=n) < far[chosen], 1, -1))
         if learner.fit_statistics_.uncertain_per_parameter < 2:
             continue
         plan, margins = plan_sample_size(learner, target_error=0.01), learner.metric_.margin(z)
@@ -463,8 +471,8 @@ def test_points_that_a_pilot_shares_are_told():
     rng = np.random.default_rng(0)
     pairs = rng.standard_normal((80, 2))[rng.integers(80, size=(500, 2))]
     labels = np.where((pairs[:, 0, 0] - pairs[:, 1, 0]) ** 2 + rng.logistic(size=500) > 1, 1, -1)
-    assert plan_sample_size(cf.LinearMetricLearner().fit(pairs, labels), target_error=0.01).shares_points
-    apart = cf.LinearMetricLearner().fit(pairs[:, 0] - pairs[:, 1], labels)
+    assert plan_sample_size(cf.LinearMetricLearner(**PAPER).fit(pairs, labels), target_error=0.01).shares_points
+    apart = cf.LinearMetricLearner(**PAPER).fit(pairs[:, 0] - pairs[:, 1], labels)
     assert not plan_sample_size(apart, target_error=0.01).shares_points
 
 
@@ -473,7 +481,7 @@ def test_a_pilot_with_few_uncertain_labels_is_refused():
     rng = np.random.default_rng(0)
     z = rng.standard_normal((100, 5))
     labels = np.where(z[:, 0] ** 2 + 0.5 * z[:, 1] ** 2 + 0.1 * rng.logistic(size=100) > 1, 1, -1)
-    learner = cf.LinearMetricLearner().fit(z, labels)
+    learner = cf.LinearMetricLearner(**PAPER).fit(z, labels)
     assert learner.certificate_.converged
     assert learner.fit_statistics_.uncertain_per_parameter < 1
     with pytest.raises(ValueError, match=r"at least 1 uncertain label per parameter.* Label more pairs first, about"):

@@ -13,6 +13,7 @@ from closefar.noise import NOISES
 from closefar.questions.dependence import Dependence
 from closefar.questions.level_verdicts import LevelEvidence, nearest_cuts
 from closefar.questions.observed import Observed
+from paper_estimator import PAPER
 
 # In samples as small as these, two flip rates are estimated roughly.
 pytestmark = pytest.mark.filterwarnings("ignore:the labels hardly determine the two flip rates")
@@ -61,17 +62,19 @@ def fits(data, tol=1e-9):
     compared = data.triplets[half], data.answers[half]
     flipped = np.where(data.far, np.roll(data.random, 5) < 0.5, data.random)
     return {
-        "levels": lambda: cf.OrdinalMetricLearner(tol=tol).fit(data.z, data.levels),
-        "comparisons": lambda: cf.ComparisonMetricLearner(tol=tol).fit(data.triplets, data.answers),
-        "annotators": lambda: cf.LinearMetricLearner(tol=tol).fit(data.z, data.by_who, annotators=data.who),
-        "mixed": lambda: cf.LinearMetricLearner(tol=tol).fit(data.z[half], data.far[half], comparisons=compared),
-        "rated and compared": lambda: cf.OrdinalMetricLearner(tol=tol).fit(
+        "levels": lambda: cf.OrdinalMetricLearner(tol=tol, **PAPER).fit(data.z, data.levels),
+        "comparisons": lambda: cf.ComparisonMetricLearner(tol=tol, **PAPER).fit(data.triplets, data.answers),
+        "annotators": lambda: cf.LinearMetricLearner(tol=tol, **PAPER).fit(data.z, data.by_who, annotators=data.who),
+        "mixed": lambda: cf.LinearMetricLearner(tol=tol, **PAPER).fit(
+            data.z[half], data.far[half], comparisons=compared
+        ),
+        "rated and compared": lambda: cf.OrdinalMetricLearner(tol=tol, **PAPER).fit(
             data.z[half], data.levels[half], annotators=data.who[half], comparisons=compared
         ),
-        "levels at random": lambda: cf.OrdinalMetricLearner(flip_rate="estimate", tol=tol).fit(
+        "levels at random": lambda: cf.OrdinalMetricLearner(flip_rate="estimate", tol=tol, alpha=0.0).fit(
             data.z, data.rated_at_random
         ),
-        "two flip rates": lambda: cf.LinearMetricLearner(flip_rate="two", tol=tol).fit(data.z, flipped),
+        "two flip rates": lambda: cf.LinearMetricLearner(flip_rate="two", tol=tol, alpha=0.0).fit(data.z, flipped),
     }
 
 
@@ -99,10 +102,10 @@ def test_the_likelihood_is_that_of_the_fit_which_is_at_its_optimum(kind, learner
 @pytest.mark.parametrize(
     ("learner", "labels"),
     [
-        (cf.LinearMetricLearner(flip_rate=0.1), SAMPLE.far),
-        (cf.LinearMetricLearner(flip_rate="two"), SAMPLE.far ^ (SAMPLE.random & ~SAMPLE.far)),
-        (cf.OrdinalMetricLearner(flip_rate=0.1), SAMPLE.levels),
-        (cf.OrdinalMetricLearner(flip_rate="estimate"), SAMPLE.rated_at_random),
+        (cf.LinearMetricLearner(flip_rate=0.1, alpha=0.0), SAMPLE.far),
+        (cf.LinearMetricLearner(flip_rate="two", alpha=0.0), SAMPLE.far ^ (SAMPLE.random & ~SAMPLE.far)),
+        (cf.OrdinalMetricLearner(flip_rate=0.1, alpha=0.0), SAMPLE.levels),
+        (cf.OrdinalMetricLearner(flip_rate="estimate", alpha=0.0), SAMPLE.rated_at_random),
     ],
     ids=["one rate", "two rates", "levels", "levels, estimated"],
 )
@@ -184,8 +187,8 @@ def test_intervals_contain_the_truth_about_as_often_as_they_say(kind):
 
 
 def test_two_levels_have_the_answers_of_close_and_far():
-    two = cf.OrdinalMetricLearner().fit(SAMPLE.z, SAMPLE.far.astype(int))
-    plain = cf.LinearMetricLearner().fit(SAMPLE.z, SAMPLE.far)
+    two = cf.OrdinalMetricLearner(**PAPER).fit(SAMPLE.z, SAMPLE.far.astype(int))
+    plain = cf.LinearMetricLearner(**PAPER).fit(SAMPLE.z, SAMPLE.far)
     found, expected = cf.confidence(two), cf.confidence(plain)
     assert found.statement == expected.statement
     for name in ("low", "high"):
@@ -247,7 +250,7 @@ def test_comparisons_have_intervals_of_answers_and_no_threshold(learners):
 def test_the_strictness_of_annotators_makes_the_threshold_less_certain(learners):
     learner = learners["annotators"]
     found = cf.confidence(learner)
-    pooled = cf.confidence(cf.LinearMetricLearner().fit(SAMPLE.z, SAMPLE.by_who))
+    pooled = cf.confidence(cf.LinearMetricLearner(**PAPER).fit(SAMPLE.z, SAMPLE.by_who))
     assert found.threshold.standard_error > 2.0 * pooled.threshold.standard_error
     assert "The width of the annotators' strictness is treated as known." in found.statement
     again = cf.confidence(learner, SAMPLE.z, SAMPLE.by_who, annotators=SAMPLE.who)
@@ -255,7 +258,9 @@ def test_the_strictness_of_annotators_makes_the_threshold_less_certain(learners)
 
 
 def test_flip_rates_of_annotators_leave_only_the_shape_of_the_metric_known():
-    learner = cf.LinearMetricLearner(flip_rate="estimate").fit(SAMPLE.z, SAMPLE.by_who, annotators=SAMPLE.who)
+    learner = cf.LinearMetricLearner(flip_rate="estimate", alpha=0.0).fit(
+        SAMPLE.z, SAMPLE.by_who, annotators=SAMPLE.who
+    )
     found = cf.confidence(learner)
     assert not found.valid
     assert "only relative_matrix, M / tr M, hardly does" in found.statement
@@ -272,13 +277,19 @@ def test_a_weight_is_a_number_of_judgements_and_units_do_not_matter(kind):
     def fitted(scale, repeats, sample_weight):
         rows = np.repeat(np.arange(500), repeats)
         if kind == "comparisons":
-            return cf.ComparisonMetricLearner(tol=1e-9).fit(triplets[rows] * scale, answers[rows], sample_weight)
+            return cf.ComparisonMetricLearner(tol=1e-9, **PAPER).fit(
+                triplets[rows] * scale, answers[rows], sample_weight
+            )
         if kind == "levels":
-            return cf.OrdinalMetricLearner(tol=1e-9).fit(z[rows] * scale, data.levels[:500][rows], sample_weight)
+            return cf.OrdinalMetricLearner(tol=1e-9, **PAPER).fit(
+                z[rows] * scale, data.levels[:500][rows], sample_weight
+            )
         more = {"annotators": who[rows]}
         if kind == "mixed":
             more = {"comparisons": (triplets[rows] * scale, answers[rows], sample_weight)}
-        return cf.LinearMetricLearner(tol=1e-9).fit(z[rows] * scale, data.by_who[:500][rows], sample_weight, **more)
+        return cf.LinearMetricLearner(tol=1e-9, **PAPER).fit(
+            z[rows] * scale, data.by_who[:500][rows], sample_weight, **more
+        )
 
     alone = np.arange(int(weights.sum()) * (2 if kind == "mixed" else 1))
     weighted = fitted(1.0, 1, weights.astype(float))
@@ -292,8 +303,8 @@ def test_a_weight_is_a_number_of_judgements_and_units_do_not_matter(kind):
 
 
 def test_an_estimated_noise_of_comparisons_is_said_to_be_known():
-    learner = cf.LinearMetricLearner(comparison_noise="estimate")
-    learner.fit(SAMPLE.z, SAMPLE.far, comparisons=(SAMPLE.triplets, SAMPLE.answers))
+    compared = {"comparisons": (SAMPLE.triplets, SAMPLE.answers), "comparison_noise": "estimate"}
+    learner = cf.LinearMetricLearner(**PAPER).fit(SAMPLE.z, SAMPLE.far, **compared)
     found = cf.confidence(learner)
     assert "The noise of comparisons, which was estimated, is treated as known." in found.statement
     answers = found.probability_as_given(SAMPLE.triplets[:5])
@@ -340,7 +351,7 @@ def test_comparisons_of_few_points_have_wider_intervals():
     margin = np.sum(z[1] ** 2, axis=1) - np.sum(z[0] ** 2, axis=1) + taste[index[:, 2]] - taste[index[:, 1]]
     answers = np.where(margin + rng.logistic(size=3000) > 0, 1, -1)
     tuples = cf.Tuples(points, index)
-    learner = cf.ComparisonMetricLearner().fit(tuples, answers)
+    learner = cf.ComparisonMetricLearner(**PAPER).fit(tuples, answers)
     found, alone = cf.confidence(learner), cf.confidence(learner, groups=np.arange(3000))
     assert np.all(np.diag(found.matrix.standard_error) > 1.3 * np.diag(alone.matrix.standard_error))
 
@@ -352,7 +363,9 @@ def test_points_of_pairs_and_comparisons_are_found_together():
     keep = ~np.all(triplets[:, 1] == triplets[:, 2], axis=1)
     triplets = triplets[keep]
     far = np.sum((pairs[:, 0] - pairs[:, 1]) ** 2, axis=1) + rng.logistic(size=400) > 2.0
-    learner = cf.LinearMetricLearner().fit(pairs, far, comparisons=(triplets, rng.choice([-1, 1], len(triplets))))
+    learner = cf.LinearMetricLearner(**PAPER).fit(
+        pairs, far, comparisons=(triplets, rng.choice([-1, 1], len(triplets)))
+    )
     from closefar.questions.units import units_of_all
 
     with pytest.warns(cf.SharedPointsWarning):
@@ -383,7 +396,7 @@ def test_levels_are_tested_at_each_threshold(learners):
     assert min(part.p_value for part in found.parts) <= found.p_value
     assert "of 3 checks" in found.advice
     metric, dichotomy = learners["levels"].metric_, SAMPLE.levels >= 2
-    binary = cf.LinearMetricLearner().fit(SAMPLE.z, dichotomy)
+    binary = cf.LinearMetricLearner(**PAPER).fit(SAMPLE.z, dichotomy)
     assert metric.dichotomy(2).threshold == pytest.approx(binary.metric_.threshold, rel=0.2)
     assert found.parts[1].p_value == pytest.approx(cf.check_noise_model(binary).p_value, abs=0.02)
     for bins in (found.parts[1].bins, cf.check_noise_model(binary).bins):
@@ -395,7 +408,7 @@ def test_levels_are_tested_at_each_threshold(learners):
 def test_a_threshold_that_cannot_be_tested_is_named():
     rare = np.where(SAMPLE.levels == 3, 2, SAMPLE.levels)
     rare[np.argsort(SAMPLE.squared)[-4:]] = 3
-    found = cf.check_noise_model(cf.OrdinalMetricLearner().fit(SAMPLE.z, rare))
+    found = cf.check_noise_model(cf.OrdinalMetricLearner(**PAPER).fit(SAMPLE.z, rare))
     assert "Not checked: level >= 3, because" in found.advice
     assert len(found.parts) == 2
 
@@ -405,12 +418,12 @@ def test_a_comparison_turned_round_is_the_same_comparison():
     triplets = np.where(turn[:, None, None], SAMPLE.triplets[:, [0, 2, 1]], SAMPLE.triplets)
     answers = np.where(turn, -SAMPLE.answers, SAMPLE.answers)
     given, turned = (
-        cf.ComparisonMetricLearner(tol=1e-9).fit(*data)
+        cf.ComparisonMetricLearner(tol=1e-9, **PAPER).fit(*data)
         for data in ((SAMPLE.triplets, SAMPLE.answers), (triplets, answers))
     )
     assert cf.check_noise_model(turned).p_value == pytest.approx(cf.check_noise_model(given).p_value, abs=1e-6)
     found = [
-        cf.find_label_errors(cf.ComparisonMetricLearner(), *data, random_state=0)
+        cf.find_label_errors(cf.ComparisonMetricLearner(**PAPER), *data, random_state=0)
         for data in ((SAMPLE.triplets, SAMPLE.answers), (triplets, answers))
     ]
     np.testing.assert_allclose(found[0].probability, found[1].probability, atol=1e-5)
@@ -434,11 +447,11 @@ def test_a_diagnosis_finds_what_answers_depend_on_besides_distances(capsys):
     legs = triplets[:, :1] - triplets[:, 1:]
     margin = np.sum(legs[:, 1] ** 2 - legs[:, 0] ** 2, axis=1) + 1.0 * (triplets[:, 1, 0] - triplets[:, 2, 0])
     answers = np.where(margin + rng.logistic(size=2500) > 0, 1, -1)
-    found = cf.ComparisonMetricLearner().fit(triplets, answers).diagnose().findings
+    found = cf.ComparisonMetricLearner(**PAPER).fit(triplets, answers).diagnose().findings
     assert "linear" in [finding.kind for finding in found]
     assert "which of the compared points has the larger value" in " ".join(finding.sentence for finding in found)
     levels = np.searchsorted(TAUS, SAMPLE.squared + 1.5 * SAMPLE.z[:, 0] + rng.logistic(size=1500))
-    found = cf.OrdinalMetricLearner().fit(SAMPLE.z, levels).diagnose().findings
+    found = cf.OrdinalMetricLearner(**PAPER).fit(SAMPLE.z, levels).diagnose().findings
     assert "linear" in [finding.kind for finding in found]
     capsys.readouterr()
 
@@ -468,7 +481,7 @@ def clear(n=1500, seed=7):
 @pytest.mark.parametrize("method", ["auto", "out-of-fold"])
 def test_wrong_ratings_are_found_with_the_level_that_is_expected(method):
     data = clear()
-    found = cf.find_label_errors(cf.OrdinalMetricLearner(), data.z, data.levels, method=method, random_state=0)
+    found = cf.find_label_errors(cf.OrdinalMetricLearner(**PAPER), data.z, data.levels, method=method, random_state=0)
     assert found.reason is None
     assert found.meaning == "side"
     assert found.share_low < np.mean(data.levels != data.true) < found.share_high
@@ -485,7 +498,7 @@ def test_wrong_ratings_are_found_with_the_level_that_is_expected(method):
 
 def test_wrong_answers_to_comparisons_are_found():
     data = clear()
-    found = cf.find_label_errors(cf.ComparisonMetricLearner(), data.triplets, data.answers, random_state=0)
+    found = cf.find_label_errors(cf.ComparisonMetricLearner(**PAPER), data.triplets, data.answers, random_state=0)
     contradicting = (data.margin > 0) != (data.answers > 0)
     assert found.share_low < np.mean(contradicting) < found.share_high
     assert np.mean(found.contradicts == contradicting) > 0.98
@@ -496,11 +509,11 @@ def test_wrong_answers_to_comparisons_are_found():
 def test_judgements_are_compared_with_the_threshold_of_their_annotator():
     data = clear()
     found = cf.find_label_errors(
-        cf.LinearMetricLearner(), data.z, data.by_who, annotators=data.who, method="out-of-fold", random_state=0
+        cf.LinearMetricLearner(**PAPER), data.z, data.by_who, annotators=data.who, method="out-of-fold", random_state=0
     )
     true = 6.0 * data.squared - data.strictness[data.who] > 6.0 * TAUS[1]
     assert np.mean(found.contradicts == (true != data.by_who)) > 0.96
-    pooled = cf.find_label_errors(cf.LinearMetricLearner(), data.z, data.by_who, random_state=0)
+    pooled = cf.find_label_errors(cf.LinearMetricLearner(**PAPER), data.z, data.by_who, random_state=0)
     assert pooled.n_contradicting > 1.5 * found.n_contradicting
 
 
@@ -508,7 +521,7 @@ def test_judgements_are_compared_with_the_threshold_of_their_annotator():
 def test_either_part_of_a_mix_can_be_judged(judged):
     data = clear()
     given = {"comparisons": (data.triplets[:700], data.answers[:700]), "random_state": 0, "judged": judged}
-    found = cf.find_label_errors(cf.LinearMetricLearner(), data.z[:900], data.far[:900], **given)
+    found = cf.find_label_errors(cf.LinearMetricLearner(**PAPER), data.z[:900], data.far[:900], **given)
     assert len(found.probability) == (900 if judged == "pairs" else 700)
     truth = data.squared[:900] > TAUS[1] if judged == "pairs" else data.margin[:700] > 0
     labels = data.far[:900] if judged == "pairs" else data.answers[:700] > 0
@@ -552,14 +565,14 @@ def test_what_makes_no_sense_for_a_kind_is_refused_in_a_sentence(learners):
         cf.confidence(learners["levels"]).probability_far(SAMPLE.z[:2])
     for judged in ("triplets", "comparisons"):
         with pytest.raises(ValueError, match=r'judged must be "pairs" or, with comparisons'):
-            cf.find_label_errors(cf.LinearMetricLearner(), SAMPLE.z, SAMPLE.far, judged=judged)
+            cf.find_label_errors(cf.LinearMetricLearner(**PAPER), SAMPLE.z, SAMPLE.far, judged=judged)
     with pytest.raises(ValueError, match="class_weight must be None"):
-        cf.find_label_errors(cf.OrdinalMetricLearner(class_weight="balanced"), SAMPLE.z, SAMPLE.levels)
+        cf.find_label_errors(cf.OrdinalMetricLearner(class_weight="balanced", **PAPER), SAMPLE.z, SAMPLE.levels)
 
 
 def test_few_comparisons_give_no_share_of_wrong_answers():
     found = cf.find_label_errors(
-        cf.ComparisonMetricLearner(), SAMPLE.triplets[:30], SAMPLE.answers[:30], random_state=0
+        cf.ComparisonMetricLearner(**PAPER), SAMPLE.triplets[:30], SAMPLE.answers[:30], random_state=0
     )
     assert found.share is None
     assert "30 comparisons are too few for" in found.reason

@@ -24,6 +24,7 @@ from closefar.questions.margin_errors import SideErrors
 from closefar.questions.moves import MarginMoves, Moves, RankMoves, pseudo_inverse, scaled_eigh
 from closefar.questions.optimum import Optimum
 from closefar.questions.sandwich import sandwich
+from paper_estimator import PAPER
 
 DATA = cf.datasets.make_pairs(400, 3, rank=3, wrong_share=0.15, random_state=0)
 Z = (DATA.pairs[:, 0] - DATA.pairs[:, 1]) * [1e-2, 1.0, 1e3]
@@ -31,7 +32,7 @@ Z = (DATA.pairs[:, 0] - DATA.pairs[:, 1]) * [1e-2, 1.0, 1e3]
 
 @pytest.fixture(scope="module")
 def fitted():
-    return cf.LinearMetricLearner(tol=1e-10).fit(Z, DATA.labels)
+    return cf.LinearMetricLearner(tol=1e-10, **PAPER).fit(Z, DATA.labels)
 
 
 # Bins and shares
@@ -375,9 +376,9 @@ def test_labels_of_one_class_say_nothing(fitted):
 
 def test_a_plan_is_made_of_a_pilot_without_weights(fitted):
     plan = cf.plan_sample_size(fitted, target_error=0.01)
-    equal = cf.LinearMetricLearner(tol=1e-10).fit(Z, DATA.labels, np.full(400, 2.0))
+    equal = cf.LinearMetricLearner(tol=1e-10, **PAPER).fit(Z, DATA.labels, np.full(400, 2.0))
     assert cf.plan_sample_size(equal, target_error=0.01).n_pairs == pytest.approx(plan.n_pairs, rel=1e-3)
-    weighted = cf.LinearMetricLearner().fit(Z, DATA.labels, np.linspace(0.1, 3.0, 400))
+    weighted = cf.LinearMetricLearner(**PAPER).fit(Z, DATA.labels, np.linspace(0.1, 3.0, 400))
     with pytest.raises(ValueError, match="without sample weights"):
         cf.plan_sample_size(weighted, target_error=0.01)
 

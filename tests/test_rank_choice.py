@@ -13,10 +13,11 @@ from closefar.fitting.rank_choice import _splits
 from closefar.fitting.rank_scores import choose_from, compare_ranks
 from closefar.judgements import Judgements
 from closefar.questions import choose_rank
+from paper_estimator import PAPER
 
 DATA = cf.datasets.make_pairs(3000, 5, metric_eigenvalues=[1.0, 0.5], wrong_share=0.1, random_state=1)
 X, LABELS = DATA.pairs[:, 0] - DATA.pairs[:, 1], DATA.labels
-LEARNER = cf.LinearMetricLearner()
+LEARNER = cf.LinearMetricLearner(**PAPER)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def same_table(left, right):
 
 def test_true_rank_is_found(choice):
     assert choice.rank == 2
-    assert cf.LinearMetricLearner().fit(X, LABELS).metric_.rank > 2
+    assert cf.LinearMetricLearner(**PAPER).fit(X, LABELS).metric_.rank > 2
 
 
 def test_rule_allows_one_standard_error(choice):
@@ -72,7 +73,7 @@ def test_form_of_input_does_not_matter(choice, rows, labels):
 
 
 def test_far_label_is_heeded(choice):
-    learner = cf.LinearMetricLearner(far_label="a")
+    learner = cf.LinearMetricLearner(far_label="a", **PAPER)
     other = choose_rank(learner, X, np.where(LABELS > 0, "a", "b"))
     np.testing.assert_allclose([s.loss for s in other.table], [s.loss for s in choice.table], atol=0.01)
 
@@ -88,7 +89,7 @@ def test_rows_of_no_weight_do_not_count(choice):
 
 
 def test_learner_is_not_changed():
-    learner = cf.LinearMetricLearner(rank=1, class_weight="balanced", alpha=0.001)
+    learner = cf.LinearMetricLearner(rank=1, class_weight="balanced", alpha=0.001, prior="zero", flip_rate=0.0)
     before = clone(learner).get_params()
     assert choose_rank(learner, X[:600], LABELS[:600], cv=2).rank >= 1
     assert learner.get_params() == before
@@ -102,7 +103,7 @@ def test_plain_truncation_can_be_scored(choice):
 
 
 def test_metric_of_nothing_has_rank_one():
-    choice = choose_rank(cf.LinearMetricLearner(alpha=2.0), X, LABELS, cv=2)
+    choice = choose_rank(cf.LinearMetricLearner(alpha=2.0, prior="zero", flip_rate=0.0), X, LABELS, cv=2)
     assert choice.rank == 1
     assert choice.table[1].loss == pytest.approx(choice.table[0].loss)
 
@@ -130,10 +131,10 @@ def round_judgements(n=150):
 def test_losses_and_accuracies_are_those_of_held_out_pairs():
     judgements, folds = round_judgements(), list(KFold(3).split(X[:150]))
     z, signs = judgements.data, judgements.signs
-    choice = cross_validate_rank(judgements, Settings(verbose=2), cv=folds, refits=False)
+    choice = cross_validate_rank(judgements, Settings(verbose=2, **PAPER), cv=folds, refits=False)
     losses, right = np.zeros((3, 150)), np.zeros((3, 150))
     for train, test in folds:
-        learner = cf.LinearMetricLearner().fit(z[train], signs[train], judgements.weights[train])
+        learner = cf.LinearMetricLearner(**PAPER).fit(z[train], signs[train], judgements.weights[train])
         assert learner.metric_.rank == 2
         for k in range(3):
             metric = learner.metric_.truncate(k)
@@ -147,16 +148,16 @@ def test_losses_and_accuracies_are_those_of_held_out_pairs():
 
 
 def test_the_table_ends_with_the_largest_rank_that_was_found():
-    shrunk = Settings(alpha=2.0)
+    shrunk = Settings(alpha=2.0, prior="zero", flip_rate=0.0)
     assert [score.k for score in cross_validate_rank(round_judgements(), shrunk, cv=2).table] == [0, 1]
 
 
 def test_nothing_is_printed_and_the_limits_are_known(capsys):
     judgements = round_judgements()
-    plain = cross_validate_rank(judgements, Settings(verbose=2))
+    plain = cross_validate_rank(judgements, Settings(verbose=2, **PAPER))
     assert capsys.readouterr().err == ""
     options = {"cv": 5, "rule": "one_se", "scale": "data", "refits": True, "random_state": 0}
-    assert cross_validate_rank(judgements, Settings(), **options) == plain
+    assert cross_validate_rank(judgements, Settings(**PAPER), **options) == plain
 
 
 @pytest.mark.parametrize("least", [1, 2, 3])
@@ -236,10 +237,10 @@ def test_points_that_pairs_share_stay_on_one_side():
     assert len(found.table) == len(given.table)
     errors = np.array([[score.standard_error for score in choice.table] for choice in (by_hand, given)])
     assert np.all(errors[0] <= errors[1])
-    with pytest.warns(cf.SharedPointsWarning, match="600 pairs have only 80 different points"):
-        learner = cf.LinearMetricLearner(rank="auto").fit(pairs, labels)
-    same_table(learner.rank_choice_, found)
-    cf.LinearMetricLearner(rank=1).fit(pairs, labels)  # without a warning
+    # The learner's own choice warns of nothing, as it holds out points.
+    learner = cf.LinearMetricLearner(rank="auto", **PAPER).fit(pairs, labels)
+    assert learner.choice_.held_out == "points"
+    assert learner.rank_ == learner.choice_.rank == 1
 
 
 def test_standard_errors_are_by_group():
@@ -251,8 +252,3 @@ def test_standard_errors_are_by_group():
     for alone, together, apart in zip(once, grouped, naive, strict=True):
         assert together.standard_error == pytest.approx(alone.standard_error)
         assert apart.standard_error == pytest.approx(alone.standard_error / np.sqrt(2.0))
-
-
-def test_a_search_has_no_rank_to_choose():
-    with pytest.raises(TypeError, match=r"must be a LinearMetricLearner; got LinearMetricLearnerCV.* best_estimator_"):
-        choose_rank(cf.LinearMetricLearnerCV(), X, LABELS)

@@ -16,6 +16,9 @@ from sklearn.metrics import accuracy_score, auc, confusion_matrix, log_loss, roc
 
 import closefar as cf
 from closefar.report import N_PARTS, Provenance, effort, evidence, growth, render, summarize
+from closefar.report.charts import path_chart
+from closefar.report.choosing import baseline
+from paper_estimator import PAPER
 
 DATA = cf.datasets.make_pairs(3000, 4, wrong_share=0.1, random_state=7)
 PAIRS, LABELS = DATA.pairs[:2000], DATA.labels[:2000]
@@ -25,7 +28,7 @@ DIFFERENCES = PAIRS[:, 0] - PAIRS[:, 1]
 
 @pytest.fixture(scope="module")
 def learner() -> cf.LinearMetricLearner:
-    return cf.LinearMetricLearner().fit(PAIRS, LABELS)
+    return cf.LinearMetricLearner(**PAPER).fit(PAIRS, LABELS)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +42,7 @@ def other_facts(learner: cf.LinearMetricLearner) -> dict[str, Any]:
 
 
 def _small(n: int = 300, **parameters: Any) -> cf.LinearMetricLearner:
-    return cf.LinearMetricLearner(**parameters).fit(PAIRS[:n], LABELS[:n])
+    return cf.LinearMetricLearner(**{**PAPER, **parameters}).fit(PAIRS[:n], LABELS[:n])
 
 
 def test_other_pairs_agree_with_scikit_learn(learner: cf.LinearMetricLearner, other_facts: dict[str, Any]) -> None:
@@ -62,7 +65,7 @@ def test_other_pairs_agree_with_scikit_learn(learner: cf.LinearMetricLearner, ot
 def test_ties_count_half_in_the_roc() -> None:
     z = np.repeat([[0.0], [1.0], [2.0]], 40, axis=0)
     labels = np.array([-1] * 40 + [-1, 1] * 20 + [1] * 30 + [-1] * 10)
-    learner = cf.LinearMetricLearner().fit(z, labels)
+    learner = cf.LinearMetricLearner(**PAPER).fit(z, labels)
     found = summarize(learner, z[::2], labels[::2])["quality"]["auc"]
     assert found == pytest.approx(roc_auc_score(labels[::2], z[::2, 0]))
     assert found < 1.0
@@ -84,11 +87,11 @@ def test_a_weight_of_two_is_the_pair_twice(learner: cf.LinearMetricLearner) -> N
 
 def test_pairs_of_the_fit_are_judged_by_fits_that_have_not_seen_them(facts: dict[str, Any]) -> None:
     seed = int(np.random.RandomState(0).randint(2**31))
-    plain = cf.LinearMetricLearner(flip_rate=1e-12)  # given, so that none is estimated
+    plain = cf.LinearMetricLearner(flip_rate=1e-12, alpha=0.0)  # given, so that none is estimated
     unseen = cf.find_label_errors(plain, PAIRS, LABELS, method="out-of-fold", random_state=seed)
     assert facts["pairs"]["source"] == "out-of-fold"
     assert facts["quality"]["accuracy"] == np.mean(~unseen.contradicts)
-    errors = cf.find_label_errors(cf.LinearMetricLearner(), PAIRS, LABELS, random_state=seed)
+    errors = cf.find_label_errors(cf.LinearMetricLearner(**PAPER), PAIRS, LABELS, random_state=seed)
     wrong = facts["wrong_labels"]
     assert (wrong["share"], wrong["share_low"], wrong["share_high"]) == (
         errors.share,
@@ -104,7 +107,7 @@ def test_where_the_model_is_doubted_labels_contradict_and_are_not_wrong() -> Non
     rng = np.random.default_rng(0)
     z = rng.standard_normal((600, 3))
     labels = np.where(np.abs(z[:, 0] * z[:, 1]) + 0.3 * rng.logistic(size=600) > 0.5, 1, -1)
-    facts = summarize(cf.LinearMetricLearner().fit(z, labels))
+    facts = summarize(cf.LinearMetricLearner(**PAPER).fit(z, labels))
     wrong = facts["wrong_labels"]
     assert wrong["kind"] == "contradiction"
     assert "explains too little" in wrong["doubt"]
@@ -116,7 +119,7 @@ def test_where_the_model_is_doubted_labels_contradict_and_are_not_wrong() -> Non
 def test_labels_that_mean_nothing_are_not_agreed_with() -> None:
     rng = np.random.default_rng(3)
     z, labels = rng.normal(size=(120, 10)), rng.permutation([-1, 1] * 60)
-    learner = cf.LinearMetricLearner(alpha=1e-3).fit(z, labels)
+    learner = cf.LinearMetricLearner(alpha=1e-3, prior="zero", flip_rate=0.0).fit(z, labels)
     assert learner.fit_statistics_.accuracy > 0.7
     assert 0.4 < summarize(learner)["quality"]["accuracy"] < 0.6
 
@@ -138,9 +141,80 @@ def test_a_learner_without_its_pairs_needs_some(learner: cf.LinearMetricLearner,
     assert other_facts["learning_curve"]["n_pool"] == len(PAIRS)
 
 
-def test_cross_validated_learner_is_reported_by_what_it_chose() -> None:
-    learner = cf.LinearMetricLearnerCV(alphas=[0.0, 0.01], cv=2).fit(PAIRS[:300], LABELS[:300])
-    assert summarize(learner) == summarize(learner.best_estimator_)
+@pytest.fixture(scope="module")
+def chosen() -> cf.LinearMetricLearner:
+    return cf.LinearMetricLearner().fit(PAIRS[:300], LABELS[:300])
+
+
+def test_what_was_chosen_is_told_and_drawn(chosen: cf.LinearMetricLearner) -> None:
+    facts = summarize(chosen)
+    choice, said = facts["choice"], chosen.choice_
+    assert choice["sentence"] == said.sentence
+    assert len(choice["table"]) == len(said.table)
+    drawn = [row for line in choice["path"]["lines"] for row in line["rows"]]
+    assert len(drawn) == sum(np.isfinite(each.alpha) for each in said.table)
+    assert all(line["rows"] == sorted(line["rows"], key=lambda row: row["alpha"]) for line in choice["path"]["lines"])
+    assert choice["path"]["chosen"] == chosen.alpha_
+    plain = min((each for each in said.table if np.isinf(each.alpha)), key=lambda each: each.loss)
+    assert choice["path"]["plain"]["loss"] == plain.loss
+    page, text = render(facts, "html"), render(facts, "text")
+    assert "Held-out loss against alpha" in page
+    assert page.count('class="spot"') == len(drawn)
+    assert said.sentence in " ".join(text.split())
+    assert json.loads(render(facts, "json")) == facts
+
+
+def test_the_plain_distance_is_shown_beside_the_learned_one(chosen: cf.LinearMetricLearner) -> None:
+    facts, known = summarize(chosen), chosen.baseline_
+    rows = [(row["accuracy"], row["loss"]) for row in facts["baseline"]["rows"]]
+    assert rows == [
+        (known.majority_accuracy, known.majority_loss),
+        (known.plain_accuracy, known.plain_loss),
+        (known.learned_accuracy, known.learned_loss),
+    ]
+    for format in ("html", "text"):
+        assert "Compared with the plain distance" in render(facts, format)
+        assert f"{known.plain_loss:.4f}" in render(facts, format)
+
+
+@pytest.mark.parametrize(
+    ("gain", "error", "is_plain", "words"),
+    [
+        (0.1, 0.02, False, "The learned metric is better than the plain distance"),
+        (0.1, 0.09, False, "The learned metric is not clearly better than the plain distance"),
+        (-0.1, 0.02, False, "The learned metric is not better than the plain distance"),
+        (0.0, 0.0, True, "The result is the plain distance itself"),
+    ],
+)
+def test_a_learned_metric_that_is_not_better_is_called_so(
+    chosen: cf.LinearMetricLearner, gain: float, error: float, is_plain: bool, words: str
+) -> None:
+    fit = chosen.fit_
+    known = dataclasses.replace(fit.baseline, gain=gain, standard_error=error)
+    choice = dataclasses.replace(fit.choice, is_plain=is_plain)
+    found = baseline(dataclasses.replace(fit, baseline=known, choice=choice))
+    assert found["reading"].startswith(words)
+
+
+def test_without_a_choice_nothing_is_said_of_one(facts: dict[str, Any]) -> None:
+    assert facts["choice"] is facts["baseline"] is None
+    for format in ("html", "text"):
+        assert "plain distance" not in render(facts, format)
+
+
+def test_a_flat_path_and_one_candidate_that_is_far_worse_are_drawn() -> None:
+    row = {"prior": "zero", "flip_rate": 0.0, "loss": 0.5, "standard_error": 0.0, "accuracy": 0.8}
+    lines = [{"name": "a", "style": "colour0", "rows": [{**row, "alpha": 0.1}, {**row, "alpha": 0.2}]}]
+    flat = path_chart({"lines": lines, "plain": None, "chosen": None})
+    worse = [
+        {**row, "alpha": alpha, "loss": loss} for alpha, loss in ((0.1, 0.5), (0.2, 0.51), (0.4, 0.52), (0.8, 9.0))
+    ]
+    high = path_chart({"lines": [{**lines[0], "rows": worse}], "plain": {"name": "b", "loss": 0.55}, "chosen": 0.15})
+    for drawn in (flat, high):
+        assert "nan" not in drawn
+        assert "inf" not in drawn
+        places = [float(part.split('"')[0]) for part in drawn.split('cy="')[1:]]
+        assert all(40.0 <= place <= 240.0 for place in places)
 
 
 def test_dict_survives_json_and_names_itself(facts: dict[str, Any], learner: cf.LinearMetricLearner) -> None:
@@ -223,7 +297,7 @@ def test_what_is_shown_of_the_metric_does_not_depend_on_units(facts: dict[str, A
     units = np.array([1e-9, 1.0, 1e6, 40.0])
     names = ["length", "width", "mass", "age"]
     frame = pd.DataFrame(DIFFERENCES * units, columns=names)
-    other = summarize(cf.LinearMetricLearner().fit(frame, LABELS))
+    other = summarize(cf.LinearMetricLearner(**PAPER).fit(frame, LABELS))
     assert other["directions"]["features"] == names
     for row, same in zip(other["directions"]["rows"][:2], facts["directions"]["rows"], strict=False):
         assert np.sum(np.square(row["loadings"])) == pytest.approx(1.0)
@@ -235,7 +309,7 @@ def test_what_is_shown_of_the_metric_does_not_depend_on_units(facts: dict[str, A
 
 def test_suspicious_pairs_are_named_by_their_ids_though_some_have_no_weight() -> None:
     weights = np.where(np.arange(600) % 2 == 0, 1.0, 0.0)
-    learner = cf.LinearMetricLearner().fit(PAIRS[:600], LABELS[:600], sample_weight=weights)
+    learner = cf.LinearMetricLearner(**PAPER).fit(PAIRS[:600], LABELS[:600], sample_weight=weights)
     ids = np.array([[f"a{row}", f"b{row}"] for row in range(600)])
     part = summarize(learner, ids=ids)["wrong_labels"]
     assert part["id_columns"] == 2
@@ -280,7 +354,11 @@ _INSIDE = np.where(np.sum((_POINTS - 5.0) ** 2, axis=1) > np.random.default_rng(
         (lambda: _small(class_weight="balanced"), "noise_check", "class_weight must be None"),
         (lambda: _small(alpha=0.01), "intervals", None),
         (lambda: _small(flip_rate="estimate"), "intervals", "The estimated flip rate"),
-        (lambda: cf.LinearMetricLearner(fit_origin=True).fit(_POINTS, _INSIDE), "intervals", "fit_origin=True"),
+        (
+            lambda: cf.LinearMetricLearner(fit_origin=True, **PAPER).fit(_POINTS, _INSIDE),
+            "intervals",
+            "fit_origin=True",
+        ),
         (lambda: _small(alpha=10.0), "wrong_labels", "metric is zero"),
         (lambda: _small(rank=1), "roc", None),
         (lambda: _small(noise="auto", rank="auto"), "noise_check", None),
@@ -299,7 +377,7 @@ def test_what_can_not_be_computed_has_a_reason(learner: Any, part: str, reason: 
 def test_separable_labels_give_no_estimate_of_wrong_ones() -> None:
     clean = cf.datasets.make_pairs(20, 2, noise=None, random_state=7)
     with pytest.warns(ConvergenceWarning, match="separable"):
-        learner = cf.LinearMetricLearner().fit(clean.pairs, clean.labels)
+        learner = cf.LinearMetricLearner(**PAPER).fit(clean.pairs, clean.labels)
     facts = summarize(learner)
     assert "can't be estimated" in facts["sentence"]
     assert facts["wrong_labels"]["kind"] == "contradiction"
@@ -310,8 +388,7 @@ def test_separable_labels_give_no_estimate_of_wrong_ones() -> None:
 
 def test_one_pair_of_a_label_is_judged_by_the_fit_itself() -> None:
     labels = np.array([1] + [-1] * 19)
-    with pytest.warns(cf.IdentifiabilityWarning):
-        learner = cf.LinearMetricLearner(alpha=0.1).fit(DIFFERENCES[:20], labels)
+    learner = cf.LinearMetricLearner(alpha=0.1, flip_rate=0.0).fit(DIFFERENCES[:20], labels)
     facts = summarize(learner)
     assert facts["pairs"]["source"] == "in-sample"
     assert "only 1 pair has the rarer label" in facts["pairs"]["words"]
@@ -347,7 +424,7 @@ def test_many_columns_and_directions_are_cut() -> None:
     rng = np.random.default_rng(0)
     z = rng.normal(size=(150, 40)) * np.r_[np.full(35, 1.0), np.full(5, 1e-3)]
     labels = np.where(np.sum(z**2, axis=1) + rng.normal(size=150) > 35, 1, -1)
-    learner = cf.LinearMetricLearner(alpha=5.0).fit(z, labels)
+    learner = cf.LinearMetricLearner(alpha=5.0, flip_rate=0.0).fit(z, labels)
     metric = cf.Metric.from_matrix(np.diag(np.arange(40.0, 0.0, -1.0)), threshold=1.0)
     learner.fit_ = dataclasses.replace(learner.fit_, metric=metric)
     facts = summarize(learner, z[:50], labels[:50])
@@ -386,7 +463,7 @@ def test_ids_must_be_one_or_two_a_pair(learner: cf.LinearMetricLearner) -> None:
 
 def test_a_learner_must_be_fitted_and_a_format_known(facts: dict[str, Any]) -> None:
     with pytest.raises(NotFittedError):
-        summarize(cf.LinearMetricLearner())
+        summarize(cf.LinearMetricLearner(**PAPER))
     with pytest.raises(ValueError, match=r"format must be one of \['html', 'json', 'text'\]; got 'pdf'"):
         render(facts, "pdf")
 
@@ -394,7 +471,7 @@ def test_a_learner_must_be_fitted_and_a_format_known(facts: dict[str, Any]) -> N
 @pytest.mark.parametrize("single", [False, True])
 def test_code_to_copy_runs(single: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    learner = cf.LinearMetricLearner(fit_origin=True).fit(_POINTS, _INSIDE) if single else _small()
+    learner = cf.LinearMetricLearner(fit_origin=True, **PAPER).fit(_POINTS, _INSIDE) if single else _small()
     names: dict[str, Any] = {"learner": learner}
     for step in summarize(learner)["next_steps"]:
         assert step["language"] == "python"
@@ -412,7 +489,7 @@ def test_code_to_copy_runs(single: bool, tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("seed", [0, 2, 3])
 def test_labels_made_at_random_are_no_success(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    learner = cf.LinearMetricLearner().fit(rng.normal(size=(600, 4)), rng.integers(0, 2, 600))
+    learner = cf.LinearMetricLearner(**PAPER).fit(rng.normal(size=(600, 4)), rng.integers(0, 2, 600))
     facts = summarize(learner)
     assert facts["quality"]["is_chance"]
     assert "not clearly better than chance" in facts["sentence"]
@@ -423,12 +500,12 @@ def test_labels_made_at_random_are_no_success(seed: int) -> None:
 
 def test_class_weights_and_penalties_say_nothing_of_wrong_labels() -> None:
     data = cf.datasets.make_pairs(600, 3, wrong_share=0.1, random_state=2)
-    weighted = cf.LinearMetricLearner(class_weight={-1: 5.0, 1: 1.0}).fit(data.pairs, data.labels)
+    weighted = cf.LinearMetricLearner(class_weight={-1: 5.0, 1: 1.0}, **PAPER).fit(data.pairs, data.labels)
     facts = summarize(weighted)
     assert "Class weights" in facts["wrong_labels"]["reason"]
     assert "can't be estimated" in facts["sentence"]
     assert facts["key_figures"][-1]["note"].endswith("weighted")
-    penalised = cf.LinearMetricLearner(alpha=0.1).fit(data.pairs, data.labels)
+    penalised = cf.LinearMetricLearner(alpha=0.1, flip_rate=0.0).fit(data.pairs, data.labels)
     facts = summarize(penalised)
     assert facts["wrong_labels"]["kind"] == "contradiction"
     assert "are wrong" not in facts["sentence"].replace("How many labels are wrong", "")
@@ -437,7 +514,7 @@ def test_class_weights_and_penalties_say_nothing_of_wrong_labels() -> None:
 
 def test_pairs_that_share_points_are_told() -> None:
     data = cf.datasets.make_pairs(300, 3, wrong_share=0.1, random_state=2)
-    learner = cf.LinearMetricLearner().fit(data.pairs, data.labels)
+    learner = cf.LinearMetricLearner(**PAPER).fit(data.pairs, data.labels)
     own = np.arange(600).reshape(300, 2)
     assert "share points" not in summarize(learner, ids=own)["pairs"]["words"]
     assert "share points" in summarize(learner, ids=own // 4)["pairs"]["words"]
@@ -451,7 +528,7 @@ def linked() -> tuple[Any, ...]:
     hidden = rng.standard_normal(90)
     squared = (points[ids[:, 0], 0] - points[ids[:, 1], 0]) ** 2
     labels = np.where(squared + 1.5 * hidden[ids].sum(axis=1) + rng.logistic(size=700) > 1.5, 1, -1)
-    return cf.LinearMetricLearner().fit(points[ids], labels), points[ids], labels, ids
+    return cf.LinearMetricLearner(**PAPER).fit(points[ids], labels), points[ids], labels, ids
 
 
 def test_figures_are_for_new_points_first(linked: tuple[Any, ...]) -> None:
@@ -482,7 +559,7 @@ def test_figures_are_for_new_points_first(linked: tuple[Any, ...]) -> None:
 
 def test_points_are_known_by_ids_or_groups(linked: tuple[Any, ...]) -> None:
     learner, pairs, labels, ids = linked
-    differences = cf.LinearMetricLearner().fit(pairs[:, 0] - pairs[:, 1], labels)
+    differences = cf.LinearMetricLearner(**PAPER).fit(pairs[:, 0] - pairs[:, 1], labels)
     assert summarize(differences)["pairs"]["unseen"] == "pair"  # which do not show their points
     by_ids = summarize(differences, ids=ids)
     assert by_ids["pairs"]["unseen"] == "point"
@@ -517,7 +594,7 @@ def test_points_that_cannot_be_left_out_are_told() -> None:
     others = rng.standard_normal((200, 3))
     labels = np.where(others[:, 0] ** 2 + 0.3 * rng.logistic(size=200) > 1, 1, -1)
     star = np.stack([np.zeros((200, 3)), others], axis=1)
-    facts = summarize(cf.LinearMetricLearner().fit(star, labels))
+    facts = summarize(cf.LinearMetricLearner(**PAPER).fit(star, labels))
     assert facts["pairs"]["unseen"] == "pair"
     assert "too few points can be left out together" in facts["pairs"]["words"]
     assert facts["pairs"]["n_pairs"] == 200
@@ -525,7 +602,7 @@ def test_points_that_cannot_be_left_out_are_told() -> None:
 
 def test_other_pairs_that_share_points_have_wider_intervals(linked: tuple[Any, ...]) -> None:
     pairs, labels = linked[1:3]
-    other = cf.LinearMetricLearner().fit(PAIRS, LABELS)
+    other = cf.LinearMetricLearner(**PAPER).fit(PAIRS, LABELS)
     facts = summarize(other, pairs, labels)
     plain = summarize(other, pairs, labels, groups=range(700))
     assert facts["pairs"]["source"] == plain["pairs"]["source"] == "given"
@@ -536,12 +613,12 @@ def test_other_pairs_that_share_points_have_wider_intervals(linked: tuple[Any, .
 
 def test_what_is_proven_of_flips_and_of_a_free_origin() -> None:
     data = cf.datasets.make_pairs(600, 3, noise="flips", wrong_share=0.1, random_state=2)
-    flipped = cf.LinearMetricLearner(flip_rate=0.1).fit(data.pairs, data.labels)
+    flipped = cf.LinearMetricLearner(flip_rate=0.1, alpha=0.0).fit(data.pairs, data.labels)
     assert "flipped is held fixed" in summarize(flipped)["certificate"]["words"]
     rng = np.random.default_rng(0)
     points = rng.normal(2.0, 1.0, (400, 2))
     labels = np.sum((points - 2.0) ** 2, axis=1) + rng.logistic(0.0, 0.4, 400) > 1.4
-    single = cf.LinearMetricLearner(fit_origin=True).fit(points, labels)
+    single = cf.LinearMetricLearner(fit_origin=True, **PAPER).fit(points, labels)
     assert "thousand times the size" in summarize(single)["certificate"]["words"]
 
 
@@ -562,7 +639,7 @@ def test_the_learning_curve_promises_what_it_can(losses: list[float], words: str
 
 def test_given_pairs_of_one_label_are_not_judged_by_it() -> None:
     data = cf.datasets.make_pairs(600, 3, wrong_share=0.1, random_state=2)
-    learner = cf.LinearMetricLearner().fit(data.pairs, data.labels)
+    learner = cf.LinearMetricLearner(**PAPER).fit(data.pairs, data.labels)
     facts = summarize(learner, data.pairs[data.labels > 0], data.labels[data.labels > 0])
     for part in ("calibration", "truncation"):
         assert facts[part]["reading"].startswith("All of these pairs have the same label")
@@ -589,7 +666,7 @@ def test_distances_by_fits_of_other_scales_are_on_one_scale() -> None:
 
 def test_the_histogram_shows_the_sides_that_the_reading_counts() -> None:
     data = cf.datasets.make_pairs(1500, 3, noise="flips", wrong_share=0.1, random_state=4)
-    learner = cf.LinearMetricLearner(flip_rate="estimate").fit(data.pairs, data.labels)
+    learner = cf.LinearMetricLearner(flip_rate="estimate", alpha=0.0).fit(data.pairs, data.labels)
     facts = summarize(learner)
     part = facts["distances"]
     edges, tau = np.array(part["edges"]), part["threshold"]

@@ -12,6 +12,7 @@ import pytest
 
 import closefar as cf
 from closefar.report import render, summarize
+from paper_estimator import PAPER
 
 LEVELS = ["<same>", "near", "mid", "far", "other"]
 HOSTILE = "<b>Eve & \u202ecie"
@@ -24,23 +25,23 @@ def simulated(kind: str, n: int = 500, **options: Any) -> Any:
 def fitted(name: str) -> Any:
     if name == "levels":
         data = simulated("levels")
-        return cf.OrdinalMetricLearner(LEVELS).fit(data.tuples, np.array(LEVELS)[data.labels])
+        return cf.OrdinalMetricLearner(LEVELS, **PAPER).fit(data.tuples, np.array(LEVELS)[data.labels])
     if name == "comparisons":
         data = simulated("triplets")
-        return cf.ComparisonMetricLearner().fit(data.tuples, data.labels)
+        return cf.ComparisonMetricLearner(**PAPER).fit(data.tuples, data.labels)
     if name == "quadruplets":
         data = simulated("quadruplets", n_points=60)
-        return cf.ComparisonMetricLearner().fit(cf.Tuples(data.points, data.answered))
+        return cf.ComparisonMetricLearner(**PAPER).fit(cf.Tuples(data.points, data.answered))
     if name == "mixed":
         pairs, triplets = simulated("pairs"), simulated("triplets", 200)
-        learner = cf.LinearMetricLearner(comparison_noise="estimate")
-        return learner.fit(pairs.tuples, pairs.labels, comparisons=(triplets.tuples, triplets.labels))
+        compared = {"comparisons": (triplets.tuples, triplets.labels), "comparison_noise": "estimate"}
+        return cf.LinearMetricLearner(**PAPER).fit(pairs.tuples, pairs.labels, **compared)
     if name == "annotators":
         data = simulated("pairs", n_annotators=5, strictness_spread=1.0, n_random_annotators=1)
         ids = np.where(data.annotators == data.panel.names[0], HOSTILE, data.annotators)
-        return cf.LinearMetricLearner(flip_rate="estimate").fit(data.tuples, data.labels, annotators=ids)
+        return cf.LinearMetricLearner(flip_rate="estimate", alpha=0.0).fit(data.tuples, data.labels, annotators=ids)
     data = simulated("pairs", flip_rate=(0.15, 0.03))
-    return cf.LinearMetricLearner(flip_rate="two").fit(data.tuples, data.labels)
+    return cf.LinearMetricLearner(flip_rate="two", alpha=0.0).fit(data.tuples, data.labels)
 
 
 KINDS = ["levels", "comparisons", "quadruplets", "mixed", "annotators", "two"]
@@ -196,9 +197,21 @@ def test_the_summary_is_of_the_kind(learners: dict[str, Any], name: str, title: 
     assert ("/ tau" in summary) == (name != "comparisons")
 
 
+@pytest.mark.parametrize("kind", ["levels", "triplets"])
+def test_the_choice_and_the_plain_distance_of_other_kinds_are_shown(kind: str) -> None:
+    data = simulated(kind)
+    learner = cf.OrdinalMetricLearner() if kind == "levels" else cf.ComparisonMetricLearner()
+    facts = summarize(learner.fit(data.tuples, data.labels))
+    assert facts["choice"]["sentence"] == learner.choice_.sentence
+    assert facts["baseline"]["rows"][1]["loss"] == learner.baseline_.plain_loss
+    page = render(facts, "html")
+    assert "Compared with the plain distance" in page
+    assert "Held-out loss against alpha" in page
+
+
 def test_more_of_many_annotators_are_left_out_and_counted() -> None:
     data = cf.datasets.make_judgements(700, 2, kind="pairs", n_annotators=70, strictness_spread=0.5, random_state=0)
-    learner = cf.LinearMetricLearner(strictness_width=0.5).fit(data.tuples, data.labels, annotators=data.annotators)
+    learner = cf.LinearMetricLearner(**PAPER).fit(data.tuples, data.labels, annotators=data.annotators)
     from closefar.report.kinds import annotators
 
     part = annotators(learner.fit_)

@@ -11,13 +11,14 @@ import closefar as cf
 from closefar.report import Provenance, maps, render, summarize
 from closefar.report.colouring import Colouring
 from closefar.report.svg import log_ticks
+from paper_estimator import PAPER
 
 DATA = cf.datasets.make_pairs(600, 4, wrong_share=0.1, random_state=7)
 
 
 @pytest.fixture(scope="module")
 def learner() -> cf.LinearMetricLearner:
-    return cf.LinearMetricLearner().fit(DATA.pairs, DATA.labels)
+    return cf.LinearMetricLearner(**PAPER).fit(DATA.pairs, DATA.labels)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,7 @@ def test_suspected_labels_are_ringed(facts: dict[str, Any]) -> None:
 
 def test_swapped_pairs_and_other_units_give_the_same_map(facts: dict[str, Any]) -> None:
     swapped = np.where(np.arange(600)[:, None, None] % 2 == 0, DATA.pairs, DATA.pairs[:, ::-1])
-    other = summarize(cf.LinearMetricLearner().fit(swapped * [1e-3, 1.0, 7.0, 1e4], DATA.labels))
+    other = summarize(cf.LinearMetricLearner(**PAPER).fit(swapped * [1e-3, 1.0, 7.0, 1e4], DATA.labels))
     np.testing.assert_allclose(other["pair_map"]["x"], facts["pair_map"]["x"], atol=0.02)
     np.testing.assert_allclose(other["pair_map"]["y"], facts["pair_map"]["y"], atol=0.02)
 
@@ -55,7 +56,7 @@ def test_points_are_distinct_and_their_map_keeps_distances() -> None:
     points, ids = rng.standard_normal((50, 2)), rng.integers(50, size=(400, 2))
     z = points[ids[:, 0]] - points[ids[:, 1]]
     labels = np.where(z[:, 0] ** 2 + z[:, 1] ** 2 + 0.3 * rng.logistic(size=400) > 2, 1, -1)
-    learner = cf.LinearMetricLearner().fit(points[ids], labels)
+    learner = cf.LinearMetricLearner(**PAPER).fit(points[ids], labels)
     part = summarize(learner)["point_map"]
     assert len(part["x"]) == len(np.unique(ids)) == 50
     assert "All 50 points are shown" in part["reading"]
@@ -70,7 +71,7 @@ def test_points_are_distinct_and_their_map_keeps_distances() -> None:
 
 
 def test_differences_have_no_map_of_points(learner: cf.LinearMetricLearner) -> None:
-    other = cf.LinearMetricLearner().fit(DATA.pairs[:, 0] - DATA.pairs[:, 1], DATA.labels)
+    other = cf.LinearMetricLearner(**PAPER).fit(DATA.pairs[:, 0] - DATA.pairs[:, 1], DATA.labels)
     facts = summarize(other)
     assert "only their differences" in facts["point_map"]["reason"]
     assert len(facts["pair_map"]["x"]) == 600
@@ -89,7 +90,7 @@ def test_single_points_lie_around_their_origin() -> None:
     rng = np.random.default_rng(0)
     points = rng.normal(5.0, 1.0, size=(300, 2))
     labels = np.where(np.sum((points - 5.0) ** 2, axis=1) > rng.uniform(0.5, 3.0, 300), "out", "in")
-    learner = cf.LinearMetricLearner(fit_origin=True, far_label="out").fit(points, labels)
+    learner = cf.LinearMetricLearner(fit_origin=True, far_label="out", **PAPER).fit(points, labels)
     facts = summarize(learner)
     part = facts["pair_map"]
     squared = np.square(part["x"]) + np.square(part["y"])
@@ -101,7 +102,7 @@ def test_single_points_lie_around_their_origin() -> None:
 @pytest.mark.parametrize("rank", [0, 1])
 def test_maps_of_few_directions(rank: int) -> None:
     options: dict[str, Any] = {"alpha": 10.0} if rank == 0 else {"rank": 1}
-    facts = summarize(cf.LinearMetricLearner(**options).fit(DATA.pairs[:200], DATA.labels[:200]))
+    facts = summarize(cf.LinearMetricLearner(**{**PAPER, **options}).fit(DATA.pairs[:200], DATA.labels[:200]))
     for name in ("pair_map", "point_map"):
         if rank == 0:
             assert "zero" in facts[name]["reason"]
@@ -185,7 +186,7 @@ def test_ticks_of_a_log_scale_are_about_equally_far_apart(low: float, high: floa
 
 def test_files_are_named_and_advice_is_in_the_words_of_their_tool() -> None:
     data = cf.datasets.make_pairs(1200, 2, noise="flips", wrong_share=0.1, random_state=1)
-    learner = cf.LinearMetricLearner().fit(data.pairs, data.labels)
+    learner = cf.LinearMetricLearner(**PAPER).fit(data.pairs, data.labels)
     python = summarize(learner)
     shell = summarize(learner, provenance=Provenance("a.csv", "b.csv", "m.closefar"))
     assert "Try flip_rate='estimate'" in python["noise_check"]["reading"]

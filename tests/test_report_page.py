@@ -19,6 +19,7 @@ import pytest
 import closefar as cf
 from closefar.report import encode_report, render, summarize, write_report
 from closefar.report.svg import nice_ticks
+from paper_estimator import PAPER
 
 _VOID = {"meta", "link", "br"}
 _SELF_CLOSED = {"rect", "circle", "path"}
@@ -77,7 +78,7 @@ class _Page(HTMLParser):
 @pytest.fixture(scope="module")
 def learner() -> cf.LinearMetricLearner:
     data = cf.datasets.make_pairs(300, 2, wrong_share=0.1, random_state=7)
-    return cf.LinearMetricLearner().fit(data.pairs, data.labels)
+    return cf.LinearMetricLearner(**PAPER).fit(data.pairs, data.labels)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +90,7 @@ def facts(learner: cf.LinearMetricLearner) -> dict[str, Any]:
 def hostile() -> dict[str, Any]:
     data = cf.datasets.make_pairs(400, len(_NAMES), wrong_share=0.1, random_state=7)
     labels = np.where(data.labels == 1, _HOSTILE, "<b>close</b>")
-    learner = cf.LinearMetricLearner(far_label=_HOSTILE)
+    learner = cf.LinearMetricLearner(far_label=_HOSTILE, **PAPER)
     learner.fit(data.pairs, labels, feature_names=_NAMES)
     ids = np.array([[_HOSTILE, f"\x00\n```{row}"] for row in range(400)], dtype=object)
     return summarize(learner, ids=ids, title="</title><script>")

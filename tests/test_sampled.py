@@ -14,6 +14,7 @@ from closefar.solve.sampled_model import SampledModel
 from closefar.solve.sampling import enough_for_hessian, share_for_hessian
 from closefar.solve.solution import choose_solver
 from closefar.solve.solvers import Fista, Sampled, sampled
+from paper_estimator import PAPER
 
 
 def rows_and_labels(n, d, kind="normal", seed=0):
@@ -40,8 +41,8 @@ def problem_of(Z, labels, alpha=0.0):
 @pytest.mark.parametrize("parameters", [{}, {"alpha": 0.02}, {"noise": "normal"}, {"flip_rate": 0.05}], ids=str)
 def test_it_agrees_with_newton_and_its_bound_holds(kind, parameters):
     Z, labels = rows_and_labels(12_000, 5, kind)
-    tight = cf.LinearMetricLearner(solver="newton", tol=1e-11, **parameters).fit(Z, labels).certificate_
-    found = cf.LinearMetricLearner(solver="sampled", tol=1e-6, **parameters).fit(Z, labels).certificate_
+    tight = cf.LinearMetricLearner(solver="newton", tol=1e-11, **PAPER | parameters).fit(Z, labels).certificate_
+    found = cf.LinearMetricLearner(solver="sampled", tol=1e-6, **PAPER | parameters).fit(Z, labels).certificate_
     assert found.converged
     assert found.gap <= 1e-6
     if "flip_rate" not in parameters:
@@ -54,8 +55,8 @@ def test_it_agrees_with_newton_and_its_bound_holds(kind, parameters):
 @pytest.mark.parametrize("seed", range(4))
 def test_a_proven_gap_is_never_smaller_than_the_true_one(tol, seed):
     Z, labels = rows_and_labels(6_000, 3, "heavy", seed)
-    best = cf.LinearMetricLearner(solver="newton", tol=1e-12).fit(Z, labels).certificate_.loss
-    found = cf.LinearMetricLearner(solver="sampled", tol=tol, random_state=seed).fit(Z, labels).certificate_
+    best = cf.LinearMetricLearner(solver="newton", tol=1e-12, **PAPER).fit(Z, labels).certificate_.loss
+    found = cf.LinearMetricLearner(solver="sampled", tol=tol, random_state=seed, **PAPER).fit(Z, labels).certificate_
     assert found.gap <= tol
     assert found.gap >= found.loss - best - 1e-12
 
@@ -86,7 +87,8 @@ def test_few_judgements_are_all_used():
     Z, labels = rows_and_labels(1_000, 5)
     assert not enough_for_hessian(problem_of(Z, labels).objective)
     found, plain = (
-        cf.LinearMetricLearner(solver=solver, tol=1e-6).fit(Z, labels).certificate_ for solver in ("sampled", "fista")
+        cf.LinearMetricLearner(solver=solver, tol=1e-6, **PAPER).fit(Z, labels).certificate_
+        for solver in ("sampled", "fista")
     )
     assert (found.loss, found.lower_bound, found.n_passes) == (plain.loss, plain.lower_bound, plain.n_passes)
 
@@ -110,8 +112,8 @@ def test_rows_outside_the_sample_may_be_enormous():
     Z, labels = rows_and_labels(12_000, 4)
     Z[[17, 4_711]] *= 300.0
     labels[[17, 4_711]] = 1
-    tight = cf.LinearMetricLearner(solver="newton", tol=1e-10).fit(Z, labels).certificate_
-    found = cf.LinearMetricLearner(solver="sampled", tol=1e-6).fit(Z, labels).certificate_
+    tight = cf.LinearMetricLearner(solver="newton", tol=1e-10, **PAPER).fit(Z, labels).certificate_
+    found = cf.LinearMetricLearner(solver="sampled", tol=1e-6, **PAPER).fit(Z, labels).certificate_
     assert found.gap <= 1e-6
     np.testing.assert_allclose(found.loss, tight.loss, atol=1e-6)
 
@@ -121,14 +123,14 @@ def test_separable_labels_are_found():
     squared = np.einsum("ij,ij->i", Z, Z)
     Z, squared = Z[np.abs(squared - 3.0) > 0.5], squared[np.abs(squared - 3.0) > 0.5]
     with pytest.warns(UserWarning, match="separable"):
-        learner = cf.LinearMetricLearner(solver="sampled").fit(Z, np.where(squared > 3.0, 1, -1))
+        learner = cf.LinearMetricLearner(solver="sampled", **PAPER).fit(Z, np.where(squared > 3.0, 1, -1))
     assert learner.certificate_.outcome == "separable"
 
 
 def test_an_origin_is_learned():
     Z, labels = rows_and_labels(12_000, 3)
     found, tight = (
-        cf.LinearMetricLearner(solver=solver, fit_origin=True, tol=1e-5).fit(Z + 0.3, labels).certificate_
+        cf.LinearMetricLearner(solver=solver, fit_origin=True, tol=1e-5, **PAPER).fit(Z + 0.3, labels).certificate_
         for solver in ("sampled", "newton")
     )
     assert found.gap <= 1e-5
@@ -189,6 +191,6 @@ def test_an_approach_is_not_proven():
     problem = problem_of(Z, labels)
     solver = Fista(problem, 0.0, np.random.default_rng(0))
     near = solver.approach(solver.start(), 1e-4)
-    best = cf.LinearMetricLearner(tol=1e-10).fit(Z, labels).certificate_.loss
+    best = cf.LinearMetricLearner(tol=1e-10, **PAPER).fit(Z, labels).certificate_.loss
     assert near.bound == 0.0
     assert near.objective - best <= 1e-3

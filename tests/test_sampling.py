@@ -12,6 +12,7 @@ from closefar.solve.importance import HessianSampler
 from closefar.solve.problem import Problem
 from closefar.solve.solvers import Newton
 from closefar.solve.solvers import newton as newton_module
+from paper_estimator import PAPER
 
 RNG = np.random.default_rng
 
@@ -43,9 +44,9 @@ def without_samples(monkeypatch):
 
 def agrees(monkeypatch, z, labels, weights=None, tol=1e-9, slack=0.0, **options):
     """Fit with samples and without; return the first fit, which must have the same optimum."""
-    sampled = cf.LinearMetricLearner(tol=tol, **options).fit(z, labels, weights)
+    sampled = cf.LinearMetricLearner(tol=tol, **PAPER | options).fit(z, labels, weights)
     without_samples(monkeypatch)
-    whole = cf.LinearMetricLearner(tol=tol, **options).fit(z, labels, weights)
+    whole = cf.LinearMetricLearner(tol=tol, **PAPER | options).fit(z, labels, weights)
     assert sampled.certificate_.converged
     assert sampled.certificate_.gap <= tol
     found, expected = (each.certificate_.loss if slack else each.certificate_.objective for each in (sampled, whole))
@@ -63,7 +64,7 @@ def agrees(monkeypatch, z, labels, weights=None, tol=1e-9, slack=0.0, **options)
         {"noise": "normal"},
         {"flip_rate": 0.05},
         {"fit_origin": True},
-        {"shrink_to": "identity", "alpha": 0.02},
+        {"prior": "standardized", "alpha": 0.02},
     ],
     ids=str,
 )
@@ -96,7 +97,7 @@ def test_a_sample_may_have_one_label_only(monkeypatch):
 
 def test_many_judgements_need_few_passes():
     z, labels = judged(60_000, 6)
-    certificate = cf.LinearMetricLearner(tol=1e-8).fit(z, labels).certificate_
+    certificate = cf.LinearMetricLearner(tol=1e-8, **PAPER).fit(z, labels).certificate_
     assert certificate.gap <= 1e-8
     assert certificate.n_passes < 15  # a single Hessian of all would be three
 
@@ -193,13 +194,13 @@ def test_steps_use_the_hessian_of_the_scouts_where_these_are_enough(monkeypatch)
     assert seen == [(solver.scout.sampler, 64 * 6), (solver.sampler, 512 * 6)]
 
 
-@pytest.mark.parametrize("shrink_to", ["zero", "identity"])
-def test_a_large_penalty_with_an_enormous_close_difference_begins_near_zero(shrink_to):
+@pytest.mark.parametrize("prior", ["zero", "standardized"])
+def test_a_large_penalty_with_an_enormous_close_difference_begins_near_zero(prior):
     rng = np.random.default_rng(4)
     Z = rng.standard_normal((300, 4))
     labels = (Z[:, 0] ** 2 + rng.logistic(size=300) > 1.0).astype(int)
     Z[0], labels[0] = 1e6 * Z[0], 0
-    learner = cf.LinearMetricLearner(alpha=2.0, alpha_scale="columns", shrink_to=shrink_to, solver="newton")
+    learner = cf.LinearMetricLearner(alpha=2.0, prior=prior, solver="newton", flip_rate=0.0)
     with pytest.warns(cf.IdentifiabilityWarning, match="row 0"):
         certificate = learner.fit(Z, labels).certificate_
     assert certificate.outcome == "converged"

@@ -186,23 +186,20 @@ def test_points_that_cannot_be_kept_apart():
     judgements = Judgements.of_signs(star, np.where(np.arange(90) % 2, 1.0, -1.0))
     with pytest.warns(cf.SharedPointsWarning, match="folds are by pair, as no two of them"):
         assert resolve_folds(5, judgements, None) == (5, None)
-    with pytest.warns(cf.SharedPointsWarning, match="folds are by pair"):
-        cf.LinearMetricLearnerCV([0.1], cv=2).fit(star, judgements.labels)
+    # The hub is in all of them, and is never held out; the other points are.
+    assert cf.LinearMetricLearner().fit(star, judgements.labels).choice_.held_out == "points"
     splits = [(np.arange(60), np.arange(60, 90))]
     assert resolve_folds(splits, judgements, None) == (splits, None)
 
 
-def test_a_search_finds_the_points():
+def test_the_choice_finds_the_points():
     rng = np.random.default_rng(0)
     points, ids = rng.standard_normal((60, 3)), rng.integers(60, size=(400, 2))
     labels = np.where((points[ids[:, 0], 0] - points[ids[:, 1], 0]) ** 2 + rng.logistic(size=400) > 1, 1, -1)
-    learner = cf.LinearMetricLearnerCV([0.05, 0.3])
-    with pytest.warns(cf.SharedPointsWarning, match="400 pairs have only 60 different points") as caught:
-        learner.fit(points[ids], labels)
-    assert [warning.filename for warning in caught] == [__file__]
-    judgements = Judgements.read(learner, points[ids], labels)
-    assert learner.learn(judgements).settings.alpha == learner.alpha_  # without a warning
-    by_ids = cf.LinearMetricLearnerCV([0.05, 0.3]).fit(points[ids], labels, groups=find_points(points[ids]))
-    assert by_ids.best_score_ == learner.best_score_
-    plain = cf.LinearMetricLearnerCV([0.05, 0.3]).fit(points[ids], labels, groups=range(400))
-    assert plain.best_score_ != learner.best_score_
+    learner = cf.LinearMetricLearner().fit(points[ids], labels)
+    assert learner.choice_.held_out == "points"
+    by_ids = cf.LinearMetricLearner().fit(points[ids], labels, groups=find_points(points[ids]))
+    assert by_ids.choice_ == learner.choice_
+    plain = cf.LinearMetricLearner().fit(points[ids], labels, groups=range(400))
+    assert plain.choice_.held_out == "groups"
+    assert plain.choice_.table != learner.choice_.table

@@ -40,6 +40,7 @@ from closefar.solve.solvers.cone_program import ConeProgram, _projection_slopes,
 from closefar.solve.solvers.factor import _two_loop
 from closefar.solve.solvers.newton import _solve_dense
 from closefar.solve.start import moment_start
+from paper_estimator import PAPER
 
 
 def objective_of(n=600, d=3, *, seed=0, noise="logistic", with_constant=False):
@@ -911,7 +912,7 @@ def test_separable_labels_get_a_wide_margin():
     kept = np.abs(squared - 1.0) > 0.15
     z, labels = z[kept], np.where(squared[kept] > 1.0, 1, -1)
     with pytest.warns(match="separable"):
-        learner = cf.LinearMetricLearner().fit(z, labels)
+        learner = cf.LinearMetricLearner(**PAPER).fit(z, labels)
     moment = np.linalg.cholesky(z.T @ z / len(z))
     w = z @ np.linalg.inv(moment).T
     matrix, tau, margin = cp.Variable((2, 2), PSD=True), cp.Variable(nonneg=True), cp.Variable()

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import closefar as cf
 from closefar.rows import streamed
 from closefar.tables import chunks, numpy_chunks, sizes
+from paper_estimator import PAPER
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -39,7 +40,7 @@ def data() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 @pytest.fixture(scope="module")
 def reference(data: Any) -> cf.LinearMetricLearner:
     points, index, labels = data
-    return cf.LinearMetricLearner(tol=1e-10).fit(points[index], labels)
+    return cf.LinearMetricLearner(tol=1e-10, **PAPER).fit(points[index], labels)
 
 
 def _differences(data: Any) -> np.ndarray:
@@ -241,7 +242,7 @@ def _check_form(form, is_held, data, reference, tmp_path, monkeypatch):
     points, index, labels = data
     pairs = FORMS[form](data, tmp_path)
     has_own_labels = getattr(pairs, "labels", None) is not None or hasattr(pairs, "has_labels")
-    learner = cf.LinearMetricLearner(tol=1e-10).fit(pairs, *(() if has_own_labels else (labels,)))
+    learner = cf.LinearMetricLearner(tol=1e-10, **PAPER).fit(pairs, *(() if has_own_labels else (labels,)))
     assert abs(learner.certificate_.loss - reference.certificate_.loss) < 1e-8
     expected = reference.predict_proba(points[index])
     np.testing.assert_allclose(learner.predict_proba(pairs), expected, rtol=0, atol=1e-6)
@@ -263,7 +264,7 @@ def test_the_command_line_gives_the_same_fit(form, is_large, data, reference, tm
     file = tmp_path / {"Parquet folder": "parts", "Parquet of two sides": "z.parquet"}.get(form, "z.csv.gz")
     model, out = tmp_path / "model.closefar", tmp_path / "predicted.parquet"
     for command in (
-        ["fit", "--pairs", file, "--tol", "1e-10", "--out", model],
+        ["fit", "--pairs", file, "--alpha", "0", "--flip-rate", "0", "--tol", "1e-10", "--out", model],
         ["predict", "--model", model, "--pairs", file, "--out", out],
     ):
         done = CliRunner().invoke(app, [str(part) for part in command])

@@ -24,6 +24,7 @@ from closefar.questions.sandwich import Sandwich, _is_singular, _vanishes, sandw
 from closefar.questions.spread import Spread
 from closefar.questions.summary import summarize
 from closefar.questions.validity import Evidence, boundary_of, find_flaws, state, state_bootstrap
+from paper_estimator import PAPER
 
 N = 256
 RNG = np.random.default_rng(0)
@@ -35,7 +36,7 @@ INTERIOR = Sandwich(np.eye(4), rank=2, smallest=5.0, threshold=5.0, distance=0.0
 
 @pytest.fixture(scope="module")
 def learner():
-    return cf.LinearMetricLearner(tol=1e-10).fit(Z, LABELS)
+    return cf.LinearMetricLearner(tol=1e-10, **PAPER).fit(Z, LABELS)
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +159,7 @@ def test_distance_from_the_optimum_is_that_of_a_newton_step(optimum):
 
 def test_distance_under_a_fixed_rank_is_along_the_moves_that_keep_it():
     """A fit of rank 1 is optimal among those, though every matrix of rank 2 nearby is better."""
-    told = cf.LinearMetricLearner(rank=1, tol=1e-12).fit(Z, LABELS)
+    told = cf.LinearMetricLearner(rank=1, tol=1e-12, **PAPER).fit(Z, LABELS)
     optimum = Optimum.of(told.metric_, Judgements.of_signs(Z, LABELS))
     known = facts_of(optimum, np.ones(N), 1)
     assert known.rank == 1
@@ -413,7 +414,7 @@ def test_flaws_begin_where_the_rules_end(learner):
     assert "at least 30 points; got 10" in flaws(groups=np.column_stack([np.arange(N) % 10, np.arange(1, N + 1) % 10]))
     unfinished = dataclasses.replace(fit, certificate=dataclasses.replace(fit.certificate, converged=False))
     assert flaws(fit=unfinished, distance=1.0) == "The fit did not converge; see certificate_.status."
-    estimated = dataclasses.replace(fit, settings=fit.settings.but(flip_rate="estimate"))
+    estimated = dataclasses.replace(fit, known=fit.known.but(flip_rate="estimate"))
     assert flaws(fit=estimated).startswith("The estimated flip rate, 0, is within 3 standard errors of zero")
     some = dataclasses.replace(estimated, metric=dataclasses.replace(fit.metric, flip_rate=0.1))
     assert flaws(fit=some, flip_rate=3.1) == ""
@@ -532,7 +533,7 @@ def test_statements_say_what_holds(learner):
     assert "from 25 of each on" in of_points
     told = dataclasses.replace(sample, largest_rank=1)
     assert words("sandwich", sample=told).endswith("Rank 1 is treated as known.")
-    chosen = dataclasses.replace(told, fit=dataclasses.replace(told.fit, rank_choice=SimpleNamespace(rank=1)))
+    chosen = dataclasses.replace(told, fit=dataclasses.replace(told.fit, settings=told.fit.settings.but(rank="auto")))
     assert "Since the rank was chosen from these labels" in words("sandwich", sample=chosen)
     boundary = state_bootstrap(sample, "M is small", 7)
     assert "from 7 refits, or those of the sandwich if they are larger: M is small" in boundary
@@ -553,7 +554,7 @@ def test_an_entry_that_no_pair_shows_has_no_interval():
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        learner = cf.LinearMetricLearner().fit(z, labels)
+        learner = cf.LinearMetricLearner(**PAPER).fit(z, labels)
     for method in ("auto", "sandwich", "jackknife", "bootstrap"):
         intervals = cf.confidence(learner, z, labels, method=method)
         assert (intervals.method, intervals.valid) == ("none", False)
@@ -600,7 +601,7 @@ def test_nearly_all_refits_must_have_an_optimum(learner, with_draws, finite, val
 
 
 def test_on_the_boundary_the_larger_error_counts(with_draws):
-    told = cf.LinearMetricLearner(rank=1, tol=1e-12).fit(Z, LABELS)
+    told = cf.LinearMetricLearner(rank=1, tol=1e-12, **PAPER).fit(Z, LABELS)
     flat = dataclasses.replace(told.fit_, rank=None)
     sample = Observed.of(flat, Judgements.of_signs(Z, LABELS), None)
     alone = sandwich(sample.likelihood, sample.parameters, sample.dependence, sample.repeats, 2)
@@ -623,7 +624,7 @@ def given(times):
 def test_a_refit_to_the_same_rows_is_the_fit(rank):
     """With class weights and sample weights: those of a sample stay as they were."""
     weights = np.where(np.arange(N) % 3 == 0, 2.0, 1.0)
-    learner = cf.LinearMetricLearner(rank=rank, class_weight={-1: 1.0, 1: 3.0}, tol=1e-10)
+    learner = cf.LinearMetricLearner(rank=rank, class_weight={-1: 1.0, 1: 3.0}, tol=1e-10, **PAPER)
     learner.fit(Z, LABELS, sample_weight=weights)
     sample = dataclasses.replace(observed(learner, weights=weights), dependence=given(1.0))
     draws = bootstrap(sample, 2, 0, None)
@@ -648,7 +649,7 @@ def test_samples_differ_within_and_between_states(learner):
     ids=["all far", "all close", "separable", "unfinished"],
 )
 def test_a_refit_without_a_finite_optimum_does_not_count(learner, drawn, change):
-    fit = dataclasses.replace(learner.fit_, settings=learner.fit_.settings.but(**change))
+    fit = dataclasses.replace(learner.fit_, known=learner.fit_.known.but(**change))
     sample = dataclasses.replace(observed(learner), fit=fit, dependence=given(drawn))
     assert bootstrap(sample, 2, 0, None).shape == (0, 4)
 
@@ -690,7 +691,7 @@ def test_parts_do_not_depend_on_the_order_of_rows():
 @pytest.mark.parametrize("rank", [None, 1])
 def test_the_jackknife_is_the_formula_over_fits_without_a_part(rank):
     """Against fits by the learner itself, each without a part of the pairs."""
-    learner = cf.LinearMetricLearner(rank=rank, tol=1e-12).fit(Z, LABELS)
+    learner = cf.LinearMetricLearner(rank=rank, tol=1e-12, **PAPER).fit(Z, LABELS)
     sample = observed(learner)
     reach = jackknife(sample, sample.parameters, 0.95, None, None, keeps_rank=rank is not None)
     margins = sample.likelihood.margins(sample.parameters)
@@ -707,7 +708,7 @@ def test_the_jackknife_is_the_formula_over_fits_without_a_part(rank):
 
 def test_few_labels_are_jackknifed_with_room_for_the_bias():
     z, labels = Z[:60], LABELS[:60]
-    learner = cf.LinearMetricLearner(tol=1e-10).fit(z, labels)
+    learner = cf.LinearMetricLearner(tol=1e-10, **PAPER).fit(z, labels)
     intervals = cf.confidence(learner, z, labels)
     assert (intervals.method, intervals.valid) == ("jackknife", True)
     alone = cf.confidence(learner, z, labels, method="sandwich")
@@ -720,7 +721,7 @@ def test_few_labels_are_jackknifed_with_room_for_the_bias():
     again = cf.confidence(learner, z, labels)
     assert again.threshold.high == intervals.threshold.high
     assert cf.confidence(learner, z, labels, random_state=3).threshold.high != intervals.threshold.high
-    fewer = cf.LinearMetricLearner(tol=1e-10).fit(Z[:24], LABELS[:24])
+    fewer = cf.LinearMetricLearner(tol=1e-10, **PAPER).fit(Z[:24], LABELS[:24])
     none = cf.confidence(fewer, Z[:24], LABELS[:24], method="bootstrap")
     assert (none.method, none.valid) == ("sandwich", False)
     assert "uncertain labels per parameter" in none.statement
@@ -740,7 +741,7 @@ def test_the_jackknife_depends_on_neither_units_nor_order_nor_repeats():
         (z @ units.T, labels, weights),
         (z[repeated], labels[repeated], None),
     ]:
-        learner = cf.LinearMetricLearner(tol=1e-12).fit(rows, given, sample_weight=weight)
+        learner = cf.LinearMetricLearner(tol=1e-12, **PAPER).fit(rows, given, sample_weight=weight)
         intervals = cf.confidence(learner, rows, given, sample_weight=weight, method="jackknife")
         assert (intervals.method, intervals.valid) == ("jackknife", True)
         ends.append([intervals.threshold.low, intervals.threshold.high])
@@ -806,23 +807,31 @@ def test_summary_of_a_threshold_of_zero_or_of_nothing(learner):
     assert rows_of(single, "Eigenvalues in raw units") == [["1", "1", "1", "100.0%", "100.0%"]]
 
 
-def test_summary_names_flips_and_the_scale_of_a_penalty(learner):
+def test_summary_names_flips_and_the_prior_of_a_penalty(learner):
     def cell(metric=learner.metric_, **settings):
-        changed = with_metric(learner, metric, settings=learner.fit_.settings.but(**settings))
+        changed = with_metric(learner, metric, known=learner.fit_.known.but(**settings))
         return re.findall(r"^(?:Noise|Penalty): +(.*?)  ", summarize(changed), re.M)
 
-    assert cell() == ["logistic", "0"]
-    assert cell(dataclasses.replace(learner.metric_, flip_rate=0.25)) == ["logistic, 0.250 flips", "0"]
-    assert cell(alpha=0.5) == ["logistic", "0.5"]
-    assert cell(alpha=0.5, alpha_scale="columns") == ["logistic", "0.5 (columns)"]
-    assert cell(alpha=0.5, alpha_scale=0.3, shrink_to="identity") == ["logistic", "0.5 (scale 0.3, identity)"]
-    assert cell(flip_rate="estimate") == ["logistic, 0.000 flips", "0"]
+    assert cell() == ["logistic", "none"]
+    assert cell(dataclasses.replace(learner.metric_, flip_rate=0.25)) == ["logistic, 0.250 flips", "none"]
+    assert cell(alpha=0.5) == ["logistic", "0.5, prior zero"]
+    assert cell(alpha=0.5, prior="standardized") == ["logistic", "0.5, prior standardized"]
+    assert cell(alpha=0.5, prior=learner.metric_) == ["logistic", "0.5, prior metric"]
+    assert cell(flip_rate="estimate") == ["logistic, 0.000 flips", "none"]
+
+
+def test_summary_says_what_was_chosen_and_shows_the_plain_distance():
+    data = cf.datasets.make_pairs(300, 3, random_state=0)
+    learner = cf.LinearMetricLearner().fit(data.pairs, data.labels)
+    said = " ".join(learner.summary().split())
+    assert learner.choice_.sentence in said
+    assert learner.baseline_.sentence in said
 
 
 def test_columns_of_the_summary_line_up_whatever_they_hold(learner):
     flipped = dataclasses.replace(learner.metric_, flip_rate=0.25, noise=cf.noise.get_noise("hypsecant"))
-    settings = learner.fit_.settings.but(alpha=0.5, alpha_scale=0.3, shrink_to="identity")
-    lines = summarize(with_metric(learner, flipped, settings=settings)).splitlines()[2:10]
+    known = learner.fit_.known.but(alpha=1.23456e-5, prior="standardized")
+    lines = summarize(with_metric(learner, flipped, known=known)).splitlines()[2:10]
     assert {len(line) for line in lines} == {78}
     assert {line[36:40] for line in lines} == {"    "}
 

@@ -9,6 +9,7 @@ import pytest
 import closefar as cf
 from closefar import theory
 from closefar.noise import NOISES
+from paper_estimator import PAPER
 
 BALL = {"n_features": 2, "max_eigenvalue": 1.0, "max_squared_length": 1.0}
 
@@ -177,7 +178,7 @@ def test_the_fitted_loss_is_within_twice_the_deviation_of_the_best():
     true = np.array([[2.0, 0.3], [0.3, 0.8]]), 0.6
     model = NOISES["logistic"]
     labels = np.where(margins_of(true, z) + model.sample(n, rng) >= 0, 1, -1)
-    metric = cf.LinearMetricLearner().fit(z, labels).metric_
+    metric = cf.LinearMetricLearner(**PAPER).fit(z, labels).metric_
     test = uniform_in_ball(20_000, 2, rng)
     best = expected_loss(model, margins_of(true, test), margins_of(true, test))
     excess = expected_loss(model, metric.margin(test), margins_of(true, test)) - best

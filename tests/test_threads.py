@@ -8,6 +8,7 @@ import pytest
 import closefar as cf
 from closefar.engines import threads
 from closefar.engines.threads import threads_for
+from paper_estimator import PAPER
 
 
 class Library:
@@ -87,7 +88,7 @@ def test_a_small_fit_uses_one_thread(libraries, monkeypatch):
     data = cf.datasets.make_pairs(300, 3, random_state=0)
     original = threads._LIMIT.leave
     monkeypatch.setattr(threads._LIMIT, "leave", lambda user: (seen.append(numbers(libraries)), original(user)))
-    cf.LinearMetricLearner().fit(data.pairs, data.labels)
+    cf.LinearMetricLearner(**PAPER).fit(data.pairs, data.labels)
     assert [1, 1, 1] in seen
     assert numbers(libraries) == [8, 3, 1]
 

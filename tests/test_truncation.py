@@ -11,12 +11,13 @@ from closefar.fitting import candidate_ranks
 from closefar.model import in_data_scale
 from closefar.noise import NOISES
 from closefar.questions import choose_rank, truncation, truncation_path
+from paper_estimator import PAPER
 
 D = 5
 DATA = cf.datasets.make_pairs(1500, D, metric_eigenvalues=[1.0, 0.5, 0.1], wrong_share=0.1, random_state=3)
 X, LABELS = DATA.pairs[:, 0] - DATA.pairs[:, 1], DATA.labels
 TRAIN, TEST = slice(0, 1000), slice(1000, None)
-LEARNER = cf.LinearMetricLearner().fit(X[TRAIN], LABELS[TRAIN])
+LEARNER = cf.LinearMetricLearner(**PAPER).fit(X[TRAIN], LABELS[TRAIN])
 METRIC = in_data_scale(LEARNER.metric_, X[TRAIN])
 UNITS = np.array([1e9, 1e-6, 1.0, 30.0, -2.0])
 
@@ -151,7 +152,7 @@ def test_of_many_ranks_only_some_are_refitted(monkeypatch):
 
 
 def test_a_learner_refits_quietly_unless_told_not_to(capsys):
-    learner = cf.LinearMetricLearner(verbose=2).fit(X[TRAIN], LABELS[TRAIN])
+    learner = cf.LinearMetricLearner(verbose=2, **PAPER).fit(X[TRAIN], LABELS[TRAIN])
     assert capsys.readouterr().err
     fit, judgements = learner.fit_, learner.fit_.training()
     assert truncation.truncation_of(fit, judgements)[1].refit_metric is not None
@@ -190,20 +191,38 @@ def test_refitted_metric_knows_the_data_scale(path):
     )
 
 
-@pytest.mark.parametrize("alpha_scale", ["data", "columns"])
-def test_penalty_is_kept_by_the_refit(alpha_scale):
-    learner = cf.LinearMetricLearner(alpha=0.02, alpha_scale=alpha_scale).fit(X, LABELS)
+@pytest.mark.parametrize("prior", ["zero", "standardized", "euclidean"])
+def test_penalty_is_kept_by_the_refit(prior):
+    learner = cf.LinearMetricLearner(alpha=0.02, prior=prior, flip_rate=0.0).fit(X, LABELS)
     metric = in_data_scale(learner.metric_, X)
     path = truncation_path(metric, X, LABELS, learner=learner)
     assert path[1].refit_loss <= path[1].loss
     assert path[-1].refit_metric == metric
 
 
+def test_a_chosen_penalty_is_kept_by_the_refit():
+    learner = cf.LinearMetricLearner().fit(X, LABELS)
+    metric = in_data_scale(learner.metric_, X)
+    path = truncation_path(metric, X, LABELS, learner=learner)
+    assert path[1].refit_loss <= path[1].loss + 1e-3
+    assert [step.refit_metric.rank for step in path] == list(range(metric.rank + 1))
+
+
+def test_the_plain_distance_is_truncated_and_refitted():
+    """A penalty that leaves nothing but the plain distance leaves its leading directions, with another threshold."""
+    learner = cf.LinearMetricLearner(alpha=100.0, prior="standardized", flip_rate=0.0).fit(X, LABELS)
+    path = truncation_path(learner.metric_, X, LABELS, learner=learner)
+    for step in path[1:-1]:
+        ratio = step.refit_metric.squared_distance(X) / step.metric.squared_distance(X)
+        np.testing.assert_allclose(ratio, ratio[0], rtol=1e-6)
+        assert step.refit_loss <= step.loss + 1e-9
+
+
 def test_learned_origin_is_refitted_too():
     points = np.random.default_rng(0).normal(size=(800, 3)) * [1.0, 2.0, 5.0] + [5.0, -3.0, 1.0]
     squared = (points[:, 0] - 6.0) ** 2 + 0.25 * (points[:, 1] + 3.0) ** 2 + 1e-4 * points[:, 2] ** 2
     signs = np.where(squared + 0.3 * np.random.default_rng(1).logistic(size=800) >= 1.0, 1, -1)
-    learner = cf.LinearMetricLearner(fit_origin=True).fit(points, signs)
+    learner = cf.LinearMetricLearner(fit_origin=True, **PAPER).fit(points, signs)
     path = truncation_path(in_data_scale(learner.metric_, points), points, signs, learner=learner)
     for step in path[1:-1]:
         assert step.refit_loss <= step.loss + 1e-6
@@ -214,7 +233,7 @@ def test_learned_origin_is_refitted_too():
 
 
 def test_path_in_the_data_scale_is_the_same_in_any_units(path):
-    learner = cf.LinearMetricLearner().fit(X[TRAIN] * UNITS, LABELS[TRAIN])
+    learner = cf.LinearMetricLearner(**PAPER).fit(X[TRAIN] * UNITS, LABELS[TRAIN])
     changed = truncation_path(
         METRIC.change_units(UNITS),
         X[TRAIN] * UNITS,

@@ -17,6 +17,7 @@ import closefar as cf
 from closefar.judgements import Judgements, find_points
 from closefar.model import Scored
 from closefar.rows import Coordinates, IndexedRows, rows_of
+from paper_estimator import PAPER
 
 RNG = np.random.default_rng(0)
 N_POINTS, N, D = 60, 900, 4
@@ -133,8 +134,8 @@ def test_an_index_keeps_its_type_and_is_not_copied(dtype):
     assert np.shares_memory(tuples.index, index)
     assert np.shares_memory(tuples.points, POINTS)
     np.testing.assert_allclose(
-        cf.LinearMetricLearner().fit(tuples, FAR).metric_.matrix,
-        cf.LinearMetricLearner().fit(TUPLES, FAR).metric_.matrix,
+        cf.LinearMetricLearner(**PAPER).fit(tuples, FAR).metric_.matrix,
+        cf.LinearMetricLearner(**PAPER).fit(TUPLES, FAR).metric_.matrix,
         rtol=1e-9,
     )
 
@@ -152,8 +153,8 @@ def test_a_memory_map_stays_one(tmp_path):
     assert tuples.dtype == tuples.points.dtype == np.float32
     assert np.shares_memory(tuples.points, points)
     assert np.shares_memory(tuples.index, index)
-    expanded = cf.LinearMetricLearner().fit(points[INDEX], FAR)
-    fitted = cf.LinearMetricLearner().fit(tuples, FAR)
+    expanded = cf.LinearMetricLearner(**PAPER).fit(points[INDEX], FAR)
+    fitted = cf.LinearMetricLearner(**PAPER).fit(tuples, FAR)
     np.testing.assert_allclose(fitted.predict_proba(tuples), expanded.predict_proba(points[INDEX]), atol=1e-8)
 
 
@@ -174,7 +175,7 @@ def test_names_of_frames_reach_the_learner(frame):
     named = made(NAMES)
     assert named.feature_names == named[:5].feature_names == NAMES
     np.testing.assert_array_equal(named, PAIRS)
-    learner = cf.LinearMetricLearner().fit(named, FAR)
+    learner = cf.LinearMetricLearner(**PAPER).fit(named, FAR)
     assert learner.metric_.feature_names == tuple(learner.feature_names_in_) == NAMES
     np.testing.assert_array_equal(learner.predict(named), learner.predict(TUPLES))
     with pytest.raises(ValueError, match="columns must be those of the fit"):
@@ -215,9 +216,9 @@ def test_points_that_do_not_occur_may_be_missing():
     for n_more in (5, 500):
         points = np.vstack([np.full((n_more, D), np.nan), POINTS])
         tuples = cf.Tuples(points, INDEX + n_more)
-        learner = cf.LinearMetricLearner().fit(tuples, FAR)
+        learner = cf.LinearMetricLearner(**PAPER).fit(tuples, FAR)
         np.testing.assert_allclose(
-            learner.metric_.matrix, cf.LinearMetricLearner().fit(TUPLES, FAR).metric_.matrix, rtol=1e-8
+            learner.metric_.matrix, cf.LinearMetricLearner(**PAPER).fit(TUPLES, FAR).metric_.matrix, rtol=1e-8
         )
         np.testing.assert_allclose(learner.transform(tuples[:9]), learner.transform(PAIRS[:9]), rtol=1e-9)
 
@@ -227,7 +228,7 @@ def test_no_tuples():
     assert none.shape == (0, 2, 2)
     np.testing.assert_array_equal(none, np.zeros((0, 2, 2)))
     with pytest.raises(ValueError, match="at least 2 pairs; got 0"):
-        cf.LinearMetricLearner().fit(none, [])
+        cf.LinearMetricLearner(**PAPER).fit(none, [])
 
 
 @pytest.mark.parametrize("size", [3, 4])
@@ -236,12 +237,12 @@ def test_larger_tuples_are_no_pairs(size):
     assert tuples.shape == (20, size, D)
     assert tuples[:, size - 1].shape == (20, D)
     with pytest.raises(ValueError, match=rf"two points each; got Tuples with an index of shape \(20, {size}\)"):
-        cf.LinearMetricLearner().fit(tuples, np.arange(20) % 2)
+        cf.LinearMetricLearner(**PAPER).fit(tuples, np.arange(20) % 2)
 
 
 def test_pairs_have_no_origin():
     with pytest.raises(ValueError, match="fit_origin needs single points"):
-        cf.LinearMetricLearner(fit_origin=True).fit(TUPLES, FAR)
+        cf.LinearMetricLearner(fit_origin=True, **PAPER).fit(TUPLES, FAR)
 
 
 # Rows: every operation agrees with that on differences
@@ -326,8 +327,8 @@ def test_points_that_are_not_kept_are_mapped_in_each_pass(monkeypatch):
         {"rank": "auto"},
         {"alpha": 0.05},
         {"alpha": "auto"},
-        {"alpha": 0.05, "shrink_to": "identity"},
-        {"alpha": 0.05, "alpha_scale": "columns"},
+        {"alpha": 0.05, "prior": "standardized"},
+        {"alpha": 0.05, "prior": "euclidean"},
         {"flip_rate": "estimate"},
         {"class_weight": "balanced"},
     ],
@@ -336,7 +337,7 @@ def test_points_that_are_not_kept_are_mapped_in_each_pass(monkeypatch):
 def test_fits_agree_with_those_of_expanded_pairs(settings):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        indexed, plain = (cf.LinearMetricLearner(**settings).fit(given, FAR) for given in (TUPLES, PAIRS))
+        indexed, plain = (cf.LinearMetricLearner(**PAPER | settings).fit(given, FAR) for given in (TUPLES, PAIRS))
     assert abs(indexed.certificate_.loss - plain.certificate_.loss) <= 1e-8
     np.testing.assert_allclose(indexed.predict_proba(TUPLES), plain.predict_proba(PAIRS), atol=1e-6)
 
@@ -344,15 +345,15 @@ def test_fits_agree_with_those_of_expanded_pairs(settings):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_weights_and_precisions(dtype):
     points, weights = POINTS.astype(dtype), RNG.integers(0, 4, size=N)
-    indexed = cf.LinearMetricLearner().fit(cf.Tuples(points, INDEX), FAR, sample_weight=weights)
-    plain = cf.LinearMetricLearner().fit(points[INDEX], FAR, sample_weight=weights)
+    indexed = cf.LinearMetricLearner(**PAPER).fit(cf.Tuples(points, INDEX), FAR, sample_weight=weights)
+    plain = cf.LinearMetricLearner(**PAPER).fit(points[INDEX], FAR, sample_weight=weights)
     np.testing.assert_allclose(indexed.metric_.matrix, plain.metric_.matrix, rtol=1e-6, atol=1e-9)
     assert indexed.score(TUPLES, FAR, weights) == plain.score(PAIRS, FAR, weights)
 
 
 @pytest.fixture(scope="module")
 def learners():
-    return tuple(cf.LinearMetricLearner().fit(given, FAR) for given in (TUPLES, PAIRS))
+    return tuple(cf.LinearMetricLearner(**PAPER).fit(given, FAR) for given in (TUPLES, PAIRS))
 
 
 @pytest.mark.parametrize("method", ["predict", "decision_function", "transform", "pair_distance", "pair_score"])
@@ -385,7 +386,7 @@ def test_diagnosis_sees_both_points(capsys):
     index = np.random.default_rng(4).integers(300, size=(4000, 2))
     logs = np.log(points[index])
     far = np.sum((logs[:, 0] - logs[:, 1]) ** 2, axis=1) + np.random.default_rng(5).logistic(size=4000) > 2.0
-    diagnosis = cf.LinearMetricLearner().fit(cf.Tuples(points, index), far).diagnose()
+    diagnosis = cf.LinearMetricLearner(**PAPER).fit(cf.Tuples(points, index), far).diagnose()
     assert "logarithm" in str(diagnosis)
     assert "logarithm" in capsys.readouterr().out
 
@@ -404,7 +405,7 @@ def test_reports_take_them(tmp_path, learners):
 def test_tools_of_scikit_learn_take_them():
     train, test, train_far, test_far = train_test_split(TUPLES, FAR, random_state=0, stratify=FAR)
     assert isinstance(train, cf.Tuples)
-    learner = cf.LinearMetricLearner(alpha=0.01)
+    learner = cf.LinearMetricLearner(alpha=0.01, prior="zero", flip_rate=0.0)
     assert clone(learner).fit(train, train_far).score(test, test_far) > 0.8
     folds = StratifiedKFold(3)
     np.testing.assert_allclose(
@@ -419,12 +420,9 @@ def test_the_index_is_the_groups():
     for own, given in zip(folds.split(TUPLES, FAR), folds.split(PAIRS, FAR, INDEX), strict=True):
         for one, other in zip(own, given, strict=True):
             np.testing.assert_array_equal(one, other)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", cf.SharedPointsWarning)
-        for cv in (3, folds):
-            search = cf.LinearMetricLearnerCV([0.02, 0.2], cv=cv, flip_rate=0.0, shrink_to="zero", random_state=0)
-            own, given = clone(search).fit(TUPLES, FAR), clone(search).fit(PAIRS, FAR, groups=INDEX)
-            np.testing.assert_allclose(own.cv_results_["mean_test_score"], given.cv_results_["mean_test_score"])
+    own, given = (cf.LinearMetricLearner().fit(TUPLES, FAR), cf.LinearMetricLearner().fit(PAIRS, FAR, groups=INDEX))
+    assert own.choice_.held_out == given.choice_.held_out == "points"
+    np.testing.assert_allclose([row.loss for row in own.choice_.table], [row.loss for row in given.choice_.table])
 
 
 def test_points_are_numbered_by_the_index():
@@ -436,11 +434,13 @@ def test_points_are_numbered_by_the_index():
 
 
 def test_equal_weights_take_no_memory():
-    judgements = Judgements.read(cf.LinearMetricLearner(), TUPLES, FAR)
+    judgements = Judgements.read(cf.LinearMetricLearner(**PAPER), TUPLES, FAR)
     for array in (judgements.weights, judgements.shares, judgements.take(np.arange(9)).weights):
         assert array.strides == (0,)
     assert pickle.loads(pickle.dumps(judgements)).weights.strides == (0,)
     weighted = judgements.with_weights(np.ones(N))
-    scored = [Scored.by(cf.LinearMetricLearner().fit(TUPLES, FAR).metric_, each) for each in (judgements, weighted)]
+    scored = [
+        Scored.by(cf.LinearMetricLearner(**PAPER).fit(TUPLES, FAR).metric_, each) for each in (judgements, weighted)
+    ]
     np.testing.assert_allclose(scored[0].loss, scored[1].loss, rtol=1e-12)
     assert scored[0].judgements.effective_number == pytest.approx(N)

@@ -3,7 +3,7 @@ A metric from noisy pairs
 =========================
 
 Fifteen thousand pairs are labelled close or far, and one label in ten is wrong.
-The learner knows neither which labels are wrong nor how many.
+The learner knows neither which labels are wrong nor how many, and needs no settings.
 """
 
 # %%
@@ -26,6 +26,7 @@ data = cf.datasets.make_pairs(
 train, test = slice(0, 15_000), slice(15_000, None)
 learner = cf.LinearMetricLearner().fit(data.pairs[train], data.labels[train])
 print(learner.metric_)
+print(learner.baseline_.summary())
 
 # %%
 # The first plot shows the squared distances of held-out pairs and the threshold.  Labels on the wrong side of the

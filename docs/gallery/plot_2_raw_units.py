@@ -28,12 +28,12 @@ X, y = wine.data, wine.target
 # %%
 # For each of ten splits, make pairs from one half of the wines (the same cultivar is close), learn a metric, and map
 # both halves.  The other half is classified by its five nearest neighbours and, in a second test, clustered without
-# labels.  There are few wines, so a small penalty helps; it was not tuned.
+# labels.  With the prior "standardized", a multiple of the distance on standardised columns is part of the metric.
 
 spaces = {
     "as measured": FunctionTransformer(),
     "each column standardised": StandardScaler(),
-    "learned metric": cf.LinearMetricLearner(alpha=0.03, alpha_scale="columns"),
+    "learned metric": cf.LinearMetricLearner(prior="standardized"),
 }
 neighbours, clusters = ({name: [] for name in spaces} for _ in range(2))
 for seed in range(10):
@@ -67,8 +67,8 @@ cf.plot.embedding(learner, X_new, wine.target_names[y_new])
 # Units do not matter.  Here each column is converted to another unit, with factors that differ by up to 1e9.
 
 units = np.geomspace(1e-4, 1e5, X.shape[1])
-other = cf.LinearMetricLearner(alpha=0.03, alpha_scale="columns")
+other = cf.LinearMetricLearner(prior="standardized")
 other.fit(pairs * units, labels)
 difference = other.predict_proba(pairs * units) - learner.predict_proba(pairs)
-print(f"No probability differs by more than 1e-9: {np.abs(difference).max() < 1e-9}")
+print(f"No probability differs by more than 1e-6: {np.abs(difference).max() < 1e-6}")
 plt.show()

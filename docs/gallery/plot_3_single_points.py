@@ -9,7 +9,7 @@ With ``fit_origin`` the learner also finds the point from which distances are me
 # %%
 # The breast cancer data have 569 tumours and thirty columns.  Benign tumours are close to the origin, malignant ones
 # are far from it.  With thirty columns M has 465 free entries, nearly as many as there are tumours in the training set,
-# so a penalty is needed; rank 2 allows the result to be plotted.
+# so the learner chooses a penalty; rank 2 allows the result to be plotted.
 
 import matplotlib.pyplot as plt
 from sklearn.datasets import load_breast_cancer
@@ -28,8 +28,6 @@ X_fit, X_new, y_fit, y_new = train_test_split(
 learner = cf.LinearMetricLearner(
     fit_origin=True,
     rank=2,
-    alpha=0.03,
-    alpha_scale="columns",
     far_label="malignant",
 )
 learner.fit(X_fit, y_fit)

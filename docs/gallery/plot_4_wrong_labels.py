@@ -2,12 +2,12 @@
 Finding wrong labels
 ====================
 
-A label may be flipped whatever the distance.
+A label may be flipped regardless of distance.
 ``find_label_errors`` estimates the probability of that for each label.
 """
 
 # %%
-# One label in ten is flipped, whatever the distance, as if by a click on the wrong button.
+# One label in ten is flipped, regardless of distance, as if by a click on the wrong button.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -24,7 +24,7 @@ data = cf.datasets.make_pairs(
 )
 is_wrong = data.labels != data.true_labels
 
-learner = cf.LinearMetricLearner(flip_rate="estimate")
+learner = cf.LinearMetricLearner()
 errors = cf.find_label_errors(learner, data.pairs, data.labels, random_state=0)
 print(errors.summary())
 

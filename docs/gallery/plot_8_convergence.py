@@ -18,7 +18,7 @@ import closefar as cf
 
 data = cf.datasets.make_pairs(15_000, 10, rank=5, wrong_share=0.1, random_state=0)
 learners = {
-    solver: cf.LinearMetricLearner(solver=solver).fit(data.pairs, data.labels)
+    solver: cf.LinearMetricLearner(alpha=0, flip_rate=0, solver=solver).fit(data.pairs, data.labels)
     for solver in ("newton", "fista", "factor")
 }
 for solver, learner in learners.items():
@@ -40,7 +40,7 @@ for ax, solver in zip(axes, ("newton", "fista"), strict=True):
 # The proof covers metrics of every rank.  A fit with a fixed rank starts from the convex optimum, and its gap bounds
 # what the restriction costs.
 
-learner = cf.LinearMetricLearner(rank=4).fit(data.pairs, data.labels)
+learner = cf.LinearMetricLearner(rank=4, alpha=0, flip_rate=0).fit(data.pairs, data.labels)
 print(textwrap.fill(learner.certificate_.status))
 cf.plot.convergence(learner)
 plt.show()

@@ -25,10 +25,16 @@ visitors = cf.datasets.make_judgements(
 )
 
 # %%
-# ``comparison_noise="estimate"`` maximises the profile likelihood, and reports an interval.
+# ``comparison_noise="estimate"`` maximises the profile likelihood, and reports an interval.  There are plenty of
+# judgements, so no penalty is needed.
 
-both = cf.LinearMetricLearner(comparison_noise="estimate")
-both.fit(experts.tuples, experts.labels, comparisons=(visitors.tuples, visitors.labels))
+both = cf.LinearMetricLearner(alpha=0, flip_rate=0)
+both.fit(
+    experts.tuples,
+    experts.labels,
+    comparisons=(visitors.tuples, visitors.labels),
+    comparison_noise="estimate",
+)
 low, high = both.comparison_noise_.interval
 print(f"The comparisons' noise is {both.comparison_noise_.value:.2f} times the labels' ({low:.2f} to {high:.2f}).")
 print(both.certificate_.status)
@@ -36,7 +42,7 @@ print(both.certificate_.status)
 # %%
 # The metric is better than that of either kind alone, and the threshold comes from the labels.
 
-labels_alone = cf.LinearMetricLearner(alpha="auto").fit(experts.tuples, experts.labels)
+labels_alone = cf.LinearMetricLearner().fit(experts.tuples, experts.labels)
 comparisons_alone = cf.ComparisonMetricLearner().fit(visitors.tuples, visitors.labels)
 
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
         ClassMetricLearner,
         ComparisonMetricLearner,
         LinearMetricLearner,
-        LinearMetricLearnerCV,
         OrdinalMetricLearner,
     )
     from closefar.model import Metric, ModelFileError, load
@@ -35,7 +34,6 @@ __all__ = [
     "ComparisonMetricLearner",
     "IdentifiabilityWarning",
     "LinearMetricLearner",
-    "LinearMetricLearnerCV",
     "Metric",
     "ModelFileError",
     "OrdinalMetricLearner",
@@ -69,7 +67,6 @@ _HOMES = {
     "ComparisonMetricLearner": "learners",
     "IdentifiabilityWarning": "fitting",
     "LinearMetricLearner": "learners",
-    "LinearMetricLearnerCV": "learners",
     "Metric": "model",
     "ModelFileError": "model",
     "OrdinalMetricLearner": "learners",

@@ -11,7 +11,6 @@ __all__ = ["as_arguments", "as_options", "printable"]
 # The parameters of learners and questions, and the options that set them.
 _OPTIONS = {
     "alpha": "--alpha",
-    "alpha_scale": "--alpha-scale",
     "annotators": "--annotator",
     "class_weight": "--balanced",
     "comparison_noise": "--comparison-noise",
@@ -34,11 +33,10 @@ _OPTIONS = {
     "n_points": "--points",
     "n_workers": "--workers",
     "noise": "--noise",
+    "prior": "--prior",
     "rank": "--rank",
     "sample_weight": "--weight",
     "scale": "--scale",
-    "shrink_to": "--shrink-to",
-    "strictness_width": "--strictness-width",
     "target_error": "--target-error",
     "tol": "--tol",
     "wrong_share": "--wrong-share",
@@ -46,7 +44,7 @@ _OPTIONS = {
 _SWITCHES = {"class_weight", "fit_origin"}  # options without a value
 
 # These are English words as well: they are parameters only where they have a value, or are to be changed.
-_ENGLISH = {"annotators", "delta", "device", "groups", "levels", "measure", "memory", "noise", "rank", "scale"}
+_ENGLISH = {"annotators", "delta", "device", "groups", "levels", "measure", "memory", "noise", "prior", "rank", "scale"}
 
 _PHRASES = {
     "diagnose() tests what else the labels depend on": "the report tests what else the labels depend on",
@@ -69,10 +67,8 @@ _PHRASES = {
     "Give groups to say": "Use --group to say",
     'None, "auto" or a': "auto or a",
     'None (where the data is), "cpu", "cuda", or "cuda:1" and so on': "cpu, cuda, or cuda:1 and so on",
-    "Set fewer folds (cv), or label": "Label",
     "call fit again with the same checkpoint to continue": "run the same command again to continue",
     "give fit a checkpoint to continue": "add --checkpoint to continue it later",
-    "Use alpha=0, or LinearMetricLearnerCV(noises=...)": "Use --alpha 0",
 }
 
 # Not a part of another word or option, nor inside the quotes around a user's own name, as 'ward=south'.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-__all__ = ["format_table", "plain", "records"]
+__all__ = ["data_frame", "format_table", "plain", "records"]
 
 
 def plain(value: Any, *, finite: bool = False) -> Any:
@@ -29,6 +30,15 @@ def records(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the rows of a table of arrays, each a dict of its values by column."""
     rows = zip(*(np.asarray(column).tolist() for column in columns.values()), strict=True)
     return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def data_frame(columns: Mapping[str, Sequence[Any]], instead: str) -> Any:
+    """Return a pandas data frame of these columns; the error without pandas, which is optional, says what to use."""
+    try:
+        pandas: Any = import_module("pandas")
+    except ImportError as error:
+        raise ImportError(f"to_frame needs pandas. Install pandas, or use {instead}.") from error
+    return pandas.DataFrame(columns)
 
 
 def format_table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]) -> str:

@@ -26,13 +26,14 @@ def default(train: Train) -> Learned:
 def low_rank(train: Train) -> Learned:
     """A metric of low rank, as FLRML learns one: as many directions as separate the classes."""
     rank = max(len(np.unique(train["classes"])) - 1, 2)
-    return _learned(cf.LinearMetricLearner(rank=rank, alpha="auto").fit(train["pairs"], train["labels"]))
+    return _learned(cf.LinearMetricLearner(rank=rank).fit(train["pairs"], train["labels"]))
 
 
 def regularised(train: Train) -> Learned:
     """Empirical risk with a penalty on M, as Jin et al. (2009) minimise it, with a fixed weight of 1 / sqrt(pairs)."""
     alpha = 1.0 / np.sqrt(len(train["labels"]))
-    return _learned(cf.LinearMetricLearner(alpha=alpha).fit(train["pairs"], train["labels"]))
+    learner = cf.LinearMetricLearner(alpha=alpha, prior="zero", flip_rate=0.0)
+    return _learned(learner.fit(train["pairs"], train["labels"]))
 
 
 def _learned(learner: cf.LinearMetricLearner) -> Learned:

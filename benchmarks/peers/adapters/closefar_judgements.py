@@ -16,7 +16,7 @@ def warm_up() -> None:
 
 
 def closefar(train: Train) -> Learned:
-    """One setting for all lines of a work."""
+    """The default on all lines of a work."""
     if "levels" in train:
         return _levels(train)
     if "annotators" in train:
@@ -27,7 +27,7 @@ def closefar(train: Train) -> Learned:
 def _comparisons(train: Train) -> Learned:
     """A metric of the columns; objects that recur have places if these agree better with held-out answers."""
     comparisons, answers = cf.Tuples(train["points"], train["index"]), train["answers"]
-    learner = cf.ComparisonMetricLearner(alpha="auto", flip_rate="estimate").fit(comparisons, answers)
+    learner = cf.ComparisonMetricLearner().fit(comparisons, answers)
     found = {"turned_share": np.asarray(learner.flip_rate_)}
     note = ""
     if _recur(train):
@@ -36,11 +36,11 @@ def _comparisons(train: Train) -> Learned:
         rows = np.arange(len(answers)) % 5 > 0
 
         def agreement(other: cf.ComparisonMetricLearner, tuples: cf.Tuples) -> float:
-            return float(other.fit(tuples[rows], answers[rows]).score(tuples[~rows], answers[~rows]))
+            return float(_fit_places(other, tuples[rows], answers[rows]).score(tuples[~rows], answers[~rows]))
 
-        by_place = cf.ComparisonMetricLearner(rank=rank, alpha="auto")
+        by_place = cf.ComparisonMetricLearner(rank=rank)
         if agreement(by_place, objects) > agreement(clone(learner), comparisons):
-            by_place.fit(objects, answers)
+            _fit_places(by_place, objects, answers)
             found = {"embedding": factor_of(by_place.metric_.matrix), "turned_share": np.asarray(0.0)}
             note = f"known objects by places in {_dimensions(rank)}"
     claim = f"proven gap {learner.certificate_.gap:.0e}"
@@ -52,7 +52,7 @@ def on_objects(train: Train) -> Learned:
     if not _recur(train):
         raise NotApplicableError("Each point is compared once only, so that nothing is known of its place.")
     rank = _best_rank(train)
-    learner = cf.ComparisonMetricLearner(rank=rank, alpha="auto").fit(_objects(train), train["answers"])
+    learner = _fit_places(cf.ComparisonMetricLearner(rank=rank), _objects(train), train["answers"])
     answers = {"embedding": factor_of(learner.metric_.matrix), "turned_share": np.asarray(0.0)}
     return Learned(answers=answers, note=_dimensions(rank))
 
@@ -68,8 +68,15 @@ def _objects(train: Train) -> cf.Tuples:
 def _best_rank(train: Train) -> int:
     """The rank by cross-validation, with each answer a group of its own: unseen objects would have no place."""
     answers = train["answers"]
-    learner = cf.ComparisonMetricLearner(alpha="auto")
+    learner = cf.ComparisonMetricLearner()
     return int(cf.choose_rank(learner, _objects(train), answers, groups=np.arange(len(answers))).rank)
+
+
+def _fit_places(
+    learner: cf.ComparisonMetricLearner, tuples: cf.Tuples, answers: np.ndarray
+) -> cf.ComparisonMetricLearner:
+    """Settings are chosen on answers, for the same reason."""
+    return learner.fit(tuples, answers, groups=np.arange(len(answers)))
 
 
 def _dimensions(rank: int) -> str:
@@ -77,7 +84,7 @@ def _dimensions(rank: int) -> str:
 
 
 def _levels(train: Train) -> Learned:
-    learner = cf.OrdinalMetricLearner(alpha="auto", flip_rate="estimate").fit(train["pairs"], train["levels"])
+    learner = cf.OrdinalMetricLearner().fit(train["pairs"], train["levels"])
     return Learned(
         metric=learner.metric_.matrix,
         probability=learner.predict_proba,
@@ -95,7 +102,7 @@ def _wrong_labels(train: Train) -> Learned:
 
 
 def _annotators(train: Train) -> Learned:
-    learner = cf.LinearMetricLearner(alpha="auto", flip_rate="estimate")
+    learner = cf.LinearMetricLearner(flip_rate="estimate")  # a rate for each annotator
     learner.fit(train["pairs"], train["labels"], annotators=train["annotators"])
     table = learner.annotators_
     named = np.isin(np.arange(int(train["annotators"].max()) + 1), table.named("answers at random"))
@@ -104,7 +111,7 @@ def _annotators(train: Train) -> Learned:
 
 def pooled(train: Train) -> Learned:
     """All judgements together, as if one person had made them."""
-    learner = cf.LinearMetricLearner(alpha="auto", flip_rate="estimate").fit(train["pairs"], train["labels"])
+    learner = cf.LinearMetricLearner().fit(train["pairs"], train["labels"])
     return Learned(metric=learner.metric_.matrix, threshold=learner.metric_.known_threshold)
 
 

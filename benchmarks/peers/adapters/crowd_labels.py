@@ -26,7 +26,7 @@ def _judgements(train: Train) -> pd.DataFrame:
 
 def _fitted(train: Train, labels: pd.Series, named: np.ndarray) -> Learned:
     pairs, first = np.unique(train["pair_of"], return_index=True)
-    learner = cf.LinearMetricLearner(alpha="auto", flip_rate="estimate")
+    learner = cf.LinearMetricLearner()
     learner.fit(train["pairs"][first], labels.loc[pairs].to_numpy())
     return Learned(metric=learner.metric_.matrix, threshold=learner.metric_.known_threshold, answers={"named": named})
 

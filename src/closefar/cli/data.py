@@ -53,10 +53,6 @@ def read_labelled(
     with session.stage("reading"):
         table = read_or_open_pairs(source, labelled=True, **columns.encoding_options())
     session.warn(*table.notes, *(() if table.comparisons is None else table.comparisons.notes))
-    if learning.strictness_width is not None and table.annotators is None:
-        raise ValueError(
-            "--strictness-width is for annotators, and none were found. Name their column with --annotator."
-        )
     if table.are_comparisons:
         return table, (), source
     recorded = None if learning.far or learning.levels else answers_used(table.labels, files.recorded_answers)
@@ -81,27 +77,31 @@ def read_for_model(session: Session, model: Model, files: Files, new_data: NewDa
     return with_words(table, model.classes) if labelled and len(model.classes) > 2 else table
 
 
-def fit_learner(
-    session: Session, table: Pairs, words: tuple[str, ...], learning: Learning, *, checkpoint: Path | None = None
-) -> MetricLearner:
+def fit_learner(session: Session, table: Pairs, words: tuple[str, ...], learning: Learning) -> MetricLearner:
     """Fit to a table of pairs or comparisons."""
-    from closefar.learners import LinearMetricLearnerCV
     from closefar.tables import labels_of, others_of
 
-    learner = learning.learner(words, verbose=session.is_watched, shape=table.data.shape)
-    options: dict[str, Any] = {"feature_names": table.encoding.feature_names, **others_of(table)}
-    is_searched = isinstance(learner, LinearMetricLearnerCV)
-    groups = groups_of(session, table) if is_searched or learning.rank == "auto" else None
-    if is_searched:
-        folds, options["groups"] = folds_of(session, table, words, groups)
-        if folds < N_FOLDS:
-            learner.set_params(cv=folds)
-    if checkpoint is not None:
-        options["checkpoint"] = checkpoint
+    learner = learning.learner(words, verbose=session.is_watched)
+    options = {"feature_names": table.encoding.feature_names, **others_of(table), **learning.fit_options()}
     with session.stage("fitting", shows_itself=True):
-        learner.fit(table.data, labels_of(table), table.weights, **options)
+        learner.fit(table.data, labels_of(table), table.weights, groups=_held_out_together(table), **options)
     _check_scales(learner, table.encoding.feature_names)
     return learner
+
+
+def _held_out_together(table: Pairs) -> NDArray[Any] | None:
+    """The groups of the table, or the points that only their ids tell; the learner finds the others by itself.
+
+    So the same judgements give the same metric in Python.
+    """
+    from closefar.judgements import Tuples, share_points
+
+    if table.groups is not None:
+        return table.groups.astype(str)
+    if len(table.id_names) < 2 or isinstance(table.data, Tuples):
+        return None
+    points: NDArray[Any] = table.identity.codes
+    return points if share_points(points) else None
 
 
 def _check_scales(learner: MetricLearner, names: Sequence[str]) -> None:

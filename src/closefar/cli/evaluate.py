@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from closefar.cli.data import read_for_model, report_of, scored_by
+from closefar.cli.data import read_for_model, report_of, sampled_groups, scored_by
 from closefar.cli.options import ModelFile, NewData, ReportTitle
 from closefar.cli.outputs import Replacing, is_report, report_path
 from closefar.cli.session import Output, Session
 from closefar.cli.sources import WeightedFiles
 
 if TYPE_CHECKING:
+    from closefar.fitting import Fit, Scores
     from closefar.learners import Model
     from closefar.tables import Pairs
 
@@ -24,6 +25,8 @@ _SEEN = "these are the training {what} of the model: expect a somewhat lower acc
 
 def evaluate(model: ModelFile, files: WeightedFiles, new_data: NewData, output: Output) -> None:
     """Measure the accuracy of a model on labelled pairs or comparisons, preferably ones it was not fitted to.
+
+    The plain distance, with the threshold that suits the training pairs best, is measured beside it.
 
     closefar evaluate --model model.closefar --points points.csv --pairs test_pairs.csv
     """
@@ -82,31 +85,77 @@ def report(
 def evaluation(model: Model, table: Pairs) -> dict[str, Any]:
     """Return the figures, weighted as the judgements are; `confusion` counts pairs.
 
-    The accuracy of comparisons is the share that the metric agrees with; a guess agrees with half of them.
+    The accuracy of comparisons is the share that the metric agrees with; a guess agrees with half of them.  `plain` is
+    the plain distance, for a model that remembers it: one for which settings were chosen.
     """
+    return _figures(model, table, None if model.fit is None else model.learner().fit_)
+
+
+def _figures(model: Model, table: Pairs, fit: Fit | None) -> dict[str, Any]:
     import numpy as np
 
     scored: Any = scored_by(model, table)
+    plain = None if fit is None else _plain_distance(fit, scored, table)
     if table.are_comparisons:
-        return {"n_comparisons": len(scored), "accuracy": scored.accuracy, "baseline": 0.5, "loss": scored.loss}
+        return {
+            "n_comparisons": len(scored),
+            "accuracy": scored.accuracy,
+            "baseline": 0.5,
+            "loss": scored.loss,
+            "plain": plain,
+        }
     figures = {
         "n_pairs": len(scored),
         "accuracy": scored.accuracy,
         "baseline": scored.majority,
         "auc": scored.auc,
         "loss": scored.loss,
+        "plain": plain,
         "classes": model.classes,
         "confusion": scored.confusion(np.ones(len(scored))).astype(int).tolist(),
     }
     if len(model.classes) > 2:
         figures["mean_error"] = scored.judgements.mean(np.abs(scored.predicted - scored.judgements.codes))
     if table.comparisons is not None:
-        figures["comparisons"] = evaluation(model, table.comparisons)
+        figures["comparisons"] = _figures(model, table.comparisons, fit)
     return figures
 
 
+def _plain_distance(fit: Fit, scored: Scores, table: Pairs) -> dict[str, Any] | None:
+    """The figures of the plain distance on the same judgements, and by how much the model is better."""
+    from closefar.fitting import Scorer
+    from closefar.judgements import variance_of_sum
+
+    if fit.baseline is None or fit.baseline.metric is None:
+        return None
+    judgements = scored.judgements
+    plain = Scorer(fit.baseline.metric, comparison_noise=fit.relative_noise).score(judgements)
+    difference, shares = plain.losses - scored.losses, judgements.weights / judgements.weights.sum()
+    gain = float(shares @ difference)
+    error = float(variance_of_sum((difference - gain) * shares, sampled_groups(table, judgements)) ** 0.5)
+    return {
+        "distance": fit.baseline.plain,
+        "accuracy": plain.accuracy,
+        "loss": plain.loss,
+        "gain": gain,
+        "standard_error": error,
+        "reading": _reading(gain, error, is_plain=fit.choice is not None and fit.choice.is_plain),
+    }
+
+
+def _reading(gain: float, error: float, *, is_plain: bool) -> str:
+    """A sentence where the model is not better than the plain distance by two standard errors of its loss."""
+    if is_plain:
+        return "The model is the plain distance with a fitted threshold: no learned metric was clearly better."
+    if gain > 2.0 * error:
+        return ""
+    return f"The model is not {'clearly ' if gain > 0.0 else ''}better than the plain distance on these judgements."
+
+
 def _text(figures: dict[str, Any]) -> str:
-    return "\n".join(f"{name:<28}{value}" for name, value in _rows(figures))
+    readings = [each["plain"]["reading"] for each in (figures, figures.get("comparisons")) if each and each["plain"]]
+    rows = [f"{name:<28}{value}" for name, value in _rows(figures)]
+    return "\n".join([*rows, *dict.fromkeys(reading for reading in readings if reading)])
 
 
 def _rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
@@ -115,15 +164,19 @@ def _rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
             ("Comparisons", f"{figures['n_comparisons']:,}"),
             ("Agreement", f"{figures['accuracy']:.4f}"),
             ("Agreement of guesses", f"{figures['baseline']:.4f}"),
+            *_plain_row(figures, "Agreement, plain distance", "accuracy", ".4f"),
             ("Loss (nats per answer)", f"{figures['loss']:.6f}"),
+            *_plain_row(figures, "Loss, plain distance", "loss", ".6f"),
         ]
     words = figures["classes"]
     rows = [
         ("Pairs", f"{figures['n_pairs']:,}"),
         ("Accuracy", f"{figures['accuracy']:.4f}"),
         ("Majority baseline", f"{figures['baseline']:.4f}"),
+        *_plain_row(figures, "Accuracy, plain distance", "accuracy", ".4f"),
         ("Area under the ROC curve", "-" if figures["auc"] is None else f"{figures['auc']:.4f}"),
         ("Loss (nats per label)", f"{figures['loss']:.6f}"),
+        *_plain_row(figures, "Loss, plain distance", "loss", ".6f"),
     ]
     if "mean_error" in figures:
         rows.append(("Mean error (levels)", f"{figures['mean_error']:.4f}"))
@@ -131,3 +184,8 @@ def _rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
         predicted = ", ".join(f"{count:,} predicted {other!r}" for other, count in zip(words, counts, strict=True))
         rows.append((f"Labelled {word!r}", predicted))
     return rows + (_rows(figures["comparisons"]) if "comparisons" in figures else [])
+
+
+def _plain_row(figures: dict[str, Any], name: str, figure: str, form: str) -> list[tuple[str, str]]:
+    plain = figures["plain"]
+    return [] if plain is None else [(name, f"{plain[figure]:{form}} ({plain['distance']})")]

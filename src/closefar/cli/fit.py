@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ from closefar.files import is_device
 from closefar.messages import as_options
 
 if TYPE_CHECKING:
+    from closefar.fitting import Baseline, Choice
     from closefar.learners import MetricLearner, Model
     from closefar.tables import Pairs
 
@@ -60,7 +62,7 @@ def fit(
         _check_outputs(out, report, learning.checkpoint, title, replacing, files)
         session.checkpoint = learning.checkpoint
         table, words, source = read_labelled(session, files, columns, learning)
-        learner = fit_learner(session, table, words, learning, checkpoint=learning.checkpoint)
+        learner = fit_learner(session, table, words, learning)
         _warn_of_annotators(session, learner)
         _warn_of_noise(session, learner, table)
 
@@ -107,26 +109,44 @@ def _check_outputs(
 def _facts(model: Model, learner: MetricLearner) -> dict[str, Any]:
     from closefar.plain import plain
 
-    metric, certificate = model.metric, learner.certificate_
+    fit, metric, certificate = learner.fit_, model.metric, learner.certificate_
     return {
         "feature_names": model.encoding.feature_names,
         "kind": model.kind,
         "classes": model.classes,
         "threshold": metric.threshold,
         "thresholds": metric.thresholds,
-        "comparison_noise": learner.fit_.comparison_noise,
-        "annotators": None if learner.fit_.annotators is None else learner.fit_.annotators.to_dict(),
+        "comparison_noise": fit.comparison_noise,
+        "annotators": None if fit.annotators is None else fit.annotators.to_dict(),
         "rank": metric.rank,
         "directions": directions_of(metric),
         "eigenvalues": metric.eigenvalues,
         "noise": metric.noise.name,
         "flip_rate": metric.flip_rate,
-        "alpha": learner.alpha_,
-        "alpha_scale": learner.fit_.alpha_scale,
-        "engine": learner.fit_.engine,
+        "alpha": fit.alpha,
+        "prior": fit.prior,
+        "choice": None if fit.choice is None else _choice(fit.choice),
+        "baseline": None if fit.baseline is None else _baseline(fit.baseline),
+        "engine": fit.engine,
         "certificate": {**plain(certificate), "status": as_options(certificate.status)},
-        "statistics": learner.fit_statistics_,
+        "statistics": fit.statistics,
     }
+
+
+def _choice(choice: Choice) -> dict[str, Any]:
+    """What was tried, and what was chosen; the plain distance alone has no alpha."""
+    from closefar.plain import plain
+
+    found: dict[str, Any] = plain(choice)
+    return {**found, "table": [each._asdict() for each in choice.table], "sentence": as_options(choice.sentence)}
+
+
+def _baseline(baseline: Baseline) -> dict[str, Any]:
+    from closefar.plain import plain
+
+    found: dict[str, Any] = plain(replace(baseline, metric=None))
+    del found["metric"]
+    return {**found, "is_better": baseline.is_better, "sentence": baseline.sentence}
 
 
 def _warn_of_annotators(session: Session, learner: MetricLearner) -> None:

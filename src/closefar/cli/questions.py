@@ -80,10 +80,7 @@ def label_errors(
         else:
             check_table(session, out, _is_own, replacing, read=files.paths)
         table, words, _ = read_labelled(session, files, columns, learning)
-        if learning.chooses_alpha:
-            learner = fit_learner(session, table, words, learning)
-        else:
-            learner = learning.learner(words, verbose=False)
+        learner = learning.learner(words, verbose=False)
         folds, groups = folds_of(session, table, words, groups_of(session, table))
         from closefar.questions import find_label_errors
         from closefar.tables import labels_of, others_of

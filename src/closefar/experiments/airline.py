@@ -10,7 +10,7 @@ from sklearn.preprocessing import MinMaxScaler
 
 import closefar as cf
 from closefar.experiments.config import Config, MissingDataError
-from closefar.experiments.fitting import fit
+from closefar.experiments.fitting import PAPER, fit
 from closefar.experiments.result import Grid, Section, compare, comparison, grid, percentage, section
 from closefar.experiments.synthetic import MODELS
 
@@ -45,7 +45,7 @@ def trial(path: str, noise: str, origin: str, seed: int) -> dict[str, Any]:
     X, y = data.data, data.target
     if origin == "least":
         X = MinMaxScaler().fit(X[train]).transform(X)
-    learner = cf.LinearMetricLearner(noise, fit_origin=origin == "learned", alpha=_ALPHA)
+    learner = cf.LinearMetricLearner(noise, fit_origin=origin == "learned", **{**PAPER, "alpha": _ALPHA})
     learner = fit(learner, X[train], y[train])
     # Loadings are comparable where each column counts in its own standard deviation.
     directions = learner.metric_.change_units(np.diag(1.0 / X[train].std(axis=0))).directions()

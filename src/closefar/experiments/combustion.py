@@ -10,7 +10,7 @@ import numpy as np
 import closefar as cf
 from closefar.arrays import FloatArray
 from closefar.experiments.config import Config, MissingDataError
-from closefar.experiments.fitting import fit
+from closefar.experiments.fitting import PAPER, fit
 from closefar.experiments.result import Comparison, Row, Section, compare, comparison, percentage, section
 from closefar.experiments.synthetic import relative_errors
 
@@ -103,7 +103,7 @@ def engineered(source: str, place: str, columns: str, seed: int) -> dict[str, An
     threshold = float(np.median(squared[0]))
     y_train, y_test = (np.where(each >= threshold, 1, -1) for each in squared)
     Z_train, Z_test = (flames.to_columns(columns, part[:, :-1]) for part in (train, test))
-    learner = fit(cf.LinearMetricLearner(), Z_train, y_train)
+    learner = fit(cf.LinearMetricLearner(**PAPER), Z_train, y_train)
     learned = flames.to_covariance(columns, learner.metric_)
     truth = cf.Metric.from_factor(flames.transformation, threshold)
     true_covariance = flames.to_covariance("normalised", truth)
@@ -135,7 +135,7 @@ def mixture(source: str, place: str, columns: str, seed: int) -> dict[str, Any]:
     threshold = np.median(np.abs(train[:, -1]))
     y_train, y_test = (np.where(np.abs(part[:, -1]) >= threshold, 1, -1) for part in (train, test))
     Z_train, Z_test = (flames.to_columns(columns, part[:, :-1]) for part in (train, test))
-    learner = fit(cf.LinearMetricLearner(), Z_train, y_train)
+    learner = fit(cf.LinearMetricLearner(**PAPER), Z_train, y_train)
     return {"train": learner.score(Z_train, y_train), "test": learner.score(Z_test, y_test)}
 
 

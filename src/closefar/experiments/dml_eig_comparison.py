@@ -13,7 +13,7 @@ from closefar.arrays import FloatArray
 from closefar.experiments import result
 from closefar.experiments.config import Config
 from closefar.experiments.dml_eig import best_threshold, dml_eig, squared_distances
-from closefar.experiments.fitting import fit
+from closefar.experiments.fitting import PAPER, fit
 from closefar.experiments.synthetic import ACCURACIES, N_TEST, Split, accuracies, paper_pairs
 
 TITLE = "Comparison with DML-eig"
@@ -78,7 +78,7 @@ def _timed(learn: Callable[[Split], cf.Metric], split: Split) -> dict[str, float
 
 
 def _fit_ours(split: Split) -> cf.Metric:
-    return fit(cf.LinearMetricLearner(), split.train, split.noisy_train).metric_
+    return fit(cf.LinearMetricLearner(**PAPER), split.train, split.noisy_train).metric_
 
 
 def _fit_published(split: Split) -> cf.Metric:

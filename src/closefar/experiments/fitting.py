@@ -13,7 +13,10 @@ from sklearn.model_selection import GridSearchCV
 
 import closefar as cf
 
-__all__ = ["fit", "fit_penalised"]
+__all__ = ["PAPER", "fit", "fit_penalised"]
+
+# The settings with which a learner is the estimator of the paper; with another alpha, M is shrunk to zero.
+PAPER: dict[str, Any] = {"alpha": 0.0, "prior": "zero", "flip_rate": 0.0}
 
 # Sampling noise of the gradient shrinks as 1/sqrt(n), and so must the penalty that is to cover it.
 _FACTORS = (0.0, 0.2, 0.4, 0.8, 1.6, 3.2)

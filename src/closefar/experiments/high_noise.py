@@ -9,7 +9,7 @@ import numpy as np
 
 import closefar as cf
 from closefar.experiments.config import Config
-from closefar.experiments.fitting import fit, fit_penalised
+from closefar.experiments.fitting import PAPER, fit, fit_penalised
 from closefar.experiments.result import (
     Panel,
     Section,
@@ -37,7 +37,7 @@ _WHY = (
 def trial(n_train: int, model: str, penalised: bool, seed: int) -> dict[str, Any]:
     """Fit a model to labels of its own noise, 45% of them wrong."""
     split = paper_pairs(n_train, noise=model, wrong_share=0.45, seed=seed)
-    learner = cf.LinearMetricLearner(noise=model)
+    learner = cf.LinearMetricLearner(model, **PAPER)
     if penalised:
         learner = fit_penalised(learner, split.train, split.noisy_train, cv=5)
     else:

@@ -12,7 +12,7 @@ import numpy as np
 import closefar as cf
 from closefar.experiments import result
 from closefar.experiments.config import Config
-from closefar.experiments.fitting import fit
+from closefar.experiments.fitting import PAPER, fit
 from closefar.experiments.gradient_descent import descend
 from closefar.experiments.synthetic import ACCURACIES, N_TEST, NOISES, Split, accuracies, paper_pairs
 
@@ -90,7 +90,7 @@ def _solver_path(split: Split) -> dict[str, Any]:
     path: dict[str, Any] = {name: [] for name in ("passes", "loss", *ACCURACIES)}
     for max_iter in count(1):
         started = perf_counter()
-        learner = fit(cf.LinearMetricLearner(MODEL, max_iter=max_iter), split.train, split.noisy_train)
+        learner = fit(cf.LinearMetricLearner(MODEL, max_iter=max_iter, **PAPER), split.train, split.noisy_train)
         seconds, certificate = perf_counter() - started, learner.certificate_
         scores = accuracies(learner.metric_, split)
         _append(path, passes=certificate.n_passes, loss=certificate.loss, **scores)

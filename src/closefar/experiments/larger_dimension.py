@@ -11,7 +11,7 @@ from sklearn.model_selection import ShuffleSplit
 
 import closefar as cf
 from closefar.experiments.config import Config
-from closefar.experiments.fitting import fit, fit_penalised
+from closefar.experiments.fitting import PAPER, fit, fit_penalised
 from closefar.experiments.result import (
     Panel,
     Row,
@@ -48,7 +48,7 @@ def trial(n_train: int, penalised: bool, seed: int) -> dict[str, Any]:
     data = cf.datasets.make_pairs(n_train + N_TEST, 100, rank=30, wrong_share=0.2, random_state=seed)
     split = split_pairs(data, n_train)
     del data
-    learner = cf.LinearMetricLearner()
+    learner = cf.LinearMetricLearner(**PAPER)
     if penalised:
         # The factor of 1/sqrt(n) varies little with n: a part of the training pairs is enough to find it.
         held_out = ShuffleSplit(1, test_size=0.25, random_state=seed)

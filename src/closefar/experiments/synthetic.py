@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import closefar as cf
 from closefar.arrays import FloatArray
-from closefar.experiments.fitting import fit
+from closefar.experiments.fitting import PAPER, fit
 
 __all__ = [
     "ACCURACIES",
@@ -130,4 +130,4 @@ def outcome(learner: cf.LinearMetricLearner, split: Split) -> dict[str, Any]:
 def recovery(n_train: int, noise: str | None, wrong_share: float, model: str, seed: int) -> dict[str, Any]:
     """Fit one model to the paper's pairs and say how well it recovered them."""
     split = paper_pairs(n_train, noise=noise, wrong_share=wrong_share, seed=seed)
-    return outcome(fit(cf.LinearMetricLearner(noise=model), split.train, split.noisy_train), split)
+    return outcome(fit(cf.LinearMetricLearner(model, **PAPER), split.train, split.noisy_train), split)

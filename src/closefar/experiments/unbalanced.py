@@ -8,7 +8,7 @@ import numpy as np
 
 import closefar as cf
 from closefar.experiments.config import Config
-from closefar.experiments.fitting import fit
+from closefar.experiments.fitting import PAPER, fit
 from closefar.experiments.result import (
     Panel,
     Section,
@@ -40,7 +40,7 @@ def trial(threshold: float, n_train: int, n_test: int, seed: int) -> dict[str, A
     margins = at_default.metric.squared_distance(at_default.train) - at_default.metric.known_threshold
     scale = cf.datasets.solve_noise_scale(margins, "logistic", 0.1)
     split = paper_pairs(n_train, n_test, noise_scale=scale, threshold=threshold, seed=seed)
-    learner = fit(cf.LinearMetricLearner(), split.train, split.noisy_train)
+    learner = fit(cf.LinearMetricLearner(**PAPER), split.train, split.noisy_train)
     found: dict[str, Any] = {
         "share_close": float(np.mean(split.true_train == -1)),
         "labelled_close": float(np.mean(split.noisy_train == -1)),

@@ -3,18 +3,17 @@
 from closefar.fitting.annotators import AnnotatorTable, AnnotatorVerdict
 from closefar.fitting.calibration import CalibratedThreshold, calibrate_threshold
 from closefar.fitting.checkpoint import Checkpoint
+from closefar.fitting.choice import Baseline, Choice, Tried
 from closefar.fitting.class_labels import ClassPosterior, class_posterior
 from closefar.fitting.class_pairs import class_pairs
 from closefar.fitting.comparison_noise import ComparisonNoise
-from closefar.fitting.fitting import fit, without_penalty
+from closefar.fitting.fitting import fit, refit, without_penalty
 from closefar.fitting.identifiability import IdentifiabilityWarning
 from closefar.fitting.kind_statistics import measured_statistics
 from closefar.fitting.likelihoods import is_plain, likelihood_of
 from closefar.fitting.neighbour_metric import neighbour_metric
 from closefar.fitting.noise_choice import NoiseChoice, choose_noise
 from closefar.fitting.parts import fit_from, fit_part, is_near_parts, refit_part
-from closefar.fitting.penalised import refit
-from closefar.fitting.penalty_scores import PenaltyChoice, PenaltyScore
 from closefar.fitting.placing import placed_on
 from closefar.fitting.progress import showing
 from closefar.fitting.protocols import Fitted, Learner
@@ -25,14 +24,15 @@ from closefar.fitting.scoring import Scorer, Scores, joined, score, whole_loss
 from closefar.fitting.settings import Settings
 from closefar.fitting.statistics import FitStatistics, count_parameters, count_uncertain
 from closefar.fitting.subspace import candidate_ranks, legs_along, refit_leading
-from closefar.fitting.wide import is_wide, number_of, usual_penalty
 from closefar.rows import check_device
 
 __all__ = [
     "AnnotatorTable",
     "AnnotatorVerdict",
+    "Baseline",
     "CalibratedThreshold",
     "Checkpoint",
+    "Choice",
     "ClassPosterior",
     "ComparisonNoise",
     "Fit",
@@ -41,13 +41,12 @@ __all__ = [
     "IdentifiabilityWarning",
     "Learner",
     "NoiseChoice",
-    "PenaltyChoice",
-    "PenaltyScore",
     "RankChoice",
     "RankScore",
     "Scorer",
     "Scores",
     "Settings",
+    "Tried",
     "calibrate_threshold",
     "candidate_ranks",
     "check_device",
@@ -62,20 +61,17 @@ __all__ = [
     "fit_part",
     "is_near_parts",
     "is_plain",
-    "is_wide",
     "joined",
     "legs_along",
     "likelihood_of",
     "measured_statistics",
     "neighbour_metric",
-    "number_of",
     "placed_on",
     "refit",
     "refit_leading",
     "refit_part",
     "score",
     "showing",
-    "usual_penalty",
     "whole_loss",
     "without_penalty",
 ]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from html import escape
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 from scipy.stats import norm
 
 from closefar.arrays import FloatArray, IndexArray
+from closefar.plain import data_frame
 
 __all__ = ["AnnotatorTable", "AnnotatorVerdict"]
 
@@ -143,11 +143,7 @@ class AnnotatorTable:
 
     def to_frame(self) -> Any:
         """Return the table as a pandas data frame."""
-        try:
-            pandas: Any = import_module("pandas")
-        except ImportError as error:
-            raise ImportError("to_frame needs pandas. Install pandas, or use to_dict().") from error
-        return pandas.DataFrame(self.to_dict())
+        return data_frame(self.to_dict(), "to_dict()")
 
     def __repr__(self) -> str:
         return f"AnnotatorTable({len(self)} annotators)"

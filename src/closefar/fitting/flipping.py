@@ -5,6 +5,8 @@ from __future__ import annotations
 from closefar.fitting.progress import Progress
 from closefar.fitting.settings import Settings
 from closefar.solve import (
+    Centred,
+    CentredFlips,
     CloseFar,
     Compared,
     Flipped,
@@ -50,14 +52,15 @@ def flipped_likelihood(likelihood: Likelihood, settings: Settings, total_weight:
     rate = settings.known_flip_rate
     if rate == 0.0:
         return None
+    if isinstance(likelihood, Centred):
+        inner = flipped_likelihood(likelihood.inner, settings, total_weight)
+        return CentredFlips(inner, likelihood.lengths, likelihood.price)
     has_two = settings.has_two_rates
     if isinstance(likelihood, Compared):
         return FlippedGraded(_as_graded(likelihood), SharedRate.of(_one(rate), 1))
     if isinstance(likelihood, CloseFar):
         start: float | tuple[float, float] = (0.0, 0.0) if has_two else 0.0
-        return FlippedCloseFar(
-            likelihood.noise, likelihood.signs, likelihood.weights, start if rate is None else rate, likelihood.lengths
-        )
+        return FlippedCloseFar(likelihood.noise, likelihood.signs, likelihood.weights, start if rate is None else rate)
     assert isinstance(likelihood, Graded)
     if has_two:
         return FlippedGraded(likelihood, SideRates(*(rate if isinstance(rate, tuple) else (0.0, 0.0))))

@@ -39,7 +39,7 @@ class IdentifiabilityWarning(ConvergenceWarning):  # type: ignore[misc]
     >>> pairs, labels, *_ = cf.datasets.make_pairs(500, 2, random_state=0)
     >>> with warnings.catch_warnings(record=True) as caught:
     ...     warnings.simplefilter("always", cf.IdentifiabilityWarning)
-    ...     learner = cf.LinearMetricLearner().fit(np.pad(pairs, ((0, 0), (0, 0), (0, 1))), labels)
+    ...     learner = cf.LinearMetricLearner(alpha=0).fit(np.pad(pairs, ((0, 0), (0, 0), (0, 1))), labels)
     >>> print(str(caught[0].message).split(",")[0])
     column 'x2' does not vary in these pairs
     """
@@ -78,6 +78,8 @@ def find_problems(
     uncertain_per_parameter : float
         As in `FitStatistics`; infinite if it is meaningless, as for separable labels.
     """
+    # With a penalty, a direction that does not vary has no weight, and no label is needed for each direction.
+    null_directions = null_directions[:, :0] if penalised else null_directions
     problems = [
         f"{name_columns(names, direction)} does not vary in these pairs, so nothing is learned about it: M is zero "
         "there. Leave a column out, or add pairs in which it varies."
@@ -90,7 +92,7 @@ def find_problems(
     n, k = sum(counts), min(rank or n_directions, n_directions)
     n_parameters = count_parameters(n_directions, rank, has_origin=has_origin, n_thresholds=n_thresholds)
     n_rarer = min(counts)
-    if n_rarer < n_directions and len(counts) == 2:
+    if n_rarer < n_directions and len(counts) == 2 and not penalised:
         rarer = "far" if counts[1] == n_rarer else "close"
         problems.append(
             f"only {n_rarer} of {n} pairs are labelled {rarer}, for {n_directions} directions of M. "

@@ -11,7 +11,7 @@ from closefar.arrays import Array
 from closefar.judgements import Judgements, Kind
 from closefar.noise import Noise
 from closefar.rows import Rows
-from closefar.solve import CloseFar, Compared, Graded, Likelihood
+from closefar.solve import Centred, CloseFar, Compared, Graded, Likelihood
 
 __all__ = ["is_plain", "likelihood_of"]
 
@@ -27,21 +27,28 @@ def likelihood_of(
     noise: Noise,
     *,
     lengths: Array = None,
+    price: float = 0.0,
     width: float = np.inf,
     turned: Collection[Kind] = (),
 ) -> Likelihood:
     """Return the likelihood of judgements whose rows these are, in the order of `judged_rows`.
 
-    `lengths` are those of `CloseFar`, and `width` is that of the prior on the strictness of annotators.  Judgements of
-    the kinds in `turned` say the opposite: close for far, the last level for the first, the other order of a
-    comparison.
+    `lengths` are those of a centre (`Centred`), `price` is that of its multiple, and `width` that of the prior on
+    the strictness of annotators.
+    Judgements of the kinds in `turned` say the opposite: close for far, the last level for the first, the other order
+    of a comparison.
     """
+    found = _uncentred(judgements, rows, noise, width, turned)
+    return found if lengths is None else Centred(found, lengths, price)
+
+
+def _uncentred(judgements: Judgements, rows: Rows, noise: Noise, width: float, turned: Collection[Kind]) -> Likelihood:
     shares = judgements.shares_in(rows)
     if is_plain(judgements) or (judgements.kind is Kind.COMPARISONS and judgements.annotators is None):
         signs = judgements.signs_in(rows)
         signs = -signs if judgements.kind in turned else signs
         is_compared = judgements.kind is Kind.COMPARISONS
-        return Compared(noise, signs, shares) if is_compared else CloseFar(noise, signs, shares, lengths)
+        return Compared(noise, signs, shares) if is_compared else CloseFar(noise, signs, shares)
     n_levels, codes = judgements.n_levels, judgements.codes_in(rows)
     if turned:
         codes = rows.map(lambda codes: _turned(codes, n_levels, turned), codes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from closefar.fitting.penalised import refit
+from closefar.fitting.fitting import refit
 from closefar.fitting.result import Fit
 from closefar.judgements import Judgements
 from closefar.model import Metric
@@ -27,11 +27,7 @@ def fit_part(fitted: Fit, judgements: Judgements) -> Metric:
 
 def refit_part(fitted: Fit, judgements: Judgements) -> Fit:
     """The fit of the same settings to these judgements; approximate, without a certificate, if columns are many."""
-    settings, annotators = fitted.chosen, fitted.annotators
-    if annotators is not None and annotators.width > 0:
-        settings = settings.but(strictness_width=annotators.width)
-    if annotators is not None and annotators.flip_rates is not None:
-        settings = settings.but(flip_rate=fitted.settings.flip_rate)  # one for each annotator
+    settings = fitted.chosen
     is_rough = settings.solver == "auto" and judgements.n_columns > _FEW_COLUMNS
     weighted = judgements.weighted(settings.class_weight).counted()
     return refit(weighted, settings.but(approximate=is_rough))
@@ -51,7 +47,7 @@ def fit_from(fitted: Fit, judgements: Judgements) -> Fit:
     """
     solver = "newton" if judgements.n_columns <= _FEW_FOR_NEWTON else "auto"
     settings = fitted.chosen.but(approximate=True, solver=solver)
-    if fitted.settings.estimates_flips and has_flips(fitted.flip_rate) and solver == "newton":
-        settings = settings.but(flip_rate=fitted.settings.flip_rate)
+    if fitted.known.estimates_flips and has_flips(fitted.flip_rate) and solver == "newton":
+        settings = settings.but(flip_rate=fitted.known.flip_rate)
     weighted = judgements.weighted(settings.class_weight).counted()
     return refit(weighted, settings, start=fitted.metric)

@@ -1,4 +1,4 @@
-"""Judgements with their rows in unit-free coordinates, and the solution of their problem there."""
+"""Judgements with their rows in the coordinates of a penalty, and the solution of their problem there."""
 
 from __future__ import annotations
 
@@ -18,10 +18,20 @@ from closefar.fitting.strictness import solve_annotated
 from closefar.judgements import Judgements
 from closefar.model import Metric
 from closefar.noise import Noise
-from closefar.rows import Coordinates, LegRows, Rows, factor_in_rows, judged_rows, pair_rows, unit_free
-from closefar.solve import Objective, Outcome, Passes, Solution, State, psd_factor, supervisor
+from closefar.rows import Coordinates, LegRows, Rows, factor_in_rows, judged_rows, second_moment, unit_free
+from closefar.solve import (
+    CentredFlips,
+    Likelihood,
+    Objective,
+    Outcome,
+    Passes,
+    Solution,
+    State,
+    psd_factor,
+    supervisor,
+)
 
-__all__ = ["Prepared", "state_of", "with_comparison_noise"]
+__all__ = ["Prepared", "with_comparison_noise"]
 
 # The loss of a profile is exact up to this share of one judgement.
 _PROFILE_SHARE = 0.02
@@ -29,31 +39,69 @@ _PROFILE_SHARE = 0.02
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Judgements with their rows in the coordinates of a penalty, which do not depend on its weight."""
+    """Judgements with their rows in the coordinates of a penalty, which do not depend on its weight.
+
+    `centre` is a factor of what the penalty shrinks M to a multiple of, in these coordinates, or None; `price` is that
+    of the multiple.
+    """
 
     judgements: Judgements
     source: Rows
     rows: Rows
     coordinates: Coordinates
     blend: float
+    centre: FloatArray | None = None
+    price: float = 0.0
 
     @classmethod
     def of(
         cls, judgements: Judgements, settings: Settings, *, finds_null: bool, blend: float | None = None
     ) -> Prepared:
         source = judged_rows(judgements, settings.known_comparison_noise)
-        blend = settings.blend if blend is None else blend
+        if blend is None:
+            blend = 0.0 if settings.alpha == 0 else 1.0
         with display().stage("finding unit-free coordinates"):
             rows, coordinates = unit_free(
                 source,
                 judgements.shares_in(source),
                 with_constant=settings.fit_origin,
                 blend=blend,
-                in_units=settings.in_units,
+                in_units=settings.prior_is("euclidean"),
                 signs=judgements.signs_in(source),
                 finds_null=finds_null,
             )
-        return cls(judgements, source, rows, coordinates, blend)
+        prepared = cls(judgements, source, rows, coordinates, blend, price=settings.price)
+        return replace(prepared, centre=prepared._centre(settings)) if settings.is_centred else prepared
+
+    def _centre(self, settings: Settings) -> FloatArray:
+        """The centre, scaled so that the mean squared distance by it is one."""
+        if not isinstance(settings.prior, Metric):
+            k, n_varying = self.rows.n_columns - int(settings.fit_origin), int(np.sum(self.coordinates.scales > 0.0))
+            identity: FloatArray = np.eye(self.rows.n_columns, k) / np.sqrt(n_varying)
+            return identity
+        factor = self.factor_of(settings.prior)
+        mean = np.sum(factor * (second_moment(self.rows, self.judgements.shares_in(self.rows)) @ factor))
+        if not mean > 0.0:
+            raise ValueError(
+                "prior must be a metric in which the pairs have some distance; in this one each has none. Fit it to "
+                "data of the same kind."
+            )
+        return np.asarray(factor / np.sqrt(mean), dtype=np.float64)
+
+    @property
+    def lengths(self) -> Array:
+        """The squared distance of each row by the centre, as a handle; None without one."""
+        return None if self.centre is None else self.rows.squared_distances(self.centre)
+
+    def factor_of(self, metric: Metric) -> FloatArray:
+        """A factor of a metric in these coordinates."""
+        factor = self.coordinates.from_units(metric.factor)
+        if factor is None:
+            factor = factor_in_rows(self.rows, self.source, self.judgements.shares_in(self.source), metric.factor)
+        return factor
+
+    def likelihood(self, noise: Noise) -> Likelihood:
+        return likelihood_of(self.judgements, self.rows, noise, lengths=self.lengths, price=self.price)
 
     def solve(self, settings: Settings, state: State | None) -> tuple[Solved, NoiseChoice | None]:
         """The solution for the given noise or, of several, for the one with the highest likelihood."""
@@ -61,42 +109,57 @@ class Prepared:
         for noise in settings.candidates:
             if solved and supervisor().has_ended_a_run:
                 break
-            solved[noise.name] = _solve(noise, self.rows, self.judgements, settings, state)
+            solved[noise.name] = self._solve(noise, settings, state)
         if len(solved) == 1:
             return solved[settings.candidates[0].name], None
         choice = most_likely(solved)
         return solved[choice.name], choice
 
-    def margin(self, solution: Solution, judgements: Judgements) -> FloatArray:
-        """The margins of other judgements."""
-        others = pair_rows(judgements.data)
-        if self.coordinates.has_constant:
-            squared = others.in_coordinates(self.coordinates).squared_distances(solution.factor)
+    def _solve(self, noise: Noise, settings: Settings, start: State | None) -> Solved:
+        """Return the solution with the flip rates; it includes the centre that a penalty shrinks to."""
+        rows, judgements, lengths = self.rows, self.judgements, self.lengths
+        strictness = None
+        if judgements.annotators is not None:
+            found, flipped, strictness = solve_annotated(noise, rows, judgements, settings, start, lengths)
         else:
-            squared = others.squared_distances(self.coordinates.to_units(solution.factor))
-        margin: FloatArray = others.gather(squared) - solution.thresholds[0]
-        return margin
+            likelihood = likelihood_of(judgements, rows, noise, lengths=lengths, price=self.price)
+            flipped = flipped_likelihood(likelihood, settings, judgements.total_weight)
+            found, flipped = solve_likelihood(Objective(rows, likelihood, Passes()), flipped, settings, start)
+        if isinstance(flipped, CentredFlips):
+            flipped = flipped.inner
+        return Solved(rows, judgements, self.with_centre(found, lengths), noise, flipped, strictness)
+
+    def with_centre(self, solution: Solution, lengths: Array) -> Solution:
+        """Add the multiple of the centre to M, and take it out of the thresholds."""
+        if self.centre is None:
+            return solution
+        *thresholds, multiple = solution.thresholds
+        squared = solution.squared + float(multiple) * lengths
+        factor = self.whole_factor(solution.factor, float(multiple))
+        return replace(solution, factor=factor, thresholds=np.array(thresholds), squared=squared)
+
+    def whole_factor(self, factor: FloatArray, multiple: float) -> FloatArray:
+        """A factor of R + c M0, given one of R."""
+        if self.centre is None or multiple == 0.0:
+            return factor
+        return psd_factor(factor @ factor.T + multiple * (self.centre @ self.centre.T))
 
     def state_at(self, metric: Metric, settings: Settings) -> State | None:
         """A metric in these coordinates, for a solver to start from; None if an origin is learned."""
         if settings.fit_origin:
             return None
-        factor = self.coordinates.from_units(metric.factor)
-        if factor is None:
-            factor = factor_in_rows(self.rows, self.source, self.judgements.shares_in(self.source), metric.factor)
+        factor = self.factor_of(metric)
         annotators = self.judgements.annotators
         strictness = [] if annotators is None else [0.0] * len(annotators.names)
-        return state_of(factor, np.append(np.maximum(metric.thresholds, 0.0), strictness), settings)
-
-
-def state_of(factor: FloatArray, thresholds: FloatArray, settings: Settings) -> State:
-    """M = A A' and thresholds in the coordinates of the rows, for a solver to start from."""
-    matrix = factor @ factor.T
-    if not settings.is_centred:
-        return State.at(matrix, *thresholds)
-    k = len(matrix)
-    centre = max(float(np.linalg.eigvalsh(matrix)[0]), 0.0)
-    return State.at(matrix - centre * np.eye(k), *thresholds, k * centre)
+        thresholds = np.append(np.maximum(metric.thresholds, 0.0), strictness)
+        matrix = factor @ factor.T
+        if self.centre is None:
+            return State.at(matrix, *thresholds)
+        if isinstance(settings.prior, Metric):
+            return State.at(matrix, *thresholds, 0.0)
+        k = len(matrix)
+        least = max(float(np.linalg.eigvalsh(matrix)[0]), 0.0)
+        return State.at(matrix - least * np.eye(k), *thresholds, k * least)
 
 
 def with_comparison_noise(
@@ -114,43 +177,18 @@ def with_comparison_noise(
         # The prior stays the same, so that the values of the profile can be compared.
         first, _ = prepared.solve(settings, state)
         assert first.annotated is not None
-        precise, latest = precise.but(strictness_width=first.annotated.width), first.solution.state
+        precise = precise.but(strictness_width=first.annotated.width)
+        latest = first.solution.state if prepared.centre is None else None
 
     def loss_at(noise: float) -> tuple[float, float]:
         nonlocal latest
         solved, _ = replace(prepared, rows=rows.with_scale(1.0 / noise)).solve(precise, latest)
         if solved.solution.certificate.outcome is Outcome.INTERRUPTED:
             raise KeyboardInterrupt  # what it has is no profile
-        latest = solved.solution.state
+        latest = solved.solution.state if prepared.centre is None else None
         return solved.risk, solved.slope_in_comparison_noise
 
     with display().stage("estimating the noise of the comparisons"):
         found = profile_noise(loss_at, total)
     # The last fit begins afresh: from so near, it would end before it is as precise as others.
     return found, replace(prepared, rows=rows.with_scale(1.0 / found.value)), None
-
-
-def _solve(noise: Noise, rows: Rows, judgements: Judgements, settings: Settings, start: State | None) -> Solved:
-    """Return the solution with the flip rates; it includes the centre that a penalty shrinks to."""
-    if judgements.annotators is not None:
-        found, flipped, strictness = solve_annotated(noise, rows, judgements, settings, start)
-        return Solved(rows, judgements, found, noise, flipped, strictness)
-    lengths = None
-    if settings.is_centred:
-        # Their mean is one, as is that of the squared coordinates.
-        k = rows.n_columns - int(settings.fit_origin)
-        lengths = rows.squared_distances(np.eye(rows.n_columns, k) / np.sqrt(k))
-    likelihood = likelihood_of(judgements, rows, noise, lengths=lengths)
-    flipped = flipped_likelihood(likelihood, settings, judgements.total_weight)
-    found, flipped = solve_likelihood(Objective(rows, likelihood, Passes()), flipped, settings, start)
-    solution = found if lengths is None else _with_centre(found, lengths, k)
-    return Solved(rows, judgements, solution, noise, flipped)
-
-
-def _with_centre(solution: Solution, lengths: Array, k: int) -> Solution:
-    """Add c times the identity of the first k coordinates to M."""
-    threshold, centre = solution.thresholds
-    matrix = solution.factor @ solution.factor.T
-    matrix[np.diag_indices(k)] += centre / k
-    squared = solution.squared + centre * lengths
-    return replace(solution, factor=psd_factor(matrix), thresholds=np.array([threshold]), squared=squared)

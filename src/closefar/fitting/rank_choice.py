@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from closefar.fitting.penalised import refit
+from closefar.fitting.fitting import refit
 from closefar.fitting.progress import display, in_words
 from closefar.fitting.rank_scores import RULES, RankChoice, choose_from, compare_ranks
 from closefar.fitting.scoring import Scorer

@@ -10,11 +10,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from closefar.fitting.annotators import AnnotatorTable
+from closefar.fitting.choice import Baseline, Choice
 from closefar.fitting.comparison_noise import ComparisonNoise
 from closefar.fitting.identifiability import IdentifiabilityWarning
 from closefar.fitting.noise_choice import NoiseChoice
-from closefar.fitting.penalty_scores import PenaltyChoice
-from closefar.fitting.rank_scores import RankChoice
 from closefar.fitting.settings import Settings
 from closefar.fitting.statistics import FitStatistics
 from closefar.judgements import Columns, Judgements, Kind, Sides
@@ -35,6 +34,8 @@ class Fit:
     ----------
     settings : Settings
         The settings as given.
+    known : Settings
+        The same with what was chosen.
     metric : Metric
     certificate : Certificate
     history : tuple of FitStep
@@ -57,17 +58,18 @@ class Fit:
         The noise of comparisons relative to that of pairs, if both were judged.
     annotators : AnnotatorTable, optional
         What is known of each annotator, if judgements have annotators.
-    noise_choice, rank_choice : optional
-        How the noise and the rank were chosen, if they were.
-    chosen_alpha : float, optional
-        The weight of the penalty, if it was chosen.
-    penalty_choice : PenaltyChoice, optional
-        How the weight and the scale of the penalty were chosen, if that was on held-out pairs.
+    noise_choice : NoiseChoice, optional
+        How the noise was chosen, if that was by the likelihood of the training pairs.
+    choice : Choice, optional
+        How settings were chosen on held-out judgements, if they were.
+    baseline : Baseline, optional
+        The plain distance beside the learned one, on the same held-out judgements.
     engine : str
         What computed the passes over the data, and where; empty if that is not known.
     """
 
     settings: Settings
+    known: Settings
     metric: Metric
     certificate: Certificate
     history: tuple[FitStep, ...]
@@ -82,9 +84,8 @@ class Fit:
     comparison_noise: ComparisonNoise | None = None
     annotators: AnnotatorTable | None = None
     noise_choice: NoiseChoice | None = None
-    rank_choice: RankChoice | None = None
-    chosen_alpha: float | None = None
-    penalty_choice: PenaltyChoice | None = None
+    choice: Choice | None = None
+    baseline: Baseline | None = None
     engine: str = ""
 
     @classmethod
@@ -102,12 +103,16 @@ class Fit:
     @property
     def alpha(self) -> float:
         """The weight of the penalty that was set or chosen."""
-        return self.settings.known_alpha if self.chosen_alpha is None else self.chosen_alpha
+        return self.known.known_alpha
 
     @property
-    def alpha_scale(self) -> float | str:
-        """The scale of the penalty that was set or chosen."""
-        return self.settings.known_scale if self.penalty_choice is None else self.penalty_choice.alpha_scale
+    def prior(self) -> str | Metric:
+        """What M is shrunk to; zero without a penalty."""
+        return "zero" if self.alpha == 0.0 else self.known.prior
+
+    @property
+    def chose_rank(self) -> bool:
+        return self.settings.chooses_rank
 
     @property
     def flip_rate(self) -> FlipRate:
@@ -158,16 +163,17 @@ class Fit:
         """
         noise, annotators = self.comparison_noise, self.annotators
         has_own_rates = annotators is not None and annotators.flip_rates is not None
-        return self.settings.but(
+        return self.known.but(
             noise=self.metric.noise,
-            rank=self.rank,
-            alpha=self.alpha,
-            alpha_scale=self.alpha_scale,
-            flip_rate=self.settings.flip_rate if has_own_rates else self.flip_rate,
-            strictness_width=self.settings.strictness_width if annotators is None else annotators.width,
-            comparison_noise=self.settings.comparison_noise if noise is None else noise.value,
+            flip_rate=self.known.flip_rate if has_own_rates else self.flip_rate,
+            strictness_width=self.known.strictness_width if annotators is None else self._solved_width(annotators),
+            comparison_noise=self.known.comparison_noise if noise is None else noise.value,
             verbose=0,
         )
+
+    def _solved_width(self, annotators: AnnotatorTable) -> float | str:
+        """The width of the prior on strictness before the metric was scaled."""
+        return annotators.width / self.known.scale if annotators.width > 0 else "estimate"
 
     def read(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, annotators: Any = None, comparisons: Any = None
@@ -212,7 +218,9 @@ class Fit:
         """Emit the warnings of this fit: its noise model, its outcome, and what the data do not determine."""
         if self.noise_choice is not None and self.noise_choice.warning is not None:
             warnings.warn(self.noise_choice.warning, IdentifiabilityWarning, stacklevel=stacklevel + 1)
-        if self.certificate.outcome in _WARNED_OF:
+        # What was chosen needs no advice to choose otherwise.
+        is_chosen = self.settings.chooses_alpha and self.certificate.outcome is Outcome.STALLED
+        if self.certificate.outcome in _WARNED_OF and not is_chosen:
             warnings.warn(self.certificate.status, ConvergenceWarning, stacklevel=stacklevel + 1)
         for problem in self.problems:
             warnings.warn(problem, IdentifiabilityWarning, stacklevel=stacklevel + 1)

@@ -5,68 +5,71 @@ from __future__ import annotations
 import math
 import numbers
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils import check_random_state
 
 from closefar.judgements import Judgements, Kind, PartitionedJudgements
+from closefar.model import Metric
 from closefar.noise import NOISES, FlipRate, Noise, get_noise
 from closefar.rows import check_device
 from closefar.solve import SOLVERS, Options
 
-__all__ = ["Settings"]
+__all__ = ["CENTRES", "Settings"]
 
 
 # The tolerance of approximate fits; L-BFGS then ends within about a hundredth of it of the optimum.
 _ROUGH = 1e-3
 
-_BLENDS = {"auto": 0.0, "data": 0.0, "columns": 1.0, "units": 1.0}
-_UNITS = "units:"
+# What M is shrunk to, by name; the last two are c times the identity, in the units of the data and of each column.
+PRIORS = ("zero", "euclidean", "standardized")
+CENTRES = PRIORS[1:]
+
+_INTERNAL = ("comparison_noise", "strictness_width", "max_time", "approximate", "scale", "shifts", "price")
 
 # The parameters that only learners of some kinds of judgement have.
-_OF_SOME_KINDS = (
-    "fit_origin",
-    "shrink_to",
-    "relax_threshold",
-    "class_weight",
-    "comparison_noise",
-    "strictness_width",
-)
+_OF_SOME_KINDS = ("fit_origin", "class_weight")
 
 
 @dataclass(frozen=True)
 class Settings:
     """The settings of a fit: those parameters of `LinearMetricLearner` that affect the fit, with the same meaning.
 
-    `approximate` fits are for comparing held-out scores: they have no certificate, and flips are
-    estimated from where a fit starts.
+    The others are arguments of `LinearMetricLearner.fit` (`comparison_noise`, `max_time`) or internal:
+    `strictness_width` is the standard deviation of the strictness of annotators, or "estimate";
+    `approximate` fits are for comparing held-out scores: they have no certificate, and flips are estimated from
+    where a fit starts; `scale` multiplies M and its thresholds, to which `shifts` are added, so that probabilities
+    suit held-out judgements in spite of the penalty, and `price` is a small one of the multiple of the centre (see
+    `closefar.fitting.choose`).
     """
 
     noise: str | Noise = "logistic"
+    alpha: float | str = "auto"
+    prior: str | Metric = "auto"
     rank: int | str | None = None
-    alpha: float | str = 0.0
-    alpha_scale: float | str = "auto"
-    shrink_to: str = "zero"
-    relax_threshold: bool = False
-    flip_rate: float | str | tuple[float, float] = 0.0
-    comparison_noise: float | str = 1.0
-    strictness_width: float | str = "estimate"
+    flip_rate: float | str | tuple[float, float] = "auto"
     fit_origin: bool = False
+    class_weight: Any = None
     solver: str = "auto"
     tol: float = 1e-6
     max_iter: int = 1000
-    max_time: float | None = None
     device: Any = None
-    class_weight: Any = None
     random_state: Any = None
     verbose: int = 0
+    comparison_noise: float | str = 1.0
+    strictness_width: float | str = "estimate"
+    max_time: float | None = None
     approximate: bool = False
+    scale: float = 1.0
+    shifts: tuple[float, ...] = ()
+    price: float = 0.0
 
     @classmethod
-    def of(cls, estimator: Any) -> Self:
+    def of(cls, estimator: Any, **more: Any) -> Self:
         """Take the settings from the parameters of an estimator; those of some kinds of judgement may be missing."""
-        parameters, names = estimator.get_params(deep=False), _parameters(cls)
+        parameters = estimator.get_params(deep=False)
+        names = [field.name for field in fields(cls) if field.name not in _INTERNAL]
         names = [name for name in names if name in parameters or name not in _OF_SOME_KINDS]
         missing = [name for name in names if name not in parameters]
         if missing:
@@ -74,7 +77,7 @@ class Settings:
                 f"learner must be a LinearMetricLearner; got {type(estimator).__name__}, which has no parameter "
                 f"{missing[0]!r}. Pass the best_estimator_ of the search."
             )
-        return cls(**{name: parameters[name] for name in names})
+        return cls(**{name: parameters[name] for name in names}, **more)
 
     def but(self, **changes: Any) -> Self:
         """The same settings with these replaced."""
@@ -83,7 +86,14 @@ class Settings:
     @property
     def parameters(self) -> dict[str, Any]:
         """The parameters of a learner with these settings."""
-        return {name: getattr(self, name) for name in _parameters(type(self))}
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _INTERNAL}
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether something is to be chosen on held-out judgements."""
+        chooses_prior = self.prior_is("auto") and self.alpha != 0
+        chooses_noise = _is(self.noise, "auto") and self.alpha != 0
+        return self.chooses_alpha or _is(self.flip_rate, "auto") or self.chooses_rank or chooses_prior or chooses_noise
 
     @property
     def candidates(self) -> list[Noise]:
@@ -138,35 +148,13 @@ class Settings:
         """The weight of the penalty, if it is a number."""
         return float(self.alpha)
 
-    @property
-    def chooses_scale(self) -> bool:
-        """Whether the scale of the penalty is chosen with its weight, if there are many columns."""
-        return self.chooses_alpha and _is(self.alpha_scale, "auto")
-
-    @property
-    def known_scale(self) -> float | str:
-        """The scale of the penalty, if it is not chosen on held-out pairs.
-
-        A penalty that few labels call for also has to shrink directions in which the data hardly vary.
-        """
-        if not _is(self.alpha_scale, "auto"):
-            return self.alpha_scale
-        return "columns" if self.chooses_alpha else "data"
-
-    @property
-    def blend(self) -> float:
-        """The scale of the penalty, from that of the data (0) to that of the columns, or of their units (1)."""
-        return 0.0 if self.alpha == 0 else _blend(self.alpha_scale)
-
-    @property
-    def in_units(self) -> bool:
-        """Whether the scale of the penalty is blended with the units of the data, not with the columns."""
-        return isinstance(self.alpha_scale, str) and self.alpha_scale.startswith("units")
+    def prior_is(self, name: str) -> bool:
+        return _is(self.prior, name)
 
     @property
     def is_centred(self) -> bool:
-        """Whether the penalty shrinks to a multiple of the identity."""
-        return self.alpha != 0 and self.shrink_to == "identity"
+        """Whether the penalty shrinks M to a multiple of a centre, not to zero."""
+        return self.alpha != 0 and not (self.prior_is("zero") or self.prior_is("auto"))
 
     @property
     def options(self) -> Options:
@@ -201,25 +189,9 @@ class Settings:
             raise ValueError(f"max_iter must be a whole number >= 1; got {self.max_iter!r}.")
         if self.max_time is not None and not (_is_number(self.max_time) and float(self.max_time) > 0):
             raise ValueError(f"max_time must be None or a number of seconds > 0; got {self.max_time!r}.")
+        self._check_prior(d)
         self._check_rates()
-        if _is(self.noise, "auto") and self.alpha != 0:
-            raise ValueError(
-                'noise="auto" needs alpha=0, since it compares likelihoods, which a penalty changes by different '
-                f"amounts; got alpha={self.alpha!r}. Use alpha=0, or LinearMetricLearnerCV(noises=...)."
-            )
-        if not _is_scale(self.alpha_scale):
-            raise ValueError(
-                'alpha_scale must be "auto", "data", "columns", a number from 0 (data) to 1 (columns), "units", or a '
-                f'blend from "units:0" (data) to "units:1"; got {self.alpha_scale!r}.'
-            )
         self._check_kind(judgements)
-        if self.shrink_to not in ("zero", "identity"):
-            raise ValueError(f'shrink_to must be "zero" or "identity"; got {self.shrink_to!r}.')
-        if self.shrink_to == "identity" and self.rank is not None:
-            raise ValueError(
-                'shrink_to="identity" gives M full rank, so rank must not be limited; got '
-                f"rank={self.rank!r}. Leave one of them out."
-            )
         if self.solver not in ("auto", *SOLVERS):
             raise ValueError(f"solver must be one of {['auto', *SOLVERS]}; got {self.solver!r}.")
         check_device(self.device, is_here=not isinstance(judgements, PartitionedJudgements))
@@ -229,11 +201,26 @@ class Settings:
                 f"pairs of shape {tuple(judgements.data.shape)}. Leave fit_origin out, or pass points."
             )
 
-    def _check_rates(self) -> None:
-        if not (self.estimates_flips or _is_rate(self.flip_rate)):
+    def _check_prior(self, n_columns: int) -> None:
+        if isinstance(self.prior, Metric):
+            if len(self.prior.factor) != n_columns or self.prior.rank == 0:
+                raise ValueError(
+                    f"prior must be a metric of the {n_columns} columns of the data that is not zero; got "
+                    f"{self.prior!r}. Fit it to the same columns."
+                )
+        elif self.prior not in ("auto", *PRIORS):
+            raise ValueError(f"prior must be one of {['auto', *PRIORS]} or a Metric; got {self.prior!r}.")
+        if self.rank is not None and (isinstance(self.prior, Metric) or self.prior in CENTRES):
             raise ValueError(
-                'flip_rate must be "estimate", "two" or a number from 0 to below 0.5 (or two numbers >= 0 with a sum '
-                f"below 1: P(called far | close) and P(called close | far)); got {self.flip_rate!r}."
+                f"rank must be None with prior={self.prior!r}, which gives M full rank; got rank={self.rank!r}. Use "
+                'prior="zero", or leave the rank out.'
+            )
+
+    def _check_rates(self) -> None:
+        if not (self.estimates_flips or _is(self.flip_rate, "auto") or _is_rate(self.flip_rate)):
+            raise ValueError(
+                'flip_rate must be "auto", "estimate", "two" or a number from 0 to below 0.5 (or two numbers >= 0 with '
+                f"a sum below 1: P(called far | close) and P(called close | far)); got {self.flip_rate!r}."
             )
         for name, value in (("comparison_noise", self.comparison_noise), ("strictness_width", self.strictness_width)):
             if not (_is(value, "estimate") or (_is_number(value) and float(value) > 0)):
@@ -255,36 +242,6 @@ class Settings:
                 "fit_origin needs close/far labels of single points, without annotators and comparisons; got "
                 f"{' and '.join(found)}. Leave fit_origin out."
             )
-        if self.relax_threshold and found:
-            raise ValueError(
-                "relax_threshold needs close/far labels without annotators and comparisons; got "
-                f"{' and '.join(found)}. Leave relax_threshold out."
-            )
-        if self.shrink_to == "identity" and found:
-            raise ValueError(
-                'shrink_to="identity" needs close/far labels without annotators and comparisons; got '
-                f'{" and ".join(found)}. Use shrink_to="zero".'
-            )
-
-
-def _parameters(kind: type[Settings]) -> list[str]:
-    """The names of the settings that are parameters of learners."""
-    return [field.name for field in fields(kind) if field.name != "approximate"]
-
-
-def _blend(scale: float | str) -> float:
-    if not isinstance(scale, str):
-        return float(scale)
-    return float(scale.removeprefix(_UNITS)) if scale.startswith(_UNITS) else _BLENDS[scale]
-
-
-def _is_scale(scale: Any) -> bool:
-    if isinstance(scale, bool) or not isinstance(scale, numbers.Real | str):
-        return False
-    try:
-        return 0.0 <= _blend(cast("float | str", scale)) <= 1.0
-    except (KeyError, ValueError):  # another word, or no number after the colon
-        return False
 
 
 def _is_rate(rate: Any) -> bool:

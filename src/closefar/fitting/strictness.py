@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from closefar.arrays import FloatArray
+from closefar.arrays import Array, FloatArray
 from closefar.fitting.flipping import flipped_likelihood, solve_likelihood
 from closefar.fitting.likelihoods import likelihood_of
 from closefar.fitting.settings import Settings
@@ -20,8 +20,8 @@ from closefar.noise import Noise
 from closefar.packed import packed_size
 from closefar.rows import Rows
 from closefar.solve import (
+    Centred,
     Flipped,
-    FlippedGraded,
     Objective,
     Options,
     Outcome,
@@ -71,12 +71,19 @@ class Strictness:
     errors: FloatArray
     random_shares: FloatArray | None
 
+    def scaled(self, scale: float) -> Strictness:
+        """The same with squared distances, and thus strictness, in another unit."""
+        return replace(self, width=scale * self.width, values=scale * self.values, errors=scale * self.errors)
+
 
 def solve_annotated(
-    noise: Noise, rows: Rows, judgements: Judgements, settings: Settings, start: State | None
+    noise: Noise, rows: Rows, judgements: Judgements, settings: Settings, start: State | None, lengths: Array = None
 ) -> tuple[Solution, Flipped | None, Strictness]:
-    """Solve for M, the thresholds and the strictness of each annotator, with the width set or estimated."""
-    problem = _Problem(noise, rows, judgements, settings, Passes())
+    """Solve for M, the thresholds and the strictness of each annotator, with the width set or estimated.
+
+    With the `lengths` of a centre, its multiple is the last of the thresholds.
+    """
+    problem = _Problem(noise, rows, judgements, settings, lengths, Passes())
     width, is_estimated = settings.known_width, settings.known_width is None
     near = None
     if width is None:
@@ -87,9 +94,9 @@ def solve_annotated(
     else:
         found = problem.solve(width, start, None if near is None else near.flipped)
     errors = np.sqrt(np.diag(np.linalg.inv(found.information(judgements.total_weight))))
-    n, flips = judgements.n_thresholds, found.flipped.flips if isinstance(found.flipped, FlippedGraded) else None
+    n, flips = judgements.n_thresholds, getattr(found.flipped, "flips", None)
     shares = flips.shares[:-1] if isinstance(flips, RateOfEach) else None
-    strictness = Strictness(width, is_estimated, found.solution.thresholds[n:], errors[n:], shares)
+    strictness = Strictness(width, is_estimated, found.thresholds[n:], errors[n:], shares)
     return found.solution, found.flipped, strictness
 
 
@@ -100,6 +107,12 @@ class _Found:
     objective: Objective
     solution: Solution
     flipped: Flipped | None
+
+    @property
+    def thresholds(self) -> FloatArray:
+        """The thresholds and the strictness of each annotator."""
+        found = self.solution.thresholds
+        return found[:-1] if isinstance(self.objective.likelihood, Centred) else found
 
     @property
     def was_interrupted(self) -> bool:
@@ -116,7 +129,9 @@ class _Found:
             _, second = here.along(squared, 1.0, thresholds)
         else:
             second = here.hessian(here.evaluate(squared, thresholds, order=2).curvature)
-        return total_weight * _without_metric(second, len(thresholds))
+        if isinstance(here.likelihood, Centred):  # its multiple is a part of M
+            second = np.roll(second, 1, axis=(0, 1))
+        return total_weight * _without_metric(second, len(self.thresholds))
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,11 +142,15 @@ class _Problem:
     rows: Rows
     judgements: Judgements
     settings: Settings
+    lengths: Array
     passes: Passes
 
     def solve(self, width: float, start: State | None, near: Flipped | None, options: Options | None = None) -> _Found:
         """The solution for one width; `near` has flip rates to begin with."""
-        likelihood = likelihood_of(self.judgements, self.rows, self.noise, width=width)
+        price = self.settings.price
+        likelihood = likelihood_of(
+            self.judgements, self.rows, self.noise, lengths=self.lengths, price=price, width=width
+        )
         flipped = flipped_likelihood(likelihood, self.settings, self.judgements.total_weight)
         if flipped is not None and near is not None:
             flipped = flipped.with_rates(near.rates)
@@ -153,7 +172,7 @@ class _Problem:
             information = found.information(self.judgements.total_weight)
             told = _without_metric(information, len(information) - n)
             told[np.diag_indices_from(told)] -= width**-2
-            before, width = width, _best_width(told, found.solution.thresholds[n:], width, self.noise.std)
+            before, width = width, _best_width(told, found.thresholds[n:], width, self.noise.std)
             if abs(np.log(width / before)) < _SETTLED:
                 break
         return width, found

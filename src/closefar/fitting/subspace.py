@@ -9,8 +9,8 @@ import numpy as np
 from scipy.optimize import brentq
 
 from closefar.arrays import FloatArray
+from closefar.fitting.fitting import refit
 from closefar.fitting.origin import find_origin
-from closefar.fitting.penalised import refit
 from closefar.fitting.scoring import Scorer
 from closefar.fitting.settings import Settings
 from closefar.judgements import Judgements, Kind
@@ -36,24 +36,27 @@ def candidate_ranks(largest: int) -> list[int]:
 def refit_leading(judgements: Judgements, settings: Settings, whole: Scorer, directions: Directions, k: int) -> Scorer:
     """The best metric within the span of the k leading directions; at full rank what was fitted is returned unchanged.
 
-    A penalty in the scale of the columns, or a blend, can't be expressed within a subspace; a fit of
-    rank k, shrunk to zero, is used instead.
+    A penalty that shrinks M to zero can't be expressed within a subspace, and a fit of rank k is used instead.  One
+    that shrinks M to a centre shrinks it to the truncated metric there.
     """
     metric = whole.metric
     if k >= metric.rank:
         return whole
-    if k > 0 and settings.blend > 0.0:
-        return Scorer.of(refit(judgements, settings.but(rank=k, shrink_to="zero")))
+    if k > 0 and settings.alpha != 0 and not settings.is_centred:
+        return Scorer.of(refit(judgements, settings.but(rank=k)))
     lengths = np.sqrt(directions.values[:k])
-    kept = directions.columns[:, :k][:, lengths > 0] / lengths[lengths > 0]
+    kept = directions.columns[:, :k][:, lengths > 0]  # in these coordinates, the truncated metric is Euclidean
     if kept.shape[1] == 0:
         return replace(whole, metric=_constant(metric, judgements))
+    if not settings.is_centred:
+        kept = kept / lengths[lengths > 0]
     within = _within(judgements, metric, kept)
-    fitted = refit(within, settings.but(rank=None))
+    fitted = refit(within, settings.but(rank=None, prior="euclidean" if settings.is_centred else settings.prior))
     rows_within = judged_rows(within)
     found, source = fitted.metric, judged_rows(judgements, settings.known_comparison_noise)
     shares = judgements.shares_in(source)
-    moment = None if directions.is_data_scale else second_moment(rows_within, within.shares_in(rows_within))
+    is_normal = directions.is_data_scale and not settings.is_centred
+    moment = None if is_normal else second_moment(rows_within, within.shares_in(rows_within))
     origin, thresholds = metric.origin, np.array(found.thresholds)
     if metric.origin is not None and found.origin is not None:
         on_points = kept @ found.factor

@@ -10,6 +10,7 @@ from closefar.judgements.dask_tuples import DaskTuples
 from closefar.judgements.folds import (
     PairGroupKFold,
     Split,
+    divide_points,
     most_folds,
     resolve_folds,
     split_by_points,
@@ -56,6 +57,7 @@ __all__ = [
     "check_inspections",
     "check_pairs",
     "counted_partitions",
+    "divide_points",
     "effective_number",
     "find_points",
     "inspect",

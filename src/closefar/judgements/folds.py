@@ -22,7 +22,15 @@ from closefar.judgements.kinds import Kind
 from closefar.judgements.shared_points import find_points, warn_of_points
 from closefar.judgements.tuples import Tuples
 
-__all__ = ["PairGroupKFold", "Split", "most_folds", "resolve_folds", "split_by_points", "split_judgements"]
+__all__ = [
+    "PairGroupKFold",
+    "Split",
+    "divide_points",
+    "most_folds",
+    "resolve_folds",
+    "split_by_points",
+    "split_judgements",
+]
 
 # So many pairs tell candidates apart.
 _ENOUGH_TESTED = 500
@@ -211,7 +219,8 @@ class PairGroupKFold(BaseCrossValidator):  # type: ignore[misc]
         """
         groups = to_numpy(X.index) if groups is None and isinstance(X, Tuples) else groups
         ends = _number_points(groups, _num_samples(X))
-        parts = self._divide(ends)[ends]
+        rng = check_random_state(self.random_state) if self.shuffle else None
+        parts = divide_points(ends, self.n_splits, rng)[0][ends]
         labels = None if y is None else np.asarray(y)
         splits = []
         for part in range(self.n_splits):
@@ -228,26 +237,30 @@ class PairGroupKFold(BaseCrossValidator):  # type: ignore[misc]
             splits.append((train, test))
         return iter(splits)
 
-    def _divide(self, ends: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the part of each point."""
-        n, n_points = len(ends), int(ends.max()) + 1
-        first, other = np.repeat(ends[:, 0], ends.shape[1] - 1), ends[:, 1:].ravel()
-        graph = coo_array((np.ones(len(first), dtype=bool), (first, other)), shape=(n_points, n_points))
-        n_components, component = connected_components(graph, directed=False)
-        sizes = np.bincount(component[ends[:, 0]], minlength=n_components)
-        whole = sizes <= 1.5 * n / self.n_splits
-        if whole.all() and n_components < self.n_splits:
-            whole[np.argmax(sizes)] = False
-        own = np.where(whole[component], component, n_components + np.arange(n_points))
-        unit, _ = numbered(own)
-        loads = np.bincount(unit, weights=np.bincount(ends.ravel()))
-        rng = check_random_state(self.random_state) if self.shuffle else None
-        order = np.arange(len(loads)) if rng is None else rng.permutation(len(loads))
-        # Heavy units first, for balance; those of nearly one weight in any order, so that shuffling mixes them.
-        order = order[np.argsort(-np.floor(np.log2(loads[order])), kind="stable")]
-        part_of_unit = np.empty(len(loads), dtype=np.int64)
-        part_of_unit[order] = _balanced(loads[order].astype(np.float64), self.n_splits)
-        return part_of_unit[unit]
+
+def divide_points(ends: NDArray[np.int64], n_parts: int, rng: Any = None) -> tuple[NDArray[np.int64], bool]:
+    """Divide points, by the numbers of those of each judgement, into parts with about as many judgements each.
+
+    Points that judgements link stay in one part where they fit (they hold at most 1.5 times the judgements of an even
+    part).  Returns the part of each point, and whether all linked ones stay together.
+    """
+    n, n_points = len(ends), int(ends.max()) + 1
+    first, other = np.repeat(ends[:, 0], ends.shape[1] - 1), ends[:, 1:].ravel()
+    graph = coo_array((np.ones(len(first), dtype=bool), (first, other)), shape=(n_points, n_points))
+    n_components, component = connected_components(graph, directed=False)
+    sizes = np.bincount(component[ends[:, 0]], minlength=n_components)
+    whole = sizes <= 1.5 * n / n_parts
+    if whole.all() and n_components < n_parts:
+        whole[np.argmax(sizes)] = False
+    own = np.where(whole[component], component, n_components + np.arange(n_points))
+    unit, _ = numbered(own)
+    loads = np.bincount(unit, weights=np.bincount(ends.ravel(), minlength=n_points))
+    order = np.arange(len(loads)) if rng is None else rng.permutation(len(loads))
+    # Heavy units first, for balance; those of nearly one weight in any order, so that shuffling mixes them.
+    order = order[np.argsort(-np.floor(np.log2(np.maximum(loads[order], 1.0))), kind="stable")]
+    part_of_unit = np.empty(len(loads), dtype=np.int64)
+    part_of_unit[order] = _balanced(loads[order].astype(np.float64), n_parts)
+    return part_of_unit[unit], bool(whole.all())
 
 
 def _balanced(loads: FloatArray, n_parts: int) -> NDArray[np.int64]:

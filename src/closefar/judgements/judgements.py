@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, is_on_gpu, take_rows
+from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, is_on_gpu, is_source, take_rows, to_numpy
 from closefar.judgements.annotators import Annotators, read_annotators
 from closefar.judgements.comparisons import (
     check_comparisons,
@@ -31,6 +31,7 @@ from closefar.judgements.labels import (
 )
 from closefar.judgements.levels import find_levels, level_codes
 from closefar.judgements.pairs import check_pairs
+from closefar.judgements.tuples import Tuples
 
 __all__ = ["Judgements", "effective_number", "sample_rows"]
 
@@ -47,6 +48,12 @@ def sample_rows(n: int, most: int, seed: int = 0) -> IndexArray:
     if n <= most:
         return np.arange(n)
     return np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
+
+
+def _in_numpy(data: Any) -> Any:
+    if isinstance(data, Tuples):
+        return Tuples(to_numpy(data.points), to_numpy(data.index))
+    return data if is_source(data) else to_numpy(data)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -380,6 +387,12 @@ class Judgements:
     def in_memory(self) -> Judgements:
         """The same judgements; those in partitions come to this process, very many as a sample."""
         return self
+
+    def in_numpy(self) -> Judgements:
+        """The same judgements with arrays of another library, or on a GPU, as NumPy arrays."""
+        found = self.with_data(_in_numpy(self.data))
+        compared = self.comparisons
+        return found if compared is None else replace(found, comparisons=compared.with_data(_in_numpy(compared.data)))
 
     def counted(self) -> Judgements:
         """Those that count: of a weight above 0."""

@@ -51,7 +51,7 @@ class SharedPointsWarning(UserWarning):
     >>> labels = (pairs[:, 0, 0] - pairs[:, 1, 0]) ** 2 + rng.logistic(size=300) > 1
     >>> with warnings.catch_warnings(record=True) as caught:
     ...     warnings.simplefilter("always")
-    ...     _ = cf.LinearMetricLearnerCV(3).fit(pairs, labels)
+    ...     _ = cf.choose_rank(cf.LinearMetricLearner(), pairs, labels, cv=3)
     >>> print(str(caught[0].message).partition(". ")[0])
     these 300 pairs have only 40 different points, so they are not independent: folds are by point
     """

@@ -10,13 +10,11 @@ if TYPE_CHECKING:
     from closefar.learners.comparisons import ComparisonMetricLearner
     from closefar.learners.linear import LinearMetricLearner
     from closefar.learners.ordinal import OrdinalMetricLearner
-    from closefar.learners.search import LinearMetricLearnerCV
 
 __all__ = [
     "ClassMetricLearner",
     "ComparisonMetricLearner",
     "LinearMetricLearner",
-    "LinearMetricLearnerCV",
     "MetricLearner",
     "Model",
     "OrdinalMetricLearner",
@@ -27,13 +25,12 @@ def __getattr__(name: str) -> Any:
     """Import an estimator when it is first used, so that models load without scikit-learn."""
     if name not in __all__:
         raise AttributeError(f"module 'closefar.learners' has no attribute {name!r}")
-    from closefar.learners import base, classes, comparisons, linear, ordinal, search
+    from closefar.learners import base, classes, comparisons, linear, ordinal
 
     homes = {
         "ClassMetricLearner": classes,
         "ComparisonMetricLearner": comparisons,
         "LinearMetricLearner": linear,
-        "LinearMetricLearnerCV": search,
         "MetricLearner": base,
         "OrdinalMetricLearner": ordinal,
     }

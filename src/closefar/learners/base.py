@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeatures
 from sklearn.utils.validation import check_is_fitted
 
 from closefar.arrays import FloatArray, as_float64, is_source, like, to_numpy
-from closefar.fitting import AnnotatorTable, ComparisonNoise, Fit, FitStatistics, PenaltyChoice, RankChoice
+from closefar.fitting import AnnotatorTable, Baseline, Choice, ComparisonNoise, Fit, FitStatistics
 from closefar.judgements import Kind, Tuples, check_pairs, is_partitioned, own_labels
 from closefar.learners.answers import answers_to, measured
 from closefar.learners.lazy import accuracy_on_cluster, lazy_on_dask
@@ -97,6 +97,11 @@ class MetricLearner(
         return self._fitted().alpha
 
     @property
+    def prior_(self) -> str | Metric:
+        """What M is shrunk to, set or chosen; "zero" without a penalty."""
+        return self._fitted().prior
+
+    @property
     def flip_rate_(self) -> FlipRate:
         """The flip rate that was set or estimated; with flip_rate="two" that of close and that of far pairs."""
         return self._fitted().flip_rate
@@ -131,23 +136,23 @@ class MetricLearner(
         return choice.comparison
 
     @property
-    def rank_choice_(self) -> RankChoice:
-        """With rank="auto": the table from which the rank was chosen."""
-        choice = self._fitted().rank_choice
+    def choice_(self) -> Choice:
+        """What "auto" tried on held-out judgements, and what it chose."""
+        choice = self._fitted().choice
         if choice is None:
-            raise AttributeError('rank_choice_ exists only with rank="auto"; here the rank was set.')
+            raise AttributeError('choice_ exists only if a setting was "auto"; here all were set.')
         return choice
 
     @property
-    def penalty_choice_(self) -> PenaltyChoice:
-        """With alpha="auto" and many columns: the table from which the penalty was chosen."""
-        choice = self._fitted().penalty_choice
-        if choice is None:
+    def baseline_(self) -> Baseline:
+        """The most frequent answer, the plain distance and the learned metric, on the same held-out judgements."""
+        baseline = self._fitted().baseline
+        if baseline is None:
             raise AttributeError(
-                'penalty_choice_ exists only with alpha="auto" and many columns; here the penalty was set, or chosen '
-                "by a rule."
+                "baseline_ exists only if judgements were held out to choose a setting; here all were set, or there "
+                "were too few judgements. `closefar evaluate` and the report compare with the plain distance as well."
             )
-        return choice
+        return baseline
 
     @property
     def data_problems(self) -> tuple[str, ...]:

@@ -25,7 +25,6 @@ from closefar.fitting import (
 )
 from closefar.judgements import Tuples
 from closefar.learners.linear import LinearMetricLearner
-from closefar.learners.search import LinearMetricLearnerCV
 from closefar.model import Metric
 
 __all__ = ["ClassMetricLearner"]
@@ -40,7 +39,7 @@ _ROUGH = 1e-3
 
 _MOST_NAMED = 5  # classes in a warning
 
-_DEFAULT = LinearMetricLearnerCV(cv=3, shrink_to="zero", flip_rate=0.0)
+_DEFAULT = LinearMetricLearner(flip_rate=0.0)
 
 
 class ClassMetricLearner(
@@ -55,7 +54,7 @@ class ClassMetricLearner(
     1. Which labels are wrong?  Each label is compared with those of the nearest neighbours
        (`class_probabilities_`, `wrong_probability_`).
     2. Which pairs are of the same class?  `pair_learner_` is a `LinearMetricLearner` of pairs of these points (-1 the
-       same class, +1 another), with the penalty chosen by cross-validation; pairs count as close or far as probably as
+       same class, +1 another), with the penalty chosen on held-out points; pairs count as close or far as probably as
        they are.
     3. Which points are near?  `transform` maps points to a space for nearest neighbours.  Its metric is learned from
        the pairs with a larger penalty, and has a share of the plain distance in all columns, as much as predicts
@@ -75,8 +74,8 @@ class ClassMetricLearner(
         decides by held-out classes, so its result depends on the units.
     n_pairs : int, optional
         The number of pairs to learn from, by default 20 for each point, and at most 50,000.
-    learner : LinearMetricLearnerCV or LinearMetricLearner, optional
-        The learner of the pairs.  By default `LinearMetricLearnerCV(cv=3, shrink_to="zero", flip_rate=0.0)`.
+    learner : LinearMetricLearner, optional
+        The learner of the pairs.  By default `LinearMetricLearner(flip_rate=0.0)`.
     random_state : int, RandomState or None, default=0
     verbose : int, default=0
         1 shows what takes long.
@@ -238,20 +237,14 @@ class ClassMetricLearner(
         self, points: FloatArray, index: IndexArray, labels: IndexArray, weights: FloatArray, names: Any
     ) -> LinearMetricLearner:
         given = _DEFAULT if self.learner is None else self.learner
-        if not isinstance(given, LinearMetricLearner | LinearMetricLearnerCV):
-            raise TypeError(
-                f"learner must be a LinearMetricLearnerCV or a LinearMetricLearner; got {type(given).__name__}."
-            )
-        learner = clone(given)
+        if not isinstance(given, LinearMetricLearner):
+            raise TypeError(f"learner must be a LinearMetricLearner; got {type(given).__name__}.")
+        learner: LinearMetricLearner = clone(given)
         pairs = Tuples(points, index)
         with warnings.catch_warnings():
             # A constant column says nothing about classes; a warning about pairs, which nobody gave, would puzzle.
             warnings.simplefilter("ignore", IdentifiabilityWarning)
-            if isinstance(learner, LinearMetricLearnerCV):
-                learner = learner.fit(pairs, labels, weights, index, feature_names=names).best_estimator_
-            else:
-                learner.fit(pairs, labels, weights, feature_names=names)
-        assert isinstance(learner, LinearMetricLearner)
+            learner.fit(pairs, labels, weights, groups=index, feature_names=names)
         learner.fit_.unless_interrupted()
         return learner
 
@@ -262,7 +255,7 @@ class ClassMetricLearner(
         index, labels, weights = pairs
         inside = kept[index].all(axis=1)
         alpha = _NEIGHBOUR_PENALTY / math.sqrt(inside.sum())
-        smooth = {"alpha": alpha, "alpha_scale": "columns", "shrink_to": "zero", "tol": _ROUGH}
+        smooth = {"alpha": alpha, "prior": "zero", "tol": _ROUGH}
         learner: LinearMetricLearner = clone(self.pair_learner_).set_params(**smooth)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the fit to all pairs has warned

@@ -9,6 +9,7 @@ from closefar.arrays import FloatArray
 from closefar.fitting import CalibratedThreshold, calibrate_threshold
 from closefar.judgements import Judgements
 from closefar.learners.fitting_learner import FittingLearner
+from closefar.model import Metric
 from closefar.noise import Noise
 
 __all__ = ["ComparisonMetricLearner"]
@@ -26,17 +27,17 @@ class ComparisonMetricLearner(FittingLearner):
     ----------
     noise : {"logistic", "normal", "laplace", "hypsecant", "auto"} or Noise, default="logistic"
         The distribution of the noise.
-    flip_rate : float or "estimate", default=0.0
-        The share of answers that are turned round whatever the distances, in addition to those that are wrong
+    flip_rate : "auto", float or "estimate", default="auto"
+        The share of answers that are reversed regardless of the distances, in addition to those that are wrong
         because of noise.
-    rank, alpha, alpha_scale, solver, tol, max_iter, max_time, device, warm_start, random_state, verbose
+    alpha, prior, rank, solver, tol, max_iter, device, warm_start, random_state, verbose
         As in `LinearMetricLearner`.
 
     Attributes
     ----------
     classes_ : array([-1, 1])
-        +1 is a comparison as its points are given, and -1 one that is turned round.
-    metric_, certificate_, history_, components_, n_iter_, rank_, alpha_, alpha_scale_, flip_rate_, \
+        +1 is a comparison as its points are given, and -1 a reversed one.
+    metric_, certificate_, history_, components_, n_iter_, choice_, baseline_, alpha_, prior_, rank_, flip_rate_, \
 fit_statistics_, fit_
         As in `LinearMetricLearner`; ``metric_.threshold`` is None.
 
@@ -59,14 +60,13 @@ fit_statistics_, fit_
         self,
         noise: str | Noise = "logistic",
         *,
+        alpha: float | str = "auto",
+        prior: str | Metric = "auto",
         rank: int | str | None = None,
-        alpha: float | str = 0.0,
-        alpha_scale: float | str = "auto",
-        flip_rate: float | str = 0.0,
+        flip_rate: float | str = "auto",
         solver: str = "auto",
         tol: float = 1e-6,
         max_iter: int = 1000,
-        max_time: float | None = None,
         device: Any = None,
         warm_start: bool = False,
         random_state: Any = None,
@@ -80,8 +80,10 @@ fit_statistics_, fit_
         y: Any = None,
         sample_weight: Any = None,
         *,
+        groups: Any = None,
         feature_names: Any = None,
         checkpoint: str | os.PathLike[str] | None = None,
+        max_time: float | None = None,
     ) -> Self:
         """Learn from comparisons.
 
@@ -91,15 +93,16 @@ fit_statistics_, fit_
             Triplets or quadruplets of points, in an array or by index (`closefar.Tuples` with three or four
             columns).
         y : array of n numbers +1 or -1, optional
-            Whether each comparison is as its points are given (+1), or turned round (-1); by default all are as
-            given.
+            Whether each comparison is as its points are given (+1), or reversed (-1); by default all are as given.
         sample_weight : array of n numbers >= 0, optional
             A weight of 2 is equivalent to repeating the comparison.
-        feature_names, checkpoint
+        groups : array of shape (n,), (n, 3) or (n, 4), optional
+            What is held out together when settings are chosen: a group per comparison, or the ids of its points.
+        feature_names, checkpoint, max_time
             As for `LinearMetricLearner.fit`.
         """
-        names = {"feature_names": feature_names, "checkpoint": checkpoint}
-        return self._fit(X, y, sample_weight, noun="comparisons", **names)
+        rest = {"groups": groups, "names": feature_names, "checkpoint": checkpoint, "limits": {"max_time": max_time}}
+        return self._fit(X, y, sample_weight, noun="comparisons", **rest)
 
     def _read(
         self,
@@ -144,7 +147,7 @@ fit_statistics_, fit_
     ) -> CalibratedThreshold:
         """Fit a threshold to pairs with close/far labels; the metric stays what it is.
 
-        This is a convex problem in one unknown.  The labels are taken to have the noise of the comparisons, and no
+        This is a convex problem in one unknown.  The labels are assumed to have the noise of the comparisons, and no
         flips; a `LinearMetricLearner` that is fitted to the pairs and the comparisons together needs neither.
 
         Parameters

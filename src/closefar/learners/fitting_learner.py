@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from closefar.fitting import Checkpoint, Fit, Settings, fit, showing
-from closefar.judgements import Columns, Judgements, resolve_folds
+from closefar.judgements import Columns, Judgements, resolve_groups
 from closefar.judgements.partitions import refuse_partitions
 from closefar.learners.base import MetricLearner
 from closefar.model import Metric
@@ -23,23 +23,19 @@ class FittingLearner(MetricLearner):
     warm_start: bool
     verbose: int
 
-    @property
-    def alpha_scale_(self) -> float | str:
-        """The scale of the penalty that was set or chosen."""
-        return self._fitted().alpha_scale
-
     def fit_to(
         self,
         judgements: Judgements,
         *,
         start: Metric | None = None,
         columns: Columns | None = None,
-        approximate: bool = False,
+        groups: Any = None,
         checkpoint: Checkpoint | None = None,
+        limits: dict[str, Any] | None = None,
     ) -> Self:
-        """Learn from validated judgements, without warnings and, if `approximate`, without a certificate."""
-        settings = Settings.of(self).but(approximate=approximate)
-        self.fit_ = fit(judgements, settings, start=start, columns=columns, checkpoint=checkpoint)
+        """Learn from validated judgements, without warnings; `limits` are settings that are not parameters."""
+        settings = Settings.of(self, **(limits or {}))
+        self.fit_ = fit(judgements, settings, start=start, columns=columns, groups=groups, checkpoint=checkpoint)
         self.n_features_in_ = judgements.n_columns
         if columns is not None and columns.names_in_data is not None:
             self.feature_names_in_ = np.array(columns.names_in_data, dtype=object)
@@ -81,8 +77,10 @@ class FittingLearner(MetricLearner):
         self,
         *given: Any,
         noun: str = "pairs",
-        feature_names: Any,
+        groups: Any,
+        names: Any,
         checkpoint: str | os.PathLike[str] | None,
+        limits: dict[str, Any],
         **more: Any,
     ) -> Self:
         """Read judgements and learn from them, from the last metric if that is asked for."""
@@ -90,10 +88,10 @@ class FittingLearner(MetricLearner):
         with showing(int(self.verbose)) as shown:
             with shown.stage(f"reading the {noun}"):
                 judgements = self._read(self, *given, **more)
+            found = None if groups is None else resolve_groups(groups, judgements.data)
             start = self._start(judgements) if self.warm_start else None
-            self.fit_to(judgements, start=start, columns=Columns.of(self, feature_names), checkpoint=kept)
-            if self.fit_.rank_choice is not None:
-                resolve_folds(5, judgements, None, seed=0)  # warns if the folds are by point
+            columns = Columns.of(self, names)
+            self.fit_to(judgements, start=start, columns=columns, groups=found, checkpoint=kept, limits=limits)
         self.fit_.warn(stacklevel=3)
         return self
 

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from closefar.judgements import Judgements, read_judgements
 from closefar.learners.fitting_learner import FittingLearner
+from closefar.model import Metric
 from closefar.noise import Noise
 
 __all__ = ["LinearMetricLearner"]
@@ -19,63 +20,46 @@ class LinearMetricLearner(FittingLearner):
     P(far) = Phi(z'Mz - tau) and Phi is the CDF of the noise, and proves how close the result is to
     the global minimum.  Columns may have any units; they never need to be normalised.
 
+    Without arguments it chooses a penalty on M, what that shrinks M to, and whether labels are flipped at random, on
+    held-out points; where nothing that is learned is better, the result is the plain distance with a fitted threshold.
+    `LinearMetricLearner(alpha=0, flip_rate=0)` is the estimator of the paper.
+
     Parameters
     ----------
     noise : {"logistic", "normal", "laplace", "hypsecant", "auto"} or Noise, default="logistic"
-        The distribution of the label noise.  "auto" fits all of `closefar.noise.NOISES` and chooses
-        the one with the highest likelihood.
+        The distribution of the label noise.  "auto" chooses among `closefar.noise.NOISES` by the loss of held-out
+        labels or, with alpha=0, by the likelihood.
+    alpha : float or "auto", default="auto"
+        The weight of a penalty on what M adds to its prior: alpha times its trace, in the units of each column
+        (divided by its root mean square) or, with prior="euclidean", in the units of the data.  0 is
+        maximum likelihood, which overfits if there are few pairs.  "auto" chooses it on
+        held-out points, along a path of fits, see `choice_`; M is then scaled, and the threshold shifted, so that
+        probabilities suit held-out pairs in spite of the penalty.
+    prior : {"auto", "zero", "euclidean", "standardized"} or Metric, default="auto"
+        What M is shrunk to as alpha grows: zero, or a multiple c >= 0 of a centre, where c is learned without a
+        penalty.  The centre is the plain distance in the units of the data ("euclidean") or on columns divided by
+        their root mean squares ("standardized"), or a metric of yours.  "auto" chooses among the first three, and
+        returns the plain distance with a fitted threshold if nothing that is learned is better.  A centre gives M
+        full rank.
     rank : int or "auto", optional
         Largest rank of M.  The certificate then states what the restriction may cost, as far as it is proven: with
-        more than 128 columns and alpha=0 nothing is.  "auto"
-        chooses it by cross-validation (see `closefar.choose_rank`).
-    alpha : float or "auto", default=0.0
-        Weight of a trace penalty in unit-free coordinates.  0 is the maximum-likelihood estimator of
-        the paper, which overfits if there are few pairs.  "auto" is 0.1 / sqrt(n), twice that if there are
-        fewer than two uncertain labels per parameter (see `FitStatistics`), and 0.03 / sqrt(n) if there are
-        ten or more; with a hundred labels per parameter, fewer than a tenth of which are uncertain, it is
-        0.001 / sqrt(n).  It needs at most two fits.  Cross-validation (`LinearMetricLearnerCV`) chooses better.
-        With 64 columns or more, and fewer than ten pairs per parameter, "auto" chooses the weight and the
-        scale of the penalty on held-out pairs (held-out points, if pairs share points), along a path of fits
-        from a large alpha down, which together takes about as long as three fits; see `penalty_choice_`.
-    alpha_scale : {"auto", "data", "columns", "units", "units:B"} or float, default="auto"
-        The coordinates that the penalty is measured in.  "data": those in which the second
-        moment of the rows is the identity, so that the penalty is the mean of z'Mz and follows
-        every linear change of units.  "columns": each column divided by its root mean square (its
-        standard deviation with `fit_origin`), which follows the units of each column.  Choose
-        it if columns are nearly collinear and there are few rows: it also shrinks the directions in
-        which the data hardly vary.  A number b from 0 ("data") to 1 ("columns") blends their second
-        moments: the penalty is alpha times the trace of M ((1 - b) Sigma + b diag(Sigma)).  "units": the
-        units of the data, in which the mean square of the columns is one on average; "units:0.5", say,
-        is the blend (1 - b) Sigma + b v I with b = 0.5 and v that mean.  Choose it if there are many
-        columns of one unit, such as embeddings or pixels; it does not follow a change of the units of some
-        columns.  "auto" is "data" or, with alpha="auto", "columns", unless that chooses it.  (With alpha=0 and
-        fewer pairs than parameters, where the labels are separable, the margin is then measured in a blend with
-        "columns".)
-    shrink_to : {"zero", "identity"}, default="zero"
-        The matrix that the penalty shrinks M to as alpha grows.  "identity": c times the identity in the
-        coordinates of the penalty, with the best c >= 0; the penalty is then on the trace of M - c I, which
-        is positive semidefinite.  Choose it if all directions may matter; with alpha_scale="columns" a
-        large alpha gives the Euclidean distance of standardised columns.  M then has full rank.
-    relax_threshold : bool, default=False
-        Move the threshold of a penalised fit to where it would be without the penalty: tau becomes b / a, where
-        a z'Mz - b are the most likely margins of this M.  M and the certificate, which is that of the penalised
-        fit, do not change.  More pairs are then classified correctly if squared distances are skewed or many labels
-        are wrong; probabilities hardly change.
-    flip_rate : float, (float, float), "estimate" or "two", default=0.0
-        The share of labels that are flipped whatever the distance, in addition to those that are wrong
-        near the threshold because of noise: P(far) = q + (1 - 2q) Phi(z'Mz - tau).  The negative
-        log-likelihood is then not convex: the fit descends from the optimum of q = 0, and the certificate
-        is that of the last step, with each label's probability of being flipped held fixed.  Two rates a and b are
-        those of the sides, P(called far | close) and P(called close | far); "two" estimates them.  With
-        annotators, "estimate" is a rate for each of them.
-    comparison_noise : float or "estimate", default=1.0
-        The noise of comparisons relative to that of pairs, if `fit` has both; "estimate" maximises the
-        profile likelihood, see `comparison_noise_`.
-    strictness_width : float or "estimate", default="estimate"
-        The standard deviation of the strictness of annotators, in the unit of the threshold: the smaller, the more
-        are they taken to be alike.
+        more than 128 columns and alpha=0 nothing is.  "auto" chooses the smallest rank whose held-out loss is within
+        one standard error of the lowest.
+    flip_rate : "auto", float, (float, float), "estimate" or "two", default="auto"
+        The share of labels that are flipped regardless of the distance, in addition to those that are wrong
+        near the threshold because of noise: P(far) = q + (1 - 2q) Phi(z'Mz - tau).  "auto" takes a rate only if it
+        predicts held-out labels better, and "estimate" always maximises the likelihood; with annotators, it estimates
+        a rate for each of them.  Two rates a and b are those of the sides, P(called far | close) and
+        P(called close | far); "two" estimates both.  With flips the negative log-likelihood is not convex: the fit
+        descends from the optimum of q = 0, and the certificate is that of the last step, with each label's probability
+        of being flipped held fixed.
     fit_origin : bool, default=False
         Learn the point that distances are measured from; for single points only.
+    class_weight : dict or "balanced", optional
+        Weights of the two classes, as in scikit-learn.
+    far_label : label, optional
+        The label that means far.  By default the one that sorts last: 1 of {0, 1} and of
+        {-1, 1}, True, "far".
     solver : {"auto", "newton", "lowrank", "fista", "factor"}, default="auto"
         "newton" suits few columns, "lowrank" many, "fista" many columns of very many pairs; "factor" is a
         nonconvex L-BFGS.
@@ -83,24 +67,16 @@ class LinearMetricLearner(FittingLearner):
         Stop once the proven gap of the objective to its minimum is below this.
     max_iter : int, default=1000
         Largest number of solver steps.
-    max_time : float, optional
-        Seconds, from when the pairs are validated, after which the fit ends with what it has, and the outcome is
-        "unfinished".  There is always a metric, so finding coordinates and the first step may take longer.
     device : {"cpu", "cuda", "cuda:1", ...}, optional
         Where passes over the data are computed.  None is where the data is: a tensor on a GPU stays there.  "cuda"
         takes arrays, opened files and pairs by index to the GPU once, in the precision that they are stored in
         (extra `gpu`).
-    class_weight : dict or "balanced", optional
-        Weights of the two classes, as in scikit-learn.
-    far_label : label, optional
-        The label that means far.  By default the one that sorts last: 1 of {0, 1} and of
-        {-1, 1}, True, "far".
     warm_start : bool, default=False
         Start from the metric of the last fit, if there is one and no origin is learned.  This is
         faster along a path of `alpha`, or if labels are added.
     random_state : int, RandomState or None, default=None
-        Seed of the rows used in the first steps; None always uses the same.  The result does
-        not depend on it beyond `tol`.
+        Seed of the folds on which settings are chosen, and of the rows used in the first steps; None always uses
+        the same seed.  If nothing is "auto", the result does not depend on it beyond `tol`.
     verbose : int, default=0
         1 shows progress, 2 shows every step.
 
@@ -109,7 +85,8 @@ class LinearMetricLearner(FittingLearner):
     metric_ : Metric
         The learned metric, in the units of the data.
     certificate_ : Certificate
-        The loss, the proven gap to its minimum, and a status to act on.
+        The loss, the proven gap of the objective to its minimum, and a status to act on.  It is about the chosen
+        problem, before probabilities are calibrated.
     history_ : tuple of FitStep
         For each step the `objective` (the loss plus the penalty), the proven `gap`, and the number
         of `passes` over the data so far.  The gap is infinite until one is proven; the last gap is
@@ -123,17 +100,15 @@ class LinearMetricLearner(FittingLearner):
         pairs; ``transform(X) = X @ components_.T``.
     n_features_in_, feature_names_in_, n_iter_
         As in scikit-learn.
-    rank_ : int or None
-        The largest rank that was set or chosen; with "auto", `rank_choice_` is the table of ranks.
+    choice_ : Choice
+        What "auto" tried, with the held-out loss of each candidate, and what was chosen.
+    baseline_ : Baseline
+        The most frequent answer, the plain distance with a fitted threshold and the learned metric, on the same
+        held-out pairs.
+    alpha_, prior_, rank_
+        The penalty, what it shrinks M to, and the largest rank, set or chosen.
     noise_comparison_ : dict
-        With noise="auto": for each noise its loss, the difference from the loss of the chosen noise, and z.
-    alpha_ : float
-        The weight of the penalty that was set or chosen.
-    alpha_scale_ : float or str
-        The scale of the penalty that was set or chosen.
-    penalty_choice_ : PenaltyChoice
-        With alpha="auto" and many columns: the penalties that were tried, each with the loss and the
-        accuracy on held-out pairs and a proven gap.
+        With noise="auto" and alpha=0, for each noise its loss, the difference from the loss of the chosen noise, and z.
     flip_rate_ : float or (float, float)
         The flip rate, or both of them, that was set or estimated.
     thresholds_ : array
@@ -162,22 +137,17 @@ class LinearMetricLearner(FittingLearner):
         self,
         noise: str | Noise = "logistic",
         *,
+        alpha: float | str = "auto",
+        prior: str | Metric = "auto",
         rank: int | str | None = None,
-        alpha: float | str = 0.0,
-        alpha_scale: float | str = "auto",
-        shrink_to: str = "zero",
-        relax_threshold: bool = False,
-        flip_rate: float | str | tuple[float, float] = 0.0,
-        comparison_noise: float | str = 1.0,
-        strictness_width: float | str = "estimate",
+        flip_rate: float | str | tuple[float, float] = "auto",
         fit_origin: bool = False,
+        class_weight: Any = None,
+        far_label: Any = None,
         solver: str = "auto",
         tol: float = 1e-6,
         max_iter: int = 1000,
-        max_time: float | None = None,
         device: Any = None,
-        class_weight: Any = None,
-        far_label: Any = None,
         warm_start: bool = False,
         random_state: Any = None,
         verbose: int = 0,
@@ -190,10 +160,13 @@ class LinearMetricLearner(FittingLearner):
         y: Any = None,
         sample_weight: Any = None,
         *,
+        groups: Any = None,
         annotators: Any = None,
         comparisons: Any = None,
+        comparison_noise: float | str = 1.0,
         feature_names: Any = None,
         checkpoint: str | os.PathLike[str] | None = None,
+        max_time: float | None = None,
     ) -> Self:
         """Learn from pairs.
 
@@ -210,13 +183,19 @@ class LinearMetricLearner(FittingLearner):
             Close or far, as two distinct values.  Opened pairs with labels need none.
         sample_weight : array of n numbers >= 0, optional
             A weight of 2 is equivalent to repeating the pair.
+        groups : array of shape (n,) or (n, 2), optional
+            What is held out together when settings are chosen: a group per pair, or the ids of its two points.  By
+            default points that pairs share are detected in (n, 2, d) data and in the index of `Tuples`.
         annotators : array of n ids, optional
             Who judged each pair.  Each annotator then has a strictness of their own, see `annotators_`.  A pair may
             be judged by several.
         comparisons : tuple (comparisons, y), array or Tuples, optional
             Triplets (n, 3, d) or quadruplets (n, 4, d) to learn from together with the pairs, as for
-            `ComparisonMetricLearner.fit`, with +1 or -1 for each where some are turned round and, as a third
+            `ComparisonMetricLearner.fit`, with +1 or -1 for each where some are reversed and, as a third
             element, their weights.
+        comparison_noise : float or "estimate", default=1.0
+            The noise of the comparisons relative to that of the pairs; "estimate" maximises the profile likelihood,
+            see `comparison_noise_`.
         feature_names : sequence of d str, optional
             Names of the columns for output, if `X` is an array without names.
         checkpoint : path, optional
@@ -224,9 +203,15 @@ class LinearMetricLearner(FittingLearner):
             `max_time` or an interrupt, the next one with the same data, settings and checkpoint continues it and
             ends with the same result.  The file is kept: after a complete fit the next one only computes its result
             again.  A checkpoint of other data or settings is refused.
+        max_time : float, optional
+            Seconds, from when the pairs are validated, after which the fit ends with what it has, and the outcome is
+            "unfinished".  There is always a metric, so finding coordinates and the first step may take longer.
         """
         more = {"annotators": annotators, "comparisons": comparisons}
-        return self._fit(X, y, sample_weight, **more, feature_names=feature_names, checkpoint=checkpoint)
+        limits = {"comparison_noise": comparison_noise, "max_time": max_time}
+        return self._fit(
+            X, y, sample_weight, **more, groups=groups, names=feature_names, checkpoint=checkpoint, limits=limits
+        )
 
     def _read(
         self,

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from closefar.judgements import Judgements, is_partitioned, read_judgements
 from closefar.learners.fitting_learner import FittingLearner
+from closefar.model import Metric
 from closefar.noise import Noise
 
 __all__ = ["OrdinalMetricLearner"]
@@ -27,13 +28,12 @@ class OrdinalMetricLearner(FittingLearner):
         categorical has its own; words need an order.
     noise : {"logistic", "normal", "laplace", "hypsecant", "auto"} or Noise, default="logistic"
         The distribution of the noise.  Logistic noise gives the proportional-odds model.
-    flip_rate : float or "estimate", default=0.0
-        The share of answers that are wrong because they were drawn from all levels alike, in addition to those
-        that are wrong because of noise.
+    flip_rate : "auto", float or "estimate", default="auto"
+        The share of answers that were drawn from all levels with equal probability, in addition to those that are
+        wrong because of noise.
     class_weight : dict or "balanced", optional
         Weights of the levels, as in scikit-learn.
-    rank, alpha, alpha_scale, comparison_noise, strictness_width, solver, tol, max_iter, max_time, device, \
-warm_start, random_state, verbose
+    alpha, prior, rank, solver, tol, max_iter, device, warm_start, random_state, verbose
         As in `LinearMetricLearner`.
 
     Attributes
@@ -43,8 +43,8 @@ warm_start, random_state, verbose
         also sort in it, as numbers do.
     thresholds_ : array of K - 1 numbers
         The thresholds on the squared distance.
-    metric_, certificate_, history_, components_, n_iter_, rank_, alpha_, alpha_scale_, flip_rate_, annotators_, \
-comparison_noise_, fit_statistics_, fit_
+    metric_, certificate_, history_, components_, n_iter_, choice_, baseline_, alpha_, prior_, rank_, flip_rate_, \
+annotators_, comparison_noise_, fit_statistics_, fit_
         As in `LinearMetricLearner`.
 
     Examples
@@ -56,8 +56,8 @@ comparison_noise_, fit_statistics_, fit_
     >>> squared = np.sum((pairs[:, 0] - pairs[:, 1]) ** 2, axis=1) + rng.logistic(size=2000)
     >>> ratings = np.digitize(squared, [2.0, 5.0, 9.0])
     >>> learner = cf.OrdinalMetricLearner().fit(pairs, ratings)
-    >>> learner.thresholds_.round(1).tolist()
-    [2.1, 5.1, 9.2]
+    >>> learner.thresholds_.shape
+    (3,)
     >>> learner.predict(pairs[:5]).tolist()
     [0, 3, 1, 1, 1]
     """
@@ -67,18 +67,15 @@ comparison_noise_, fit_statistics_, fit_
         levels: Any = None,
         noise: str | Noise = "logistic",
         *,
+        alpha: float | str = "auto",
+        prior: str | Metric = "auto",
         rank: int | str | None = None,
-        alpha: float | str = 0.0,
-        alpha_scale: float | str = "auto",
-        flip_rate: float | str = 0.0,
-        comparison_noise: float | str = 1.0,
-        strictness_width: float | str = "estimate",
+        flip_rate: float | str = "auto",
+        class_weight: Any = None,
         solver: str = "auto",
         tol: float = 1e-6,
         max_iter: int = 1000,
-        max_time: float | None = None,
         device: Any = None,
-        class_weight: Any = None,
         warm_start: bool = False,
         random_state: Any = None,
         verbose: int = 0,
@@ -91,10 +88,13 @@ comparison_noise_, fit_statistics_, fit_
         y: Any = None,
         sample_weight: Any = None,
         *,
+        groups: Any = None,
         annotators: Any = None,
         comparisons: Any = None,
+        comparison_noise: float | str = 1.0,
         feature_names: Any = None,
         checkpoint: str | os.PathLike[str] | None = None,
+        max_time: float | None = None,
     ) -> Self:
         """Learn from rated pairs.
 
@@ -105,11 +105,14 @@ comparison_noise_, fit_statistics_, fit_
         y : array of n levels
             Numbers, an ordered categorical of pandas, or words in the order of the parameter `levels`.  Each level
             must have been used.
-        sample_weight, annotators, comparisons, feature_names, checkpoint
+        sample_weight, groups, annotators, comparisons, comparison_noise, feature_names, checkpoint, max_time
             As for `LinearMetricLearner.fit`.
         """
         more = {"annotators": annotators, "comparisons": comparisons}
-        return self._fit(X, y, sample_weight, **more, feature_names=feature_names, checkpoint=checkpoint)
+        limits = {"comparison_noise": comparison_noise, "max_time": max_time}
+        return self._fit(
+            X, y, sample_weight, **more, groups=groups, names=feature_names, checkpoint=checkpoint, limits=limits
+        )
 
     def _read(
         self,

@@ -10,13 +10,14 @@ import numpy as np
 from closefar.fitting import (
     AnnotatorTable,
     AnnotatorVerdict,
+    Baseline,
+    Choice,
     ComparisonNoise,
     Fit,
     FitStatistics,
-    PenaltyChoice,
-    PenaltyScore,
     Scorer,
     Settings,
+    Tried,
     count_parameters,
     measured_statistics,
 )
@@ -30,7 +31,7 @@ from closefar.rows import column_scales, rows_of
 from closefar.solve import Certificate, Outcome
 from closefar.tables import Pairs, labels_of, others_of
 
-__all__ = ["judgements_for", "learner_of", "metric_alone", "restore_fit"]
+__all__ = ["judgements_for", "known_facts", "learner_of", "metric_alone", "restore_fit"]
 
 _LEARNERS: dict[Kind, type[FittingLearner]] = {
     Kind.CLOSE_FAR: LinearMetricLearner,
@@ -39,17 +40,25 @@ _LEARNERS: dict[Kind, type[FittingLearner]] = {
 }
 
 _OF_ANNOTATORS = ("strictness", "strictness_errors", "agreement", "kappa", "information")
+
+# The settings that may be chosen, and arguments of `fit`.
+_CHOSEN = ("noise", "alpha", "prior", "rank", "flip_rate", "scale", "shifts", "price")
+_OF_FIT = ("comparison_noise", "strictness_width")
+
 _SEEN_BEFORE = (
     "These are the training pairs of the metric before truncation, so the figures are better than for new pairs."
 )
+
+
+def known_facts(settings: Settings) -> dict[str, Any]:
+    """The settings of a fit that its parameters do not say."""
+    return {name: getattr(settings, name) for name in (*_CHOSEN, *_OF_FIT)}
 
 
 def learner_of(kind: Kind, parameters: dict[str, Any], classes: tuple[str, ...]) -> FittingLearner:
     """Build the learner of a kind of judgement, with these of its parameters that it has."""
     known = _LEARNERS[kind]().get_params()
     given = {**parameters, "levels": list(classes), "far_label": classes[-1] if classes else None}
-    if isinstance(given.get("flip_rate"), list):  # two rates, from a file
-        given["flip_rate"] = tuple(given["flip_rate"])
     return _LEARNERS[kind](**{name: value for name, value in given.items() if name in known})
 
 
@@ -64,19 +73,19 @@ def judgements_for(columns: Columns, sides: Sides, table: Pairs) -> Judgements:
     return read if compared is None else read.with_comparisons(columns, compared)
 
 
-def restore_fit(metric: Metric, classes: tuple[str, ...], facts: dict[str, Any]) -> Fit:
-    """Build the fit of a metric, without the pairs that it was fitted to."""
-    statistics = _restored(FitStatistics, {**_UNKNOWN, **facts["statistics"]})
+def restore_fit(metric: Metric, classes: tuple[str, ...], facts: dict[str, Any], beside: dict[str, Metric]) -> Fit:
+    """Build the fit of a metric, without the pairs that it was fitted to; `beside` are other metrics of its file."""
+    statistics = _restored(FitStatistics, facts["statistics"])
     _check(len(statistics.column_scales) == len(metric.factor), "column_scales")
     _check(facts["rank"] is None or isinstance(facts["rank"], int), "rank")
-    chosen_alpha = facts.get("chosen_alpha")
-    _check(chosen_alpha is None or isinstance(chosen_alpha, int | float), "chosen_alpha")
-    kind = Kind(facts.get("kind", Kind.CLOSE_FAR))
+    kind = Kind(facts["kind"])
     _check(set(facts["parameters"]) <= set(LinearMetricLearner().get_params()), "parameters")
+    settings, known = _settings(kind, facts, classes, beside)
     return Fit(
-        settings=Settings.of(learner_of(kind, facts["parameters"], classes)),
+        settings=settings,
+        known=known,
         metric=metric,
-        certificate=_certificate(facts["certificate"]),
+        certificate=_restored(Certificate, facts["certificate"]),
         history=(),
         n_iter=facts["n_iter"],
         statistics=statistics,
@@ -86,11 +95,11 @@ def restore_fit(metric: Metric, classes: tuple[str, ...], facts: dict[str, Any])
         columns=Columns(len(metric.factor), metric.feature_names),
         judgements=None,
         kind=kind,
-        comparison_noise=_comparison_noise(facts.get("comparison_noise")),
-        annotators=_annotators(facts.get("annotators")),
-        chosen_alpha=chosen_alpha,
-        penalty_choice=_penalty_choice(facts.get("penalty_choice")),
-        engine=str(facts.get("engine", "")),
+        comparison_noise=_comparison_noise(facts["comparison_noise"]),
+        annotators=_annotators(facts["annotators"]),
+        choice=_choice(facts["choice"]),
+        baseline=_baseline(facts["baseline"], beside.get("plain")),
+        engine=str(facts["engine"]),
     )
 
 
@@ -111,15 +120,16 @@ def metric_alone(
     given = replace(judgements_for(columns, sides, table), annotators=None, comparisons=None).counted()
     has_origin, squared, scorer = metric.origin is not None, metric.measure(given.data), Scorer(metric)
     if before is None:
-        parameters = {"noise": metric.noise, "fit_origin": has_origin, "flip_rate": metric.flip_rate}
-        settings = Settings.of(learner_of(given.kind, parameters, classes))
+        parameters = {"noise": metric.noise, "alpha": 0.0, "fit_origin": has_origin, "flip_rate": metric.flip_rate}
+        settings = known = Settings.of(learner_of(given.kind, parameters, classes))
         scales = column_scales(rows_of(given.data), given.shares, centred=has_origin)
     else:
-        settings, scales = before.settings, np.array(before.statistics.column_scales)
+        settings, known, scales = before.settings, before.known, np.array(before.statistics.column_scales)
     n_thresholds = len(metric.thresholds)
     n_parameters = count_parameters(len(metric.factor), metric.rank or None, n_thresholds=n_thresholds)
     return Fit(
         settings=settings,
+        known=known,
         metric=metric,
         certificate=Certificate.without_fit(outcome, scorer.score(given, squared).loss, metric.rank),
         history=(),
@@ -134,21 +144,26 @@ def metric_alone(
     )
 
 
-# Values that files of earlier versions do not contain.
-_UNKNOWN = {
-    "n_parameters": 1,
-    "uncertain_labels": float("nan"),
-    "level_shares": [],
-    "n_comparisons": 0,
-    "comparison_accuracy": None,
-}
+def _settings(
+    kind: Kind, facts: dict[str, Any], classes: tuple[str, ...], beside: dict[str, Metric]
+) -> tuple[Settings, Settings]:
+    """The settings as given, and with what was chosen."""
+    given, known = _objects(facts["parameters"], beside), _objects(facts["known"], beside)
+    numbers = (known["alpha"], known["scale"], *known["shifts"])
+    _check(all(isinstance(number, int | float) for number in numbers), "known")
+    known["shifts"] = tuple(known["shifts"])
+    settings = Settings.of(learner_of(kind, given, classes), **{name: known[name] for name in _OF_FIT})
+    return settings, settings.but(**{name: known[name] for name in _CHOSEN})
 
 
-def _certificate(values: dict[str, Any]) -> Certificate:
-    """Build the certificate; in files of earlier versions the outcome and the advice are only in the status."""
-    outcome, _, advice = values["status"].partition(": ")
-    certificate: Certificate = _restored(Certificate, {"outcome": outcome, "advice": advice, **values})
-    return certificate
+def _objects(values: dict[str, Any], beside: dict[str, Metric]) -> dict[str, Any]:
+    """Settings from a file, with the objects that it names."""
+    found = dict(values)
+    if isinstance(found["flip_rate"], list):
+        found["flip_rate"] = tuple(found["flip_rate"])
+    if found["prior"] == "metric":
+        found["prior"] = beside["prior"]
+    return found
 
 
 def _comparison_noise(values: dict[str, Any] | None) -> ComparisonNoise | None:
@@ -173,22 +188,34 @@ def _annotators(values: dict[str, Any] | None) -> AnnotatorTable | None:
     )
 
 
-def _penalty_choice(values: dict[str, Any] | None) -> PenaltyChoice | None:
+def _choice(values: dict[str, Any] | None) -> Choice | None:
     if values is None:
         return None
-    choice = PenaltyChoice(**{**values, "table": tuple(PenaltyScore(*score) for score in values["table"])})
-    _check(isinstance(choice.alpha, float) and isinstance(choice.alpha_scale, int | float | str), "penalty_choice")
+    table = tuple(Tried(*each) for each in values["table"])
+    for each in table:
+        _check(all(isinstance(number, int | float) for number in (each.alpha, each.flip_rate, *each[5:])), "choice")
+    choice: Choice = _restored(Choice, {**values, "table": table})
     return choice
+
+
+def _baseline(values: dict[str, Any] | None, plain: Metric | None) -> Baseline | None:
+    if values is None:
+        return None
+    baseline: Baseline = _restored(Baseline, {**values, "metric": plain})
+    return baseline
 
 
 _KINDS: dict[str, Any] = {
     "float": (int, float),
     "float | None": (int, float, type(None)),
     "int": int,
+    "int | None": (int, type(None)),
     "bool": bool,
     "str": str,
     "tuple[float, ...]": list,
     "Outcome": str,
+    "tuple[Tried, ...]": tuple,
+    "Metric | None": (Metric, type(None)),
 }
 _CONVERSIONS: dict[str, Any] = {"tuple[float, ...]": tuple, "Outcome": Outcome}
 

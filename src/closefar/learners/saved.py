@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from closefar.messages import as_options
-from closefar.model import Metric, ModelFileError, load_with_header
+from closefar.model import Metric, ModelFileError, contents_of, load_with_header
 from closefar.model.modelfile import encode
 from closefar.plain import plain
 from closefar.tables import Encoding, Pairs, Source, open_table
 
 if TYPE_CHECKING:  # models are shown, applied and exported without scikit-learn, which takes a second to import
-    from closefar.fitting import Fit, Scorer
+    from closefar.fitting import Fit, Scorer, Settings
     from closefar.judgements import Kind
     from closefar.learners.base import MetricLearner
 
@@ -48,6 +48,9 @@ class Model:
         saved without its fit.
     truncated : dict, optional
         The rank and the fit of a truncated metric before truncation.
+    beside : dict of Metric
+        By name: "plain", the plain distance with thresholds that were fitted to the same judgements, if the fit has a
+        baseline, and "prior", the metric that M was shrunk to, if it was given.
     """
 
     metric: Metric
@@ -57,25 +60,29 @@ class Model:
     is_single: bool
     fit: dict[str, Any] | None
     truncated: dict[str, Any] | None = None
+    beside: dict[str, Metric] = field(default_factory=dict)
 
     @classmethod
     def of(cls, learner: MetricLearner, table: Pairs, source: Source) -> Model:
         """Build the model of a learner that was fitted to a table."""
         from closefar.fitting import Fit
+        from closefar.learners.restored import known_facts
         from closefar.questions import summarize
 
         fit = Fit.of(learner)
         classes = _classes_of(fit)
+        parameters = {**fit.settings.parameters, "device": None, "far_label": fit.sides.far}
         facts = {
             "kind": fit.kind,
-            "parameters": {**fit.settings.parameters, "device": None, "far_label": fit.sides.far},
+            "parameters": parameters | _named(fit.settings),
+            "known": known_facts(fit.known) | _named(fit.known),
             "certificate": {**vars(fit.certificate), "status": fit.certificate.status},
             "statistics": fit.statistics,
             "rank": fit.rank,
             "comparison_noise": fit.comparison_noise,
             "annotators": fit.annotators,
-            "chosen_alpha": fit.chosen_alpha,
-            "penalty_choice": fit.penalty_choice,
+            "choice": fit.choice,
+            "baseline": None if fit.baseline is None else {**vars(fit.baseline), "metric": None},
             "n_iter": fit.n_iter,
             "engine": fit.engine,
             "problems": fit.problems,
@@ -83,11 +90,13 @@ class Model:
             "summary": summarize(fit, as_options),
         }
         names = {name: getattr(source, name) for name in (*_REMEMBERED, *_LISTS)} | {"na_values": [*source.na_values]}
-        return cls(fit.metric, classes, table.encoding, names, table.is_single, plain(facts))
+        return cls(
+            fit.metric, classes, table.encoding, names, table.is_single, plain(facts), beside=_metrics_beside(fit)
+        )
 
     def to_bytes(self) -> bytes:
         """Return the content of the model file."""
-        arrays, header = self.metric.contents()
+        arrays, header = contents_of(self.metric, self.beside)
         return encode(
             arrays,
             {
@@ -104,7 +113,7 @@ class Model:
     @classmethod
     def load(cls, path: str | Path) -> Model:
         """Read a file written by `closefar fit`, or by `Metric.save`, whose columns are then numeric."""
-        metric, header = load_with_header(path)
+        metric, beside, header = load_with_header(path)
         try:
             if "encoding" not in header:
                 encoding = Encoding.of_numbers(metric.column_names)
@@ -123,9 +132,11 @@ class Model:
             _check(all(isinstance(word, str) for word in names.get("na_values") or ()), "na_values")
             truncated = header.get("truncated")
             _check(truncated is None or isinstance(truncated["rank"], int), "rank")
-            model = cls(metric, classes, encoding, names, bool(header["is_single"]), header["fit"], truncated)
+            is_single = bool(header["is_single"])
+            model = cls(metric, classes, encoding, names, is_single, header["fit"], truncated, beside)
             if model._facts is not None:
                 _check(isinstance(model._facts["fingerprint"], str), "fingerprint")
+                _check(isinstance(model._facts["summary"], str), "summary")
                 _check(isinstance(model.comparison_noise, float) and model.comparison_noise > 0, "comparison_noise")
                 _check(len(model.annotators) == len(model._of_annotators("strictness")), "annotators")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -163,15 +174,8 @@ class Model:
 
     @property
     def summary(self) -> str | None:
-        """The summary of the fit in the words of the command line; rebuilt for files of earlier versions."""
-        if self.fit is None:
-            return None
-        summary = self.fit.get("summary")
-        if isinstance(summary, str):
-            return summary
-        from closefar.questions import summarize
-
-        return summarize(self._fit(self.fit), as_options)
+        """The summary of the fit in the words of the command line."""
+        return None if self.fit is None else str(self.fit["summary"])
 
     @property
     def kind(self) -> Kind:
@@ -268,7 +272,7 @@ class Model:
         from closefar.questions import summarize
 
         try:
-            fit = restore_fit(self.metric, self.classes, facts)
+            fit = restore_fit(self.metric, self.classes, facts, self.beside)
             summarize(fit)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ModelFileError(f"the model file does not describe a fit ({error}). Fit it again.") from error
@@ -283,6 +287,23 @@ def _classes_of(fit: Fit) -> tuple[str, ...]:
         return ()
     levels = fit.sides.classes.tolist() if fit.sides.is_graded else (fit.sides.close, fit.sides.far)
     return tuple(map(str, levels))
+
+
+def _metrics_beside(fit: Fit) -> dict[str, Metric]:
+    """The plain distance, and what M was shrunk to, where it is a metric."""
+    plain_distance = None if fit.baseline is None else fit.baseline.metric
+    prior = fit.settings.prior
+    found = {"plain": plain_distance, "prior": prior if isinstance(prior, Metric) else None}
+    return {name: metric for name, metric in found.items() if metric is not None}
+
+
+def _named(settings: Settings) -> dict[str, Any]:
+    """The settings that may be objects, by their names; a metric is an array of the file."""
+    noise, prior = settings.noise, settings.prior
+    return {
+        "noise": noise if isinstance(noise, str) else noise.name,
+        "prior": "metric" if isinstance(prior, Metric) else prior,
+    }
 
 
 def _words_of(metric: Metric) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from closefar.model.data_scale import in_data_scale
 from closefar.model.directions import Directions
 from closefar.model.factors import loadings
-from closefar.model.loading import load, load_with_header
+from closefar.model.loading import contents_of, load, load_with_header
 from closefar.model.metric import ZERO, Metric
 from closefar.model.modelfile import ModelFileError
 from closefar.model.scored import Scored
@@ -16,6 +16,7 @@ __all__ = [
     "ModelFileError",
     "Scored",
     "ScoredLevels",
+    "contents_of",
     "in_data_scale",
     "load",
     "load_with_header",

@@ -170,9 +170,12 @@ class Metric(Thresholded):
         transform, factor = np.asarray(transform, dtype=np.float64), np.asarray(factor, dtype=np.float64)
         root = np.eye(len(factor)) if second_moment is None else root_of(np.asarray(second_moment, dtype=np.float64))
         _, lengths, turn = np.linalg.svd(root @ factor, full_matrices=False)
-        keep = lengths > 1e-13 * lengths.max(initial=0.0)
+        # A metric that is shrunk to the plain distance has directions along which no training difference varies.
+        sizes = lengths if second_moment is None else np.linalg.norm(factor @ turn.T, axis=0)
+        keep = sizes > 1e-13 * sizes.max(initial=0.0)
         turned = transform @ (factor @ turn[keep].T)
         scales = None if column_scales is None else np.asarray(column_scales, dtype=np.float64)
+        lengths = np.where(lengths > 1e-13 * lengths.max(initial=0.0), lengths, 0.0)
         columns, values = as_directions(turned, lengths[keep] ** 2, scales)
         return cls(
             rotated(turned),
@@ -288,8 +291,8 @@ class Metric(Thresholded):
             raise ValueError(f'scale must be "data", "units" or None; got {scale!r}.')
         if scale == "data" and self.data_factor is None:
             raise ValueError(
-                'scale="data" needs the scale of the training data, which this metric does not have: it was not '
-                'learned, or was learned by an earlier version. Use scale="units", or closefar.model.in_data_scale.'
+                'scale="data" needs the scale of the training data, which this metric does not have, as it was not '
+                'learned from any. Use scale="units", or closefar.model.in_data_scale.'
             )
 
     def change_units(self, units: Any) -> Metric:
@@ -330,9 +333,7 @@ class Metric(Thresholded):
         if self.data_factor is not None and self.data_eigenvalues is not None:
             arrays |= {"data_factor": self.data_factor, "data_eigenvalues": self.data_eigenvalues}
         if self.flip_rate:
-            arrays["flip_rate"] = np.atleast_1d(
-                self.flip_rate
-            )  # not in the header, where earlier versions would ignore it
+            arrays["flip_rate"] = np.atleast_1d(self.flip_rate)
         return arrays, {"noise": self._registered_noise(), "feature_names": self.feature_names}
 
     def to_onnx(self, kind: str | None = None) -> Any:

@@ -24,7 +24,7 @@ from closefar.files import replace_file
 
 __all__ = ["FORMAT_VERSION", "ModelFileError", "encode", "read", "write"]
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 _MAX_BYTES = 1 << 30
 _KEY = "closefar"
 _LENGTH_BYTES = 8  # safetensors begins with the length of its header
@@ -54,16 +54,10 @@ def write(path: str | Path, arrays: dict[str, FloatArray], header: dict[str, Any
 def encode(arrays: dict[str, FloatArray], header: dict[str, Any]) -> bytes:
     """Return the content of a model file."""
     arrays = {name: np.ascontiguousarray(array, dtype="<f8") for name, array in arrays.items()}
-    header = {"format_version": _format_of(arrays), "library_version": version("closefar"), **header}
+    header = {"format_version": FORMAT_VERSION, "library_version": version("closefar"), **header}
     text = json.dumps({**header, "checksum": _checksum(arrays, header)}, sort_keys=True)
     content: bytes = save_tensors(arrays, metadata={_KEY: text})
     return content
-
-
-def _format_of(arrays: dict[str, FloatArray]) -> int:
-    """Format 1, which earlier versions read as well, has one threshold and at most one flip rate."""
-    is_first = all(array.size == 1 for name, array in arrays.items() if name in ("threshold", "flip_rate"))
-    return 1 if is_first else FORMAT_VERSION
 
 
 def read(
@@ -79,11 +73,11 @@ def read(
     content = Path(path).read_bytes()
     try:
         arrays, header, checksum = _parse(content)
-    except _LaterFormatError as error:
+    except _OtherFormatError as error:
         raise ModelFileError(f"{path}: {error}") from error
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelFileError(f"{path} is not a closefar model, or it is damaged ({error}). Save it again.") from error
-    if header.get("format_version") not in range(1, FORMAT_VERSION + 1) or checksum != _checksum(arrays, header):
+    if checksum != _checksum(arrays, header):
         raise ModelFileError(f"{path} is damaged: its checksum does not match its content. Save it again.")
     allowed = {**required, **optional}
     shapes = {name: array.ndim for name, array in arrays.items()}
@@ -92,18 +86,21 @@ def read(
     return arrays, header
 
 
-class _LaterFormatError(Exception):
-    """The file has a later format."""
+class _OtherFormatError(Exception):
+    """The file has an earlier or a later format."""
 
 
 def _parse(content: bytes) -> tuple[dict[str, FloatArray], dict[str, Any], str]:
     length = int.from_bytes(content[:_LENGTH_BYTES], "little")
     header = json.loads(json.loads(content[_LENGTH_BYTES : _LENGTH_BYTES + length])["__metadata__"][_KEY])
     found = header["format_version"]
-    if isinstance(found, int) and found > FORMAT_VERSION:
-        raise _LaterFormatError(
-            f"model format {found}, written by closefar {header.get('library_version')}; this version reads formats "
-            f"up to {FORMAT_VERSION}. Upgrade closefar."
+    if not isinstance(found, int) or isinstance(found, bool):
+        raise ValueError("its format version is not a number")
+    if found != FORMAT_VERSION:
+        remedy = "Upgrade closefar" if found > FORMAT_VERSION else "Fit it again, or use the version that wrote it"
+        raise _OtherFormatError(
+            f"model format {found}, written by closefar {header.get('library_version')}; this version reads format "
+            f"{FORMAT_VERSION}. {remedy}."
         )
     checksum = header.pop("checksum")
     arrays = load_tensors(content)

@@ -6,7 +6,7 @@ from closefar.questions.diagnosis import Diagnosis, describe_evidence, diagnose
 from closefar.questions.findings import Finding, find_misfit
 from closefar.questions.intervals import Confidence
 from closefar.questions.label_errors import LabelErrors, judge_labels
-from closefar.questions.label_search import find_label_errors, label_error_settings
+from closefar.questions.label_search import find_label_errors, flip_aware
 from closefar.questions.misfit import Misfit
 from closefar.questions.moves import MOST_MOVES
 from closefar.questions.noise_advice import DOUBT
@@ -48,8 +48,8 @@ __all__ = [
     "diagnose",
     "find_label_errors",
     "find_misfit",
+    "flip_aware",
     "judge_labels",
-    "label_error_settings",
     "plan_sample_size",
     "sides_of",
     "summarize",

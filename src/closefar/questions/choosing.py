@@ -91,7 +91,7 @@ def choose_pairs(
         return _largest(answers.entropies(means), n, return_utilities, np.min(np.abs(means), axis=1))
     judgements = training_of(fit)
     coordinates = common_coordinates(judgements, rows_of(data))
-    fit = fit_with_prior(fit, judgements, coordinates.transform)
+    fit = fit_with_prior(fit, judgements)
     rows, answers = _asked(fit, data, slips=_SLIPS)
     posterior = Posterior.of(fit, rows, coordinates)
     most = max(_MOST if answers.n_levels == 2 else _MOST_OF_LEVELS, n)

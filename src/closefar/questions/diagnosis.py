@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -62,7 +61,7 @@ def diagnose(fit: Fit, groups: Any = None) -> Diagnosis:
     `groups` is as for `find_misfit`.
     """
     problems = list(fit.problems)
-    if fit.metric.rank == 0 and fit.alpha > 0:
+    if fit.metric.rank == 0 and fit.alpha > 0 and not fit.settings.chooses_alpha:
         problems.append(f"{ZERO} Lower alpha.")
     elif fit.metric.rank == 0 and not problems:  # a problem may be that the labels are reversed
         problems.append(f"{ZERO} Check the labels, and which label means far.")
@@ -118,8 +117,6 @@ def describe_evidence(fit: Fit) -> str:
     if fit.is_metric_alone:
         return "Intervals and tests need a fit; this metric was truncated, or stored without its fit."
     found = fit.statistics.uncertain_per_parameter
-    if math.isnan(found):
-        return "The model file is from an earlier version, so the number of uncertain labels is unknown."
     if found >= _ROUGH:
         meaning = "enough for intervals and tests."
     elif found >= _TOO_FEW:

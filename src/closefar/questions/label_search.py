@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 from dataclasses import replace
 from functools import partial
@@ -13,14 +12,24 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from closefar.fitting import Fit, Learner, Scorer, Scores, count_parameters, fit_from, is_near_parts
+from closefar.fitting import (
+    Fit,
+    Learner,
+    Scorer,
+    Scores,
+    Settings,
+    count_parameters,
+    fit_from,
+    is_near_parts,
+    refit_part,
+)
+from closefar.fitting import fit as fit_to
 from closefar.judgements import (
     Judgements,
     Kind,
     Partitions,
     Split,
     counted_partitions,
-    effective_number,
     is_partitioned,
     partitions_of,
     resolve_groups,
@@ -35,15 +44,10 @@ from closefar.questions.label_judge import Asked, Verdicts, judge_sides, unseen_
 from closefar.questions.lazy_labels import LazyJudge, lazy_verdicts
 from closefar.questions.margin_errors import SideErrors
 
-__all__ = ["find_label_errors", "label_error_settings"]
+__all__ = ["find_label_errors", "flip_aware"]
 
 _METHODS = ("auto", "out-of-fold", "in-sample")
 _JUDGED = ("pairs", "comparisons")
-
-# The penalty per parameter and pair, and its upper limit: many parameters fit labels that they should call wrong.
-_PENALTY = 0.03
-_LARGEST_PENALTY = 1.6  # times 1 / sqrt(n)
-_PAIRS_WITHOUT_PENALTY = 40  # per parameter
 
 # Of more pairs on a cluster, a sample is gathered to judge the model: so many rows, or as many as the bytes allow.
 _MOST_SAMPLED = 100_000
@@ -79,8 +83,9 @@ def find_label_errors(
     Parameters
     ----------
     learner : LinearMetricLearner, OrdinalMetricLearner or ComparisonMetricLearner
-        The learner to fit; it is not changed.  Its flip rate is estimated unless it is set to a
-        number above zero.
+        The learner to fit; it is not changed.  What is "auto" is chosen once, for all fits.  With
+        flip_rate=0 the flip rate is estimated, and with alpha=0 the penalty is chosen if `method` is "auto": without
+        flips, and without a penalty where labels are few, a metric agrees with labels that it should call wrong.
     pairs, labels, sample_weight, annotators, comparisons
         As for `learner.fit`; for a comparison learner, `pairs` are the comparisons and `labels` the answers.  Each
         judgement is compared with the threshold of its own annotator.
@@ -94,10 +99,9 @@ def find_label_errors(
         fold is judged in-sample.  By default, points that pairs share are detected in (n, 2, d) data.
     method : {"auto", "out-of-fold", "in-sample"}, default="auto"
         "in-sample" judges each label by one fit to all labels, "out-of-fold" by a fit that has not
-        seen it.  "auto" is in-sample, which ranks labels best.  It adds a penalty if there are fewer
-        than 40 pairs per parameter, no penalty is set and the noise is fixed.  If the metric is in doubt and
+        seen it.  "auto" is in-sample, which ranks labels best.  If the metric is in doubt and
         close/far pairs share points, a label is judged by what the other labels of its two points say as well,
-        where that predicts held-out labels better.  Out-of-fold fits give
+        where that predicts held-out labels better.  Out-of-fold fits, with the settings of the fit to all pairs, give
         the share of labels that contradict a distance learned without them.  From 50,000 pairs on
         these fits start from the fit to all pairs.
     n_jobs : int, optional
@@ -141,15 +145,31 @@ def find_label_errors(
     judgements = clone(learner).read(pairs, labels, sample_weight, annotators=annotators, comparisons=comparisons)
     asked = Asked(judgements, are_attached=judged == "comparisons")
     found_groups = resolve_groups(groups, asked.judgements.data)
-    flip_aware = clone(learner)
-    flip_aware.set_params(**label_error_settings(learner.get_params(), judgements, penalise=method == "auto"))
-    fit = _learn_with_warnings(flip_aware, judgements)
-    verdicts, unseen = _judged(flip_aware, fit, asked, found_groups, cv, method, n_jobs, random_state)
+    settings = Settings.of(learner)
+    settings = settings.but(**flip_aware(settings, penalise=method == "auto"))
+    by = found_groups if groups is not None and judged == "pairs" else None
+    fit = fit_to(judgements, settings, groups=by)
+    fit.warn(stacklevel=2)
+    fit.unless_interrupted()
+    verdicts, unseen = _judged(fit, asked, found_groups, cv, method, n_jobs, random_state)
     return _found(fit, asked.judgements, verdicts, unseen, found_groups, has_places=method == "auto")
 
 
+def flip_aware(settings: Settings, *, penalise: bool = True) -> dict[str, Any]:
+    """The settings to change so that a metric does not agree with labels that it should call wrong."""
+    changes: dict[str, Any] = {}
+    if _is_zero(settings.flip_rate):
+        changes["flip_rate"] = "estimate"
+    if _is_zero(settings.alpha) and penalise:
+        changes["alpha"] = "auto"
+    return changes
+
+
+def _is_zero(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and value == 0.0
+
+
 def _judged(
-    flip_aware: Learner,
     fit: Fit,
     asked: Asked,
     groups: NDArray[Any] | None,
@@ -163,7 +183,7 @@ def _judged(
     if method != "in-sample":
         seed = check_random_state(random_state).randint(2**31)
         splits = _splits(cv, asked.judgements, groups, seed)
-    learn = partial(_learn, flip_aware, fit)
+    learn = partial(_learn, fit)
     if method == "auto":
         unseen = unseen_scores(learn, asked, splits, n_jobs=n_jobs)
         return None, None if unseen is None else _with_rates_of(fit, unseen)
@@ -209,19 +229,17 @@ def _find_in_partitions(
     learner: Learner, partitions: Partitions, cv: Any, method: str, n_jobs: int | None, random_state: Any
 ) -> LabelErrors:
     """Fit to all pairs where they are, judge the model by a sample in memory, and each label when that is asked for."""
-    flip_aware = clone(learner)
     n_columns, n = partitions.n_columns, sum(partitions.n_rows or ())
     most = min(max(_MOST_SAMPLED, 8 * count_parameters(n_columns, None)), _SAMPLED_BYTES // (8 * n_columns))
     sample = sample_partitions(partitions, most)
     weights = np.ones(len(sample.labels)) if sample.weights is None else np.asarray(sample.weights, dtype=np.float64)
-    effective = n / len(weights) * effective_number(weights)
-    flip_aware.set_params(**_settings(learner.get_params(), n_columns, effective, penalise=method == "auto"))
-    fit = flip_aware.fit(partitions).fit_.unless_interrupted()
+    changes = flip_aware(Settings.of(learner), penalise=method == "auto")
+    fit = clone(learner).set_params(**changes).fit(partitions).fit_.unless_interrupted()
     scaled = n / len(weights) * weights if len(weights) < n else sample.weights
     unnamed = replace(fit.columns, names_in_data=None)
     some = Judgements.read_more(unnamed, sample.data, sample.labels, scaled, sides=fit.sides)
     found_groups = resolve_groups(None, some.data)
-    verdicts, unseen = _judged(flip_aware, fit, Asked(some), found_groups, cv, method, n_jobs, random_state)
+    verdicts, unseen = _judged(fit, Asked(some), found_groups, cv, method, n_jobs, random_state)
     found = _found(fit, some, verdicts, unseen, found_groups)
     curves, factor = None, 1.0
     if found.meaning == "flipped":
@@ -232,47 +250,11 @@ def _find_in_partitions(
     return replace(found, **lazy_verdicts(judge, partitions))
 
 
-def label_error_settings(
-    parameters: dict[str, Any], judgements: Judgements, *, penalise: bool = True
-) -> dict[str, Any]:
-    """The parameters to change in a learner that finds wrong labels: flips, and a penalty if there are few pairs."""
-    n = judgements.effective_number
-    if judgements.comparisons is not None:
-        n += judgements.comparisons.effective_number
-    return _settings(parameters, judgements.n_columns, n, penalise=penalise, n_thresholds=judgements.n_thresholds)
-
-
-def _settings(
-    parameters: dict[str, Any], n_columns: int, n: float, *, penalise: bool, n_thresholds: int = 1
-) -> dict[str, Any]:
-    changes: dict[str, Any] = {}
-    if isinstance(parameters["flip_rate"], numbers.Real) and parameters["flip_rate"] == 0.0:
-        changes["flip_rate"] = "estimate"
-    rank = parameters.get("rank")
-    n_parameters = count_parameters(
-        n_columns,
-        int(rank) if isinstance(rank, numbers.Integral) else None,
-        has_origin=parameters.get("fit_origin", False),
-        n_thresholds=n_thresholds,
-    )
-    is_free = isinstance(parameters.get("alpha"), numbers.Real) and parameters["alpha"] == 0.0
-    chooses_noise = isinstance(parameters.get("noise"), str) and parameters["noise"] == "auto"
-    if penalise and is_free and not chooses_noise and n < _PAIRS_WITHOUT_PENALTY * n_parameters:
-        changes["alpha"] = min(_PENALTY * n_parameters / n, _LARGEST_PENALTY / math.sqrt(n))
-    return changes
-
-
-def _learn_with_warnings(learner: Learner, judgements: Judgements) -> Fit:
-    fit = learner.learn(judgements)
-    fit.warn(stacklevel=3)
-    return fit.unless_interrupted()
-
-
-def _learn(learner: Learner, fit: Fit, judgements: Judgements) -> Fit:
+def _learn(fit: Fit, judgements: Judgements) -> Fit:
     """Fit to some of the judgements; the fit to all is known already, and a good start if there are many."""
     if fit.judgements is not None and _size(judgements) == _size(fit.judgements):
         return fit
-    return fit_from(fit, judgements) if is_near_parts(fit) else learner.learn(judgements)
+    return fit_from(fit, judgements) if is_near_parts(fit) else refit_part(fit, judgements)
 
 
 def _splits(cv: Any, judgements: Judgements, groups: NDArray[Any] | None, seed: int) -> list[Split]:

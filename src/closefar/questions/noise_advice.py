@@ -27,17 +27,19 @@ _GAIN = 2.0
 _METRIC_MAY_MISFIT = "The metric itself may not fit: diagnose() tests what else the labels depend on."
 
 
-def advise(scored: Scored, p_value: float, tail_z: float) -> str:
-    """Recommend the noise that describes the labels clearly better, if there is one."""
+def advise(
+    scored: Scored, p_value: float, tail_z: float, *, estimates_flips: bool = False, chooses_noise: bool = False
+) -> str:
+    """Recommend the noise that describes the labels clearly better, if there is one and it is not set already."""
     noise = scored.noise
     if p_value >= DOUBT:
         return f"No evidence against {noise.name} noise ({show_p_value(p_value)})."
     found = f"The labels do not fit {noise.name} noise ({show_p_value(p_value)}): "
     better = better_noise(scored)
     many = "more" if tail_z > 0 else "fewer"
-    if better is not None and better.noise == noise:
+    if better is not None and better.noise == noise and not estimates_flips:
         return found + "some are wrong even at the largest margins. Try flip_rate='estimate'."
-    if better is not None:
+    if better is not None and better.noise != noise and not chooses_noise:
         return found + f"{many} than expected are wrong at large margins. Try noise='{better.noise.name}'."
     if abs(tail_z) > _TAILS_DIFFER:
         return found + (

@@ -160,7 +160,7 @@ def check_noise_model(
     --------
     >>> import closefar as cf
     >>> pairs, labels, *_ = cf.datasets.make_pairs(5000, 4, noise="flips", random_state=0)
-    >>> learner = cf.LinearMetricLearner().fit(pairs, labels)
+    >>> learner = cf.LinearMetricLearner(flip_rate=0).fit(pairs, labels)
     >>> cf.check_noise_model(learner).p_value < 0.001
     True
     """
@@ -208,7 +208,7 @@ def _check_all(fit: Fit, judgements: Judgements, ids: NDArray[Any] | None, n_bin
             # A penalty moves M away from the optimum, and can remove directions that the labels support.
             scores = LabelScores.of(asked, keep_rank=fit.alpha == 0).at_optimum()
             check_certain_enough(scores, "the noise model")
-            check = _check(scores, dependence, n_bins)
+            check = _check(scores, dependence, n_bins, chooses_noise=fit.settings.noise == "auto")
             advice = in_words_of(asked.judgements.kind, check.advice)
             found.append(replace(check, question=asked.name, advice=advice))
         except ValueError as error:
@@ -235,7 +235,7 @@ def _combined(parts: Sequence[NoiseCheck]) -> NoiseCheck:
     return replace(worst, p_value=p_value, advice=advice, parts=tuple(parts))
 
 
-def _check(scores: LabelScores, dependence: Dependence, n_bins: int) -> NoiseCheck:
+def _check(scores: LabelScores, dependence: Dependence, n_bins: int, *, chooses_noise: bool) -> NoiseCheck:
     scored, model = scores.scored, scores.model
     bins = _bins(scored, model, n_bins)
     n = int(bins.max()) + 1
@@ -254,7 +254,8 @@ def _check(scores: LabelScores, dependence: Dependence, n_bins: int) -> NoiseChe
             f"{np.abs(scored.margin).max():.2g}. Look for outliers in the differences."
         )
     table = _table(scored, bins, found.sums[:n], np.sqrt(np.diag(found.covariance)[:n]))
-    return NoiseCheck(p_value, test.statistic, test.dof, tail_z, table, advise(scored, p_value, tail_z))
+    advice = advise(scored, p_value, tail_z, estimates_flips=scores.n_rates > 0, chooses_noise=chooses_noise)
+    return NoiseCheck(p_value, test.statistic, test.dof, tail_z, table, advice)
 
 
 def _bins(scored: Scored, model: LabelModel, n_bins: int) -> IndexArray:

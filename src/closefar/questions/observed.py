@@ -48,7 +48,7 @@ class Observed:
         optimum = Optimum.of(
             fit.metric,
             counted,
-            blend=fit.settings.blend,
+            blend=0.0 if fit.alpha == 0.0 else 1.0,
             comparison_noise=fit.relative_noise,
             strictness=None if table is None else table.strictness,
         )
@@ -61,7 +61,7 @@ class Observed:
         # A rate of zero is on the boundary, where it is not treated as a parameter.
         rates = np.ravel(fit.metric.flip_rate)
         known = annotator_rates(fit, counted)
-        is_free = known is None and fit.settings.estimates_flips and bool(np.all(rates > 0))
+        is_free = known is None and fit.known.estimates_flips and bool(np.all(rates > 0))
         likelihood = LabelLikelihood.of(
             optimum,
             counted,
@@ -89,7 +89,7 @@ class Observed:
     @property
     def estimates_rates(self) -> bool:
         """Whether flip rates were estimated together with M; those of annotators are treated as known."""
-        return self.fit.settings.estimates_flips and not self.has_annotator_rates
+        return self.fit.known.estimates_flips and not self.has_annotator_rates
 
     @property
     def has_annotator_rates(self) -> bool:
@@ -98,11 +98,11 @@ class Observed:
     @property
     def knows_rank(self) -> bool:
         """Whether the rank was set below its maximum; a rank chosen from these labels is not known."""
-        return self.fit.rank_choice is None and self.largest_rank < self.optimum.size
+        return not self.fit.chose_rank and self.largest_rank < self.optimum.size
 
     def count_parameters(self, *, keeps_rank: bool) -> int:
         rank = self.largest_rank if keeps_rank else None
-        n_rates = np.size(self.fit.metric.flip_rate) * self.fit.settings.estimates_flips
+        n_rates = np.size(self.fit.metric.flip_rate) * self.fit.known.estimates_flips
         return count_parameters(self.optimum.size, rank) - 1 + len(self.optimum.thresholds) + int(n_rates)
 
     def count_uncertain(self) -> float:

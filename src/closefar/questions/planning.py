@@ -27,7 +27,7 @@ from sklearn.utils import check_random_state
 
 from closefar import packed
 from closefar.arrays import Array, FloatArray
-from closefar.fitting import Fit, Fitted, count_uncertain, likelihood_of
+from closefar.fitting import Fit, Fitted, count_uncertain, likelihood_of, without_penalty
 from closefar.judgements import Judgements, Kind, find_points
 from closefar.model import Metric, Scored, ScoredLevels
 from closefar.model.factors import root_of
@@ -163,8 +163,9 @@ def plan_sample_size(
     Parameters
     ----------
     learner : LinearMetricLearner, OrdinalMetricLearner or ComparisonMetricLearner
-        A learner fitted to the pilot with alpha = 0, without `fit_origin`, sample weights, annotators and
-        comparisons in addition to pairs.
+        A learner fitted to the pilot without `fit_origin`, sample weights, annotators and
+        comparisons in addition to pairs.  If it has a penalty, the plan is for fits without it, since a penalty
+        adds an error that no sample size removes.
     pairs, labels : arrays, optional
         The pilot, needed only if `learner` was copied or loaded without its training pairs.
     target_error : float
@@ -188,11 +189,9 @@ def plan_sample_size(
     True
     """
     _check_request(target_error, measure, delta)
-    fit = Fit.of(learner)
+    fit, pilot = _plain_fit(Fit.of(learner), pairs, labels)
     _check_fit(fit, measure)
     metric = fit.metric
-    pilot = fit.read_or_training(pairs, labels)
-    pilot = pilot.with_weights(np.ones(len(pilot))).weighted(fit.settings.class_weight)
     optimum = Optimum.of(metric, pilot)
     if optimum.likelihood is None:
         optimum = replace(optimum, likelihood=likelihood_of(pilot, optimum.rows, metric.noise))
@@ -227,6 +226,15 @@ def plan_sample_size(
         shares_points=find_points(pilot.data) is not None,
         kind=fit.kind,
     )
+
+
+def _plain_fit(fit: Fit, pairs: Any, labels: Any) -> tuple[Fit, Judgements]:
+    """The fit without its penalty, and the pilot with the class weights of the fit alone."""
+    pilot = fit.read_or_training(pairs, labels)
+    pilot = pilot.with_weights(np.ones(len(pilot)))
+    if fit.alpha > 0 and not fit.settings.fit_origin:
+        fit = without_penalty(fit, pilot, class_weight=fit.settings.class_weight)
+    return fit, pilot.weighted(fit.settings.class_weight)
 
 
 def _decay(n: float, measure: str, uncertain: float) -> float:
@@ -395,13 +403,7 @@ def _check_request(target_error: Any, measure: Any, delta: Any) -> None:
 
 
 def _check_fit(fit: Fit, measure: str) -> None:
-    settings, metric = fit.settings, fit.metric
-    if fit.alpha != 0:
-        raise ValueError(
-            f"the pilot must be fitted with alpha = 0, since a penalty adds an error that no sample size removes; got "
-            f"alpha = {fit.alpha!r}. Fit with alpha=0, and with more pairs if the labels are separable."
-        )
-    judgements = fit.judgements
+    settings, metric, judgements = fit.settings, fit.metric, fit.judgements
     if fit.statistics.n_comparisons or (judgements is not None and judgements.annotators is not None):
         raise ValueError(
             "the pilot must have judgements of one kind, by one annotator or people who are not told apart; got a fit "
@@ -416,6 +418,12 @@ def _check_fit(fit: Fit, measure: str) -> None:
         )
     if settings.fit_origin:
         raise ValueError("the pilot must consist of pairs; got fit_origin=True. Fit differences without it.")
+    if fit.is_separable or fit.is_quasi_separable:
+        noun, get = _words(fit.kind)
+        raise ValueError(
+            "the pilot must determine the size of M without a penalty; got labels that a metric explains without "
+            f"error, at least in one direction. {get} more {noun}."
+        )
     if not fit.certificate.converged:
         raise ValueError(f"the pilot's fit must have converged; got {fit.certificate.status!r}")
     noun, get = _words(fit.kind)

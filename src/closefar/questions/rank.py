@@ -6,7 +6,7 @@ from typing import Any
 
 from sklearn.base import clone
 
-from closefar.fitting import Learner, RankChoice, Settings, cross_validate_rank
+from closefar.fitting import Learner, RankChoice, Settings, cross_validate_rank, fit
 from closefar.judgements import resolve_folds
 
 __all__ = ["choose_rank"]
@@ -30,7 +30,9 @@ def choose_rank(
     """Choose the rank by the cross-validated loss.
 
     In each fold, a copy of `learner` is fitted without a limit on its rank, truncated to each
-    rank, refitted within the retained directions, and scored on the held-out labels.
+    rank, refitted within the retained directions, and scored on the held-out labels.  A penalty
+    shrinks M to zero, since only then its rank can be limited; what is "auto" is chosen once,
+    for all folds.
 
     Parameters
     ----------
@@ -63,11 +65,13 @@ def choose_rank(
     2
     """
     judgements = clone(learner).read(X, y, sample_weight, annotators=annotators, comparisons=comparisons)
-    settings = Settings.of(learner).but(rank=None)
+    settings = Settings.of(learner).but(rank=None, prior="zero")
     settings.check(judgements)
     weighted = judgements.weighted(settings.class_weight)
     weighted.check_both_count()
     cv, groups = resolve_folds(cv, weighted, groups, seed=random_state)
+    if settings.has_choice:
+        settings = fit(judgements, settings, groups=groups).unless_interrupted().known
     return cross_validate_rank(
         weighted, settings, cv=cv, groups=groups, rule=rule, scale=scale, refits=refit, random_state=random_state
     )

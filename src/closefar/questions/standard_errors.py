@@ -77,8 +77,10 @@ def confidence(
     Parameters
     ----------
     learner : LinearMetricLearner, OrdinalMetricLearner or ComparisonMetricLearner
-        A fitted learner without a learned origin.  If it has a penalty (alpha > 0), the intervals are
-        those of the fit without it.  A rank that was set is treated as known, and so is the noise.
+        A fitted learner without a learned origin.  If it has a penalty, as it has by default, the intervals are
+        those of the fit without it, which takes one more fit; nothing is known of how far a penalty is from the
+        truth.  A flip rate that was chosen is estimated again.  A rank that was set is treated as known, and so is
+        the noise.
     pairs, labels, sample_weight, annotators, comparisons
         As passed to `fit`; for a comparison learner, `pairs` are the comparisons and `labels` the answers.  By
         default the training judgements.  The strictness of annotators is part of the uncertainty; the width of its
@@ -125,7 +127,7 @@ def confidence(
     sample = Observed.of(plain, judgements, groups)
     facts = sandwich(sample.likelihood, sample.parameters, sample.dependence, sample.repeats, sample.largest_rank)
     if facts.root is None or sample.fit.is_separable or sample.fit.is_quasi_separable:
-        statement = undetermined_statement(sample)
+        statement = undetermined_statement(sample, has_penalty=fit.alpha > 0)
         answer = _Answer("none", (statement,), statement, ())
     else:
         answer = _answer(
@@ -259,7 +261,7 @@ def _remarks(fit: Fit, sample: Observed, *, is_determined: bool) -> str:
     """Remarks for every method: penalty, noise, what is treated as known, and directions without data."""
     remarks = ""
     if fit.alpha > 0:
-        remarks += f" The intervals are for the fit without the penalty alpha={fit.alpha:g}, which shrinks M."
+        remarks += f" The intervals are for the fit without the penalty alpha={fit.alpha:.3g}, which shrinks M."
     if is_determined and _is_noise_in_doubt(sample):
         remarks += (
             " check_noise_model rejects the noise model, so the intervals are for the best approximation, not for the "

@@ -52,8 +52,8 @@ def summarize(fit: Fit, say: Callable[[str], str] = str) -> str:
     if fit.engine:
         lines += textwrap.wrap(f"Engine: {fit.engine}", _WIDTH)
     lines += ["-" * _WIDTH, *textwrap.wrap(say(certificate.status), _WIDTH)]
-    if fit.penalty_choice is not None:
-        lines += textwrap.wrap(say(fit.penalty_choice.sentence), _WIDTH)
+    for result in (fit.choice, fit.baseline):
+        lines += [] if result is None else textwrap.wrap(say(result.sentence), _WIDTH)
     lines += ["-" * _WIDTH]
     lines += [*describe_directions(metric), "-" * _WIDTH]
     lines += [*_loadings(metric, np.array(statistics.column_scales)), "=" * _WIDTH]
@@ -65,19 +65,16 @@ def _uncertain(statistics: FitStatistics) -> str:
 
 
 def _penalty(fit: Fit) -> str:
-    settings = fit.chosen
-    scale = {0.0: "", 1.0: "columns"}.get(settings.blend, f"scale {settings.blend:g}")
-    if settings.in_units and settings.blend > 0:
-        scale = str(settings.alpha_scale)
-    said = ", ".join(part for part in (scale, "identity" if settings.is_centred else "") if part)
-    return f"{settings.alpha:g}" + (f" ({said})" if said else "")
+    if fit.alpha == 0.0:
+        return "none"
+    return f"{fit.alpha:.3g}, prior {fit.prior if isinstance(fit.prior, str) else 'metric'}"
 
 
 def _noise(fit: Fit) -> str:
     name, rate = fit.metric.noise.name, fit.metric.flip_rate
     if isinstance(rate, tuple):
         return f"{name}, {rate[0]:.3f}/{rate[1]:.3f} flips"
-    return f"{name}, {rate:.3f} flips" if rate > 0 or fit.settings.estimates_flips else name
+    return f"{name}, {rate:.3f} flips" if rate > 0 or fit.known.estimates_flips else name
 
 
 def _answers(fit: Fit) -> tuple[str, str]:

@@ -135,9 +135,10 @@ def truncation_path(
     held_out : tuple (differences, signs) or (differences, signs, weights), optional
         Pairs that the metric was not learned from.
     learner : LinearMetricLearner, optional
-        The learner that learned the metric.  If given, a copy of it is also fitted within the
-        retained directions: the truncated metric keeps the scale and the threshold of the full
-        metric, which are no longer optimal.
+        The learner that learned the metric, fitted.  If given, a copy of it with the same penalty is also fitted
+        within the retained directions: the truncated metric keeps the scale and the threshold of the full
+        metric, which are no longer optimal.  If M was shrunk to the plain distance, these fits are shrunk to the
+        truncated metric.
 
     Examples
     --------
@@ -149,7 +150,7 @@ def truncation_path(
     1     0.01  0.21773  -0.00644  0.02024    0.04049    1.0000
     2        0  0.22417   0.00000        0          0    1.0000
     """
-    settings = None if learner is None else Settings.of(learner)
+    settings = None if learner is None else _known(learner)
     others = None if held_out is None else _judgements(metric, *held_out)
     return _path(Scorer(metric), _judgements(metric, differences, signs, weights), scale, others, settings)
 
@@ -170,8 +171,14 @@ def truncation_of(
     weighted = judgements.weighted(fit.settings.class_weight)
     if refits:
         weighted.check_both_count()
-    settings = fit.settings.but(approximate=is_rough and fit.settings.solver == "auto")
+    settings = fit.known.but(approximate=is_rough and fit.known.solver == "auto")
     return _path(Scorer.of(fit), weighted.counted(), scale, held_out, settings if refits else None)
+
+
+def _known(learner: Learner) -> Settings:
+    """The settings of a learner, with what its fit has chosen."""
+    settings = Settings.of(learner)
+    return Fit.of(learner).known if settings.has_choice else settings
 
 
 def _path(

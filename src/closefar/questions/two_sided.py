@@ -15,6 +15,7 @@ from closefar.arrays import TURNED, BoolArray, IndexArray, is_indexed, to_numpy
 from closefar.fitting import Fit, Scorer
 from closefar.judgements import Judgements, Kind, Tuples
 from closefar.model import Metric, Scored
+from closefar.noise import has_flips
 
 __all__ = ["COMPARED", "TwoSided", "turned", "two_sided"]
 
@@ -68,7 +69,8 @@ def two_sided(fit: Fit, judgements: Judgements) -> tuple[TwoSided, ...]:
 
 def _of_one_kind(fit: Fit, judgements: Judgements) -> list[TwoSided]:
     scores = Scorer.of(fit).score(judgements)
-    n_rates = int(np.size(fit.metric.flip_rate)) if fit.settings.estimates_flips else 0
+    is_estimated = fit.known.estimates_flips or (fit.settings.flip_rate == "auto" and has_flips(fit.flip_rate))
+    n_rates = int(np.size(fit.metric.flip_rate)) if is_estimated else 0
     if judgements.kind is Kind.COMPARISONS:
         assert isinstance(scores, Scored)
         return [TwoSided(COMPARED, fit.metric, turned(scores), fit.relative_noise, min(n_rates, 1))]

@@ -87,7 +87,7 @@ class Evidence:
         uncertain = sample.count_uncertain() * facts.independence
         n_parameters = sample.count_parameters(keeps_rank=keeps_rank)
         n_units = math.inf if sample.dependence.n_units is None else float(sample.dependence.n_units)
-        n, flips = float(sample.repeats.sum()), sample.fit.settings.estimates_flips
+        n, flips = float(sample.repeats.sum()), sample.fit.known.estimates_flips
         return cls(uncertain, n_parameters, n, flips, n_units)
 
     @property
@@ -151,7 +151,7 @@ def find_flaws(
         flaws.append(_flaw_of_rates(fit.metric.flip_rate))
     if sample.has_annotator_rates:
         flaws.append(_KNOWN_RATES)
-    if method == "bootstrap" and fit.rank_choice is not None:
+    if method == "bootstrap" and fit.chose_rank:
         flaws.append('The bootstrap treats the rank as known, but it was chosen from these labels. Use method="auto".')
     too_few = evidence.flaw(method)
     if too_few is not None:
@@ -176,11 +176,16 @@ def _flaw_of_rates(flip_rate: FlipRate) -> str:
     )
 
 
-def undetermined_statement(sample: Observed) -> str:
-    """State what the labels do not determine."""
+def undetermined_statement(sample: Observed, *, has_penalty: bool) -> str:
+    """State what the labels do not determine; `has_penalty` is about the fit that was asked about."""
+    remark = "" if has_penalty else " A penalty (alpha > 0) gives a metric, but no intervals."
+    if sample.fit.is_quasi_separable and has_penalty:
+        return (
+            "Not valid, and every interval is unbounded: one direction explains some labels without exception, so that "
+            "without the penalty M grows without bound along it. Label more pairs."
+        )
     if sample.fit.is_quasi_separable:
-        advice = sample.fit.certificate.advice
-        return f"Not valid, and every interval is unbounded: {advice} A penalty gives a metric, but no intervals."
+        return f"Not valid, and every interval is unbounded: {sample.fit.certificate.advice}{remark}"
     where, why, there = "", "all labels can be explained without error", ""
     if not sample.fit.is_separable:
         direction = least_informed_direction(sample.likelihood, sample.parameters, sample.optimum.coordinates)
@@ -191,7 +196,7 @@ def undetermined_statement(sample: Observed) -> str:
         )
     return (
         f"Not valid: the pairs do not determine the metric{where} ({why}), so every interval is unbounded. Label more "
-        f"pairs{there}, or leave columns out. A penalty (alpha > 0) gives a metric, but no intervals."
+        f"pairs{there}, or leave columns out.{remark}"
     )
 
 
@@ -223,7 +228,7 @@ def state(sample: Observed, facts: Sandwich, evidence: Evidence, method: str, bo
             f"zero{threshold})"
         )
         statement = f"Sandwich standard errors from the observed information{interior if boundary is None else ''}."
-    chosen = sample.fit.rank_choice is not None and sample.largest_rank < sample.optimum.size
+    chosen = sample.fit.chose_rank and sample.largest_rank < sample.optimum.size
     if boundary is not None or chosen:
         reason = boundary if boundary is not None else "the rank was chosen from these labels"
         statement += (

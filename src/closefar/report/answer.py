@@ -150,7 +150,7 @@ def _wrong(facts: dict[str, Any]) -> str:
         return "this is not clearly better than chance"
     if facts["certificate"]["outcome"] in _ALONE:
         return f"how many {term}s are wrong can't be estimated without a fit"
-    if wrong["reason"] is not None or wrong["doubt"] is not None or facts["fit"]["alpha"] > 0:
+    if wrong["reason"] is not None or wrong["doubt"] is not None:
         return f"how many {term}s are wrong can't be estimated from this fit"
     if wrong["kind"] == "probability" and facts["pairs"]["kind"] == Kind.LEVELS:
         return f"about {percent(wrong['share'])} of the pairs were {ANOTHER_LEVEL}"
@@ -160,4 +160,6 @@ def _wrong(facts: dict[str, Any]) -> str:
         return f"the metric gets every training {term} right, so how many of them are wrong can't be estimated"
     if facts["pairs"]["kind"] == Kind.LEVELS:
         return f"{percent(wrong['share'])} of the labels are {OFF}"
+    if facts["fit"]["alpha"] > 0:  # a penalty makes margins, and so the share of labels that noise explains, uncertain
+        return f"how many {term}s are wrong can't be estimated from this fit"
     return f"by the fit's own estimate, {percent(facts['fit']['wrong_share'])} of its training {term}s are wrong"

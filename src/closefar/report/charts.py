@@ -15,6 +15,7 @@ __all__ = [
     "interval_chart",
     "learning_chart",
     "noise_chart",
+    "path_chart",
     "roc_chart",
     "spectrum_chart",
 ]
@@ -32,6 +33,7 @@ _RANGE_RIGHT = 200
 
 _MOST_TICKS = 4
 _MUCH = 4.0  # a range of losses for a log scale
+_FAR_WORSE = 4.0  # times as far above the lowest loss as the median is
 
 
 def spectrum_chart(part: dict[str, Any]) -> str:
@@ -157,6 +159,45 @@ def noise_chart(part: dict[str, Any]) -> str:
         note = f"{row['count']:,.6g}: observed {row['observed']:.1%}, expected {row['expected']:.1%}"
         parts.append(plane.dot(row["margin"], row["observed"] - row["expected"], note))
     return drawing(f"Observed minus expected {share} by margin", plane.bottom + 44, parts)
+
+
+def path_chart(part: dict[str, Any]) -> str:
+    """Held-out loss against alpha on a log axis, a line for each prior and flip rate, and the plain distance."""
+    lines, plain, chosen = part["lines"], part["plain"], part["chosen"]
+    rows = [row for line in lines for row in line["rows"]]
+    alphas = [row["alpha"] for row in rows] + ([] if chosen is None else [chosen])
+    losses = [row["loss"] for row in rows]
+    lowest = min(row["loss"] - row["standard_error"] for row in rows)
+    highest = max(row["loss"] + row["standard_error"] for row in rows)
+    # What is far worse than most would flatten the others: it is drawn at the upper edge.
+    highest = min(highest, max(lowest + _FAR_WORSE * (sorted(losses)[len(losses) // 2] - lowest), lowest + 1e-3))
+    if plain is not None:
+        lowest, highest = min(lowest, plain["loss"]), max(highest, plain["loss"])
+    pad = max(0.08 * (highest - lowest), 1e-3)
+    ends = [math.log10(min(alphas)), math.log10(max(alphas))]
+    room = 0.06 * (ends[1] - ends[0]) or 0.1
+    plane = Plane(54, 42, 270, 190, (ends[0] - room, ends[1] + room), (lowest - pad, highest + pad))
+    low, high = plane.x_range
+    ticks = [(math.log10(mark), tick_text(mark)) for mark in log_ticks(10.0**low, 10.0**high, _MOST_TICKS)]
+    parts = plane.x_axis(ticks, "alpha") + plane.y_axis(_ticks(*plane.y_range), "held-out loss")
+    if plain is not None:
+        parts.append(plane.line([(low, plain["loss"]), (high, plain["loss"])], "diagonal"))
+    if chosen is not None:
+        parts.append(plane.upright(math.log10(chosen), *plane.y_range, "threshold"))
+        parts.append(label(max(plane.x(math.log10(chosen)), plane.left + 60), plane.top - 12, "chosen", "middle"))
+    for line in lines:
+        places = [(math.log10(row["alpha"]), min(row["loss"], plane.y_range[1])) for row in line["rows"]]
+        parts.append(f'<g class="{line["style"]}">')
+        parts.append(plane.line(places, "path"))
+        for (x, y), row in zip(places, line["rows"], strict=True):
+            error = row["standard_error"]
+            note = f"alpha {row['alpha']:.3g}: loss {row['loss']:.4f}, accuracy {row['accuracy']:.1%}"
+            parts += [
+                plane.upright(x, max(y - error, plane.y_range[0]), min(y + error, plane.y_range[1]), "error"),
+                plane.dot(x, y, note, "spot"),
+            ]
+        parts.append("</g>")
+    return drawing("Held-out loss against alpha", plane.bottom + 44, parts)
 
 
 def learning_chart(part: dict[str, Any]) -> str:

@@ -45,7 +45,7 @@ def caveat(fit: Fit) -> str:
         return " One direction explains some labels without exception, so probabilities along it are arbitrary."
     if fit.settings.class_weight is not None:
         return " The class weights of the fit shift these probabilities on purpose."
-    if fit.alpha > 0:
+    if fit.alpha > 0 and not fit.settings.chooses_alpha:
         return " The penalty alpha pulls the probabilities towards one half."
     return ""
 

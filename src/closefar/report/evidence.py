@@ -5,6 +5,7 @@ Where pairs share points, or belong to groups, by a fit that has not seen those 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,10 +15,10 @@ from scipy.stats import t as student
 from sklearn.utils import check_random_state
 
 from closefar.arrays import BoolArray, FloatArray, numbered
-from closefar.fitting import Fit, Scores, fit, joined, refit_part, score, whole_loss
+from closefar.fitting import Fit, Scorer, Scores, fit, joined, measured_statistics, refit_part, score
 from closefar.judgements import Judgements, Kind, Split, most_folds, split_judgements, variance_of_sum
 from closefar.model import ScoredLevels
-from closefar.questions import LabelErrors, judge_labels, label_error_settings, wilson
+from closefar.questions import LabelErrors, flip_aware, judge_labels, wilson
 from closefar.report.effort import Effort
 from closefar.report.wording import count
 
@@ -154,11 +155,19 @@ def judge(
 
 
 def is_training(fitted: Fit, judgements: Judgements) -> bool:
-    """Whether these are the pairs of the fit: as many, with the very loss that it ended with."""
-    if fitted.is_metric_alone or len(judgements) != fitted.statistics.n_pairs or not has_sides(judgements):
+    """Whether these are the pairs of the fit: as many, with the very statistics that it ended with."""
+    known = fitted.statistics
+    if fitted.is_metric_alone or len(judgements) != known.n_pairs or not has_sides(judgements):
         return False
-    loss = whole_loss(fitted, judgements.weighted(fitted.settings.class_weight))
-    return abs(loss - fitted.certificate.loss) <= 1e-7 * (1.0 + fitted.certificate.loss)
+    weighted, measure = judgements.weighted(fitted.settings.class_weight), fitted.metric.measure
+    others = [] if weighted.comparisons is None else [measure(weighted.comparisons.data)]
+    squared = np.concatenate([measure(weighted.data), *others])
+    scales = np.array(known.column_scales)
+    found = measured_statistics(weighted, squared, Scorer.of(fitted), scales, known.n_parameters)
+    return all(
+        math.isclose(getattr(found, name), getattr(known, name), rel_tol=1e-6, abs_tol=1e-7)
+        for name in ("null_loss", "accuracy", "wrong_share", "uncertain_labels")
+    )
 
 
 def _by_pair(fitted: Fit, judged: Judgements, n_folds: int, seed: int, groups: NDArray[Any] | None) -> Judged:
@@ -239,10 +248,11 @@ def _label_errors(fitted: Fit, unseen: Scores, groups: NDArray[Any] | None) -> t
     """
     if fitted.settings.class_weight is not None:
         return None, None
-    judgements = unseen.judgements
-    flip_aware = fitted.chosen.but(**label_error_settings(vars(fitted.chosen), judgements))
+    judgements, changes = unseen.judgements, flip_aware(fitted.settings)
+    is_whole = len(judgements) == fitted.statistics.n_pairs
     try:
-        return judge_labels(fit(judgements, flip_aware), judgements, unseen, groups=groups), None
+        own = fitted if is_whole and not changes else fit(judgements, fitted.chosen.but(**changes))
+        return judge_labels(own, judgements, unseen, groups=groups), None
     except ValueError as error:
         return None, str(error).rstrip(".")
 

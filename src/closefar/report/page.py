@@ -70,6 +70,8 @@ def _charts(facts: dict[str, Any]) -> dict[str, str]:
         if facts[name]["reason"] is None:
             drawn[name] = chart
     found = {name: chart(facts[name]) for name, chart in drawn.items()}
+    if facts["choice"] is not None and facts["choice"]["path"] is not None:
+        found["path"] = charts.path_chart(facts["choice"]["path"])
     if facts["intervals"]["reason"] is None:
         found["intervals"] = charts.interval_chart(facts["intervals"]["directions"])
     return found

@@ -24,6 +24,7 @@ from closefar.questions import summarize as summary_of
 from closefar.report.agreement import calibration, distances, quality, roc
 from closefar.report.answer import answer, certificate_words, key_figures
 from closefar.report.certainty import intervals
+from closefar.report.choosing import baseline, choice
 from closefar.report.doubts import caveat, noise_check, problems, read_ids, shared_points, wrong_labels
 from closefar.report.evidence import Judged, is_training, judge
 from closefar.report.growth import learning_curve
@@ -68,7 +69,7 @@ def summarize(
 
     Parameters
     ----------
-    learner : LinearMetricLearner or LinearMetricLearnerCV
+    learner : LinearMetricLearner, OrdinalMetricLearner or ComparisonMetricLearner
         Fitted.
     X, y, sample_weight : optional
         Pairs, labels and weights as for `learner.fit`.  By default those of the fit, each evaluated
@@ -139,6 +140,7 @@ def _facts(
     facts["quality"] = quality(judged, metric, facts["pairs"]["labels"])
     facts["distances"] = distances(judged, metric, facts["pairs"]["labels"])
     is_chance = facts["quality"]["is_chance"]
+    facts["choice"], facts["baseline"] = choice(fit), baseline(fit)
     facts["calibration"] = calibration(judged, caveat=caveat(fit))
     facts["roc"] = roc(judged, metric)
     facts["wrong_labels"], suspects = wrong_labels(judged.label_by_label, fit, ids, is_chance=is_chance)
@@ -195,12 +197,15 @@ def _in_words_of(provenance: Provenance, facts: dict[str, Any]) -> dict[str, Any
     found = {**facts, "problems": [provenance.say(problem) for problem in facts["problems"]]}
     for part, names in {
         "calibration": ("reading",),
+        "choice": ("sentence",),
         "certificate": ("advice", "status"),
         "intervals": ("reason", "statement"),
         "learning_curve": ("reason",),
         "noise_check": ("reason", "reading", "advice"),
         "wrong_labels": ("reason", "doubt", "reading"),
     }.items():
+        if facts[part] is None:
+            continue
         said = {name: provenance.say(facts[part][name]) for name in names if facts[part].get(name)}
         found[part] = {**facts[part], **said}
     return found
@@ -267,8 +272,8 @@ def _fit(fit: Fit, provenance: Provenance) -> dict[str, Any]:
         "n_features": len(metric.factor),
         "origin": metric.origin,
         "alpha": fit.alpha,
-        "alpha_scale": fit.alpha_scale,
-        "penalty_choice": None if fit.penalty_choice is None else fit.penalty_choice.sentence,
+        "prior": fit.prior if isinstance(fit.prior, str) else "metric",
+        "scale": fit.known.scale,
         "engine": fit.engine,
         "parameters": {name: _text(value) for name, value in parameters.items()},
         "summary": summary_of(fit, provenance.say),

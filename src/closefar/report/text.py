@@ -25,6 +25,8 @@ def text(facts: dict[str, Any]) -> str:
         *(f"* {item['name']}: {short(item['value'], _WIDTH)}" for item in facts["about"]),
     ]
     lines += ["", *_paragraph(facts["sentence"]), *_paragraph(facts["pairs"]["words"])]
+    if facts["choice"] is not None:
+        lines += _paragraph(facts["choice"]["sentence"])
     lines += [f"* {item['name']}: {item['value']} ({item['note']})" for item in facts["key_figures"]]
     lines.append("")
     if facts["problems"]:
@@ -36,6 +38,10 @@ def text(facts: dict[str, Any]) -> str:
 
 def _sections(facts: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
     certificate, wrong, pairs = facts["certificate"], facts["wrong_labels"], facts["pairs"]
+    if facts["baseline"] is not None:
+        yield "Compared with the plain distance", [facts["baseline"]["reading"], _compared(facts["baseline"])]
+    if facts["choice"] is not None and facts["choice"]["table"]:
+        yield "Settings that were tried", [_tried(facts["choice"]["table"])]
     yield _distances(pairs), [facts["distances"]["reading"]]
     yield "ROC curve", [_said(facts["roc"])]
     yield "Calibration", [facts["calibration"]["reading"], _calibration(facts["calibration"], pairs["kind"])]
@@ -60,7 +66,7 @@ def _sections(facts: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
     )
     for step in facts["next_steps"]:
         yield step["title"], [_fence(step["code"], step["language"])]
-    yield "Summary of the fit", [_fence(facts["fit"]["summary"])]
+    yield "Summary of the fit", [_fence(_printable(facts["fit"]["summary"]))]
 
 
 def _said(part: dict[str, Any]) -> str:
@@ -82,8 +88,37 @@ def _fence(content: str, language: str = "") -> str:
     return f"```{language}\n{content.replace('```', '` ` `')}\n```"
 
 
+def _printable(content: str) -> str:
+    """The same lines without letters that could turn their direction."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in content)
+
+
 def _table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]) -> str:
     return _fence(format_table(columns, rows))
+
+
+def _compared(part: dict[str, Any]) -> str:
+    columns = [("held out", ""), ("accuracy", ".1%"), ("loss", ".4f")]
+    return _table(columns, [[row["name"], row["accuracy"], row["loss"]] for row in part["rows"]])
+
+
+def _tried(rows: list[dict[str, Any]]) -> str:
+    columns = {
+        "prior": ("prior", ""),
+        "alpha": ("alpha", ".4g"),
+        "flip_rate": ("flip rate", ".3f"),
+        "rank": ("rank", ""),
+        "noise": ("noise", ""),
+        "loss": ("held-out loss", ".4f"),
+        "standard_error": ("std. error", ".4f"),
+        "accuracy": ("accuracy", ".1%"),
+    }
+    shown = {
+        name: column
+        for name, column in columns.items()
+        if name not in ("rank", "noise") or len({row[name] for row in rows}) > 1
+    }
+    return _table(list(shown.values()), [[row[name] for name in shown] for row in rows])
 
 
 def _distances(pairs: dict[str, Any]) -> str:

@@ -110,6 +110,13 @@ class BlockRows(Fusable, MeasuredRows):
     def in_coordinates(self, coordinates: Coordinates) -> BlockRows:
         return MappedRows(self, coordinates)
 
+    def spanning(self) -> FloatArray | None:
+        """Vectors, each a row, that span all rows, if there are fewer than half as many as columns."""
+        if 2 * self.n_rows > self.n_columns:
+            return None
+        found: FloatArray = to_numpy(self.read(slice(0, self.n_rows))).T
+        return found
+
     def take_rows(self, indices: IndexArray) -> BlockRows:
         """Return the rows at these indices, held in memory."""
         is_sorted = bool(np.all(indices[1:] >= indices[:-1]))

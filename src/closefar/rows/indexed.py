@@ -55,6 +55,13 @@ class IndexedRows(BlockRows):
         transform = self._points.transform
         return differences.T if transform is None else transform.T @ differences.T
 
+    def spanning(self) -> FloatArray | None:
+        if 2 * len(self._points) > self.n_columns or self._points.transform is not None:
+            return None
+        used = np.unique(self._index)
+        points = self._points.at(used)
+        return np.asarray(points - points.mean(axis=0), dtype=np.float64)
+
     def take_rows(self, indices: IndexArray) -> IndexedRows:
         return IndexedRows(*_occurring(self._points, self._index[indices]))
 

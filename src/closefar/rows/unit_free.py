@@ -31,6 +31,9 @@ _MOST_ROUNDS = 100
 _BOUNDLESS = 1e24
 _N_PROJECTIONS = 32
 
+# From this many columns on, a penalised metric of few points is one of their span alone: full matrices take minutes.
+_MANY_COLUMNS = 1000
+
 
 def unit_free(
     source: Rows,
@@ -208,6 +211,10 @@ def _has_no_enormous(source: BlockRows, coordinates: Coordinates) -> bool:
 
 
 def _normalise(source: BlockRows, weights: Array, asked: _Asked) -> Coordinates:
+    if asked.blend == 1.0 and not asked.with_constant and source.n_columns > _MANY_COLUMNS:
+        spanning = source.spanning()
+        if spanning is not None:
+            return _within_span(source, weights, spanning, in_units=asked.in_units)
     centre = _centre(source, weights, asked.with_constant)
     # With fewer rows than columns the Gram matrix is singular, and may be too large.
     gram: FloatArray | None = None
@@ -239,12 +246,31 @@ def _normalise(source: BlockRows, weights: Array, asked: _Asked) -> Coordinates:
         if asked.in_units:
             unit = np.full_like(usual, np.sqrt(np.sum(usual**2) / max(np.sum(varies), 1)) or 1.0)
             moments = moments * np.outer(usual / unit, usual / unit)
-        spread, turn = np.linalg.eigh(_blended(moments[np.ix_(varies, varies)], asked.blend))
+        if asked.blend == 1.0:
+            spread, turn = np.ones(int(varies.sum())), np.eye(int(varies.sum()))
+        else:
+            spread, turn = np.linalg.eigh(_blended(moments[np.ix_(varies, varies)], asked.blend))
         directions = np.zeros((len(scale), len(spread)))
         directions[varies] = turn
         transform = directions / np.sqrt(spread) / unit[:, None]
         null = np.eye(len(scale))[:, ~varies]
     return Coordinates(transform, -(centre @ transform) if asked.with_constant else None, null, usual)
+
+
+def _within_span(source: BlockRows, weights: Array, spanning: FloatArray, *, in_units: bool) -> Coordinates:
+    """Coordinates along an orthonormal basis of the span of few points of many columns, each column scaled."""
+    nowhere = np.zeros(source.n_columns)
+    largest = _scales(source.largest(nowhere), nowhere)
+    usual = np.where(np.isfinite(largest), largest, 0.0) * np.sqrt(source.scaled_squares(weights, nowhere, largest))
+    varies = usual > 0.0
+    unit = np.where(varies, usual, 1.0)
+    if in_units:
+        unit = np.full_like(usual, np.sqrt(np.mean(usual[varies] ** 2)))
+    scaled = np.where(varies, spanning, 0.0) / unit
+    values, turn = np.linalg.eigh(scaled @ scaled.T)
+    keep = values > 1e-12 * values[-1]
+    transform = scaled.T @ (turn[:, keep] / np.sqrt(values[keep])) / unit[:, None]
+    return Coordinates(transform, None, np.eye(source.n_columns)[:, ~varies], usual)
 
 
 def column_scales(source: Rows, weights: Array, *, centred: bool = False) -> FloatArray:

@@ -1,5 +1,6 @@
 """From rows to a certified solution: likelihoods, the problem, solvers in one loop, and the certificate."""
 
+from closefar.solve.centre import Centred, CentredFlips
 from closefar.solve.certificate import Certificate, Outcome, advise_in_time
 from closefar.solve.compared import Compared
 from closefar.solve.cone import psd_factor
@@ -16,12 +17,14 @@ from closefar.solve.loop import Solver, State, Watch, unwatched
 from closefar.solve.objective import Objective, Passes
 from closefar.solve.recession import find_free_directions, find_recession
 from closefar.solve.sampling import share_for_hessian
-from closefar.solve.solution import Options, Solution, choose_solver, solve
+from closefar.solve.solution import Options, Solution, choose_solver, solve, solve_roughly
 from closefar.solve.solvers import SOLVERS
 from closefar.solve.supervision import OutOfTime, Supervisor, supervised, supervisor
 
 __all__ = [
     "SOLVERS",
+    "Centred",
+    "CentredFlips",
     "Certificate",
     "CloseFar",
     "Compared",
@@ -55,6 +58,7 @@ __all__ = [
     "psd_factor",
     "share_for_hessian",
     "solve",
+    "solve_roughly",
     "solve_with_flips",
     "supervised",
     "supervisor",

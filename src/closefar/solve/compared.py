@@ -35,6 +35,9 @@ class Compared(CloseFar):
         loss, least_margin, margin_gradient, curvature = self.losses(margin, *arrays, order=order)
         return Terms(loss, np.empty(0), least_margin, margin_gradient, curvature)
 
+    def crossed(self, found: Terms, values: Array, *arrays: Array) -> FloatArray:
+        return np.empty(0)
+
     def curvature(self, source: RowSource, parts: Sequence[Terms]) -> FullCurvature:
         return FullCurvature(source.join([part.curvature for part in parts]), (), np.empty((0, 0)))
 

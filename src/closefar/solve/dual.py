@@ -12,13 +12,13 @@ which is too low by about the violation of the dual cone times tr M.
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
 
 from closefar.arrays import Array, FloatArray
 from closefar.solve.factored import Place
-from closefar.solve.likelihood import CloseFar
 from closefar.solve.problem import Problem
 
 __all__ = ["has_tangents", "tangent_bound"]
@@ -31,24 +31,30 @@ _REACH = 1e3  # a slope of a threshold that is wrong by rounding is multiplied b
 
 def has_tangents(problem: Problem) -> bool:
     """Whether a bound can be computed this way."""
-    likelihood = problem.objective.likelihood
-    return problem.alpha > 0.0 and isinstance(likelihood, CloseFar) and likelihood.is_convex
+    return problem.alpha > 0.0 and problem.objective.likelihood.is_convex
 
 
 def tangent_bound(problem: Problem, place: Place, least: float) -> float:
     """The bound proven by the slopes at a place where lambda_min(dR/dM) is at least `least`."""
-    thresholds = place.thresholds
+    thresholds, slopes = place.thresholds, place.evaluation.slopes
     likelihood, source = problem.objective.likelihood, problem.objective.source
-    assert isinstance(likelihood, CloseFar)
     share = min(1.0, problem.alpha / max(-least, 1e-300))
-    tangents = partial(_tangents, likelihood.without_rows(), thresholds, share)
-    values = source.parts(tangents, place.squared, *likelihood.row_arrays)
-    # Thresholds are optimal up to rounding; a slope that is still negative is paid for by their size.
-    slack = np.maximum(-place.evaluation.slopes, 0.0) @ (_REACH * (1.0 + np.abs(thresholds)))
-    return float(sum(values)) - float(slack)
+    if likelihood.has_tangents:
+        tangents = partial(_tangents, likelihood.without_rows(), thresholds, share)
+        value = float(sum(source.parts(tangents, place.squared, *likelihood.row_arrays)))
+    else:
+        # The conjugate of a loss >= 0 is convex and at most 0 at 0, so that slopes times the share prove at least
+        # that share of what the slopes themselves prove.
+        along = source.dot(place.evaluation.margin_gradient, place.squared)
+        value = share * (place.evaluation.loss - along - float(slopes @ thresholds))
+    # Thresholds are optimal up to rounding; a slope that is still negative is paid for by their size, and so is any
+    # of a threshold without a bound.
+    is_free = np.isneginf(problem.cone.least)
+    slack = np.where(is_free, np.abs(slopes), np.maximum(-slopes, 0.0)) @ (_REACH * (1.0 + np.abs(thresholds)))
+    return value - float(slack)
 
 
-def _tangents(likelihood: CloseFar, thresholds: FloatArray, share: float, squared: Array, *arrays: Array) -> float:
+def _tangents(likelihood: Any, thresholds: FloatArray, share: float, squared: Array, *arrays: Array) -> float:
     """sum_i w_i (phi(m') - q m') for some of the rows, with q = share phi'(m) and phi'(m') = q."""
     xp = array_namespace(squared)
     margin, (_, weights, *rest) = likelihood.margins(squared, *arrays, thresholds=thresholds)
@@ -80,5 +86,6 @@ def _tangents(likelihood: CloseFar, thresholds: FloatArray, share: float, square
     return float(xp.vecdot(weights, loss - wanted * found)) - error
 
 
-def _derivatives(likelihood: CloseFar, rest: list[Array], margin: Array) -> tuple[Array, ...]:
-    return likelihood.pointwise(margin, *rest, order=2)
+def _derivatives(likelihood: Any, rest: list[Array], margin: Array) -> tuple[Array, ...]:
+    found: tuple[Array, ...] = likelihood.pointwise(margin, *rest, order=2)
+    return found

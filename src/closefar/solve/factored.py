@@ -46,10 +46,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Factored:
-    """A problem over factors; `objective` may be less precise than that of the problem."""
+    """A problem over factors; `objective` may be less precise than that of the problem.
+
+    `threshold_tol` limits the slopes in the thresholds, which are optimised at every place, where that is all the
+    precision that is needed.
+    """
 
     problem: Problem
     objective: Objective
+    threshold_tol: float | None = None
 
     @property
     def is_exact(self) -> bool:
@@ -70,6 +75,8 @@ class Factored:
 
     def settled(self, place: Place) -> Place:
         """The same place with exact thresholds: no pass."""
+        if self.threshold_tol is not None:
+            return place
         return self._place(
             place.factor, place.projections, place.squared, place.thresholds, 1e-15, is_fresh=place.is_fresh
         )
@@ -105,7 +112,9 @@ class Factored:
         *,
         is_fresh: bool = False,
     ) -> Place:
-        if tol is None:
+        if self.threshold_tol is not None:
+            tol = self.threshold_tol
+        elif tol is None:
             tol = _THRESHOLD_TOL if self.is_exact else _ROUGH_THRESHOLD_TOL
         thresholds, evaluation = self.objective.best_thresholds(squared, thresholds, self.problem.cone.least, tol)
         return self._known(factor, projections, squared, thresholds, evaluation, is_fresh=is_fresh)

@@ -11,10 +11,11 @@ from closefar.solve.certificate import Certificate, Outcome, advise
 from closefar.solve.flipped_graded import Flipped
 from closefar.solve.free_origin import with_free_corner
 from closefar.solve.history import FitStep
-from closefar.solve.loop import Ending, Limits, Recorder, State, Watch, run
+from closefar.solve.likelihood import Likelihood
+from closefar.solve.loop import Ending, Limits, Recorder, Run, State, Watch, run
 from closefar.solve.objective import Objective
 from closefar.solve.problem import Problem
-from closefar.solve.solution import Options, Solution, solve
+from closefar.solve.solution import Options, Solution, run_roughly, solve
 from closefar.solve.solvers.alternating import Alternating, Climb
 from closefar.solve.supervision import supervisor
 
@@ -26,6 +27,7 @@ _MOST_ROUNDS = 100
 _SCALES = (1.0, 1.5, 2.5, 4.0, 8.0)
 _RAY_ROUNDS = 2
 _RAY_TOL = 1e-6
+_PRECISE = 1e-7  # of the climb at known rates, before the last step
 
 
 def solve_with_flips(
@@ -47,9 +49,12 @@ def solve_with_flips(
         return _climb_from(start, objective, flipped, estimate, options, rng, watch)
     if start is not None and estimate and flipped.has_flips:
         return _climb(start, objective, flipped, options, rng, watch, estimate=True)
-    if start is not None and not options.proves and not estimate:
+    if not options.proves and not estimate:
+        begun = solve(objective, options, rng=rng, watch=watch).state if start is None else start
         climbing, by_factor = objective.with_likelihood(flipped), replace(options, solver="factor")
-        return solve(climbing, by_factor, rng=rng, watch=watch, start=start), flipped
+        return solve(climbing, by_factor, rng=rng, watch=watch, start=begun), flipped
+    if start is not None and not estimate:
+        return _climb_at(start, objective, flipped, options, rng, watch)
     plain = solve(objective, options, rng=rng, watch=watch, start=start)
     begun = plain.state
     if estimate and flipped.has_several_starts:
@@ -58,6 +63,8 @@ def solve_with_flips(
         flipped = flipped.with_best_rates(objective.source, plain.squared, plain.thresholds)
     if not flipped.has_flips or plain.certificate.outcome is Outcome.INTERRUPTED or supervisor().has_ended_a_run:
         return plain, flipped
+    if not estimate and options.alpha > 0.0:
+        return _climb_at(begun, objective, flipped, options, rng, watch, plain)
     return _climb(begun, objective, flipped, options, rng, watch, estimate=estimate, plain=plain)
 
 
@@ -79,25 +86,70 @@ def _climb(
     begin = partial(climber.resume, with_free_corner(problem.cone, begun))
     climb = run(climber, begin, Limits(0.0, _MOST_ROUNDS, recorder))
     top: Climb = climb.state.memory
-    near = State.at(climb.state.matrix, *climb.state.thresholds)
-    soft = objective.with_likelihood(top.likelihood.softened(objective.source, top.squared, near.thresholds))
-    was_interrupted = climb.ending is Ending.INTERRUPTED
-    brief = replace(options, max_iter=1) if climb.ending.is_early else options
-    last = solve(soft, brief, rng=rng, watch=watch, start=near, stay_near=True)
+    soft = top.likelihood.softened(objective.source, top.squared, climb.state.thresholds)
+    last = _last_step(soft, climb, objective, options, rng, watch)
     if estimate:
         flipped = top.likelihood.with_best_rates(objective.source, last.squared, last.thresholds)
-    loss = objective.with_likelihood(flipped).evaluate(last.squared, last.thresholds).loss - flipped.penalty(
-        last.thresholds
+    return _joined(plain, climb, last, recorder, objective, flipped, is_settled=top.is_settled), flipped
+
+
+def _climb_at(
+    begun: State,
+    objective: Objective,
+    flipped: Flipped,
+    options: Options,
+    rng: np.random.Generator,
+    watch: Watch,
+    plain: Solution | None = None,
+) -> tuple[Solution, Flipped]:
+    """The same at known rates, which a single solver can maximise at from a point close to the maximum."""
+    recorder = Recorder(objective.passes, watch)
+    climb = run_roughly(
+        objective.with_likelihood(flipped),
+        options,
+        begun,
+        tol=min(options.tol, _PRECISE),
+        n_steps=_MOST_ROUNDS,
+        watch=recorder,
     )
-    convex = _interrupted(last.certificate, options) if was_interrupted else last.certificate
-    certificate = _certificate(convex, loss, flipped.described, top.is_settled)
+    squared = objective.quadratic_forms(climb.state.matrix)
+    soft = flipped.softened(objective.source, squared, climb.state.thresholds)
+    last = _last_step(soft, climb, objective, options, rng, watch)
+    return _joined(plain, climb, last, recorder, objective, flipped, is_settled=True), flipped
+
+
+def _last_step(
+    soft: Likelihood, climb: Run, objective: Objective, options: Options, rng: np.random.Generator, watch: Watch
+) -> Solution:
+    """The convex problem at the top of a climb, solved with a proof; after an interrupt, one step of it."""
+    near = State.at(climb.state.matrix, *climb.state.thresholds)
+    brief = replace(options, max_iter=1) if climb.ending.is_early else options
+    last = solve(objective.with_likelihood(soft), brief, rng=rng, watch=watch, start=near, stay_near=True)
+    if climb.ending is Ending.INTERRUPTED:
+        last = replace(last, certificate=_interrupted(last.certificate, options))
+    return last
+
+
+def _joined(
+    plain: Solution | None,
+    climb: Run,
+    last: Solution,
+    recorder: Recorder,
+    objective: Objective,
+    flipped: Flipped,
+    *,
+    is_settled: bool,
+) -> Solution:
+    """The last step, with the loss of the likelihood with flips and the history of all steps."""
+    evaluation = objective.with_likelihood(flipped).evaluate(last.squared, last.thresholds)
+    loss = evaluation.loss - flipped.penalty(last.thresholds)
+    certificate = _certificate(last.certificate, loss, flipped.described, is_settled)
     # Bounds proven along the way are for other problems than the last.
     before, n_before = ((), 0) if plain is None else (plain.history, plain.n_iter)
     steps = [replace(step, gap=np.inf) for step in (*before, *recorder.steps)]
     penalty = last.certificate.objective - last.certificate.loss
     end = FitStep(certificate.n_passes, loss + penalty, certificate.gap)
-    n_iter = n_before + climb.n_iter + last.n_iter
-    return replace(last, certificate=certificate, n_iter=n_iter, history=(*steps, end)), flipped
+    return replace(last, certificate=certificate, n_iter=n_before + climb.n_iter + last.n_iter, history=(*steps, end))
 
 
 def _best_on_ray(problem: Problem, flipped: Flipped, plain: Solution) -> tuple[State, Flipped]:

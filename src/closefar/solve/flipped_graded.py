@@ -11,6 +11,7 @@ from array_api_compat import array_namespace
 from closefar.arrays import Array, FloatArray, like, whole_numbers
 from closefar.noise import interval_losses
 from closefar.rows import RowSource
+from closefar.solve.centre import CentredFlips
 from closefar.solve.flip_rates import Answers, FlipRates, RateOfEach
 from closefar.solve.flips import LEAST_FLOOR, FlippedCloseFar, rates_in_words, undecided
 from closefar.solve.graded import Graded
@@ -25,6 +26,8 @@ class FlippedGraded(Graded):
     With two levels its curvature is the Fisher information; with more it is that of each judgement, times the square
     of its probability of not being at random.  Neither is ever negative.
     """
+
+    is_convex = False
 
     def __init__(self, graded: Graded, flips: FlipRates) -> None:
         super().__init__(
@@ -143,4 +146,4 @@ class FlippedGraded(Graded):
         return floor + LEAST_FLOOR, xp.take(like(right, self.flips.kept(self.n_groups)), who)
 
 
-Flipped = FlippedCloseFar | FlippedGraded
+Flipped = FlippedCloseFar | FlippedGraded | CentredFlips

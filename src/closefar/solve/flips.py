@@ -50,15 +50,8 @@ class FlippedCloseFar(CloseFar):
     is_convex = False
     separates = False  # flipped labels belong on the wrong side
 
-    def __init__(
-        self,
-        noise: Noise,
-        signs: Array,
-        weights: Array,
-        flip_rate: float | tuple[float, float],
-        lengths: Array = None,
-    ) -> None:
-        super().__init__(noise, signs, weights, lengths)
+    def __init__(self, noise: Noise, signs: Array, weights: Array, flip_rate: float | tuple[float, float]) -> None:
+        super().__init__(noise, signs, weights)
         self.flip_rate = flip_rate
 
     @property
@@ -109,7 +102,7 @@ class FlippedCloseFar(CloseFar):
     def with_rates(self, rates: FloatArray) -> FlippedCloseFar:
         """The same with other rates, one or two."""
         flip_rate = float(rates[0]) if len(rates) == 1 else (float(rates[0]), float(rates[1]))
-        return FlippedCloseFar(self.noise, self.signs, self.weights, flip_rate, self.lengths)
+        return FlippedCloseFar(self.noise, self.signs, self.weights, flip_rate)
 
     def with_best_rates(self, source: RowSource, squared: Array, thresholds: FloatArray) -> FlippedCloseFar:
         """The same with the maximum-likelihood flip rates at these squared distances."""
@@ -131,11 +124,11 @@ class FlippedCloseFar(CloseFar):
             return floor * (1.0 - right) / (floor + kept * right)
 
         held = source.map(flipped, self.right(source, squared, thresholds), self.signs)
-        return SoftCloseFar(self.noise, self.signs, self.weights, held, self.lengths)
+        return SoftCloseFar(self.noise, self.signs, self.weights, held)
 
     def with_arrays(self, *arrays: Array) -> FlippedCloseFar:
-        signs, weights, *lengths = arrays
-        return FlippedCloseFar(self.noise, signs, weights, self.flip_rate, *lengths)
+        signs, weights = arrays
+        return FlippedCloseFar(self.noise, signs, weights, self.flip_rate)
 
 
 def undecided(right: Array, weights: Array) -> Array:
@@ -165,9 +158,9 @@ class SoftCloseFar(CloseFar):
     is_plain = False
     separates = False
 
-    def __init__(self, noise: Noise, signs: Array, weights: Array, flipped: Array, lengths: Array = None) -> None:
-        super().__init__(noise, signs, weights, lengths)
-        self.row_arrays = self._row_arrays(flipped)
+    def __init__(self, noise: Noise, signs: Array, weights: Array, flipped: Array) -> None:
+        super().__init__(noise, signs, weights)
+        self.row_arrays = (signs, weights, flipped)
 
     def pointwise(self, margin: Array, *rest: Array, order: int) -> tuple[Array, ...]:
         (flipped,) = rest

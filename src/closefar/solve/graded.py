@@ -200,10 +200,19 @@ class Graded(Likelihood):
     def best_thresholds(
         self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float
     ) -> tuple[FloatArray, Evaluation]:
-        begin = np.maximum(start, least)
-        if not self.is_feasible(begin):
-            begin[: self.n_levels - 1] = _spread(begin[: self.n_levels - 1])
+        begin = self.made_feasible(np.maximum(start, least))
         return best_several(partial(source.evaluate, self, squared, order=2), begin, least, tol)
+
+    def made_feasible(self, thresholds: FloatArray) -> FloatArray:
+        if self.is_feasible(thresholds):
+            return thresholds
+        n = self.n_levels - 1
+        return np.append(_spread(thresholds[:n]), thresholds[n:])
+
+    def crossed(self, found: Terms, values: Array, *arrays: Array) -> FloatArray:
+        (low_low, low_up, up_up), (codes, _, *groups) = found.crosses, arrays
+        low, up = -values * (low_low + low_up), -values * (up_up + low_up)
+        return self.cells.sums(codes, groups, low, up)
 
     def follow(self, thresholds: FloatArray, change: float) -> FloatArray:
         return np.append(thresholds[: self.n_levels - 1] + change, thresholds[self.n_levels - 1 :])

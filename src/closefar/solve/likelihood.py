@@ -38,7 +38,14 @@ class Likelihood(ABC):
         The weight of each row; they sum to one.
     row_arrays : tuple of handles
         The arrays that `terms` needs in addition to squared distances.
+    is_convex : bool
+        Whether the loss is convex, so that bounds can be proven.
+    has_tangents : bool
+        Whether it is a function of one margin, of which `pointwise` has the derivatives.
     """
+
+    is_convex: bool = True
+    has_tangents: bool = False
 
     least: FloatArray
     weights: Array
@@ -101,6 +108,17 @@ class Likelihood(ABC):
     def follow(self, thresholds: FloatArray, change: float) -> FloatArray:
         """A guess of the thresholds after a change of M that makes squared distances larger by this much on average."""
         return thresholds + change
+
+    def made_feasible(self, thresholds: FloatArray) -> FloatArray:
+        """Thresholds near these, which are at least `least`, at which the loss is finite."""
+        return thresholds
+
+    def crossed(self, found: Terms, values: Array, *arrays: Array) -> FloatArray:
+        """The sums over some rows of the second derivatives in the squared distance and each threshold, times values.
+
+        `found` are the terms of these rows, and `arrays` their numbers in the order of `row_arrays`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no centre.")
 
     def determines_thresholds(self, source: RowSource) -> bool:
         """Whether there are judgements on both sides of each threshold."""
@@ -191,30 +209,26 @@ class _Store:
 class CloseFar(Likelihood):
     """P(far) = Phi(q - tau) and P(close) = Phi(tau - q) of pairs with squared distance q; tau is at least 0.
 
-    `signs` are +1 for far and -1 for close; all arrays are handles of the source.  With `lengths`
-    the squared distance is q + c times these, and c >= 0 is optimised like a second threshold.
+    `signs` are +1 for far and -1 for close; all arrays are handles of the source.
 
     Attributes
     ----------
     is_plain : bool
         Whether `pointwise` is the noise alone, for which sources may have fused passes.
-    is_convex : bool
-        Whether `pointwise` is convex in the margin, so that bounds can be proven.
     separates : bool
         Whether the loss has no finite minimum if every label is on the right side.
     """
 
     is_plain: ClassVar[bool] = True
-    is_convex: ClassVar[bool] = True
+    has_tangents = True
     separates: ClassVar[bool] = True
 
-    def __init__(self, noise: Noise, signs: Array, weights: Array, lengths: Array = None) -> None:
+    def __init__(self, noise: Noise, signs: Array, weights: Array) -> None:
         self.noise = noise
         self.signs = signs
         self.weights = weights
-        self.lengths = lengths
-        self.least = np.zeros(1 if lengths is None else 2)
-        self.row_arrays = self._row_arrays()
+        self.least = np.zeros(1)
+        self.row_arrays = (signs, weights)
 
     def pointwise(self, margin: Array, *rest: Array, order: int) -> tuple[Array, ...]:
         """The loss of each row as a function of its margin l (q - tau), and its first `order` derivatives."""
@@ -232,26 +246,17 @@ class CloseFar(Likelihood):
         )
 
     def margins(self, squared: Array, *arrays: Array, thresholds: FloatArray) -> tuple[Array, tuple[Array, ...]]:
-        """The margins l (q - tau) of some of the rows, and their arrays without the lengths."""
-        lengths = None if self.lengths is None else arrays[-1]
-        arrays = arrays if self.lengths is None else arrays[:-1]
-        return arrays[0] * _beyond(squared, lengths, thresholds), arrays
+        """The margins l (q - tau) of some of the rows, and their arrays."""
+        return arrays[0] * (squared - float(thresholds[0])), arrays
 
     def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
-        lengths = None if self.lengths is None else arrays[-1]
-        xp = array_namespace(squared)
         margin, arrays = self.margins(squared, *arrays, thresholds=thresholds)
         loss, least_margin, margin_gradient, curvature = self.losses(margin, *arrays, order=order)
-        slope = -float(xp.sum(margin_gradient))
-        if lengths is None:
-            return Terms(loss, np.array([slope]), least_margin, margin_gradient, curvature)
-        slopes = np.array([slope, float(xp.vecdot(margin_gradient, lengths))])
-        if order < 2:
-            return Terms(loss, slopes, least_margin, margin_gradient)
-        across = curvature * lengths
-        mixed = -float(xp.sum(across))
-        curvatures = np.array([[float(xp.sum(curvature)), mixed], [mixed, float(xp.vecdot(across, lengths))]])
-        return Terms(loss, slopes, least_margin, margin_gradient, curvature, (-curvature, across), curvatures)
+        slope = -float(array_namespace(squared).sum(margin_gradient))
+        return Terms(loss, np.array([slope]), least_margin, margin_gradient, curvature)
+
+    def crossed(self, found: Terms, values: Array, *arrays: Array) -> FloatArray:
+        return np.array([-float(array_namespace(values).vecdot(found.curvature, values))])
 
     def loss_and_gradient(
         self, source: RowSource, matrix: FloatArray, thresholds: FloatArray
@@ -298,8 +303,6 @@ class CloseFar(Likelihood):
         return Evaluation(fused.loss, np.array([fused.slope]), fused.least_margin, fused.margin_gradient, second)
 
     def curvature(self, source: RowSource, parts: Sequence[Terms]) -> Curvature:
-        if self.lengths is not None:
-            return super().curvature(source, parts)
         distance = source.join([part.curvature for part in parts])
         return MarginCurvature(distance, np.array([[source.total(distance)]]))
 
@@ -307,8 +310,6 @@ class CloseFar(Likelihood):
         self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float
     ) -> tuple[FloatArray, Evaluation]:
         """Use safeguarded Newton steps until the slopes are at most `tol`, or >= 0 for a threshold at `least`."""
-        if self.lengths is not None:
-            return best_several(partial(source.evaluate, self, squared, order=2), start, least, tol)
         floor = float(least[0])
         smallest, largest = source.extremes(squared)
         low, high = max(smallest - _BEYOND, floor), max(largest + _BEYOND, floor)
@@ -338,25 +339,11 @@ class CloseFar(Likelihood):
 
     def right(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Array:
         """The probability of each label at these squared distances, if it is not flipped."""
-        noise = self.noise
-
-        def probability(squared: Array, signs: Array, *lengths: Array) -> Array:
-            return noise.cdf(signs * _beyond(squared, lengths[0] if lengths else None, thresholds))
-
-        return source.map(probability, squared, self.signs, *(() if self.lengths is None else (self.lengths,)))
-
-    def _row_arrays(self, *rest: Array) -> tuple[Array, ...]:
-        arrays = (self.signs, self.weights, *rest)
-        return arrays if self.lengths is None else (*arrays, self.lengths)
+        noise, threshold = self.noise, float(thresholds[0])
+        return source.map(lambda squared, signs: noise.cdf(signs * (squared - threshold)), squared, self.signs)
 
     def with_arrays(self, *arrays: Array) -> CloseFar:
         return CloseFar(self.noise, *arrays)
-
-
-def _beyond(squared: Array, lengths: Array | None, thresholds: FloatArray) -> Array:
-    """The squared distances minus tau, plus c times the lengths, if there are any."""
-    beyond = squared - float(thresholds[0])
-    return beyond if lengths is None else beyond + float(thresholds[1]) * lengths
 
 
 def best_several(

@@ -15,15 +15,15 @@ from closefar.solve.cone import Cone, psd_factor
 from closefar.solve.free_origin import with_finite_origin
 from closefar.solve.history import FitStep
 from closefar.solve.likelihood import Evaluation
-from closefar.solve.loop import Ending, Limits, Recorder, Run, Solver, State, Watch, run
+from closefar.solve.loop import Ending, Limits, Recorder, Run, Solver, State, Watch, run, unwatched
 from closefar.solve.objective import Objective
 from closefar.solve.problem import Problem
 from closefar.solve.rewarded import with_reward_proof
 from closefar.solve.sampling import enough_for_hessian
 from closefar.solve.separable import widest_margin
-from closefar.solve.solvers import SOLVERS, Factor, LowRank
+from closefar.solve.solvers import SOLVERS, Factor, LowRank, Newton
 
-__all__ = ["Options", "Solution", "choose_solver", "solve"]
+__all__ = ["Options", "Solution", "choose_solver", "run_roughly", "solve", "solve_roughly"]
 
 # With more columns, a limited rank is solved without the convex problem, which would take longer.
 _MANY_COLUMNS = 128
@@ -34,6 +34,10 @@ _PROJECTION_BYTES, _MOST_PROJECTION_BYTES = 1 << 28, 1 << 31
 _LONG_PASS = 1e9  # multiplications
 _WORTH_FUSING = 1 << 20  # judgements
 _TYPICAL_RANK = 128  # at most, of metrics of many columns
+
+# Fits that are only compared: their tolerance, the accuracy of the quadratic model of a step, relative to what it
+# gains, and the most steps.
+_ROUGH, _ROUGH_MODEL, _STEPS = 1e-2, 1e-2, 40
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,46 @@ def solve(
     certificate = _certify(problem, options, found, evaluation, value)
     steps = (*recorder.steps, FitStep.last(certificate))
     return Solution(factor, thresholds, squared, certificate, found.n_iter, steps)
+
+
+def solve_roughly(
+    objective: Objective, options: Options, start: State | None = None, *, tol: float = _ROUGH, n_steps: int = _STEPS
+) -> State:
+    """Minimise without a proof, as part of a longer computation: by default for comparing held-out losses."""
+    found = run_roughly(objective, options, start, tol=tol, n_steps=n_steps)
+    if found.ending is Ending.INTERRUPTED:  # there is no result yet
+        raise KeyboardInterrupt
+    return found.state
+
+
+def run_roughly(
+    objective: Objective,
+    options: Options,
+    start: State | None,
+    *,
+    tol: float,
+    n_steps: int,
+    watch: Watch = unwatched,
+) -> Run:
+    """Minimise without a proof, which also suits a risk that is not convex.
+
+    `start` is the state of a similar problem.  `tol` is relative to the objective (Newton) or absolute.
+    """
+    problem, rng = options.problem(objective), np.random.default_rng(0)
+    d, n = objective.n_directions, objective.n_judgements
+    solver: Solver
+    if options.rank is not None:
+        solver = LowRank(problem, tol, rng, options.rank, proves=False)
+    elif d <= 16 or (d <= 32 and n >= 16 * packed_size(d)):
+        solver = Newton(problem, tol, rng)
+        solver.proves, solver.is_rough = False, tol >= _ROUGH
+        solver.inexactness = _ROUGH_MODEL if solver.is_rough else solver.inexactness
+    elif objective.source.can_project and not problem.cone.has_constant:
+        solver = LowRank(problem, tol, rng, proves=False)
+    else:
+        solver = Factor(problem, tol, rng, proves=False)
+    limits = Limits(0.0, n_steps, watch, stop_if_separable=options.alpha == 0.0)
+    return run(solver, _start(solver, start), limits)
 
 
 def _kind(problem: Problem, options: Options) -> type[Solver]:

@@ -78,8 +78,10 @@ def join_points(points: IdentifiedPoints, tables: Sequence[IdTuples], features: 
     """Return each table with its points; those of all tables are encoded once."""
     positions = [table.positions(points) for table in tables]
     used = np.zeros(len(points.identity.index), dtype=bool)
-    for found in positions:
+    for table, found in zip(tables, positions, strict=True):
         used[found] = True
+        if table.rows.known_ids is not None:  # encoded as on the page, which may ask about any of them
+            used |= np.isin(points.identity.texts.astype(str), table.rows.known_ids.astype(str))
     data, where, encoding = points.encode_rows(used, features)
     joined = []
     for table, places in zip(tables, positions, strict=True):

@@ -165,6 +165,7 @@ class TableRows:
         self.n_read = len(next(iter(columns.values()))) if n_rows is None else n_rows
         self.kept: NDArray[np.int64] = np.arange(self.n_read)
         self.are_recorded = isinstance(file, RecordedFile)
+        self.known_ids: NDArray[np.object_] | None = file.ids if isinstance(file, RecordedFile) else None
 
     def leave_out_unlabelled(self, *, drops_missing: bool) -> None:
         """Leave out rows without a label, or refuse them."""

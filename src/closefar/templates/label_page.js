@@ -219,13 +219,14 @@ export function thingList(thing) {
   return list;
 }
 
-// The quality in words, and as a dot in its interval with the baseline as a tick.
-export function qualityParts({ agreement, low, high, baseline }) {
-  const always = baseline === null ? "" : `; always the most frequent answer: ${percent(baseline)}`;
+// The quality in words, and as a dot in its interval with the baselines as ticks.
+export function qualityParts({ agreement, low, high, baseline, plain }) {
+  const always = typeof baseline === "number" ? `; always the most frequent answer: ${percent(baseline)}` : "";
+  const unlearned = typeof plain === "number" ? `; plain distance: ${percent(plain)}` : "";
   return [
     element("p", { class: "large" }, percent(agreement), " ", element("small", {}, "agreement")),
-    track(agreement, [low, high], baseline === null ? [] : [baseline]),
+    track(agreement, [low, high], [baseline, plain].filter((each) => typeof each === "number")),
     element("p", { class: "reading" },
-      `Agrees with ${percent(agreement)} of new answers (${Math.round(100 * low)}–${percent(high)})${always}.`),
+      `Agrees with ${percent(agreement)} of new answers (${Math.round(100 * low)}–${percent(high)})${always}${unlearned}.`),
   ];
 }

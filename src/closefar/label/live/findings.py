@@ -128,7 +128,7 @@ def _of_metric(
         agrees = np.argmax(probabilities, axis=1) == given.codes
         doubts = [] if reason else doubtful(given, probabilities, task, answers.ids)
     return {
-        "status": "The answers so far show no metric that is better than none." if is_zero else "",
+        "status": _status(learned),
         "quality": measured,
         "plan": projected(given, task),
         "directions": _directions(learned.metric, given.features, feature_names),
@@ -137,6 +137,20 @@ def _of_metric(
         "map": None if is_zero else _map(answers, given, learned.metric, previous),
         "annotators": annotators(answers, task, learned, agrees),
     }
+
+
+def _status(learned: Learned) -> str:
+    """What to know about the metric before anything else: "" if it is learned, and complete."""
+    fit = learned.learner.fit_
+    if learned.metric.rank == 0:
+        return "The answers so far do not depend on any distance between the things."
+    if fit.choice is not None and fit.choice.is_plain:
+        return (
+            "The answers so far show no metric that is clearly better than the plain distance, which is shown instead."
+        )
+    if fit.certificate.outcome == "unfinished":
+        return "The metric is not complete, as its fit takes long here. `closefar fit` completes it."
+    return ""
 
 
 def _map(

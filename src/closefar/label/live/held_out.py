@@ -6,10 +6,10 @@ import numpy as np
 
 from closefar import Tuples
 from closefar.arrays import FloatArray, IndexArray
-from closefar.label.live.learned import Given, Learned, relearn
+from closefar.label.live.learned import Given, Learned, learn_threshold, relearn
 from closefar.label.task import Task
 
-__all__ = ["held_out_expected", "held_out_probabilities"]
+__all__ = ["held_out_expected", "held_out_plain", "held_out_probabilities"]
 
 
 def held_out_expected(learned: Learned, given: Given, task: Task, asked: IndexArray, n_folds: int) -> IndexArray:
@@ -18,6 +18,20 @@ def held_out_expected(learned: Learned, given: Given, task: Task, asked: IndexAr
     Questions that are not asked about here are in every fit.
     """
     return _held_out(learned, given, task, asked, n_folds)[1]
+
+
+def held_out_plain(learned: Learned, given: Given, task: Task, asked: IndexArray, n_folds: int) -> IndexArray | None:
+    """The same by the plain distance, with thresholds fitted to the same answers; None if that is not known."""
+    baseline = learned.learner.fit_.baseline
+    if baseline is None or baseline.metric is None:
+        return None
+    folds, fold_of_given = _folds(asked, given.index, n_folds)
+    expected = np.zeros(len(asked), dtype=np.intp)
+    for fold in range(int(folds.max(initial=-1)) + 1):
+        left_out = folds == fold
+        expect = learn_threshold(baseline.metric, given.at(fold_of_given != fold), task)
+        expected[left_out] = expect(asked[left_out])
+    return expected
 
 
 def held_out_probabilities(learned: Learned, given: Given, task: Task, n_folds: int) -> FloatArray:

@@ -1,8 +1,9 @@
-"""The metric of a labelling session: a quick fit to the answers so far, and what it expects to be answered."""
+"""The metric of a labelling session: that of the default learner, and what it expects to be answered."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,20 +12,26 @@ from numpy.typing import NDArray
 
 from closefar import ComparisonMetricLearner, LinearMetricLearner, OrdinalMetricLearner, Tuples
 from closefar.arrays import BoolArray, FloatArray, IndexArray
+from closefar.fitting import refit_part
 from closefar.label.task import Task, TaskKind
 from closefar.learners import MetricLearner
 from closefar.model import Metric
 from closefar.tables import RecordedAnswers
 
-__all__ = ["Given", "Learned", "describe_learner", "learn", "learn_unpenalised", "relearn", "tuples_of"]
+__all__ = [
+    "Given",
+    "Learned",
+    "describe_learner",
+    "learn",
+    "learn_threshold",
+    "learn_unpenalised",
+    "relearn",
+    "tuples_of",
+]
 
-# A metric for a page that is renewed every few answers: proven to this gap, and not computed for longer than this.
-_TOLERANCE, _TOLERANCE_OF_PLANS = 1e-4, 1e-6
-_SECONDS = 20.0
-
-# People slip, whatever the distance.  Where they do, a fit that knows it needs far fewer answers; where they do not, it
-# hardly needs more.  With several people, whose strictness is fitted, it would take too long.
-_SLIPS = 0.05
+# No fit may take longer, as the page is renewed every few answers.  Hardly any does: 1,000 answers about 30 columns
+# take about a second.
+_SECONDS = 60.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,49 +112,67 @@ def tuples_of(answers: RecordedAnswers) -> IndexArray:
 
 
 def learn(given: Given, task: Task) -> Learned | None:
-    """Fit a metric to the answers; None if all are the same, so that there is nothing to tell apart."""
-    return _fitted(given, task, {"alpha": "auto", "flip_rate": _slips(given, task)})
+    """Fit a metric to the answers, as `describe_learner` has it; None if all are the same."""
+    return _fitted(given, task)
 
 
 def learn_unpenalised(given: Given, task: Task) -> Learned | None:
     """Fit by maximum likelihood, without telling people apart, as a projection of sample sizes needs it."""
     alike = replace(given, who=np.full(len(given), "", dtype=object))
-    return _fitted(alike, task, {"alpha": 0.0, "tol": _TOLERANCE_OF_PLANS})
+    return _fitted(alike, task, alpha=0.0, flip_rate=0.0)
 
 
 def relearn(learned: Learned, given: Given, task: Task) -> Learned | None:
-    """Fit to some of the answers with the penalty and the width of strictness that were chosen for all of them."""
-    learner = learned.learner
-    chosen: dict[str, Any] = {
-        "alpha": learner.alpha_,
-        "alpha_scale": learner.fit_.alpha_scale,
-        "flip_rate": learner.flip_rate_,
-    }
-    if learner.fit_.annotators is not None and given.has_several_people:
-        chosen["strictness_width"] = learner.fit_.annotators.width
-    return _fitted(given, task, chosen)
+    """Fit to some of the answers with the settings that were chosen for all of them."""
+    return _fitted(given, task, learned)
 
 
-def _fitted(given: Given, task: Task, settings: dict[str, Any]) -> Learned | None:
+def learn_threshold(metric: Metric, given: Given, task: Task) -> Callable[[IndexArray], IndexArray]:
+    """Fit thresholds alone, of a known distance, and return the answers that it then expects to questions.
+
+    With its scale and its thresholds free, a known distance is a metric of one column.
+    """
+    if task.kind is TaskKind.triplets:
+        return lambda index: (metric.measure(Tuples(given.features, index)) < 0.0).astype(np.intp)
+    codes, squared = given.codes, metric.measure(given.tuples)
+    most_frequent = int(np.argmax(np.bincount(codes))) if len(codes) else 0
+    if len(np.unique(codes)) < 2 or not np.ptp(squared) > 0.0:
+        return lambda index: np.full(len(index), most_frequent)
+    known = np.unique(codes)
+    learner = OrdinalMetricLearner(known.tolist(), alpha=0.0, flip_rate=0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        learner.fit(np.sqrt(squared)[:, None], codes)
+
+    def expected(index: IndexArray) -> IndexArray:
+        lengths = np.sqrt(metric.measure(Tuples(given.features, index)))
+        return np.asarray(learner.predict(lengths[:, None]), dtype=np.intp)
+
+    return expected
+
+
+def _fitted(given: Given, task: Task, chosen: Learned | None = None, **settings: Any) -> Learned | None:
+    """Fit with these settings of the learner, or with those that were chosen for another fit."""
     known = np.unique(given.codes)
-    settings = {"tol": _TOLERANCE, "max_time": _SECONDS, **settings}
+    learner: LinearMetricLearner | OrdinalMetricLearner | ComparisonMetricLearner
+    if task.kind is TaskKind.triplets:
+        given, known = given.at(_differ(given)), np.array([1, 0])
+        answers, learner = np.where(given.codes == 0, 1, -1), ComparisonMetricLearner(**settings)
+    elif task.kind is TaskKind.pairs:
+        answers, learner = given.codes, LinearMetricLearner(far_label=1, **settings)
+    else:
+        answers, learner = given.codes, OrdinalMetricLearner(known.tolist(), **settings)
+    if len(given) == 0 or len(known) < 2:
+        return None
+    has_strictness = given.has_several_people and task.kind is not TaskKind.triplets
+    people: dict[str, Any] = {"annotators": given.who} if has_strictness else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what a fit to few answers leaves open is said by the findings
-        if task.kind is TaskKind.triplets:
-            given = given.at(_differ(given))
-            if not len(given):
-                return None
-            compared = ComparisonMetricLearner(**settings).fit(given.tuples, np.where(given.codes == 0, 1, -1))
-            return Learned(compared, np.array([1, 0]), 2)
-        if len(known) < 2:
-            return None
-        learner = (
-            LinearMetricLearner(far_label=1, **settings)
-            if task.kind is TaskKind.pairs
-            else OrdinalMetricLearner(known.tolist(), **settings)
-        )
-        who = given.who if given.has_several_people else None
-        return Learned(learner.fit(given.tuples, given.codes, annotators=who), known, len(task.answers))
+        if chosen is None:
+            learner.fit(given.tuples, answers, max_time=_SECONDS, **people)
+        else:
+            learner.fit_ = refit_part(chosen.learner.fit_, learner.read(given.tuples, answers, **people))
+    return Learned(learner, known, len(task.answers))
 
 
 def _differ(given: Given) -> BoolArray:
@@ -157,18 +182,12 @@ def _differ(given: Given) -> BoolArray:
     return found
 
 
-def _slips(given: Given, task: Task) -> float:
-    return 0.0 if given.has_several_people and task.kind is not TaskKind.triplets else _SLIPS
-
-
 def describe_learner(given: Given, task: Task) -> str:
     """How to get the same metric in Python, from judgements that were exported."""
-    slips = _slips(given, task)
-    options = 'alpha="auto"' + (f", flip_rate={slips:g}" if slips else "")
-    people = "" if slips else ", annotators=annotators"
+    people = ", annotators=annotators" if given.has_several_people else ""
     names = {
-        TaskKind.pairs: f"cf.LinearMetricLearner({options}).fit(pairs, labels{people})",
-        TaskKind.levels: f"cf.OrdinalMetricLearner(levels, {options}).fit(pairs, labels{people})",
-        TaskKind.triplets: f"cf.ComparisonMetricLearner({options}).fit(triplets, answers)",
+        TaskKind.pairs: f"cf.LinearMetricLearner().fit(pairs, labels{people})",
+        TaskKind.levels: f"cf.OrdinalMetricLearner(levels).fit(pairs, labels{people})",
+        TaskKind.triplets: "cf.ComparisonMetricLearner().fit(triplets, answers)",
     }
     return names[task.kind]

@@ -38,6 +38,9 @@ _SINGLE_DECREMENT = 1e-9  # below this, steps in single precision follow roundin
 # A tolerance that can be reached in single precision alone.
 _SINGLE_TOL = 1e-5
 
+# Where nothing is proven, slopes in the thresholds of this share of the tolerance hardly change the steps.
+_THRESHOLD_SHARE = 1e-2
+
 Steps = tuple[tuple[FloatArray, FloatArray, float], ...]  # recent (step, change of gradient, their product)
 
 
@@ -79,9 +82,10 @@ class LowRank(Solver):
         super().__init__(problem, tol, rng)
         self.rank = rank if rank is not None and rank < problem.cone.size else None
         self.proves = proves
-        self.exact = Factored(problem, problem.objective)
+        threshold_tol = None if proves or tol < _SINGLE_TOL else _THRESHOLD_SHARE * tol
+        self.exact = Factored(problem, problem.objective, threshold_tol)
         rough = problem.objective.rough
-        self.rough = self.exact if rough is problem.objective else Factored(problem, rough)
+        self.rough = self.exact if rough is problem.objective else Factored(problem, rough, threshold_tol)
 
     def start(self) -> State:
         factor, thresholds = leading_factor(self.rough, self.rank)

@@ -88,7 +88,7 @@ class Newton(Solver):
 
     With many judgements, the first steps use an eighth of them, and so on recursively, and Hessians are
     those of a sample, as long as steps with them are good.  If it `proves` nothing, the tolerance is a share of
-    the objective, and a step that should gain less is the last one.
+    the objective, and a step that should gain less is the last one; if it `is_rough`, so is the first of them.
     """
 
     def __init__(self, problem: Problem, tol: float, rng: np.random.Generator) -> None:
@@ -100,6 +100,7 @@ class Newton(Solver):
         self.sampler = HessianSampler(problem.objective, rng)
         self.scout: Newton | None = None
         self.proves = True
+        self.is_rough = False
 
     def start(self) -> State:
         begun = self._first()
@@ -130,8 +131,18 @@ class Newton(Solver):
 
     def step(self, state: State) -> State:
         last: _Memory = state.memory
-        moved, program = self._advance(state)
+        try:
+            moved, program = self._advance(state)
+        except np.linalg.LinAlgError:
+            # With flips, a level may be left with no width between its thresholds, where the curvature is infinite.
+            if self.proves:
+                raise
+            return replace(state, stuck=True)
         memory: _Memory = moved.memory
+        if self.is_rough:
+            # Far from the optimum a penalty may be most of the objective.
+            settled = self.tol * min(moved.objective, 1.0)
+            return replace(moved, stuck=moved.stuck or memory.decrement <= settled)
         if not self.proves:
             # The model of a first step is rough, and steps that do not shrink are short because of damping.
             has_shrunk = memory.decrement <= max(0.25 * last.decrement, _NOTHING) and last.decrement < 1.0

@@ -1,0 +1,977 @@
+"""The choice of settings on held-out judgements: the penalty, what it shrinks M to, flips, and rank and noise if asked.
+
+Candidates are fitted to folds by the package's own solvers, without proofs, each from the one before, and judged by
+the loss of the judgements that were held out.  Folds hold out points, because a judgement of points that a fit has seen
+says little about new points.  The chosen settings are the mean of all that are about as good, weighted by their
+likelihood; one certified fit to all judgements follows.
+
+Candidates are tried in the order of what usually helps.  The plain distances come first.  Then M is shrunk to zero or
+to a centre (c times the plain distance, c free), and the better one is followed along a path of alpha; with fewer than
+two judgements per column it is the centre, since most directions can then only be guessed.  Flips come last.  With few
+judgements per column, a learned metric must be clearly better than the plain distance to be used.
+
+Constants were set on iris, wine, breast cancer, digits, penguins, diabetes and simulated tables with 0 to 30 % wrong
+labels, seeds below 1000, and on five sets of sentence embeddings; benchmarks/default.py measures other seeds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from closefar.arrays import BoolArray, FloatArray, IndexArray, to_numpy
+from closefar.fitting.choice import Baseline, Choice, Tried
+from closefar.fitting.flipping import flipped_likelihood
+from closefar.fitting.prepared import Prepared
+from closefar.fitting.progress import display
+from closefar.fitting.settings import CENTRES, Settings
+from closefar.judgements import (
+    Judgements,
+    Kind,
+    divide_points,
+    effective_number,
+    find_points,
+    sample_rows,
+    variance_of_sum,
+)
+from closefar.model import Metric
+from closefar.model.thresholds import level_flips
+from closefar.noise import Noise, get_noise, interval_losses
+from closefar.packed import packed_size
+from closefar.solve import Objective, Passes, State, psd_factor, solve_roughly, supervisor
+
+__all__ = ["Chosen", "choose"]
+
+# The first alpha, times sqrt(d / n): the size of the largest eigenvalue of what noise alone adds to dR/dM.
+_FIRST = 0.4
+_STEP, _LONG_STEP = 2.0, 4.0  # by which alpha changes, and after a few steps
+_FEW_STEPS, _MOST_STEPS = 4, 8
+_WORTH_A_STEP, _NATS_OF_A_STEP = 0.2, 0.05  # standard errors, and nats, that the loss must fall by for one more step
+
+# Judgements that are used for choosing: so many per parameter of M, within limits.
+_PER_PARAMETER, _FEWEST_USED, _MOST_USED = 40, 2000, 8000
+
+# Parts of the points or judgements; as many of them are held out in turn as hold this many judgements.
+_FOLDS, _ENOUGH_TESTED = 5, 1500
+# Where points are in this many judgements on average, only judgements of points of one part are held out, of fewer
+# parts, and twice if there are few judgements; unless hardly any are.
+_MANY_PER_POINT, _FEW_FOLDS, _FEW, _FEWEST_TESTED = 8.0, 3, 1000, 200
+_HUB = 0.5  # a point in a larger share of the judgements is never held out, as hardly any would be left
+
+# With fewer judgements per column than this, M is shrunk to a centre unless zero is clearly better.
+_PER_COLUMN = 2.0
+_CLEARLY, _LEAST_CAUTION = 2.0, 0.5  # standard errors
+
+# The price in nats of the multiple c of a centre by which the mean squared distance is one, so that c is finite where
+# the plain distance separates the labels: 1 / c for the usual c, which was 1 to 12 on tables and sentence embeddings.
+_PRICE = 0.1
+
+# Judgements per parameter of M from which on only zero is tried as a prior, on the first folds that hold out so many,
+# and this multiple of the best alpha.
+_PLENTY, _ENOUGH_OF_PLENTY, _NEARLY_FREE = 50, 400, 1e-4
+
+# Beyond so many columns, a metric in which each column has its own unit and no direction is zero takes minutes.
+_MOST_STANDARDIZED = 1000
+
+# Columns whose root mean square exceeds the median one by more than this do not have the same unit.
+_SAME_UNIT = 10.0
+
+# Flip rates, of which the first is tried where held-out margins tell nothing, and how often; close ones are alike.
+_RATES, _FIRST_RATE, _FLIP_ROUNDS, _SAME_RATE = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4), 0.1, 3, 0.04
+_FEWEST_FOR_FLIPS, _EVIDENCE_OF_FLIPS = 25, 0.2  # held-out judgements, and nats
+_FLIPPED_TOL, _FLIPPED_STEPS = 3e-3, 25  # a likelihood that is not convex: steps shrink slowly
+_CALIBRATION_STEPS = 20
+_LARGEST_RATE = 0.45
+_LEAST_RATE = 0.005  # the mean of candidates is never zero; so few flips do not matter, and none are convex
+
+# The standard deviations of the logarithm of the scale and of the shifts of thresholds, in nats of log odds, that
+# probabilities are calibrated by.
+_CALIBRATION_PRIOR, _WIDE_PRIOR = (0.3, 0.5), (2.0, 2.0)
+
+
+class Chosen(NamedTuple):
+    """The settings of the last fit, a metric close to it, and how they were chosen."""
+
+    settings: Settings
+    start: Metric | None = None
+    choice: Choice | None = None
+    baseline: Baseline | None = None
+
+
+def choose(judgements: Judgements, settings: Settings, groups: Any = None) -> Chosen:
+    """Choose what the settings leave open, on judgements of positive weight."""
+    if not settings.has_choice:
+        return Chosen(settings)
+    with display().stage("choosing the penalty on held-out judgements"):
+        found = _Search.of(judgements, settings, groups).run()
+    # The search is local, and takes comparisons beside pairs to be as noisy as these; the last fit is as asked for.
+    kept = {name: getattr(settings, name) for name in ("device", "verbose", "max_time", "comparison_noise")}
+    return found._replace(settings=found.settings.but(**kept))
+
+
+# --------------------------------------------------------------------------------------- what judgements say
+
+
+class _Signs:
+    """Close/far labels, and comparisons: each is a sign, and the margin of a comparison has no threshold."""
+
+    def __init__(self, judgements: Judgements) -> None:
+        self.signs = np.where(judgements.is_far, 1.0, -1.0)
+        self.n_thresholds = judgements.n_thresholds
+
+    def are_right(self, margins: FloatArray) -> BoolArray:
+        right: BoolArray = (margins[:, 0] >= 0.0) == (self.signs > 0.0)
+        return right
+
+    def floor(self, rate: float) -> tuple[float, float]:
+        """What flips add to each probability, and the share that is kept."""
+        return rate, 1.0 - 2.0 * rate
+
+    def features(self, margins: FloatArray, rows: BoolArray) -> list[FloatArray]:
+        """The derivative of each end of the interval of thresholds in (scale, shift of each threshold)."""
+        found = np.full((int(rows.sum()), 1 + self.n_thresholds), -1.0)
+        found[:, 0] = margins[rows, 0]
+        return [found]
+
+    def losses(self, ends: list[FloatArray], rows: BoolArray, noise: Noise, order: int) -> tuple[Any, ...]:
+        """The loss given each end, its first derivatives in them, and (i, j, second derivative) of each two."""
+        signs = self.signs[rows]
+        if order == 0:
+            return (noise.neg_log_cdf(signs * ends[0]),)
+        loss, slope, bend = noise.derivatives(signs * ends[0], 2)
+        return loss, [signs * slope], [(0, 0, bend)]
+
+
+class _Levels:
+    """Levels: each is an interval between two thresholds."""
+
+    def __init__(self, judgements: Judgements) -> None:
+        self.codes = judgements.codes
+        self.n_levels = judgements.n_levels
+        self.n_thresholds = judgements.n_thresholds
+
+    def are_right(self, margins: FloatArray) -> BoolArray:
+        right: BoolArray = np.sum(margins >= 0.0, axis=1) == self.codes
+        return right
+
+    def floor(self, rate: float) -> tuple[float, float]:
+        each, rest = level_flips(rate, self.n_levels)
+        return float(each), float(rest)
+
+    def features(self, margins: FloatArray, rows: BoolArray) -> list[FloatArray]:
+        codes, margins = self.codes[rows], margins[rows]
+        found = []
+        for threshold in (codes - 1, codes):
+            has_end = (threshold >= 0) & (threshold < self.n_thresholds)
+            at = np.flatnonzero(has_end)
+            feature = np.zeros((len(codes), 1 + self.n_thresholds))
+            feature[at, 0] = margins[at, threshold[at]]
+            feature[at, 1 + threshold[at]] = -1.0
+            found.append(feature)
+        return found
+
+    def losses(self, ends: list[FloatArray], rows: BoolArray, noise: Noise, order: int) -> tuple[Any, ...]:
+        codes = self.codes[rows]
+        # Thresholds of levels that a fold has none of may be equal, or cross when they are moved.
+        apart = np.minimum(ends[1], ends[0] - 1e-6 * (1.0 + np.abs(ends[0])))
+        has_both = (codes > 0) & (codes < self.n_thresholds)
+        low = np.where(codes > 0, ends[0], np.inf)
+        up = np.where(codes < self.n_thresholds, np.where(has_both, apart, ends[1]), -np.inf)
+        found = interval_losses(noise, low, up, max(order, 1))
+        if order == 0:
+            return (found.loss,)
+        return (
+            found.loss,
+            [-found.low, -found.up],
+            [(0, 0, found.low_low), (0, 1, found.low_up), (1, 1, found.up_up)],
+        )
+
+
+def _answers(judgements: Judgements) -> _Signs | _Levels:
+    return _Levels(judgements) if judgements.kind is Kind.LEVELS else _Signs(judgements)
+
+
+class _Calibration(NamedTuple):
+    """What margins are multiplied by, and what is then taken off the margin from each threshold."""
+
+    scale: float = 1.0
+    shifts: tuple[float, ...] = ()
+
+    def applied(self, margins: FloatArray) -> FloatArray:
+        return self.scale * margins - (np.array(self.shifts) if self.shifts else 0.0)
+
+    def thinned(self, share: float) -> _Calibration:
+        """For a penalty of this share of the weight, which distorts less."""
+        return _Calibration(self.scale**share, tuple(share * each for each in self.shifts))
+
+
+# --------------------------------------------------------------------------------------- folds
+
+
+@dataclass(frozen=True, eq=False)
+class _Folds:
+    """Which judgements are held out, and which are fitted to, several times; `by` says what keeps them apart."""
+
+    splits: list[tuple[IndexArray, IndexArray]]
+    by: str
+
+    def first(self, n_tested: int) -> _Folds:
+        """The first folds that together hold out so many judgements."""
+        tested = np.cumsum([len(test) for _, test in self.splits])
+        return replace(self, splits=self.splits[: int(np.searchsorted(tested, n_tested)) + 1])
+
+    @classmethod
+    def of(cls, judgements: Judgements, ids: Any, by: str, rng: np.random.Generator) -> _Folds:
+        """Hold out points, or groups; where that leaves too little to fit to, judgements; or nothing at all."""
+        if ids is not None:
+            splits = _split_points(judgements, ids.reshape(len(judgements), -1), rng)
+            if splits:
+                return cls(splits, by)
+        splits = _split_judgements(judgements, _FOLDS, rng)
+        return cls(splits, "judgements" if splits else "nothing")
+
+
+def _split_points(
+    judgements: Judgements, ids: IndexArray, rng: np.random.Generator
+) -> list[tuple[IndexArray, IndexArray]]:
+    """Hold out the judgements of the points of a part, and fit to those of the others.
+
+    Of a judgement between two parts, only one point is unseen.  Where points are in few judgements, that hardly
+    matters; where they are in many, such judgements are neither fitted to nor held out, if enough are left.
+    """
+    n = len(judgements)
+    is_hub = np.bincount(ids.ravel()) > _HUB * n
+    others = ~is_hub[ids]
+    first = ids[np.arange(n), np.argmax(others, axis=1)]
+    ends = np.where(others, ids, first[:, None])
+    found: list[tuple[IndexArray, IndexArray]] = []
+    if ends.size >= _MANY_PER_POINT * len(np.unique(ends)):
+        for _ in range(2 if n <= _FEW else 1):
+            parts = divide_points(ends, _FEW_FOLDS, rng)[0][ends]
+            for fold in range(_FEW_FOLDS):
+                inside = parts == fold
+                found += _usable(judgements, inside.any(axis=1), inside.all(axis=1))
+        if sum(len(test) for _, test in found) >= _FEWEST_TESTED:
+            return found
+    parts, found = divide_points(ends, _FOLDS, rng)[0][ends], []
+    for fold in range(int(parts.max()) + 1):
+        touched = (parts == fold).any(axis=1)
+        found += _usable(judgements, touched, touched)
+    return found
+
+
+def _split_judgements(
+    judgements: Judgements, n_folds: int, rng: np.random.Generator
+) -> list[tuple[IndexArray, IndexArray]]:
+    """Hold out judgements, each answer in about equal shares; of comparisons, a reversed answer is no other one."""
+    order = rng.permutation(len(judgements))
+    if judgements.kind is not Kind.COMPARISONS:
+        order = order[np.argsort(judgements.codes[order], kind="stable")]
+    fold = np.empty(len(order), dtype=np.intp)
+    fold[order] = np.arange(len(order)) % n_folds
+    found = []
+    for each in range(n_folds):
+        found += _usable(judgements, fold == each, fold == each)
+    return found
+
+
+def _usable(judgements: Judgements, left_out: BoolArray, tested: BoolArray) -> list[tuple[IndexArray, IndexArray]]:
+    """The fold, if it holds something out and leaves each answer to be fitted to.
+
+    One judgement of a level that would not be left is fitted to after all.
+    """
+    codes, fitted = judgements.codes, ~left_out
+    if judgements.kind is Kind.LEVELS:
+        for level in np.setdiff1d(np.arange(judgements.n_levels), codes[fitted]):
+            fitted[np.flatnonzero(codes == level)[0]] = True
+    tested = tested & ~fitted
+    has_all = judgements.kind is Kind.COMPARISONS or len(np.unique(codes[fitted])) == judgements.n_levels
+    if not (has_all and tested.any() and np.sum(fitted) >= 2):
+        return []
+    return [(np.flatnonzero(fitted), np.flatnonzero(tested))]
+
+
+# --------------------------------------------------------------------------------------- candidates
+
+
+class _Candidate(NamedTuple):
+    """What is fitted to each fold: `alpha` is that of all judgements together, None for the centre alone."""
+
+    prior: str
+    alpha: float | None
+    flip_rate: float = 0.0
+    rank: int | None = None
+    noise: str = "logistic"
+
+
+@dataclass(frozen=True, eq=False)
+class _HeldOut:
+    """The margins of held-out judgements by a candidate, NaN where one never was, and their calibrated losses."""
+
+    candidate: _Candidate
+    margins: FloatArray
+    calibration: _Calibration
+    losses: FloatArray
+    loss: float
+    accuracy: float
+    states: tuple[State, ...] = field(repr=False, default=())
+
+
+class _Space:
+    """The judgements in the coordinates of one prior, with the rows of each fold."""
+
+    def __init__(self, judgements: Judgements, settings: Settings, folds: _Folds) -> None:
+        self.judgements, self.settings = judgements, settings
+        self.prepared = Prepared.of(judgements, settings, finds_null=False)
+        self.lengths = None if self.prepared.centre is None else to_numpy(self.prepared.lengths)
+        self._folds = folds
+        self._parts: dict[str, list[Objective]] = {}
+
+    def objectives(self, noise: Noise) -> list[Objective]:
+        """The risk of what each fold is fitted to."""
+        if noise.name not in self._parts:
+            rows, likelihood = self.prepared.rows, self.prepared.likelihood(noise)
+            compared = np.arange(len(self.judgements), rows.n_rows)  # comparisons beside pairs are never held out
+            parts = []
+            for train, _ in self._folds.splits:
+                part, arrays = rows.take(np.append(train, compared), *likelihood.row_arrays)
+                parts.append(Objective(part, likelihood.of_sample(part, arrays), Passes()))
+            self._parts[noise.name] = parts
+        return self._parts[noise.name]
+
+    @property
+    def n_varying(self) -> int:
+        """The number of columns that vary: the mean squared length of the rows."""
+        return int(np.sum(self.prepared.coordinates.scales > 0.0))
+
+    def largest_alpha(self, noise: Noise) -> float:
+        """The alpha from which on nothing but the centre is left."""
+        likelihood = self.prepared.likelihood(noise)
+        objective = Objective(self.prepared.rows, likelihood, Passes())
+        problem = self.settings.but(alpha=1.0).options.problem(objective)
+        squared = objective.squared_distances(np.zeros((self.prepared.rows.n_columns, 0)))
+        _, evaluation = problem.minimise_threshold(squared, np.ones_like(likelihood.least), 1e-6)
+        core = problem.cone.core
+        return max(-float(np.linalg.eigvalsh(objective.gradient(evaluation)[core, core])[0]), 1e-9)
+
+    def squared(self, state: State) -> FloatArray:
+        """The squared distance of each judgement, the centre included."""
+        factor = psd_factor(state.matrix) if state.factor is None else state.factor
+        squared = to_numpy(self.prepared.rows.squared_distances(factor))[: len(self.judgements)]
+        return squared if self.lengths is None else squared + state.thresholds[-1] * self.lengths[: len(squared)]
+
+    def metric(self, state: State, noise: Noise) -> Metric | None:
+        """A metric to start the last fit from; None if an origin is learned."""
+        coordinates = self.prepared.coordinates
+        if coordinates.has_constant:
+            return None
+        factor = psd_factor(state.matrix) if state.factor is None else state.factor
+        multiple = 0.0 if self.lengths is None else float(state.thresholds[-1])
+        whole = self.prepared.whole_factor(factor, multiple)
+        thresholds = state.thresholds[: self.judgements.n_thresholds]
+        return Metric.from_factor(coordinates.to_units(whole), thresholds, noise)
+
+
+# --------------------------------------------------------------------------------------- the search
+
+
+class _Search:
+    """Candidates that are tried on the same folds, one after another."""
+
+    def __init__(
+        self, judgements: Judgements, settings: Settings, folds: _Folds, ids: Any, n_judgements: int, has_plenty: bool
+    ) -> None:
+        self.judgements, self.settings, self.folds, self.ids = judgements, settings, folds, ids
+        # So many judgements that a penalty hardly matters, and choosing must not take longer than the fit.
+        self.n_judgements, self.has_plenty = n_judgements, has_plenty
+        self.answers = _answers(judgements)
+        self.weights = judgements.weights / judgements.weights.sum()
+        self.n = effective_number(np.asarray(judgements.weights))
+        self.tried: dict[_Candidate, _HeldOut] = {}
+        self._spaces: dict[str, _Space] = {}
+        held_out = np.zeros(len(judgements), dtype=np.intp)
+        for _, test in folds.splits:
+            held_out[test] += 1
+        self.times = held_out
+
+    @classmethod
+    def of(cls, judgements: Judgements, settings: Settings, groups: Any) -> _Search:
+        """Take judgements into this process, a sample of many, and divide them into folds."""
+        n, rng = len(judgements), settings.rng()
+        gathered = judgements.in_memory()
+        most = int(np.clip(_PER_PARAMETER * packed_size(judgements.n_columns), _FEWEST_USED, _MOST_USED))
+        where = sample_rows(len(gathered), most)
+        used = gathered.take(where).in_numpy()
+        if used.n_rarer < 2 <= gathered.n_rarer:  # a rare answer is not left out
+            rare = np.flatnonzero(np.bincount(gathered.codes)[gathered.codes] == gathered.n_rarer)
+            where = np.union1d(where, rare[:_MOST_USED])
+            used = gathered.take(where).in_numpy()
+        used = replace(used, annotators=None)
+        known = settings.but(
+            price=_PRICE / effective_number(np.asarray(used.weights)),
+            device=None,
+            verbose=0,
+            max_time=None,
+            comparison_noise=settings.known_comparison_noise,
+        )
+        ids, by = (None, "") if groups is None else (_numbered(groups)[where], "groups")
+        if groups is None:
+            ids, by = find_points(used.data), "points"
+        elif np.ndim(groups) == 2:
+            by = "points"
+        ids = None if ids is None else _by_appearance(_turned(ids, used))
+        has_plenty = n >= _PLENTY * packed_size(judgements.n_columns)
+        is_quick = has_plenty and not (settings.chooses_rank or settings.noise == "auto")
+        folds = _Folds.of(used, ids, by, rng).first(_ENOUGH_OF_PLENTY if is_quick else _ENOUGH_TESTED)
+        return cls(used, known, folds, ids if by else None, n, has_plenty)
+
+    # ------------------------------------------------------------------ one candidate
+
+    def space(self, prior: str) -> _Space:
+        if prior not in self._spaces:
+            self._spaces[prior] = _Space(self.judgements, self._with_prior(prior), self.folds)
+        return self._spaces[prior]
+
+    def _with_prior(self, prior: str) -> Settings:
+        given = self.settings.prior
+        return self.settings.but(
+            alpha=1.0 if self.settings.chooses_alpha else self.settings.alpha,
+            prior=given if prior == "metric" else prior,
+            rank=None,
+            flip_rate=0.0,
+            noise="logistic",
+        )
+
+    def attempt(self, candidate: _Candidate, near: _HeldOut | None = None) -> _HeldOut:
+        """Fit a candidate to each fold, from the fits of another one, and judge it by what was held out."""
+        if candidate in self.tried:
+            return self.tried[candidate]
+        if candidate.alpha is not None and supervisor().is_over:
+            raise _TimeOverError
+        space, noise = self.space(candidate.prior), get_noise(candidate.noise)
+        margins = np.zeros((len(self.judgements), max(self.answers.n_thresholds, 1)))
+        states: list[State] = []
+        for number, (objective, (train, test)) in enumerate(
+            zip(space.objectives(noise), self.folds.splits, strict=True)
+        ):
+            start = None if near is None or not near.states else near.states[number]
+            state = self._solve(space, objective, candidate, len(train), start)
+            states.append(state)
+            squared, thresholds = space.squared(state), state.thresholds[: self.judgements.n_thresholds]
+            margins[test] += squared[test, None] - (thresholds if len(thresholds) else 0.0)
+        margins /= np.where(self.times > 0, self.times, np.nan)[:, None]
+        found = self._judge(candidate, margins, tuple(states))
+        self.tried[candidate] = found
+        return found
+
+    def _solve(
+        self, space: _Space, objective: Objective, candidate: _Candidate, n_train: int, start: State | None
+    ) -> State:
+        if candidate.alpha is None:
+            problem = space.settings.options.problem(objective)
+            nothing = np.zeros((objective.n_directions, 0))
+            squared = objective.squared_distances(nothing)
+            least = objective.likelihood.least
+            thresholds, _ = problem.minimise_threshold(squared, np.ones_like(least), 1e-9)
+            return State.at(nothing @ nothing.T, *thresholds)
+        # The noise of fewer judgements needs a larger penalty.
+        alpha = candidate.alpha * math.sqrt(len(self.judgements) / n_train)
+        settings = space.settings.but(alpha=alpha, flip_rate=candidate.flip_rate, rank=candidate.rank)
+        flipped = flipped_likelihood(objective.likelihood, settings, 1.0)
+        if flipped is None:
+            return solve_roughly(objective, settings.options, start)
+        objective = objective.with_likelihood(flipped)
+        return solve_roughly(objective, settings.options, start, tol=_FLIPPED_TOL, n_steps=_FLIPPED_STEPS)
+
+    def _judge(self, candidate: _Candidate, margins: FloatArray, states: tuple[State, ...]) -> _HeldOut:
+        noise, rate = get_noise(candidate.noise), candidate.flip_rate
+        calibration = _Calibration()
+        if self.settings.chooses_alpha and candidate.alpha is not None:
+            calibration, _ = self.calibrate(margins, noise, rate)
+        calibrated, losses = calibration.applied(margins), np.full(len(margins), np.nan)
+        losses[self.tested] = self._losses(calibrated, noise, rate)
+        accuracy = float(self.shares @ self.answers.are_right(calibrated)[self.tested])
+        return _HeldOut(
+            candidate, margins, calibration, losses, float(self.shares @ losses[self.tested]), accuracy, states
+        )
+
+    def _losses(self, margins: FloatArray, noise: Noise, rate: float) -> FloatArray:
+        """-log P of each held-out judgement."""
+        identity = np.eye(1, 1 + self.answers.n_thresholds)[0]
+        ends = [each @ identity for each in self.answers.features(margins, self.tested)]
+        loss: FloatArray = self.answers.losses(ends, self.tested, noise, 0)[0]
+        floor, kept = self.answers.floor(rate)
+        return loss if rate == 0.0 else -np.log(floor + kept * np.exp(-loss))
+
+    def calibrate(
+        self, margins: FloatArray, noise: Noise, rate: float, prior: tuple[float, float] = _CALIBRATION_PRIOR
+    ) -> tuple[_Calibration, float]:
+        """The likeliest scale and shifts of held-out margins, given normal priors on them, and the mean loss.
+
+        A penalty shrinks distances and leaves the thresholds free.  Those that suit shrunken probabilities best are
+        near the mean of the squared distances, and classify badly if some are much longer than others.
+        """
+        answers, rows, (scale_prior, shift_prior) = self.answers, self.tested, prior
+        features, n = answers.features(margins, rows), 1 + answers.n_thresholds
+        floor, kept = answers.floor(rate)
+        precision = np.append(scale_prior**-2, np.full(n - 1, shift_prior**-2)) / self.n_tested
+
+        def at(x: FloatArray) -> tuple[float, float, Any, Any, FloatArray]:
+            loss, first, second = answers.losses([each @ x for each in features], rows, noise, 2)
+            weights = self.shares
+            if rate > 0.0:
+                right = np.exp(-loss)
+                probability = floor + kept * right
+                loss, weights = -np.log(probability), self.shares * kept * right / probability
+            from_prior = np.append(math.log(x[0]), x[1:])
+            risk = float(self.shares @ loss)
+            return risk + 0.5 * float(precision @ from_prior**2), risk, first, second, weights
+
+        x = np.eye(1, n)[0]
+        value, risk, first, second, weights = at(x)
+        for _ in range(_CALIBRATION_STEPS):
+            gradient = precision * np.append(math.log(x[0]) / x[0], x[1:])
+            gradient += sum(each.T @ (weights * slope) for each, slope in zip(features, first, strict=True))
+            hessian = np.diag(precision * np.append(x[0] ** -2, np.ones(n - 1)))
+            for i, j, bend in second:
+                part = features[i].T @ (features[j] * (weights * bend)[:, None])
+                hessian += part if i == j else part + part.T
+            step = -np.linalg.solve(hessian + 1e-12 * np.trace(hessian) * np.eye(n), gradient)
+            if not -float(gradient @ step) >= 1e-8:
+                break
+            length = min(1.0, 0.9 * x[0] / max(-float(step[0]), 1e-300))
+            while length > 1e-3:
+                moved = x + length * step
+                there = at(moved)
+                if there[0] < value:
+                    break
+                length *= 0.3
+            else:
+                break
+            x, (value, risk, first, second, weights) = moved, there
+        return _Calibration(float(x[0]), tuple(x[1:].tolist())), risk
+
+    @cached_property
+    def tested(self) -> BoolArray:
+        found: BoolArray = self.times > 0
+        return found
+
+    @cached_property
+    def shares(self) -> FloatArray:
+        """The weights of what was held out, summing to one."""
+        tested = self.weights[self.tested]
+        found: FloatArray = tested / tested.sum()
+        return found
+
+    @cached_property
+    def n_tested(self) -> float:
+        """The effective number of held-out judgements."""
+        return effective_number(self.shares)
+
+    def compare(self, one: _HeldOut, other: _HeldOut) -> tuple[float, float]:
+        """By how much the loss of the second is lower, judgement by judgement, and the standard error."""
+        difference = (one.losses - other.losses)[self.tested]
+        gain = float(self.shares @ difference)
+        ids = None if self.ids is None else self.ids[self.tested]
+        return gain, math.sqrt(variance_of_sum((difference - gain) * self.shares, ids))
+
+    def is_clearly_better(self, one: _HeldOut, other: _HeldOut, n_errors: float = _CLEARLY) -> bool:
+        gain, error = self.compare(other, one)
+        return gain > n_errors * error
+
+    # ------------------------------------------------------------------ the order of candidates
+
+    def run(self) -> Chosen:
+        """Try candidates in turn, and return the settings for all judgements."""
+        settings = self.settings
+        centre = self._centres()
+        if not self.folds.splits:
+            return self._without_folds(centre)
+        best: _HeldOut | None = None
+        try:
+            best = self._choose_prior(centre)
+            best = self._choose_noise(best)
+            if isinstance(settings.flip_rate, str):
+                best = self._choose_flips(best)
+            best = self._choose_rank(best)
+            may_be_plain = self._may_be_centred and settings.chooses_alpha
+            if may_be_plain and not self.is_clearly_better(best, self.plain, self._caution):
+                best = self.plain
+        except _TimeOverError:
+            best = min(self.tried.values(), key=lambda each: each.loss)
+        return self._chosen(best)
+
+    def _centres(self) -> list[str]:
+        """The centres to compare with, the usual one first."""
+        prior = self.settings.prior
+        if isinstance(prior, Metric):
+            return ["metric"]
+        if prior in CENTRES:
+            return [str(prior)]
+        if self.judgements.n_columns > _MOST_STANDARDIZED:
+            return ["euclidean"]
+        scales = self.space("zero").prepared.coordinates.scales
+        has_one_unit = scales.max(initial=0.0) <= _SAME_UNIT * np.median(scales[scales > 0.0])
+        return ["euclidean", "standardized"] if has_one_unit else ["standardized", "euclidean"]
+
+    @property
+    def _is_few(self) -> bool:
+        """Whether there are few judgements per column."""
+        return self.n < _PER_COLUMN * self.judgements.n_columns
+
+    def _choose_prior(self, centres: list[str]) -> _HeldOut:
+        """The best penalty, or the plain distance."""
+        noise = self._first_noise()
+        centres = centres[:1] if self.has_plenty else centres
+        self.plain, *others = (self.attempt(_Candidate(name, None, self._set_rate, noise=noise)) for name in centres)
+        for other in others:
+            self.plain = other if self.is_clearly_better(other, self.plain) else self.plain
+        if self.settings.alpha == 0:
+            return self.attempt(_Candidate("zero", 0.0, self._set_rate, self._set_rank, noise))
+        may_be_zero = self.settings.prior_is("auto") or self.settings.prior_is("zero")
+        centre = self.plain.candidate.prior
+        if not self._may_be_centred or (may_be_zero and self.has_plenty):
+            best = self._follow(self._begin("zero", noise))
+            if self.has_plenty and self.settings.chooses_alpha:
+                # Directions in which nearly collinear columns hardly vary may matter, where a penalty is largest.
+                assert best.candidate.alpha is not None
+                free = self.attempt(best.candidate._replace(alpha=_NEARLY_FREE * best.candidate.alpha), best)
+                best = free if self.is_clearly_better(free, best, 1.0) else best
+            return best
+        centred = self._begin(centre, noise)
+        if not may_be_zero:
+            return self._follow(centred)
+        zero = self.attempt(centred.candidate._replace(prior="zero"))
+        first, other = (centred, zero) if self._is_few or centred.loss < zero.loss else (zero, centred)
+        best = self._follow(first)
+        if not self.is_clearly_better(first, other):
+            # Another centre counts the columns differently, which may matter more than alpha.
+            other = self.attempt(best.candidate._replace(prior=other.candidate.prior), other)
+            best = self._follow(other) if self.is_clearly_better(other, best, 1.0) else best
+        return best
+
+    @property
+    def _may_be_centred(self) -> bool:
+        """Whether the result may be the plain distance, or have it as a part."""
+        return self.settings.alpha != 0 and not self.settings.prior_is("zero") and self.settings.rank is None
+
+    @property
+    def _caution(self) -> float:
+        """By how many standard errors a learned metric must be better than the plain distance."""
+        return float(np.clip(_PER_COLUMN * self.judgements.n_columns / self.n, _LEAST_CAUTION, _CLEARLY))
+
+    @property
+    def _chooses_noise(self) -> bool:
+        """Without a penalty, likelihoods can be compared instead."""
+        return self.settings.noise == "auto" and self.settings.alpha != 0
+
+    def _first_noise(self) -> str:
+        return "logistic" if self.settings.noise == "auto" else self.settings.candidates[0].name
+
+    def _begin(self, prior: str, noise: str) -> _HeldOut:
+        """The first candidate of a path of alpha, or the only one."""
+        if not self.settings.chooses_alpha:
+            return self.attempt(_Candidate(prior, self.settings.known_alpha, self._set_rate, self._set_rank, noise))
+        space = self.space(prior)
+        first = _FIRST * math.sqrt(space.n_varying / self.n)
+        if self.has_plenty:
+            first /= _LONG_STEP
+        else:
+            first = min(first, space.largest_alpha(get_noise(noise)) / 4.0)
+        return self.attempt(_Candidate(prior, first, self._set_rate, self._set_rank, noise))
+
+    @property
+    def _set_rate(self) -> float:
+        """The flip rate, if it is set: two of them as their mean."""
+        rate = self.settings.flip_rate
+        return 0.0 if isinstance(rate, str) else float(np.mean(rate))
+
+    @property
+    def _set_rank(self) -> int | None:
+        """The largest rank, if it is not to be chosen."""
+        return None if self.settings.chooses_rank else self.settings.known_rank
+
+    def _follow(self, begin: _HeldOut) -> _HeldOut:
+        """Follow the path of alpha down as long as the held-out loss falls or, if it does not, up."""
+        if not self.settings.chooses_alpha:
+            return begin
+        best = self._descend(begin, -1)
+        return best if best is not begin else self._descend(begin, 1)
+
+    def _descend(self, begin: _HeldOut, sign: int) -> _HeldOut:
+        """The best of smaller and smaller alphas (sign -1), or of larger ones, as long as they are better."""
+        best = last = begin
+        for number in range(_MOST_STEPS):
+            assert last.candidate.alpha is not None
+            factor = (_STEP if number < _FEW_STEPS else _LONG_STEP) ** sign
+            last = self.attempt(last.candidate._replace(alpha=factor * last.candidate.alpha), last)
+            gain, error = self.compare(best, last)
+            best = last if last.loss < best.loss else best
+            if gain <= max(_WORTH_A_STEP * error, _NATS_OF_A_STEP / self.n_tested):
+                break
+        return best
+
+    def _choose_noise(self, best: _HeldOut) -> _HeldOut:
+        if not self._chooses_noise:
+            return best
+        others = [self.attempt(best.candidate._replace(noise=each.name), best) for each in self.settings.candidates]
+        return min(others, key=lambda each: each.loss)
+
+    def _choose_flips(self, best: _HeldOut) -> _HeldOut:
+        """The rate that held-out margins suggest, with smaller and smaller alphas as long as that helps; and again.
+
+        With flips, labels that contradict the others pull less, so that a smaller alpha is better; and its margins
+        tell the rate better.  Those of a large alpha are hardly scattered, and may tell nothing of it.
+        """
+        if best.candidate.alpha is None or self.n_tested < _FEWEST_FOR_FLIPS:
+            return best
+        for round_ in range(_FLIP_ROUNDS):
+            rate = self._suspected_rate(best) or (_FIRST_RATE if round_ == 0 and not self.has_plenty else 0.0)
+            if abs(rate - best.candidate.flip_rate) < _SAME_RATE:
+                break
+            found = self.attempt(best.candidate._replace(flip_rate=rate), best)
+            if self.settings.chooses_alpha and not self.is_clearly_better(best, found):
+                found = self._descend(found, -1)
+            if (best.loss - found.loss) * self.n_tested < _EVIDENCE_OF_FLIPS:
+                break
+            best = found
+        return best
+
+    def _suspected_rate(self, best: _HeldOut) -> float:
+        """The likeliest flip rate of held-out margins whose scale is free."""
+        noise, found, lowest, n_worse = get_noise(best.candidate.noise), 0.0, math.inf, 0
+        for rate in (0.0, *_RATES):
+            loss = self.calibrate(best.margins, noise, rate, _WIDE_PRIOR)[1]
+            n_worse = 0 if loss < lowest else n_worse + 1
+            found, lowest = (rate, loss) if loss < lowest else (found, lowest)
+            if n_worse == 2:
+                break
+        return found
+
+    def _best_rate(self, right: FloatArray) -> float:
+        """The likeliest flip rate, given the probability of each answer without flips: concave in it."""
+        low, high = 0.0, _LARGEST_RATE
+        unit_floor, unit_kept = self.answers.floor(1e-6)
+        slope_floor, slope_kept = unit_floor / 1e-6, (unit_kept - 1.0) / 1e-6  # both are linear in the rate
+
+        def slope(rate: float) -> float:
+            floor, kept = self.answers.floor(rate)
+            return float(self.shares @ ((slope_floor + slope_kept * right) / (floor + kept * right + 1e-300)))
+
+        if slope(0.0) <= 0.0:
+            return 0.0
+        if slope(high) >= 0.0:
+            return high
+        for _ in range(20):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if slope(middle) > 0.0 else (low, middle)
+        return 0.5 * (low + high)
+
+    def _choose_rank(self, best: _HeldOut) -> _HeldOut:
+        """The smallest rank whose loss is within a standard error of the lowest."""
+        if not self.settings.chooses_rank:
+            return best
+        largest = max(_rank_of(state) for state in best.states)
+        ranks = [k for k in (1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 32, 40, 50, 64) if k < largest]
+        limited = [self.attempt(best.candidate._replace(rank=k), best) for k in ranks]
+        lowest = min([*limited, best], key=lambda each: each.loss)
+        for each in limited:
+            gain, error = self.compare(each, lowest)
+            if gain <= error:
+                return each
+        return self.attempt(best.candidate._replace(rank=max(largest, 1)), best)
+
+    # ------------------------------------------------------------------ the result
+
+    def _chosen(self, best: _HeldOut) -> Chosen:
+        """The mean of all candidates that are like the best one, weighted by their held-out likelihood."""
+        candidate, settings = best.candidate, self.settings
+        is_plain = candidate.alpha is None
+        noise = get_noise(candidate.noise)
+        alpha, rate = candidate.alpha, candidate.flip_rate
+        if is_plain:
+            # More than enough for any part of the judgements to be left with the centre alone.
+            alpha = 4.0 * self.space(candidate.prior).largest_alpha(noise)
+        elif settings.chooses_alpha:
+            alpha, rate = self._mean_of(best)
+        is_set = not isinstance(settings.flip_rate, str)
+        refined = rate if is_set or is_plain or rate == 0.0 else self._refined_rate(best, rate)
+        refined = refined if refined >= _LEAST_RATE else 0.0
+        calibration = _Calibration()
+        flips: Any = settings.flip_rate
+        if isinstance(flips, str) and flips == "auto":
+            # Plenty of judgements tell the rate better than those that were held out.
+            flips = "estimate" if self.has_plenty and refined > 0.0 else refined
+        # Rates that are estimated together with M are not those that margins would be calibrated for.
+        if settings.chooses_alpha and not (is_plain or self.has_plenty or isinstance(flips, str | tuple)):
+            calibration = self.calibrate(best.margins, noise, refined)[0].thinned(self._thinned)
+        assert alpha is not None
+        known = settings.but(
+            price=settings.price * self._thinned if settings.chooses_alpha else 0.0,
+            alpha=alpha if is_plain or not settings.chooses_alpha else alpha * self._thinned,
+            prior=settings.prior if candidate.prior == "metric" else candidate.prior,
+            flip_rate=flips,
+            rank=candidate.rank if settings.chooses_rank else settings.rank,
+            noise=noise if self._chooses_noise else settings.noise,
+            scale=calibration.scale,
+            shifts=calibration.shifts,
+        )
+        # A metric with a centre has full rank: from there, a solver of low rank would take longer.
+        start = self.space("zero").metric(best.states[0], noise) if candidate.prior == "zero" else None
+        return Chosen(known, start, self._told(best, known, refined), self._baseline(best, refined))
+
+    @property
+    def _thinned(self) -> float:
+        """What alpha is multiplied by if only a sample was used.
+
+        Beyond the sample it falls as 1 / n, and of plenty of judgements, where it could only do harm, faster.
+        """
+        return float((len(self.judgements) / self.n_judgements) ** (2 if self.has_plenty else 1))
+
+    def _mean_of(self, best: _HeldOut) -> tuple[float, float]:
+        chosen = best.candidate
+        near = [
+            each
+            for each in self.tried.values()
+            if each.candidate.alpha is not None
+            and each.candidate._replace(alpha=0.0, flip_rate=0.0) == chosen._replace(alpha=0.0, flip_rate=0.0)
+        ]
+        excess = np.array([each.loss - best.loss for each in near]) * self.n_tested / self._design_effect(best, near)
+        weights = np.exp(-np.maximum(excess, 0.0))
+        weights /= weights.sum()
+        alphas = np.array([each.candidate.alpha for each in near], dtype=np.float64)
+        rates = np.array([each.candidate.flip_rate for each in near])
+        return float(np.exp(weights @ np.log(alphas))), float(weights @ rates)
+
+    def _design_effect(self, best: _HeldOut, near: list[_HeldOut]) -> float:
+        """How many judgements say as much about these candidates as one that shares no point with others."""
+        found = [1.0]
+        for each in near:
+            difference = (each.losses - best.losses)[self.tested]
+            deviations = (difference - float(self.shares @ difference)) * self.shares
+            independent = float(deviations @ deviations)
+            if self.ids is not None and independent > 0.0:
+                found.append(variance_of_sum(deviations, self.ids[self.tested]) / independent)
+        return float(np.median(found[1:] or found))
+
+    def _refined_rate(self, best: _HeldOut, rate: float) -> float:
+        """The rate that suits held-out margins best, times the weight of candidates with flips."""
+        if best.candidate.flip_rate == 0.0:
+            return rate
+        calibrated = best.calibration.applied(best.margins)
+        right = np.exp(-self._losses(calibrated, get_noise(best.candidate.noise), 0.0))
+        return self._best_rate(right) * min(rate / best.candidate.flip_rate, 1.0)
+
+    def _told(self, best: _HeldOut, known: Settings, flip_rate: float) -> Choice:
+        factor = self._thinned if self.settings.chooses_alpha else 1.0
+        table = []
+        for each in self.tried.values():
+            prior, alpha, rate, rank, noise = each.candidate
+            _, error = self.compare(each, best)
+            weight = math.inf if alpha is None else factor * alpha
+            table.append(Tried(prior, weight, rate, rank, noise, each.loss, error, each.accuracy))
+        return Choice(
+            alpha=known.known_alpha,
+            prior=best.candidate.prior,
+            flip_rate=flip_rate,
+            rank=best.candidate.rank if self.settings.chooses_rank else self.settings.known_rank,
+            noise=best.candidate.noise,
+            scale=known.scale,
+            is_plain=best.candidate.alpha is None,
+            n_held_out=int(np.sum(self.tested)),
+            n_used=len(self.judgements),
+            n_judgements=self.n_judgements,
+            held_out=self.folds.by,
+            table=tuple(table),
+        )
+
+    def _baseline(self, best: _HeldOut, rate: float) -> Baseline:
+        tested, plain = self.judgements.take(np.flatnonzero(self.tested)), self.plain
+        noise, margins, calibration = get_noise(best.candidate.noise), best.margins, _Calibration()
+        if self.settings.chooses_alpha and best.candidate.alpha is not None:
+            calibration, _ = self.calibrate(margins, noise, rate)
+        learned = self._losses(calibration.applied(margins), noise, rate)
+        difference = plain.losses[self.tested] - learned
+        gain = float(self.shares @ difference)
+        ids = None if self.ids is None else self.ids[self.tested]
+        shares = np.bincount(tested.codes, self.shares, minlength=max(tested.n_levels, 2))
+        is_guess = tested.kind is Kind.COMPARISONS
+        return Baseline(
+            plain=plain.candidate.prior,
+            majority_accuracy=0.5 if is_guess else float(shares.max()),
+            majority_loss=math.log(2.0) if is_guess else 0.0 - sum(float(p) * math.log(p) for p in shares if p > 0.0),
+            plain_accuracy=plain.accuracy,
+            plain_loss=plain.loss,
+            learned_accuracy=best.accuracy,
+            learned_loss=float(self.shares @ learned),
+            gain=gain,
+            standard_error=math.sqrt(variance_of_sum((difference - gain) * self.shares, ids)),
+            n_held_out=int(np.sum(self.tested)),
+            metric=self._plain_metric(plain.candidate),
+        )
+
+    def _plain_metric(self, candidate: _Candidate) -> Metric | None:
+        """The plain distance, with thresholds that suit all judgements."""
+        space = self.space(candidate.prior)
+        noise = get_noise(candidate.noise)
+        objective = Objective(space.prepared.rows, space.prepared.likelihood(noise), Passes())
+        return space.metric(self._solve(space, objective, candidate, len(self.judgements), None), noise)
+
+    def _without_folds(self, centres: list[str]) -> Chosen:
+        """The plain distance, where nothing can be held out; or what the settings leave."""
+        settings = self.settings
+        is_free = settings.chooses_alpha and not settings.prior_is("zero") and settings.rank is None
+        prior = centres[-1] if is_free else "zero"
+        alpha: Any = settings.alpha
+        if settings.chooses_alpha:
+            space = self.space(prior)
+            noise = get_noise(self._first_noise())
+            alpha = (4.0 if is_free else 0.1) * space.largest_alpha(noise)
+        known = settings.but(
+            price=settings.price * self._thinned if settings.chooses_alpha else 0.0,
+            alpha=alpha,
+            prior=settings.prior if prior == "metric" or not settings.prior_is("auto") else prior,
+            flip_rate=0.0 if settings.flip_rate == "auto" else settings.flip_rate,
+            rank=1 if settings.chooses_rank else settings.rank,
+            noise=self._first_noise() if settings.noise == "auto" else settings.noise,
+        )
+        n = self.n_judgements
+        told = Choice(
+            float(alpha), prior, 0.0, known.known_rank, self._first_noise(), 1.0, is_free, 0, n, n, "nothing", ()
+        )
+        return Chosen(known, None, told, None)
+
+
+class _TimeOverError(Exception):
+    """The time of the fit is over."""
+
+
+def _rank_of(state: State) -> int:
+    factor = psd_factor(state.matrix) if state.factor is None else state.factor
+    return int(factor.shape[1])
+
+
+def _numbered(groups: Any) -> IndexArray:
+    found = np.unique(np.asarray(groups), return_inverse=True)[1]
+    numbers: IndexArray = found.reshape(np.shape(groups))
+    return numbers
+
+
+def _turned(ids: IndexArray, judgements: Judgements) -> IndexArray:
+    """The points of each comparison in the order of the answer: (a, b, c) reversed is (a, c, b)."""
+    if judgements.kind is not Kind.COMPARISONS or ids.ndim == 1:
+        return ids
+    reversed_order = [0, 2, 1] if ids.shape[1] == 3 else [2, 3, 0, 1]
+    return np.where(judgements.is_far[:, None], ids, ids[:, reversed_order])
+
+
+def _by_appearance(ids: IndexArray) -> IndexArray:
+    """Number groups or points in the order in which they first appear: how they were numbered must not change folds."""
+    _, first, which = np.unique(ids, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.intp)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[which].reshape(ids.shape)

@@ -1,0 +1,238 @@
+"""Metrics around a centre: the squared distance is q + c s, with c >= 0 free and s the squared length by the centre.
+
+M = c M0 + R, where only R has a penalty, so that a large one leaves the distance by M0.  c is optimised like one more
+threshold, for every likelihood; the problem stays convex, and is proven in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from closefar import packed
+from closefar.arrays import Array, FloatArray
+from closefar.rows import RowSource
+from closefar.solve.curvature import Curvature
+from closefar.solve.evaluation import Evaluation, Terms
+from closefar.solve.likelihood import Likelihood, best_several
+
+__all__ = ["Centred", "CentredFlips"]
+
+
+class Centred(Likelihood):
+    """A likelihood of squared distances q + c s; its thresholds are those of the inner one, and then c.
+
+    Parameters
+    ----------
+    inner : Likelihood
+    lengths : handle
+        s, for each row.
+    price : float
+        The risk includes this multiple of c, so that c is finite where M0 alone separates the labels.
+    """
+
+    def __init__(self, inner: Any, lengths: Array, price: float = 0.0) -> None:
+        self.inner = inner
+        self.lengths = lengths
+        self.price = price
+        self.has_tangents, self.is_convex = inner.has_tangents, inner.is_convex
+        self.weights = inner.weights
+        self.least = np.append(inner.least, 0.0)
+        self.row_arrays = (*inner.row_arrays, lengths)
+
+    @property
+    def noise(self) -> Any:
+        return self.inner.noise
+
+    def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
+        xp, lengths, arrays = array_namespace(squared), arrays[-1], arrays[:-1]
+        whole = squared + float(thresholds[-1]) * lengths
+        found: Terms = self.inner.terms(whole, *arrays, thresholds=thresholds[:-1], order=order)
+        slopes = np.append(found.slopes, float(xp.vecdot(found.margin_gradient, lengths)))
+        if order < 2:
+            return found._replace(slopes=slopes)
+        mixed = found.curvature * lengths
+        border = np.append(self.inner.crossed(found, lengths, *arrays), float(xp.vecdot(mixed, lengths)))
+        # Only the border, as the inner likelihood sums its own second derivatives.
+        curvatures = np.array([border]) if found.curvatures is None else np.vstack([_wider(found.curvatures), border])
+        return found._replace(slopes=slopes, crosses=(*found.crosses, mixed), curvatures=curvatures)
+
+    def _join(self, source: RowSource, parts: Sequence[Terms], thresholds: FloatArray, order: int) -> Evaluation:
+        own = [_of_inner(part, order) for part in parts]
+        found: Evaluation = self.inner._join(source, own, thresholds[:-1], order)
+        slopes = np.append(found.slopes, self.price + sum(float(part.slopes[-1]) for part in parts))
+        loss = found.loss + self.price * float(thresholds[-1])
+        if order < 2 or found.second is None:
+            return replace(found, loss=loss, slopes=slopes)
+        mixed = source.join([part.crosses[-1] for part in parts])
+        border = np.sum([part.curvatures[-1] for part in parts if part.curvatures is not None], axis=0)
+        return replace(found, loss=loss, slopes=slopes, second=CentredCurvature(found.second, mixed, border))
+
+    def best_thresholds(
+        self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float
+    ) -> tuple[FloatArray, Evaluation]:
+        begin = np.maximum(start, least)
+        begin[:-1] = self.inner.made_feasible(begin[:-1])
+        return best_several(partial(source.evaluate, self, squared, order=2), begin, least, tol)
+
+    def loss_and_gradient(
+        self, source: RowSource, matrix: FloatArray, thresholds: FloatArray
+    ) -> tuple[Evaluation, FloatArray]:
+        if not source.has_kernels:
+            return super().loss_and_gradient(source, matrix, thresholds)
+        evaluation = self.evaluate(source, source.quadratic_forms(matrix), thresholds, order=2)
+        return evaluation, source.outer(evaluation.margin_gradient)
+
+    def trend(self, source: RowSource) -> Array:
+        return self.inner.trend(source)
+
+    def with_arrays(self, *arrays: Array) -> Centred:
+        return type(self)(self.inner.with_arrays(*arrays[:-1]), arrays[-1], self.price)
+
+    def of_sample(self, part: RowSource, arrays: Sequence[Array]) -> Centred:
+        return type(self)(self.inner.of_sample(part, arrays[:-1]), arrays[-1], self.price)
+
+    def right(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Array:
+        return self.inner.right(source, self._whole(squared, thresholds), thresholds[:-1])
+
+    def penalty(self, thresholds: FloatArray) -> float:
+        return float(self.inner.penalty(thresholds[:-1])) + self.price * float(thresholds[-1])
+
+    @property
+    def precisions(self) -> FloatArray:
+        return np.append(self.inner.precisions, 0.0)
+
+    def follow(self, thresholds: FloatArray, change: float) -> FloatArray:
+        return np.append(self.inner.follow(thresholds[:-1], change), thresholds[-1])
+
+    def determines_thresholds(self, source: RowSource) -> bool:
+        return bool(self.inner.determines_thresholds(source))
+
+    def margins(self, squared: Array, *arrays: Array, thresholds: FloatArray) -> tuple[Array, Any]:
+        whole = squared + float(thresholds[-1]) * arrays[-1]
+        found: tuple[Array, Any] = self.inner.margins(whole, *arrays[:-1], thresholds=thresholds[:-1])
+        return found
+
+    def pointwise(self, margin: Array, *rest: Array, order: int) -> tuple[Array, ...]:
+        found: tuple[Array, ...] = self.inner.pointwise(margin, *rest, order=order)
+        return found
+
+    def _whole(self, squared: Array, thresholds: FloatArray) -> Array:
+        """The squared distances by the whole metric, as a handle."""
+        return squared + float(thresholds[-1]) * self.lengths
+
+
+class CentredFlips(Centred):
+    """The same of a likelihood with flips."""
+
+    @property
+    def flips(self) -> Any:
+        return getattr(self.inner, "flips", None)
+
+    @property
+    def rates(self) -> FloatArray:
+        found: FloatArray = self.inner.rates
+        return found
+
+    @property
+    def flip_rate(self) -> Any:
+        return self.inner.flip_rate
+
+    @property
+    def has_flips(self) -> bool:
+        return bool(self.inner.has_flips)
+
+    @property
+    def has_several_starts(self) -> bool:
+        return bool(self.inner.has_several_starts)
+
+    @property
+    def described(self) -> str:
+        return str(self.inner.described)
+
+    def probabilities(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Array:
+        return self.inner.probabilities(source, self._whole(squared, thresholds), thresholds[:-1])
+
+    def with_rates(self, rates: FloatArray) -> CentredFlips:
+        return CentredFlips(self.inner.with_rates(rates), self.lengths, self.price)
+
+    def with_best_rates(self, source: RowSource, squared: Array, thresholds: FloatArray) -> CentredFlips:
+        whole = self._whole(squared, thresholds)
+        return CentredFlips(self.inner.with_best_rates(source, whole, thresholds[:-1]), self.lengths, self.price)
+
+    def share_undecided(self, source: RowSource, squared: Array, thresholds: FloatArray) -> float:
+        return float(self.inner.share_undecided(source, self._whole(squared, thresholds), thresholds[:-1]))
+
+    def softened(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Centred:
+        inner = self.inner.softened(source, self._whole(squared, thresholds), thresholds[:-1])
+        return Centred(inner, self.lengths, self.price)
+
+
+class CentredCurvature(Curvature):
+    """The second derivatives of the inner likelihood, and those in c.
+
+    `mixed` are those in the squared distance of each row and c; `border` are the sums of those in c and each
+    threshold, c itself last.
+    """
+
+    def __init__(self, inner: Curvature, mixed: Array, border: FloatArray) -> None:
+        self.inner = inner
+        self.mixed = mixed
+        self.border = border
+        super().__init__(inner.distance, np.block([[inner.thresholds, border[:-1, None]], [border[None, :]]]))
+
+    @property
+    def crosses(self) -> tuple[Array, ...]:
+        return (*self.inner.crosses, self.mixed)
+
+    def mapped(self, function: Callable[[Array], Array]) -> CentredCurvature:
+        return CentredCurvature(self.inner.mapped(function), function(self.mixed), self.border)
+
+    def with_thresholds(self, thresholds: FloatArray) -> CentredCurvature:
+        return CentredCurvature(self.inner.with_thresholds(thresholds[:-1, :-1]), self.mixed, thresholds[-1])
+
+    @property
+    def border_passes(self) -> float:
+        return self.inner.border_passes + 0.5
+
+    def hessian(self, source: RowSource, *, rough: bool = False) -> FloatArray:
+        own = self.inner.hessian(source, rough=rough)
+        last = np.concatenate([packed.pack(self._outer(source)), self.border])
+        return np.block([[own, last[:-1, None]], [last[None, :]]])
+
+    def product(self, source: RowSource, matrix: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
+        image, slopes = self.inner.product(source, matrix, thresholds[:-1])
+        step, outer = float(thresholds[-1]), self._outer(source)
+        last = float(np.sum(outer * matrix)) + float(self.border @ thresholds)
+        return image + step * outer, np.append(slopes + step * self.border[:-1], last)
+
+    def rotated(self, source: RowSource, basis: FloatArray) -> tuple[FloatArray, FloatArray]:
+        fourth, sums = self.inner.rotated(source, basis)
+        return fourth, np.column_stack([sums, np.einsum("ij,ij->j", basis, self._outer(source) @ basis)])
+
+    def _outer(self, source: RowSource) -> FloatArray:
+        """The second derivative in M and c: half a pass, once."""
+        if self._computed is None or self._computed[0] is not source:
+            self._computed = (source, source.outer(self.mixed))
+        return self._computed[1]
+
+    _computed: tuple[RowSource, FloatArray] | None = None
+
+
+def _of_inner(part: Terms, order: int) -> Terms:
+    """The terms without those of c."""
+    found = part._replace(slopes=part.slopes[:-1])
+    if order < 2 or part.curvatures is None:
+        return found
+    own = part.curvatures[:-1, :-1]
+    has_own = own.shape[0] == own.shape[1]  # otherwise there is only the border
+    return found._replace(crosses=part.crosses[:-1], curvatures=own if has_own else None)
+
+
+def _wider(matrix: FloatArray) -> FloatArray:
+    return np.column_stack([matrix, np.zeros(len(matrix))])
