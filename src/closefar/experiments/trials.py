@@ -24,6 +24,8 @@ __all__ = ["Trials"]
 
 Result = dict[str, Any]
 
+_SECONDS_WITHOUT_INTERRUPT = 0.1  # too short for a person to notice
+
 
 class Trials:
     """Runs trials and keeps what they return, one line of JSON each.
@@ -88,7 +90,11 @@ class Trials:
         return [self._kept[key] for key in keys]
 
     def _keep_finished(self, running: dict[Future[Result], str]) -> int:
-        finished, _ = wait(running, return_when=FIRST_COMPLETED)
+        finished: set[Future[Result]] = set()
+        while not finished:
+            # An interrupt inside `wait` can leave a future locked, and the pool would wait for it forever.
+            with _interruptions_held():
+                finished, _ = wait(running, timeout=_SECONDS_WITHOUT_INTERRUPT, return_when=FIRST_COMPLETED)
         for future in sorted(finished, key=lambda each: each.exception() is not None):  # keep before a failure is told
             key = running.pop(future)
             # What a process returns is read back from JSON, so a resumed run sees exactly the same.
