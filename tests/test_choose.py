@@ -118,6 +118,35 @@ def test_groups_are_held_out_together():
     assert learner.fit(points[index], answers, groups=groups).choice_.held_out == "groups"
 
 
+@pytest.mark.parametrize("n", [60, 200])
+def test_half_of_the_points_of_a_comparison_that_is_held_out_are_unseen(n):
+    points, index, answers = judged("comparisons", n)
+    folds = searched(cf.ComparisonMetricLearner(), cf.Tuples(points, index), answers).folds
+    for train, test in folds.splits:
+        assert np.all(np.sum(~np.isin(index[test], index[train]), axis=1) >= 2)
+
+
+@pytest.mark.parametrize("n_points", [100, 3000])
+def test_the_number_of_points_is_estimated_from_a_sample(n_points):
+    rng = np.random.default_rng(0)
+    index = rng.integers(n_points, size=(10_000, 2))
+    sampled = np.unique(index[:1000], return_inverse=True)[1].reshape(1000, 2)
+    n_found, share = choose._count_points(sampled, 0.1)
+    assert n_found == pytest.approx(len(np.unique(index)), rel=0.1)
+    assert share * n_found == pytest.approx(len(np.unique(sampled)))
+    assert choose._count_points(sampled, 1.0) == (len(np.unique(sampled)), 1.0)
+
+
+def test_many_judgements_of_few_points_are_not_plenty():
+    rng = np.random.default_rng(0)
+    answers = rng.choice([-1, 1], 1000)
+    for n_points, is_plenty in ((30, False), (2000, True)):
+        first = rng.integers(n_points, size=1000)
+        index = np.column_stack([first, (first + rng.integers(1, 7, 1000)) % n_points])
+        X = cf.Tuples(rng.standard_normal((n_points, 2)), index)
+        assert searched(cf.LinearMetricLearner(), X, answers).has_plenty == is_plenty
+
+
 # Whatever judgements there are
 
 
@@ -252,6 +281,38 @@ def test_what_can_be_learned_is_better_than_the_plain_distance(kind):
     assert learner.certificate_.converged
     tried = learner.choice_.table
     assert all(row.loss >= min(other.loss for other in tried) and row.standard_error >= 0.0 for row in tried)
+
+
+def test_the_metric_of_fewer_points_than_columns_has_a_centre():
+    points, index, answers = judged("close/far", 400, 30, n_points=20, eigenvalues=(3.0, 2.0))
+    learner = cf.LinearMetricLearner().fit(cf.Tuples(points, index), answers)
+    assert "zero" not in {row.prior for row in learner.choice_.table}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_some_direction_is_left_of_weak_signals(seed):
+    points, index, answers = judged("close/far", 60, 8, eigenvalues=(0.2,), flips=0.3, seed=seed)
+    assert cf.LinearMetricLearner(prior="zero").fit(cf.Tuples(points, index), answers).metric_.rank > 0
+
+
+def test_repeated_judgements_do_not_count_for_the_calibration():
+    points, index, answers = judged("close/far", 80, n_points=60)
+    margins = np.random.default_rng(0).standard_normal((80, 1)) + 0.5 * answers[:, None]
+    logistic, found = NOISES["logistic"], []
+    for repeats in (1, 5):
+        X = cf.Tuples(points, np.tile(index, (repeats, 1)))
+        search = searched(cf.LinearMetricLearner(), X, np.tile(answers, repeats))
+        everyone = np.ones(80 * repeats, dtype=bool)
+        found.append(search.calibrate(np.tile(margins, (repeats, 1)), logistic, 0.0, rows=everyone)[0].scale)
+    assert found[0] == pytest.approx(found[1], rel=1e-3)
+    assert found[0] != pytest.approx(1.0, rel=0.05)
+
+
+def test_one_answer_tells_nothing_about_flips():
+    rng = np.random.default_rng(0)
+    points, index, _ = judged("close/far", 60, 3)
+    answers = np.where(np.arange(60) < 2, 1, -1)
+    assert cf.LinearMetricLearner().fit(cf.Tuples(points, index), rng.permutation(answers)).flip_rate_ == 0.0
 
 
 @pytest.mark.parametrize("seed", range(3))

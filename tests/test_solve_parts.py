@@ -30,6 +30,7 @@ from closefar.solve.cone import Cone, psd_factor
 from closefar.solve.curvature import FullCurvature
 from closefar.solve.flips import FlippedCloseFar
 from closefar.solve.free_origin import with_finite_origin, with_free_corner
+from closefar.solve.likelihood import best_several
 from closefar.solve.loop import Ending, Limits, Run, run
 from closefar.solve.problem import Point, Problem
 from closefar.solve.separable import _largest_penalty, widest_margin
@@ -1031,3 +1032,21 @@ def test_the_scale_is_settled_by_two_undecided_labels_for_each_unknown_or_a_pena
 def test_records_cannot_be_changed(record):
     with pytest.raises(FrozenInstanceError):
         setattr(record, fields(record)[0].name, None)
+
+
+@pytest.mark.parametrize("excess", [1.0, 6.0])
+def test_thresholds_are_found_with_a_curvature_that_is_too_large(excess):
+    """With flips, the curvature is the Fisher information, which may be several times the second derivative."""
+    hessian, best, n_evaluations = np.array([[2.0, 0.5], [0.5, 1.0]]), np.array([1.5, 0.7]), 0
+
+    def evaluate(x):
+        nonlocal n_evaluations
+        n_evaluations += 1
+        slopes = hessian @ (x - best)
+        loss = 0.5 * (x - best) @ slopes
+        return SimpleNamespace(loss=loss, slopes=slopes, curvature=SimpleNamespace(thresholds=excess * hessian))
+
+    found, here = best_several(evaluate, np.array([9.0, 4.0]), np.zeros(2), 1e-9, is_convex=False)
+    assert found == pytest.approx(best, abs=1e-8)
+    assert np.abs(here.slopes).max() <= 1e-9
+    assert n_evaluations <= 15

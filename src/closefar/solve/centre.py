@@ -78,7 +78,8 @@ class Centred(Likelihood):
     ) -> tuple[FloatArray, Evaluation]:
         begin = np.maximum(start, least)
         begin[:-1] = self.inner.made_feasible(begin[:-1])
-        return best_several(partial(source.evaluate, self, squared, order=2), begin, least, tol)
+        evaluate = partial(source.evaluate, self, squared, order=2)
+        return best_several(evaluate, begin, least, tol, is_convex=self.is_convex)
 
     def loss_and_gradient(
         self, source: RowSource, matrix: FloatArray, thresholds: FloatArray

@@ -201,7 +201,8 @@ class Graded(Likelihood):
         self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float
     ) -> tuple[FloatArray, Evaluation]:
         begin = self.made_feasible(np.maximum(start, least))
-        return best_several(partial(source.evaluate, self, squared, order=2), begin, least, tol)
+        evaluate = partial(source.evaluate, self, squared, order=2)
+        return best_several(evaluate, begin, least, tol, is_convex=self.is_convex)
 
     def made_feasible(self, thresholds: FloatArray) -> FloatArray:
         if self.is_feasible(thresholds):

@@ -347,27 +347,46 @@ class CloseFar(Likelihood):
 
 
 def best_several(
-    evaluate: Callable[[FloatArray], Evaluation], start: FloatArray, least: FloatArray, tol: float
+    evaluate: Callable[[FloatArray], Evaluation],
+    start: FloatArray,
+    least: FloatArray,
+    tol: float,
+    *,
+    is_convex: bool = True,
 ) -> tuple[FloatArray, Evaluation]:
-    """Minimise a convex loss over thresholds >= `least` until no relevant slope is larger than `tol`.
+    """Minimise a loss over thresholds >= `least` until no relevant slope is larger than `tol`.
 
     This takes Newton steps in the free thresholds; a step that does not lower the loss is halved, and
-    the search ends when only rounding is left.
+    the search ends when only rounding is left.  Where the loss is not convex, the curvature is the Fisher information,
+    which may be several times the Hessian: it is corrected by what each step shows (BFGS).
     """
     thresholds = np.maximum(start, least)
     here = evaluate(thresholds)
+    second = here.curvature.thresholds
     for _ in range(_MOST_STEPS):
         free = ~((thresholds <= least) & (here.slopes >= 0.0))
         if np.abs(here.slopes[free]).max(initial=0.0) <= tol:
             break
-        second = here.curvature.thresholds[np.ix_(free, free)]
         step = np.zeros_like(thresholds)
-        step[free] = -np.linalg.solve(damped(second), here.slopes[free])
+        step[free] = -np.linalg.solve(damped(second[np.ix_(free, free)]), here.slopes[free])
         moved, there = _descend(evaluate, thresholds, here, step, least)
         if moved is None or there is None:
             break
+        second = there.curvature.thresholds if is_convex else _corrected(second, thresholds, here, moved, there)
         thresholds, here = moved, there
     return thresholds, here
+
+
+def _corrected(
+    second: FloatArray, thresholds: FloatArray, here: Evaluation, moved: FloatArray, there: Evaluation
+) -> FloatArray:
+    """Second derivatives that agree with the change of the slopes along a step, where these grow."""
+    taken, change = moved - thresholds, there.slopes - here.slopes
+    bend, ahead = float(taken @ change), second @ taken
+    if bend <= 1e-3 * float(taken @ ahead):
+        return there.curvature.thresholds
+    found: FloatArray = second + np.outer(change, change) / bend - np.outer(ahead, ahead) / float(taken @ ahead)
+    return found
 
 
 def damped(second: FloatArray) -> FloatArray:
