@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -343,6 +344,13 @@ def test_what_looks_like_dask_data_but_is_not():
     assert is_dask(dask_frame()["label"])
 
 
+def wait_until_forgotten(client):
+    """Wait until the scheduler has forgotten its tasks: it would answer an equal one as it answered the one before."""
+    deadline = time.monotonic() + 30.0
+    while client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_file_that_is_lost_damaged_or_wrong_is_named(client, folder):
     write(folder, sides_of())
@@ -351,6 +359,7 @@ def test_a_file_that_is_lost_damaged_or_wrong_is_named(client, folder):
     with pytest.raises(TableError, match=r"part-2.parquet has changed since it was opened"):
         loaded(opened, client)
     (folder / "part-2.parquet").unlink()
+    wait_until_forgotten(client)
     with pytest.raises(TableError, match=r"part-2.parquet can't be read: No such file"):
         loaded(opened, client)
     write(folder, sides_of(left_a=np.where(np.arange(100) == 60, np.nan, 0.0)))

@@ -54,7 +54,9 @@ __all__ = ["Chosen", "choose"]
 _FIRST = 0.4
 _STEP, _LONG_STEP = 2.0, 4.0  # by which alpha changes, and after a few steps
 _FEW_STEPS, _MOST_STEPS = 4, 8
-_WORTH_A_STEP, _NATS_OF_A_STEP = 0.5, 0.5  # standard errors, and nats, that the loss must fall by for one more step
+# Standard errors, and nats, that the loss must fall by for one more step; of plenty of judgements, which are hardly
+# overfitted, by less.
+_WORTH_A_STEP, _NATS_OF_A_STEP, _LESS = 0.5, 0.5, 0.1
 # The same, in standard errors, for a larger alpha where nothing of M may be left: probabilities close to one half lower
 # the loss of few judgements, and say nothing.  For the same reason alpha stays below this share of the one that leaves
 # nothing.
@@ -765,12 +767,13 @@ class _Search:
         """The best of smaller and smaller alphas (sign -1), or of larger ones, as long as they are better."""
         best = last = begin
         worth = _WORTH_LOSING if sign > 0 and begin.candidate.prior == "zero" else _WORTH_A_STEP
+        nats, less = _NATS_OF_A_STEP / self.n_tested, _LESS if self.has_plenty else 1.0
         for number in range(_MOST_STEPS):
             assert last.candidate.alpha is not None
             factor = (_STEP if number < _FEW_STEPS else _LONG_STEP) ** sign
             last = self.attempt(last.candidate._replace(alpha=factor * last.candidate.alpha), last)
             gain, error = self.compare(best, last)
-            if gain <= max(worth * error, _NATS_OF_A_STEP / self.n_tested):
+            if gain <= less * max(worth * error, nats):
                 break
             best = last
         return best
