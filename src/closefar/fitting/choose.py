@@ -63,6 +63,9 @@ _WORTH_A_STEP, _NATS_OF_A_STEP, _LESS = 0.5, 0.5, 0.1
 _WORTH_LOSING, _LEFT = 2.0, 0.5
 # The least alpha for the plain distance, in coordinates that vary by one: a tiny one is hard to prove anything with.
 _ENOUGH_ALPHA = 1e-3
+# The least first alpha of few judgements: where a smaller one would already leave only the centre, as it separates them,
+# little can be learned, and nothing proven.
+_LEAST_FIRST = 1e-4
 # The power of the likelihood that weighs the values of alpha.  Folds share most of what they are fitted to, so held-out
 # losses vary more than their standard errors say.
 _TEMPERED = 0.3
@@ -101,7 +104,7 @@ _MOST_STANDARDIZED = 1000
 _SAME_UNIT = 10.0
 
 # Flip rates, of which the first is tried where held-out margins tell nothing, and how often; close ones are alike.
-_RATES, _FIRST_RATE, _FLIP_ROUNDS, _SAME_RATE = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4), 0.1, 3, 0.04
+_RATES, _FIRST_RATE, _FLIP_ROUNDS, _SAME_RATE = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4), 0.1, 3, 0.02
 _FEWEST_FOR_FLIPS, _EVIDENCE_OF_FLIPS = 25, 0.5  # held-out judgements, and nats
 _FEWEST_OTHERS = 5  # held-out judgements that are not the most frequent answer: of one answer, flips can't be told
 _EVIDENCE_OF_PLENTY = 3.0  # nats, without holding out: none of 240 simulated samples without flips reached them
@@ -762,7 +765,7 @@ class _Search:
         if self.has_plenty:
             first /= _LONG_STEP
         else:
-            first = min(first, space.largest_alpha(get_noise(noise)) / 4.0)
+            first = min(first, max(space.largest_alpha(get_noise(noise)) / 4.0, _LEAST_FIRST))
         return self.attempt(_Candidate(prior, first, self._set_rate, self._set_rank, noise))
 
     @property

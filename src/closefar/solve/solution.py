@@ -36,8 +36,8 @@ _WORTH_FUSING = 1 << 20  # judgements
 _TYPICAL_RANK = 128  # at most, of metrics of many columns
 
 # Fits that are only compared: their tolerance, the accuracy of the quadratic model of a step, relative to what it
-# gains, and the most steps.
-_ROUGH, _ROUGH_MODEL, _STEPS = 1e-2, 1e-2, 40
+# gains, and the most steps.  With flips, steps add up, and a model is solved better.
+_ROUGH, _ROUGH_MODEL, _FINE_MODEL, _STEPS = 1e-2, 1e-2, 1e-3, 40
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,8 @@ def run_roughly(
     elif d <= 16 or (d <= 32 and n >= 16 * packed_size(d)):
         solver = Newton(problem, tol, rng)
         solver.proves, solver.is_rough = False, tol >= _ROUGH
-        solver.inexactness = _ROUGH_MODEL if solver.is_rough else solver.inexactness
+        if tol >= _FINE_MODEL:
+            solver.inexactness = _ROUGH_MODEL if solver.is_rough else _FINE_MODEL
     elif objective.source.can_project and not problem.cone.has_constant:
         solver = LowRank(problem, tol, rng, proves=False)
     else:
