@@ -348,7 +348,8 @@ def interval_losses(noise: Noise, a: Array, b: Array, order: int) -> IntervalTer
     u = xp.where(turned, -b, a)
     v = xp.maximum(xp.where(turned, -a, b), xp.minimum(u, xp.zeros_like(u)) - FAR_BEYOND)
     (loss, *of_u), (loss_v, *of_v) = noise.derivatives(u, order), noise.derivatives(v, order)
-    kept = -xp.expm1(loss - loss_v)
+    # Two ends that are equal up to rounding leave nothing: enough to be finite, and for squares to be.
+    kept = xp.maximum(-xp.expm1(loss - loss_v), xp.zeros_like(loss) + float(xp.finfo(loss.dtype).smallest_normal) ** 0.25)
     value = loss - xp.log(kept)
     if order == 0:
         return IntervalTerms(value)

@@ -63,6 +63,7 @@ _WORTH_A_STEP, _NATS_OF_A_STEP, _LESS = 0.5, 0.5, 0.1
 _WORTH_LOSING, _LEFT = 2.0, 0.5
 # The least alpha for the plain distance, in coordinates that vary by one: a tiny one is hard to prove anything with.
 _ENOUGH_ALPHA = 1e-3
+_NOTHING_LEFT = 1e-9  # an alpha with which nothing of M is left either
 # The least first alpha of few judgements: where a smaller one would already leave only the centre, as it separates them,
 # little can be learned, and nothing proven.
 _LEAST_FIRST = 1e-4
@@ -85,9 +86,10 @@ _HUB = 0.5  # a point in a larger share of the judgements is never held out, as 
 # With fewer judgements per column than this, M is shrunk to a centre unless zero is clearly better.
 _PER_COLUMN = 2.0
 _CLEARLY, _LEAST_CAUTION = 2.0, 0.5  # standard errors
-# Standard errors by which the plain distance must be better where columns have several units: it is arbitrary then, and
-# was rarely better than a learned metric even with 20 to 60 pairs of 13 or 30 columns (wine, breast cancer).
-_UNLIKELY = 1.0
+# Standard errors by which a centre must be better than zero where columns have several units: their plain distance is
+# arbitrary then.  A learned metric need not be better with caution either: it was rarely worse, even with 20 to 60 pairs
+# of 13 or 30 columns (wine, breast cancer).
+_BETTER_CENTRE = 1.0
 
 # The price in nats of the multiple c of a centre by which the mean squared distance is one, so that c is finite where
 # the plain distance separates the labels: 1 / c for the usual c, which was 1 to 12 on tables and sentence embeddings.
@@ -384,7 +386,7 @@ class _Space:
         squared = objective.squared_distances(np.zeros((self.prepared.rows.n_columns, 0)))
         _, evaluation = problem.minimise_threshold(squared, np.ones_like(likelihood.least), 1e-6)
         core = problem.cone.core
-        return max(-float(np.linalg.eigvalsh(objective.gradient(evaluation)[core, core])[0]), 1e-9)
+        return max(-float(np.linalg.eigvalsh(objective.gradient(evaluation)[core, core])[0]), _NOTHING_LEFT)
 
     def squared(self, state: State) -> FloatArray:
         """The squared distance of each judgement, the centre included."""
@@ -643,6 +645,11 @@ class _Search:
         ids = None if self.ids is None else self.ids[self.tested]
         return gain, math.sqrt(variance_of_sum((difference - gain) * self.shares, ids))
 
+    def _has_metric(self, best: _HeldOut) -> bool:
+        """Whether the prior zero leaves anything of M with any penalty: contradictory answers may not."""
+        noise = get_noise(best.candidate.noise)
+        return best.candidate.prior != "zero" or self.space("zero").largest_alpha(noise) > _NOTHING_LEFT
+
     def is_clearly_better(self, one: _HeldOut, other: _HeldOut, n_errors: float = _CLEARLY) -> bool:
         gain, error = self.compare(other, one)
         return gain > n_errors * error
@@ -663,7 +670,7 @@ class _Search:
                 best = self._choose_flips(best)
             best = self._choose_rank(best)
             may_be_plain = self._may_be_centred and settings.chooses_alpha
-            if may_be_plain and not self.is_clearly_better(best, self.plain, self._caution):
+            if may_be_plain and not (self._has_metric(best) and self.is_clearly_better(best, self.plain, self._caution)):
                 best = self.plain
         except _TimeOverError:
             best = min(self.tried.values(), key=lambda each: each.loss)
@@ -727,7 +734,7 @@ class _Search:
         if self._is_plain_likely:
             starts_centred = self._is_few or centred.loss < zero.loss
         else:
-            starts_centred = self.is_clearly_better(centred, zero, _UNLIKELY)
+            starts_centred = self.is_clearly_better(centred, zero, _BETTER_CENTRE)
         first, other = (centred, zero) if starts_centred else (zero, centred)
         best = self._follow(first)
         if not self.is_clearly_better(first, other):
@@ -745,7 +752,7 @@ class _Search:
     def _caution(self) -> float:
         """By how many standard errors a learned metric must be better than the plain distance."""
         if not self._is_plain_likely:
-            return -_UNLIKELY
+            return 0.0
         return float(np.clip(_PER_COLUMN * self.judgements.n_columns / self.n, _LEAST_CAUTION, _CLEARLY))
 
     @property
@@ -935,8 +942,11 @@ class _Search:
             scale=calibration.scale,
             shifts=calibration.shifts,
         )
-        # A metric with a centre has full rank: from there, a solver of low rank would take longer.
-        start = self.space("zero").metric(best.states[0], noise) if candidate.prior == "zero" else None
+        start = None  # a learned metric with a centre has full rank: from there, a solver of low rank would take longer
+        if candidate.prior == "zero":
+            start = self.space("zero").metric(best.states[0], noise)
+        elif is_plain and candidate.prior in CENTRES:
+            start = self._plain_metric
         return Chosen(known, start, self._told(best, known, refined), self._baseline(best, refined))
 
     @property
@@ -1028,11 +1038,13 @@ class _Search:
             gain=gain,
             standard_error=math.sqrt(variance_of_sum((difference - gain) * self.shares, ids)),
             n_held_out=int(np.sum(self.tested)),
-            metric=self._plain_metric(plain.candidate),
+            metric=self._plain_metric,
         )
 
-    def _plain_metric(self, candidate: _Candidate) -> Metric | None:
+    @cached_property
+    def _plain_metric(self) -> Metric | None:
         """The plain distance, with thresholds that suit all judgements."""
+        candidate = self.plain.candidate
         space = self.space(candidate.prior)
         noise = get_noise(candidate.noise)
         objective = Objective(space.prepared.rows, space.prepared.likelihood(noise), Passes())

@@ -93,10 +93,12 @@ def solve_annotated(
         found = near
     else:
         found = problem.solve(width, start, None if near is None else near.flipped)
-    errors = np.sqrt(np.diag(np.linalg.inv(found.information(judgements.total_weight))))
     n, flips = judgements.n_thresholds, getattr(found.flipped, "flips", None)
+    information = found.information(judgements.total_weight)
+    # Few judgements may not determine the thresholds at all; strictness has a prior.
+    errors = np.sqrt(np.diag(np.linalg.inv(_without_others(information, len(information) - n))))
     shares = flips.shares[:-1] if isinstance(flips, RateOfEach) else None
-    strictness = Strictness(width, is_estimated, found.thresholds[n:], errors[n:], shares)
+    strictness = Strictness(width, is_estimated, found.thresholds[n:], errors, shares)
     return found.solution, found.flipped, strictness
 
 
@@ -131,7 +133,7 @@ class _Found:
             second = here.hessian(here.evaluate(squared, thresholds, order=2).curvature)
         if isinstance(here.likelihood, Centred):  # its multiple is a part of M
             second = np.roll(second, 1, axis=(0, 1))
-        return total_weight * _without_metric(second, len(self.thresholds))
+        return total_weight * _without_others(second, len(self.thresholds))
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +172,7 @@ class _Problem:
             if found.was_interrupted or supervisor().has_ended_a_run:
                 break
             information = found.information(self.judgements.total_weight)
-            told = _without_metric(information, len(information) - n)
+            told = _without_others(information, len(information) - n)
             told[np.diag_indices_from(told)] -= width**-2
             before, width = width, _best_width(told, found.thresholds[n:], width, self.noise.std)
             if abs(np.log(width / before)) < _SETTLED:
@@ -178,7 +180,7 @@ class _Problem:
         return width, found
 
 
-def _without_metric(information: FloatArray, n: int) -> FloatArray:
+def _without_others(information: FloatArray, n: int) -> FloatArray:
     """The information on the last n parameters if the others are unknown, as far as these are determined at all."""
     others, across = information[:-n, :-n], information[-n:, :-n]
     values, vectors = np.linalg.eigh(others)

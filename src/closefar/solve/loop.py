@@ -18,7 +18,10 @@ from closefar.solve.objective import Passes
 from closefar.solve.problem import Problem
 from closefar.solve.supervision import OutOfTime, supervisor
 
-__all__ = ["Ending", "Limits", "Recorder", "Run", "Solver", "State", "Watch", "run", "unwatched"]
+__all__ = ["SURPRISING", "Ending", "Limits", "Recorder", "Run", "Solver", "State", "Watch", "run", "unwatched"]
+
+# If the objective at a start is this many times that of M = 0, or of a sample, an enormous difference has spoiled it.
+SURPRISING = 10.0
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from closefar.solve.dual import has_tangents, tangent_bound
 from closefar.solve.factored import Factored, Place
 from closefar.solve.growth import Spectrum, change_columns, leading_factor
 from closefar.solve.journal import Entry
-from closefar.solve.loop import Solver, State
+from closefar.solve.loop import SURPRISING, Solver, State
 from closefar.solve.problem import Point, Problem
 from closefar.solve.sylvester import Model
 
@@ -89,7 +89,12 @@ class LowRank(Solver):
 
     def start(self) -> State:
         factor, thresholds = leading_factor(self.rough, self.rank)
-        return self._begin(factor, thresholds, bound=0.0)
+        begun = self._begin(factor, thresholds, bound=0.0)
+        if self.rank is not None or self.problem.alpha == 0.0:
+            return begun
+        # Moments do not know the penalty, and if an enormous difference is close, they are far too large.
+        nothing = self._begin(factor[:, :0], np.ones_like(thresholds), bound=0.0)
+        return nothing if begun.objective > SURPRISING * (1.0 + nothing.objective) else begun
 
     def resume(self, state: State) -> State:
         """Start from its leading directions; its bound is valid if the rank is limited, but not for another penalty."""
@@ -151,6 +156,8 @@ class LowRank(Solver):
         before = last.factored.gradient(last.place) if last.gradient is None else last.gradient
         direction, steps = _direction(last, before)
         place = last.factored.search(last.place, direction)
+        if not np.isfinite(place.value):
+            return replace(state, stuck=True)  # with flips, a level may be left with no width between its thresholds
         if (last.n_since + 1) % _FRESH_EVERY == 0:
             place = last.factored.at(place.factor, place.thresholds)
         gradient = last.factored.gradient(place)

@@ -13,7 +13,7 @@ from closefar.arrays import TINY, BoolArray, FloatArray
 from closefar.solve.bound import lower_bound
 from closefar.solve.importance import HessianSampler
 from closefar.solve.journal import Entry
-from closefar.solve.loop import Solver, State
+from closefar.solve.loop import SURPRISING, Solver, State
 from closefar.solve.problem import Point, Problem
 from closefar.solve.solvers.cone_program import ConeProgram
 from closefar.solve.start import moment_start, spectral_start
@@ -68,9 +68,6 @@ _WORTH_PASSES = 10.0
 # A larger Hessian is not saved: a run continues from before it was computed.
 _MOST_SAVED = 1 << 20
 
-# If the loss of all judgements is this many times that of the sample, one outside the sample is enormous.
-_SURPRISING = 10.0
-
 
 @dataclass(frozen=True)
 class _Memory:
@@ -110,7 +107,7 @@ class Newton(Solver):
         nothing = np.zeros_like(begun.matrix)
         squared = self.problem.objective.quadratic_forms(nothing)
         thresholds, evaluation = self.problem.minimise_threshold(squared, self.problem.cone.lowest, 1e-6)
-        is_surprising = begun.objective > _SURPRISING * (1.0 + evaluation.loss)
+        is_surprising = begun.objective > SURPRISING * (1.0 + evaluation.loss)
         return self._begin(nothing, thresholds) if is_surprising else begun
 
     def _first(self) -> State:
@@ -119,7 +116,7 @@ class Newton(Solver):
             # Their Hessian is close enough to that of all for the first step.
             state, program = scouted
             begun = self._begin(state.matrix, state.thresholds, program)
-            if begun.objective <= _SURPRISING * (1.0 + state.objective):
+            if begun.objective <= SURPRISING * (1.0 + state.objective):
                 return begun
         if self.is_small:
             # Eigenvectors of few judgements may depend on rounding errors, and so would what these do not determine.
