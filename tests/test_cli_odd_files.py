@@ -219,7 +219,7 @@ def test_both_from_standard_input(model: Path) -> None:
 
 def test_columns_named_like_parameters_keep_their_names() -> None:
     pairs, labels, *_ = cf.datasets.make_pairs(200, 2, random_state=0)
-    learner = cf.LinearMetricLearner(max_iter=1)
+    learner = cf.LinearMetricLearner(alpha=0, flip_rate=0, max_iter=1)
     with pytest.warns(UserWarning, match="unfinished"):
         learner.fit(pairs, labels, feature_names=["alpha", "tol"])
     shown = summarize(learner.fit_, as_options)

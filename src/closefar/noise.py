@@ -348,8 +348,9 @@ def interval_losses(noise: Noise, a: Array, b: Array, order: int) -> IntervalTer
     u = xp.where(turned, -b, a)
     v = xp.maximum(xp.where(turned, -a, b), xp.minimum(u, xp.zeros_like(u)) - FAR_BEYOND)
     (loss, *of_u), (loss_v, *of_v) = noise.derivatives(u, order), noise.derivatives(v, order)
-    # Two ends that are equal up to rounding leave nothing: enough to be finite, and for squares to be.
-    kept = xp.maximum(-xp.expm1(loss - loss_v), xp.zeros_like(loss) + float(xp.finfo(loss.dtype).smallest_normal) ** 0.25)
+    # Two ends that are equal up to rounding leave nothing; the least is such that derivatives are finite.
+    least = float(xp.finfo(loss.dtype).smallest_normal) ** 0.25
+    kept = xp.maximum(-xp.expm1(loss - loss_v), xp.zeros_like(loss) + least)
     value = loss - xp.log(kept)
     if order == 0:
         return IntervalTerms(value)

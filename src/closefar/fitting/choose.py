@@ -8,7 +8,8 @@ likelihood; one certified fit to all judgements follows.
 Candidates are tried in the order of what usually helps.  The plain distances come first.  Then M is shrunk to zero or
 to a centre (c times the plain distance, c free), and the better one is followed along a path of alpha; with fewer than
 two judgements per column it is the centre, since most directions can then only be guessed.  Flips come last.  With few
-judgements per column, a learned metric must be clearly better than the plain distance to be used.
+judgements per column, a learned metric must be clearly better than the plain distance to be used.  Where columns have
+several units, their plain distance is arbitrary, and trusted less.
 
 Judgements that share points say less than as many others.  Standard errors, calibration, the number from which on there
 are plenty, and how alpha falls beyond a sample all take that into account.
@@ -64,8 +65,8 @@ _WORTH_LOSING, _LEFT = 2.0, 0.5
 # The least alpha for the plain distance, in coordinates that vary by one: a tiny one is hard to prove anything with.
 _ENOUGH_ALPHA = 1e-3
 _NOTHING_LEFT = 1e-9  # an alpha with which nothing of M is left either
-# The least first alpha of few judgements: where a smaller one would already leave only the centre, as it separates them,
-# little can be learned, and nothing proven.
+# The least first alpha of few judgements: where a smaller one would already leave only the centre, as it separates
+# them, little can be learned, and nothing proven.
 _LEAST_FIRST = 1e-4
 # The power of the likelihood that weighs the values of alpha.  Folds share most of what they are fitted to, so held-out
 # losses vary more than their standard errors say.
@@ -77,9 +78,9 @@ _PER_PARAMETER, _FEWEST_USED, _MOST_USED = 40, 2000, 8000
 # Parts of the points or judgements; as many of them are held out in turn as hold this many judgements.
 _FOLDS, _ENOUGH_TESTED = 5, 1500
 # Where points are in this many judgements on average, only judgements of points of one part are held out, of fewer
-# parts, and twice if there are few judgements; unless hardly any are.  With 15 pairs per point of a table, that left too
-# few to tell flips (accuracy of 1,000 pairs of wine with 30 % wrong labels .868 instead of .880); with 21 ratings, or 14
-# comparisons, per object, held-out losses were too optimistic otherwise.
+# parts, and twice if there are few judgements; unless hardly any are.  With 15 pairs per point of a table, that left
+# too few to find flips (accuracy of 1,000 pairs of wine with 30 % wrong labels: .868 instead of .880); with 21 ratings
+# or 14 comparisons per object, held-out losses were too optimistic otherwise.
 _MANY_PER_POINT, _MANY_COMPARISONS, _FEW_FOLDS, _FEW, _FEWEST_TESTED = 18.0, 8.0, 3, 1000, 200
 _HUB = 0.5  # a point in a larger share of the judgements is never held out, as hardly any would be left
 
@@ -87,8 +88,8 @@ _HUB = 0.5  # a point in a larger share of the judgements is never held out, as 
 _PER_COLUMN = 2.0
 _CLEARLY, _LEAST_CAUTION = 2.0, 0.5  # standard errors
 # Standard errors by which a centre must be better than zero where columns have several units: their plain distance is
-# arbitrary then.  A learned metric need not be better with caution either: it was rarely worse, even with 20 to 60 pairs
-# of 13 or 30 columns (wine, breast cancer).
+# arbitrary then.  Nor need a learned metric be better by some margin: it was rarely worse, even with 20 to 60 pairs of
+# 13 or 30 columns (wine, breast cancer).
 _BETTER_CENTRE = 1.0
 
 # The price in nats of the multiple c of a centre by which the mean squared distance is one, so that c is finite where
@@ -106,7 +107,7 @@ _MOST_STANDARDIZED = 1000
 _SAME_UNIT = 10.0
 
 # Flip rates, of which the first is tried where held-out margins tell nothing, and how often; close ones are alike.
-_RATES, _FIRST_RATE, _FLIP_ROUNDS, _SAME_RATE = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4), 0.1, 3, 0.02
+_RATES, _FIRST_RATE, _FLIP_ROUNDS, _SAME_RATE = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4), 0.1, 3, 0.04
 _FEWEST_FOR_FLIPS, _EVIDENCE_OF_FLIPS = 25, 0.5  # held-out judgements, and nats
 _FEWEST_OTHERS = 5  # held-out judgements that are not the most frequent answer: of one answer, flips can't be told
 _EVIDENCE_OF_PLENTY = 3.0  # nats, without holding out: none of 240 simulated samples without flips reached them
@@ -670,8 +671,8 @@ class _Search:
                 best = self._choose_flips(best)
             best = self._choose_rank(best)
             may_be_plain = self._may_be_centred and settings.chooses_alpha
-            if may_be_plain and not (self._has_metric(best) and self.is_clearly_better(best, self.plain, self._caution)):
-                best = self.plain
+            is_better = self._has_metric(best) and self.is_clearly_better(best, self.plain, self._caution)
+            best = self.plain if may_be_plain and not is_better else best
         except _TimeOverError:
             best = min(self.tried.values(), key=lambda each: each.loss)
         return self._chosen(best)
@@ -832,7 +833,8 @@ class _Search:
             return self._choose_flips_of_plenty(best)
         for round_ in range(_FLIP_ROUNDS):
             rate = self._suspected_rate(best.margins, best.candidate)[0] or (_FIRST_RATE if round_ == 0 else 0.0)
-            if abs(rate - best.candidate.flip_rate) < _SAME_RATE:
+            present = best.candidate.flip_rate
+            if rate == present or (present > 0.0 and abs(rate - present) < _SAME_RATE):
                 break
             found = self.attempt(best.candidate._replace(flip_rate=rate), best)
             if self.settings.chooses_alpha and not self.is_clearly_better(best, found):
