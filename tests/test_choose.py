@@ -217,7 +217,68 @@ def test_odd_judgements_give_a_metric(seed):
         assert "Held-out accuracy" in learner.baseline_.sentence
 
 
+def wilder_judgements(seed):
+    """Also of many columns, of annotators and mixed, far from the origin, with enormous points."""
+    rng = np.random.default_rng([seed, 5])
+    kind = rng.choice(["pairs", "levels", "comparisons", "annotated", "mixed"], p=[0.45, 0.15, 0.15, 0.15, 0.1])
+    n, m = int(rng.integers(2, 51)), int(rng.integers(3, 40))
+    d = int(rng.choice([1, 2, 4, 10, 30, 100], p=[0.2, 0.2, 0.2, 0.2, 0.1, 0.1]))
+    points = rng.standard_normal((m, d)) if rng.random() < 0.7 else rng.integers(0, 3, (m, d)).astype(float)
+    points = points * [1.0, 1e-6, 1e6, 10.0 ** rng.uniform(-4, 4, d)][rng.integers(4)]
+    if rng.random() < 0.2:
+        points += 1e3 * np.abs(points).max()
+    if rng.random() < 0.2:
+        points[:, rng.random(d) < 0.5] = 7.0
+    if rng.random() < 0.15 and d > 1:
+        points[:, 1] = 2.0 * points[:, 0]
+    if rng.random() < 0.15:
+        points[0] *= 1e3
+    k = 3 if kind == "comparisons" else 2
+    index = np.array([rng.choice(m, k, replace=False) for _ in range(n)])
+    length = np.sum(((points[index[:, 0]] - points[index[:, 1]]) / (np.abs(points).max(axis=0) + 1e-300)) ** 2, axis=1)
+    answers = np.where(length + rng.choice([0.0, 0.1, 1.0]) * rng.standard_normal(n) > np.median(length), 1, -1)
+    if rng.random() < 0.2:
+        answers = rng.choice([-1, 1], n)
+    answers[:2] = 1, -1
+    more = {}
+    if kind == "levels":
+        answers = np.unique(rng.integers(0, 5, n), return_inverse=True)[1]
+    elif kind == "annotated":
+        more["annotators"] = np.array(list("abcde"))[rng.integers(0, 5, n)]
+    elif kind == "mixed":
+        more["comparisons"] = cf.Tuples(points, np.array([rng.choice(m, 3, replace=False) for _ in range(12)]))
+    sides = index if k == 3 else more["comparisons"].index if more.get("comparisons") is not None else None
+    if sides is not None:
+        a, b, c = np.moveaxis(points[sides], 1, 0)
+        if not np.all(np.any(a - b != a - c, axis=1) & np.any(a - b != c - a, axis=1)):
+            return wilder_judgements(seed + 1000)  # comparisons whose sides are the same are refused
+    if len(np.unique(answers)) < 2 or not np.any(points[index[:, 0]] - points[index[:, 1]]):
+        return wilder_judgements(seed + 1000)
+    name = {"levels": "levels", "comparisons": "comparisons"}.get(str(kind), "close/far")
+    return LEARNERS[name](), cf.Tuples(points, index) if rng.random() < 0.6 else points[index], answers, more
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_wilder_judgements_give_a_metric(seed):
+    learner, X, answers, more = wilder_judgements(seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # Of answers at random, the reverse may be likelier.
+        warnings.simplefilter("ignore", cf.IdentifiabilityWarning)
+        learner.fit(X, answers, **more)
+    assert learner.certificate_.converged
+    assert np.all(np.isfinite(learner.predict_proba(X)))
+
+
 # What is chosen
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e3])
+def test_the_plain_distance_is_doubted_if_columns_have_several_units(scale):
+    points, index, answers = judged("close/far", 60, 4)
+    search = searched(cf.LinearMetricLearner(), points[index] * [scale, 1.0, 1.0, 1.0], answers)
+    assert (search._caution == 0.0) == (scale > 1.0)
+    assert search._centres()[0] == ("standardized" if scale > 1.0 else "euclidean")
 
 
 def test_nothing_is_chosen_that_is_set():

@@ -144,3 +144,10 @@ def test_the_optimum_is_that_of_a_conic_solver(kind, solver, rng):
     assert found.certificate.converged
     penalty = alpha * np.sum(found.factor**2) + likelihood.penalty(found.thresholds)
     assert found.certificate.loss + penalty == pytest.approx(found.certificate.objective, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", list(NOISES))
+def test_a_level_without_width_has_finite_derivatives(name):
+    ends = np.array([-300.0, -2.0, 0.0, 1e-17, 3.0, 300.0])
+    for found in interval_losses(NOISES[name], ends, ends, 2):
+        assert np.all(np.isfinite(found))

@@ -368,8 +368,16 @@ def best_several(
         if np.abs(here.slopes[free]).max(initial=0.0) <= tol:
             break
         step = np.zeros_like(thresholds)
-        step[free] = -np.linalg.solve(damped(second[np.ix_(free, free)]), here.slopes[free])
-        moved, there = _descend(evaluate, thresholds, here, step, least)
+        while True:
+            step[free] = -np.linalg.solve(damped(second[np.ix_(free, free)]), here.slopes[free])
+            moved, there = _descend(evaluate, thresholds, here, step, least)
+            cut = free & (thresholds + step < least)
+            if moved is not None or not cut.any():
+                break
+            # A step that is cut off at a bound need not lower the loss: what gets there first is held, the rest adapts.
+            share = np.where(cut, (least - thresholds) / np.where(cut, step, 1.0), np.inf)
+            free = free & (share > share.min())
+            step[~free & cut] = (least - thresholds)[~free & cut]
         if moved is None or there is None:
             break
         second = there.curvature.thresholds if is_convex else _corrected(second, thresholds, here, moved, there)
