@@ -281,6 +281,24 @@ def test_the_plain_distance_is_doubted_if_columns_have_several_units(scale):
     assert search._centres()[0] == ("standardized" if scale > 1.0 else "euclidean")
 
 
+def test_a_slight_penalty_of_plenty_of_judgements_is_nearly_none():
+    # The columns are correlated: measured column by column, a thousand steps are not enough for this penalty.
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((60000, 34)) @ (0.1 * np.eye(34) + rng.standard_normal((34, 34)))
+    directions = np.linalg.qr(rng.standard_normal((34, 34)))[0][:, :3]
+    white = np.linalg.solve(np.linalg.cholesky(z.T @ z / len(z)), z.T).T
+    squared = np.sum((white @ directions) ** 2, axis=1)
+    answers = np.where(squared + 0.5 * rng.logistic(size=len(z)) > np.median(squared), 1, -1)
+    chosen = cf.LinearMetricLearner().fit(z, answers)
+    unpenalised = cf.LinearMetricLearner(**PAPER).fit(z, answers)
+    assert 0.0 < chosen.alpha_ < 1e-6
+    assert chosen.certificate_.converged
+    assert chosen.n_iter_ < 300
+    np.testing.assert_allclose(
+        chosen.metric_.matrix, unpenalised.metric_.matrix, atol=1e-3 * np.abs(unpenalised.metric_.matrix).max()
+    )
+
+
 def test_nothing_is_chosen_that_is_set():
     points, index, answers = judged("close/far")
     for parameters in (PAPER, {"alpha": 0.0, "flip_rate": "estimate"}, {"alpha": 0.1, "prior": "zero", "flip_rate": 0}):

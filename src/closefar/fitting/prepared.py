@@ -59,7 +59,7 @@ class Prepared:
     ) -> Prepared:
         source = judged_rows(judgements, settings.known_comparison_noise)
         if blend is None:
-            blend = 0.0 if settings.alpha == 0 else 1.0
+            blend = 0.0 if settings.alpha == 0 or settings.whitens else 1.0
         with display().stage("finding unit-free coordinates"):
             rows, coordinates = unit_free(
                 source,

@@ -26,7 +26,7 @@ _ROUGH = 1e-3
 PRIORS = ("zero", "euclidean", "standardized")
 CENTRES = PRIORS[1:]
 
-_INTERNAL = ("comparison_noise", "strictness_width", "max_time", "approximate", "scale", "shifts", "price")
+_INTERNAL = ("comparison_noise", "strictness_width", "max_time", "approximate", "scale", "shifts", "price", "whitens")
 
 # The parameters that only learners of some kinds of judgement have.
 _OF_SOME_KINDS = ("fit_origin", "class_weight")
@@ -41,7 +41,7 @@ class Settings:
     `approximate` fits are for comparing held-out scores: they have no certificate, and flips are estimated from
     where a fit starts; `scale` multiplies M and its thresholds, to which `shifts` are added, so that probabilities
     suit held-out judgements in spite of the penalty, and `price` is a small one of the multiple of the centre (see
-    `closefar.fitting.choose`).
+    `closefar.fitting.choose`); `whitens` measures the penalty by the mean squared distance instead of column by column.
     """
 
     noise: str | Noise = "logistic"
@@ -64,6 +64,7 @@ class Settings:
     scale: float = 1.0
     shifts: tuple[float, ...] = ()
     price: float = 0.0
+    whitens: bool = False
 
     @classmethod
     def of(cls, estimator: Any, **more: Any) -> Self:

@@ -42,7 +42,7 @@ _LEARNERS: dict[Kind, type[FittingLearner]] = {
 _OF_ANNOTATORS = ("strictness", "strictness_errors", "agreement", "kappa", "information")
 
 # The settings that may be chosen, and arguments of `fit`.
-_CHOSEN = ("noise", "alpha", "prior", "rank", "flip_rate", "scale", "shifts", "price")
+_CHOSEN = ("noise", "alpha", "prior", "rank", "flip_rate", "scale", "shifts", "price", "whitens")
 _OF_FIT = ("comparison_noise", "strictness_width")
 
 _SEEN_BEFORE = (
