@@ -29,9 +29,10 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 
-# The guard on pass counts comes first: it takes seconds, and fails where a solver needs more passes than before.
+# The guards come first: they fail where a solver needs more passes than before, or where an answer has changed.
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/pass_counts.py
+	$(BIN)/python benchmarks/golden.py
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/ecosystem.py
