@@ -17,7 +17,7 @@ from closefar.engines import threads_for
 from closefar.noise import get_noise
 from closefar.rows import BlockRows, IndexedRows, find_coordinates, pair_rows, unit_free
 from closefar.rows.blocks import MappedRows
-from closefar.rows.wide import WideRows, suits_factors
+from closefar.rows.unit_free import WideRows, suits_factors
 from closefar.solve import CloseFar, Objective, Passes
 
 __all__ = ["Rates", "measure_rates"]

@@ -2,7 +2,6 @@
 
 from closefar.datasets.flamelets import make_combustion
 from closefar.datasets.from_points import PairCount, count_pairs, pairs_from_points
-from closefar.datasets.panel import Panel
 from closefar.datasets.patients import PatientJudgements, PatientTables, judge_patients, make_patients
 from closefar.datasets.published import load_airline, load_combustion
 from closefar.datasets.similarity import (
@@ -15,8 +14,14 @@ from closefar.datasets.similarity import (
     load_similarity_matrix,
     load_things_similarity,
 )
-from closefar.datasets.simulated import SimulatedJudgements, make_judgements
-from closefar.datasets.synthetic import LabelledPairs, make_pairs, solve_noise_scale
+from closefar.datasets.simulated import (
+    LabelledPairs,
+    Panel,
+    SimulatedJudgements,
+    make_judgements,
+    make_pairs,
+    solve_noise_scale,
+)
 
 __all__ = [
     "LabelledPairs",
