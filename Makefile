@@ -35,7 +35,6 @@ bench: $(VENV)/.test
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/ecosystem.py
-	$(BIN)/python benchmarks/cost.py --quick
 
 # Side by side with other packages, each in an environment of its own; `make bench-peers ARGS="--quick"` is a small part.
 bench-peers: $(VENV)/.test

@@ -24,7 +24,7 @@ ORDER = [
     {"model"},
     {"theory", "datasets", "tables"},
     {"fitting"},
-    {"questions", "cost"},
+    {"questions"},
     {"plot", "report"},
     {"learners"},
     {""},  # closefar itself: the public names

@@ -17,7 +17,6 @@ from closefar.cli.groups import with_groups
 from closefar.cli.label import label
 from closefar.cli.models import export, inspect, truncate
 from closefar.cli.paper import paper
-from closefar.cli.plan import plan
 from closefar.cli.questions import label_errors, sample_size
 from closefar.cli.session import EXIT_CODES
 
@@ -52,7 +51,6 @@ for command in (
     label,
     label_errors,
     sample_size,
-    plan,
     truncate,
     export,
     export_judgements,
