@@ -16,7 +16,6 @@ from closefar.cli.fit import fit
 from closefar.cli.groups import with_groups
 from closefar.cli.label import label
 from closefar.cli.models import export, inspect, truncate
-from closefar.cli.paper import paper
 from closefar.cli.questions import label_errors, sample_size
 from closefar.cli.session import EXIT_CODES
 
@@ -58,4 +57,3 @@ for command in (
     demo,
 ):
     app.command()(with_groups(command))
-app.command()(paper)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
-from collections.abc import Sequence
-from importlib import import_module
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +14,16 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.utils import Bunch
 
 import closefar as cf
-from closefar.experiments import EXPERIMENTS, airline, breast_cancer, combustion
-from closefar.experiments.config import Config, MissingDataError, Settings, Trial, run_in_turn
-from closefar.experiments.fitting import PAPER, fit, fit_penalised
-from closefar.experiments.page import write_page
-from closefar.experiments.result import compare
-from closefar.experiments.synthetic import accuracies, paper_pairs, recovery, relative_errors
+from paper import combustion, flames, single_points
+from paper.__main__ import EXPERIMENTS
+from paper.page import write_page
+from paper.sections import compare
+from paper.synthetic import PAPER, accuracies, fit, fit_penalised, paper_pairs, recovery, relative_errors
+from paper.trials import MissingDataError, Run
 
-PUBLISHED = Path(os.environ.get("CLOSEFAR_DATA_DIR") or "not given")
+PUBLISHED = Path(os.environ.get("CLOSEFAR_DATA") or "not given")
 needs_published = pytest.mark.skipif(
-    not PUBLISHED.is_dir(), reason="CLOSEFAR_DATA_DIR names no folder with the published data"
+    not PUBLISHED.is_dir(), reason="CLOSEFAR_DATA names no folder with the published data"
 )
 
 _MOST = {"n_train": 400, "n_test": 200, "n_iter": 30}
@@ -44,22 +42,22 @@ _AIRLINE_HEADER = (
 _SPECIES = ("T", "H", "H2", "O", "OH", "H2O", "O2", "HO2", "H2O2")
 
 
-def _tiny(name: str) -> Any:
-    """Run trials in small, one seed a case, through JSON as `Trials` does."""
+def _tiny(name: str, data: Path | None = None) -> Run:
+    """Return a run of small trials, one seed per case."""
     most = _MOST | _MORE.get(name, {})
 
-    def run_trials(trial: Trial, settings: Sequence[Settings]) -> list[dict[str, Any]]:
-        kept: dict[str, dict[str, Any]] = {}
-        results = []
-        for each in settings:
-            small = {key: min(value, most[key]) if key in most else value for key, value in each.items()}
-            case = json.dumps({**small, "seed": None})
-            if case not in kept:
-                kept[case] = json.loads(json.dumps(trial(**small)))
-            results.append(kept[case])
-        return results
+    class Tiny(Run):
+        def repeat(
+            self, trial: Callable[..., dict[str, Any]], cases: Sequence[dict[str, Any]], n_trials: int, **places: Any
+        ) -> list[list[dict[str, Any]]]:
+            small = [
+                {key: min(value, most[key]) if key in most else value for key, value in each.items()} for each in cases
+            ]
+            by_case = {json.dumps(each): each for each in small}
+            kept = dict(zip(by_case, super().repeat(trial, list(by_case.values()), 1, **places), strict=True))
+            return [kept[json.dumps(each)] * n_trials for each in small]
 
-    return run_trials
+    return Tiny(data=data)
 
 
 def _states(n: int, seed: int) -> tuple[Any, Any]:
@@ -99,10 +97,10 @@ def _write_combustion(folder: Path, n: int = 600) -> None:
 
 
 def _no_cantera(*_: Any, **__: Any) -> Bunch:
-    raise ImportError("make_combustion needs Cantera.")
+    raise ImportError("simulating flames needs Cantera.")
 
 
-def _fake_flames(n: int, **_: Any) -> Bunch:
+def _fake_flames(n: int, *_: Any, **__: Any) -> Bunch:
     states, fraction = _states(600, 2)
     return Bunch(data=states, target=fraction, feature_names=list(_SPECIES), transformation=None)
 
@@ -127,9 +125,9 @@ def _shrink(patch: pytest.MonkeyPatch) -> None:
         return X[:, :6], y
 
     patch.setattr(cf.datasets, "make_pairs", make_narrow_pairs)
-    patch.setattr(cf.datasets, "make_combustion", _no_cantera)
-    patch.setattr(breast_cancer, "load_breast_cancer", load_narrow)
-    patch.setattr(breast_cancer, "_FACTORS", (0.4,))
+    patch.setattr(flames, "simulate_flames", _no_cantera)
+    patch.setattr(single_points, "load_breast_cancer", load_narrow)
+    patch.setattr(single_points, "_FACTORS", (0.4,))
     patch.setattr(combustion, "_N_TRAIN", 400)
     patch.setattr(combustion, "_N_TEST", 200)
 
@@ -145,10 +143,10 @@ def sections(data: Path) -> dict[str, Any]:
 
     class Sections(dict[str, Any]):
         def __missing__(self, name: str) -> Any:
-            config = Config(quick=True, data=data, run_trials=_tiny(name))
+            _, experiment = EXPERIMENTS[name]
             with pytest.MonkeyPatch.context() as patch:
                 _shrink(patch)
-                self[name] = import_module(f"closefar.experiments.{name}").run(config)
+                self[name] = experiment(_tiny(name, data))
             return self[name]
 
     return Sections()
@@ -162,21 +160,9 @@ def _rows(section: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_an_experiment_is_a_module_with_a_title_and_run(name: str) -> None:
-    module = import_module(f"closefar.experiments.{name}")
-    assert module.TITLE
-    assert list(inspect.signature(module.run).parameters) == ["config"]
-
-
-def test_titles_differ() -> None:
-    titles = [import_module(f"closefar.experiments.{name}").TITLE for name in EXPERIMENTS]
-    assert len(set(titles)) == len(titles) == 14
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_a_section_is_complete(name: str, sections: dict[str, Any]) -> None:
     section = sections[name]
-    assert json.loads(json.dumps(section)).keys() == {"headline", "settings", "tables", "figures", "notes"}
+    assert json.loads(json.dumps(section)).keys() == {"headline", "settings", "tables", "figures", "notes", "quoted"}
     assert section["headline"].endswith(".")
     assert section["settings"].endswith(".")
     assert "nan" not in section["headline"].split()
@@ -220,16 +206,16 @@ def test_panels_are_labelled(name: str, sections: dict[str, Any]) -> None:
 
 def test_all_sections_make_a_page(sections: dict[str, Any], tmp_path: Path) -> None:
     entries = [
-        {"name": name, "title": name, "status": "done", "reason": None, "seconds": 1.0, "section": sections[name]}
-        for name in EXPERIMENTS
+        {"name": name, "title": title, "status": "done", "reason": None, "section": sections[name]}
+        for name, (title, _) in EXPERIMENTS.items()
     ]
     created = "2026-03-04T05:06:07+00:00"
-    write_page({"version": "1", "quick": True, "seed": 0, "created": created, "experiments": entries}, tmp_path)
+    write_page({"version": "1", "full": False, "seed": 0, "created": created, "experiments": entries}, tmp_path)
     page = (tmp_path / "paper.html").read_text(encoding="utf-8")
     names = [figure["name"] for section in sections.values() for figure in section["figures"]]
     assert sorted(file.stem for file in (tmp_path / "figures").iterdir()) == sorted(names)
     assert len(names) >= 10
-    assert page.count("<svg") == 2 * len(names)  # for wide and for narrow windows
+    assert page.count("<img ") == len(names)
     assert json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["experiments"][0]["name"] == "noises"
 
 
@@ -239,13 +225,13 @@ def test_all_sections_make_a_page(sections: dict[str, Any], tmp_path: Path) -> N
 @pytest.mark.parametrize("folder", [None, "empty"])
 def test_airline_without_data_says_how_to_get_it(folder: str | None, tmp_path: Path) -> None:
     with pytest.raises(MissingDataError, match=r"Kaggle.*folder airline/.*--data"):
-        airline.run(Config(data=None if folder is None else tmp_path, run_trials=_tiny("airline")))
+        single_points.airline(_tiny("airline", None if folder is None else tmp_path))
 
 
 @pytest.mark.usefixtures("small")
 def test_flames_of_neither_source_say_how_to_get_them(tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError, match=r"pip install 'closefar\[combustion\]'.*--data"):
-        combustion.run(Config(data=tmp_path, run_trials=_tiny("combustion")))
+    with pytest.raises(MissingDataError, match=r"pip install 'closefar\[paper\]'.*--data"):
+        combustion.combustion(_tiny("combustion", tmp_path))
 
 
 def test_published_flames_alone_are_enough(sections: dict[str, Any]) -> None:
@@ -261,8 +247,8 @@ def test_published_flames_alone_are_enough(sections: dict[str, Any]) -> None:
 def test_simulated_flames_are_not_compared_with_the_paper(
     published: bool, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cf.datasets, "make_combustion", _fake_flames)
-    section = combustion.run(Config(data=data if published else None, run_trials=_tiny("combustion")))
+    monkeypatch.setattr(flames, "simulate_flames", _fake_flames)
+    section = combustion.combustion(_tiny("combustion", data if published else None))
     simulated = [table for table in section["tables"] if "simulated with Cantera" in table["caption"]]
     assert len(simulated) == 3
     assert len(section["tables"]) == (6 if published else 3)
@@ -273,7 +259,7 @@ def test_simulated_flames_are_not_compared_with_the_paper(
 @pytest.mark.usefixtures("small")
 def test_engineered_labels_are_learned_from_all_columns(data: Path) -> None:
     by_columns = {
-        columns: combustion.engineered("published", str(data / "combustion"), columns, 0)
+        columns: combustion.engineered(None, columns, 0, data / "combustion")
         for columns in ("raw", "normalised", "covariance")
     }
     for found in by_columns.values():
@@ -315,7 +301,7 @@ def _echo(**settings: Any) -> dict[str, Any]:
 
 def test_repeat_returns_a_list_of_results_a_case() -> None:
     cases = [{"size": 5}, {"size": 3}]
-    found = Config(run_trials=run_in_turn).repeat(_echo, cases, 3)
+    found = Run().repeat(_echo, cases, 3)
     assert [[each["size"] for each in trials] for trials in found] == [[5] * 3, [3] * 3]
     seeds = [[each["seed"] for each in trials] for trials in found]
     assert seeds[0] == seeds[1]  # cases are compared on the same draws
@@ -324,19 +310,19 @@ def test_repeat_returns_a_list_of_results_a_case() -> None:
 
 
 def test_seeds_of_trials_follow_the_seed() -> None:
-    by_seed = [{each["seed"] for each in Config(seed=seed).repeat(_echo, [{}], 20)[0]} for seed in range(3)]
+    by_seed = [{each["seed"] for each in Run(seed=seed).repeat(_echo, [{}], 20)[0]} for seed in range(3)]
     assert len(set.union(*by_seed)) == 60
-    assert by_seed[1] == {each["seed"] for each in Config(seed=1).repeat(_echo, [{}], 20)[0]}
+    assert by_seed[1] == {each["seed"] for each in Run(seed=1).repeat(_echo, [{}], 20)[0]}
 
 
-def test_choose_and_folder(tmp_path: Path) -> None:
-    assert (Config(quick=True).choose(1, 2), Config(quick=False).choose(1, 2)) == (1, 2)
+def test_choose_and_data_folder(tmp_path: Path) -> None:
+    assert (Run().choose(1, 2), Run(full=True).choose(1, 2)) == (1, 2)
     (tmp_path / "here").mkdir()
     (tmp_path / "file").touch()
-    assert Config(data=tmp_path).folder("here", "advice") == tmp_path / "here"
-    for config, name in ((Config(data=tmp_path), "there"), (Config(data=tmp_path), "file"), (Config(), "here")):
+    assert Run(data=tmp_path).data_folder("here", "advice") == tmp_path / "here"
+    for run, name in ((Run(data=tmp_path), "there"), (Run(data=tmp_path), "file"), (Run(), "here")):
         with pytest.raises(MissingDataError, match=r"^advice$"):
-            config.folder(name, "advice")
+            run.data_folder(name, "advice")
 
 
 @pytest.mark.parametrize("n_rows", [0, 300])
@@ -438,13 +424,13 @@ def test_recovery_is_repeatable() -> None:
 def test_all_trials_draw_from_the_same_simulated_flames(monkeypatch: pytest.MonkeyPatch) -> None:
     states = []
 
-    def note_states(n: int, *, random_state: Any = None) -> Bunch:
+    def note_states(n: int, folder: Path, *, random_state: Any = None) -> Bunch:
         states.append(random_state)
         return _fake_flames(n)
 
-    monkeypatch.setattr(cf.datasets, "make_combustion", note_states)
+    monkeypatch.setattr(flames, "simulate_flames", note_states)
     for seed in (3, 4):
-        combustion.mixture("simulated", "600", "raw", seed)
+        combustion.mixture(600, "raw", seed, Path("unused"))
     assert states[0] is not None  # else the rows differ from run to run
     assert len(set(states)) == 1
 
@@ -453,8 +439,8 @@ def test_all_trials_draw_from_the_same_simulated_flames(monkeypatch: pytest.Monk
 
 
 def test_breast_cancer_needs_the_penalty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(breast_cancer, "_FACTORS", (0.4,))  # what is chosen; all six take long
-    penalised, plain = breast_cancer.trial(True, 0), breast_cancer.trial(False, 0)
+    monkeypatch.setattr(single_points, "_FACTORS", (0.4,))  # what is chosen; all six take long
+    penalised, plain = (single_points.breast_cancer_trial(given, 0) for given in (True, False))
     assert penalised["test_all"] >= 0.95
     assert penalised["test_all"] > plain["test_all"]
     assert plain["train_all"] == 1.0
@@ -466,13 +452,13 @@ def test_breast_cancer_needs_the_penalty(monkeypatch: pytest.MonkeyPatch) -> Non
 @needs_published
 @pytest.mark.parametrize("learn", [combustion.engineered, combustion.mixture])
 def test_published_flames_are_learned_from_raw_columns(learn: Any) -> None:
-    found = learn("published", str(PUBLISHED / "combustion"), "raw", 0)
+    found = learn(None, "raw", 0, PUBLISHED / "combustion")
     assert found["train"] == 1.0
     assert found["test"] >= 0.995
 
 
 @needs_published
 def test_published_airline_passengers_are_learned_with_an_origin() -> None:
-    found = airline.trial(str(PUBLISHED / "airline"), "logistic", "learned", 0)
+    found = single_points.airline_trial("logistic", "learned", 0, PUBLISHED / "airline")
     assert found["test"] >= 0.925
     assert len(found["feature_names"]) == 22

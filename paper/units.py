@@ -7,13 +7,9 @@ from typing import Any
 import numpy as np
 
 import closefar as cf
-from closefar.arrays import FloatArray
-from closefar.experiments.config import Config
-from closefar.experiments.fitting import PAPER
-from closefar.experiments.result import Section, grid, percentage, section
-from closefar.experiments.synthetic import paper_pairs
-
-TITLE = "Invariance to units"
+from paper.sections import Section, grid, percentage, section
+from paper.synthetic import PAPER, FloatArray, paper_pairs
+from paper.trials import Run
 
 _CHANGES = ("columns in other units, 1e-9 to 1e9", "columns mixed", "columns mixed, then in other units")
 # The penalty follows the unit of each column, and not mixtures of columns.
@@ -40,11 +36,11 @@ def trial(change: str, alpha: float, n_train: int, seed: int) -> dict[str, Any]:
     }
 
 
-def run(config: Config) -> Section:
+def units(run: Run) -> Section:
     """Change the units in three ways; with a penalty, those of each column."""
-    n_trials = config.choose(2, 10)
+    n_trials = run.choose(2, 10)
     settings = [{"change": change, "alpha": alpha, "n_train": 15_000} for change, alpha in _CASES]
-    found = dict(zip(_CASES, config.repeat(trial, settings, n_trials), strict=True))
+    found = dict(zip(_CASES, run.repeat(trial, settings, n_trials), strict=True))
 
     def largest(case: tuple[str, float], key: str) -> str:
         return f"{max(each[key] for each in found[case]):.0e}"
@@ -77,10 +73,10 @@ def run(config: Config) -> Section:
 
 
 def _change(name: str, rng: np.random.Generator) -> FloatArray:
-    mixing, units = np.eye(10), np.eye(10)
+    mixing, scaling = np.eye(10), np.eye(10)
     if "mixed" in name:
         mixing = rng.standard_normal((10, 10)) + 3.0 * np.eye(10)
     if "other units" in name:
-        units = np.diag(10.0 ** rng.uniform(-9.0, 9.0, size=10))
-    change: FloatArray = units @ mixing
+        scaling = np.diag(10.0 ** rng.uniform(-9.0, 9.0, size=10))
+    change: FloatArray = scaling @ mixing
     return change

@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 from scipy.io import loadmat
 from sklearn.utils import Bunch
 
-from closefar.arrays import BoolArray, FloatArray, IndexArray
 from closefar.judgements import triplets_from_odd_one_out, triplets_from_ranking
+
+BoolArray = NDArray[np.bool_]
+FloatArray = NDArray[np.float64]
+IndexArray = NDArray[np.intp]
 
 __all__ = [
     "load_car_similarity",
@@ -211,7 +214,7 @@ def load_musician_similarity(path: Any) -> Bunch:
 def load_imagenet_similarity(path: Any) -> Bunch:
     """Read ranked images of ImageNet: the two of eight that are most similar to a query (Roads and Love, 2021).
 
-    This needs h5py (extra `hdf5`).
+    This needs h5py (extra `paper`).
 
     Parameters
     ----------
@@ -228,10 +231,10 @@ def load_imagenet_similarity(path: Any) -> Bunch:
     if not file.is_file():
         raise FileNotFoundError(f"path must be an existing HDF5 file of observations; got {file}.")
     try:
-        import h5py  # type: ignore[import-not-found,unused-ignore]
+        import h5py
     except ImportError as error:
         raise ImportError(
-            "reading observations of psiz needs h5py. Install the extra: pip install 'closefar[hdf5]'."
+            "reading observations of psiz needs h5py. Install the extra: pip install 'closefar[paper]'."
         ) from error
     names = ("stimulus_set", "n_select", "is_ranked", "session_id")
     with h5py.File(file, mode="r") as stored:

@@ -6,12 +6,10 @@ import math
 
 import numpy as np
 
-from closefar.experiments.config import Config
-from closefar.experiments.result import Section, compare, comparison, figure, grid, panel, section, series
-from closefar.experiments.synthetic import MODELS
-from closefar.noise import get_noise
-
-TITLE = "Noise models: densities and constants"
+import closefar as cf
+from paper.sections import Section, compare, comparison, figure, grid, panel, section, series
+from paper.synthetic import MODELS
+from paper.trials import Run
 
 _RADII = (1.0, 2.0, 5.0, 10.0)
 _PAPER_STD = {"logistic": math.pi / math.sqrt(3.0), "normal": 1.0, "laplace": math.sqrt(2.0), "hypsecant": 1.0}
@@ -23,22 +21,24 @@ _ERRATUM = (
 )
 
 
-def run(config: Config) -> Section:
+def noises(run: Run) -> Section:
     """Draw the densities and tabulate std, zeta, omega and T; nothing here is random."""
     grid_points = np.linspace(-5.0, 5.0, 401)
     curves, rows, constants = [], [], []
     for name, word in MODELS.items():
-        noise = get_noise(name)
+        noise = cf.noise.get_noise(name)
         curves.append(series(word, grid_points, noise.std * np.asarray(noise.pdf(noise.std * grid_points))))
         rows.append(compare(f"standard deviation, {word}", noise.std, _PAPER_STD.get(name), _ROUNDING))
         rows.append(compare(f"ζ, {word}", noise.constants(10.0).zeta, _PAPER_ZETA.get(name), _FINITE_RADIUS))
         for radius in _RADII:
             found = noise.constants(radius)
             constants.append([word, f"{radius:g}", f"{found.zeta:.4f}", f"{found.omega:.3e}", f"{found.T:.4f}"])
-    rows.append(compare("T at βF = 5, Laplace", get_noise("laplace").constants(5.0).T, 5.0 * math.log(2.0), _ERRATUM))
+    rows.append(
+        compare("T at βF = 5, Laplace", cf.noise.get_noise("laplace").constants(5.0).T, 5.0 * math.log(2.0), _ERRATUM)
+    )
     return section(
         "At equal variance, the four densities differ most at the centre and in the tails. Only for Gaussian noise "
-        f"does ζ grow without bound; at βF = 10 it is {get_noise('normal').constants(10.0).zeta:.1f}.",
+        f"does ζ grow without bound; at βF = 10 it is {cf.noise.get_noise('normal').constants(10.0).zeta:.1f}.",
         "This reproduces the paper's table “Simple noise models” and the figure that goes with it. β bounds the scale "
         "of the noise and F the squared distances; only their product, the radius βF, matters. ζ is the largest slope "
         "of −log Φ, ω the smallest density and T the largest loss.",

@@ -1,25 +1,34 @@
-"""Experiment 8: our model and DML-eig, accuracy and training time against the number of pairs."""
+"""Experiment 8: DML-eig of Ying and Li (2012, JMLR 13, 1-26), and our model.
+
+Among the M for which the squared distances of the close pairs sum to at most 1, find one whose least squared
+distance over the far pairs is largest.  With X = sum of zz' over the close pairs and S = X^1/2 M X^1/2 that is
+
+    max over S positive semidefinite with tr S = 1  of  min over far pairs of y'Sy,  y = X^-1/2 z,
+
+and M = X^-1/2 S X^-1/2.  The least is smoothed with mu, and Frank-Wolfe steps maximise it: each needs one
+eigenvector.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
 
 import closefar as cf
-from closefar.arrays import FloatArray
-from closefar.experiments import result
-from closefar.experiments.config import Config
-from closefar.experiments.dml_eig import best_threshold, dml_eig, squared_distances
-from closefar.experiments.fitting import PAPER, fit
-from closefar.experiments.synthetic import ACCURACIES, N_TEST, Split, accuracies, paper_pairs
+from paper.sections import Row, Section, Table, compare, comparison, figure, line, panel, percentage, section, series
+from paper.synthetic import ACCURACIES, N_TEST, PAPER, FloatArray, Split, accuracies, fit, paper_pairs
+from paper.trials import Run
 
-TITLE = "Comparison with DML-eig"
+# Relative to the largest eigenvalue of X: with fewer close pairs than columns X is singular.
+_LEAST_EIGENVALUE = 1e-10
 
 WRONG_SHARE = 0.1
-_WRONG = result.percentage(WRONG_SHARE, 0)
+_WRONG = percentage(WRONG_SHARE, 0)
 N_COMPARED = 10_000
 
 METHODS = {
@@ -42,16 +51,95 @@ _PAPER_EIG = {"test_noisy": 0.85, "test_true": 0.90, "seconds": 13_500.0}
 Results = dict[tuple[int, float], list[dict[str, Any]]]
 
 
-def run(config: Config) -> result.Section:
+class EigenMetric(NamedTuple):
+    """A learned matrix, the least squared distance of the far pairs under M, and a proven bound on any M's."""
+
+    matrix: FloatArray
+    least: float
+    bound: float
+
+
+def dml_eig(
+    differences: FloatArray,
+    labels: NDArray[np.int64],
+    *,
+    smoothing: float,
+    n_iter: int = 200,
+    step: int = 2,
+    mapped_back: bool = True,
+) -> EigenMetric:
+    """Learn a metric with DML-eig.
+
+    Parameters
+    ----------
+    differences : array of shape (n, d)
+    labels : array of n labels, -1 close and +1 far; both occur
+    smoothing : float
+        mu > 0, in the unit of squared distances, whose mean over the close pairs is one over their number.
+    n_iter : int
+        Number of Frank-Wolfe steps.
+    step : int
+        The t-th step, from 0, has the length step / (t + step).
+    mapped_back : bool
+        Return M; otherwise S, which measures distances between whitened differences, not between the given ones.
+    """
+    close, far = differences[labels < 0], differences[labels > 0]
+    whitening = _inverse_root(close.T @ close)
+    columns = whitening @ far.T
+    matrix = np.eye(len(columns)) / len(columns)
+    squared = _squared_distances(matrix, columns)
+    bound = np.inf
+    for t in range(n_iter):
+        weights = softmax(-squared / smoothing)
+        values, vectors = np.linalg.eigh((columns * weights) @ columns.T)
+        # The least over pairs is at most any weighted mean, and that is largest at the top eigenvector.
+        bound = min(bound, float(values[-1]))
+        length = step / (t + step)
+        matrix = (1.0 - length) * matrix + length * np.outer(vectors[:, -1], vectors[:, -1])
+        squared = _squared_distances(matrix, columns)
+    learned = whitening @ matrix @ whitening if mapped_back else matrix
+    return EigenMetric(learned, float(np.min(squared)), bound)
+
+
+def squared_distances(matrix: FloatArray, differences: FloatArray) -> FloatArray:
+    """Return z'Mz for each row z."""
+    return _squared_distances(matrix, differences.T)
+
+
+def best_threshold(distances: FloatArray, labels: NDArray[np.int64]) -> float:
+    """Return a threshold on squared distances at or above which calling pairs far gets the most labels right."""
+    order = np.argsort(distances)
+    ordered, far = distances[order], labels[order] > 0
+    # Entry k: the k nearest pairs are called close, the others far.
+    n_right = np.concatenate([[0], np.cumsum(~far)]) + np.sum(far) - np.concatenate([[0], np.cumsum(far)])
+    above_all = np.nextafter(2.0 * ordered[-1], np.inf)
+    thresholds = np.concatenate([[0.0], 0.5 * (ordered[:-1] + ordered[1:]), [above_all]])
+    # Pairs at one distance can't be called differently.
+    possible = np.concatenate([[True], np.diff(ordered) > 0, [True]])
+    return float(thresholds[np.argmax(np.where(possible, n_right, -1))])
+
+
+def _squared_distances(matrix: FloatArray, columns: FloatArray) -> FloatArray:
+    squared: FloatArray = np.einsum("ij,ij->j", matrix @ columns, columns)
+    return squared
+
+
+def _inverse_root(matrix: FloatArray) -> FloatArray:
+    values, vectors = np.linalg.eigh(matrix)
+    inverse: FloatArray = (vectors / np.sqrt(np.maximum(values, _LEAST_EIGENVALUE * values[-1]))) @ vectors.T
+    return inverse
+
+
+def comparison_with_ours(run: Run) -> Section:
     """Compare without noise and with it, over sample sizes and orientations."""
-    sizes = config.choose(
+    sizes = run.choose(
         [100, 1_000, 3_000, N_COMPARED], [100, 200, 300, 500, 1_000, 2_000, 3_500, 5_000, 7_500, N_COMPARED, 15_000]
     )
-    n_trials = config.choose(2, 10)
+    n_trials = run.choose(2, 10)
     cells = [(n_train, share) for share in (0.0, WRONG_SHARE) for n_train in sizes]
     settings = [{"n_train": n_train, "wrong_share": share} for n_train, share in cells]
-    results = dict(zip(cells, config.repeat(trial, settings, n_trials), strict=True))
-    return result.section(
+    results = dict(zip(cells, run.repeat(trial, settings, n_trials), strict=True))
+    return section(
         _headline(results, sizes),
         f"{sizes[0]:,} to {sizes[-1]:,} training and {N_TEST:,} test pairs, without noise and with logistic noise "
         f"({_WRONG} wrong labels); means over {n_trials} orientations. DML-eig uses the threshold that is "
@@ -112,7 +200,7 @@ def _headline(results: Results, sizes: Sequence[int]) -> str:
         for share, text in ((0.0, "without noise"), (WRONG_SHARE, f"with {_WRONG} wrong labels"))
     )
     trials = results[N_COMPARED, WRONG_SHARE]
-    accuracy = {method: result.percentage(np.mean(_values(trials, method, "test_true")), 1) for method in METHODS}
+    accuracy = {method: percentage(np.mean(_values(trials, method, "test_true")), 1) for method in METHODS}
     milliseconds = {method: f"{1e3 * np.median(_values(trials, method, 'seconds')):.0f} ms" for method in METHODS}
     return (
         f"Our model is more accurate than every variant of DML-eig in every orientation {leads}. With {N_COMPARED:,} "
@@ -135,7 +223,7 @@ def _lead(results: Results, sizes: Sequence[int], share: float) -> str:
     return f"at no size up to {sizes[-1]:,}" if start is None else f"from {start:,} pairs on"
 
 
-def _comparison(trials: Sequence[dict[str, Any]]) -> result.Comparison:
+def _comparison(trials: Sequence[dict[str, Any]]) -> Table:
     our_rows = _rows(
         trials, "ours", _PAPER_OURS, "The paper rounds to whole per cents and reports one run in one orientation.",
         "The paper times gradient descent on its own machine; our solver takes a few Newton steps.",
@@ -147,66 +235,64 @@ def _comparison(trials: Sequence[dict[str, Any]]) -> result.Comparison:
         "Ours is vectorised and runs on another machine; pyDML makes a Python call for each outer product.",
     )  # fmt: skip
     better = [
-        result.compare(f"{METHODS[m]}: {text}", _values(trials, m, name), None, "", percent=True)
+        compare(f"{METHODS[m]}: {text}", _values(trials, m, name), None, "", percent=True)
         for m in ("mapped", "tuned")
         for name, text in ACCURACIES.items()
     ]
-    return result.comparison(f"{N_COMPARED:,} training pairs, {_WRONG} wrong labels", [*our_rows, *eig_rows, *better])
+    return comparison(f"{N_COMPARED:,} training pairs, {_WRONG} wrong labels", [*our_rows, *eig_rows, *better])
 
 
 def _rows(
     trials: Sequence[dict[str, Any]], method: str, paper: dict[str, float], why: str, why_faster: str
-) -> list[result.Row]:
+) -> list[Row]:
     rows = [
-        result.compare(f"{METHODS[method]}: {text}", _values(trials, method, name), paper.get(name), why, percent=True)
+        compare(f"{METHODS[method]}: {text}", _values(trials, method, name), paper.get(name), why, percent=True)
         for name, text in ACCURACIES.items()
     ]
     seconds = _values(trials, method, "seconds")
     return [
         *rows,
-        result.compare(f"{METHODS[method]}: training time in seconds", seconds, paper["seconds"], why_faster),
+        compare(f"{METHODS[method]}: training time in seconds", seconds, paper["seconds"], why_faster),
     ]
 
 
-def _accuracy_figure(results: Results, sizes: Sequence[int]) -> result.Figure:
-    def curve(method: str, share: float, name: str) -> result.Series:
+def _accuracy_figure(results: Results, sizes: Sequence[int]) -> dict[str, Any]:
+    def curve(method: str, share: float, name: str) -> dict[str, Any]:
         means = [np.mean(_values(results[n_train, share], method, name)) for n_train in sizes]
         label = f"{METHODS[method]}; {name.removeprefix('test_')} labels"
-        return result.series(label, sizes, means)
+        return series(label, sizes, means)
 
     without_noise = [curve(method, 0.0, "test_true") for method in METHODS]
     with_noise = [curve(method, WRONG_SHARE, name) for name in ("test_true", "test_noisy") for method in METHODS]
     lines = [
-        result.line(f"paper, {text}, {N_COMPARED:,} pairs, true labels", paper["test_true"])
+        line(f"paper, {text}, {N_COMPARED:,} pairs, true labels", paper["test_true"])
         for text, paper in (("its model", _PAPER_OURS), ("DML-eig", _PAPER_EIG))
     ]
     axes = ("training pairs", "test accuracy (share)")
     panels = [
-        result.panel(
-            "without noise", *axes, without_noise, [result.line("paper, DML-eig: around 0.90", 0.9)], log_x=True
-        ),
-        result.panel(f"{_WRONG} wrong labels", *axes, with_noise, lines, log_x=True),
+        panel("without noise", *axes, without_noise, [line("paper, DML-eig: around 0.90", 0.9)], log_x=True),
+        panel(f"{_WRONG} wrong labels", *axes, with_noise, lines, log_x=True),
     ]
-    return result.figure(
+    return figure(
         "dml-eig-accuracy", "Test accuracy of our model and DML-eig against the number of training pairs.", panels
     )
 
 
-def _time_figure(results: Results, sizes: Sequence[int]) -> result.Figure:
+def _time_figure(results: Results, sizes: Sequence[int]) -> dict[str, Any]:
     trials = {n_train: results[n_train, WRONG_SHARE] for n_train in sizes}
     curves = [
-        result.series(text, sizes, [np.median(_values(trials[n], method, "seconds")) for n in sizes], style="both")
+        series(text, sizes, [np.median(_values(trials[n], method, "seconds")) for n in sizes], style="both")
         for method, text in METHODS.items()
     ]
     lines = [
-        result.line(f"paper, gradient descent, {N_COMPARED:,} pairs", _PAPER_OURS["seconds"]),
-        result.line(f"paper, DML-eig, {N_COMPARED:,} pairs", _PAPER_EIG["seconds"]),
+        line(f"paper, gradient descent, {N_COMPARED:,} pairs", _PAPER_OURS["seconds"]),
+        line(f"paper, DML-eig, {N_COMPARED:,} pairs", _PAPER_EIG["seconds"]),
     ]
-    axes = result.panel(
+    axes = panel(
         f"{_WRONG} wrong labels", "training pairs", "median training time (s)", curves, lines,
         log_x=True, log_y=True,
     )  # fmt: skip
-    return result.figure(
+    return figure(
         "dml-eig-time", "Training time of our model and DML-eig against the number of training pairs.", [axes]
     )
 
