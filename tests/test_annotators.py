@@ -8,8 +8,8 @@ import pytest
 import closefar as cf
 from closefar.datasets import solve_noise_scale
 from closefar.fitting import AnnotatorVerdict
-from closefar.fitting.annotator_checks import kappas, same_pairs
-from closefar.fitting.strictness import _best_width
+from closefar.fitting.explain import kappas, same_pairs
+from closefar.fitting.prepared import _best_width
 from closefar.noise import NOISES
 from closefar.rows import Differences, unit_free
 from closefar.solve import (
@@ -23,7 +23,7 @@ from closefar.solve import (
     SideRates,
     solve_with_flips,
 )
-from closefar.solve.flip_rates import Answers
+from closefar.solve.flips import Answers
 from paper_estimator import PAPER
 
 

@@ -1,12 +1,10 @@
-"""The house: imports run in one direction, doors are used, rooms stay small."""
+"""The house: imports run in one direction, doors are used."""
 
 from __future__ import annotations
 
 import ast
 import importlib
-import io
 import re
-import tokenize
 from pathlib import Path
 
 import pytest
@@ -37,8 +35,6 @@ LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 # What shows things enters other rooms by their front doors, and never the engine room.
 SHOWING = {"report", "plot", "cli", "demo", "label"}
 ENGINE = {"rows", "solve"}
-
-MOST_FUNCTION_LINES, MOST_ROOT_MODULES = 50, 12
 
 
 def module_name(path: Path) -> str:
@@ -119,45 +115,10 @@ def test_names_are_looked_up_in_one_place_only():
     assert by_name == ["closefar"]  # the public names
 
 
-def test_no_solver_mentions_rows():
-    for path in (SOURCE / "solve" / "solvers").glob("*.py"):
-        assert not re.search(r"\brows?\b", path.read_text()), path
-
-
-def code_lines(text: str, tree: ast.AST) -> set[int]:
-    """The lines of a file that hold code: no comments, no docstrings, nothing blank."""
-    ignored = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in ignored:
-            lines.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
-            lines -= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
-    return lines
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_functions_are_short(module):
-    text, tree = MODULES[module].read_text(), TREES[module]
-    lines = code_lines(text, tree)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            own = lines & set(range(node.lineno, (node.end_lineno or 0) + 1))
-            is_kernel = any(
-                ast.unparse(each) == "triton.jit" for each in node.decorator_list
-            )  # one launch, one function
-            assert is_kernel or len(own) <= MOST_FUNCTION_LINES, f"{node.name} has {len(own)} lines of code"
-
-
 def test_what_is_passed_around_does_not_change():
     for name, path in MODULES.items():
         for found in re.findall(r"@dataclass.*", path.read_text()):
             assert "frozen=True" in found, f"{name} has a dataclass that can change"
-
-
-def test_the_root_has_few_modules():
-    assert len(list(SOURCE.glob("*.py"))) <= MOST_ROOT_MODULES
 
 
 def test_every_module_says_why_it_exists_and_what_it_offers():

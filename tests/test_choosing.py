@@ -10,11 +10,9 @@ from scipy.special import entr, expit
 import closefar as cf
 from closefar import packed
 from closefar.fitting import Fit
-from closefar.questions import choosing, choosing_screen
-from closefar.questions.choosing_answers import Answers
-from closefar.questions.choosing_batch import _Known, choose_batch
-from closefar.questions.choosing_mode import training_of
-from closefar.questions.choosing_posterior import Posterior, common_coordinates
+from closefar.questions import choosing
+from closefar.questions import choosing as choosing_screen
+from closefar.questions.choosing import Answers, Posterior, _Known, choose_batch, common_coordinates, training_of
 from closefar.rows import rows_of
 from paper_estimator import PAPER
 

@@ -6,7 +6,7 @@ from scipy.special import entr
 from scipy.stats import norm
 
 from closefar.noise import NOISES, Logistic, with_flips
-from closefar.questions.choosing_answers import Answers
+from closefar.questions.choosing import Answers
 
 RATES = [0.0, 0.1, (0.02, 0.2)]
 PLACES = [(0.0, 0.3), (1.5, 0.2), (-2.0, 0.8), (0.5, 1.0), (3.0, 2.5), (-4.0, 30.0), (100.0, 400.0)]

@@ -19,7 +19,8 @@ from typer.testing import CliRunner
 
 import closefar as cf
 from closefar.cli.app import app
-from closefar.fitting import ClassPosterior, class_labels, class_pairs, class_posterior
+from closefar.fitting import ClassPosterior, class_pairs, class_posterior
+from closefar.fitting import classes as class_labels
 
 WINES, CULTIVARS = load_wine(return_X_y=True)
 QUICK = cf.LinearMetricLearner(alpha=0.05, prior="zero", flip_rate=0.0)

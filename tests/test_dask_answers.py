@@ -213,7 +213,7 @@ def test_label_errors_are_lazy_and_those_of_numpy(judged):
 
 
 def test_label_errors_of_very_many_pairs_are_judged_by_a_sample(judged, monkeypatch):
-    from closefar.questions import label_search
+    from closefar.questions import label_errors as label_search
 
     data, expected, lazy, meaning = judged
     monkeypatch.setattr(label_search, "_MOST_SAMPLED", 1500)

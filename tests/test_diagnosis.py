@@ -9,8 +9,8 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import closefar as cf
-from closefar.fitting.identifiability import find_problems
-from closefar.questions.diagnosis import Diagnosis, diagnose
+from closefar.fitting.statistics import find_problems
+from closefar.questions.misfit import Diagnosis, diagnose
 from closefar.solve import Outcome
 from paper_estimator import PAPER
 

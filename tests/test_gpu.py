@@ -16,15 +16,27 @@ from closefar.rows import (
     GraphRows,
     IndexedRows,
     blocks,
-    compiled,
     devices,
-    differences,
-    fusing,
-    graph,
     graph_rows,
-    ladder,
-    products,
     source,
+)
+from closefar.rows import (
+    backends as compiled,
+)
+from closefar.rows import (
+    backends as ladder,
+)
+from closefar.rows import (
+    blocks as differences,
+)
+from closefar.rows import (
+    blocks as fusing,
+)
+from closefar.rows import (
+    blocks as products,
+)
+from closefar.rows import (
+    graph_rows as graph,
 )
 from paper_estimator import PAPER
 
@@ -208,7 +220,7 @@ def test_the_cpu_is_where_arrays_are():
 
 @pytest.mark.parametrize("entries", [1 << 17, 1])
 def test_the_graph_of_tensors_computes_what_indexed_rows_do(entries, monkeypatch):
-    monkeypatch.setattr("closefar.rows.graph._GATHERED", entries)
+    monkeypatch.setattr("closefar.rows.graph_rows._GATHERED", entries)
     points = POINTS.copy()
     points[-1] = np.nan  # occurs in no pair
     index = INDEX % 149

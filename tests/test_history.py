@@ -11,8 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 import closefar as cf
 from closefar.noise import label_losses
 from closefar.solve import SOLVERS, Passes
-from closefar.solve.history import FitStep
-from closefar.solve.loop import Recorder, State
+from closefar.solve.loop import FitStep, Recorder, State
 from paper_estimator import PAPER
 
 DATA = cf.datasets.make_pairs(1000, 5, rank=3, wrong_share=0.1, random_state=0)

@@ -8,7 +8,7 @@ import pytest
 
 import closefar as cf
 from closefar.fitting import Settings
-from closefar.fitting.fingerprint import find_difference, fingerprint
+from closefar.fitting.checkpoint import find_difference, fingerprint
 from closefar.judgements import (
     CodedLabels,
     Judgements,
@@ -22,7 +22,7 @@ from closefar.judgements import (
     split_judgements,
     variance_of_sum,
 )
-from closefar.judgements.levels import find_levels
+from closefar.judgements.labels import find_levels
 from closefar.rows import judged_rows
 from paper_estimator import PAPER
 

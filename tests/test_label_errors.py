@@ -20,12 +20,18 @@ from closefar.model import Scored
 from closefar.noise import NOISES
 from closefar.questions import find_label_errors
 from closefar.questions.dependence import Dependence
-from closefar.questions.flip_evidence import FlipEvidence
-from closefar.questions.label_errors import LabelErrors, _share
-from closefar.questions.label_judge import Asked, Judge, _error_ratio, judge_sides
-from closefar.questions.label_search import flip_aware
-from closefar.questions.label_trust import _sum_of_products
-from closefar.questions.margin_errors import SideErrors
+from closefar.questions.label_errors import (
+    Asked,
+    FlipEvidence,
+    Judge,
+    LabelErrors,
+    _error_ratio,
+    _share,
+    _sum_of_products,
+    flip_aware,
+    judge_sides,
+)
+from closefar.questions.moves import SideErrors
 from paper_estimator import PAPER
 
 

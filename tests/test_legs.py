@@ -14,25 +14,37 @@ from closefar.rows import (
     LegRows,
     blocks,
     column_scales,
-    differences,
     factor_in_rows,
     find_coordinates,
-    fusing,
-    graph,
     graph_rows,
     indexed,
     judged_rows,
-    ladder,
     pair_rows,
-    products,
     rows_of,
     second_moment,
     source,
-    stacked,
     unit_free,
 )
+from closefar.rows import (
+    backends as ladder,
+)
+from closefar.rows import (
+    blocks as differences,
+)
+from closefar.rows import (
+    blocks as fusing,
+)
+from closefar.rows import (
+    blocks as products,
+)
+from closefar.rows import (
+    graph_rows as graph,
+)
 from closefar.rows import legs as legs_module
-from closefar.rows.compared import ComparedLegs, legs_of
+from closefar.rows import (
+    legs as stacked,
+)
+from closefar.rows.opening import ComparedLegs, legs_of
 from paper_estimator import PAPER
 
 N, P, D, K, NOISE = 700, 301, 4, 2, 1.6

@@ -12,16 +12,14 @@ from sklearn.base import clone
 import closefar as cf
 from closefar.noise import NOISES
 from closefar.rows import Differences, find_coordinates, unit_free
-from closefar.rows.wide import WideRows
-from closefar.solve import CloseFar, Objective, Options, Passes, dual, solve, unwatched
+from closefar.rows.unit_free import WideRows
+from closefar.solve import CloseFar, Objective, Options, Passes, solve, unwatched
 from closefar.solve.centre import Centred
-from closefar.solve.dual import tangent_bound
-from closefar.solve.factored import Factored
 from closefar.solve.flips import FlippedCloseFar, SoftCloseFar
-from closefar.solve.growth import Spectrum, change_columns, leading_factor
 from closefar.solve.loop import run
 from closefar.solve.solvers import Factor
-from closefar.solve.sylvester import Model
+from closefar.solve.solvers import low_rank as dual
+from closefar.solve.solvers.low_rank import Factored, Model, Spectrum, change_columns, leading_factor, tangent_bound
 from paper_estimator import PAPER
 
 

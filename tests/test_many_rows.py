@@ -6,10 +6,10 @@ import pytest
 import closefar as cf
 from closefar.arrays import is_mapped, release
 from closefar.rows import Differences, unit_free
-from closefar.rows import differences as differences_module
-from closefar.rows import wide as wide_module
+from closefar.rows import blocks as differences_module
+from closefar.rows import unit_free as wide_module
 from closefar.rows.blocks import MappedRows
-from closefar.rows.wide import WideRows
+from closefar.rows.unit_free import WideRows
 from paper_estimator import PAPER
 
 

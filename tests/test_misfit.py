@@ -7,8 +7,7 @@ import pytest
 
 import closefar as cf
 from closefar.questions import Misfit, diagnose, find_misfit
-from closefar.questions.features import bounded, by_place, place_columns
-from closefar.questions.findings import _rejected
+from closefar.questions.misfit import _rejected, bounded, by_place, place_columns
 from paper_estimator import PAPER
 
 
@@ -184,7 +183,7 @@ def test_what_cannot_be_tested_is_told():
 def test_many_pairs_are_tested_by_a_sample(monkeypatch):
     pairs, labels = labelled("city", n=4000)
     fit = cf.LinearMetricLearner(**PAPER).fit(pairs, labels).fit_
-    monkeypatch.setattr("closefar.questions.findings._MOST_WORK", 0.0)
+    monkeypatch.setattr("closefar.questions.misfit._MOST_WORK", 0.0)
     assert find_misfit(fit)[0].kind is Misfit.SHAPE
 
 

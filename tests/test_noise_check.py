@@ -13,14 +13,11 @@ from closefar.judgements import Judgements, SharedPointsWarning
 from closefar.model import Scored
 from closefar.noise import NOISES
 from closefar.questions import check_noise_model
-from closefar.questions.bins import weighted_bins
-from closefar.questions.label_model import LabelModel
-from closefar.questions.margin_errors import SideErrors
-from closefar.questions.moves import MarginMoves
-from closefar.questions.noise_advice import advise, better_noise, refitted
-from closefar.questions.noise_check import NoiseBin, _bins, _table
-from closefar.questions.saddlepoint import as_standard_normal
-from closefar.questions.score_tests import AdjustedSums, combine
+from closefar.questions.calibration import weighted_bins
+from closefar.questions.likelihood import LabelModel
+from closefar.questions.moves import MarginMoves, SideErrors
+from closefar.questions.noise_check import NoiseBin, _bins, _table, advise, better_noise, refitted
+from closefar.questions.score_tests import AdjustedSums, as_standard_normal, combine
 from paper_estimator import PAPER
 
 
@@ -406,7 +403,7 @@ def test_a_bin_without_error_has_no_deviation():
 )
 def test_advice_names_what_is_better(monkeypatch, better, tail_z, advice):
     found = None if better is None else scored_at(np.zeros(4), noise=better[0], flip_rate=better[1])
-    monkeypatch.setattr("closefar.questions.noise_advice.better_noise", lambda scored: found)
+    monkeypatch.setattr("closefar.questions.noise_check.better_noise", lambda scored: found)
     sentence = advise(scored_at(np.zeros(4)), 0.01, tail_z)
     assert sentence.startswith("The labels do not fit logistic noise (p = 0.01): ")
     assert advice in sentence

@@ -10,7 +10,7 @@ from closefar import packed
 from closefar.noise import NOISES
 from closefar.rows import Differences, blocks, source, unit_free
 from closefar.solve import CloseFar, Objective, Passes
-from closefar.solve.curvature import FullCurvature
+from closefar.solve.likelihood import FullCurvature
 
 N, D, K = 1500, 5, 3
 FACTOR = 0.6 * np.random.default_rng(1).standard_normal((D, K))

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import closefar as cf
-from closefar.engines import LocalEngine, PartitionError, TaskResult, by_partition, local
-from closefar.engines.engine import FAN_IN, combined
-from closefar.engines.movable import moved, settled
+from closefar.engines import LocalEngine, PartitionError, TaskResult, by_partition
+from closefar.engines import engine as local
+from closefar.engines.engine import FAN_IN, combined, moved, settled
 from closefar.judgements import Partition, PartitionedJudgements, Tuples
 from closefar.noise import NOISES
 from closefar.rows import Differences, PartitionedRows, find_coordinates, rows_of, unit_free
-from closefar.rows.handles import PartitionedArray
+from closefar.rows.partition_tasks import PartitionedArray
 from closefar.solve import CloseFar, Objective, Passes
 from paper_estimator import PAPER
 from partitions import bits, cut, partitioned

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import closefar as cf
-from closefar.questions.point_places import margins_of_places
+from closefar.questions.label_errors import margins_of_places
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))

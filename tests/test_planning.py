@@ -13,8 +13,9 @@ import closefar as cf
 from closefar import packed
 from closefar.judgements import Judgements
 from closefar.noise import NOISES
-from closefar.questions import SampleSizePlan, plan_sample_size, planning
-from closefar.questions.optimum import Optimum
+from closefar.questions import SampleSizePlan, plan_sample_size
+from closefar.questions import sample_size as planning
+from closefar.questions.likelihood import Optimum
 from closefar.rows import rows_of
 from paper_estimator import PAPER
 

@@ -11,9 +11,8 @@ from closefar.noise import NOISES
 from closefar.rows import Differences, unit_free
 from closefar.solve import CloseFar, Evaluation, MarginCurvature, Objective, Options, Passes, solve
 from closefar.solve.bound import _slack, lower_bound, proven_bound
-from closefar.solve.cone import Cone
 from closefar.solve.conjugate_gradient import HessianSolver, diagonal_model, sample_model
-from closefar.solve.problem import Point, Problem
+from closefar.solve.problem import Cone, Point, Problem
 from closefar.solve.solvers.newton import _solve_dense
 
 EPS = np.finfo(np.float64).eps

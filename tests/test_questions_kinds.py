@@ -10,9 +10,8 @@ from scipy.stats import norm
 import closefar as cf
 from closefar.fitting import score, whole_loss
 from closefar.noise import NOISES
-from closefar.questions.dependence import Dependence
-from closefar.questions.level_verdicts import LevelEvidence, nearest_cuts
-from closefar.questions.observed import Observed
+from closefar.questions.dependence import Dependence, Observed
+from closefar.questions.label_errors import LevelEvidence, nearest_cuts
 from paper_estimator import PAPER
 
 # In samples as small as these, two flip rates are estimated roughly.
@@ -215,7 +214,7 @@ def test_probabilities_of_levels_have_the_spread_of_their_parameters(learners):
     assert np.all((found.low < found.estimate) & (found.estimate < found.high))
     fit = learner.fit_
     sample = Observed.of(fit, fit.judgements, None)
-    from closefar.questions.sandwich import sandwich
+    from closefar.questions.dependence import sandwich
 
     root = sandwich(sample.likelihood, sample.parameters, sample.dependence, sample.repeats, D).root
     draws = sample.parameters[:, None] + 0.3 * root @ np.random.default_rng(0).standard_normal((root.shape[1], 4000))
@@ -366,7 +365,7 @@ def test_points_of_pairs_and_comparisons_are_found_together():
     learner = cf.LinearMetricLearner(**PAPER).fit(
         pairs, far, comparisons=(triplets, rng.choice([-1, 1], len(triplets)))
     )
-    from closefar.questions.units import units_of_all
+    from closefar.questions.dependence import units_of_all
 
     with pytest.warns(cf.SharedPointsWarning):
         ids = units_of_all(None, learner.fit_.judgements)

@@ -16,14 +16,10 @@ from closefar.judgements import Judgements, effective_number
 from closefar.model import Scored
 from closefar.noise import NOISES
 from closefar.questions import CalibrationBin, calibrate, wilson
-from closefar.questions.bins import weighted_bins
-from closefar.questions.dependence import Dependence
-from closefar.questions.label_likelihood import LabelLikelihood
-from closefar.questions.label_model import LabelModel
-from closefar.questions.margin_errors import SideErrors
-from closefar.questions.moves import MarginMoves, Moves, RankMoves, pseudo_inverse, scaled_eigh
-from closefar.questions.optimum import Optimum
-from closefar.questions.sandwich import sandwich
+from closefar.questions.calibration import weighted_bins
+from closefar.questions.dependence import Dependence, sandwich
+from closefar.questions.likelihood import LabelLikelihood, LabelModel, Optimum
+from closefar.questions.moves import MarginMoves, Moves, RankMoves, SideErrors, pseudo_inverse, scaled_eigh
 from paper_estimator import PAPER
 
 DATA = cf.datasets.make_pairs(400, 3, rank=3, wrong_share=0.15, random_state=0)

@@ -15,9 +15,11 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import accuracy_score, auc, confusion_matrix, log_loss, roc_auc_score
 
 import closefar as cf
-from closefar.report import N_PARTS, Provenance, effort, evidence, growth, render, summarize
+from closefar.report import N_PARTS, Provenance, evidence, render, summarize
+from closefar.report import agreement as growth
+from closefar.report import evidence as effort
 from closefar.report.charts import path_chart
-from closefar.report.choosing import baseline
+from closefar.report.summary import baseline
 from paper_estimator import PAPER
 
 DATA = cf.datasets.make_pairs(3000, 4, wrong_share=0.1, random_state=7)

@@ -9,8 +9,8 @@ import pytest
 
 import closefar as cf
 from closefar.report import Provenance, maps, render, summarize
-from closefar.report.colouring import Colouring
-from closefar.report.svg import log_ticks
+from closefar.report.charts import log_ticks
+from closefar.report.maps import Colouring
 from paper_estimator import PAPER
 
 DATA = cf.datasets.make_pairs(600, 4, wrong_share=0.1, random_state=7)

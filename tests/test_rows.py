@@ -18,7 +18,7 @@ from closefar.rows import (
     source,
     unit_free,
 )
-from closefar.rows.features import features_of
+from closefar.rows.blocks import features_of
 
 N, D, K = 1500, 5, 3
 RNG = np.random.default_rng(0)

@@ -12,8 +12,7 @@ from closefar import packed
 from closefar.noise import NOISES
 from closefar.rows import Differences, unit_free
 from closefar.solve import CloseFar, Objective, Passes, State
-from closefar.solve.cone import Cone
-from closefar.solve.problem import Problem
+from closefar.solve.problem import Cone, Problem
 from closefar.solve.solvers import Factor, Fista, Newton
 from closefar.solve.solvers import factor as factor_module
 from closefar.solve.solvers import fista as fista_module

@@ -12,18 +12,23 @@ from scipy.stats import norm
 import closefar as cf
 from closefar import packed
 from closefar.judgements import Judgements
-from closefar.questions import standard_errors
-from closefar.questions.dependence import Dependence
-from closefar.questions.intervals import Confidence
-from closefar.questions.label_likelihood import LabelLikelihood
-from closefar.questions.observed import Observed
-from closefar.questions.optimum import Optimum
-from closefar.questions.reach import Reach, only
-from closefar.questions.refits import bootstrap, jackknife
-from closefar.questions.sandwich import Sandwich, _is_singular, _vanishes, sandwich
-from closefar.questions.spread import Spread
+from closefar.questions import intervals as standard_errors
+from closefar.questions.dependence import Dependence, Observed, Sandwich, _is_singular, _vanishes, sandwich
+from closefar.questions.intervals import (
+    Confidence,
+    Evidence,
+    Reach,
+    Spread,
+    bootstrap,
+    boundary_of,
+    find_flaws,
+    jackknife,
+    only,
+    state,
+    state_bootstrap,
+)
+from closefar.questions.likelihood import LabelLikelihood, Optimum
 from closefar.questions.summary import summarize
-from closefar.questions.validity import Evidence, boundary_of, find_flaws, state, state_bootstrap
 from paper_estimator import PAPER
 
 N = 256

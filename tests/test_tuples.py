@@ -303,8 +303,8 @@ class Pulled:
 
 
 def test_points_that_are_not_kept_are_mapped_in_each_pass(monkeypatch):
-    monkeypatch.setattr("closefar.rows.points.KEEP_BYTES", 0)
-    monkeypatch.setattr("closefar.rows.points._HELD_BYTES", 0)
+    monkeypatch.setattr("closefar.rows.indexed.KEEP_BYTES", 0)
+    monkeypatch.setattr("closefar.rows.indexed._HELD_BYTES", 0)
     test_operations_agree_with_those_on_differences(400, 50, 6, 2020.0, "mapped")
     test_operations_agree_with_those_on_differences(300, 2000, 6, 0.0, "some")
 

@@ -87,7 +87,7 @@ class Noise(ABC):
     std : float
         The standard deviation.
     onnx_cdf : str
-        ONNX nodes that compute `cdf` from `margin`; they may use the constants of `closefar.model.onnx`
+        ONNX nodes that compute `cdf` from `margin`; they may use the constants of `closefar.model.exports`
         and the parameters.  Without nodes the model can't be exported.  onnxruntime has no double
         kernels for Erf and Atan, so these use float32 (Cast to 1), with an error of 1e-7; everything
         else is double (11).

@@ -14,7 +14,7 @@ def main() -> None:
     try:
         _stop_at_signals()
         _prepare_streams()
-        from closefar.cli.running import run
+        from closefar.cli.app import run
 
         sys.exit(run())
     except KeyboardInterrupt:

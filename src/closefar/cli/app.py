@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+import sys
+from typing import Annotated, Any
 
+import rich  # noqa: F401  # commands show their progress with it: missing, it is named before anything is done
 import typer
 
 from closefar import __version__
@@ -11,15 +14,15 @@ from closefar.cli.apply import predict, transform
 from closefar.cli.classes import classes
 from closefar.cli.demo import demo
 from closefar.cli.evaluate import evaluate, report
-from closefar.cli.export_judgements import export_judgements
 from closefar.cli.fit import fit
-from closefar.cli.groups import with_groups
-from closefar.cli.label import label
+from closefar.cli.label import export_judgements, label
 from closefar.cli.models import export, inspect, truncate
+from closefar.cli.options import with_groups
 from closefar.cli.questions import label_errors, sample_size
-from closefar.cli.session import EXIT_CODES
+from closefar.cli.session import CODE_NO_FILE, CODE_WRONG_INPUT, EXIT_CODES, PIPE_CLOSED, discard_output, tell
+from closefar.messages import printable
 
-__all__ = ["app"]
+__all__ = ["app", "run"]
 
 _EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()) + "."
 
@@ -57,3 +60,46 @@ for command in (
     demo,
 ):
     app.command()(with_groups(command))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Run the commands; what is wrong with a command line is said in one line, as are the errors of commands.
+
+
+# Typer brings a copy of click or uses the installed one, by its version.
+_UsageError: Any = typer.BadParameter.__mro__[1]
+
+
+def run() -> int:
+    """Run the command line and return its exit code."""
+    try:
+        code = _run_app()
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        discard_output()
+        return PIPE_CLOSED
+    except OSError as error:
+        discard_output()
+        tell(f"closefar: can't write to standard output: {error.strerror or error}.")
+        return CODE_NO_FILE
+    return code
+
+
+def _run_app() -> int:
+    try:
+        return int(app(standalone_mode=False, prog_name="closefar") or 0)
+    except SystemExit as error:  # click's own, where nobody reads on
+        raise BrokenPipeError from error
+    except _UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            if error.message:  # rich has shown it already
+                print(error.message)
+            return CODE_WRONG_INPUT
+        command = error.ctx.command_path if error.ctx else "closefar"
+        message = " ".join(error.format_message().split())
+        message = message.replace("Value error, ", "").replace("Input should be", "it must be")
+        message = re.sub(r", unable to parse .*| \(Possible options: .*\)", "", message)
+        message = message[:1].lower() + message[1:].rstrip(".")
+        tell(f"{command}: {printable(message)}. See {command} --help.")
+        return CODE_WRONG_INPUT

@@ -12,11 +12,8 @@ import typer
 
 from closefar.cli.apply import check_table
 from closefar.cli.data import with_ids
-from closefar.cli.options import Columns, NaValues
-from closefar.cli.outputs import Replacing, is_model, table_of, table_path
-from closefar.cli.parsing import number
-from closefar.cli.session import Output, Session
-from closefar.cli.sources import Files
+from closefar.cli.options import Columns, Files, NaValues, number
+from closefar.cli.session import Output, Replacing, Session, is_model, table_of, table_path
 from closefar.messages import as_options
 from closefar.plain import records
 

@@ -11,8 +11,7 @@ from typing import Annotated
 import typer
 
 from closefar.cli.label import LabelTask, Serving, serve
-from closefar.cli.outputs import Replacing, is_report
-from closefar.cli.session import Output, Session
+from closefar.cli.session import Output, Replacing, Session, is_report
 
 __all__ = ["demo"]
 

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from closefar.cli.data import read_for_model, report_of, sampled_groups, scored_by
-from closefar.cli.options import ModelFile, NewData, ReportTitle
-from closefar.cli.outputs import Replacing, is_report, report_path
-from closefar.cli.session import Output, Session
-from closefar.cli.sources import WeightedFiles
+from closefar.cli.options import ModelFile, NewData, ReportTitle, WeightedFiles
+from closefar.cli.session import Output, Replacing, Session, is_report, report_path
 
 if TYPE_CHECKING:
     from closefar.fitting import Fit, Scores

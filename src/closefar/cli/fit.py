@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from closefar.cli.data import directions_of, fit_learner, read_labelled, report_of, sampled_groups
-from closefar.cli.learning import LongLearning
-from closefar.cli.options import Columns, ReportTitle
-from closefar.cli.outputs import Replacing, is_model, is_report, report_path
-from closefar.cli.session import Output, Session
-from closefar.cli.sources import WeightedFiles
+from closefar.cli.options import Columns, LongLearning, ReportTitle, WeightedFiles
+from closefar.cli.session import Output, Replacing, Session, is_model, is_report, report_path
 from closefar.files import is_device
 from closefar.messages import as_options
 

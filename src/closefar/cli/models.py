@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from closefar.cli.data import directions_of
-from closefar.cli.outputs import Replacing, is_export, is_model
-from closefar.cli.session import Output, Session
+from closefar.cli.session import Output, Replacing, Session, is_export, is_model
 
 if TYPE_CHECKING:
     from closefar.learners import Model

@@ -18,11 +18,8 @@ from closefar.cli.data import (
     read_labelled,
     with_ids,
 )
-from closefar.cli.learning import Learning, PenalisedLearning
-from closefar.cli.options import Columns
-from closefar.cli.outputs import Replacing, table_of
-from closefar.cli.session import Output, Session
-from closefar.cli.sources import Files, WeightedFiles
+from closefar.cli.options import Columns, Files, Learning, PenalisedLearning, WeightedFiles
+from closefar.cli.session import Output, Replacing, Session, table_of
 from closefar.messages import as_options
 from closefar.plain import plain, records
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from closefar.datasets.synthetic import solve_noise_scale
+from closefar.datasets.simulated import solve_noise_scale
 from closefar.noise import get_noise
 
 __all__ = ["PatientJudgements", "PatientTables", "judge_patients", "make_patients"]

@@ -1,9 +1,7 @@
 """Engines: where the partitions of data are stored and computed with; nothing here knows of metrics."""
 
 from closefar.engines.choice import engine_for
-from closefar.engines.engine import Engine, PartitionError, TaskResult, by_partition, combined
-from closefar.engines.local import LocalEngine
-from closefar.engines.movable import Movable
+from closefar.engines.engine import Engine, LocalEngine, Movable, PartitionError, TaskResult, by_partition, combined
 from closefar.engines.threads import threads_at_most, threads_for
 
 __all__ = [

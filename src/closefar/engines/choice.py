@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from closefar.engines.engine import Engine
-from closefar.engines.local import LocalEngine
+from closefar.engines.engine import Engine, LocalEngine
 
 __all__ = ["engine_for"]
 

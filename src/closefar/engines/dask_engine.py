@@ -3,24 +3,60 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, wait
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import dask
 from distributed import Client, Future, KilledWorker
 
-from closefar.engines.engine import FAN_IN, Combine, Engine, Load, PartitionError, Ref, TaskResult, combined, loaded
-from closefar.engines.memory import reuse_memory
-from closefar.engines.movable import Movable
+from closefar.engines.engine import (
+    FAN_IN,
+    Combine,
+    Engine,
+    Load,
+    Movable,
+    PartitionError,
+    Ref,
+    TaskResult,
+    combined,
+    loaded,
+)
 from closefar.engines.threads import threads_at_most
 
 __all__ = ["DaskEngine"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Memory of workers: blocks of rows are computed with in temporary arrays, whose memory should be used again.
+
+
+# Parameters of glibc's mallopt, and bytes: arrays up to this size are taken from memory that was used before, and so
+# much of it is kept.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_REUSED = 1 << 25
+
+
+@lru_cache(maxsize=1)
+def reuse_memory() -> None:
+    """Undo what Dask sets for its workers, which gives memory back at once: each temporary array would be mapped anew.
+
+    Passes over the rows would take up to three times as long.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # of glibc alone
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _REUSED)
+        mallopt(_M_TRIM_THRESHOLD, _REUSED)
+
 
 # How long a cluster without workers may take to get some, and how often it is looked at, in seconds.
 PATIENCE, _INTERVAL = 30.0, 2.0

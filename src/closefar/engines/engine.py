@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,10 +11,71 @@ from typing import Any
 import numpy as np
 
 from closefar.arrays import IndexArray
-from closefar.engines.movable import Movable, settled
 from closefar.engines.threads import threads_at_most
 
-__all__ = ["Combine", "Engine", "Load", "PartitionError", "Ref", "TaskResult", "by_partition", "combined", "loaded"]
+__all__ = [
+    "Combine",
+    "Engine",
+    "Load",
+    "LocalEngine",
+    "Movable",
+    "PartitionError",
+    "Ref",
+    "TaskResult",
+    "by_partition",
+    "combined",
+    "loaded",
+    "moved",
+    "settled",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Values that move between processes, and have the same layout in memory afterwards.
+#
+# Arrays that arrive over a network may begin at any address; NumPy then multiplies them without BLAS, and rounds
+# differently.
+
+
+_DEPTH = 3  # of attributes in which arrays are looked for
+
+
+class Movable:
+    """A value whose arrays are in aligned memory wherever it arrives: it travels as bytes."""
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _arrived, (type(self), _packed(vars(self)))
+
+
+def moved(value: Any) -> Any:
+    """Return the value as it arrives in another process: a copy whose arrays are contiguous."""
+    return pickle.loads(_packed(value))
+
+
+def settled(value: Any) -> Any:
+    """Return the value itself or, if its arrays are not laid out as those that arrive elsewhere, as it arrives."""
+    return value if _is_plain(value, _DEPTH) else moved(value)
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    if isinstance(value, np.ndarray):
+        return bool(value.flags.aligned and (value.flags.c_contiguous or value.flags.f_contiguous))
+    within = vars(value).values() if depth and hasattr(value, "__dict__") else ()
+    return all(_is_plain(each, depth - 1) for each in within)
+
+
+def _packed(value: Any) -> bytes:
+    import cloudpickle  # of Dask, which moves values, and functions that are defined anywhere
+
+    packed: bytes = cloudpickle.dumps(value, protocol=5)
+    return packed
+
+
+def _arrived(kind: type, state: bytes) -> Any:
+    value: Any = object.__new__(kind)
+    vars(value).update(pickle.loads(state))
+    return value
+
 
 # What stands for a value of one partition, wherever it is stored.
 Ref = Any
@@ -118,3 +180,100 @@ def loaded(load: Load, task: Any, shared: Any, number: int, n_partitions: int) -
             f"partition {number} of {n_partitions} (from 0) can't be loaded{where}: {error} ({type(error).__name__}). "
             "Check that its files are complete and can be read where it is loaded."
         ) from error
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Partitions in this process, one after another; the reference for all other engines.
+
+
+# Partitions of up to this size together are held once they are loaded; others are loaded in each pass.
+HOLD_BYTES = 1 << 31
+
+
+class LocalEngine(Engine):
+    """Computes with one partition after another, with one thread each as on a cluster, so that sums have the same bits.
+
+    Partitions that fit `HOLD_BYTES` are held in memory.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._room = HOLD_BYTES
+
+    def load(self, load: Load, tasks: Sequence[Any], shared: Any) -> list[Ref]:
+        n, shared = len(tasks), _computed(shared)
+        return [_Here(self, _loaded_here, (load, task, shared, number, n)) for number, task in enumerate(tasks)]
+
+    def keep(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Ref]:
+        function = moved(function)
+        return [_Here(self, function, items) for items in zip(*columns, strict=True)]
+
+    def run(
+        self, function: Callable[..., TaskResult], *columns: Sequence[Any], combine: Combine, keeps: bool = False
+    ) -> tuple[Any, list[Ref]]:
+        self.round_trips += 1
+        function = moved(function)  # as on a cluster: the layout of its arrays decides how sums are rounded
+        small, kept = [], []
+        with threads_at_most(1):
+            for items in zip(*columns, strict=True):
+                result = function(*map(_value, items))
+                small.append(moved(result.small))
+                if keeps:
+                    kept.append(result)
+        return combined(combine, small), kept
+
+    def describe(self, n_partitions: int) -> str:
+        return f"NumPy, {n_partitions:,} partition{'s' if n_partitions != 1 else ''} in this process"
+
+    def has_room(self, value: Any) -> bool:
+        """Whether a value of this size can be held; if so, there is less room from now on."""
+        size = int(getattr(value, "nbytes", 0))
+        if size > self._room:
+            return False
+        self._room -= size
+        return True
+
+    def make_room(self, value: Any) -> None:
+        self._room += int(getattr(value, "nbytes", 0))
+
+
+class _Here:
+    """A value of one partition, computed when it is needed, and held as long as there is room."""
+
+    def __init__(self, engine: LocalEngine, function: Callable[..., Any], items: tuple[Any, ...]) -> None:
+        self._engine = engine
+        self._function = function
+        self._items = items
+        self._held: Any = None
+
+    @property
+    def is_held(self) -> bool:
+        return self._held is not None
+
+    def value(self) -> Any:
+        if self._held is not None:
+            return self._held
+        found = self._function(*map(_value, self._items))
+        if all(item.is_held for item in self._items if isinstance(item, _Here)) and self._engine.has_room(found):
+            self._held = found
+        return found
+
+    def __del__(self) -> None:
+        if self._held is not None:
+            self._engine.make_room(self._held)
+
+
+def _value(item: Any) -> Any:
+    return item.value() if isinstance(item, _Here) else item
+
+
+def _computed(value: Any) -> Any:
+    """What a `dask.delayed.Delayed` stands for; other values stay what they are."""
+    return value.compute(scheduler="synchronous") if hasattr(value, "__dask_graph__") else value
+
+
+def _loaded_here(load: Load, task: Any, shared: Any, number: int, n_partitions: int) -> Any:
+    def load_computed(task: Any, shared: Any) -> Any:
+        return load(_computed(task), shared)
+
+    return loaded(load_computed, task, shared, number, n_partitions)

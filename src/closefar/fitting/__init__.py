@@ -3,27 +3,34 @@
 from closefar.fitting.annotators import AnnotatorTable, AnnotatorVerdict
 from closefar.fitting.calibration import CalibratedThreshold, calibrate_threshold
 from closefar.fitting.checkpoint import Checkpoint
-from closefar.fitting.choice import Baseline, Choice, Tried
-from closefar.fitting.class_labels import ClassPosterior, class_posterior
-from closefar.fitting.class_pairs import class_pairs
-from closefar.fitting.comparison_noise import ComparisonNoise
-from closefar.fitting.fitting import fit, refit, without_penalty
-from closefar.fitting.identifiability import IdentifiabilityWarning
-from closefar.fitting.kind_statistics import measured_statistics
-from closefar.fitting.likelihoods import is_plain, likelihood_of
-from closefar.fitting.neighbour_metric import neighbour_metric
-from closefar.fitting.noise_choice import NoiseChoice, choose_noise
-from closefar.fitting.parts import fit_from, fit_part, is_near_parts, refit_part
-from closefar.fitting.placing import placed_on
+from closefar.fitting.choices import (
+    Baseline,
+    Choice,
+    ComparisonNoise,
+    NoiseChoice,
+    RankChoice,
+    RankScore,
+    Tried,
+    choose_noise,
+)
+from closefar.fitting.classes import ClassPosterior, class_pairs, class_posterior, neighbour_metric
+from closefar.fitting.fitting import fit, measured_statistics, placed_on, refit, without_penalty
+from closefar.fitting.prepared import is_plain, likelihood_of
 from closefar.fitting.progress import showing
-from closefar.fitting.protocols import Fitted, Learner
-from closefar.fitting.rank_choice import cross_validate_rank
-from closefar.fitting.rank_scores import RankChoice, RankScore
-from closefar.fitting.result import Fit
+from closefar.fitting.refits import (
+    candidate_ranks,
+    cross_validate_rank,
+    fit_from,
+    fit_part,
+    is_near_parts,
+    legs_along,
+    refit_leading,
+    refit_part,
+)
+from closefar.fitting.result import Fit, Fitted, Learner
 from closefar.fitting.scoring import Scorer, Scores, joined, score, whole_loss
 from closefar.fitting.settings import Settings
-from closefar.fitting.statistics import FitStatistics, count_parameters, count_uncertain
-from closefar.fitting.subspace import candidate_ranks, legs_along, refit_leading
+from closefar.fitting.statistics import FitStatistics, IdentifiabilityWarning, count_parameters, count_uncertain
 from closefar.rows import check_device
 
 __all__ = [

@@ -12,8 +12,8 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import chi2
 
 from closefar.arrays import FloatArray
-from closefar.fitting.identifiability import IdentifiabilityWarning
 from closefar.fitting.result import Fit
+from closefar.fitting.statistics import IdentifiabilityWarning
 from closefar.judgements import Judgements, Kind, own_labels
 from closefar.judgements.labels import column_of_labels, find_sides
 from closefar.model import Metric

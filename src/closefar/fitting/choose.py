@@ -29,9 +29,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from closefar.arrays import BoolArray, FloatArray, IndexArray, to_numpy
-from closefar.fitting.choice import Baseline, Choice, Tried
-from closefar.fitting.flipping import flipped_likelihood
-from closefar.fitting.prepared import Prepared
+from closefar.fitting.choices import Baseline, Choice, Tried
+from closefar.fitting.prepared import Prepared, flipped_likelihood
 from closefar.fitting.progress import display
 from closefar.fitting.settings import CENTRES, Settings
 from closefar.judgements import (

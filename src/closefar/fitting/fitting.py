@@ -10,28 +10,21 @@ from typing import Any
 
 import numpy as np
 
+from closefar.arrays import Array, FloatArray
 from closefar.engines import threads_for
-from closefar.fitting.annotator_checks import annotator_table
-from closefar.fitting.checkpoint import Checkpoint
+from closefar.fitting.checkpoint import Checkpoint, fingerprint
 from closefar.fitting.choose import Chosen, choose
-from closefar.fitting.fingerprint import fingerprint
-from closefar.fitting.identifiability import find_enormous, find_problems
-from closefar.fitting.infinite import named_if_infinite
-from closefar.fitting.kind_statistics import statistics_of
-from closefar.fitting.origin import find_origin
-from closefar.fitting.placing import placed_on
-from closefar.fitting.prepared import Prepared, with_comparison_noise
+from closefar.fitting.explain import annotator_table, find_reversal, find_undetermined_rates, named_if_infinite
+from closefar.fitting.prepared import Prepared, Solved, is_plain, with_comparison_noise
 from closefar.fitting.progress import display, showing
 from closefar.fitting.result import Fit
-from closefar.fitting.reversal import find_reversal
+from closefar.fitting.scoring import Scorer
 from closefar.fitting.settings import Settings
-from closefar.fitting.side_rates import find_undetermined_rates
-from closefar.fitting.solved import Solved
-from closefar.fitting.statistics import FitStatistics, count_parameters
-from closefar.judgements import Columns, Judgements, Kind
-from closefar.model import Metric
+from closefar.fitting.statistics import FitStatistics, count_parameters, find_enormous, find_problems
+from closefar.judgements import Columns, Judgements, Kind, PartitionedJudgements
+from closefar.model import Metric, ScoredLevels
 from closefar.noise import has_flips
-from closefar.rows import Coordinates, LegRows, second_moment
+from closefar.rows import BlockRows, Coordinates, LegRows, on_device, second_moment
 from closefar.solve import (
     Certificate,
     Journal,
@@ -43,7 +36,88 @@ from closefar.solve import (
     supervisor,
 )
 
-__all__ = ["fit", "refit", "without_penalty"]
+__all__ = ["find_origin", "fit", "measured_statistics", "placed_on", "refit", "without_penalty"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Statistics of fits to levels, comparisons, mixes of them, and judgements of annotators.
+
+
+def statistics_of(solved: Solved, metric: Metric, column_scales: FloatArray, n_parameters: int) -> FitStatistics:
+    """The statistics of the judgements of a fit, whatever their kind."""
+    judgements = solved.judgements
+    if is_plain(judgements) and not isinstance(solved.flip_rate, tuple):
+        return solved.statistics(column_scales, n_parameters)
+    squared = solved.rows.gather(solved.solution.squared)
+    return measured_statistics(judgements, squared, Scorer(metric, solved.strictness), column_scales, n_parameters)
+
+
+def measured_statistics(
+    judgements: Judgements, squared: FloatArray, scorer: Scorer, column_scales: FloatArray, n_parameters: int
+) -> FitStatistics:
+    """The statistics of judgements of any kind.
+
+    `squared` are the squared distances, and then the margins of the comparisons that are fitted with the pairs.
+    """
+    n, compared, total = len(judgements), judgements.comparisons, judgements.total_weight
+    first = scorer.score(judgements, squared[:n])
+    parts = [first] if compared is None else [first, scorer.score(compared, squared[n:])]
+    weights = judgements.all_weights
+    doubt = sum(float(part.judgements.weights @ part.in_doubt) for part in parts)
+    return FitStatistics(
+        n_pairs=n,
+        share_far=judgements.mean(judgements.is_far),
+        null_loss=sum(part.judgements.weights.sum() * part.null_loss for part in parts) / total,
+        accuracy=first.accuracy,
+        wrong_share=judgements.mean(first.probability_wrong),
+        column_scales=tuple(column_scales.tolist()),
+        n_parameters=n_parameters,
+        uncertain_labels=total / float(weights @ weights) * doubt,
+        level_shares=tuple(first.shares.tolist()) if isinstance(first, ScoredLevels) else (),
+        n_comparisons=0 if compared is None else len(compared),
+        comparison_accuracy=None if compared is None else parts[1].accuracy,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The learned origin: from a metric on (x, 1) to a point that distances are measured from.
+
+
+def find_origin(points: BlockRows, shares: Array, factor: FloatArray) -> tuple[FloatArray, float]:
+    """Return the origin c and s >= 0 with |(x, 1) A|^2 = |(x - c) A_x|^2 + s for every x.
+
+    `factor` is A with the row of the constant last, and A_x the rows above it.  Where M does not
+    determine c, it is the choice closest to the mean of the points in the Mahalanobis distance of
+    their covariance, so it follows the points under any change of units.  `shares`, a handle, are the weights
+    of the points, which sum to one.
+    """
+    on_points, on_constant = factor[:-1], factor[-1]
+    mean = points.weighted_sum(shares)
+    cross = points.second_moment(shares, mean, np.ones(points.n_columns)) @ on_points
+    wanted = -(on_constant + mean @ on_points)
+    origin: FloatArray = mean + cross @ np.linalg.lstsq(on_points.T @ cross, wanted, rcond=1e-12)[0]
+    slack = on_constant + origin @ on_points
+    return origin, float(slack @ slack)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Judgements on the device that a fit computes on.
+
+
+def placed_on(judgements: Judgements, device: Any) -> Judgements:
+    """Return the judgements with their data on a device; None is where they are.
+
+    Those in partitions are taken there by the workers that store them.
+    """
+    if device is None:
+        return judgements
+    if isinstance(judgements, PartitionedJudgements):
+        return judgements.on(str(device))
+    placed = judgements.with_data(on_device(judgements.data, device))
+    if judgements.comparisons is None:
+        return placed
+    return replace(placed, comparisons=placed_on(judgements.comparisons, device))
+
 
 # From this many columns on, the labels of fewer pairs than parameters are separable in many ways.  In this blend of the
 # scale of the data with that of the columns they get a wide margin; it follows the units of each column.  Closer to

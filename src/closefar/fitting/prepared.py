@@ -2,36 +2,455 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
+from array_api_compat import array_namespace
 
 from closefar.arrays import Array, FloatArray
-from closefar.fitting.comparison_noise import ComparisonNoise, profile_noise
-from closefar.fitting.flipping import flipped_likelihood, solve_likelihood
-from closefar.fitting.likelihoods import likelihood_of
-from closefar.fitting.noise_choice import NoiseChoice
-from closefar.fitting.progress import display
+from closefar.fitting.choices import ComparisonNoise, NoiseChoice, choice_from, profile_noise, sums_of_losses
+from closefar.fitting.progress import Progress, display
 from closefar.fitting.settings import Settings
-from closefar.fitting.solved import Solved, most_likely
-from closefar.fitting.strictness import solve_annotated
-from closefar.judgements import Judgements
+from closefar.fitting.statistics import FitStatistics, sums_of_margins
+from closefar.judgements import Judgements, Kind
 from closefar.model import Metric
-from closefar.noise import Noise
+from closefar.model.thresholds import one_rate
+from closefar.noise import FlipRate, Noise, label_losses
+from closefar.packed import packed_size
 from closefar.rows import Coordinates, LegRows, Rows, factor_in_rows, judged_rows, second_moment, unit_free
 from closefar.solve import (
+    Centred,
     CentredFlips,
+    CloseFar,
+    Compared,
+    Flipped,
+    FlippedCloseFar,
+    FlippedGraded,
+    Graded,
     Likelihood,
     Objective,
+    Options,
     Outcome,
     Passes,
+    RateOfEach,
+    SharedRate,
+    SideRates,
     Solution,
     State,
     psd_factor,
+    solve,
+    solve_with_flips,
     supervisor,
 )
 
-__all__ = ["Prepared", "with_comparison_noise"]
+__all__ = ["Prepared", "Solved", "flipped_likelihood", "is_plain", "likelihood_of", "with_comparison_noise"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The likelihood of judgements, by their kind.
+
+
+def is_plain(judgements: Judgements) -> bool:
+    """Whether these are close/far labels, or two levels, alone, without annotators or comparisons."""
+    return judgements.n_thresholds == 1 and judgements.annotators is None and judgements.comparisons is None
+
+
+def likelihood_of(
+    judgements: Judgements,
+    rows: Rows,
+    noise: Noise,
+    *,
+    lengths: Array = None,
+    price: float = 0.0,
+    width: float = np.inf,
+    turned: Collection[Kind] = (),
+) -> Likelihood:
+    """Return the likelihood of judgements whose rows these are, in the order of `judged_rows`.
+
+    `lengths` are those of a centre (`Centred`), `price` is that of its multiple, and `width` that of the prior on
+    the strictness of annotators.
+    Judgements of the kinds in `turned` say the opposite: close for far, the last level for the first, the other order
+    of a comparison.
+    """
+    found = _uncentred(judgements, rows, noise, width, turned)
+    return found if lengths is None else Centred(found, lengths, price)
+
+
+def _uncentred(judgements: Judgements, rows: Rows, noise: Noise, width: float, turned: Collection[Kind]) -> Likelihood:
+    shares = judgements.shares_in(rows)
+    if is_plain(judgements) or (judgements.kind is Kind.COMPARISONS and judgements.annotators is None):
+        signs = judgements.signs_in(rows)
+        signs = -signs if judgements.kind in turned else signs
+        is_compared = judgements.kind is Kind.COMPARISONS
+        return Compared(noise, signs, shares) if is_compared else CloseFar(noise, signs, shares)
+    n_levels, codes = judgements.n_levels, judgements.codes_in(rows)
+    if turned:
+        codes = rows.map(lambda codes: _turned(codes, n_levels, turned), codes)
+    if judgements.annotators is None:
+        return Graded(noise, codes, shares, n_levels)
+    precision = 1.0 / (width**2 * judgements.total_weight)
+    n_groups = len(judgements.annotators.names)
+    return Graded(noise, codes, shares, n_levels, judgements.groups_in(rows), n_groups, precision)
+
+
+def _turned(codes: Array, n_levels: int, turned: Collection[Kind]) -> Array:
+    """The opposite codes: K - 1 - k of levels, K + 1 for K of comparisons, and the reverse."""
+    of_pairs = n_levels - 1 - codes if set(turned) - {Kind.COMPARISONS} else codes
+    of_comparisons = 2 * n_levels + 1 - codes if Kind.COMPARISONS in turned else codes
+    return array_namespace(codes).where(codes < n_levels, of_pairs, of_comparisons)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One solution of a likelihood, with the flips that settings ask for.
+
+
+def solve_likelihood(
+    objective: Objective,
+    flipped: Flipped | None,
+    settings: Settings,
+    start: State | None,
+    options: Options | None = None,
+) -> tuple[Solution, Flipped | None]:
+    """Minimise an objective, with flips if there is a likelihood that has them, and return that with its rates."""
+    options = settings.options if options is None else options
+    watch, rng = Progress(objective.passes, options.tol), settings.rng()
+    if flipped is None:
+        return solve(objective, options, rng=rng, watch=watch, start=start), None
+    estimate = settings.estimates_flips
+    return solve_with_flips(objective, flipped, options, estimate=estimate, rng=rng, watch=watch, start=start)
+
+
+def flipped_likelihood(likelihood: Likelihood, settings: Settings, total_weight: float) -> Flipped | None:
+    """The likelihood of the same judgements with flips, at the known rates or at zero; None without flips.
+
+    `total_weight` is the sum of the weights of the judgements before they were divided by it.
+    """
+    rate = settings.known_flip_rate
+    if rate == 0.0:
+        return None
+    if isinstance(likelihood, Centred):
+        inner = flipped_likelihood(likelihood.inner, settings, total_weight)
+        return CentredFlips(inner, likelihood.lengths, likelihood.price)
+    has_two = settings.has_two_rates
+    if isinstance(likelihood, Compared):
+        return FlippedGraded(_as_graded(likelihood), SharedRate.of(_one(rate), 1))
+    if isinstance(likelihood, CloseFar):
+        start: float | tuple[float, float] = (0.0, 0.0) if has_two else 0.0
+        return FlippedCloseFar(likelihood.noise, likelihood.signs, likelihood.weights, start if rate is None else rate)
+    assert isinstance(likelihood, Graded)
+    if has_two:
+        return FlippedGraded(likelihood, SideRates(*(rate if isinstance(rate, tuple) else (0.0, 0.0))))
+    if rate is None and likelihood.n_groups > 0:
+        return FlippedGraded(likelihood, RateOfEach.none(likelihood.n_groups, total_weight))
+    return FlippedGraded(likelihood, SharedRate.of(_one(rate), likelihood.n_levels))
+
+
+def _one(rate: float | tuple[float, float] | None) -> float:
+    """The rate to start from, or to keep."""
+    assert not isinstance(rate, tuple)
+    return 0.0 if rate is None else rate
+
+
+def _as_graded(likelihood: Compared) -> Graded:
+    """Comparisons beside no pairs at all, whose codes are 1 and 2."""
+    codes = (3.0 - likelihood.signs) * 0.5
+    return Graded(likelihood.noise, codes, likelihood.weights, n_levels=1)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The strictness of annotators: the width of its prior, estimated with the metric, and its standard errors.
+#
+# A strictness is relative to that of the typical annotator, who has the thresholds tau: a shift of all annotators
+# together is one of tau, and only the prior tells them apart. Its standard error includes that, and what is not
+# known of M.
+
+
+# The widths that are tried, in standard deviations of the noise, and how precisely one is estimated.
+_WIDTHS = np.geomspace(1e-2, 1e2, 801)
+_SETTLED = 0.02
+_MOST_ROUNDS = 8
+_ROUGH = 1e-4
+
+# An annotator about whom the judgements say less than this share of what the prior says does not tell the width.
+_LEAST_TOLD = 1e-3
+
+# With more entries of M, only its scale counts as uncertain.
+_MOST_ENTRIES = 1500
+
+_DETERMINED = 1e-12  # relative to the largest eigenvalue
+
+
+@dataclass(frozen=True, eq=False)
+class Strictness:
+    """How strict each annotator is.
+
+    Attributes
+    ----------
+    width : float
+        The standard deviation of the prior.
+    is_estimated : bool
+        Whether it was estimated.
+    values, errors : arrays of R numbers
+        The strictness of each annotator, and its standard error.
+    random_shares : array of R numbers, optional
+        The share of answers at random of each, if each has their own.
+    """
+
+    width: float
+    is_estimated: bool
+    values: FloatArray
+    errors: FloatArray
+    random_shares: FloatArray | None
+
+    def scaled(self, scale: float) -> Strictness:
+        """The same with squared distances, and thus strictness, in another unit."""
+        return replace(self, width=scale * self.width, values=scale * self.values, errors=scale * self.errors)
+
+
+def solve_annotated(
+    noise: Noise, rows: Rows, judgements: Judgements, settings: Settings, start: State | None, lengths: Array = None
+) -> tuple[Solution, Flipped | None, Strictness]:
+    """Solve for M, the thresholds and the strictness of each annotator, with the width set or estimated.
+
+    With the `lengths` of a centre, its multiple is the last of the thresholds.
+    """
+    problem = _Problem(noise, rows, judgements, settings, lengths, Passes())
+    width, is_estimated = settings.known_width, settings.known_width is None
+    near = None
+    if width is None:
+        width, near = problem.estimate_width(start)
+        start = near.solution.state
+    if near is not None and near.was_interrupted:
+        found = near
+    else:
+        found = problem.solve(width, start, None if near is None else near.flipped)
+    n, flips = judgements.n_thresholds, getattr(found.flipped, "flips", None)
+    information = found.information(judgements.total_weight)
+    # Few judgements may not determine the thresholds at all; strictness has a prior.
+    errors = np.sqrt(np.diag(np.linalg.inv(_without_others(information, len(information) - n))))
+    shares = flips.shares[:-1] if isinstance(flips, RateOfEach) else None
+    strictness = Strictness(width, is_estimated, found.thresholds[n:], errors, shares)
+    return found.solution, found.flipped, strictness
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """A solution for one width, with what it is a solution of."""
+
+    objective: Objective
+    solution: Solution
+    flipped: Flipped | None
+
+    @property
+    def thresholds(self) -> FloatArray:
+        """The thresholds and the strictness of each annotator."""
+        found = self.solution.thresholds
+        return found[:-1] if isinstance(self.objective.likelihood, Centred) else found
+
+    @property
+    def was_interrupted(self) -> bool:
+        return self.solution.certificate.outcome is Outcome.INTERRUPTED
+
+    def information(self, total_weight: float) -> FloatArray:
+        """The information on the thresholds and the strictness of each annotator, prior included, whatever M is.
+
+        If M has many entries, only its scale counts as unknown.
+        """
+        here = self.objective if self.flipped is None else self.objective.with_likelihood(self.flipped)
+        squared, thresholds = self.solution.squared, self.solution.thresholds
+        if packed_size(here.n_directions) > _MOST_ENTRIES:
+            _, second = here.along(squared, 1.0, thresholds)
+        else:
+            second = here.hessian(here.evaluate(squared, thresholds, order=2).curvature)
+        if isinstance(here.likelihood, Centred):  # its multiple is a part of M
+            second = np.roll(second, 1, axis=(0, 1))
+        return total_weight * _without_others(second, len(self.thresholds))
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """Judgements by annotators whose strictness has a prior of any width."""
+
+    noise: Noise
+    rows: Rows
+    judgements: Judgements
+    settings: Settings
+    lengths: Array
+    passes: Passes
+
+    def solve(self, width: float, start: State | None, near: Flipped | None, options: Options | None = None) -> _Found:
+        """The solution for one width; `near` has flip rates to begin with."""
+        price = self.settings.price
+        likelihood = likelihood_of(
+            self.judgements, self.rows, self.noise, lengths=self.lengths, price=price, width=width
+        )
+        flipped = flipped_likelihood(likelihood, self.settings, self.judgements.total_weight)
+        if flipped is not None and near is not None:
+            flipped = flipped.with_rates(near.rates)
+        objective = Objective(self.rows, likelihood, self.passes)
+        return _Found(objective, *solve_likelihood(objective, flipped, self.settings, start, options))
+
+    def estimate_width(self, start: State | None) -> tuple[float, _Found]:
+        """Maximise the marginal likelihood of the width, by Laplace's approximation around one solution after another.
+
+        Returns the width, and the last of the solutions.
+        """
+        options = replace(self.settings.options, tol=max(self.settings.options.tol, _ROUGH))
+        width, flipped, n = self.noise.std, None, self.judgements.n_thresholds
+        for _ in range(_MOST_ROUNDS):
+            found = self.solve(width, start, flipped, options)
+            start, flipped = found.solution.state, found.flipped
+            if found.was_interrupted or supervisor().has_ended_a_run:
+                break
+            information = found.information(self.judgements.total_weight)
+            told = _without_others(information, len(information) - n)
+            told[np.diag_indices_from(told)] -= width**-2
+            before, width = width, _best_width(told, found.thresholds[n:], width, self.noise.std)
+            if abs(np.log(width / before)) < _SETTLED:
+                break
+        return width, found
+
+
+def _without_others(information: FloatArray, n: int) -> FloatArray:
+    """The information on the last n parameters if the others are unknown, as far as these are determined at all."""
+    others, across = information[:-n, :-n], information[-n:, :-n]
+    values, vectors = np.linalg.eigh(others)
+    is_known = values > _DETERMINED * values[-1]
+    along = (across @ vectors[:, is_known]) / np.sqrt(values[is_known])
+    found: FloatArray = information[-n:, -n:] - along @ along.T
+    return found
+
+
+def _best_width(told: FloatArray, strictness: FloatArray, width: float, unit: float) -> float:
+    """The likeliest width, given the information on strictness and its estimate under a prior of another width.
+
+    The likelihood is that of a normal approximation.  A weak prior on the width, which vanishes at zero, keeps
+    few annotators from being declared all alike.
+    """
+    values, vectors = np.linalg.eigh(0.5 * (told + told.T))
+    values = np.maximum(values, 0.0)
+    pull = (vectors.T @ (told @ strictness + strictness / width**2)) ** 2
+    pull[values * width**2 < _LEAST_TOLD] = 0.0  # a shift of all together, up to rounding
+    widths = unit * _WIDTHS
+    squares = widths[:, None] ** 2
+    likelihood = 0.5 * np.sum(pull * squares / (1.0 + squares * values) - np.log1p(squares * values), axis=1)
+    prior = np.log(widths) - 2.0 * np.log1p(widths / unit)
+    return float(widths[np.argmax(likelihood + prior)])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A solution with the judgements that it is for: what is computed for each of them stays with their rows.
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """A solution, the rows and the judgements that it minimises the loss of, the noise, flips and annotators."""
+
+    rows: Rows
+    judgements: Judgements
+    solution: Solution
+    noise: Noise
+    flipped: Flipped | None = None
+    annotated: Strictness | None = None
+
+    @property
+    def flip_rate(self) -> FlipRate:
+        """The flip rate, or both, of the typical annotator."""
+        return 0.0 if self.flipped is None else self.flipped.flip_rate
+
+    @property
+    def threshold(self) -> float:
+        """The threshold of close/far labels."""
+        return float(self.solution.thresholds[0])
+
+    @property
+    def thresholds(self) -> FloatArray:
+        """The thresholds of a typical annotator: one fewer than levels, none for comparisons."""
+        return self.solution.thresholds[: self.judgements.n_thresholds]
+
+    @property
+    def strictness(self) -> FloatArray | None:
+        """The strictness of each annotator, if there are any."""
+        return None if self.annotated is None else self.annotated.values
+
+    @property
+    def risk(self) -> float:
+        """The mean of -log P of all judgements, flips included, with all penalties."""
+        if self.flipped is None:
+            return self.solution.certificate.objective
+        penalty = self.flipped.flips.penalty() if isinstance(self.flipped, FlippedGraded) else 0.0
+        return self.solution.history[-1].objective + penalty
+
+    @property
+    def slope_in_comparison_noise(self) -> float:
+        """The derivative of the risk in the logarithm of the noise of comparisons, all else being optimal."""
+        rows, n = self.rows, len(self.judgements)
+        likelihood = likelihood_of(self.judgements, rows, self.noise) if self.flipped is None else self.flipped
+        here = rows.evaluate(likelihood, self.solution.squared, self.solution.thresholds, order=1)
+        return -float(rows.gather(here.margin_gradient)[n:] @ rows.gather(self.solution.squared)[n:])
+
+    @property
+    def in_doubt(self) -> Array:
+        """4 p (1 - p) of each label, without flips, as a handle: one at even odds, zero far from the threshold."""
+        return self.rows.map(partial(_doubt, noise=self.noise, threshold=self.threshold), self.solution.squared)
+
+    @property
+    def losses(self) -> Array:
+        """-log P of each judgement of any kind, as a handle."""
+        judgements, squared = self.judgements, self.solution.squared
+        if self.flipped is None:
+            probability = likelihood_of(judgements, self.rows, self.noise).right
+        else:
+            probability = self.flipped.probabilities
+        return self.rows.map(_neg_log, probability(self.rows, squared, self.solution.thresholds))
+
+    def statistics(self, column_scales: FloatArray, n_parameters: int) -> FitStatistics:
+        """The statistics of the judgements, in one sweep over their squared distances."""
+        sums = partial(sums_of_margins, noise=self.noise, threshold=self.threshold)
+        judgements, rows = self.judgements, self.rows
+        weights = () if judgements.is_uniform else (judgements.shares_in(rows),)
+        parts = rows.parts(sums, self.solution.squared, judgements.signs_in(rows), *weights)
+        return FitStatistics.from_sums(
+            np.sum(parts, axis=0), len(judgements), one_rate(self.flip_rate), column_scales, n_parameters
+        )
+
+
+def most_likely(solved: dict[str, Solved]) -> NoiseChoice:
+    """Choose between solutions for the same judgements, by the names of their noises."""
+    first, *_ = solved.values()
+    rows, judgements = first.rows, first.judgements
+    if not is_plain(judgements):
+        losses = [each.losses for each in solved.values()]
+        return choice_from(list(solved), np.sum(rows.parts(_sums_of, judgements.shares_in(rows), *losses), axis=0))
+    models = [(each.noise, each.threshold, each.flip_rate) for each in solved.values()]
+    squared = [each.solution.squared for each in solved.values()]
+    parts = rows.parts(partial(_sums, models), judgements.signs_in(rows), judgements.shares_in(rows), *squared)
+    return choice_from(list(solved), np.sum(parts, axis=0))
+
+
+def _sums_of(shares: Array, *losses: Array) -> FloatArray:
+    return sums_of_losses(losses, shares)
+
+
+def _sums(models: list[tuple[Noise, float, FlipRate]], signs: Array, shares: Array, *squared: Array) -> FloatArray:
+    """The sums of -log P(label) of each noise, threshold and flip rate, by its squared distances."""
+    losses = [
+        label_losses(noise, signs * (each - threshold), rate, signs > 0)
+        for (noise, threshold, rate), each in zip(models, squared, strict=True)
+    ]
+    return sums_of_losses(losses, shares)
+
+
+def _neg_log(probability: Array) -> Array:
+    return -array_namespace(probability).log(probability)
+
+
+def _doubt(squared: Array, noise: Noise, threshold: float) -> Array:
+    rarer = noise.cdf(-array_namespace(squared).abs(squared - threshold))
+    return 4.0 * rarer * (1.0 - rarer)
+
 
 # The loss of a profile is exact up to this share of one judgement.
 _PROFILE_SHARE = 0.02

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from closefar.fitting.annotators import AnnotatorTable
-from closefar.fitting.choice import Baseline, Choice
-from closefar.fitting.comparison_noise import ComparisonNoise
-from closefar.fitting.identifiability import IdentifiabilityWarning
-from closefar.fitting.noise_choice import NoiseChoice
+from closefar.fitting.choices import Baseline, Choice, ComparisonNoise, NoiseChoice
 from closefar.fitting.settings import Settings
-from closefar.fitting.statistics import FitStatistics
+from closefar.fitting.statistics import FitStatistics, IdentifiabilityWarning
 from closefar.judgements import Columns, Judgements, Kind, Sides
 from closefar.model import Metric
 from closefar.noise import FlipRate
 from closefar.solve import Certificate, FitStep, Outcome, OutOfTime, supervisor
 
-__all__ = ["Fit"]
+__all__ = ["Fit", "Fitted", "Learner"]
 
 _WARNED_OF = (Outcome.UNFINISHED, Outcome.STALLED, Outcome.SEPARABLE, Outcome.QUASI_SEPARABLE)
 
@@ -224,3 +221,29 @@ class Fit:
             warnings.warn(self.certificate.status, ConvergenceWarning, stacklevel=stacklevel + 1)
         for problem in self.problems:
             warnings.warn(problem, IdentifiabilityWarning, stacklevel=stacklevel + 1)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The interface of estimators that analyses rely on.
+
+
+class Fitted(Protocol):
+    """A fitted estimator: it has a `Fit`."""
+
+    @property
+    def fit_(self) -> Fit: ...
+
+
+class Learner(Protocol):
+    """An estimator, fitted or not, that can learn from judgements."""
+
+    far_label: Any
+    class_weight: Any
+
+    def read(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, annotators: Any = None, comparisons: Any = None
+    ) -> Judgements: ...
+
+    def learn(self, judgements: Judgements) -> Fit: ...
+
+    def get_params(self, deep: bool = ...) -> dict[str, Any]: ...

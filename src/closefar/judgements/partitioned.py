@@ -2,24 +2,481 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace
 from numpy.typing import NDArray
+from sklearn.exceptions import DataConversionWarning
+from sklearn.utils.validation import check_array
 
-from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, is_indexed, take_rows, to_numpy
+from closefar.arrays import (
+    Array,
+    BoolArray,
+    FloatArray,
+    IndexArray,
+    is_dask,
+    is_foreign,
+    is_indexed,
+    take_rows,
+    to_numpy,
+)
 from closefar.engines import Engine, Movable, TaskResult, by_partition, engine_for
 from closefar.engines.engine import Ref
-from closefar.judgements.inspection import Inspection, check_inspections, inspect
-from closefar.judgements.judgements import Judgements
-from closefar.judgements.kinds import Kind
-from closefar.judgements.labels import Sides, are_far, check_class_weights
-from closefar.judgements.partitions import Partition, Partitions
+from closefar.judgements.judgements import Judgements, Kind, sample_rows
+from closefar.judgements.labels import Sides, are_far, check_class_weights, few_different, find_sides
+from closefar.judgements.pairs import check_axes, check_columns, check_size, check_two_points
+from closefar.judgements.partitions import Partition, Partitions, is_partitioned, words_for_sample
+from closefar.judgements.tuples import DaskTuples, Tuples, names_of_frame, unchecked_tuples
 
-__all__ = ["LoadedRows", "PartitionedJudgements"]
+__all__ = [
+    "Inspection",
+    "LoadedRows",
+    "PartitionSample",
+    "PartitionedJudgements",
+    "check_inspections",
+    "counted_partitions",
+    "inspect",
+    "mapped_partitions",
+    "partitions_of",
+    "read_judgements",
+    "sample_partitions",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Dask arrays, frames and series as partitions; nothing is computed but row counts that are not known.
+
+
+_NUMBER_KINDS = "biuf"
+
+
+def partitions_of(pairs: Any, labels: Any = None, sample_weight: Any = None) -> Partitions:
+    """Return dask arrays, frames or pairs by index, with their labels and weights, as partitions.
+
+    The partitions are the chunks of the pairs along their rows.  Labels and weights of other chunks are cut along
+    them; they may also be in memory.  Row counts that are not known, as of frames, are found in one computation.
+    """
+    if isinstance(pairs, Partitions):
+        return _with_labels(pairs, labels, sample_weight)
+    if labels is None:
+        raise ValueError("requires y to be passed, but the target y is None: give one close/far label per pair.")
+    rows = _rows_of(pairs)
+    rows, *beside = _counted(rows, _column(labels, "y"), _column(sample_weight, "sample_weight"))
+    check_size((sum(rows.known_counts), rows.n_columns), 1)
+    aligned = [_aligned(column, rows) for column in beside]
+    parts = zip(rows.known_counts, rows.parts, *(column.parts for column in aligned), strict=True)
+    tasks = tuple(_together(some) for count, *some in parts if count)
+    is_indexed = isinstance(pairs, DaskTuples)
+    return Partitions(
+        tasks,
+        _load_tuples if is_indexed else _load_rows,
+        n_columns=rows.n_columns,
+        are_pairs=rows.n_axes == 3,
+        shared=pairs.points if is_indexed else None,
+        n_rows=tuple(filter(None, rows.known_counts)),
+        feature_names=pairs.feature_names if is_indexed else names_of_frame(pairs),
+        has_weights=sample_weight is not None,
+    )
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One value per row, or None or one value for all of them, in parts; `counts` are None where not known."""
+
+    name: str
+    parts: Sequence[Any]
+    counts: tuple[int, ...] | None
+    dtype: Any = None
+    value: Any = None
+    is_spread: bool = True
+
+    @property
+    def known_counts(self) -> tuple[int, ...]:
+        assert self.counts is not None
+        return self.counts
+
+
+@dataclass(frozen=True)
+class _Rows(_Column):
+    n_columns: int = 0
+    n_axes: int = 2
+
+
+def _rows_of(pairs: Any) -> _Rows:
+    if isinstance(pairs, DaskTuples):
+        parts = _rechunked(pairs.index)
+        return _Rows("X", _delayed(parts), _counts(parts), n_columns=pairs.shape[2], n_axes=3)
+    if hasattr(pairs, "divisions"):
+        check_axes(pairs, (2,))
+        _check_frame(pairs)
+        return _Rows("X", pairs.to_delayed(), None, n_columns=len(pairs.columns))
+    check_axes(pairs, (2, 3))
+    if pairs.ndim == 3:
+        check_two_points(pairs.shape)
+    if any(math.isnan(size) for size in pairs.shape[1:]):
+        raise ValueError(f"the number of columns must be known; got shape {pairs.shape}. Call compute_chunk_sizes().")
+    if pairs.dtype.kind not in _NUMBER_KINDS:
+        raise ValueError(f"columns must hold real numbers; got an array of {pairs.dtype}. Convert it to floats.")
+    parts = _rechunked(pairs)
+    return _Rows("X", _delayed(parts), _counts(parts), n_columns=int(pairs.shape[-1]), n_axes=pairs.ndim)
+
+
+def _check_frame(frame: Any) -> None:
+    """Name the first column that does not hold numbers."""
+    for name, kind in zip(frame.columns, frame.dtypes, strict=True):
+        if getattr(kind, "kind", "-") not in _NUMBER_KINDS:
+            raise ValueError(
+                f"columns must hold numbers; column {name!r} has type {kind}. Encode it (for instance one-hot) or "
+                "leave it out."
+            )
+
+
+def _column(values: Any, name: str) -> _Column:
+    if values is None or (name == "sample_weight" and not is_dask(values) and np.ndim(values) == 0):
+        return _Column(name, (), None, value=values, is_spread=False)
+    if not is_dask(values):
+        array = np.asarray(values)
+        array = _one_axis(array, name)
+        return _Column(name, (array,), (len(array),), array.dtype)
+    if hasattr(values, "divisions"):
+        if values.ndim != 1:
+            raise ValueError(f"{name} must be a Series, one value per pair; got a DataFrame. Select its column.")
+        return _Column(name, [_to_numpy(part) for part in values.to_delayed()], None, _numpy_type(values))
+    values = _one_axis(values, name)
+    return _Column(name, _delayed(values), _counts(values), values.dtype)
+
+
+def _one_axis(values: Any, name: str) -> Any:
+    if values.ndim == 2 and values.shape[1] == 1:
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected. Please change the shape of y to (n_samples,), "
+            "for example using ravel().",
+            DataConversionWarning,
+            stacklevel=2,
+        )
+        return values[:, 0]
+    if values.ndim != 1:
+        raise ValueError(f"{name} must hold one value per pair; got shape {tuple(values.shape)}.")
+    return values
+
+
+def _counted(rows: _Rows, *columns: _Column) -> tuple[Any, ...]:
+    """The same with the row count of each part; those that are not known are computed together."""
+    import dask
+
+    unknown = [each for each in (rows, *columns) if each.is_spread and each.counts is None]
+    if not unknown:
+        return (rows, *columns)
+    found = iter(engine_for().compute([dask.delayed(len)(part) for each in unknown for part in each.parts]))
+    counts = {each.name: tuple(islice(found, len(each.parts))) for each in unknown}
+    return tuple(replace(each, counts=counts.get(each.name, each.counts)) for each in (rows, *columns))
+
+
+def _aligned(column: _Column, rows: _Rows) -> _Column:
+    """The same values in parts of as many rows as those of the pairs."""
+    if not column.is_spread:
+        return replace(column, parts=[column.value] * len(rows.parts))
+    n, n_rows = sum(column.known_counts), sum(rows.known_counts)
+    if n != n_rows:
+        noun = "label" if column.name == "y" else "weight"
+        raise ValueError(f"there must be one {noun} per pair; got {n} {noun}s for {n_rows} pairs.")
+    if column.counts == rows.counts:
+        return column
+    import dask.array as da
+
+    if len(column.parts) == 1 and isinstance(column.parts[0], np.ndarray):
+        joined = da.from_array(column.parts[0], chunks=(rows.known_counts,))
+    else:
+        shaped = zip(column.parts, column.known_counts, strict=True)
+        joined = da.concatenate([da.from_delayed(part, (count,), dtype=column.dtype) for part, count in shaped])
+    return replace(column, parts=_delayed(joined.rechunk((rows.known_counts,))), counts=rows.counts)
+
+
+def _rechunked(array: Any) -> Any:
+    """The same array with all columns in one chunk."""
+    others = {axis: -1 for axis in range(1, array.ndim) if len(array.chunks[axis]) > 1}
+    return array.rechunk(others) if others else array
+
+
+def _delayed(array: Any) -> list[Any]:
+    """The chunks as tasks; optimised ones could have the names, but not the meaning, of tasks that a cluster has."""
+    parts: list[Any] = array.to_delayed(optimize_graph=False).ravel().tolist()
+    return parts
+
+
+def _counts(array: Any) -> tuple[int, ...] | None:
+    return None if any(math.isnan(count) for count in array.chunks[0]) else tuple(map(int, array.chunks[0]))
+
+
+def _numpy_type(series: Any) -> Any:
+    """The type that its values have in NumPy; text and categories are objects."""
+    kind = series.dtype
+    return kind if isinstance(kind, np.dtype) else np.dtype(object)
+
+
+def _to_numpy(part: Any) -> Any:
+    import dask
+
+    return dask.delayed(np.asarray)(part)
+
+
+def _together(parts: list[Any]) -> Any:
+    import dask
+
+    return dask.delayed(tuple)(parts)
+
+
+def _with_labels(partitions: Partitions, labels: Any, sample_weight: Any) -> Partitions:
+    if labels is not None or sample_weight is not None:
+        raise ValueError(
+            "opened pairs on a cluster have their own labels and weights; got y or sample_weight. Name the columns "
+            "that hold them when you open the pairs (label=, weight=)."
+        )
+    if not partitions.has_labels:
+        raise ValueError(
+            "requires y to be passed, but the target y is None: name the column of the opened files that holds the "
+            "labels (label=)."
+        )
+    return partitions
+
+
+def _load_rows(task: Any, shared: None) -> Partition:
+    rows, labels, weights = task
+    return Partition(_numbers(rows), np.asarray(labels), _spread(weights, len(rows)))
+
+
+def _load_tuples(task: Any, points: Any) -> Partition:
+    index, labels, weights = task
+    tuples: Tuples = unchecked_tuples(np.asarray(points), np.asarray(index), None)
+    return Partition(tuples, np.asarray(labels), _spread(weights, len(tuples)))
+
+
+def _spread(weights: Any, n: int) -> Any:
+    return None if weights is None else np.broadcast_to(np.asarray(weights), n)
+
+
+def _numbers(rows: Any) -> Any:
+    """Rows in single or double precision; arrays of other libraries stay what they are."""
+    if is_foreign(rows):
+        return rows
+    if hasattr(rows, "to_numpy"):
+        kinds = {str(kind) for kind in rows.dtypes}
+        return rows.to_numpy(dtype=np.float32 if kinds == {"float32"} else np.float64, na_value=np.nan)
+    array = np.asarray(rows)
+    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is checked of partitions: each is inspected where it is loaded, and this process judges what was found.
+
+
+_MOST_LABELS = 1000  # that one partition reports; there should be two
+
+
+@dataclass(frozen=True, eq=False)
+class Inspection:
+    """What was found in a partition: a few numbers, which travel in one round trip.
+
+    Attributes
+    ----------
+    n_rows : int
+    labels : array
+        The different labels, sorted where they have an order; of very many the first.
+    totals : tuple of float
+        For each of at most two labels the sum of the weights.
+    problem : str or None
+        The message of an error.
+    """
+
+    n_rows: int
+    labels: NDArray[Any]
+    totals: tuple[float, ...] = ()
+    problem: str | None = None
+
+
+def inspect(partition: Partition, name: str = "LinearMetricLearner") -> Inspection:
+    """Inspect the rows, labels and weights of a partition; errors are returned, so that the first one can be raised."""
+    n = len(partition)
+    labels = np.empty(0) if partition.labels is None else _different(partition.labels)
+    try:
+        _check_rows(partition.data, name)
+        if partition.labels is not None and len(partition.labels) != n:
+            raise ValueError(f"there must be one label per pair; got {len(partition.labels)} labels for {n} pairs.")
+        weights = _checked_weights(partition.weights, n)
+    except ValueError as error:
+        return Inspection(n, labels, problem=str(error))
+    are_few = 0 < len(labels) <= 2
+    return Inspection(n, labels, tuple(_total(partition.labels == label, weights) for label in labels[: 2 * are_few]))
+
+
+def check_inspections(
+    estimator: Any,
+    partitions: Partitions,
+    inspections: Sequence[Inspection],
+    far_label: Any = None,
+    *,
+    stacklevel: int = 3,
+) -> Sides:
+    """Raise what is wrong with the partitions; otherwise tell the estimator its columns, and return its labels."""
+    for number, inspection in enumerate(inspections):
+        if inspection.problem is not None:
+            raise ValueError(f"{inspection.problem}\nThis is in partition {number} of {len(partitions)}, from 0.")
+    n = sum(inspection.n_rows for inspection in inspections)
+    check_size((n, partitions.n_columns), 2)
+    sides = find_sides(_joined([inspection.labels for inspection in inspections]), far_label, stacklevel=stacklevel + 1)
+    _check_totals(inspections, sides)
+    check_columns(estimator, partitions.n_columns, partitions.feature_names)
+    return sides
+
+
+def _check_rows(data: Any, name: str) -> None:
+    if len(data) == 0:
+        return
+    if isinstance(data, Tuples):
+        Tuples(data.points, data.index)
+    elif is_foreign(data):
+        xp = array_namespace(data)
+        if not bool(xp.all(xp.isfinite(data))):
+            raise ValueError("X must hold finite numbers; got NaN or infinity. Leave those pairs out, or fill them in.")
+    else:
+        check_array(data, allow_nd=True, dtype=None, estimator=name, input_name="X")
+
+
+def _different(labels: Any) -> NDArray[Any]:
+    """The different labels; of text and missing values, which have no order, in the order in which they come."""
+    if hasattr(labels, "counts"):
+        return np.array(list(labels.counts()), dtype=object)
+    few = few_different(labels)
+    try:
+        return np.unique(few)[:_MOST_LABELS]
+    except TypeError:
+        return np.array(list(dict.fromkeys(few.tolist()))[:_MOST_LABELS], dtype=object)
+
+
+def _joined(labels: list[NDArray[Any]]) -> NDArray[Any]:
+    """The different labels of all partitions."""
+    some = [each for each in labels if len(each)]
+    return np.concatenate(some) if some else np.empty(0)
+
+
+def _checked_weights(weights: NDArray[Any] | None, n: int) -> NDArray[Any] | None:
+    if weights is None or n == 0:
+        return None
+    given = to_numpy(weights) if is_foreign(weights) else np.asarray(weights)
+    if given.shape != (n,):
+        raise ValueError(f"sample_weight must hold one number per pair; got shape {given.shape} for {n} pairs.")
+    checked: NDArray[Any] = check_array(given, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
+    if not np.all(checked >= 0):
+        raise ValueError(
+            f"sample_weight must be >= 0; got {checked.min():g}. Give a pair that should not count the weight 0."
+        )
+    return checked
+
+
+def _total(is_label: Any, weights: NDArray[Any] | None) -> float:
+    chosen = np.asarray(is_label, dtype=bool)
+    return float(chosen.sum() if weights is None else weights[chosen].sum())
+
+
+def _check_totals(inspections: Sequence[Inspection], sides: Sides) -> None:
+    """Refuse weights that are zero for all pairs, or for all pairs of a class."""
+    totals = dict.fromkeys((sides.close, sides.far), 0.0)
+    for inspection in inspections:
+        for label, total in zip(inspection.labels.tolist(), inspection.totals, strict=True):
+            totals[label] += total
+    if not any(totals.values()):
+        raise ValueError(
+            "Sample weights must contain at least one non-zero number; got only zeros. Raise some of them."
+        )
+    for label, total in totals.items():
+        if not total > 0:
+            raise ValueError(
+                f"both classes need a pair of positive weight; every pair of class {label} has weight 0. "
+                "Raise some of those weights or leave sample_weight out."
+            )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Partitions as tasks of dask: what is asked of each, and a sample of their rows in the memory of this process.
+
+
+@dataclass(frozen=True, eq=False)
+class PartitionSample:
+    """Some rows of partitions, or all of them, in memory.
+
+    Attributes
+    ----------
+    data, labels, weights
+        As in `Partition`.
+    n_rows : int
+        The number of rows of all partitions.
+    """
+
+    data: Any
+    labels: NDArray[Any]
+    weights: FloatArray | None
+    n_rows: int
+
+
+def mapped_partitions(partitions: Partitions, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
+    """Return a task of dask for each partition, which loads it and calls the function; nothing is computed.
+
+    The columns are further arguments, one for each partition.
+    """
+    try:
+        import dask
+    except ImportError as error:
+        raise ImportError("Answers for partitions need dask: run pip install 'closefar[dask]'.") from error
+
+    shared = None if partitions.shared is None else dask.delayed(partitions.shared, pure=True)
+    load, ask = dask.delayed(partitions.load, pure=True), dask.delayed(function, pure=True)
+    return [ask(load(task, shared), *given) for task, *given in zip(partitions.tasks, *columns, strict=True)]
+
+
+def counted_partitions(partitions: Partitions) -> Partitions:
+    """Return the partitions with their row counts, which are computed if they are not known."""
+    if partitions.n_rows is not None:
+        return partitions
+    counts = engine_for(partitions.client).compute(mapped_partitions(partitions, len))
+    return replace(partitions, n_rows=tuple(counts))
+
+
+def sample_partitions(partitions: Partitions, most: int, seed: int = 0) -> PartitionSample:
+    """Return all rows or, of more than `most`, so many at random, in their order: those of arrays with all rows."""
+    counts, shared = np.array(counted_partitions(partitions).n_rows), partitions.shared
+    ends = np.cumsum(counts)
+    rows = sample_rows(int(ends[-1]), most, seed)
+    of_each = np.split(rows, np.searchsorted(rows, ends[:-1]))
+    within = [some - start for some, start in zip(of_each, ends - counts, strict=True)]
+    elsewhere = [shared] if hasattr(shared, "dask") else []
+    tasks = mapped_partitions(partitions, _taken, within)
+    found = engine_for(partitions.client).compute([*tasks, *elsewhere])
+    found, points = found[: len(tasks)], found[-1] if elsewhere else shared
+    parts: list[Partition] = [part for part in found if len(part)]
+    data = np.concatenate([part.data for part in parts])
+    weights = [part.weights for part in parts if part.weights is not None]
+    return PartitionSample(
+        data if points is None else Tuples(points, data),
+        np.concatenate([np.asarray(part.labels) for part in parts]),
+        np.concatenate(weights) if weights else None,
+        int(ends[-1]),
+    )
+
+
+def _taken(partition: Partition, rows: IndexArray) -> Partition:
+    """Some rows of a partition; of pairs by index the index."""
+    data = partition.data.index if isinstance(partition.data, Tuples) else partition.data
+    labels = None if partition.labels is None else np.asarray(partition.labels)[rows]
+    weights = None if partition.weights is None else partition.weights[rows]
+    return Partition(data[rows], labels, weights)
+
 
 # Of more judgements, questions that need them in this process use a sample of this size.
 MOST_IN_MEMORY = 100_000
@@ -354,3 +811,45 @@ def _chained(results: Sequence[list[Any]]) -> list[Any]:
 
 def _stacked(results: Sequence[list[NDArray[Any]]]) -> list[NDArray[Any]]:
     return [np.concatenate(arrays) for arrays in zip(*results, strict=True)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The training data of a learner as judgements, in this process or in partitions.
+
+
+def read_judgements(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    *,
+    far_label: Any = None,
+    levels: Any = None,
+    is_graded: bool = False,
+    annotators: Any = None,
+    comparisons: Any = None,
+    stacklevel: int = 3,
+) -> Judgements:
+    """Validate the training data of an estimator; data in partitions stays there."""
+    if not is_partitioned(X):
+        return Judgements.read(
+            estimator,
+            X,
+            y,
+            sample_weight,
+            far_label=far_label,
+            levels=levels,
+            is_graded=is_graded,
+            annotators=annotators,
+            comparisons=comparisons,
+            stacklevel=stacklevel + 1,
+        )
+    asked = {"levels": is_graded, "annotators": annotators is not None, "comparisons": comparisons is not None}
+    for name, is_asked in asked.items():
+        if is_asked:
+            raise ValueError(
+                f"{name} need pairs in memory; got {type(X).__name__}, whose rows are computed elsewhere. Pass a "
+                f"sample: {words_for_sample(X)}."
+            )
+    partitions = partitions_of(X, y, sample_weight)
+    return PartitionedJudgements.load(estimator, partitions, far_label=far_label, stacklevel=stacklevel + 1)

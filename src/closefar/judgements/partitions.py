@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from closefar.arrays import is_dask
 from closefar.engines import Movable
-from closefar.judgements.dask_tuples import DaskTuples
+from closefar.judgements.tuples import DaskTuples
 
 __all__ = ["Partition", "Partitions", "is_partitioned", "refuse_partitions", "words_for_sample"]
 

@@ -2,20 +2,219 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_array
 
 from closefar.arrays import Array, IndexArray, is_dask, is_foreign, is_tensor, like, shared_with_torch, to_numpy
-from closefar.judgements.dask_tuples import DaskTuples
-from closefar.judgements.frames import names_of_frame
-from closefar.judgements.point_array import checked_points
-from closefar.judgements.tuple_samples import sample_tuples
 
-__all__ = ["Tuples", "unchecked_tuples"]
+__all__ = [
+    "DaskTuples",
+    "Tuples",
+    "check_frame_columns",
+    "checked_points",
+    "checked_tensor",
+    "names_of_frame",
+    "unchecked_tuples",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Frames of pandas, polars and others, by what they have in common: columns with names and types.
+
+
+_NUMBER_KINDS = "biuf"
+
+
+def names_of_frame(frame: Any) -> tuple[str, ...] | None:
+    """The names of the columns, if this is a frame and all of them are strings."""
+    names = tuple(getattr(frame, "columns", ()))
+    return names if names and all(isinstance(name, str) for name in names) else None
+
+
+def check_frame_columns(frame: Any) -> None:
+    """Name the first column of a frame that does not hold numbers."""
+    if not (hasattr(frame, "columns") and hasattr(frame, "dtypes")):
+        return
+    for index, (name, dtype) in enumerate(zip(frame.columns, frame.dtypes, strict=True)):
+        if getattr(dtype, "kind", "-") in _NUMBER_KINDS or str(dtype) in ("Boolean", "Null"):
+            continue
+        if hasattr(dtype, "is_numeric") and dtype.is_numeric():
+            continue
+        column = np.asarray(frame.iloc[:, index] if hasattr(frame, "iloc") else frame[name])
+        if column.dtype.kind == "O" and all(isinstance(value, (int, float, np.number)) for value in column):
+            continue
+        example = f" (first value {column[0]!r})" if len(column) else ""
+        raise ValueError(
+            f"columns must hold numbers; column {name!r} has type {dtype}{example}. "
+            "Encode it (for instance one-hot) or leave it out."
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Points that pairs refer to by index: an array of numbers, each point once.
+
+
+def checked_points(points: Any) -> Array:
+    """Return points as an array of shape (n_points, d): itself, a memory map, a tensor, or a copy of anything else."""
+    check_frame_columns(points)
+    array: Array
+    points = shared_with_torch(points)
+    if is_tensor(points):
+        points = checked_tensor(points, "points")
+        array = points if points.is_floating_point() or points.is_complex() else points.double()
+    elif isinstance(points, np.ndarray) and points.dtype != object:
+        array = np.asarray(points)  # also of a memory map, which stays one
+    else:
+        array = check_array(
+            to_numpy(points) if is_foreign(points) else points,
+            dtype=(np.float64, np.float32),
+            ensure_all_finite=False,
+            ensure_min_samples=0,
+            ensure_min_features=0,
+            input_name="points",
+        )
+    if array.ndim != 2 or array.shape[1] == 0:
+        raise ValueError(f"points must have shape (n_points, d), with at least one column; got {tuple(array.shape)}.")
+    if array.is_complex() if is_tensor(array) else array.dtype.kind not in _NUMBER_KINDS:
+        raise ValueError(f"points must hold real numbers; got an array of {array.dtype}. Convert it to floats.")
+    return array
+
+
+def checked_tensor(values: Any, name: str) -> Any:
+    """Return a tensor without its gradients, which passes do not keep; refuse one that is sparse, or elsewhere."""
+    if str(values.layout) != "torch.strided":
+        raise ValueError(f"{name} must be a dense tensor; got one of {values.layout}. Convert it with to_dense().")
+    if values.device.type not in ("cpu", "cuda"):
+        raise ValueError(
+            f"{name} must be on the processor or on a CUDA device; got a tensor on {values.device}. Copy it with cpu()."
+        )
+    return values.detach()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Random tuples of points, each different, without a list of all.
+
 
 _SIZES = (2, 3, 4)
+
+
+def sample_tuples(n_points: int, n: int, size: int, random_state: Any) -> IndexArray:
+    """Draw n different pairs, triplets or quadruplets of row numbers: an array of shape (n, size)."""
+    if size not in _SIZES:
+        raise ValueError(f"size must be 2 (pairs), 3 (triplets) or 4 (quadruplets); got {size!r}.")
+    n_possible = _count(n_points, int(size))
+    if not isinstance(n, numbers.Integral) or isinstance(n, bool) or not 1 <= n <= n_possible:
+        raise ValueError(
+            f"n must be a whole number from 1 to {n_possible:,}, the number of different tuples of {size} of "
+            f"{n_points:,} points; got {n!r}. Draw fewer, or pass more points."
+        )
+    rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
+    found: IndexArray = np.empty((0, int(size)), dtype=np.intp)
+    while len(found) < n:
+        n_more = max(2 * (int(n) - len(found)), 1000)
+        drawn = _in_order(rng.integers(0, n_points, (n_more, int(size))))
+        found = _different(np.vstack([found, drawn]))
+    return found[: int(n)]
+
+
+def _count(n_points: int, size: int) -> int:
+    pairs = math.comb(n_points, 2)
+    return {2: pairs, 3: n_points * math.comb(max(n_points - 1, 0), 2), 4: math.comb(n_points, 4) * 3}[size]
+
+
+def _in_order(drawn: IndexArray) -> IndexArray:
+    """Those without repeated points, with points that are judged alike in increasing order."""
+    size = drawn.shape[1]
+    in_order = np.sort(drawn, axis=1)
+    drawn = drawn[np.all(in_order[:, 1:] != in_order[:, :-1], axis=1)]
+    if size == 2:
+        return np.sort(drawn, axis=1)
+    if size == 3:
+        return np.column_stack([drawn[:, 0], np.sort(drawn[:, 1:], axis=1)])
+    pairs = np.sort(drawn.reshape(-1, 2, 2), axis=2)
+    is_turned = pairs[:, 0, 0] > pairs[:, 1, 0]
+    turned: IndexArray = np.where(is_turned[:, None, None], pairs[:, ::-1], pairs).reshape(-1, 4)
+    return turned
+
+
+def _different(drawn: IndexArray) -> IndexArray:
+    """Each once, in the order of their first occurrence."""
+    order = np.lexsort(drawn.T)
+    in_order = drawn[order]
+    is_first = np.append(True, np.any(in_order[1:] != in_order[:-1], axis=1))
+    different: IndexArray = drawn[np.sort(order[is_first])]
+    return different
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Pairs by index whose index is a dask array: points once per worker, and the index in partitions.
+
+
+class DaskTuples:
+    """Pairs of points, given by a dask array of row numbers; `Tuples` of such an index are these.
+
+    Parameters
+    ----------
+    points : array or frame of shape (n_points, d), or dask array
+        Each point once.  They are sent to each worker that needs them, once; those of a dask array are computed there.
+    index : dask array or frame of int, of shape (n, 2)
+        The row numbers of the two points of each pair.
+
+    Attributes
+    ----------
+    points : array of shape (n_points, d), or a `dask.delayed.Delayed` of one
+    index : dask array
+    feature_names : tuple of str, optional
+    shape : tuple
+        The number of pairs may be NaN, where dask does not know it.
+    """
+
+    def __init__(self, points: Any, index: Any) -> None:
+        self.feature_names = names_of_frame(points)
+        self.points, n_points, n_columns = _points_of(points)
+        index = index.to_dask_array() if hasattr(index, "divisions") else index
+        if index.ndim != 2 or index.shape[1] != 2 or index.dtype.kind not in "iu":
+            raise ValueError(
+                "an index on a cluster must hold integers, the row numbers of two points per pair, in a dask array of "
+                f"shape (n, 2); got {index.dtype} of shape {index.shape}."
+            )
+        self.index = index
+        self.n_points = n_points
+        self.shape = (index.shape[0], 2, n_columns)
+
+    ndim = 3
+
+    def __repr__(self) -> str:
+        return f"DaskTuples({self.index.numblocks[0]:,} partitions, {self.n_points} points, {self.shape[2]} columns)"
+
+
+def _points_of(points: Any) -> tuple[Any, Any, int]:
+    """The points as an array or as a Delayed of one, how many there are, and their number of columns."""
+    if not is_dask(points):
+        array = checked_points(points)
+        return array, len(array), int(array.shape[1])
+    if hasattr(points, "divisions"):
+        points = points.to_dask_array()
+    if points.ndim != 2 or points.dtype.kind not in "biuf":
+        raise ValueError(
+            f"points must hold real numbers in shape (n_points, d); got {points.dtype} of shape {points.shape}."
+        )
+    import dask
+
+    whole = dask.delayed(_joined)(points.to_delayed(optimize_graph=False).tolist())
+    return whole, points.shape[0], int(points.shape[1])
+
+
+def _joined(blocks: list[list[NDArray[Any]]]) -> NDArray[Any]:
+    return np.block(blocks)
+
+
 _CHECKED_VALUES = 1 << 20  # at a time
 _MOST_INT32 = np.iinfo(np.int32).max
 

@@ -2,14 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
-from closefar.learners.saved import Model
+from closefar.learners.model_files import Model
 
 if TYPE_CHECKING:
     from closefar.learners.base import MetricLearner
     from closefar.learners.classes import ClassMetricLearner
-    from closefar.learners.comparisons import ComparisonMetricLearner
-    from closefar.learners.linear import LinearMetricLearner
-    from closefar.learners.ordinal import OrdinalMetricLearner
+    from closefar.learners.linear import ComparisonMetricLearner, LinearMetricLearner, OrdinalMetricLearner
 
 __all__ = [
     "ClassMetricLearner",
@@ -25,7 +23,9 @@ def __getattr__(name: str) -> Any:
     """Import an estimator when it is first used, so that models load without scikit-learn."""
     if name not in __all__:
         raise AttributeError(f"module 'closefar.learners' has no attribute {name!r}")
-    from closefar.learners import base, classes, comparisons, linear, ordinal
+    from closefar.learners import base, classes, linear
+    from closefar.learners import linear as comparisons
+    from closefar.learners import linear as ordinal
 
     homes = {
         "ClassMetricLearner": classes,

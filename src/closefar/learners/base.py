@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +15,25 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from closefar.arrays import FloatArray, as_float64, is_source, like, to_numpy
+from closefar.arrays import FloatArray, as_float64, is_dask, is_source, like, to_numpy
+from closefar.engines import engine_for
 from closefar.fitting import AnnotatorTable, Baseline, Choice, ComparisonNoise, Fit, FitStatistics
-from closefar.judgements import Kind, Tuples, check_pairs, is_partitioned, own_labels
-from closefar.learners.answers import answers_to, measured
-from closefar.learners.lazy import accuracy_on_cluster, lazy_on_dask
+from closefar.judgements import (
+    Columns,
+    DaskTuples,
+    Kind,
+    Partition,
+    Partitions,
+    Tuples,
+    check_comparisons,
+    check_pairs,
+    is_partitioned,
+    mapped_partitions,
+    own_labels,
+    partitions_of,
+    read_annotators,
+)
+from closefar.judgements.tuples import names_of_frame
 from closefar.model import Metric
 from closefar.noise import FlipRate
 from closefar.questions import (
@@ -31,6 +49,269 @@ from closefar.rows import GraphRows, IndexedRows, pair_rows, rows_of
 from closefar.solve import Certificate, FitStep
 
 __all__ = ["MetricLearner"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a fit says of new judgements: a side, a level or the shorter leg of a comparison, with probabilities.
+
+
+@dataclass(frozen=True, eq=False)
+class Answers(ABC):
+    """The answers of a fit.
+
+    Attributes
+    ----------
+    fit : Fit
+    measured : array of n numbers
+        The squared distance of each pair, less the strictness of its annotator, or the margin of each comparison.
+    flip_rate : float or array of n numbers, optional
+        The flip rate of the annotators; by default that of the metric.
+    """
+
+    fit: Fit
+    measured: FloatArray
+    flip_rate: Any = None
+
+    @abstractmethod
+    def decision(self) -> FloatArray:
+        """A score for each judgement."""
+
+    @abstractmethod
+    def labels(self) -> NDArray[Any]:
+        """The most probable label of each judgement."""
+
+    @abstractmethod
+    def probabilities(self) -> FloatArray:
+        """The probability of each label, in the order of the classes."""
+
+
+class _CloseFar(Answers):
+    def decision(self) -> FloatArray:
+        margin = self.measured - self.fit.metric.known_threshold
+        return margin if self.fit.sides.far_is_last else -margin
+
+    def labels(self) -> NDArray[Any]:
+        far = self.measured >= self.fit.metric.known_threshold
+        labels: NDArray[Any] = self.fit.sides.classes[(far == self.fit.sides.far_is_last).astype(int)]
+        return labels
+
+    def probabilities(self) -> FloatArray:
+        close_and_far = self.fit.metric.probabilities_at(self.measured, self.flip_rate)
+        return close_and_far if self.fit.sides.far_is_last else close_and_far[:, ::-1]
+
+
+class _Levels(Answers):
+    def decision(self) -> FloatArray:
+        return self.measured
+
+    def labels(self) -> NDArray[Any]:
+        labels: NDArray[Any] = self.fit.sides.classes[self.fit.metric.levels_at(self.measured)]
+        return labels
+
+    def probabilities(self) -> FloatArray:
+        return self.fit.metric.probabilities_at(self.measured, self.flip_rate)
+
+
+class _Comparisons(Answers):
+    def decision(self) -> FloatArray:
+        return self.measured
+
+    def labels(self) -> NDArray[Any]:
+        labels: NDArray[Any] = self.fit.sides.classes[(self.measured >= 0).astype(int)]
+        return labels
+
+    def probabilities(self) -> FloatArray:
+        at = self.fit.metric.probability_at
+        return np.column_stack([at(-self.measured), at(self.measured)])
+
+
+_KINDS: dict[Kind, type[Answers]] = {
+    Kind.CLOSE_FAR: _CloseFar,
+    Kind.LEVELS: _Levels,
+    Kind.COMPARISONS: _Comparisons,
+}
+
+
+def answers_to(learner: Any, X: Any, annotator: Any = None) -> Answers:
+    """Return the answers of a fitted learner to pairs or comparisons, as a typical or a named annotator gives them."""
+    fit: Fit = learner._fitted()
+    if fit.kind is Kind.COMPARISONS:
+        if annotator is not None:
+            raise ValueError(f"comparisons are fitted without annotators; got annotator={annotator!r}. Leave it out.")
+        return _Comparisons(fit, fit.metric.measure(_compared(learner, X)))
+    squared = measured(learner, X)
+    if annotator is None:
+        return _KINDS[fit.kind](fit, squared)
+    strictness, flip_rate = _annotated(fit, annotator, len(squared))
+    return _KINDS[fit.kind](fit, squared - strictness, flip_rate)
+
+
+def measured(learner: Any, X: Any) -> FloatArray:
+    """Return the squared distance of each pair."""
+    fit: Fit = learner._fitted()
+    return fit.metric.measure(check_pairs(learner, X, fitting=False))
+
+
+def _compared(learner: Any, X: Any) -> Any:
+    """Comparisons that were checked; pairs are named as what they are."""
+    shape = getattr(X, "shape", None) or np.shape(X)
+    if len(shape) == 2 or (len(shape) == 3 and shape[1] == 2):
+        raise ValueError(
+            f"a metric learned from comparisons has no threshold, so it calls no pair close or far; got pairs of shape "
+            f"{tuple(shape)}. Pass comparisons, (n, 3, d) or (n, 4, d), or fit a threshold with "
+            "calibrate_threshold(pairs, labels)."
+        )
+    return check_comparisons(learner, X, fitting=False)
+
+
+def _annotated(fit: Fit, annotator: Any, n: int) -> tuple[FloatArray, Any]:
+    """The strictness and the flip rate of an annotator, or of the annotator of each of n pairs."""
+    table = fit.annotators
+    if table is None:
+        raise ValueError(
+            f"the fit must know annotators to predict for one; got annotator={annotator!r} for a fit without them. Fit "
+            "with annotators=ids, or leave annotator out."
+        )
+    is_one = isinstance(annotator, str) or np.ndim(annotator) == 0
+    who = read_annotators([annotator] * n if is_one else annotator, n, table.names).codes
+    return table.strictness[who], None if table.flip_rates is None else table.flip_rates[who]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Answers on dask data: dask arrays, of which nothing is computed until they are.
+
+
+Method = Callable[..., NDArray[Any]]
+
+
+def lazy_on_dask(method: Method) -> Method:
+    """Make a method that returns something for each pair return a dask array where the pairs are dask's."""
+
+    @wraps(method)
+    def answer(learner: Any, X: Any, annotator: Any = None) -> Any:
+        if not is_partitioned(X):
+            return method(learner, X) if annotator is None else method(learner, X, annotator)
+        fitted = _checked(learner, X)
+        function = getattr(fitted, method.__name__)
+        if annotator is not None:
+            function = partial(function, annotator=_one(annotator))
+        return _mapped(_Blocks.of(function, fitted.n_features_in_), X, method.__name__)
+
+    return answer
+
+
+def _one(annotator: Any) -> Any:
+    if not isinstance(annotator, str) and np.ndim(annotator) != 0:
+        raise ValueError(
+            f"annotator must be one id for all pairs of a dask collection; got {np.size(annotator)} values. Pass one, "
+            "or pairs in memory."
+        )
+    return annotator
+
+
+def accuracy_on_cluster(learner: Any, X: Any, y: Any, sample_weight: Any) -> float:
+    """Return the accuracy of the predictions for dask data: the rows stay where they are, sums are computed."""
+    partitions = partitions_of(X, y, sample_weight)
+    tasks = mapped_partitions(partitions, partial(_count_right, _checked(learner, X)))
+    counted = engine_for(partitions.client).compute(tasks)
+    right, total = np.sum(counted, axis=0)
+    return float(right / total)
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """A function of the pairs in memory, and what it gives: the type, and the shape for one pair."""
+
+    function: Callable[[Any], NDArray[Any]]
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    shape_of_pairs: tuple[int, ...]
+
+    @classmethod
+    def of(cls, function: Callable[[Any], NDArray[Any]], n_columns: int) -> _Blocks:
+        one, two = function(np.zeros((1, n_columns))), function(np.zeros((1, 2, n_columns)))
+        return cls(function, one.dtype, one.shape[1:], two.shape[1:])
+
+    def __call__(self, rows: Any) -> NDArray[Any]:
+        if len(rows) == 0:
+            return np.empty((0, *self.shape_for(rows)), dtype=self.dtype)
+        return self.function(rows)
+
+    def of_index(self, index: NDArray[Any], points: Any) -> NDArray[Any]:
+        return self(Tuples(np.asarray(points), index))
+
+    def of_partition(self, partition: Partition) -> NDArray[Any]:
+        return self(partition.data)
+
+    def shape_for(self, rows: Any) -> tuple[int, ...]:
+        return self.shape_of_pairs if rows.ndim == 3 else self.shape
+
+
+def _mapped(blocks: _Blocks, X: Any, name: str) -> Any:
+    """The answers to the chunks of the pairs, as chunks of a dask array."""
+    if isinstance(X, Partitions):
+        return _joined(X, blocks)
+    import dask
+    import dask.array as da
+
+    array: Any = X
+    function: Callable[..., NDArray[Any]] = blocks
+    others: dict[str, Any] = {}
+    if isinstance(X, DaskTuples):
+        array, function, others = X.index, blocks.of_index, {"points": dask.delayed(X.points, pure=True)}
+    elif hasattr(X, "divisions"):
+        array = X.astype(np.float64).to_dask_array()
+    array = array.rechunk({axis: -1 for axis in range(1, array.ndim) if len(array.chunks[axis]) > 1})
+    shape = blocks.shape_for(X)
+    return da.map_blocks(
+        function,
+        array,
+        **others,
+        token=name,
+        drop_axis=list(range(1, array.ndim)),
+        new_axis=list(range(1, 1 + len(shape))),
+        chunks=(array.chunks[0], *((size,) for size in shape)),
+        dtype=blocks.dtype,
+        meta=np.empty((0,) * (1 + len(shape)), dtype=blocks.dtype),
+    )
+
+
+def _joined(partitions: Partitions, blocks: _Blocks) -> Any:
+    import dask.array as da
+
+    shape = blocks.shape_of_pairs if partitions.are_pairs else blocks.shape
+    counts = partitions.n_rows or (np.nan,) * len(partitions)
+    parts = zip(mapped_partitions(partitions, blocks.of_partition), counts, strict=True)
+    return da.concatenate(
+        [da.from_delayed(part, (count, *shape), dtype=blocks.dtype) for part, count in parts],
+        allow_unknown_chunksizes=True,
+    )
+
+
+def _count_right(learner: Any, partition: Partition) -> FloatArray:
+    if len(partition) == 0:
+        return np.zeros(2)
+    is_right = learner.predict(partition.data) == np.asarray(partition.labels)
+    weights = np.ones(len(partition)) if partition.weights is None else partition.weights
+    return np.array([np.sum(weights[is_right]), np.sum(weights)])
+
+
+def _checked(learner: Any, X: Any) -> Any:
+    """The learner as it is now, without its training pairs and the names of columns, once X has its columns."""
+    fit = learner._fitted()
+    n_columns = X.n_columns if isinstance(X, Partitions) else int(X.shape[-1])
+    if n_columns != learner.n_features_in_:
+        raise ValueError(
+            f"pairs must have the {learner.n_features_in_} columns that {type(learner).__name__} was fitted with; "
+            f"got {n_columns}."
+        )
+    names = X.feature_names if isinstance(X, Partitions | DaskTuples) else names_of_frame(X)
+    if names is not None or (is_dask(X) and X.ndim == 2):
+        Columns.of(learner).check_names(names)
+    fitted = copy(learner)
+    fitted.fit_ = fit.without_judgements()
+    vars(fitted).pop("feature_names_in_", None)
+    return fitted
 
 
 class MetricLearner(

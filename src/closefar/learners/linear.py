@@ -3,14 +3,115 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from typing import Any, Self
 
-from closefar.judgements import Judgements, read_judgements
-from closefar.learners.fitting_learner import FittingLearner
+import numpy as np
+
+from closefar.arrays import FloatArray
+from closefar.fitting import CalibratedThreshold, Checkpoint, Fit, Settings, calibrate_threshold, fit, showing
+from closefar.judgements import Columns, Judgements, is_partitioned, read_judgements, resolve_groups
+from closefar.judgements.partitions import refuse_partitions
+from closefar.learners.base import MetricLearner
 from closefar.model import Metric
 from closefar.noise import Noise
 
-__all__ = ["LinearMetricLearner"]
+__all__ = ["ComparisonMetricLearner", "FittingLearner", "LinearMetricLearner", "OrdinalMetricLearner"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The part of fitting that all estimators have in common: judgements in, a fit out.
+
+
+class FittingLearner(MetricLearner):
+    """An estimator that fits with its own parameters."""
+
+    warm_start: bool
+    verbose: int
+
+    def fit_to(
+        self,
+        judgements: Judgements,
+        *,
+        start: Metric | None = None,
+        columns: Columns | None = None,
+        groups: Any = None,
+        checkpoint: Checkpoint | None = None,
+        limits: dict[str, Any] | None = None,
+    ) -> Self:
+        """Learn from validated judgements, without warnings; `limits` are settings that are not parameters."""
+        settings = Settings.of(self, **(limits or {}))
+        self.fit_ = fit(judgements, settings, start=start, columns=columns, groups=groups, checkpoint=checkpoint)
+        self.n_features_in_ = judgements.n_columns
+        if columns is not None and columns.names_in_data is not None:
+            self.feature_names_in_ = np.array(columns.names_in_data, dtype=object)
+        return self
+
+    def read(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        annotators: Any = None,
+        comparisons: Any = None,
+        estimator: Any = None,
+    ) -> Judgements:
+        """Validate judgements in memory to learn from; `estimator`, by default this learner, learns their columns."""
+        refuse_partitions(X)
+        more = {"annotators": annotators, "comparisons": comparisons}
+        return self._read(estimator or self, X, y, sample_weight, **more)
+
+    @abstractmethod
+    def _read(
+        self,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        *,
+        annotators: Any = None,
+        comparisons: Any = None,
+    ) -> Judgements:
+        """Validate judgements to learn from, called by a method that the user calls."""
+
+    def learn(self, judgements: Judgements) -> Fit:
+        """Return the fit to validated judgements, without storing it."""
+        return fit(judgements, Settings.of(self))
+
+    def _fit(
+        self,
+        *given: Any,
+        noun: str = "pairs",
+        groups: Any,
+        names: Any,
+        checkpoint: str | os.PathLike[str] | None,
+        limits: dict[str, Any],
+        **more: Any,
+    ) -> Self:
+        """Read judgements and learn from them, from the last metric if that is asked for."""
+        kept = None if checkpoint is None else Checkpoint(checkpoint)  # what can't be written is refused first
+        with showing(int(self.verbose)) as shown:
+            with shown.stage(f"reading the {noun}"):
+                judgements = self._read(self, *given, **more)
+            found = None if groups is None else resolve_groups(groups, judgements.data)
+            start = self._start(judgements) if self.warm_start else None
+            columns = Columns.of(self, names)
+            self.fit_to(judgements, start=start, columns=columns, groups=found, checkpoint=kept, limits=limits)
+        self.fit_.warn(stacklevel=3)
+        return self
+
+    def _start(self, judgements: Judgements) -> Metric | None:
+        """The metric of the last fit, if it has the columns and the thresholds of these judgements."""
+        last = self.fit_.metric if hasattr(self, "fit_") else None
+        if last is None or len(last.factor) != self.n_features_in_ or len(last.thresholds) != judgements.n_thresholds:
+            return None
+        return last
+
+    def _store(self, given: dict[str, Any]) -> None:
+        """Keep the arguments of `__init__` under their names, which is all that scikit-learn allows there."""
+        for name in self._get_param_names():
+            setattr(self, name, given[name])
 
 
 class LinearMetricLearner(FittingLearner):
@@ -233,3 +334,330 @@ class LinearMetricLearner(FittingLearner):
             comparisons=comparisons,
             stacklevel=5,
         )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The estimator for levels of pairs.
+
+
+class OrdinalMetricLearner(FittingLearner):
+    """Learn a Mahalanobis metric and thresholds from pairs that were rated on a scale of levels.
+
+    Minimises the mean of -log P(level) over M positive semidefinite and thresholds
+    0 <= tau_1 <= ... <= tau_{K-1}, where P(level k) = Phi(z'Mz - tau_k) - Phi(z'Mz - tau_{k+1}) and level 0
+    is the closest (a cumulative link model), and proves how close the result is to the global minimum.
+    With two levels this is `LinearMetricLearner`.
+
+    Parameters
+    ----------
+    levels : sequence, optional
+        The levels from the closest to the farthest.  By default numbers are in their order, and an ordered
+        categorical has its own; words need an order.
+    noise : {"logistic", "normal", "laplace", "hypsecant", "auto"} or Noise, default="logistic"
+        The distribution of the noise.  Logistic noise gives the proportional-odds model.
+    flip_rate : "auto", float or "estimate", default="auto"
+        The share of answers that were drawn from all levels with equal probability, in addition to those that are
+        wrong because of noise.
+    class_weight : dict or "balanced", optional
+        Weights of the levels, as in scikit-learn.
+    alpha, prior, rank, solver, tol, max_iter, device, warm_start, random_state, verbose
+        As in `LinearMetricLearner`.
+
+    Attributes
+    ----------
+    classes_ : array of K levels, from the closest to the farthest
+        The columns of `predict_proba` are in this order.  Scorers of probabilities in scikit-learn need levels that
+        also sort in it, as numbers do.
+    thresholds_ : array of K - 1 numbers
+        The thresholds on the squared distance.
+    metric_, certificate_, history_, components_, n_iter_, choice_, baseline_, alpha_, prior_, rank_, flip_rate_, \
+annotators_, comparison_noise_, fit_statistics_, fit_
+        As in `LinearMetricLearner`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import closefar as cf
+    >>> rng = np.random.default_rng(0)
+    >>> pairs = rng.normal(size=(2000, 2, 3))
+    >>> squared = np.sum((pairs[:, 0] - pairs[:, 1]) ** 2, axis=1) + rng.logistic(size=2000)
+    >>> ratings = np.digitize(squared, [2.0, 5.0, 9.0])
+    >>> learner = cf.OrdinalMetricLearner().fit(pairs, ratings)
+    >>> learner.thresholds_.shape
+    (3,)
+    >>> learner.predict(pairs[:5]).tolist()
+    [0, 3, 1, 1, 1]
+    """
+
+    def __init__(
+        self,
+        levels: Any = None,
+        noise: str | Noise = "logistic",
+        *,
+        alpha: float | str = "auto",
+        prior: str | Metric = "auto",
+        rank: int | str | None = None,
+        flip_rate: float | str = "auto",
+        class_weight: Any = None,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 1000,
+        device: Any = None,
+        warm_start: bool = False,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self._store(locals())
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        annotators: Any = None,
+        comparisons: Any = None,
+        comparison_noise: float | str = 1.0,
+        feature_names: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        max_time: float | None = None,
+    ) -> Self:
+        """Learn from rated pairs.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n, d), or array of shape (n, 2, d)
+            Differences or pairs, as for `LinearMetricLearner.fit`; not on a cluster.
+        y : array of n levels
+            Numbers, an ordered categorical of pandas, or words in the order of the parameter `levels`.  Each level
+            must have been used.
+        sample_weight, groups, annotators, comparisons, comparison_noise, feature_names, checkpoint, max_time
+            As for `LinearMetricLearner.fit`.
+        """
+        more = {"annotators": annotators, "comparisons": comparisons}
+        limits = {"comparison_noise": comparison_noise, "max_time": max_time}
+        return self._fit(
+            X, y, sample_weight, **more, groups=groups, names=feature_names, checkpoint=checkpoint, limits=limits
+        )
+
+    def _read(
+        self,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        *,
+        annotators: Any = None,
+        comparisons: Any = None,
+    ) -> Judgements:
+        return read_judgements(
+            estimator,
+            X,
+            y,
+            sample_weight,
+            levels=self.levels,
+            is_graded=True,
+            annotators=annotators,
+            comparisons=comparisons,
+            stacklevel=5,
+        )
+
+    def decision_function(self, X: Any, annotator: Any = None) -> Any:
+        """Return the squared distance of each pair, to compare with `thresholds_`.
+
+        The strictness of an annotator, if one is named, is subtracted from it; `annotator` is as for `predict`.
+        """
+        return super().decision_function(X, annotator)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the accuracy of `predict`, weighted if there are weights; opened pairs may have their own levels."""
+        if is_partitioned(X):
+            return super().score(X, y, sample_weight)
+        given = Judgements.read_more(self, X, y, sample_weight, sides=self._fitted().sides)
+        return given.mean(self.predict(given.data) == self.classes_[given.codes])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = True
+        return tags
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The estimator for comparisons: triplets and quadruplets.
+
+
+class ComparisonMetricLearner(FittingLearner):
+    """Learn a Mahalanobis metric from comparisons of distances.
+
+    A triplet (a, b, c) says that a is closer to b than to c, and a quadruplet (a, b, c, e) that a and b are
+    closer than c and e.  Minimises the mean of -log Phi(q(far) - q(near)) over M positive semidefinite, where
+    q(z) = z'Mz and Phi is the CDF of the noise, and proves how close the result is to the global minimum.
+    There is no threshold: `calibrate_threshold` fits one to labelled pairs.
+
+    Parameters
+    ----------
+    noise : {"logistic", "normal", "laplace", "hypsecant", "auto"} or Noise, default="logistic"
+        The distribution of the noise.
+    flip_rate : "auto", float or "estimate", default="auto"
+        The share of answers that are reversed regardless of the distances, in addition to those that are wrong
+        because of noise.
+    alpha, prior, rank, solver, tol, max_iter, device, warm_start, random_state, verbose
+        As in `LinearMetricLearner`.
+
+    Attributes
+    ----------
+    classes_ : array([-1, 1])
+        +1 is a comparison as its points are given, and -1 a reversed one.
+    metric_, certificate_, history_, components_, n_iter_, choice_, baseline_, alpha_, prior_, rank_, flip_rate_, \
+fit_statistics_, fit_
+        As in `LinearMetricLearner`; ``metric_.threshold`` is None.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import closefar as cf
+    >>> rng = np.random.default_rng(0)
+    >>> triplets = rng.normal(size=(2000, 3, 2))
+    >>> near, far = (np.sum((triplets[:, 0] - triplets[:, k]) ** 2 * [1.0, 4.0], axis=1) for k in (1, 2))
+    >>> answers = np.where(far - near + rng.logistic(size=2000) >= 0, 1, -1)
+    >>> learner = cf.ComparisonMetricLearner().fit(triplets, answers)
+    >>> bool(learner.score(triplets, answers) > 0.9)
+    True
+    >>> learner.predict(triplets[:5]).tolist()
+    [1, -1, 1, 1, -1]
+    """
+
+    def __init__(
+        self,
+        noise: str | Noise = "logistic",
+        *,
+        alpha: float | str = "auto",
+        prior: str | Metric = "auto",
+        rank: int | str | None = None,
+        flip_rate: float | str = "auto",
+        solver: str = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 1000,
+        device: Any = None,
+        warm_start: bool = False,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self._store(locals())
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        feature_names: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        max_time: float | None = None,
+    ) -> Self:
+        """Learn from comparisons.
+
+        Parameters
+        ----------
+        X : array of shape (n, 3, d) or (n, 4, d), or Tuples
+            Triplets or quadruplets of points, in an array or by index (`closefar.Tuples` with three or four
+            columns).
+        y : array of n numbers +1 or -1, optional
+            Whether each comparison is as its points are given (+1), or reversed (-1); by default all are as given.
+        sample_weight : array of n numbers >= 0, optional
+            A weight of 2 is equivalent to repeating the comparison.
+        groups : array of shape (n,), (n, 3) or (n, 4), optional
+            What is held out together when settings are chosen: a group per comparison, or the ids of its points.
+        feature_names, checkpoint, max_time
+            As for `LinearMetricLearner.fit`.
+        """
+        rest = {"groups": groups, "names": feature_names, "checkpoint": checkpoint, "limits": {"max_time": max_time}}
+        return self._fit(X, y, sample_weight, noun="comparisons", **rest)
+
+    def _read(
+        self,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        *,
+        annotators: Any = None,
+        comparisons: Any = None,
+    ) -> Judgements:
+        if annotators is not None or comparisons is not None:
+            given = "annotators" if annotators is not None else "comparisons"
+            raise ValueError(
+                f"{given} belong to pairs, not to comparisons; got {given} for a ComparisonMetricLearner. Leave them "
+                "out, or fit pairs with a LinearMetricLearner."
+            )
+        return Judgements.read_comparisons(estimator, X, y, sample_weight, fitting=True)
+
+    def predict(self, X: Any) -> Any:
+        """Return +1 for each comparison whose first leg is the shorter one, as its points are given, and -1 for others.
+
+        `X` has triplets or quadruplets, as for `fit`.
+        """
+        return super().predict(X)
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Return the probabilities of the answers -1 and +1 to each comparison."""
+        return super().predict_proba(X)
+
+    def decision_function(self, X: Any) -> FloatArray:
+        """Return the squared distance of the second leg of each comparison less that of the first."""
+        return super().decision_function(X)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the share of comparisons that the metric agrees with, weighted if there are weights."""
+        given = self._fitted().read(X, y, sample_weight)
+        return given.mean((self.decision_function(given.data) >= 0) == given.is_far)
+
+    def calibrate_threshold(
+        self, pairs: Any, labels: Any, sample_weight: Any = None, far_label: Any = None
+    ) -> CalibratedThreshold:
+        """Fit a threshold to pairs with close/far labels; the metric stays what it is.
+
+        This is a convex problem in one unknown.  The labels are assumed to have the noise of the comparisons, and no
+        flips; a `LinearMetricLearner` that is fitted to the pairs and the comparisons together needs neither.
+
+        Parameters
+        ----------
+        pairs : array of shape (n, 2, d) or (n, d)
+            Pairs or differences with the columns of the comparisons.
+        labels : array of n labels
+            Close or far, as two distinct values.
+        sample_weight : array of n numbers >= 0, optional
+            A weight of 2 is equivalent to repeating the pair.
+        far_label : label, optional
+            The label that means far; by default the one that sorts last.
+
+        Returns
+        -------
+        CalibratedThreshold
+            With the `threshold`, its `interval`, a proven `gap` and the `metric` with that threshold.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import closefar as cf
+        >>> rng = np.random.default_rng(0)
+        >>> triplets, pairs = rng.normal(size=(3000, 3, 2)), rng.normal(size=(300, 2, 2))
+        >>> near, far = (np.sum((triplets[:, 0] - triplets[:, k]) ** 2, axis=1) for k in (1, 2))
+        >>> answers = np.where(far - near + rng.logistic(size=3000) >= 0, 1, -1)
+        >>> learner = cf.ComparisonMetricLearner().fit(triplets, answers)
+        >>> labels = np.sum((pairs[:, 0] - pairs[:, 1]) ** 2, axis=1) + rng.logistic(size=300) >= 3.0
+        >>> found = learner.calibrate_threshold(pairs, labels)
+        >>> found.interval[0] < 3.0 < found.interval[1]
+        True
+        >>> found.metric.threshold == found.threshold
+        True
+        """
+        return calibrate_threshold(self._fitted(), pairs, labels, sample_weight, far_label=far_label)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array, tags.input_tags.three_d_array = False, True
+        tags.target_tags.required = False
+        return tags

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numbers
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from closefar.arrays import FloatArray
-from closefar.model.directions import Directions
+from closefar.model.exports import to_faiss, to_onnx
 from closefar.model.factors import (
+    Directions,
     as_directions,
     canonical,
     data_scale_of,
@@ -20,14 +21,12 @@ from closefar.model.factors import (
     rotated,
     scaled_rows,
 )
-from closefar.model.faiss import to_faiss
-from closefar.model.modelfile import write
-from closefar.model.onnx import to_onnx
+from closefar.model.modelfile import ModelFileError, read, write
 from closefar.model.thresholds import Thresholded, check_flip_rate, check_thresholds
 from closefar.noise import NOISES, FlipRate, Noise, get_noise
-from closefar.rows import pair_rows, rows_of
+from closefar.rows import column_scales, pair_rows, rows_of
 
-__all__ = ["ZERO", "Metric"]
+__all__ = ["ZERO", "Metric", "contents_of", "in_data_scale", "load", "load_with_header"]
 
 ZERO = "M is zero: no direction separates close from far."
 
@@ -486,3 +485,111 @@ def _frozen(array: Any) -> FloatArray:
     frozen = np.array(array, dtype=np.float64)
     frozen.setflags(write=False)
     return frozen
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Adding the scale of some data to a metric.
+
+
+def in_data_scale(metric: Metric, data: Any, weights: Any = None) -> Metric:
+    """Return the metric with `data_factor` and `data_eigenvalues` in the scale of these differences.
+
+    `data` holds differences (n, d) or pairs (n, 2, d).  For a metric with an origin it holds single
+    points, and the scale is their covariance.
+    """
+    data = data if hasattr(data, "shape") else np.asarray(data)
+    n = int(data.shape[0])
+    weights = np.ones(n) if weights is None else np.asarray(weights, dtype=np.float64)
+    if weights.shape != (n,) or not np.all(weights >= 0) or not weights.sum() > 0:
+        raise ValueError(
+            f"weights must be numbers >= 0, not all 0, one per pair; got shape {weights.shape} for {n} pairs."
+        )
+    shares = weights / weights.sum()
+    mapped = metric.coordinates(data, metric.factor)
+    if metric.origin is not None:
+        mapped = mapped - shares @ mapped
+    values, vectors = np.linalg.eigh((mapped * shares[:, None]).T @ mapped)
+    scales = column_scales(rows_of(data), shares, centred=metric.origin is not None)
+    columns, values = as_directions(metric.factor @ vectors[:, ::-1], np.maximum(values[::-1], 0.0), scales)
+    return replace(metric, data_factor=columns, data_eigenvalues=values)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading a metric back from its model file.
+
+
+_REQUIRED = {"factor": 2, "threshold": 1}
+_OPTIONAL = {"origin": 1, "data_factor": 2, "data_eigenvalues": 1, "flip_rate": 1}
+
+# Metrics that a file may hold beside its own: the plain distance, and the one that M was shrunk to if it was given.
+BESIDE = ("plain", "prior")
+
+
+def load(path: str | Path) -> Metric:
+    """Read a metric that `Metric.save` wrote.
+
+    Raises `ModelFileError` if the file is not a model, or is damaged, truncated, too large or
+    written by a later version.  Nothing in the file is executed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import closefar as cf
+    >>> metric = cf.Metric([[1.0], [0.5]], threshold=1.0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     metric.save(Path(folder) / "model.closefar")
+    ...     cf.load(Path(folder) / "model.closefar") == metric
+    True
+    """
+    return load_with_header(path)[0]
+
+
+def load_with_header(path: str | Path) -> tuple[Metric, dict[str, Metric], dict[str, Any]]:
+    """Read a metric, the metrics beside it by name, and the header of its file."""
+    own = {**_REQUIRED, **_OPTIONAL}
+    beside = {f"{name}.{array}": axes for name in BESIDE for array, axes in own.items()}
+    arrays, header = read(path, required=_REQUIRED, optional={**_OPTIONAL, **beside})
+    try:
+        found = {
+            name: _metric(_arrays_of(name, arrays), header[name])
+            for name in BESIDE
+            if any(array.startswith(f"{name}.") for array in arrays)
+        }
+        return _metric(arrays, header), found, header
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelFileError(f"{path} does not describe a metric: {error}") from error
+
+
+def contents_of(metric: Metric, beside: dict[str, Metric]) -> tuple[dict[str, FloatArray], dict[str, Any]]:
+    """The arrays and the header of a file with metrics beside a metric."""
+    arrays, header = metric.contents()
+    for name, other in beside.items():
+        own, header[name] = other.contents()
+        arrays |= {f"{name}.{array}": values for array, values in own.items()}
+    return arrays, header
+
+
+def _arrays_of(name: str, arrays: dict[str, FloatArray]) -> dict[str, FloatArray]:
+    start = f"{name}."
+    return {array.removeprefix(start): values for array, values in arrays.items() if array.startswith(start)}
+
+
+def _metric(arrays: dict[str, FloatArray], header: dict[str, Any]) -> Metric:
+    return Metric(
+        arrays["factor"],
+        cast("Any", arrays["threshold"]),
+        header["noise"],
+        header["feature_names"],
+        arrays.get("origin"),
+        _flip_rate(arrays.get("flip_rate")),
+        arrays.get("data_factor"),
+        arrays.get("data_eigenvalues"),
+    )
+
+
+def _flip_rate(rates: FloatArray | None) -> Any:
+    """One rate, or those of the two sides."""
+    if rates is None:
+        return 0.0
+    return rates.item() if len(rates) == 1 else tuple(rates.tolist())

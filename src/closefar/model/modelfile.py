@@ -22,7 +22,7 @@ from safetensors.numpy import save as save_tensors
 from closefar.arrays import FloatArray
 from closefar.files import replace_file
 
-__all__ = ["FORMAT_VERSION", "ModelFileError", "encode", "read", "write"]
+__all__ = ["ModelFileError", "encode", "read", "write"]
 
 FORMAT_VERSION = 3
 _MAX_BYTES = 1 << 30

@@ -4,12 +4,17 @@ They need the extra ``closefar[plot]``.  `ax` is the Axes to draw in; by default
 creates a new figure.  None of them shows a figure or changes matplotlib's settings.
 """
 
-from closefar.plot.features import loadings
-from closefar.plot.labels import calibration, margins, noise_check
-from closefar.plot.people import annotators
-from closefar.plot.points import embedding
-from closefar.plot.ranks import spectrum, truncation_path
-from closefar.plot.solving import convergence
+from closefar.plot.charts import (
+    annotators,
+    calibration,
+    convergence,
+    embedding,
+    loadings,
+    margins,
+    noise_check,
+    spectrum,
+    truncation_path,
+)
 
 __all__ = [
     "annotators",

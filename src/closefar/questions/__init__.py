@@ -2,23 +2,15 @@
 
 from closefar.questions.calibration import CalibrationBin, calibrate, sides_of, wilson
 from closefar.questions.choosing import choose_pairs
-from closefar.questions.diagnosis import Diagnosis, describe_evidence, diagnose
-from closefar.questions.findings import Finding, find_misfit
-from closefar.questions.intervals import Confidence
-from closefar.questions.label_errors import LabelErrors, judge_labels
-from closefar.questions.label_search import find_label_errors, flip_aware
-from closefar.questions.misfit import Misfit
+from closefar.questions.dependence import units_with_comparisons
+from closefar.questions.intervals import JACKKNIFE_PARTS, Confidence, Interval, confidence
+from closefar.questions.label_errors import LabelErrors, find_label_errors, flip_aware, judge_labels
+from closefar.questions.misfit import Diagnosis, Finding, Misfit, describe_evidence, diagnose, find_misfit
 from closefar.questions.moves import MOST_MOVES
-from closefar.questions.noise_advice import DOUBT
-from closefar.questions.noise_check import NoiseBin, NoiseCheck, check_noise_if_possible, check_noise_model
-from closefar.questions.planning import SampleSizePlan, plan_sample_size
-from closefar.questions.rank import choose_rank
-from closefar.questions.reach import Interval
-from closefar.questions.refits import JACKKNIFE_PARTS
-from closefar.questions.standard_errors import confidence
+from closefar.questions.noise_check import DOUBT, NoiseBin, NoiseCheck, check_noise_if_possible, check_noise_model
+from closefar.questions.sample_size import SampleSizePlan, plan_sample_size
 from closefar.questions.summary import describe_comparisons, describe_directions, summarize
-from closefar.questions.truncation import TruncationPath, TruncationStep, truncation_of, truncation_path
-from closefar.questions.units import units_with_comparisons
+from closefar.questions.truncation import TruncationPath, TruncationStep, choose_rank, truncation_of, truncation_path
 
 __all__ = [
     "DOUBT",

@@ -2,17 +2,400 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+import numbers
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from scipy.linalg import eigh
+from scipy.special import expit, logit, ndtri
+from scipy.stats import chi2
+from scipy.stats import t as student
+from sklearn.utils import check_random_state
+from sklearn.utils.parallel import Parallel, delayed
 
+from closefar import packed
+from closefar.arrays import TINY, FloatArray, to_numpy
+from closefar.fitting import Fit, Fitted, Settings, refit, without_penalty
+from closefar.fitting.statistics import name_columns
+from closefar.judgements import Judgements, Kind
+from closefar.judgements.judgements import quadruplets_of
 from closefar.model import Metric
-from closefar.questions.reach import Interval, from_zero, mapped
-from closefar.questions.spread import Spread
-from closefar.rows import BlockRows, LegRows, rows_of
+from closefar.noise import FlipRate, with_flips
+from closefar.questions.dependence import Observed, Sandwich, free_root, sandwich
+from closefar.questions.likelihood import LabelLikelihood, LabelModel, by_legs, leg_blocks
+from closefar.questions.moves import read_for, scaled_eigh, table_of
+from closefar.questions.noise_check import DOUBT, check_noise_if_possible
+from closefar.questions.score_tests import in_words_of
+from closefar.rows import BlockRows, Coordinates, LegRows, Rows, rows_of
 
-__all__ = ["Confidence"]
+__all__ = [
+    "JACKKNIFE_PARTS",
+    "Confidence",
+    "Evidence",
+    "Interval",
+    "Reach",
+    "Spread",
+    "bootstrap",
+    "boundary_of",
+    "confidence",
+    "find_flaws",
+    "jackknife",
+    "only",
+    "state",
+    "state_bootstrap",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Intervals, and where the parameters that they are about may be.
+
+
+@dataclass(frozen=True, eq=False)
+class Interval:
+    """An estimate, its standard error, and the two ends of its confidence interval, as numbers or arrays.
+
+    The estimate is the fit's own and need not be in the middle: with few labels it is biased, and on
+    the boundary of the positive semidefinite matrices it can err to one side only.
+    """
+
+    estimate: Any
+    standard_error: Any
+    low: Any
+    high: Any
+
+
+def mapped(interval: Interval, function: Callable[[Any], Any], standard_error: Any = None) -> Interval:
+    """The interval of an increasing function."""
+    error = interval.standard_error if standard_error is None else standard_error
+    return Interval(function(interval.estimate), error, function(interval.low), function(interval.high))
+
+
+def only(interval: Interval) -> Interval:
+    """The interval of the only number."""
+    return Interval(*(each[0] for each in (interval.estimate, interval.standard_error, interval.low, interval.high)))
+
+
+def from_zero(interval: Interval) -> Interval:
+    """The part of an interval that is not negative."""
+    low, high = np.maximum(interval.low, 0.0), np.maximum(interval.high, 0.0)
+    return Interval(interval.estimate, interval.standard_error, low, high)
+
+
+def of_complement(interval: Interval) -> Interval:
+    """The interval of one minus the number."""
+    return Interval(1.0 - interval.estimate, interval.standard_error, 1.0 - interval.high, 1.0 - interval.low)
+
+
+@dataclass(frozen=True, eq=False)
+class Reach:
+    """Where the parameters may be: a centre, and a covariance root @ root.T around it.
+
+    `shift` is the centre minus the parameters of the fit, and an interval extends `quantile` standard
+    errors to either side of the centre.
+    """
+
+    shift: FloatArray
+    root: FloatArray
+    quantile: float
+
+
+def wald(reaches: tuple[Reach, ...], estimate: Any, gradients: FloatArray) -> Interval:
+    """The interval of numbers with these gradients in the parameters; it is unbounded without any reach."""
+    shape = np.shape(estimate)
+    error, low, high = np.zeros(shape), np.array(estimate, dtype=float), np.array(estimate, dtype=float)
+    for reach in reaches:
+        centre = estimate + np.reshape(gradients @ reach.shift, shape)
+        errors = np.linalg.norm(gradients @ reach.root, axis=1).reshape(shape)
+        error = np.maximum(error, errors)
+        low = np.minimum(low, centre - reach.quantile * errors)
+        high = np.maximum(high, centre + reach.quantile * errors)
+    if not reaches:
+        error, low, high = np.full(shape, np.inf), np.full(shape, -np.inf), np.full(shape, np.inf)
+    return Interval(estimate, error[()], low[()], high[()])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Intervals of probabilities: of far, of a level, and of the answer to a comparison.
+
+
+_LARGEST_MARGIN = 1e4  # labels are certain there under every noise
+_LEAST_RATE = 1e-6  # the least flip rate, so that log odds stay finite
+
+
+def as_rates(values: Any) -> Any:
+    """Flip rates within their range: one is at most one half, and two have a sum of at most one."""
+    return np.clip(values, 0.0, 0.5 if np.ndim(values) == 0 else 1.0)[()]
+
+
+@dataclass(frozen=True, eq=False)
+class ProbabilityIntervals:
+    """From margins if the flip rates are known or zero, otherwise, or between two thresholds, from log odds.
+
+    The last `n_rates` parameters are the flip rates.
+    """
+
+    reaches: tuple[Reach, ...]
+    metric: Metric
+    n_rates: int
+
+    def beyond(self, margin: Any, gradients: FloatArray, k: int | None) -> Interval:
+        """P(far), or P(level >= k), at margins with these gradients in the parameters; without k, of comparisons."""
+        flip_rate = self._side_rates(np.ravel(self.metric.flip_rate), k)
+        model = LabelModel.at(_bounded(margin), self.metric.noise, flip_rate)
+        if not self.reaches:
+            return _unknown(model.far)
+        if not self.n_rates:
+            found = wald(self.reaches, margin, gradients)
+
+            def probability(value: Any) -> Any:
+                return with_flips(self.metric.noise.cdf(_bounded(value)), flip_rate)[()]
+
+            return mapped(found, probability, model.slope * found.standard_error)
+
+        def at(reach: Reach) -> tuple[Any, FloatArray]:
+            centre = _bounded(margin + np.reshape(gradients @ reach.shift, np.shape(margin)))
+            here = LabelModel.at(centre, self.metric.noise, self._side_rates(self._rates_at(reach), k))
+            slopes = gradients * np.reshape(here.slope, (-1, 1))
+            close = 0.5 * (1.0 + np.ravel(here.flip_slope))
+            slopes[:, -self.n_rates :] = np.column_stack([close, close - 1.0]) @ self._turn(k)
+            return here.far, slopes
+
+        return self._from_odds(model.far, at)
+
+    def between(self, margins: list[FloatArray], gradients: list[FloatArray]) -> Interval:
+        """P(level) between two thresholds, at the margins from both, with their gradients in the parameters."""
+        noise, n_levels = self.metric.noise, len(self.metric.thresholds) + 1
+
+        def probability(lower: FloatArray, upper: FloatArray, rates: FloatArray) -> tuple[FloatArray, float]:
+            above = lower + upper > 0  # of both differences, that of small numbers
+            first, second = np.where(above, -upper, lower), np.where(above, -lower, upper)
+            each = float(rates[0]) / (n_levels - 1)
+            kept = 1.0 - n_levels * each
+            return each + kept * (noise.cdf(_bounded(first)) - noise.cdf(_bounded(second))), kept
+
+        here, _ = probability(margins[0], margins[1], np.ravel(self.metric.flip_rate))
+        if not self.reaches:
+            return _unknown(here)
+
+        def at(reach: Reach) -> tuple[FloatArray, FloatArray]:
+            lower, upper = (margin + along @ reach.shift for margin, along in zip(margins, gradients, strict=True))
+            rates = self._rates_at(reach) if self.n_rates else np.ravel(self.metric.flip_rate)
+            found, kept = probability(lower, upper, rates)
+            slopes = kept * (
+                gradients[0] * noise.pdf(_bounded(lower))[:, None] - gradients[1] * noise.pdf(_bounded(upper))[:, None]
+            )
+            if self.n_rates:
+                each = float(rates[0]) / (n_levels - 1)
+                slopes[:, -1] = (1.0 - n_levels * (found - each) / kept) / (n_levels - 1)
+            return found, slopes
+
+        return self._from_odds(here, at)
+
+    def _from_odds(self, probability: Any, at: Callable[[Reach], tuple[Any, FloatArray]]) -> Interval:
+        """The interval of log odds, mapped to probabilities; `at` gives probabilities and slopes at a centre."""
+        odds = logit(_inside(probability))
+        low, high, largest = odds, odds, 0.0 * odds
+        for reach in self.reaches:
+            centre, slopes = at(reach)
+            centre = _inside(centre)
+            error = np.linalg.norm(slopes @ reach.root, axis=1).reshape(np.shape(odds)) / (centre * (1.0 - centre))
+            low = np.minimum(low, logit(centre) - reach.quantile * error)
+            high = np.maximum(high, logit(centre) + reach.quantile * error)
+            largest = np.maximum(largest, error)
+        error = largest * probability * (1.0 - probability)
+        return Interval(np.asarray(probability)[()], np.asarray(error)[()], expit(low)[()], expit(high)[()])
+
+    def _rates_at(self, reach: Reach) -> FloatArray:
+        rates = np.ravel(self.metric.flip_rate) + reach.shift[-self.n_rates :]
+        inside: FloatArray = np.atleast_1d(as_rates(rates if self.n_rates > 1 else rates[0]))
+        return np.maximum(inside, _LEAST_RATE)
+
+    def _side_rates(self, rates: FloatArray, k: int | None) -> FlipRate:
+        """The rates of close and of far for level k, or of a comparison, where the flip rates are these."""
+        if len(rates) == 1 and len(self.metric.thresholds) <= 1:
+            return float(rates[0])
+        called_far, called_close = self._turn(k) @ rates
+        return float(called_far), float(called_close)
+
+    def _turn(self, k: int | None) -> FloatArray:
+        """The derivatives of the rates of close and of far for level k, or of a comparison, in the flip rates."""
+        if np.size(self.metric.flip_rate) == 2:
+            return np.eye(2) if k is not None else np.full((2, 2), 0.5)
+        last = max(len(self.metric.thresholds), 1)
+        below = 0.5 * (last + 1.0) if k is None else k
+        return np.array([[(last + 1.0 - below) / last], [below / last]])
+
+
+def _unknown(probability: Any) -> Interval:
+    nothing = 0.0 * np.asarray(probability)
+    return Interval(np.asarray(probability)[()], (nothing + np.inf)[()], nothing[()], (nothing + 1.0)[()])
+
+
+def _inside(probability: Any) -> Any:
+    return np.clip(probability, 1e-300, 1.0 - 1e-16)
+
+
+def _bounded(margin: Any) -> Any:
+    return np.clip(margin, -_LARGEST_MARGIN, _LARGEST_MARGIN)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The spread of fitted parameters, and the intervals that follow from it.
+
+
+_ROUNDING = 1e-12  # eigenvalues up to this multiple of the largest are zero
+
+# Eigenvalues are distinct if they differ by more than this many standard errors of the difference.
+_APART = 2.0
+
+_ENDS = ("estimate", "standard_error", "low", "high")
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """Where the parameters may be in unit-free coordinates, and the transformation to the user's units.
+
+    An interval contains the estimate and the interval of each of `reaches`; without any it is unbounded.
+    Parameters are (packed M, thresholds) and, at the end, `n_rates` flip rates; the thresholds of levels come before
+    the strictness of annotators.
+    """
+
+    reaches: tuple[Reach, ...]
+    transform: FloatArray
+    n_thresholds: int = 1
+    n_rates: int = 0
+
+    def interval(self, estimate: Any, gradients: FloatArray) -> Interval:
+        """A Wald interval for numbers with these gradients in the parameters."""
+        return wald(self.reaches, estimate, gradients)
+
+    def squared_distances(self, z: Any, estimate: Any, slope: float, cut: int = 0) -> Interval:
+        """Intervals for z'Mz + slope tau, where tau is the threshold of this number."""
+        return self.interval(estimate, self._gradients(z, slope, cut))
+
+    def thresholds(self, metric: Metric) -> Interval:
+        n = len(metric.thresholds)
+        gradients = np.zeros((n, self._n_on_matrix + self.n_thresholds + self.n_rates))
+        gradients[:, self._n_on_matrix : self._n_on_matrix + n] = np.eye(n)
+        return from_zero(self.interval(np.array(metric.thresholds), gradients))
+
+    def matrix(self, metric: Metric) -> Interval:
+        d = len(metric.factor)
+        i, j = np.indices((d, d)).reshape(2, -1)
+        on_matrix = packed.form_gradients(self.transform[i], self.transform[j])
+        entries = self.interval(metric.matrix, self._extended(on_matrix, 0.0))
+        on_diagonal = np.eye(d, dtype=bool)
+        low = np.where(on_diagonal, np.maximum(entries.low, 0.0), entries.low)
+        return Interval(entries.estimate, entries.standard_error, low, entries.high)
+
+    def relative_matrix(self, metric: Metric) -> Interval:
+        """Intervals for M / tr M, in the units of the data."""
+        d, trace = len(metric.factor), float(metric.eigenvalues.sum())
+        if trace == 0.0:
+            unknown = np.full((d, d), np.nan)
+            return Interval(unknown, unknown, unknown, unknown)
+        i, j = np.indices((d, d)).reshape(2, -1)
+        of_entries = packed.form_gradients(self.transform[i], self.transform[j])
+        estimate = metric.matrix / trace
+        on_matrix = (of_entries - np.outer(estimate.ravel(), packed.form_gradients(self.transform).sum(axis=0))) / trace
+        return self.interval(estimate, self._extended(on_matrix, 0.0))
+
+    def eigenvalues(self, metric: Metric) -> Interval:
+        """Intervals for the eigenvalues of M in the units of the data, largest first."""
+        values, vectors = self._centre(metric)
+        return self._of_eigenvalues(metric.eigenvalues, values, self._gradients(vectors.T, 0.0))
+
+    def directions(self, matrix: FloatArray, root: FloatArray) -> Interval:
+        """The mean squared distance along each direction: the eigenvalues of R W R', largest first.
+
+        `matrix` is W, M in unit-free coordinates, and `root` is R, with R'R the second moment of the
+        training pairs there, treated as known.  d lambda = v' R dW R' v for an eigenvector v.
+        """
+        centre = matrix
+        if self.reaches:
+            centre = matrix + packed.unpack(self.reaches[0].shift[: self._n_on_matrix], len(matrix))
+        values, vectors = np.linalg.eigh(root @ centre @ root.T)
+        gradients = self._extended(packed.form_gradients(vectors[:, ::-1].T @ root), 0.0)
+        found = np.linalg.eigvalsh(root @ matrix @ root.T)[::-1]
+        rounding = _ROUNDING * found[0]
+        estimate = np.where(found > rounding, found, 0.0)
+        interval = self._of_eigenvalues(estimate, values[::-1], gradients)
+        error, high = (np.where(size <= rounding, 0.0, size) for size in (interval.standard_error, interval.high))
+        return Interval(estimate, error, interval.low, high)
+
+    def _of_eigenvalues(self, estimate: FloatArray, values: FloatArray, gradients: FloatArray) -> Interval:
+        """Intervals for eigenvalues with these gradients; those that are not distinct share one interval."""
+        each = self._from_centre().interval(values, gradients)
+        low, high = np.minimum(each.low, estimate), np.maximum(each.high, estimate)
+        error = self.interval(values[1:], gradients[:-1] - gradients[1:]).standard_error
+        for those in np.split(np.arange(len(values)), np.flatnonzero(values[:-1] - values[1:] > _APART * error) + 1):
+            low[those], high[those] = low[those].min(), high[those].max()
+        return from_zero(Interval(estimate, each.standard_error, low, high))
+
+    def flip_rate(self, metric: Metric) -> Interval | None:
+        if not self.n_rates:
+            return None
+        gradient = np.zeros((self.n_rates, self._n_on_matrix + self.n_thresholds + self.n_rates))
+        gradient[:, -self.n_rates :] = np.eye(self.n_rates)
+        found = self.interval(np.array(metric.flip_rate, dtype=float), gradient)
+        return mapped(found, as_rates)
+
+    def probability_far(self, metric: Metric, z: Any) -> Interval:
+        """From the margin if the flip rate is known or zero, otherwise from the log odds."""
+        return self._probabilities(metric).beyond(metric.margin(z), self._gradients(z, -1.0), 1)
+
+    def probabilities(self, metric: Metric, z: Any) -> Interval:
+        """Of each level, (n, K): from the margins of the first and the last, otherwise from the log odds."""
+        every, last = self._probabilities(metric), len(metric.thresholds)
+        squared = np.atleast_1d(metric.squared_distance(z))
+        gradients = [self._gradients(z, -1.0, cut) for cut in range(last)]
+        margins = [squared - tau for tau in metric.thresholds]
+        first = every.beyond(margins[0], gradients[0], 1)
+        between = [every.between(margins[k - 1 : k + 1], gradients[k - 1 : k + 1]) for k in range(1, last)]
+        found = [of_complement(first), *between, every.beyond(margins[-1], gradients[-1], last)]
+        ends = (np.column_stack([getattr(each, name) for each in found]) for name in _ENDS)
+        return Interval(*(end[0] if np.ndim(z) == 1 else end for end in ends))
+
+    def probability_as_given(self, metric: Metric, rows: Rows) -> Interval:
+        """That the answer to each comparison is as given."""
+        parts = [found for _, found in by_legs(rows, lambda block: packed.form_gradients(block.T @ self.transform))]
+        margin = rows.gather(rows.squared_distances(metric.factor))
+        return self._probabilities(metric).beyond(margin, self._extended(np.concatenate(parts), 0.0), None)
+
+    def _probabilities(self, metric: Metric) -> ProbabilityIntervals:
+        return ProbabilityIntervals(self.reaches, metric, self.n_rates)
+
+    @property
+    def _n_on_matrix(self) -> int:
+        return packed.packed_size(self.transform.shape[1])
+
+    def _gradients(self, z: Any, slope: float, cut: int = 0) -> FloatArray:
+        rows = np.atleast_2d(np.asarray(z, dtype=np.float64)) @ self.transform
+        return self._extended(packed.form_gradients(rows), slope, cut)
+
+    def _extended(self, on_matrix: FloatArray, slope: float, cut: int = 0) -> FloatArray:
+        """Gradients in all parameters: these in M, `slope` in the threshold of this number, and otherwise zero."""
+        rest = np.zeros((len(on_matrix), self.n_thresholds + self.n_rates))
+        if slope != 0.0:
+            rest[:, cut] = slope
+        return np.column_stack([on_matrix, rest])
+
+    def _from_centre(self) -> Spread:
+        """The same, relative to the first of the centres."""
+        reaches = [replace(reach, shift=reach.shift - self.reaches[0].shift) for reach in self.reaches]
+        return replace(self, reaches=tuple(reaches))
+
+    def _centre(self, metric: Metric) -> tuple[FloatArray, FloatArray]:
+        """Eigenvalues and eigenvectors, largest first, of M at the first of the centres."""
+        vectors = np.linalg.svd(metric.factor, full_matrices=True)[0] if metric.rank else np.eye(len(metric.factor))
+        if not self.reaches or not np.any(self.reaches[0].shift):
+            return metric.eigenvalues, vectors
+        shift = packed.unpack(self.reaches[0].shift[: self._n_on_matrix], self.transform.shape[1])
+        values, vectors = np.linalg.eigh(metric.matrix + self.transform @ shift @ self.transform.T)
+        return values[::-1], vectors[:, ::-1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,3 +492,770 @@ class Confidence:
             )
         scaled = LegRows(rows.legs, 0, rows.n_comparisons, 1.0 / self._comparison_noise)
         return self._spread.probability_as_given(self.metric, scaled)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Fitting over all symmetric M by Newton's method.
+
+
+_MOST_STEPS = 50
+_MOST_HALVINGS = 30
+_LARGEST_RATE = 0.499
+
+# The optimum is reached when the next step would be shorter than this, in standard errors.
+_NEAR = 1e-3
+
+# The information is recomputed if steps with the previous one shrink by less than this factor.
+_SHRINKS = 0.2
+
+# The information does not determine a direction if an eigenvalue, with the diagonal scaled to one, is below this.
+_SINGULAR = 1e-12
+
+
+def fit_freely(
+    likelihood: LabelLikelihood,
+    start: FloatArray,
+    weights: FloatArray,
+    n_observations: float,
+    information: FloatArray | None = None,
+) -> FloatArray | None:
+    """Minimise the mean loss under these weights by Newton's method; None if it has no finite minimum.
+
+    `information` is that of a similar fit, if there is one.
+    """
+    parameters, terms = start, likelihood.terms(start)
+    loss, last = likelihood.loss(terms, start, weights), np.inf
+    solve = None if information is None else _inverse(information)
+    for _ in range(_MOST_STEPS):
+        gradient = likelihood.gradient(terms, parameters, weights)
+        if solve is None:
+            solve = _inverse(likelihood.information(parameters, weights, terms))
+            if solve is None:
+                return None
+        step = -(solve @ gradient)
+        decrement = -float(gradient @ step)
+        if n_observations * decrement <= _NEAR**2:
+            return parameters
+        if decrement > _SHRINKS * last:
+            solve, last = None, np.inf
+            continue
+        last = decrement
+        length = _longest_step(likelihood, parameters, step)
+        for _ in range(_MOST_HALVINGS):
+            new = parameters + length * step
+            terms = likelihood.terms(new)
+            value = likelihood.loss(terms, new, weights)
+            if value <= loss - 1e-4 * length * decrement:
+                break
+            length *= 0.5
+        else:
+            return None
+        parameters, loss = new, value
+    return None
+
+
+def _inverse(information: FloatArray) -> FloatArray | None:
+    values, vectors, scale = scaled_eigh(information)
+    if not values[0] > _SINGULAR:
+        return None
+    inverse: FloatArray = (vectors / values) @ vectors.T / np.outer(scale, scale)
+    return inverse
+
+
+def _longest_step(likelihood: LabelLikelihood, parameters: FloatArray, step: FloatArray) -> float:
+    """At most one, and at most half of the way to an invalid flip rate."""
+    length = 1.0
+    for rate, along in zip(*(each[likelihood.n_on_margin :] for each in (parameters, step)), strict=True):
+        if along != 0.0:
+            room = _LARGEST_RATE - rate if along > 0 else rate
+            length = float(min(length, 0.5 * room / abs(along)))
+    return length
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The optimum over all symmetric matrices: the centre of intervals if a fit is on the boundary of the metrics.
+
+
+# The likelihood ratio test against the free optimum rejects the fit below this p-value.
+_CONTRADICTS = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class FreeOptimum:
+    """The step from the fit to the optimum, a root of its covariance, and whether the labels reject the fit."""
+
+    shift: FloatArray
+    root: FloatArray
+    contradicts: bool
+
+
+def find_free_optimum(sample: Observed, facts: Sandwich) -> FreeOptimum | None:
+    """Return the optimum over all symmetric M and any tau; None if the labels do not determine one."""
+    n, likelihood = float(sample.repeats.sum()), sample.likelihood
+    few, _ = likelihood.thinned(sample.repeats)
+    near = None if few is likelihood else few.information(sample.parameters, few.shares)
+    centre = fit_freely(likelihood, sample.parameters, likelihood.shares, n, near)
+    if centre is None:
+        return None
+    root = free_root(likelihood, centre, sample.dependence, sample.repeats)
+    if root is None:
+        return None
+    losses = [likelihood.loss(likelihood.terms(each), each, likelihood.shares) for each in (sample.parameters, centre)]
+    ratio = 2.0 * n * facts.independence * float(losses[0] - losses[1])
+    n_more = packed.packed_size(sample.optimum.size - facts.rank) + int(np.any(sample.taus == 0.0))
+    contradicts = n_more > 0 and float(chi2.sf(ratio, n_more)) < _CONTRADICTS
+    return FreeOptimum(centre - sample.parameters, root, contradicts)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Jackknife and bootstrap: fits to parts of the pairs, or to resampled pairs.
+
+
+JACKKNIFE_PARTS = 20
+
+
+def jackknife(
+    sample: Observed, centre: FloatArray, level: float, random_state: Any, n_jobs: int | None, *, keeps_rank: bool
+) -> Reach | None:
+    """Fit without each of 20 random parts of the pairs in turn; None if a fit has no finite optimum.
+
+    All fits have fewer pairs, so their mean estimates the bias, and their differences estimate the
+    variance.  They have the rank of the original fit, or are over all symmetric M.
+    """
+    seed = check_random_state(0 if random_state is None else random_state).randint(2**31)
+    left_out = sample.dependence.parts(
+        sample.repeats, _ranks(sample, centre), JACKKNIFE_PARTS, np.random.default_rng(seed)
+    )
+    kept = sample.likelihood.shares[:, None] * (1.0 - left_out / sample.repeats[:, None])
+    left = kept.sum(axis=0)
+    if not np.all(left > 0.0):
+        return None  # one part contains a point of every pair
+    kept /= left
+    if keeps_rank:
+        found = _refits(sample, list(kept.T), n_jobs)
+    else:
+        information = sample.likelihood.information(centre, sample.likelihood.shares)
+        n = float(sample.repeats.sum())
+        found = [fit_freely(sample.likelihood, centre, weights, n, information) for weights in kept.T]
+    if any(each is None for each in found):
+        return None
+    fits = np.array(found)
+    share = float(left_out.sum()) / (JACKKNIFE_PARTS * float(sample.repeats.sum()))
+    bias = (1.0 - share) / share * (fits.mean(axis=0) - centre)
+    scale = np.sqrt(JACKKNIFE_PARTS / (JACKKNIFE_PARTS - 1.0)) * (1.0 - share)
+    quantile = float(student.ppf(0.5 + 0.5 * level, JACKKNIFE_PARTS - 1))
+    return Reach(centre - bias - sample.parameters, scale * (fits - fits.mean(axis=0)).T, quantile)
+
+
+def _ranks(sample: Observed, parameters: FloatArray) -> FloatArray:
+    """A number per row that depends neither on row order nor on units: its rank by margin and label."""
+    likelihood = sample.likelihood
+    order = np.lexsort((likelihood.outcomes.codes, np.round(likelihood.margins(parameters), 7)))
+    ranks = np.empty(len(order))
+    ranks[order] = np.arange(len(order))
+    return ranks
+
+
+def bootstrap(sample: Observed, n_bootstrap: int, random_state: Any, n_jobs: int | None) -> FloatArray:
+    """The parameters of fits to resampled pairs, one row per fit with a finite optimum."""
+    scale = sample.likelihood.shares / sample.repeats
+    seeds = np.random.SeedSequence(check_random_state(random_state).randint(2**31)).spawn(n_bootstrap)
+    drawn = (scale * sample.dependence.draw(sample.repeats, np.random.default_rng(seed)) for seed in seeds)
+    finite = [found for found in _refits(sample, drawn, n_jobs) if found is not None]
+    return np.array(finite).reshape(len(finite), len(sample.parameters))
+
+
+def _refits(sample: Observed, weights: Any, n_jobs: int | None) -> list[FloatArray | None]:
+    """The parameters of one fit for each array of row weights.
+
+    The fits use the optimum's unit-free coordinates, since a fit does not depend on units.
+    """
+    judgements = _in_coordinates(sample)
+    # Chosen settings are kept; class weights are already part of the row weights.
+    settings = sample.fit.chosen.but(rank=sample.largest_rank, class_weight=None)
+    if sample.likelihood.has_flip_parameter:
+        settings = settings.but(flip_rate="two" if sample.likelihood.n_rates == 2 else "estimate")
+    start = Metric.from_factor(sample.optimum.factor, sample.fit.metric.thresholds or None)
+    found: list[FloatArray | None] = Parallel(n_jobs=n_jobs)(
+        delayed(_refit)(judgements, settings, sample.likelihood.n_rates, each, start) for each in weights
+    )
+    return found
+
+
+def _in_coordinates(sample: Observed) -> Judgements:
+    """The judgements with their differences in the optimum's coordinates as data; a comparison has two."""
+    rows, judgements = sample.optimum.rows, sample.judgements
+    legs = rows if isinstance(rows, BlockRows) else rows.legs
+    points = np.ascontiguousarray(to_numpy(legs.read(slice(0, legs.n_rows))).T)
+    if isinstance(rows, BlockRows):
+        return judgements.with_data(points)
+    compared = quadruplets_of(points[rows.n_pairs :: 2], points[rows.n_pairs + 1 :: 2])
+    if judgements.kind is Kind.COMPARISONS:
+        return judgements.with_data(compared)
+    assert judgements.comparisons is not None
+    return replace(judgements, data=points[: rows.n_pairs], comparisons=judgements.comparisons.with_data(compared))
+
+
+def _refit(
+    judgements: Judgements, settings: Settings, n_rates: int, weights: FloatArray, start: Metric
+) -> FloatArray | None:
+    """The parameters of one fit; None if it has no finite optimum."""
+    n, compared = len(judgements), judgements.comparisons
+    drawn = np.flatnonzero(weights[:n] > 0)
+    is_compared = judgements.kind is Kind.COMPARISONS
+    if not is_compared and len(np.unique(judgements.codes[drawn])) < judgements.n_levels:
+        return None
+    some = judgements.with_weights(weights[:n]).take(drawn)
+    if compared is not None:
+        some = replace(some, comparisons=compared.with_weights(weights[n:]).counted())
+    fit = refit(some, settings, start=start)
+    if not fit.certificate.converged or fit.is_separable:
+        return None
+    table = table_of(fit, judgements)
+    rest = [*fit.metric.thresholds, *(() if table is None else table.strictness)]
+    return packed.joined(fit.metric.matrix, np.append(rest, np.ravel(fit.metric.flip_rate)[:n_rates]))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The direction along which the labels determine the metric least.
+
+
+_ROUNDS = 30
+_MOST_STARTS = 5
+
+# A combination of columns is named only if its curvature is below this multiple of that of every single column.
+_MUCH_LESS = 0.01
+
+
+def least_informed_direction(
+    likelihood: LabelLikelihood, parameters: FloatArray, coordinates: Coordinates
+) -> FloatArray:
+    """The combination of columns, each divided by its root mean square, that the labels determine least.
+
+    Adding v v' to M, and t to tau, moves the margin of row w by (v'w)^2 - t.  The mean curvature of
+    the labels, weighted by the square of that, is near zero if all labels that move are certain.
+    """
+    curvature = np.maximum(likelihood.terms(parameters).curvature, 0.0)
+    starts = np.linalg.pinv(coordinates.transform) / np.maximum(coordinates.scales, TINY)
+    of_columns = [_mean_curvature(likelihood, vector, curvature) for vector in starts.T]
+    order = np.argsort(of_columns, kind="stable")
+    combined = [_descend(likelihood, starts[:, column], curvature) for column in order[:_MOST_STARTS]]
+    of_combined = [_mean_curvature(likelihood, vector, curvature) for vector in combined]
+    if min(of_combined) < _MUCH_LESS * of_columns[order[0]]:
+        return coordinates.scales * (coordinates.transform @ combined[int(np.argmin(of_combined))])
+    return np.asarray(np.eye(len(order))[order[0]])
+
+
+def _mean_curvature(likelihood: LabelLikelihood, vector: FloatArray, curvature: FloatArray) -> float:
+    """The mean curvature of the labels that move, for the best t."""
+    squares = np.concatenate([found for _, found in by_legs(likelihood.rows, lambda block: (block.T @ vector) ** 2)])
+    scaled = squares / max(float(np.abs(squares).max()), TINY)
+    compared = likelihood.outcomes.are_compared
+    moves = np.column_stack([scaled, ~compared]) if not np.all(compared) else scaled[:, None]
+    informed, moved = (moves.T @ (moves * (likelihood.shares * each)[:, None]) for each in (curvature, 1.0))
+    return float(eigh(informed, moved + 1e-9 * np.eye(len(moved)), eigvals_only=True)[0])
+
+
+def _descend(likelihood: LabelLikelihood, vector: FloatArray, curvature: FloatArray) -> FloatArray:
+    """Minimise the mean curvature for t = 0 in steps, with (v'w)^2 fixed in the weights."""
+    least, found = np.inf, vector
+    for _ in range(_ROUNDS):
+        informed, moved = np.zeros((2, len(vector), len(vector)))
+        for where, legs in leg_blocks(likelihood.rows):
+            for _, block in legs:
+                rows = to_numpy(block).T
+                weights = likelihood.shares[where] * (rows @ vector) ** 2
+                moved += rows.T @ (rows * weights[:, None])
+                informed += rows.T @ (rows * (weights * curvature[where])[:, None])
+        mean = float(vector @ informed @ vector) / max(float(vector @ moved @ vector), TINY)
+        if not mean < (1.0 - 1e-6) * least:
+            break
+        least, found = mean, vector
+        ridge = max(1e-9 * float(np.trace(moved)), TINY) * np.eye(len(moved))
+        vector = eigh(informed, moved + ridge, subset_by_index=[0, 0])[1][:, 0]
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Whether intervals can be trusted, and the sentences that say so.
+
+
+# An eigenvalue, a threshold or a flip rate this many standard errors above zero is away from the boundary.
+_AWAY = 3.0
+
+# A fit further than the first number from its optimum, in standard errors, shifts the intervals visibly; they can be
+# centred at a new optimum unless the fit is further than the second number: then it was fitted to other pairs.
+FARTHEST = 0.1
+_ELSEWHERE = 1.0
+
+_FEWEST_UNITS = 30
+
+# Uncertain labels per parameter: below the first number no interval is valid, according to simulations with 80 to 5000
+# pairs of 2 to 20 columns; from the second (or the number of parameters) on, the bias is small beside a standard error.
+_FEWEST = 3.0
+_MANY = 25.0
+_WITH_FLIPS = 2.0  # times as many, since flipped labels carry no information
+
+
+NO_FREE_OPTIMUM = (
+    "M is on the boundary of the positive semidefinite matrices, and without that constraint the labels do not "
+    "determine it. Label more pairs, leave columns out, or set the rank."
+)
+
+CONTRADICTED_MODEL = (
+    "The labels contradict the model: an M with negative eigenvalues, which is not a metric, explains them far better. "
+    "Check which label means far, and see diagnose(). With rank=..., intervals are for the best metric of that rank."
+)
+CONTRADICTED_RANK = (
+    "The labels contradict it, so intervals are for the best metric of that rank, not for the M that generated them."
+)
+_KNOWN_RATES = (
+    "The flip rates of annotators are estimated, but intervals treat them as known, and the scale of M, of thresholds "
+    "and of probabilities depends on them; only relative_matrix, M / tr M, hardly does. For the others, leave out "
+    "annotators who answer at random, and fit with flip_rate=0."
+)
+NOT_WITHOUT_PARTS = (
+    f"With {1.0 / JACKKNIFE_PARTS:.0%} of the pairs left out, there is no finite optimum, so the fit depends on a few "
+    "labels. Label more pairs."
+)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The number of uncertain labels and of parameters; dependent labels count for less.
+
+    `n_units` is the number of groups or points that make pairs dependent.
+    """
+
+    uncertain: float
+    n_parameters: int
+    n_observations: float
+    estimates_flips: bool = False
+    n_units: float = math.inf
+
+    @classmethod
+    def of(cls, sample: Observed, facts: Sandwich, *, keeps_rank: bool) -> Evidence:
+        uncertain = sample.count_uncertain() * facts.independence
+        n_parameters = sample.count_parameters(keeps_rank=keeps_rank)
+        n_units = math.inf if sample.dependence.n_units is None else float(sample.dependence.n_units)
+        n, flips = float(sample.repeats.sum()), sample.fit.known.estimates_flips
+        return cls(uncertain, n_parameters, n, flips, n_units)
+
+    @property
+    def per_parameter(self) -> float:
+        return self.uncertain / self.n_parameters
+
+    @property
+    def many(self) -> float:
+        """The uncertain labels per parameter from which on the sandwich alone is enough."""
+        return max(_MANY, float(self.n_parameters)) * (_WITH_FLIPS if self.estimates_flips else 1.0)
+
+    @property
+    def is_plenty(self) -> bool:
+        return min(self.uncertain, self.n_units) >= self.many * self.n_parameters
+
+    def flaw(self, method: str) -> str | None:
+        """Why there are too few labels for the intervals of a method; None if there are enough."""
+        if self.is_plenty or (method == "jackknife" and self.per_parameter >= _FEWEST):
+            return None
+        if self.per_parameter >= _FEWEST:
+            return (
+                f"The {method} needs at least {self.many:.0f} uncertain labels (and groups or points, if any) per "
+                f"parameter; got {min(self.uncertain, self.n_units) / self.n_parameters:.1f}. Use "
+                'method="jackknife".'
+            )
+        needed = self.n_observations * _FEWEST / max(self.per_parameter, 1e-3)
+        return (
+            f"Intervals need at least {_FEWEST:g} uncertain labels per parameter; got {self.per_parameter:.1f} "
+            f"({self.uncertain:,.0f}, the sum of 4 p (1 - p), for {self.n_parameters:,} parameters; weights count as "
+            f"repeats{', dependent labels for less' if math.isfinite(self.n_units) else ''}). Label about "
+            f"{_rounded_up(needed):,} pairs in total, or leave columns out."
+        )
+
+
+def boundary_of(facts: Sandwich, largest_rank: int) -> str | None:
+    """Why the optimum may lie on the boundary of the feasible set; None if it is interior."""
+    if facts.rank < largest_rank:
+        return f"M has rank {facts.rank} of {largest_rank}"
+    if not facts.smallest > _AWAY:
+        return f"the smallest eigenvalue of M is only {facts.smallest:.1f} standard errors above zero"
+    if not facts.threshold > _AWAY:
+        return f"the threshold is only {facts.threshold:.1f} standard errors above zero"
+    return None
+
+
+def find_flaws(
+    sample: Observed, facts: Sandwich, evidence: Evidence, method: str, *, keeps_rank: bool
+) -> tuple[str, ...]:
+    """The reasons why a method can't be valid, one sentence each; no refit helps."""
+    flaws = []
+    fit, dependence = sample.fit, sample.dependence
+    if not fit.certificate.converged:
+        flaws.append("The fit did not converge; see certificate_.status.")
+    elif not facts.distance <= (FARTHEST if keeps_rank or method == "bootstrap" else _ELSEWHERE):
+        flaws.append(
+            f"The fit is {facts.distance:.2g} standard errors from the optimum. Pass the pairs, labels and weights "
+            "that it was fitted to, or fit with a smaller tol."
+        )
+    rate = float(np.min(fit.metric.flip_rate))
+    if sample.estimates_rates and not (rate > 0 and facts.flip_rate > _AWAY):
+        flaws.append(_flaw_of_rates(fit.metric.flip_rate))
+    if sample.has_annotator_rates:
+        flaws.append(_KNOWN_RATES)
+    if method == "bootstrap" and fit.chose_rank:
+        flaws.append('The bootstrap treats the rank as known, but it was chosen from these labels. Use method="auto".')
+    too_few = evidence.flaw(method)
+    if too_few is not None:
+        flaws.append(too_few)
+    if dependence.n_units is not None and dependence.n_units < _FEWEST_UNITS:
+        what = "points" if dependence.by_points else "groups"
+        flaws.append(f"Intervals need at least {_FEWEST_UNITS} {what}; got {dependence.n_units}. Add more {what}.")
+    return tuple(flaws)
+
+
+def _flaw_of_rates(flip_rate: FlipRate) -> str:
+    """What to do about an estimated flip rate close to zero."""
+    if isinstance(flip_rate, tuple):
+        known = tuple(round(rate, 3) if rate > min(flip_rate) else 0.0 for rate in flip_rate)
+        return (
+            f"The smaller of both flip rates, {min(flip_rate):.2g}, is within {_AWAY:g} standard errors of zero, its "
+            f"boundary. Label more pairs, or set both, such as flip_rate={known}; they are then treated as known."
+        )
+    return (
+        f"The estimated flip rate, {flip_rate:.2g}, is within {_AWAY:g} standard errors of zero, its boundary. "
+        "Label more pairs or, if labels are never flipped, fit with flip_rate=0."
+    )
+
+
+def undetermined_statement(sample: Observed, *, has_penalty: bool) -> str:
+    """State what the labels do not determine; `has_penalty` is about the fit that was asked about."""
+    remark = "" if has_penalty else " A penalty (alpha > 0) gives a metric, but no intervals."
+    if sample.fit.is_quasi_separable and has_penalty:
+        return (
+            "Not valid, and every interval is unbounded: one direction explains some labels without exception, so that "
+            "without the penalty M grows without bound along it. Label more pairs."
+        )
+    if sample.fit.is_quasi_separable:
+        return f"Not valid, and every interval is unbounded: {sample.fit.certificate.advice}{remark}"
+    where, why, there = "", "all labels can be explained without error", ""
+    if not sample.fit.is_separable:
+        direction = least_informed_direction(sample.likelihood, sample.parameters, sample.optimum.coordinates)
+        where = f" along {name_columns(sample.fit.metric.column_names, direction)}"
+        why, there = (
+            "no label is informative there, or all that are can be explained without error",
+            " that differ there",
+        )
+    return (
+        f"Not valid: the pairs do not determine the metric{where} ({why}), so every interval is unbounded. Label more "
+        f"pairs{there}, or leave columns out.{remark}"
+    )
+
+
+def state_flaws(flaws: tuple[str, ...], method: str, *, skipped: bool = False) -> str:
+    """State why the intervals are not valid."""
+    ending = f"The standard errors are those of the {method}."
+    return " ".join(
+        ["Not valid.", *flaws, ending, *(["No refits were made, since they would not help."] if skipped else [])]
+    )
+
+
+def state(sample: Observed, facts: Sandwich, evidence: Evidence, method: str, boundary: str | None) -> str:
+    """State what valid intervals of the sandwich or the jackknife are based on."""
+    grouped = math.isfinite(evidence.n_units)
+    if method == "jackknife":
+        found, enough = f"{evidence.per_parameter:.1f} uncertain labels per parameter", f"{evidence.many:.0f}"
+        if grouped:
+            units = "points" if sample.dependence.by_points else "groups"
+            found = f"{evidence.n_units / evidence.n_parameters:.1f} {units} and {found} (dependent labels count less)"
+            enough += " of each"
+        statement = (
+            f"Each interval contains that of the sandwich and that of a jackknife of {JACKKNIFE_PARTS} fits, which "
+            f"corrects the bias with only {found}; from {enough} on the sandwich is enough."
+        )
+    else:
+        threshold = f", the threshold {facts.threshold:.1f}" if math.isfinite(facts.threshold) else ""
+        interior = (
+            f": the optimum is interior (the smallest eigenvalue of M is {facts.smallest:.1f} standard errors above "
+            f"zero{threshold})"
+        )
+        statement = f"Sandwich standard errors from the observed information{interior if boundary is None else ''}."
+    chosen = sample.fit.chose_rank and sample.largest_rank < sample.optimum.size
+    if boundary is not None or chosen:
+        reason = boundary if boundary is not None else "the rank was chosen from these labels"
+        statement += (
+            f" Since {reason}, intervals are centred at the optimum over all symmetric matrices, which has no "
+            "boundary, and extended to contain the fit's own estimate."
+        )
+    elif sample.knows_rank:
+        statement += f" Rank {sample.largest_rank} is treated as known."
+    return statement
+
+
+def state_bootstrap(sample: Observed, boundary: str | None, n_bootstrap: int) -> str:
+    """State what valid intervals of the bootstrap are based on."""
+    statement = f"Bootstrap standard errors from {n_bootstrap} refits"
+    if boundary is None:
+        statement += ": the optimum is interior, so the sandwich is as good, and faster."
+    else:
+        statement += (
+            f", or those of the sandwich if they are larger: {boundary}, so the optimum is on or near the boundary, "
+            "where neither is exact. Intervals are approximately valid for the threshold, probabilities, distances, "
+            "and entries and eigenvalues clearly different from zero, but not for eigenvalues at zero or distances "
+            "along their directions."
+        )
+    if sample.dependence.by_points:
+        statement += " Since points are resampled, they are too wide, about twofold if few pairs share a point."
+    return statement
+
+
+def _rounded_up(number: float) -> int:
+    """Round up to two digits."""
+    unit = 10 ** max(int(math.log10(max(number, 1.0))) - 1, 0)
+    return int(math.ceil(number / unit) * unit)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Confidence intervals of a fit: the choice of a valid method, and a statement about it.
+
+
+_METHODS = ("auto", "sandwich", "jackknife", "bootstrap")
+
+# The share of the bootstrap's refits that must have a finite optimum.
+_LEAST_FINITE = 0.95
+
+
+def confidence(
+    learner: Fit | Fitted,
+    pairs: Any = None,
+    labels: Any = None,
+    *,
+    sample_weight: Any = None,
+    annotators: Any = None,
+    comparisons: Any = None,
+    level: float = 0.95,
+    method: str = "auto",
+    n_bootstrap: int = 200,
+    groups: Any = None,
+    random_state: Any = None,
+    n_jobs: int | None = None,
+) -> Confidence:
+    """Compute confidence intervals for a fitted learner from its training judgements, of any kind.
+
+    Their target is the M and the thresholds that generated the labels.  If the noise is of another kind than
+    the learner's, the target is the best approximation: the M and thresholds that an infinite sample would
+    give.  The statement says so if `check_noise_model` rejects the noise model.  Intervals for
+    a probability are computed for the margin (with an estimated flip rate, for the log odds) and
+    mapped to probabilities; those for a distance are computed for its square.
+
+    Each interval contains the fit's estimate, but need not be centred there.  If M has eigenvalues at
+    or near zero, or the rank was chosen from the labels, the centre is the optimum over all
+    symmetric matrices, which has no boundary.  With few uncertain labels per parameter, the
+    interval also allows for the bias of the fit.  For more than 100,000 pairs, a sample that represents
+    all gives the standard errors to within about one percent; it depends on the order of the pairs.
+
+    Parameters
+    ----------
+    learner : LinearMetricLearner, OrdinalMetricLearner or ComparisonMetricLearner
+        A fitted learner without a learned origin.  If it has a penalty, as it has by default, the intervals are
+        those of the fit without it, which takes one more fit; nothing is known of how far a penalty is from the
+        truth.  A flip rate that was chosen is estimated again.  A rank that was set is treated as known, and so is
+        the noise.
+    pairs, labels, sample_weight, annotators, comparisons
+        As passed to `fit`; for a comparison learner, `pairs` are the comparisons and `labels` the answers.  By
+        default the training judgements.  The strictness of annotators is part of the uncertainty; the width of its
+        distribution and an estimated noise of comparisons are treated as known.  With a flip rate for each annotator,
+        only `relative_matrix` can be trusted.  A weight of 2
+        counts as two independent observations of the pair:
+        multiplying all weights by 4 halves the standard errors.  For weights that express the
+        importance of an observation, pass ``groups=range(n)`` as well.
+    level : float, default=0.95
+    method : {"auto", "sandwich", "jackknife", "bootstrap"}, default="auto"
+        "sandwich": H^-1 V H^-1 with the observed information H and the variance V of the
+        scores, which needs no refits but many uncertain labels per parameter.  "jackknife": an
+        interval that contains that of the sandwich and that of 20 fits, each without one twentieth
+        of the pairs, corrected for bias.  "auto" uses the first if it is valid, otherwise the second.
+        "bootstrap": the root mean square change over refits to resampled pairs or, on the
+        boundary, the sandwich if that is larger; it needs many uncertain labels, too.
+        No refits are made if they can't make the intervals valid.
+    n_bootstrap : int, default=200
+        The number of bootstrap refits.
+    groups : array of n ids, or of shape (n, 2), optional
+        Pairs that are not independent: those with the same id or, in the second form, those
+        that share the id of a point.  By default, points that pairs share are detected in
+        (n, 2, d) data.
+    random_state : int, RandomState or None
+        Seed of the jackknife parts (by default always the same) and of the bootstrap samples.
+    n_jobs : int, optional
+        The number of refits to run in parallel, as in joblib.
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> data = cf.datasets.make_pairs(3000, 2, rank=2, random_state=0)
+    >>> learner = cf.LinearMetricLearner().fit(data.pairs, data.labels)
+    >>> intervals = cf.confidence(learner, data.pairs, data.labels)
+    >>> intervals.method, intervals.valid
+    ('sandwich', True)
+    >>> bool(intervals.threshold.low < learner.metric_.threshold < intervals.threshold.high)
+    True
+    """
+    fit = Fit.of(learner)
+    _check_arguments(fit, level, method, n_bootstrap)
+    judgements = read_for(fit, pairs, labels, sample_weight, annotators, comparisons)
+    plain = without_penalty(fit, judgements, class_weight=fit.settings.class_weight)
+    sample = Observed.of(plain, judgements, groups)
+    facts = sandwich(sample.likelihood, sample.parameters, sample.dependence, sample.repeats, sample.largest_rank)
+    if facts.root is None or sample.fit.is_separable or sample.fit.is_quasi_separable:
+        statement = undetermined_statement(sample, has_penalty=fit.alpha > 0)
+        answer = _Answer("none", (statement,), statement, ())
+    else:
+        answer = _answer(
+            sample, facts, facts.root, _Request(method, int(n_bootstrap), float(level), random_state, n_jobs)
+        )
+    transform, likelihood = sample.optimum.coordinates.transform, sample.likelihood
+    spread = Spread(answer.reaches, transform, likelihood.outcomes.n_thresholds, likelihood.n_rates)
+    metric = sample.fit.metric
+    thresholds = spread.thresholds(metric)
+    statement = answer.statement + _remarks(fit, sample, is_determined=answer.method != "none")
+    return Confidence(
+        method=answer.method,
+        valid=not answer.flaws,
+        flaws=tuple(in_words_of(fit.kind, flaw) for flaw in answer.flaws),
+        statement=in_words_of(fit.kind, statement),
+        level=float(level),
+        metric=metric,
+        threshold=only(thresholds) if len(metric.thresholds) == 1 else None,
+        thresholds=thresholds,
+        directions=spread.directions(sample.optimum.matrix, sample.optimum.moment_root),
+        matrix=spread.matrix(metric),
+        eigenvalues=spread.eigenvalues(metric),
+        relative_matrix=spread.relative_matrix(metric),
+        flip_rate=spread.flip_rate(metric),
+        _spread=spread,
+        _comparison_noise=sample.fit.relative_noise,
+    )
+
+
+def _check_arguments(fit: Fit, level: Any, method: Any, n_bootstrap: Any) -> None:
+    if not (isinstance(level, numbers.Real) and 0 < float(level) < 1):
+        raise ValueError(f"level must be a number between 0 and 1, such as 0.95; got {level!r}.")
+    if method not in _METHODS:
+        raise ValueError(f"method must be one of {list(_METHODS)}; got {method!r}.")
+    if not (isinstance(n_bootstrap, numbers.Integral) and int(n_bootstrap) >= 2):
+        raise ValueError(f"n_bootstrap must be a whole number >= 2; got {n_bootstrap!r}.")
+    if fit.metric.origin is not None:
+        raise ValueError(
+            "confidence intervals need a learner with fit_origin=False; got fit_origin=True. "
+            "Fit the differences of pairs without it."
+        )
+
+
+@dataclass(frozen=True)
+class _Request:
+    """The options of the computation."""
+
+    method: str
+    n_bootstrap: int
+    level: float
+    random_state: Any
+    n_jobs: int | None
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """The method, the reasons why the intervals are not valid (none if they are), and where the parameters may be."""
+
+    method: str
+    flaws: tuple[str, ...]
+    statement: str
+    reaches: tuple[Reach, ...]
+
+
+def _answer(sample: Observed, facts: Sandwich, root: FloatArray, request: _Request) -> _Answer:
+    """Choose a method and apply it; if none can be valid, use the sandwich at the fit."""
+    boundary = boundary_of(facts, sample.largest_rank)
+    keeps_rank = sample.knows_rank and boundary is None
+    evidence = Evidence.of(sample, facts, keeps_rank=keeps_rank)
+    used = request.method
+    if used == "auto":
+        used = "sandwich" if evidence.is_plenty else "jackknife"
+    at_fit = Reach(np.zeros_like(sample.parameters), root, float(ndtri(0.5 + 0.5 * request.level)))
+    flaws = find_flaws(sample, facts, evidence, used, keeps_rank=keeps_rank)
+    if flaws:
+        return _Answer("sandwich", flaws, state_flaws(flaws, "sandwich", skipped=used != "sandwich"), (at_fit,))
+    if used == "bootstrap":
+        reaches, flaws = _by_bootstrap(sample, at_fit, boundary, request)
+        statement = state_flaws(flaws, used) if flaws else state_bootstrap(sample, boundary, request.n_bootstrap)
+        return _Answer(used, flaws, statement, reaches)
+    around, flaws, remark = _centre(sample, facts, at_fit, boundary, keeps_rank=keeps_rank)
+    reaches = (around,)
+    if used == "jackknife" and not flaws:
+        by_parts = jackknife(
+            sample,
+            sample.parameters + around.shift,
+            request.level,
+            request.random_state,
+            request.n_jobs,
+            keeps_rank=keeps_rank,
+        )
+        reaches, flaws = (reaches, (NOT_WITHOUT_PARTS,)) if by_parts is None else ((around, by_parts), ())
+    if flaws:
+        return _Answer("sandwich", flaws, state_flaws(flaws, "sandwich"), reaches)
+    return _Answer(used, (), state(sample, facts, evidence, used, boundary) + remark, reaches)
+
+
+def _centre(
+    sample: Observed, facts: Sandwich, at_fit: Reach, boundary: str | None, *, keeps_rank: bool
+) -> tuple[Reach, tuple[str, ...], str]:
+    """The sandwich at the fit or, if that is not in the interior, at the free optimum; flaws, and a remark."""
+    has_all_ranks = sample.largest_rank == sample.optimum.size
+    if boundary is None and has_all_ranks and facts.distance <= FARTHEST:
+        return at_fit, (), ""
+    free = find_free_optimum(sample, facts)
+    if keeps_rank:
+        remark = "" if free is None or not free.contradicts else " " + CONTRADICTED_RANK
+        return at_fit, (), remark
+    if free is None:
+        return at_fit, (NO_FREE_OPTIMUM,), ""
+    if has_all_ranks and free.contradicts:
+        return at_fit, (CONTRADICTED_MODEL,), ""
+    return replace(at_fit, shift=free.shift, root=free.root), (), ""
+
+
+def _by_bootstrap(
+    sample: Observed, at_fit: Reach, boundary: str | None, request: _Request
+) -> tuple[tuple[Reach, ...], tuple[str, ...]]:
+    draws = bootstrap(sample, request.n_bootstrap, request.random_state, request.n_jobs)
+    flaws: tuple[str, ...] = ()
+    if len(draws) < _LEAST_FINITE * request.n_bootstrap:
+        flaws = (f"Only {len(draws)} of {request.n_bootstrap} bootstrap refits have a finite optimum.",)
+    if len(draws) == 0:
+        return (), flaws
+    root = (draws - sample.parameters).T / np.sqrt(len(draws))
+    # The optimum of a refit is held at the boundary, where the true parameters may not be.
+    return (replace(at_fit, root=root), *((at_fit,) if boundary is not None else ())), flaws
+
+
+def _remarks(fit: Fit, sample: Observed, *, is_determined: bool) -> str:
+    """Remarks for every method: penalty, noise, what is treated as known, and directions without data."""
+    remarks = ""
+    if fit.alpha > 0:
+        remarks += f" The intervals are for the fit without the penalty alpha={fit.alpha:.3g}, which shrinks M."
+    if is_determined and _is_noise_in_doubt(sample):
+        remarks += (
+            " check_noise_model rejects the noise model, so the intervals are for the best approximation, not for the "
+            "M and tau that generated the labels."
+        )
+    if sample.judgements.annotators is not None:
+        remarks += " The width of the annotators' strictness is treated as known."
+    if sample.judgements.comparisons is not None and fit.settings.comparison_noise == "estimate":
+        remarks += " The noise of comparisons, which was estimated, is treated as known."
+    n = len(sample.fit.metric.factor) - sample.optimum.size
+    plural = "s" if n > 1 else ""
+    return remarks + (f" The pairs do not vary in {n} direction{plural}; M is zero there." if n > 0 else "")
+
+
+def _is_noise_in_doubt(sample: Observed) -> bool:
+    judgements = sample.judgements.with_weights(sample.repeats[: len(sample.judgements)])
+    check = check_noise_if_possible(sample.fit, judgements, sample.dependence.ids)
+    return check is not None and check.p_value < DOUBT

@@ -7,25 +7,901 @@ far as that model can be trusted.
 
 from __future__ import annotations
 
+import numbers
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from math import inf, isinf
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.sparse import csr_array
+from scipy.special import expit, logsumexp
+from scipy.stats import norm
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+from sklearn.utils.parallel import Parallel, delayed
 
-from closefar.arrays import TINY, BoolArray, FloatArray, is_dask
-from closefar.fitting import Fit, Scorer, Scores
-from closefar.judgements import Judgements, Kind
-from closefar.model import Scored
-from closefar.questions.calibration import wilson
-from closefar.questions.flip_evidence import FlipEvidence
-from closefar.questions.label_judge import Asked, Verdicts, judge_sides
-from closefar.questions.label_trust import doubt_about, explained
-from closefar.questions.lazy_labels import most_suspicious
-from closefar.questions.point_places import margins_of_places
-from closefar.questions.vocabulary import in_words_of
+from closefar.arrays import TINY, BoolArray, FloatArray, IndexArray, is_dask, numbered, take_rows, to_numpy
+from closefar.fitting import (
+    Fit,
+    Learner,
+    Scorer,
+    Scores,
+    Settings,
+    count_parameters,
+    fit_from,
+    is_near_parts,
+    joined,
+    refit_part,
+)
+from closefar.fitting import fit as fit_to
+from closefar.judgements import (
+    Judgements,
+    Kind,
+    Partition,
+    Partitions,
+    Sides,
+    Split,
+    Tuples,
+    counted_partitions,
+    effective_number,
+    is_partitioned,
+    mapped_partitions,
+    partitions_of,
+    resolve_groups,
+    sample_partitions,
+    split_judgements,
+)
+from closefar.judgements.partitions import words_for_sample
+from closefar.model import Metric, Scored, ScoredLevels
+from closefar.model.thresholds import level_flips
+from closefar.noise import FlipRate, Noise, interval_losses, label_losses
+from closefar.questions.calibration import sides_of, two_sided, weighted_bins, wilson
+from closefar.questions.dependence import Dependence
+from closefar.questions.likelihood import LabelModel
+from closefar.questions.moves import SideErrors
+from closefar.questions.noise_check import check_noise_if_possible
+from closefar.questions.score_tests import in_words_of
 
-__all__ = ["LabelErrors", "claimed_share", "judge_labels"]
+__all__ = [
+    "Asked",
+    "FlipEvidence",
+    "Judge",
+    "LabelErrors",
+    "LevelEvidence",
+    "find_label_errors",
+    "flip_aware",
+    "judge_labels",
+    "judge_sides",
+    "margins_of_places",
+    "nearest_cuts",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which labels are flipped, and how many: estimated from how contradictions become rarer as the margin grows.
+
+
+_RATES = np.linspace(0.0, 0.45, 91)
+_SHAPES = np.array([0.5, 0.7, 1.0, 1.4, 2.0, 3.0])
+_SCALES = np.geomspace(0.02, 8.0, 30)  # of the median margin
+_BINS = 50
+
+
+@dataclass(frozen=True)
+class FlipCurve:
+    """P(flipped) on one side of the threshold at margins of these sizes, of labels that contradict it and agree."""
+
+    is_beyond: bool
+    sizes: FloatArray
+    contradicting: FloatArray
+    agreeing: FloatArray
+
+    def at(self, size: FloatArray, contradicts: BoolArray) -> FloatArray:
+        curves = (np.interp(size, self.sizes, curve) for curve in (self.contradicting, self.agreeing))
+        found: FloatArray = np.where(contradicts, *curves)
+        return np.minimum(found, 1.0)
+
+
+def probability_flipped(curves: tuple[FlipCurve, ...], margin: FloatArray, contradicts: BoolArray) -> FloatArray:
+    """The probability that each label is flipped; zero on a side where nothing is known."""
+    probability = np.zeros(len(margin))
+    for curve in curves:
+        where = (margin >= 0) == curve.is_beyond
+        probability[where] = curve.at(np.abs(margin[where]), contradicts[where])
+    return probability
+
+
+@dataclass(frozen=True)
+class FlipEvidence:
+    """The evidence of flipped labels in the contradictions of a metric, without assuming a noise model.
+
+    At margins of size a, a share r(a) = q + (1 - 2q) c(a) of the labels contradicts the metric: a share
+    q is flipped, and of the others the metric gets c(a) wrong, which falls from one half as a grows.
+    The flip rate is at most the share of contradictions at the largest margins.  Here
+    c(a) = exp(-(a / s)^b) / 2, with separate s and b on each side of the threshold; b from 0.5 to
+    3 has tails far heavier and far lighter than any of the noises.  (q, s, b) is averaged over its
+    posterior distribution, with a uniform prior on a grid.
+
+    Attributes
+    ----------
+    rate, low, high : float
+        The mean of q, and its 95% interval.
+    probability : array of shape (n,)
+        The probability that each label is flipped.
+    curves : tuple of FlipCurve
+        Where it is from, for other labels: one for each side of the threshold; none for levels.
+    """
+
+    rate: float
+    low: float
+    high: float
+    probability: FloatArray
+    curves: tuple[FlipCurve, ...]
+
+    @classmethod
+    def of_scores(cls, scores: Scores, largest_rate: float = 1.0) -> Self:
+        """Estimate flips of judgements of any kind.
+
+        Comparisons are turned such that their margins are positive.  Of levels, each threshold gives an estimate, of
+        which the largest is taken: an answer drawn from all levels alike is on the wrong side of some of them only.
+        """
+        sides = sides_of(scores)
+        if len(sides) == 1:
+            return cls.of(sides[0], largest_rate)
+        found = [cls.of(each, largest_rate) for each in sides if each.judgements.n_rarer > 0]
+        highest = max(found, key=lambda each: each.low)
+        return replace(highest, probability=np.max([each.probability for each in found], axis=0), curves=())
+
+    @classmethod
+    def of(cls, scored: Scored, largest_rate: float = 1.0) -> Self:
+        """Estimate flips from the contradictions of these margins, with a flip rate of at most `largest_rate`.
+
+        Margins of fits that have seen the labels underestimate flips rather than overestimate them.
+        """
+        weights = scored.judgements.weights
+        repeats = weights * (effective_number(weights) / weights.sum())
+        beyond = scored.margin >= 0
+        wheres = ((True, beyond), (False, ~beyond))
+        sides = [_Side.of(scored, repeats, *each) for each in wheres if np.any(repeats[each[1]] > 0)]
+        rates = np.exp(sum(side.log_rates for side in sides))
+        rates /= rates.sum()
+        curves = tuple(side.flipped(rates, largest_rate) for side in sides)
+        low, high = np.interp([0.025, 0.975], np.cumsum(rates), _RATES)
+        probability = probability_flipped(curves, scored.margin, ~scored.is_right)
+        return cls(float(rates @ _RATES), float(low), float(high), probability, curves)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The pairs on one side of the threshold; the axes of grid arrays are rate, scale, shape and bin of the margin."""
+
+    is_beyond: bool
+    centres: FloatArray
+    missed: FloatArray
+    likelihood: FloatArray
+    log_rates: FloatArray
+
+    @classmethod
+    def of(cls, scored: Scored, repeats: FloatArray, is_beyond: bool, where: BoolArray) -> Self:
+        size, contradicts, repeats = np.abs(scored.margin[where]), ~scored.is_right[where], repeats[where]
+        counts = repeats > 0
+        bins = weighted_bins(size[counts], repeats[counts], _BINS)
+        total = np.bincount(bins, weights=repeats[counts])
+        contradicting = np.bincount(bins, weights=(repeats * contradicts)[counts])
+        centres = np.bincount(bins, weights=(repeats * size)[counts]) / total
+        scales = _SCALES * max(float(centres[len(centres) // 2]), TINY)
+        missed = 0.5 * np.exp(-((centres / scales[:, None, None]) ** _SHAPES[:, None]))
+        rates = _contradicted(missed)
+        log_likelihood = np.log(rates) @ contradicting + np.log1p(-rates) @ (total - contradicting)
+        log_likelihood -= log_likelihood.max()
+        likelihood = np.exp(log_likelihood)
+        log_rates = np.log(np.maximum(likelihood.mean(axis=(1, 2)), TINY))
+        return cls(is_beyond, centres, missed, likelihood, log_rates)
+
+    def flipped(self, rates: FloatArray, largest_rate: float) -> FlipCurve:
+        """P(flipped) at the centres of the bins, given the probabilities of the rates."""
+        usual = np.maximum(self.likelihood.sum(axis=(1, 2), keepdims=True), TINY)
+        weights = self.likelihood / usual * rates[:, None, None]
+        contradicted = _contradicted(self.missed)
+        weights_of_rate = weights * np.minimum(_RATES, largest_rate)[:, None, None]
+        contradicting = np.einsum("qsb,qsbm->m", weights_of_rate, (1.0 - self.missed) / contradicted)
+        agreeing = np.einsum("qsb,qsbm->m", weights_of_rate, self.missed / (1.0 - contradicted))
+        return FlipCurve(self.is_beyond, self.centres, contradicting, agreeing)
+
+
+def _contradicted(missed: FloatArray) -> FloatArray:
+    rates = _RATES[:, None, None, None]
+    contradicted: FloatArray = np.clip(rates + (1.0 - 2.0 * rates) * missed, 1e-12, 1.0 - 1e-12)
+    return contradicted
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Places of points: where all labels of a point say that it lies, beside what its columns say.
+#
+# What a metric misses about a point shows in all pairs of that point. So each point may lie off the place that a
+# linear map of its columns gives it, at a price. Both prices are chosen by held-out labels; if places of their own
+# predict these no better than the columns alone, points have none.
+
+
+_MOST_PAIRS = 50_000  # of more pairs, the search for the two prices takes too long
+_MOST_DIMENSIONS = 6
+_FOLDS = 5  # that choose the prices
+_MANY_FOLDS = 20  # that judge: a label must not move the points that it is judged by
+_STEPS = 100
+_START_SCALES = np.geomspace(1e-4, 1.0, 17)
+
+# Of the squares of the map, with columns in units of their standard deviations, and of the squares of the offsets.
+_MAP_PRICES = (3000.0, 1000.0, 300.0, 100.0, 30.0, 10.0)
+_OFFSET_PRICES = (128.0, 64.0, 32.0, 16.0, 8.0)
+_FIRST_OFFSET_PRICE = 32.0
+
+
+@dataclass(frozen=True, eq=False)
+class _Places:
+    """A linear map of the columns, the offset of each point from it, and the threshold."""
+
+    linear: FloatArray  # (d, k)
+    threshold: float
+    offsets: FloatArray  # (m, k)
+
+    @property
+    def parameters(self) -> FloatArray:
+        return np.concatenate([self.linear.ravel(), [self.threshold], self.offsets.ravel()])
+
+    def like(self, parameters: FloatArray) -> _Places:
+        """Other places of the same shape."""
+        n_linear = self.linear.size
+        linear = parameters[:n_linear].reshape(self.linear.shape)
+        return _Places(linear, float(parameters[n_linear]), parameters[n_linear + 1 :].reshape(self.offsets.shape))
+
+
+@dataclass(frozen=True, eq=False)
+class _Labelled:
+    """Labelled pairs of points: `differences` @ places are the differences of the pairs."""
+
+    points: FloatArray  # (m, d), standardised
+    differences: csr_array  # (n, m), with 1 and -1 in each row
+    signs: FloatArray
+    weights: FloatArray
+    noise: Noise
+
+    @classmethod
+    def read(cls, points: FloatArray, index: IndexArray, judgements: Judgements, noise: Noise) -> _Labelled:
+        n, m = len(index), len(points)
+        rows = np.repeat(np.arange(n), 2)
+        differences = csr_array((np.tile([1.0, -1.0], n), (rows, index.ravel())), shape=(n, m))
+        weights = judgements.shares * judgements.effective_number
+        return cls(points, differences, judgements.signs, weights, noise)
+
+    def take(self, rows: IndexArray) -> _Labelled:
+        return replace(self, differences=self.differences[rows], signs=self.signs[rows], weights=self.weights[rows])
+
+    def margins(self, places: _Places) -> FloatArray:
+        apart = self.differences @ (self.points @ places.linear + places.offsets)
+        return np.asarray(np.sum(apart**2, axis=1) - places.threshold)
+
+    def loss(self, places: _Places) -> float:
+        return float(self.weights @ self.noise.neg_log_cdf(self.signs * self.margins(places)))
+
+    def solve(self, start: _Places, map_price: float, offset_price: float) -> _Places:
+        """Minimise the loss and half the prices times the squares; without offsets if these have no finite price."""
+        has_offsets = not isinf(offset_price)
+        begin = start if has_offsets else replace(start, offsets=np.zeros_like(start.offsets))
+
+        def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
+            places = begin.like(parameters)
+            apart = self.differences @ (self.points @ places.linear + places.offsets)
+            margins = np.sum(apart**2, axis=1) - places.threshold
+            losses, slopes = self.noise.derivatives(self.signs * margins, order=1)
+            pulls = self.weights * self.signs * slopes
+            by_place = self.differences.T @ (2.0 * pulls[:, None] * apart)
+            value = float(self.weights @ losses) + 0.5 * map_price * float(np.sum(places.linear**2))
+            linear = self.points.T @ by_place + map_price * places.linear
+            offsets = np.zeros_like(by_place)
+            if has_offsets:
+                value += 0.5 * offset_price * float(np.sum(places.offsets**2))
+                offsets = by_place + offset_price * places.offsets
+            return value, np.concatenate([linear.ravel(), [-np.sum(pulls)], offsets.ravel()])
+
+        found = minimize(objective, begin.parameters, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
+        return begin.like(found.x)
+
+
+def margins_of_places(fit: Fit, judgements: Judgements, groups: NDArray[Any] | None) -> FloatArray | None:
+    """Return out-of-fold margins of pairs whose points have places of their own; `groups` are the ids of the points.
+
+    None if pairs share no points, or if these need no places; and for other judgements than close/far labels without
+    annotators.
+    """
+    is_asked = judgements.kind is Kind.CLOSE_FAR and judgements.annotators is None and fit.metric.rank > 0
+    if groups is None or groups.ndim == 1 or judgements.data.ndim != 3 or not is_asked or len(groups) > _MOST_PAIRS:
+        return None
+    index = numbered(groups)[0].reshape(-1, 2)
+    points = _points(judgements, index)
+    scales = np.maximum(points.std(axis=0), TINY)
+    labelled = _Labelled.read((points - points.mean(axis=0)) / scales, index, judgements, fit.metric.noise)
+    start = _start(labelled, fit.metric.factor * scales[:, None], fit.metric.known_threshold)
+    which = np.unique(np.sort(index, axis=1), axis=0, return_inverse=True)[1].ravel()
+    prices = _best_prices(labelled, start, which)
+    if isinf(prices[1]):
+        return None
+    margins = np.empty(len(index))
+    for train, test in _folds(which, _MANY_FOLDS):
+        margins[test] = labelled.take(test).margins(labelled.take(train).solve(start, *prices))
+    return margins
+
+
+def _folds(which: IndexArray, count: int) -> list[tuple[IndexArray, IndexArray]]:
+    """Folds that keep all labels of one pair together."""
+    fold = (np.random.default_rng(0).permutation(int(which.max()) + 1) % count)[which]
+    return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(count)]
+
+
+def _points(judgements: Judgements, index: IndexArray) -> FloatArray:
+    """The points by their numbers."""
+    _, first = np.unique(index, return_index=True)
+    rows, places = np.divmod(first, index.shape[1])
+    data = judgements.data
+    if isinstance(data, Tuples):
+        return np.asarray(to_numpy(data.points)[to_numpy(data.index)[rows, places]], dtype=np.float64)
+    return np.asarray(to_numpy(take_rows(data, rows))[np.arange(len(rows)), places], dtype=np.float64)
+
+
+def _start(labelled: _Labelled, linear: FloatArray, threshold: float) -> _Places:
+    """The map of the fit, in the directions in which points are furthest apart.
+
+    Its scale is that of labels without flips: what contradicts a fit with flips is often far beyond its threshold.
+    """
+    leading = np.linalg.svd(labelled.points @ linear, full_matrices=False)[2][:_MOST_DIMENSIONS]
+    linear = linear @ leading.T
+    offsets = np.zeros((len(labelled.points), linear.shape[1]))
+    starts = [_Places(np.sqrt(scale) * linear, scale * threshold, offsets) for scale in _START_SCALES]
+    return min(starts, key=labelled.loss)
+
+
+def _best_prices(labelled: _Labelled, start: _Places, which: IndexArray) -> tuple[float, float]:
+    """The prices with the smallest loss of held-out labels: first that of the map, then that of offsets."""
+    parts = [(labelled.take(train), labelled.take(test)) for train, test in _folds(which, _FOLDS)]
+
+    def losses(prices: list[tuple[float, float]]) -> dict[tuple[float, float], float]:
+        """Of all folds, along a path from high prices to low ones."""
+        total = dict.fromkeys(prices, 0.0)
+        for train, test in parts:
+            places = start
+            for each in prices:
+                places = train.solve(places, *each)
+                total[each] += test.loss(places)
+        return total
+
+    by_map = losses([(price, _FIRST_OFFSET_PRICE) for price in _MAP_PRICES])
+    best_map = min(by_map, key=by_map.__getitem__)[0]
+    by_offset = losses([(best_map, price) for price in _OFFSET_PRICES])
+    without = losses([(price, inf) for price in _MAP_PRICES])
+    found = {**without, **by_map, **by_offset}
+    return min(found, key=found.__getitem__)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Whether a share of wrong labels can be reported: only if there is no evidence against the model behind it.
+
+
+# A metric with an error rate above this share of the majority baseline's explains too little.
+_MOST_LEFT = 0.6
+
+# With fewer labels of the rarer kind per parameter, the metric fits the labels that it should call wrong.
+_LEAST_PER_PARAMETER = 3.0
+
+# If p-values below 0.05 were enough, one share in twenty would be withheld by chance.
+_UNLIKELY = 0.01
+
+# One-sided, 2.3% of normal numbers are larger.
+_DEPENDENT = 2.0
+
+
+def explained(unseen: Scores) -> float:
+    """How much a metric explains: 0 if its error rate is the majority baseline's, 1 if it is 0.6 times that.
+
+    Of levels these are the mean numbers of levels that it, and the best constant level, are wrong by.  A comparison
+    can be given either way round, so the baseline is one half.
+    """
+    wrong, guessed = _errors(unseen)
+    if guessed == 0.0:
+        return 0.0
+    return min(max((1.0 - wrong / guessed) / (1.0 - _MOST_LEFT), 0.0), 1.0)
+
+
+def _errors(scores: Scores) -> tuple[float, float]:
+    """The error of the metric, and of a baseline."""
+    cuts = scores.dichotomies
+    return sum(1.0 - each.accuracy for each in cuts), sum(1.0 - each.majority for each in cuts)
+
+
+def doubt_about(fit: Fit, judgements: Judgements, unseen: Scores, groups: NDArray[Any] | None) -> str | None:
+    """Return why the number of wrong labels can't be estimated from the fit, or None if it can.
+
+    `unseen` are out-of-fold margins, where there are any.
+    """
+    if fit.metric.rank == 0:
+        return "the metric is zero"
+    if fit.is_separable:
+        return "the metric gets every training label right"
+    return (
+        _doubt_about_number(fit, judgements)
+        or _doubt_about_metric(unseen)
+        or _doubt_about_noise(fit, judgements, groups)
+        or _doubt_about_points(fit, judgements, groups)
+    )
+
+
+def _doubt_about_number(fit: Fit, judgements: Judgements) -> str | None:
+    n, n_parameters = judgements.effective_number, fit.statistics.n_parameters
+    needed = _LEAST_PER_PARAMETER * n_parameters
+    if judgements.kind is Kind.COMPARISONS:
+        if n >= 2.0 * needed:
+            return None
+        return (
+            f"{n:.0f} comparisons are too few for {n_parameters} parameters; make more, at least {2.0 * needed:.0f}, "
+            "or use fewer columns"
+        )
+    rarer = n * (1.0 - float(np.max(np.bincount(judgements.codes, judgements.shares))))
+    if rarer >= needed:
+        return None
+    if judgements.levels is not None:
+        return (
+            f"{rarer:.0f} labels besides those of the most frequent level are too few for {n_parameters} parameters; "
+            f"label more pairs, at least {needed:.0f} of other levels, or use fewer columns"
+        )
+    return (
+        f"{rarer:.0f} labels of the rarer kind are too few for {n_parameters} parameters; label "
+        f"more pairs, at least {needed:.0f} of each kind, or use fewer columns"
+    )
+
+
+def _doubt_about_metric(unseen: Scores) -> str | None:
+    if explained(unseen) >= 1.0:
+        return None
+    wrong, guessed = _errors(unseen)
+    found = (
+        f"by cross-validation it is wrong by {wrong:.2f} levels on average (the best constant level by {guessed:.2f})"
+        if isinstance(unseen, ScoredLevels)
+        else f"its cross-validated accuracy is {1.0 - wrong:.1%} (majority baseline {1.0 - guessed:.1%})"
+    )
+    return f"the learned distance explains too little: {found}"
+
+
+def _doubt_about_noise(fit: Fit, judgements: Judgements, groups: NDArray[Any] | None) -> str | None:
+    check = check_noise_if_possible(fit, judgements, groups)
+    if check is None or check.p_value >= _UNLIKELY:  # None: too few uncertain labels, so no evidence against it
+        return None
+    return f"the labels do not fit {fit.metric.noise.name} noise (p = {check.p_value:.2g})"
+
+
+def _doubt_about_points(fit: Fit, judgements: Judgements, groups: NDArray[Any] | None) -> str | None:
+    """Label errors are independent; what the metric misses about a point shows in all pairs of that point."""
+    if groups is None:
+        return None
+    dependence, asked = Dependence(groups), two_sided(fit, replace(judgements, comparisons=None))
+    # Of several questions, one may be this far out by chance.
+    most = _DEPENDENT if len(asked) == 1 else float(norm.isf(norm.sf(_DEPENDENT) / len(asked)))
+    if not any(_clusters(each.scored, dependence, most) for each in asked):
+        return None
+    kind = "point" if groups.ndim == 2 else "group"
+    where = f"in {judgements.kind.noun}s of the same {kind}"
+    return f"contradictions cluster {where}, so the metric misses something about those {kind}s"
+
+
+def _clusters(scored: Scored, dependence: Dependence, most: float) -> bool:
+    """Whether the scores of labels that depend on each other have the same sign more often than by chance."""
+    judgements, model = scored.judgements, LabelModel.at(scored.margin, scored.noise, scored.flip_rate)
+    scores = judgements.weights * model.residual(judgements.is_far) * model.slope / model.variance
+    variance = _sum_of_products(judgements.weights**2 * model.information, dependence)
+    return variance > 0 and _sum_of_products(scores, dependence) > most * np.sqrt(variance)
+
+
+def _sum_of_products(values: FloatArray, dependence: Dependence) -> float:
+    """The sum over all pairs of rows that depend on each other."""
+    return 0.5 * sum(float(cross[0, 0]) for cross in dependence.cross_sums(values[:, None]))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Whether a rating is wrong: its pair truly lies outside its level, below the lower or above the upper end.
+
+
+_LARGEST_Z = 1e6
+
+
+@dataclass(frozen=True, eq=False)
+class _Ends:
+    """How far a squared distance is above the lower, and below the upper end of a level, and the errors of both."""
+
+    above: FloatArray
+    below: FloatArray
+    above_error: FloatArray
+    below_error: FloatArray
+
+    @classmethod
+    def of(cls, codes: IndexArray, margins: FloatArray, errors: FloatArray) -> _Ends:
+        n, last = margins.shape
+        rows = np.arange(n)
+        lower, upper = np.maximum(codes - 1, 0), np.minimum(codes, last - 1)
+        has_lower, has_upper = codes >= 1, codes < last
+        return cls(
+            np.where(has_lower, margins[rows, lower], np.inf),
+            np.where(has_upper, -margins[rows, upper], np.inf),
+            errors[rows, lower],
+            errors[rows, upper],
+        )
+
+
+def nearest_cuts(
+    codes: IndexArray, margins: FloatArray, errors: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The margin from the end of each level that agrees least with it, its error, and the agreement.
+
+    `margins` and `errors` have a column for each threshold.
+    """
+    ends = _Ends.of(codes, margins, errors)
+    is_lower = ends.above <= ends.below
+    agreement = np.where(is_lower, ends.above, ends.below)
+    return (
+        np.where(is_lower, ends.above, -ends.below),
+        np.where(is_lower, ends.above_error, ends.below_error),
+        agreement,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class LevelEvidence:
+    """What is known of ratings besides the margin of a pair: the noise, the flip rate, and whether they are new."""
+
+    noise: Noise
+    flip_rate: Any
+    is_new: bool
+
+    def probability_wrong(self, codes: IndexArray, margins: FloatArray, errors: FloatArray) -> FloatArray:
+        """P(the pair truly lies outside its level); a new rating is further evidence, as for two labels.
+
+        Its likelihood is evaluated at the mean distance beyond either end, and at the nearest one within the level.
+        """
+        ends = _Ends.of(codes, margins, errors)
+        z_above, z_below = (
+            np.clip(distance / np.maximum(error, TINY), -_LARGEST_Z, _LARGEST_Z)
+            for distance, error in ((ends.above, ends.above_error), (ends.below, ends.below_error))
+        )
+        under, over = norm.logcdf(-z_above), norm.logcdf(-z_below)
+        outside: FloatArray = np.minimum(np.exp(under) + np.exp(over), 1.0)
+        if not self.is_new:
+            return outside
+        steps = (
+            -_step_beyond(ends.above, ends.above_error * np.exp(norm.logpdf(z_above) - under)),
+            _step_beyond(ends.below, ends.below_error * np.exp(norm.logpdf(z_below) - over)),
+            np.maximum(-ends.above, 0.0) - np.maximum(-ends.below, 0.0),
+        )
+        priors = (under, over, np.log(np.maximum(1.0 - outside, TINY)))
+        logs = [prior - self._losses(ends, step, margins.shape[1]) for prior, step in zip(priors, steps, strict=True)]
+        wrong: FloatArray = np.exp(logsumexp(logs[:2], axis=0) - logsumexp(logs, axis=0))
+        return wrong
+
+    def _losses(self, ends: _Ends, step: FloatArray, last: int) -> FloatArray:
+        """-log P(level) after a step of the squared distance."""
+        losses: FloatArray = interval_losses(self.noise, ends.above + step, step - ends.below, 1).loss
+        if not np.any(self.flip_rate):
+            return losses
+        each, rest = level_flips(np.asarray(self.flip_rate), last + 1)
+        flipped: FloatArray = -np.log(each + rest * np.exp(-losses))
+        return flipped
+
+
+def _step_beyond(distance: FloatArray, usual: FloatArray) -> FloatArray:
+    """How far the mean distance beyond an end is from here; zero for an end that does not exist."""
+    return np.where(np.isfinite(distance), np.maximum(usual, distance), 0.0)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The side of each threshold that a judgement is on: margins, standard errors, and probabilities of wrong labels.
+
+
+# Margins are limited to this many standard errors: beyond that nothing changes, and squares do not overflow.
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """The judgements that are judged, and those that fits are made to.
+
+    These are the same, unless the comparisons that are attached to pairs are judged.
+    """
+
+    whole: Judgements
+    are_attached: bool = False
+
+    @property
+    def judgements(self) -> Judgements:
+        """Those that are judged."""
+        if not self.are_attached:
+            return self.whole
+        assert self.whole.comparisons is not None
+        return self.whole.comparisons
+
+    def __len__(self) -> int:
+        return len(self.judgements)
+
+    def training(self, rows: IndexArray) -> Judgements:
+        """What a fit is made to, if it sees these of the judgements that are judged."""
+        if not self.are_attached:
+            return self.whole.take(rows)
+        return replace(self.whole, comparisons=self.judgements.take(rows))
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """The margin of each pair, its standard error, and the probability that its label is that of the other side.
+
+    Of levels, it is the margin from the end of its level that is nearest, or furthest on the wrong side.  `agreement`
+    is the margin, positive if the label agrees with it, and `margins` are those from all thresholds, a column each.
+    `is_new` is true for labels that the fit that judged them has not seen.
+    """
+
+    margin: FloatArray
+    error: FloatArray
+    agreement: FloatArray
+    probability: FloatArray
+    margins: FloatArray
+    is_new: BoolArray
+
+    @property
+    def expected(self) -> IndexArray:
+        """The level that each squared distance lies in; of two labels, 1 is far."""
+        levels: IndexArray = np.sum(self.margins >= 0, axis=1)
+        return levels
+
+    def as_scores(self, scores: Scores) -> Scores:
+        """The same judgements, with these margins."""
+        if isinstance(scores, ScoredLevels):
+            return replace(scores, squared=np.zeros(len(scores)), thresholds=-self.margins)
+        return replace(scores, margin=self.margin)
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A fit to one side of a split: the margins of all pairs, and the standard errors of those on the other side.
+
+    Both have a column for each threshold.  `is_new` is true if the fit has not seen the labels that it judges;
+    `train_share` is the share that it has seen.
+    """
+
+    margin: FloatArray
+    error: FloatArray
+    noise: Noise
+    flip_rate: FlipRate
+    is_new: bool
+    train_share: float
+
+    def probability_wrong(
+        self, agreement: FloatArray, error: FloatArray, is_far: BoolArray | None = None
+    ) -> FloatArray:
+        """P(the true margin contradicts the label), where `agreement` is label times estimated margin.
+
+        A new label is further evidence: its likelihood is evaluated at the mean margin on either side.  `is_far` are
+        the labels, which matter if there are two flip rates.
+        """
+        if not self.is_new:
+            return probability_of_other_side(agreement, error)
+        z = _standardised(agreement, error)
+        log_wrong, log_right = norm.logcdf(-z), norm.logcdf(z)
+        probability: FloatArray
+        density = norm.logpdf(z)
+        mean_wrong = np.minimum(agreement - error * np.exp(density - log_wrong), 0.0)
+        mean_right = np.maximum(agreement + error * np.exp(density - log_right), 0.0)
+        log_wrong = log_wrong - label_losses(self.noise, mean_wrong, self.flip_rate, is_far)
+        log_right = log_right - label_losses(self.noise, mean_right, self.flip_rate, is_far)
+        probability = expit(log_wrong - log_right)
+        return probability
+
+
+def probability_of_other_side(agreement: FloatArray, error: FloatArray) -> FloatArray:
+    """P(the true margin contradicts a label that the fit has seen), where `agreement` is label times margin."""
+    probability: FloatArray = np.exp(norm.logcdf(-_standardised(agreement, error)))
+    return probability
+
+
+def _standardised(agreement: FloatArray, error: FloatArray) -> FloatArray:
+    return np.clip(agreement / np.maximum(error, TINY), -_LARGEST_Z, _LARGEST_Z)
+
+
+def judge_sides(
+    learn: Callable[[Judgements], Fit], asked: Asked, splits: list[Split], *, n_jobs: int | None = None
+) -> Verdicts:
+    """Judge each label by the fit to the training side of its test split, or by a fit to all if no split tests it."""
+    judgements, n = asked.judgements, len(asked)
+    tested = np.zeros(n, dtype=bool)
+    for _, test in splits:
+        tested[test] = True
+    if not np.all(tested):
+        splits = [*splits, (np.arange(n), np.flatnonzero(~tested))]
+    judges = Parallel(n_jobs=n_jobs)(delayed(_judge)(learn, asked, train, test) for train, test in splits)
+    margins, errors = np.empty((2, *judges[0].margin.shape))
+    is_new = np.empty(n, dtype=bool)
+    for (_, test), judge in zip(splits, judges, strict=True):
+        margins[test], errors[test], is_new[test] = judge.margin[test], judge.error, judge.is_new
+    folds = [judge for judge in judges if judge.is_new]
+    if len(folds) > 1:
+        train_share = sum(judge.train_share for judge in folds) / len(folds)
+        errors *= _error_ratio([judge.margin.ravel() for judge in folds], errors.ravel(), train_share)
+    probability = np.empty(n)
+    if judgements.levels is None:
+        margin, error, signs = margins[:, 0], errors[:, 0], judgements.signs
+        for (_, test), judge in zip(splits, judges, strict=True):
+            wrong = judge.probability_wrong(signs[test] * margin[test], error[test], judgements.is_far[test])
+            probability[test] = wrong
+        return Verdicts(margin, error, signs * margin, probability, margins, is_new)
+    for (_, test), judge in zip(splits, judges, strict=True):
+        evidence = LevelEvidence(judge.noise, judge.flip_rate, is_new=judge.is_new)
+        probability[test] = evidence.probability_wrong(judgements.codes[test], margins[test], errors[test])
+    margin, error, agreement = nearest_cuts(judgements.codes, margins, errors)
+    return Verdicts(margin, error, agreement, probability, margins, is_new)
+
+
+def unseen_scores(
+    learn: Callable[[Judgements], Fit], asked: Asked, splits: list[Split], *, n_jobs: int | None = None
+) -> Scores | None:
+    """The judgements that splits test, scored by the fits to the other sides; None if there are none.
+
+    Splits with a pair on both sides are ignored.
+    """
+    apart = [(train, test) for train, test in splits if not _overlap(train, test)]
+    found = Parallel(n_jobs=n_jobs)(delayed(_scores)(learn, asked, train, test) for train, test in apart)
+    if not found:
+        return None
+    parts = [(scores, test) for scores, (_, test) in zip(found, apart, strict=True)]
+    tested = np.unique(np.concatenate([test for _, test in apart]))
+    return joined(asked.judgements, parts).take(tested)
+
+
+def _scores(learn: Callable[[Judgements], Fit], asked: Asked, train: IndexArray, test: IndexArray) -> Scores:
+    fit = learn(asked.training(train)).unless_interrupted()
+    return Scorer.of(fit).score(asked.judgements.take(test))
+
+
+def _judge(learn: Callable[[Judgements], Fit], asked: Asked, train: IndexArray, test: IndexArray) -> Judge:
+    judgements = asked.judgements
+    fit = learn(asked.training(train)).unless_interrupted()
+    scorer, others = Scorer.of(fit), judgements.take(test)
+    margin = scorer.margins(judgements, fit.metric.measure(judgements.data)[:, None])
+    errors = SideErrors.of(fit, replace(judgements.take(train).counted(), comparisons=None))
+    who = None if others.annotators is None else others.annotators.codes
+    return Judge(
+        margin=margin,
+        error=errors.at(others.data, margin[test], who),
+        noise=fit.metric.noise,
+        flip_rate=scorer.score(others).flip_rate,
+        is_new=not _overlap(train, test),
+        train_share=len(train) / len(judgements),
+    )
+
+
+def _overlap(train: IndexArray, test: IndexArray) -> bool:
+    is_train = np.zeros(max(train.max(initial=0), test.max(initial=0)) + 1, dtype=bool)
+    is_train[train] = True
+    return bool(np.any(is_train[test]))
+
+
+def _error_ratio(margins: list[FloatArray], error: FloatArray, train_share: float) -> float:
+    """The ratio of standard errors from differences between the folds' fits to those from the curvature.
+
+    This is a grouped jackknife over the half of the margins nearest to a threshold.  It matters if
+    the model is wrong, if pairs are dependent, and if labels are wrong by flips alone: then a side
+    is known better than the curvature implies.
+    """
+    lengths = [float(np.sqrt(np.mean(margin**2))) or 1.0 for margin in margins]
+    scaled = np.array([margin / length for margin, length in zip(margins, lengths, strict=True)])
+    centre = np.mean(scaled, axis=0)
+    near = np.abs(centre) <= np.median(np.abs(centre))
+    by_folds = np.var(scaled[:, near], axis=0) / (1.0 - min(train_share, 1.0 - 1e-9))
+    by_model = (error[near] / np.mean(lengths)) ** 2
+    usual = by_model + np.median(by_model)
+    if not np.all(usual > 0):
+        return 1.0
+    return float(np.sqrt(np.sum(by_folds / usual) / np.sum(by_model / usual)))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Judging the labels of partitions: what a fit says of each label, as dask arrays that are computed when asked for.
+
+
+_COLUMNS = ("probability", "margin", "error", "contradicts")
+
+
+@dataclass(frozen=True)
+class LazyJudge:
+    """What is needed to judge the labels of a partition where it is; P(flipped) if there are curves of it.
+
+    `factor` is how much of P(flipped) is claimed.
+    """
+
+    metric: Metric
+    sides: Sides
+    errors: SideErrors
+    curves: tuple[FlipCurve, ...] | None
+    factor: float
+
+    def __call__(self, partition: Partition) -> FloatArray:
+        """Return probability, margin, error and whether the label contradicts the margin, one row per pair."""
+        if len(partition) == 0:
+            return np.empty((0, len(_COLUMNS)))
+        margin = self.metric.measure(partition.data) - self.metric.known_threshold
+        error = self.errors.at(partition.data, margin[:, None])[:, 0]
+        is_far = np.asarray(partition.labels == self.sides.far, dtype=bool)
+        contradicts = (margin >= 0) != is_far
+        if self.curves is None:
+            probability = probability_of_other_side(np.where(is_far, margin, -margin), error)
+        else:
+            probability = probability_flipped(self.curves, margin, contradicts) * self.factor
+        return np.column_stack([probability, margin, error, contradicts])
+
+
+def lazy_verdicts(judge: LazyJudge, partitions: Partitions) -> dict[str, Any]:
+    """Return the columns of the judge, the labels and the order of suspicion as dask arrays; nothing is computed."""
+    import dask
+    import dask.array as da
+
+    counts = partitions.n_rows
+    assert counts is not None
+    judged = mapped_partitions(partitions, judge)
+    parts = [da.from_delayed(part, (n, len(_COLUMNS)), dtype=float) for part, n in zip(judged, counts, strict=True)]
+    table = da.concatenate(parts)
+    columns = {name: table[:, at] for at, name in enumerate(_COLUMNS)}
+    columns["contradicts"] = columns["contradicts"].astype(bool)
+    labels = zip(mapped_partitions(partitions, _labels), counts, strict=True)
+    kind = judge.sides.classes.dtype
+    columns["labels"] = da.concatenate([da.from_delayed(part, (n,), dtype=kind) for part, n in labels])
+    columns["order"] = da.from_delayed(dask.delayed(_order)(table), (sum(counts),), dtype=np.intp)
+    return columns
+
+
+def most_suspicious(errors: Any, k: int) -> list[tuple[Any, ...]]:
+    """Return row number, label, probability, margin and error of the k most suspicious labels, in one computation.
+
+    Workers find those of their partitions, and send no others.
+    """
+    import dask
+
+    names = ("probability", "margin", "error", "contradicts", "labels")
+    chunks = zip(*(getattr(errors, name).to_delayed(optimize_graph=False).ravel() for name in names), strict=True)
+    starts = np.cumsum([0, *errors.probability.chunks[0]])[:-1].tolist()
+    found = dask.compute(*(dask.delayed(_top)(*some, start, k) for some, start in zip(chunks, starts, strict=True)))
+    tables, rows, labels = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    chosen = _order(tables)[:k]
+    return [(rows[at], labels[at], *tables[at, :3]) for at in chosen.tolist()]
+
+
+def _labels(partition: Partition) -> NDArray[Any]:
+    return np.asarray(partition.labels)
+
+
+def _order(table: FloatArray) -> IndexArray:
+    """The rows by falling probability, and those of the same one by rising agreement of label and margin."""
+    probability, margin, error, contradicts = table.T
+    agreement = np.where(contradicts > 0, -np.abs(margin), np.abs(margin))
+    return np.lexsort((agreement / np.maximum(error, TINY), -probability))
+
+
+def _top(
+    probability: FloatArray,
+    margin: FloatArray,
+    error: FloatArray,
+    contradicts: Any,
+    labels: NDArray[Any],
+    start: int,
+    k: int,
+) -> tuple[FloatArray, IndexArray, NDArray[Any]]:
+    table = np.column_stack([probability, margin, error, contradicts])
+    rows = _order(table)[:k]
+    return table[rows], rows + start, labels[rows]
+
 
 # With at least this many uncertain labels per parameter, the noise near the threshold is known.
 _NOISE_IS_KNOWN = 10.0
@@ -228,7 +1104,7 @@ def judge_labels(
     expected = None if judgements.levels is None else judgements.sides.classes[verdicts.expected]
     return LabelErrors(
         probability=probability,
-        order=_order(probability, verdicts, placed),
+        order=_label_errors_order(probability, verdicts, placed),
         meaning=meaning,
         share=share,
         share_low=low,
@@ -246,7 +1122,7 @@ def judge_labels(
     )
 
 
-def _order(probability: FloatArray, verdicts: Verdicts, placed: Scored | None) -> NDArray[np.intp]:
+def _label_errors_order(probability: FloatArray, verdicts: Verdicts, placed: Scored | None) -> NDArray[np.intp]:
     """Row numbers, the most suspicious first; of equally probable ones, those that contradict their margins most."""
     if placed is not None:
         return np.lexsort((placed.judgements.signs * placed.margin, -probability))
@@ -296,3 +1172,256 @@ def _share(judgements: Judgements, probability: FloatArray) -> tuple[float, floa
     share = float(shares @ probability)
     spread = 1.96 * float(np.sqrt(np.sum(shares**2 * (probability * (1.0 - 2.0 * share) + share**2))))
     return share, max(share - spread, 0.0), min(share + spread, 1.0)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Finding wrong labels: fits to the labels and to folds of them, in memory or on a cluster, that judge them.
+
+
+_METHODS = ("auto", "out-of-fold", "in-sample")
+_JUDGED = ("pairs", "comparisons")
+
+# Of more pairs on a cluster, a sample is gathered to judge the model: so many rows, or as many as the bytes allow.
+_MOST_SAMPLED = 100_000
+_SAMPLED_BYTES = 1 << 30
+
+
+def find_label_errors(
+    learner: Learner,
+    pairs: Any,
+    labels: Any = None,
+    *,
+    sample_weight: Any = None,
+    annotators: Any = None,
+    comparisons: Any = None,
+    judged: str = "pairs",
+    cv: Any = 5,
+    groups: Any = None,
+    method: str = "auto",
+    n_jobs: int | None = None,
+    random_state: Any = None,
+) -> LabelErrors:
+    """Find labels that are probably wrong: close/far labels, levels, or answers to comparisons.
+
+    A label is wrong if its pair truly lies on the other side of the threshold, a level if it truly lies in
+    another level, and the answer to a comparison if the leg that it calls shorter is truly the longer one.  If
+    the noise model passes its checks, the probability of that follows from the margin and its standard error, and
+    a share of wrong labels is reported.  Otherwise a label that contradicts the learned distance
+    may be right, and the distance wrong.  Then a label is called wrong if it was flipped, whatever
+    the distance.  The probability of that follows from how contradictions become rarer as the margin
+    grows, since flips do not.  No share is reported in that case; the number of labels that
+    contradict the learned distance always is.
+
+    Parameters
+    ----------
+    learner : LinearMetricLearner, OrdinalMetricLearner or ComparisonMetricLearner
+        The learner to fit; it is not changed.  What is "auto" is chosen once, for all fits.  With
+        flip_rate=0 the flip rate is estimated, and with alpha=0 the penalty is chosen if `method` is "auto": without
+        flips, and without a penalty where labels are few, a metric agrees with labels that it should call wrong.
+    pairs, labels, sample_weight, annotators, comparisons
+        As for `learner.fit`; for a comparison learner, `pairs` are the comparisons and `labels` the answers.  Each
+        judgement is compared with the threshold of its own annotator.
+    judged : {"pairs", "comparisons"}, default="pairs"
+        With pairs and comparisons together, which of them to judge; the others are part of every fit.
+    cv : int or splitter, default=5
+        The folds for out-of-fold fits; fewer if the rarer label does not occur in that many.
+    groups : array of shape (n,) or (n, 2), optional
+        Pairs of the same group share a fold.  Two ids per pair, those of its points, give the folds
+        of `PairGroupKFold` if both sides of each split have both labels; a pair that is in no test
+        fold is judged in-sample.  By default, points that pairs share are detected in (n, 2, d) data.
+    method : {"auto", "out-of-fold", "in-sample"}, default="auto"
+        "in-sample" judges each label by one fit to all labels, "out-of-fold" by a fit that has not
+        seen it.  "auto" is in-sample, which ranks labels best.  If the metric is in doubt and
+        close/far pairs share points, a label is judged by what the other labels of its two points say as well,
+        where that predicts held-out labels better.  Out-of-fold fits, with the settings of the fit to all pairs, give
+        the share of labels that contradict a distance learned without them.  From 50,000 pairs on
+        these fits start from the fit to all pairs.
+    n_jobs : int, optional
+        The number of folds to fit in parallel.
+    random_state : int, RandomState or None
+        Seed of the folds.
+
+    Notes
+    -----
+    For dask arrays and frames, and for pairs opened on a cluster, the fit to all pairs is computed at once, where
+    they are.  What is said of the labels as a whole (`meaning`, `share`, `reason`, `unseen_share`) follows from a
+    sample of 100,000 pairs that is gathered in this process; of fewer pairs, from all of them.  The arrays with one
+    entry per label are dask arrays, of which nothing is computed until they are; `table` computes its rows, and
+    `order`, if it is asked for, gathers the verdicts on one worker.
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> data = cf.datasets.make_pairs(3000, 4, noise="flips", wrong_share=0.1, random_state=0)
+    >>> errors = cf.find_label_errors(cf.LinearMetricLearner(), data.pairs, data.labels, random_state=0)
+    >>> bool(data.labels[errors.order[0]] == data.true_labels[errors.order[0]])
+    False
+    """
+    if method not in _METHODS:
+        raise ValueError(f"method must be one of {list(_METHODS)}; got {method!r}.")
+    class_weight = getattr(learner, "class_weight", None)
+    if class_weight is not None:
+        raise ValueError(
+            "class_weight must be None to find wrong labels, since it moves the threshold; got "
+            f"{class_weight!r}. Leave it out."
+        )
+    if judged not in _JUDGED or (judged == "comparisons" and comparisons is None):
+        raise ValueError(
+            f'judged must be "pairs" or, with comparisons besides pairs, "comparisons"; got {judged!r}'
+            f"{'' if judged not in _JUDGED else ' and no comparisons'}."
+        )
+    if is_partitioned(pairs):
+        _check_one_fit(pairs, groups, method)
+        partitions = counted_partitions(partitions_of(pairs, labels, sample_weight))
+        return _find_in_partitions(learner, partitions, cv, method, n_jobs, random_state)
+    judgements = clone(learner).read(pairs, labels, sample_weight, annotators=annotators, comparisons=comparisons)
+    asked = Asked(judgements, are_attached=judged == "comparisons")
+    found_groups = resolve_groups(groups, asked.judgements.data)
+    settings = Settings.of(learner)
+    settings = settings.but(**flip_aware(settings, penalise=method == "auto"))
+    by = found_groups if groups is not None and judged == "pairs" else None
+    fit = fit_to(judgements, settings, groups=by)
+    fit.warn(stacklevel=2)
+    fit.unless_interrupted()
+    verdicts, unseen = _judged(fit, asked, found_groups, cv, method, n_jobs, random_state)
+    return _found(fit, asked.judgements, verdicts, unseen, found_groups, has_places=method == "auto")
+
+
+def flip_aware(settings: Settings, *, penalise: bool = True) -> dict[str, Any]:
+    """The settings to change so that a metric does not agree with labels that it should call wrong."""
+    changes: dict[str, Any] = {}
+    if _is_zero(settings.flip_rate):
+        changes["flip_rate"] = "estimate"
+    if _is_zero(settings.alpha) and penalise:
+        changes["alpha"] = "auto"
+    return changes
+
+
+def _is_zero(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and value == 0.0
+
+
+def _judged(
+    fit: Fit,
+    asked: Asked,
+    groups: NDArray[Any] | None,
+    cv: Any,
+    method: str,
+    n_jobs: int | None,
+    random_state: Any,
+) -> tuple[Verdicts | None, Scores | None]:
+    """The verdicts of fits to the folds, where they judge, and the out-of-fold scores of labels that have one."""
+    splits = []
+    if method != "in-sample":
+        seed = check_random_state(random_state).randint(2**31)
+        splits = _splits(cv, asked.judgements, groups, seed)
+    learn = partial(_learn, fit)
+    if method == "auto":
+        unseen = unseen_scores(learn, asked, splits, n_jobs=n_jobs)
+        return None, None if unseen is None else _with_rates_of(fit, unseen)
+    verdicts = judge_sides(learn, asked, splits, n_jobs=n_jobs)
+    tested = np.flatnonzero(verdicts.is_new)
+    scores = verdicts.as_scores(Scorer.of(fit).score(replace(asked.judgements, comparisons=None)))
+    return verdicts, scores.take(tested) if len(tested) else None
+
+
+def _with_rates_of(fit: Fit, unseen: Scores) -> Scores:
+    """The same margins with the flip rates of the fit to all."""
+    own = Scorer.of(fit).score(replace(unseen.judgements, comparisons=None)).flip_rate
+    return replace(unseen, flip_rate=own)
+
+
+def _found(
+    fit: Fit,
+    judgements: Judgements,
+    verdicts: Verdicts | None,
+    unseen: Scores | None,
+    groups: NDArray[Any] | None,
+    *,
+    has_places: bool = False,
+) -> LabelErrors:
+    if unseen is not None:
+        return judge_labels(fit, judgements, unseen, verdicts, groups=groups, has_places=has_places)
+    scores = Scorer.of(fit).score(replace(judgements, comparisons=None))
+    found = judge_labels(fit, judgements, scores, verdicts, groups=groups, has_places=has_places)
+    return replace(found, unseen_share=None, unseen_low=None, unseen_high=None)
+
+
+def _check_one_fit(pairs: Any, groups: Any, method: str) -> None:
+    """Refuse what needs fits to parts of the pairs, where these are in partitions."""
+    if method == "out-of-fold" or groups is not None:
+        got = "groups" if method != "out-of-fold" else 'method="out-of-fold"'
+        raise ValueError(
+            f"labels of a cluster are judged by one fit to all of them, without groups; got {got}. Leave it out, or "
+            f"pass a sample: {words_for_sample(pairs)}."
+        )
+
+
+def _find_in_partitions(
+    learner: Learner, partitions: Partitions, cv: Any, method: str, n_jobs: int | None, random_state: Any
+) -> LabelErrors:
+    """Fit to all pairs where they are, judge the model by a sample in memory, and each label when that is asked for."""
+    n_columns, n = partitions.n_columns, sum(partitions.n_rows or ())
+    most = min(max(_MOST_SAMPLED, 8 * count_parameters(n_columns, None)), _SAMPLED_BYTES // (8 * n_columns))
+    sample = sample_partitions(partitions, most)
+    weights = np.ones(len(sample.labels)) if sample.weights is None else np.asarray(sample.weights, dtype=np.float64)
+    changes = flip_aware(Settings.of(learner), penalise=method == "auto")
+    fit = clone(learner).set_params(**changes).fit(partitions).fit_.unless_interrupted()
+    scaled = n / len(weights) * weights if len(weights) < n else sample.weights
+    unnamed = replace(fit.columns, names_in_data=None)
+    some = Judgements.read_more(unnamed, sample.data, sample.labels, scaled, sides=fit.sides)
+    found_groups = resolve_groups(None, some.data)
+    verdicts, unseen = _judged(fit, Asked(some), found_groups, cv, method, n_jobs, random_state)
+    found = _found(fit, some, verdicts, unseen, found_groups)
+    curves, factor = None, 1.0
+    if found.meaning == "flipped":
+        curves = FlipEvidence.of(Scored.by(fit.metric, some)).curves
+        known = Scored.by(fit.metric, some) if unseen is None else unseen
+        factor = claimed_share(known, found.reason)
+    judge = LazyJudge(fit.metric, fit.sides, SideErrors.of(fit, some.counted()), curves, factor)
+    return replace(found, **lazy_verdicts(judge, partitions))
+
+
+def _learn(fit: Fit, judgements: Judgements) -> Fit:
+    """Fit to some of the judgements; the fit to all is known already, and a good start if there are many."""
+    if fit.judgements is not None and _size(judgements) == _size(fit.judgements):
+        return fit
+    return fit_from(fit, judgements) if is_near_parts(fit) else refit_part(fit, judgements)
+
+
+def _splits(cv: Any, judgements: Judgements, groups: NDArray[Any] | None, seed: int) -> list[Split]:
+    """The folds; fewer, and then without groups, if one side of a split has only one label."""
+    if not isinstance(cv, numbers.Integral):
+        return split_judgements(cv, judgements, groups=groups, seed=seed)
+    most = min(int(cv), _n_rarest(judgements))
+    for by in (groups, None) if groups is not None else (None,):
+        for n_folds in sorted({most, min(most, 3), min(most, 2)}, reverse=True):
+            if n_folds < 2:
+                continue
+            try:
+                splits = split_judgements(n_folds, judgements, groups=by, seed=seed)
+            except ValueError:
+                continue
+            if all(_can_train(judgements.take(train)) for train, _ in splits):
+                return splits
+    return []
+
+
+def _size(judgements: Judgements) -> tuple[int, int]:
+    return len(judgements), 0 if judgements.comparisons is None else len(judgements.comparisons)
+
+
+def _n_rarest(judgements: Judgements) -> int:
+    """How many judgements have the rarest label, or are not of the most frequent level; all comparisons are alike."""
+    counted = judgements.codes[judgements.weights > 0]
+    if judgements.kind is Kind.COMPARISONS:
+        return len(counted)
+    counts = np.bincount(counted, minlength=judgements.n_levels)
+    return int(counts.min() if judgements.levels is None else counts.sum() - counts.max())
+
+
+def _can_train(judgements: Judgements) -> bool:
+    if judgements.kind is Kind.COMPARISONS:
+        return bool(np.any(judgements.weights > 0))
+    counted = judgements.codes[judgements.weights > 0]
+    return len(np.unique(counted)) == judgements.n_levels

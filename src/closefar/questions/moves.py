@@ -9,18 +9,71 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from closefar import packed
-from closefar.arrays import Array, BoolArray, FloatArray, to_numpy
+from closefar.arrays import TINY, Array, BoolArray, FloatArray, IndexArray, to_numpy
+from closefar.fitting import AnnotatorTable, Fit, Scorer
 from closefar.judgements import Judgements, Kind
-from closefar.model import Metric
-from closefar.questions.legs import by_legs, differences, leg_blocks
-from closefar.questions.optimum import coordinates_of
+from closefar.model import Metric, ScoredLevels
+from closefar.questions.likelihood import LabelModel, by_legs, coordinates_of, differences, leg_blocks, representatives
 from closefar.rows import BlockRows, rows_of
 
-__all__ = ["MarginMoves", "Moves", "RankMoves", "pseudo_inverse", "scaled_eigh"]
+__all__ = [
+    "MarginMoves",
+    "Moves",
+    "RankMoves",
+    "SideErrors",
+    "annotator_rates",
+    "margin_information",
+    "pseudo_inverse",
+    "read_for",
+    "scaled_eigh",
+    "table_of",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a fit knows of the annotators of judgements, and judgements that are read for a question.
+
+
+def table_of(fit: Fit, judgements: Judgements) -> AnnotatorTable | None:
+    """What the fit knows of the annotators of these judgements; None if they have none."""
+    return None if judgements.annotators is None else fit.annotators
+
+
+def annotator_rates(fit: Fit, judgements: Judgements) -> FloatArray | None:
+    """The flip rate of each judgement, attached comparisons last; None if annotators have no rates of their own."""
+    table = fit.annotators
+    if table is None or judgements.annotators is None or table.flip_rates is None:
+        return None
+    rates = table.flip_rates[judgements.annotators.codes]
+    others = judgements.comparisons
+    return rates if others is None else np.append(rates, np.full(len(others), fit.metric.one_flip_rate))
+
+
+def read_for(
+    fit: Fit, X: Any, y: Any = None, sample_weight: Any = None, annotators: Any = None, comparisons: Any = None
+) -> Judgements:
+    """Validate judgements for a question, or return those of training; a fit with annotators needs theirs."""
+    if X is None:
+        if annotators is not None or comparisons is not None:
+            raise ValueError("annotators and comparisons must be given with their pairs; got no pairs. Pass them, too.")
+        return fit.training()
+    if isinstance(X, Judgements):
+        return X
+    if fit.kind is Kind.COMPARISONS and (annotators is not None or comparisons is not None):
+        raise ValueError("annotators and comparisons belong to pairs; got them with comparisons alone. Leave them out.")
+    if fit.annotators is not None and annotators is None:
+        raise ValueError(
+            "this fit has annotators, so their ids must be given with pairs and labels; got none. Pass annotators=ids."
+        )
+    if fit.annotators is None and annotators is not None:
+        raise ValueError("this fit has no annotators; got annotators. Leave them out, or fit with annotators=ids.")
+    return fit.read(X, y, sample_weight, annotators=annotators, comparisons=comparisons)
+
 
 # With more moves than this, only the eigenvalues of M and the threshold move.
 MOST_MOVES = 1500
@@ -178,3 +231,102 @@ def pseudo_inverse(matrix: FloatArray, tol: float = 1e-10) -> FloatArray:
     keep = values > tol * values[-1]
     inverse: FloatArray = (vectors[:, keep] / values[keep]) @ vectors[:, keep].T / np.outer(scale, scale)
     return inverse
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The standard errors of margins, from each threshold of a metric.
+
+
+_MOST_SEEN = 100_000
+
+
+@dataclass(frozen=True)
+class SideErrors:
+    """The standard errors of margins, without the common scale of all margins, which changes no side.
+
+    Margins are linear in M, the thresholds and the strictness of annotators, so the scale has the information
+    of a step along all of these, and is independent, to first order, of the rest.
+    """
+
+    moves: MarginMoves
+    n_cuts: int
+    n_annotators: int
+    covariance: FloatArray
+    of_scale: float
+
+    @classmethod
+    def of(cls, fit: Fit, seen: Judgements) -> SideErrors:
+        """The errors of the margins of a fit to these judgements; attached comparisons are left out."""
+        moves = MarginMoves(fit.metric, seen, comparison_noise=fit.relative_noise)
+        seen = _thinned(seen, moves)
+        table = table_of(fit, seen)
+        n_annotators = 0 if table is None else len(table)
+        blank = cls(moves, seen.n_thresholds, n_annotators, np.empty((0, 0)), 0.0)
+        margins, weights = margin_information(fit, seen)
+        information = blank._sums(seen, weights * seen.weights)
+        of_scale = np.einsum("ni,nij,nj->n", margins, np.moveaxis(weights, -1, 0), margins) @ seen.weights
+        if table is not None:
+            places = np.arange(len(information))[-n_annotators:]
+            information[places, places] += 1.0 / table.width**2
+        return cls(
+            moves, seen.n_thresholds, n_annotators, pseudo_inverse(information), 1.0 / max(float(of_scale), TINY)
+        )
+
+    def at(self, data: Array, margins: FloatArray, annotators: IndexArray | None = None) -> FloatArray:
+        """The error of each of these margins, (n, cuts)."""
+        variances = np.empty(margins.shape)
+        for where, alongs in self._blocks(data, annotators):
+            for cut, along in enumerate(alongs):
+                variances[where, cut] = np.einsum("ij,ij->i", along @ self.covariance, along)
+        return np.sqrt(np.maximum(np.maximum(variances, 0.0) - self.of_scale * margins**2, 0.0))
+
+    def _blocks(self, data: Array, annotators: IndexArray | None) -> Iterator[tuple[slice, list[FloatArray]]]:
+        """The derivative of each margin in all parameters, for each cut."""
+        for where, along in self.moves.blocks(data):
+            if self.n_cuts <= 1 and not self.n_annotators:
+                yield where, [along]
+                continue
+            n, on_matrix = len(along), along[:, : self.moves.moves.n_on_matrix]
+            by = np.zeros((n, self.n_annotators))
+            if annotators is not None:
+                by[np.arange(n), annotators[where]] = -1.0
+            cuts = -np.eye(self.n_cuts)
+            yield where, [np.column_stack([on_matrix, np.tile(cut, (n, 1)), by]) for cut in cuts]
+
+    def _sums(self, seen: Judgements, weights: FloatArray) -> FloatArray:
+        """The information on all parameters, from that on the margins: (cuts, cuts, n)."""
+        total: Any = 0.0
+        who = None if seen.annotators is None else seen.annotators.codes
+        for where, alongs in self._blocks(seen.data, who):
+            for i, left in enumerate(alongs):
+                for j, right in enumerate(alongs):
+                    if np.any(weights[i, j]):
+                        total = total + left.T @ (right * weights[i, j, where, None])
+        return np.asarray(total)
+
+
+def margin_information(fit: Fit, seen: Judgements) -> tuple[FloatArray, FloatArray]:
+    """The margins from each threshold, (n, cuts), and the Fisher information on them, (cuts, cuts, n)."""
+    scores = Scorer.of(fit).score(seen)
+    if not isinstance(scores, ScoredLevels):
+        model = LabelModel.at(scores.margin, scores.noise, scores.flip_rate)
+        return scores.margin[:, None], model.information[None, None]
+    cuts = scores.dichotomies
+    margins = np.column_stack([each.margin for each in cuts])
+    slopes = [LabelModel.at(each.margin, each.noise, each.flip_rate).slope for each in cuts]
+    rarest = np.maximum(scores.probabilities.T, TINY)
+    weights = np.zeros((len(cuts), len(cuts), len(seen)))
+    for k, slope in enumerate(slopes):
+        weights[k, k] = slope**2 * (1.0 / rarest[k] + 1.0 / rarest[k + 1])
+        if k:
+            weights[k, k - 1] = weights[k - 1, k] = -slope * slopes[k - 1] / rarest[k]
+    return margins, weights
+
+
+def _thinned(judgements: Judgements, moves: MarginMoves) -> Judgements:
+    """A sample of many judgements, weighted to represent all: standard errors are within about one percent."""
+    if len(judgements) <= _MOST_SEEN:
+        return judgements
+    chosen, number = representatives(judgements.weights, moves.mean_squares(judgements.data), _MOST_SEEN)
+    some = judgements.take(chosen)
+    return some.with_weights(number * some.weights)

@@ -8,6 +8,7 @@ which would look like misfit.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,16 +17,98 @@ import numpy as np
 from scipy.stats import cauchy, chi2
 
 from closefar.arrays import TINY, BoolArray, FloatArray, IndexArray
-from closefar.fitting import count_uncertain
+from closefar.fitting import Fit, count_uncertain
+from closefar.judgements import Kind
 from closefar.model import Scored
 from closefar.noise import FlipRate
+from closefar.questions.calibration import TwoSided
 from closefar.questions.dependence import Dependence
-from closefar.questions.label_model import LabelModel, kept_share
-from closefar.questions.moves import MarginMoves, pseudo_inverse, scaled_eigh
-from closefar.questions.saddlepoint import as_standard_normal
-from closefar.questions.two_sided import TwoSided
+from closefar.questions.likelihood import LabelModel, kept_share
+from closefar.questions.moves import MOST_MOVES, MarginMoves, pseudo_inverse, scaled_eigh
 
-__all__ = ["FLOOR", "AdjustedSums", "LabelScores", "ScoreTest", "combine"]
+__all__ = [
+    "FEWEST_UNCERTAIN",
+    "FLOOR",
+    "MOST_TESTED",
+    "AdjustedSums",
+    "LabelScores",
+    "as_standard_normal",
+    "check_certain_enough",
+    "check_testable",
+    "check_units",
+    "combine",
+    "in_words_of",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Sentences about labels of pairs in the words of comparisons, which have answers.
+
+
+_OF_COMPARISONS = (
+    (r"\b([Ll])abel (?=more|about)", lambda found: "make " if found[1] == "l" else "Make "),
+    (r"too many or too few are far\b", "too many or too few answers agree with the metric"),
+    (r"\bpair(s?)\b", r"comparison\1"),
+    (r"\blabel(s?)\b", r"answer\1"),
+    (r"\bLabel(s?)\b", r"Answer\1"),
+)
+
+
+def in_words_of(kind: Kind, sentence: str) -> str:
+    """The same sentence about another kind of judgement; names in code stay what they are."""
+    if kind is not Kind.COMPARISONS:
+        return sentence
+    for pattern, words in _OF_COMPARISONS:
+        sentence = re.sub(pattern, words, sentence)
+    return sentence
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The quantile of a weighted sum of labels, accurate in the tails and if a few labels dominate.
+
+
+_MOST_STEPS = 60
+_LARGEST_STEP = 2.0
+_ACCURACY = 1e-8
+
+# Closer to the mean than this, the normal distribution is as good, and the formula is 0 / 0.
+_NEAR_MEAN = 0.05
+
+
+def as_standard_normal(total: float, weights: FloatArray, model: LabelModel) -> float:
+    """Return the quantile of the normal distribution that corresponds to a sum of weighted residuals of labels.
+
+    `total` is in standard deviations.  This is r* = r + log(u / r) / r of the saddlepoint
+    approximation (Barndorff-Nielsen), from the cumulants of independent labels, if that is closer to
+    zero: on the side where the support ends early, a small error in `total` would have a large effect.
+    """
+    weights = weights / np.sqrt(np.sum(weights**2 * model.variance))
+    tilt, lowest, highest = total, -np.inf, np.inf
+    for _ in range(_MOST_STEPS):
+        log_moment, mean, variance = _tilted(tilt, weights, model)
+        if abs(mean - total) < _ACCURACY:
+            break
+        lowest, highest = (tilt, highest) if mean < total else (lowest, tilt)
+        step = (total - mean) / max(variance, _ACCURACY)
+        tilt += float(np.clip(step, -_LARGEST_STEP, _LARGEST_STEP))
+        if not lowest < tilt < highest:
+            tilt = 0.5 * (lowest + highest)
+    r = np.sign(tilt) * np.sqrt(max(2.0 * (tilt * total - log_moment), 0.0))
+    if abs(r) < _NEAR_MEAN:
+        return total
+    quantile = r + np.log(max(tilt * np.sqrt(variance) / r, _ACCURACY)) / r
+    return float(np.sign(total) * min(abs(total), max(np.sign(total) * quantile, 0.0)))
+
+
+def _tilted(tilt: float, weights: FloatArray, model: LabelModel) -> tuple[float, float, float]:
+    """The log of the moment generating function of the sum, and its first two derivatives."""
+    up, down = tilt * weights * model.close, -tilt * weights * model.far
+    larger = np.maximum(up, down)
+    far, close = model.far * np.exp(up - larger), model.close * np.exp(down - larger)
+    share = far / (far + close)
+    log_moment = float(np.sum(larger + np.log(far + close)))
+    return log_moment, float(weights @ (share - model.far)), float(weights**2 @ (share * (1.0 - share)))
+
 
 # A direction of the questions is omitted if the fit explains all but this share of it.
 _NEARLY_EXPLAINED = 1e-3
@@ -35,7 +118,7 @@ _ANSWERED = 1e-6
 
 # Steps towards the maximum likelihood end once the next one would raise the log-likelihood by less than this.
 _GAIN = 1e-3
-_MOST_STEPS = 15
+_SCORE_TESTS_MOST_STEPS = 15
 _MOST_HALVINGS = 8
 _LARGEST_FLIP_RATE = 0.49
 
@@ -136,7 +219,7 @@ class LabelScores:
     def at_optimum(self) -> LabelScores:
         """The same at the maximum likelihood for these labels, where a fit without a penalty already is."""
         here = self
-        for _ in range(_MOST_STEPS):
+        for _ in range(_SCORE_TESTS_MOST_STEPS):
             moved = here._moved()
             if moved is here:
                 break
@@ -308,3 +391,66 @@ def _covariance(spread: FloatArray, scores: LabelScores, dependence: Dependence)
         correlation = float(np.clip(product[0, 0] / max(largest[0, 0], TINY), 0.0, 1.0))
         covariance += correlation * cross
     return covariance
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Whether the labels of a fit are enough to test it.
+
+
+# Uncertain labels per parameter: down to this number, correct models were rejected at the nominal rate in simulations.
+FEWEST_UNCERTAIN = 3.0
+FEWEST_UNITS = 20
+
+# What this many pairs do not show is too small to matter, and more would take long.
+MOST_TESTED = 30_000
+
+
+def check_testable(fit: Fit) -> None:
+    """Raise an error for fits whose probabilities do not estimate those of the labels."""
+    if fit.is_metric_alone:
+        raise ValueError(
+            "the noise model can be checked only for a fit; got a metric that was truncated, or stored without its "
+            "fit. Fit a learner to check it."
+        )
+    if fit.settings.class_weight is not None:
+        raise ValueError(
+            "class_weight must be None to check the noise model, since it changes the probabilities; got "
+            f"{fit.settings.class_weight!r}. Fit without it to check."
+        )
+    if fit.annotators is not None and fit.annotators.flip_rates is not None:
+        raise ValueError(
+            "the noise model can't be checked if each annotator has a flip rate, since these are shrunk, and what is "
+            "left of them looks like noise of another kind. Leave out annotators who answer at random, and fit with "
+            "flip_rate=0."
+        )
+    if fit.is_separable:
+        sentence = (
+            "the noise model can't be checked if the metric gets every label right, since the scale of the "
+            "margins is then arbitrary. Label more pairs."
+        )
+        raise ValueError(in_words_of(fit.kind, sentence))
+
+
+def check_certain_enough(scores: LabelScores, what: str) -> None:
+    """Raise an error if the fit adapts so closely to its labels that no correction is enough."""
+    found = scores.uncertain_per_parameter
+    if scores.moves.is_partial:
+        raise ValueError(
+            f"{what} can't be checked with more than {MOST_MOVES} free parameters. "
+            "Limit the rank, or leave columns out."
+        )
+    if found < FEWEST_UNCERTAIN:
+        raise ValueError(
+            f"{what} can't be checked with these {len(scores.scored):,} pairs: there must be at least "
+            f"{FEWEST_UNCERTAIN:g} uncertain labels per parameter; got {found:.1f} ({scores.n_parameters} parameters). "
+            "Label more pairs, limit the rank, or leave columns out."
+        )
+
+
+def check_units(dependence: Dependence) -> None:
+    """Raise an error if there are too few groups to estimate dependence."""
+    if dependence.n_units is not None and dependence.n_units < FEWEST_UNITS:
+        raise ValueError(
+            f"groups must be at least {FEWEST_UNITS} groups or points, to estimate how much labels depend on them; got "
+            f"{dependence.n_units}."
+        )

@@ -3,22 +3,147 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from closefar.report.svg import Plane, drawing, label, log_ticks, nice_ticks, tick_text
+import numpy as np
+
+from closefar.arrays import FloatArray, IndexArray
+from closefar.report.maps import level_styles
 from closefar.report.wording import digits
 
-__all__ = [
-    "MOST_BARS",
-    "calibration_chart",
-    "distance_chart",
-    "interval_chart",
-    "learning_chart",
-    "noise_chart",
-    "path_chart",
-    "roc_chart",
-    "spectrum_chart",
-]
+__all__ = ["log_ticks", "map_chart", "nice_ticks", "path_chart"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Inline SVG: a drawing, a plane with axes in it, and marks. Numbers and fixed words only, coloured by the page's
+# CSS.
+#
+# The drawings are as wide as a phone, so that text keeps its size there; the page may enlarge them.
+
+
+WIDTH = 340
+
+_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+_DIGITS = ((1, 2, 5), (1, 3), (1,))  # of log scales, from narrow to wide
+
+
+@dataclass(frozen=True)
+class Plane:
+    """A rectangle of the drawing and the ranges of numbers that it shows."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+    x_range: tuple[float, float]
+    y_range: tuple[float, float]
+
+    @property
+    def right(self) -> float:
+        return self.left + self.width
+
+    @property
+    def bottom(self) -> float:
+        return self.top + self.height
+
+    def x(self, value: float) -> float:
+        low, high = self.x_range
+        return self.left + self.width * (value - low) / (high - low)
+
+    def y(self, value: float) -> float:
+        low, high = self.y_range
+        return self.bottom - self.height * (value - low) / (high - low)
+
+    def x_axis(self, ticks: Iterable[tuple[float, str]], title: str) -> list[str]:
+        """Lines across at the ticks, their texts below, and the title at the right below those."""
+        parts = []
+        for value, words in ticks:
+            parts += [
+                f'<path class="grid" d="M{self.x(value):.1f} {self.top:.1f}V{self.bottom:.1f}"/>',
+                label(self.x(value), self.bottom + 19, words, "middle"),
+            ]
+        return [*parts, label(self.right, self.bottom + 37, title, "muted end")]
+
+    def y_axis(self, ticks: Iterable[tuple[float, str]], title: str) -> list[str]:
+        """Lines across at the ticks, their texts at the left, and the title above."""
+        parts = []
+        for value, words in ticks:
+            parts += [
+                f'<path class="grid" d="M{self.left:.1f} {self.y(value):.1f}H{self.right:.1f}"/>',
+                label(self.left - 8, self.y(value) + 3, words, "end"),
+            ]
+        return [*parts, label(2, self.top - 12, title, "muted")]
+
+    def line(self, points: Sequence[tuple[float, float]], kind: str) -> str:
+        places = "L".join(f"{self.x(x):.1f} {self.y(y):.1f}" for x, y in points)
+        return f'<path class="{kind}" d="M{places}"/>'
+
+    def area(self, lower: Sequence[tuple[float, float]], upper: Sequence[tuple[float, float]], kind: str) -> str:
+        places = "L".join(f"{self.x(x):.1f} {self.y(y):.1f}" for x, y in [*lower, *reversed(upper)])
+        return f'<path class="{kind}" d="M{places}Z"/>'
+
+    def marks(self, points: Iterable[tuple[float, float]], kind: str) -> str:
+        """Round marks, in one path that takes few letters for each."""
+        places = "".join(f"M{self.x(x):.1f} {self.y(y):.1f}h0" for x, y in points)
+        return f'<path class="marks {kind}" d="{places}"/>'
+
+    def dot(self, x: float, y: float, note: str, kind: str = "dot") -> str:
+        place = f'cx="{self.x(x):.1f}" cy="{self.y(y):.1f}" r="4.5"'
+        return f'<circle class="{kind}" {place}><title>{note}</title></circle>'
+
+    def upright(self, x: float, low: float, high: float, kind: str) -> str:
+        return f'<path class="{kind}" d="M{self.x(x):.1f} {self.y(low):.1f}V{self.y(high):.1f}"/>'
+
+    def box(self, x: tuple[float, float], y: tuple[float, float], kind: str, note: str) -> str:
+        left, right = self.x(x[0]), self.x(x[1])
+        top, bottom = self.y(max(y)), self.y(min(y))
+        return (
+            f'<rect class="{kind}" x="{left:.1f}" y="{top:.1f}" width="{max(right - left, 0.5):.1f}" '
+            f'height="{max(bottom - top, 0.0):.1f}"><title>{note}</title></rect>'
+        )
+
+
+def drawing(name: str, height: float, parts: Iterable[str]) -> str:
+    """Put the parts in a drawing with a name for those who listen to the page."""
+    return f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{name}">{"".join(parts)}</svg>'
+
+
+def label(x: float, y: float, words: str, kind: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}">{words}</text>'
+
+
+def nice_ticks(low: float, high: float, most: int = 5) -> list[float]:
+    """At most so many round numbers from low to high."""
+    if not high > low:
+        return [low]
+    rough = (high - low) / most
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(nice * power for nice in _STEPS if nice * power >= rough * (1.0 - 1e-9))
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [index * step for index in range(first, last + 1)][: most + 1]
+
+
+def log_ticks(low: float, high: float, most: int = 5) -> list[float]:
+    """At most so many round numbers from low to high that lie about equally far apart on a log scale."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for mantissas in _DIGITS:
+        found = [digit * 10.0**power for power in powers for digit in mantissas if low <= digit * 10.0**power <= high]
+        if len(found) <= most:
+            return found
+    return found[:: math.ceil(len(found) / most)]
+
+
+def tick_text(value: float) -> str:
+    """A round number in few letters."""
+    if value == 0:
+        return "0"
+    if 1e4 <= abs(value) < 1e6:
+        return f"{value / 1e3:g}k"
+    return f"{value:.4g}".replace("e+0", "e").replace("e-0", "e-")
+
 
 MOST_BARS = 20
 
@@ -246,3 +371,189 @@ def _ticks(low: float, high: float) -> list[tuple[float, str]]:
 
 def _size_text(n: int) -> str:
     return f"{n:,}" if n < 100_000 else f"{n / 1000:,.0f}k"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The charts of levels and of comparisons, each from its part of the dict.
+
+
+_LEVEL_HIGH = 44.0  # of the histogram of one level
+_HIGHEST = 320.0  # of all of them
+
+
+def level_chart(part: dict[str, Any]) -> str:
+    """A histogram for each level, closest at the bottom, each to its own scale, and lines at the thresholds."""
+    edges, rows = part["edges"], part["levels"]
+    styles, high = level_styles(len(rows)), min(_LEVEL_HIGH, _HIGHEST / len(rows))
+    plane = Plane(46, 42, 284, high * len(rows), (0.0, edges[-1]), (0.0, float(len(rows))))
+    parts = plane.x_axis([(tick, tick_text(tick)) for tick in nice_ticks(0.0, edges[-1])], "squared distance")
+    parts.append(label(2, plane.top - 12, "level", "muted"))
+    for level, row in enumerate(rows):
+        most = max(row["counts"]) or 1.0
+        for left, right, n in zip(edges, edges[1:], row["counts"], strict=False):
+            note = f"{left:.3g} to {right:.3g}: {n:,.6g} of level {level}"
+            parts.append(plane.box((left, right), (level, level + 0.88 * n / most), f"level {styles[level]}", note))
+        parts += [
+            plane.line([(0.0, float(level)), (edges[-1], float(level))], "axis"),
+            label(plane.left - 8, plane.y(level) - 6, f"{level}", "end"),
+        ]
+    shown = [threshold for threshold in part["thresholds"] if 0.0 < threshold < edges[-1]]
+    parts += [plane.upright(threshold, 0.0, float(len(rows)), "threshold") for threshold in shown]
+    if shown:
+        place = min(max(plane.x(shown[-1]), plane.left + 90), plane.right - 34)
+        parts.append(label(place, plane.top - 12, "thresholds" if len(shown) > 1 else "threshold", "middle"))
+    return drawing("Histograms of squared distances by level, with the thresholds", plane.bottom + 44, parts)
+
+
+def leg_chart(part: dict[str, Any]) -> str:
+    """How many comparisons have each difference of squared distances; the metric contradicts those below zero."""
+    edges, counts = part["edges"], part["counts"]
+    most = max(counts) or 1.0
+    plane = Plane(46, 42, 284, 200, (edges[0], edges[-1]), (0.0, 1.06 * most))
+    ticks = [(tick, tick_text(tick)) for tick in nice_ticks(edges[0], edges[-1])]
+    parts = plane.x_axis(ticks, "difference of squared distances")
+    parts += plane.y_axis([(tick, tick_text(tick)) for tick in nice_ticks(0.0, most, 4)], f"{part['counted']} per bar")
+    for left, right, n in zip(edges, edges[1:], counts, strict=False):
+        kind = "far" if left + right < 0.0 else "close"
+        parts.append(plane.box((left, right), (0.0, n), kind, f"{left:.3g} to {right:.3g}: {n:,.6g}"))
+    parts += [
+        plane.upright(0.0, 0.0, 1.06 * most, "threshold"),
+        label(plane.left + 4, plane.top + 10, "contradicted", "far-word"),
+        label(plane.right, plane.top + 10, "agreed with", "close-word end"),
+    ]
+    return drawing("Histogram of the differences of squared distances of comparisons", plane.bottom + 44, parts)
+
+
+def calibration_of_levels(part: dict[str, Any], n_levels: int) -> str:
+    """Observed shares against predicted probabilities of "this level or higher", for each threshold."""
+    plane, styles = Plane(48, 28, 272, 272, _UNIT, _UNIT), level_styles(n_levels)
+    parts = plane.x_axis(_QUARTERS, "predicted P(level k or higher)")
+    parts += [*plane.y_axis(_QUARTERS, "observed share"), plane.line([(0.0, 0.0), (1.0, 1.0)], "diagonal")]
+    for row in part["bins"]:
+        note = f"level {row['level']} or higher: {row['count']:,} predicted {row['predicted']:.1%}, "
+        style = f"level {styles[row['level']]}"
+        parts += [
+            plane.upright(row["predicted"], row["low"], row["high"], f"whisker {style}"),
+            plane.dot(row["predicted"], row["observed"], f"{note}observed {row['observed']:.1%}", f"dot {style}"),
+        ]
+    return drawing("Observed shares against predicted probabilities, by threshold", plane.bottom + 44, parts)
+
+
+def roc_of_levels(part: dict[str, Any], n_levels: int) -> str:
+    """A curve for each threshold, in the colour of the level above it, and the diagonal of chance."""
+    plane, styles = Plane(48, 28, 272, 272, _UNIT, _UNIT), level_styles(n_levels)
+    parts = plane.x_axis(_QUARTERS, "false positive rate (lower level predicted higher)")
+    parts += plane.y_axis(_QUARTERS, "true positive rate (level k or higher)")
+    parts.append(plane.line([(0.0, 0.0), (1.0, 1.0)], "diagonal"))
+    for curve in part["curves"]:
+        points = list(zip(curve["false_far"], curve["true_far"], strict=True))
+        parts.append(plane.line(points, f"curve level {styles[curve['level']]}"))
+    parts.append(label(plane.right - 10, plane.bottom - 14, f"mean AUC {part['auc']:.3f}", "end"))
+    return drawing("ROC curve of each threshold", plane.bottom + 44, parts)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The drawings of the maps.
+
+
+_LEFT, _TOP, _ROOM, _MOST_HIGH, _LEAST_HIGH = 40.0, 34.0, 290.0, 330.0, 110.0
+_STRIP = 130.0  # the height of a map of one direction
+_SHOWN = 0.995  # of the marks are within the frame, at least
+_MANY = 600  # marks, above which they are smaller
+
+
+def map_chart(part: dict[str, Any]) -> str:
+    """Marks coloured by group, with those of suspected labels ringed, and the threshold."""
+    across = np.array(part["x"])
+    codes, suspects = np.array(part["group"]), np.array(part["suspects"], dtype=int)
+    if part["y"] is None:
+        plane, up = _strip(part, across, codes)
+    else:
+        up = np.array(part["y"])
+        plane = _plane(part, across, up)
+    parts = plane.x_axis([(tick, tick_text(tick)) for tick in nice_ticks(*plane.x_range)], _title(part, 0))
+    if part["y"] is not None:
+        parts += plane.y_axis([(tick, tick_text(tick)) for tick in nice_ticks(*plane.y_range)], _title(part, 1))
+    inside = _inside(plane, across, up)
+    size = "small" if len(across) > _MANY else ""
+    ringed = np.zeros(len(across), dtype=bool)
+    ringed[suspects] = True
+    for chosen, kinds in ((inside & ~ringed, [size]), (inside & ringed, [f"{size} ring", f"{size} ringed"])):
+        for kind in kinds:
+            for code, group in enumerate(part["groups"]):
+                which = chosen & (codes == code)
+                if np.any(which):
+                    parts.append(plane.marks(zip(across[which], up[which], strict=True), f"{kind} {group['style']}"))
+    parts += _threshold(part, plane)
+    return drawing(f"Map of the {part['noun']}s along the strongest directions", plane.bottom + 44, parts)
+
+
+def _title(part: dict[str, Any], place: int) -> str:
+    words = f"direction {place + 1} ({part['shares'][place]:.1%})"
+    return words if part["signed"] else f"difference along {words}"
+
+
+def _plane(part: dict[str, Any], across: FloatArray, up: FloatArray) -> Plane:
+    """Both axes to the same scale, with room for the threshold around its centre."""
+    (left, right), (low, high) = _range(part, across), _range(part, up)
+    unit = min(_ROOM / (right - left), _MOST_HIGH / (high - low))
+    wide, tall = _ROOM / unit, max(_LEAST_HIGH / unit, high - low)
+    return Plane(_LEFT, _TOP, _ROOM, unit * tall, _widened(part, left, right, wide), _widened(part, low, high, tall))
+
+
+def _strip(part: dict[str, Any], across: FloatArray, codes: IndexArray) -> tuple[Plane, FloatArray]:
+    """One direction, with heights that mean nothing but keep marks apart; labels have a lane each."""
+    golden = 0.5 * (np.sqrt(5.0) - 1.0)
+    heights: FloatArray = np.mod(golden * np.arange(1, len(across) + 1), 1.0)
+    has_lanes = "radius" in part
+    top = 1.2 * (len(part["groups"]) if has_lanes else 1) - 0.1
+    plane = Plane(_LEFT, _TOP, _ROOM, _STRIP, _range(part, across), (-0.1, top))
+    return plane, heights + 1.2 * codes * has_lanes
+
+
+def _range(part: dict[str, Any], values: FloatArray) -> tuple[float, float]:
+    radius = max(_radii(part), default=0.0)
+    ends = np.quantile(values, [1.0 - _SHOWN, _SHOWN]) if len(values) else np.zeros(2)
+    low, high = min(float(ends[0]), -1.1 * radius), max(float(ends[1]), 1.1 * radius)
+    pad = 0.04 * (high - low) or 1.0
+    return (low - pad, high + pad) if part["signed"] else (0.0, high + pad)
+
+
+def _widened(part: dict[str, Any], low: float, high: float, width: float) -> tuple[float, float]:
+    """The range with more room: on both sides, or above where zero is the end."""
+    more = max(width - (high - low), 0.0)
+    return (low - more / 2.0, high + more / 2.0) if part["signed"] else (low, high + more)
+
+
+def _inside(plane: Plane, across: FloatArray, up: FloatArray) -> Any:
+    (left, right), (low, high) = plane.x_range, plane.y_range
+    return (left <= across) & (across <= right) & (low <= up) & (up <= high)
+
+
+def _radii(part: dict[str, Any]) -> list[float]:
+    """The radius of the threshold, or those of all of them."""
+    radius = part.get("radius")
+    return part.get("radii", []) if radius is None else [radius]
+
+
+def _threshold(part: dict[str, Any], plane: Plane) -> list[str]:
+    """A circle around zero, or lines where there is one direction; of a map of points a bar of that length."""
+    radii, length = _radii(part), part.get("length")
+    if radii and part["y"] is None:
+        ends = [end for radius in radii for end in (radius, -radius) if plane.x_range[0] <= end <= plane.x_range[1]]
+        return [plane.upright(end, *plane.y_range, kind) for end in ends for kind in ("halo", "threshold")]
+    if radii:
+        angles = np.linspace(0.0, 2.0 * np.pi if part["signed"] else 0.5 * np.pi, 73)
+        unit = np.column_stack([np.cos(angles), np.sin(angles)])
+        circles = [[(x, y) for x, y in (radius * unit).tolist()] for radius in radii]
+        return [plane.line(circle, kind) for circle in circles for kind in ("halo", "threshold")]
+    if length is None:
+        return []
+    pixels = plane.x(length) - plane.x(0.0)
+    if pixels > plane.width:
+        return []
+    start = WIDTH - 10.0 - pixels
+    return [
+        f'<path class="bar-line" d="M{start:.1f} 24V18H{WIDTH - 10.0:.1f}V24"/>',
+        label(WIDTH - 10.0, 12, "threshold distance √τ", "end"),
+    ]

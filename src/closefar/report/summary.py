@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import shlex
 import warnings
-from collections.abc import Callable
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from importlib.metadata import version
 from typing import Any, cast
@@ -14,28 +16,716 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from threadpoolctl import threadpool_limits
 
-from closefar.arrays import IndexArray
-from closefar.fitting import Fit, Fitted
+from closefar.arrays import FloatArray, IndexArray
+from closefar.fitting import AnnotatorTable, AnnotatorVerdict, Baseline, Choice, Fit, Fitted, Tried
 from closefar.judgements import Judgements, Kind, SharedPointsWarning
-from closefar.model import in_data_scale
+from closefar.messages import as_options
+from closefar.model import ZERO, Metric, in_data_scale, loadings
 from closefar.plain import plain
-from closefar.questions import describe_evidence
+from closefar.questions import TruncationPath, describe_comparisons, describe_evidence, truncation_of
 from closefar.questions import summarize as summary_of
-from closefar.report.agreement import calibration, distances, quality, roc
-from closefar.report.answer import answer, certificate_words, key_figures
-from closefar.report.certainty import intervals
-from closefar.report.choosing import baseline, choice
-from closefar.report.doubts import caveat, noise_check, problems, read_ids, shared_points, wrong_labels
-from closefar.report.evidence import Judged, is_training, judge
-from closefar.report.growth import learning_curve
-from closefar.report.kinds import annotators, comparisons
+from closefar.report.agreement import calibration, distances, learning_curve, quality, roc
+from closefar.report.doubts import (
+    ANOTHER_LEVEL,
+    OFF,
+    caveat,
+    intervals,
+    noise_check,
+    problems,
+    read_ids,
+    shared_points,
+    wrong_labels,
+)
+from closefar.report.evidence import Effort, Judged, has_sides, is_training, judge, noun_of
 from closefar.report.maps import distinct_points, pair_map, point_map
-from closefar.report.provenance import Provenance
-from closefar.report.shape import directions, matrix, spectrum, truncation
-from closefar.report.usage import next_steps
-from closefar.report.wording import count, listed, percent
+from closefar.report.wording import count, digits, listed, loading, number, percent, points, sentence, short
 
-__all__ = ["DEFAULT_TITLE", "N_PARTS", "summarize"]
+__all__ = ["N_PARTS", "Provenance", "annotators", "baseline", "summarize"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where a report comes from: its files, which it names, and the tool in whose words it speaks.
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The files behind a report; with data files it is one of the command line, else of Python.
+
+    Attributes
+    ----------
+    points, pairs, comparisons, judgements : str or None
+        The files that the data were read from; `judgements` are those of pairs that have a file of their own.
+    model : str or None
+        The model file.
+    categories : mapping of str to sequence of str
+        The values of each column without numbers: the one without a 0/1 column of its own first, or those that
+        were encoded as 0, 1, 2 and so on.
+    """
+
+    points: str | None = None
+    pairs: str | None = None
+    model: str | None = None
+    categories: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    comparisons: str | None = None
+    judgements: str | None = None
+
+    @property
+    def files(self) -> list[str]:
+        """The data files."""
+        given = (self.points, self.pairs, self.comparisons, self.judgements)
+        return [name for name in given if name is not None]
+
+    @property
+    def is_command_line(self) -> bool:
+        return bool(self.files)
+
+    def say(self, words: str) -> str:
+        """Advice in the words of the reader's tool."""
+        return as_options(words) if self.is_command_line else words
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The answer in a sentence, the key figures, and the certificate in words.
+
+
+_ALONE = ("truncated", "unknown")  # outcomes of a metric without its fit
+_ACCURACY = {"out-of-fold": "Cross-validated accuracy", "given": "Accuracy", "in-sample": "Training accuracy"}
+
+
+def answer(facts: dict[str, Any]) -> str:
+    """Give the accuracy beside its baseline, and the share of wrong labels."""
+    quality, pairs = facts["quality"], facts["pairs"]
+    baseline = f"baseline {percent(quality['baseline'])}, {_baseline(quality)}"
+    if facts["fit"]["rank"] == 0:
+        sides = "close from far" if pairs["kind"] == Kind.CLOSE_FAR else "the answers"
+        return f"No direction separates {sides}: the metric is zero, and its accuracy is the {baseline}."
+    shown, noun, unit = count(pairs["n_pairs"], pairs["noun"]), pairs["noun"], pairs["unseen"]
+    if quality["known"] is None:
+        where = f"on {shown}: {percent(quality['accuracy'])}"
+    else:
+        known = f"{percent(quality['known']['accuracy'])} for new {noun}s of known {unit}s"
+        where = f"for new {unit}s: {percent(quality['accuracy'])} on {shown}; {known}"
+    return f"{_ACCURACY[pairs['source']]} {where} ({baseline}). {sentence(_wrong(facts))}."
+
+
+def key_figures(facts: dict[str, Any]) -> list[dict[str, str]]:
+    """Return name, value and a note for each number to see first."""
+    quality, fit, wrong = facts["quality"], facts["fit"], facts["wrong_labels"]
+    known, unseen, noun = quality["known"], facts["pairs"]["unseen"], facts["pairs"]["noun"]
+    return [
+        _accuracy("Accuracy" if known is None else f"Accuracy, new {unseen}s", quality),
+        *([] if known is None else [_accuracy(f"Accuracy, known {unseen}s", known)]),
+        {
+            "name": "Majority baseline" if quality["likelier"] else "Baseline",
+            "value": percent(quality["baseline"]),
+            "note": _baseline(quality),
+        },
+        *([] if facts["pairs"]["kind"] == Kind.COMPARISONS else [_area(quality["auc"])]),
+        _wrong_figure(wrong, facts["pairs"]),
+        *_thresholds(facts),
+        {"name": "Rank of M", "value": f"{fit['rank']} of {fit['n_features']}", "note": "directions used"},
+        {
+            "name": f"{'Evaluated' if facts['certificate']['outcome'] in _ALONE else 'Training'} {noun}s",
+            "value": f"{fit['n_pairs']:,}",
+            "note": _counted(facts) + (", weighted" if fit["parameters"]["class_weight"] else ""),
+        },
+        *_others(facts),
+    ]
+
+
+def _baseline(quality: dict[str, Any]) -> str:
+    return f"always predicting {short(quality['likelier'])}" if quality["likelier"] else "by guessing"
+
+
+def _area(auc: float | None) -> dict[str, str]:
+    return {
+        "name": "ROC AUC",
+        "value": "none" if auc is None else f"{auc:.3f}",
+        "note": "nothing to separate" if auc is None else "0.5 is chance, 1 is perfect",
+    }
+
+
+def _thresholds(facts: dict[str, Any]) -> list[dict[str, str]]:
+    """The threshold or, with levels, all of them; comparisons have none."""
+    thresholds = facts["fit"]["thresholds"]
+    if not thresholds:
+        return []
+    if len(thresholds) == 1:
+        return [{"name": "Threshold τ", "value": f"{thresholds[0]:.4g}", "note": "of the squared distance"}]
+    values = ", ".join(digits(threshold) for threshold in thresholds)
+    return [{"name": "Thresholds", "value": values, "note": f"between {len(thresholds) + 1} levels"}]
+
+
+def _counted(facts: dict[str, Any]) -> str:
+    kind = facts["pairs"]["kind"]
+    if kind == Kind.LEVELS:
+        return count(len(facts["pairs"]["labels"]), "level")
+    return "which leg is shorter" if kind == Kind.COMPARISONS else f"{percent(facts['fit']['share_far'])} far"
+
+
+def _others(facts: dict[str, Any]) -> list[dict[str, str]]:
+    """The comparisons of a mixed fit, and the annotators."""
+    found = []
+    if facts["comparisons"] is not None:
+        note = f"agreement {percent(facts['comparisons']['accuracy'])} in training"
+        found.append({"name": "Training comparisons", "value": f"{facts['comparisons']['n']:,}", "note": note})
+    if facts["annotators"] is not None:
+        doubtful = facts["annotators"]["n_doubtful"]
+        note = f"{doubtful} to look at" if doubtful else "none stands out"
+        found.append({"name": "Annotators", "value": f"{facts['annotators']['n']:,}", "note": note})
+    return found
+
+
+def certificate_words(fit: Fit) -> dict[str, str]:
+    """The outcome in a word, what to do, and what is proven."""
+    certificate, settings = fit.certificate, fit.settings
+    if fit.is_metric_alone:
+        term = fit.kind.term
+        words = f"On the {count(fit.statistics.n_pairs, term)} given, its loss is {certificate.loss:.6g} per {term}."
+        return {"outcome": str(certificate.outcome), "advice": sentence(certificate.advice), "words": words}
+    others = "metric of any rank"
+    if settings.fit_origin and fit.alpha == 0:
+        others = "metric up to a thousand times the size of this one"
+    words = (
+        f"The fit reached an objective of {certificate.objective:.8g}. It is proven that no {others} has an objective "
+        f"below {certificate.lower_bound:.8g}, so at most {certificate.gap:.1e} can be gained."
+    )
+    if np.any(fit.flip_rate):
+        words += (
+            f" This holds for the last step, in which each {fit.kind.term}'s probability of being flipped is held "
+            "fixed; the likelihood with flips may have other maxima."
+        )
+    return {"outcome": str(certificate.outcome), "advice": sentence(certificate.advice), "words": words}
+
+
+def _accuracy(name: str, part: dict[str, Any]) -> dict[str, str]:
+    return {"name": name, "value": percent(part["accuracy"]), "note": _interval(part, "accuracy")}
+
+
+def _interval(part: dict[str, Any], name: str) -> str:
+    return f"95% interval {percent(part[f'{name}_low'])} to {percent(part[f'{name}_high'])}"
+
+
+def _wrong_figure(wrong: dict[str, Any], pairs: dict[str, Any]) -> dict[str, str]:
+    term = pairs["term"]
+    name = "Rated as another level" if pairs["kind"] == Kind.LEVELS else f"Wrong {term}s"
+    if wrong["reason"] is not None:
+        return {"name": name, "value": "unknown", "note": "can't be estimated here"}
+    contradicting = "Labels far off" if wrong.get("is_off") else f"Contradicting {term}s"
+    return {
+        "name": name if wrong["kind"] == "probability" else contradicting,
+        "value": percent(wrong["share"]),
+        "note": _interval(wrong, "share"),
+    }
+
+
+def _wrong(facts: dict[str, Any]) -> str:
+    wrong, term = facts["wrong_labels"], facts["pairs"]["term"]
+    if facts["quality"]["is_chance"]:
+        return "this is not clearly better than chance"
+    if facts["certificate"]["outcome"] in _ALONE:
+        return f"how many {term}s are wrong can't be estimated without a fit"
+    if wrong["reason"] is not None or wrong["doubt"] is not None:
+        return f"how many {term}s are wrong can't be estimated from this fit"
+    if wrong["kind"] == "probability" and facts["pairs"]["kind"] == Kind.LEVELS:
+        return f"about {percent(wrong['share'])} of the pairs were {ANOTHER_LEVEL}"
+    if wrong["kind"] == "probability":
+        return f"about {percent(wrong['share'])} of the {term}s are wrong"
+    if facts["certificate"]["outcome"] == "separable":
+        return f"the metric gets every training {term} right, so how many of them are wrong can't be estimated"
+    if facts["pairs"]["kind"] == Kind.LEVELS:
+        return f"{percent(wrong['share'])} of the labels are {OFF}"
+    if facts["fit"]["alpha"] > 0:  # a penalty makes margins, and so the share of labels that noise explains, uncertain
+        return f"how many {term}s are wrong can't be estimated from this fit"
+    return f"by the fit's own estimate, {percent(facts['fit']['wrong_share'])} of its training {term}s are wrong"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How the settings of a fit were chosen, and the plain distance beside the learned one, on held-out judgements.
+
+
+_FEWEST = 2  # alphas that make a path
+_MOST_LINES = 6  # that have a colour each
+
+_PLAIN_NAMES = {
+    "euclidean": "plain distance",
+    "standardized": "plain distance, standardized columns",
+    "metric": "the given metric",
+}
+_LINE_NAMES = {
+    "zero": "towards zero",
+    "euclidean": "towards the plain distance",
+    "standardized": "towards the plain distance, standardized columns",
+    "metric": "towards the given metric",
+}
+
+
+def baseline(fit: Fit) -> dict[str, Any] | None:
+    """The accuracy and the loss of the most frequent answer, of the plain distance and of the learned one."""
+    found = fit.baseline
+    if found is None:
+        return None
+    is_plain = fit.choice is not None and fit.choice.is_plain
+    rows = [
+        ("most frequent answer", found.majority_accuracy, found.majority_loss),
+        (_PLAIN_NAMES[found.plain], found.plain_accuracy, found.plain_loss),
+        (
+            "the same, with calibrated scale" if is_plain else "learned metric",
+            found.learned_accuracy,
+            found.learned_loss,
+        ),
+    ]
+    return {
+        "reading": _verdict(found, is_plain=is_plain),
+        "is_better": found.is_better,
+        "plain": found.plain,
+        "gain": found.gain,
+        "standard_error": found.standard_error,
+        "n_held_out": found.n_held_out,
+        "rows": [{"name": name, "accuracy": accuracy, "loss": loss} for name, accuracy, loss in rows],
+    }
+
+
+def _verdict(found: Baseline, *, is_plain: bool) -> str:
+    judged = f"{found.n_held_out:,} held-out judgements"
+    if is_plain:
+        return f"The result is the plain distance itself: on {judged}, no learned metric was clearly better."
+    figures = f"{abs(found.gain):.3f} (standard error {found.standard_error:.3f})"
+    if found.is_better:
+        return f"The learned metric is better than the plain distance: on {judged}, its loss is lower by {figures}."
+    if found.gain > 0.0:
+        return (
+            f"The learned metric is not clearly better than the plain distance: on {judged}, its loss is lower by only "
+            f"{figures}."
+        )
+    return (
+        f"The learned metric is not better than the plain distance: on {judged}, its loss is higher by {figures}. Use "
+        "the plain distance, or collect more judgements."
+    )
+
+
+def choice(fit: Fit) -> dict[str, Any] | None:
+    """What was chosen, all that was tried, and the path of alpha if there is one."""
+    found = fit.choice
+    if found is None:
+        return None
+    return {
+        "sentence": found.sentence,
+        "alpha": found.alpha,
+        "prior": found.prior,
+        "flip_rate": found.flip_rate,
+        "rank": found.rank,
+        "noise": found.noise,
+        "scale": found.scale,
+        "is_plain": found.is_plain,
+        "held_out": found.held_out,
+        "n_held_out": found.n_held_out,
+        "n_used": found.n_used,
+        "table": [each._asdict() for each in found.table],
+        "path": _path(found),
+    }
+
+
+def _path(found: Choice) -> dict[str, Any] | None:
+    """The candidates that differ in alpha, a line for each prior and flip rate, and the plain distance."""
+    # Ranks and noises are tried at one alpha, after the path.
+    first = [each for each in found.table if each[3:5] == found.table[0][3:5]]
+    lines: dict[tuple[str, float], list[Tried]] = {}
+    for each in first:
+        if math.isfinite(each.alpha) and each.alpha > 0.0:
+            lines.setdefault((each.prior, each.flip_rate), []).append(each)
+    if len({each.alpha for line in lines.values() for each in line}) < _FEWEST:
+        return None
+    plain = min((each for each in first if math.isinf(each.alpha)), key=lambda each: each.loss, default=None)
+    return {
+        "lines": [
+            {
+                "name": _LINE_NAMES[prior] + (f", {rate:.0%} flips" if rate > 0.0 else ""),
+                "style": f"colour{place}" if place < _MOST_LINES else "rest",
+                "rows": [each._asdict() for each in sorted(line, key=lambda each: each.alpha)],
+            }
+            for place, ((prior, rate), line) in enumerate(lines.items())
+        ],
+        "plain": None if plain is None else {"name": _PLAIN_NAMES[plain.prior], "loss": plain.loss},
+        "chosen": None if found.is_plain else found.alpha,
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a report shows of the comparisons of a mixed fit, and of annotators.
+
+
+_MOST_SHOWN = 60
+_MOST_NAMED = 8
+
+_DOUBTFUL = (
+    AnnotatorVerdict.AT_RANDOM,
+    AnnotatorVerdict.THE_OTHER_WAY_ROUND,
+    AnnotatorVerdict.ALWAYS_THE_SAME,
+    AnnotatorVerdict.OFTEN_AT_RANDOM,
+)
+
+
+def comparisons(fit: Fit) -> dict[str, Any] | None:
+    """The comparisons that were fitted together with pairs; None without any."""
+    statistics = fit.statistics
+    if not statistics.n_comparisons:
+        return None
+    noise = fit.comparison_noise
+    return {
+        "n": statistics.n_comparisons,
+        "accuracy": statistics.comparison_accuracy,
+        "noise": None if noise is None else noise.value,
+        "noise_interval": None if noise is None or noise.interval is None else list(noise.interval),
+        "reading": (
+            f"{describe_comparisons(fit)} They are part of each training fold, so that the figures above are for new "
+            "pairs, and this agreement is that of training."
+        ),
+    }
+
+
+def annotators(fit: Fit) -> dict[str, Any] | None:
+    """The annotators, those who stand out first; None without any."""
+    table = fit.annotators
+    if table is None:
+        return None
+    interval = table.strictness_interval()
+    is_fine = [verdict not in _DOUBTFUL for verdict in table.verdicts]
+    order = sorted(range(len(table)), key=lambda place: (is_fine[place], -abs(table.strictness[place])))
+    rows = [
+        {
+            "annotator": str(table.names[place]),
+            "n": int(table.judgements[place]),
+            "strictness": float(table.strictness[place]),
+            "low": float(interval[place, 0]),
+            "high": float(interval[place, 1]),
+            "flip_rate": None if table.flip_rates is None else float(table.flip_rates[place]),
+            "agreement": float(table.agreement[place]),
+            "kappa": None if np.isnan(table.kappa[place]) else float(table.kappa[place]),
+            "verdict": str(table.verdicts[place]),
+            "is_doubtful": table.verdicts[place] in _DOUBTFUL,
+        }
+        for place in order[:_MOST_SHOWN]
+    ]
+    return {
+        "rows": rows,
+        "n": len(table),
+        "n_doubtful": sum(verdict in _DOUBTFUL for verdict in table.verdicts),
+        "n_left_out": len(order) - len(rows),
+        "width": table.width,
+        "reach": float(np.max(np.abs(interval), initial=0.0)) or 1.0,
+        "has_flips": table.flip_rates is not None,
+        "has_kappa": bool(np.any(np.isfinite(table.kappa))),
+        "reading": _annotator_reading(table),
+    }
+
+
+def _annotator_reading(table: AnnotatorTable) -> str:
+    said = []
+    for verdict in _DOUBTFUL:
+        found = [short(str(name)) for name in table.named(verdict)]
+        if found:
+            more = [f"{len(found) - _MOST_NAMED:,} others"] if len(found) > _MOST_NAMED else []
+            said.append(f"{listed([*found[:_MOST_NAMED], *more])}: {verdict}.")
+    spread = f"The strictness of {count(len(table), 'annotator')} has a standard deviation of {number(table.width)}."
+    return f"{spread} {' '.join(said) or 'Nobody stands out for answers that do not depend on the distance.'}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the metric weighs: its spectrum, what each rank costs, its directions and its matrix.
+
+
+_MOST_DIRECTIONS = 8
+_MOST_FEATURES = 30
+_MOST_MATRIX_FEATURES = 10  # so that every entry has room for its number
+_MOST_RAW_FEATURES = 500  # a larger matrix is not written out
+
+# Ranks in the table: all up to here, and as many again in equal ratios up to the whole.
+_FIRST_RANKS = 10
+
+_MOST = 0.9  # "carry most of the distance"
+_NEGLIGIBLE = 0.005  # of the labels
+_NEGLIGIBLE_LOSS = 0.1  # of the loss
+_NAMED = 0.35  # a loading at least this large is named in the reading
+
+
+def spectrum(metric: Metric) -> dict[str, Any]:
+    """The mean squared distance along each direction, which no unit changes, and the eigenvalues of M in its units."""
+    found = metric.directions()
+    columns = (found.values, found.shares, np.minimum(np.cumsum(found.shares), 1.0))
+    rows = [
+        {"value": value, "share": share, "cumulative": cumulative}
+        for value, share, cumulative in zip(*(column.tolist() for column in columns), strict=True)
+    ]
+    return {"rows": rows, "eigenvalues_in_units": metric.eigenvalues.tolist(), "reading": _spectrum_reading(rows)}
+
+
+def truncation(fit: Fit, judgements: Judgements, *, is_training: bool, seed: int) -> dict[str, Any]:
+    """What keeping directions 1 to k costs on these pairs; refitted where they are those of the fit."""
+    effort = Effort.of(fit)
+    used = judgements.sample(effort.pairs_to_truncate(len(judgements)), seed)
+    refits = is_training and effort.can_refit_truncated(len(used))
+    path = truncation_of(fit, used, scale="data", refits=refits, is_rough=effort.has_many_features)
+    rows = [
+        {
+            "k": step.k,
+            "cut_off": step.gamma,
+            "loss": step.loss,
+            "lost": step.lost,
+            "bound": step.bound,
+            "accuracy": step.accuracy,
+            "refit_loss": step.refit_loss,
+            "refit_accuracy": step.refit_accuracy,
+        }
+        for step in (path[k] for k in _shown_ranks(len(path) - 1))
+        if not refits or step.refit_loss is not None
+    ]
+    reading = f"All of these {noun_of(fit)}s have the same label."
+    if has_sides(used):
+        reading = _truncation_reading(path, refits)
+    if fit.settings.class_weight is not None:
+        reading += " Labels count with the class weights of the fit."
+    return {"rows": rows, "n_pairs": len(used), "refitted": refits, "reading": reading}
+
+
+def directions(metric: Metric, names: list[str], scales: FloatArray) -> dict[str, Any]:
+    """The directions of M, each a score that weighs the columns, in their own standard deviations."""
+    found = metric.directions()
+    weights, shares = found.columns[:, :_MOST_DIRECTIONS], found.shares
+    unit = loadings(weights, scales)
+    importance = unit**2 @ shares[: unit.shape[1]]
+    shown = np.sort(np.argsort(-importance, kind="stable")[:_MOST_FEATURES])
+    total = float(importance.sum()) or 1.0
+    return {
+        "features": [names[index] for index in shown],
+        "columns": shown.tolist(),
+        "n_features": len(names),
+        "n_directions": metric.rank,
+        "left_out_share": max(1.0 - float(importance[shown].sum()) / total, 0.0),
+        "rows": [
+            {
+                "share": float(share),
+                "loadings": unit[shown, index].tolist(),
+                "weights": weights[shown, index].tolist(),
+            }
+            for index, share in enumerate(shares[: unit.shape[1]])
+        ],
+        "reading": _direction_reading(names, unit, shares),
+    }
+
+
+def matrix(metric: Metric, names: list[str], scales: FloatArray) -> dict[str, Any]:
+    """M with each column measured in its own root mean square difference, largest diagonal first; and M itself."""
+    whole = metric.matrix
+    scaled = whole * np.outer(scales, scales)
+    diagonal = np.diag(scaled)
+    shown = np.argsort(-diagonal, kind="stable")[:_MOST_MATRIX_FEATURES]
+    return {
+        "features": [names[index] for index in shown],
+        "columns": shown.tolist(),
+        "n_features": len(names),
+        "largest": float(np.max(np.abs(scaled[np.ix_(shown, shown)]), initial=0.0)) or 1.0,
+        "scaled": scaled[np.ix_(shown, shown)].tolist(),
+        "scales": scales.tolist(),
+        "all_features": names,
+        "raw": whole.tolist() if len(names) <= _MOST_RAW_FEATURES else None,
+        "reading": _matrix_reading(names, scaled, metric),
+    }
+
+
+def _shown_ranks(rank: int) -> list[int]:
+    if rank <= 2 * _FIRST_RANKS:
+        return list(range(rank + 1))
+    later = np.geomspace(_FIRST_RANKS, rank, _FIRST_RANKS + 1).round().astype(int).tolist()
+    return sorted({*range(_FIRST_RANKS), *later})
+
+
+def _spectrum_reading(rows: list[dict[str, Any]]) -> str:
+    if not rows:
+        return ZERO
+    if len(rows) == 1:
+        return "One direction explains all of the distance."
+    enough = next(k for k, row in enumerate(rows, start=1) if row["cumulative"] >= _MOST)
+    if enough == len(rows):
+        all_of_them = "Both" if enough == 2 else f"All {enough}"
+        return f"{all_of_them} directions are needed for {_MOST:.0%} of the mean squared distance."
+    joined = "and" if enough == 2 else "to"
+    first = "Direction 1 explains" if enough == 1 else f"Directions 1 {joined} {enough} of {len(rows)} explain"
+    return f"{first} {percent(rows[enough - 1]['cumulative'])} of the mean squared distance."
+
+
+def _truncation_reading(path: TruncationPath, refitted: bool) -> str:
+    rank, whole = len(path) - 1, path[-1].accuracy
+    if rank == 0:
+        return ZERO
+    kept = [step for step in path if step.k >= 1 and (not refitted or step.refit_loss is not None)]
+    accuracies = {step.k: step.refit_accuracy if refitted else step.accuracy for step in kept}
+    losses = {step.k: step.refit_loss if refitted else step.loss for step in kept}
+    most = (1.0 + _NEGLIGIBLE_LOSS) * path[-1].loss
+    least = min(
+        k
+        for k in accuracies
+        if ((accuracies[k] or 0.0) >= whole - _NEGLIGIBLE and (losses[k] or 0.0) <= most) or k == rank
+    )
+    if least == rank:
+        return (
+            f"{'Both' if rank == 2 else f'All {rank:,}'} directions matter: with one fewer, accuracy or loss is worse."
+            if rank > 1
+            else "The metric has one direction only, so it can't be truncated."
+        )
+    how = " and refitted" if refitted else ""
+    change = points((accuracies[least] or 0.0) - whole)
+    return (
+        f"Truncated to rank {least}{how}, the metric has an accuracy of {percent(accuracies[least] or 0.0)} "
+        f"({'the same as' if change.startswith('±') else f'{change} compared with'} rank {rank})."
+    )
+
+
+def _direction_reading(names: list[str], unit: FloatArray, shares: FloatArray) -> str:
+    if unit.shape[1] == 0:
+        return ZERO
+    first = unit[:, 0]
+    order = np.argsort(-np.abs(first), kind="stable")
+    named = [index for index in order[:3] if abs(first[index]) >= _NAMED] or order[:1].tolist()
+    words = listed([f"{short(names[index])} ({loading(float(first[index]))})" for index in named])
+    share = percent(float(shares[0]))
+    largest = "largest loading is" if len(named) == 1 else "largest loadings are"
+    return f"Direction 1 explains {share} of the mean squared distance; its {largest} {words}."
+
+
+def _matrix_reading(names: list[str], scaled: FloatArray, metric: Metric) -> str:
+    if metric.rank == 0:
+        return ZERO
+    first = int(np.argmax(np.diag(scaled)))
+    most = float(scaled[first, first])
+    words = f"A typical difference in {short(names[first])} alone adds {number(most)} to the squared distance"
+    first_threshold = metric.thresholds[0] if metric.thresholds else 0.0
+    if first_threshold > 0:
+        which = "threshold" if len(metric.thresholds) == 1 else "lowest threshold"
+        words += f", {number(most / first_threshold)} times the {which}"
+    return f"{words}.{_strongest_interaction(names, scaled)}"
+
+
+def _strongest_interaction(names: list[str], scaled: FloatArray) -> str:
+    off = np.triu(scaled, 1)
+    if len(names) < 2 or not np.any(off):
+        return ""
+    i, j = (int(index) for index in np.unravel_index(np.argmax(np.abs(off)), off.shape))
+    how = "adds to" if off[i, j] > 0 else "takes from"
+    return (
+        f" The strongest interaction is that of {short(names[i])} and {short(names[j])}: a difference in both with the "
+        f"same sign {how} the distance."
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What to do with the model next, as code that runs as it stands.
+
+
+_MODEL = "model.closefar"  # where no file is known
+
+_OF_PAIRS = """\
+metric.distance(points[0], points[1])          # also of each row of two tables
+metric.probability_far(points[0] - points[1])  # that such a pair is labelled far
+points @ metric.components.T                   # mapped: Euclidean distance is now the learned one\
+"""
+
+_OF_LEVELS = """\
+metric.distance(points[0], points[1])         # also of each row of two tables
+metric.probabilities(points[0] - points[1])  # of each level, closest first
+points @ metric.components.T                 # mapped: Euclidean distance is now the learned one\
+"""
+
+_OF_COMPARISONS = """\
+metric.distance(points[0], points[1])  # also of each row of two tables; it has no threshold
+points @ metric.components.T           # mapped: Euclidean distance is now the learned one\
+"""
+
+_OF_POINTS = """\
+metric.squared_distance(points)  # of each point from the learned origin
+metric.probability_far(points)   # that such a point is labelled far
+points @ metric.components.T     # mapped: Euclidean distance is now the learned one\
+"""
+
+_NEIGHBOURS = """\
+from sklearn.neighbors import NearestNeighbors
+
+mapped = points @ metric.components.T
+neighbours = NearestNeighbors(n_neighbors=2).fit(mapped)
+distances, indices = neighbours.kneighbors(mapped)  # the first neighbour of each point is itself\
+"""
+
+
+def next_steps(metric: Metric, provenance: Provenance) -> list[dict[str, str]]:
+    """Return a title, a language and code for each; code in Python builds on what comes before it."""
+    steps = [
+        {"title": "In Python", "language": "python", "code": _python(metric, provenance)},
+        {"title": "Nearest neighbours", "language": "python", "code": _NEIGHBOURS},
+    ]
+    if not provenance.is_command_line:
+        return steps
+    return [{"title": "On the command line", "language": "shell", "code": _commands(provenance)}, *steps]
+
+
+def _python(metric: Metric, provenance: Provenance) -> str:
+    return f"{_reading(metric, provenance)}\n\n{_applied(metric)}"
+
+
+def _applied(metric: Metric) -> str:
+    if metric.origin is not None:
+        return _OF_POINTS
+    if not metric.thresholds:
+        return _OF_COMPARISONS
+    return _OF_PAIRS if len(metric.thresholds) == 1 else _OF_LEVELS
+
+
+def _reading(metric: Metric, provenance: Provenance) -> str:
+    """Get the metric, and points with the columns that it takes."""
+    model = provenance.model or _MODEL
+    if not provenance.is_command_line:
+        save = "" if provenance.model else f'learner.metric_.save("{_MODEL}")  # the learner of this report\n'
+        return (
+            f"import numpy as np\nimport closefar as cf\n\n{save}metric = cf.load({_quoted(model)})\n"
+            f"points = np.zeros((2, {len(metric.factor)}))  # put yours here, with the columns of metric.column_names"
+        )
+    load = f"model = Model.load({_quoted(model)})\nmetric = model.metric"
+    encoded = "# Categories are encoded as in the fit.\n" if provenance.categories else ""
+    if provenance.points is None:
+        source, read, points = (
+            f"pairs={_quoted(provenance.pairs)}",
+            "read_pairs",
+            "table.data[:, 0]",
+        )
+        options = "encoding=model.encoding, labelled=False"
+    else:
+        source, read, points = f"points={_quoted(provenance.points)}", "read_points", "table.data"
+        options = "encoding=model.encoding"
+    return (
+        f"from closefar.learners import Model\nfrom closefar.tables import Source, {read}\n\n{load}\n"
+        f"{encoded}table = {read}(model.source(Source({source})), {options})\npoints = {points}"
+    )
+
+
+def _quoted(text: str | None) -> str:
+    """In Python, with double quotes unless it holds some."""
+    found = repr(text)
+    return f'"{found[1:-1]}"' if found.startswith("'") and '"' not in found else found
+
+
+def _commands(provenance: Provenance) -> str:
+    model = f"--model {shlex.quote(provenance.model or _MODEL)}"
+    names = ("points", "pairs", "comparisons", "judgements")
+    given = {name: getattr(provenance, name) for name in names if getattr(provenance, name) is not None}
+    options = {name: f"--{name} {shlex.quote(file)}" for name, file in given.items()}
+    data = " ".join(options.values())
+    only = ("points", "pairs" if "pairs" in options else "comparisons")  # of which predictions are
+    judged = " ".join(option for name, option in options.items() if name in only)
+    commands = [f"closefar predict {model} {judged} --out predicted.csv"]
+    if provenance.points is not None:
+        points = shlex.quote(provenance.points)
+        commands.append(f"closefar transform {model} --points {points} --out mapped.csv")
+    return "\n".join([*commands, f"closefar evaluate {model} {data}"])
+
 
 N_PARTS = 5  # of which `watch` is told
 DEFAULT_TITLE = "Learned distance metric"

@@ -3,34 +3,459 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from array_api_compat import array_namespace, is_numpy_array
+from array_api_compat import array_namespace, device, is_numpy_array
+from numpy.typing import NDArray
 
 from closefar import packed
-from closefar.arrays import Array, FloatArray, IndexArray, as_float64, is_on_gpu, to_numpy
-from closefar.rows.coordinates import Coordinates
-from closefar.rows.features import features_of, grouped_sums
-from closefar.rows.fusing import Fusable
-from closefar.rows.measured import MeasuredRows
-from closefar.rows.products import (
-    columns_at,
-    empty_like,
-    matching,
-    quadratic_forms,
-    row_array_like,
-    row_dots,
-    squared_lengths,
-    summed,
-    symmetric_in_numpy,
-    weighted_outer,
+from closefar.arrays import (
+    Array,
+    FloatArray,
+    IndexArray,
+    as_float64,
+    engine_of,
+    is_mapped,
+    is_on_gpu,
+    is_tensor,
+    like,
+    release,
+    take_rows,
+    to_numpy,
 )
-from closefar.rows.source import Pulling, concatenated, slices
+from closefar.noise import Noise
+from closefar.rows.source import Coordinates, MarginTerms, Pulling, RowSource, concatenated, slices
 
-__all__ = ["GPU_BLOCK_BYTES", "KEEP_BYTES", "NARROW", "BlockRows", "HeldRows", "MappedRows"]
+__all__ = [
+    "COPY_BYTES",
+    "GPU_BLOCK_BYTES",
+    "KEEP_BYTES",
+    "NARROW",
+    "RELEASED_BYTES",
+    "AsStored",
+    "BlockRows",
+    "Differences",
+    "FromOrigin",
+    "Fusing",
+    "HeldRows",
+    "MappedRows",
+    "MeasuredRows",
+    "SingleDifferences",
+    "features_of",
+    "fuse_by",
+    "grouped_sums",
+    "matching",
+    "row_array_like",
+    "summed",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Products with one block of rows, in the library of its array: each row is a column of the block.
+
+
+_LONG = 32  # rows that are reduced at a time
+_MANY_COLUMNS = 48  # from here on, a sum of outer products is limited by its products
+
+
+def line_extremes(block: Array) -> list[FloatArray]:
+    """The largest and minus the smallest entry of each line of a block."""
+    d, n = block.shape
+    if is_numpy_array(block) and block.T.flags.c_contiguous and n >= _LONG:
+        # Lines that lie side by side are reduced many at a time.
+        wide = block.T[: n - n % _LONG].reshape(-1, _LONG * d)
+        rest = block[:, n - n % _LONG :]
+        lines = np.hstack([wide.max(axis=0).reshape(_LONG, d).T, wide.min(axis=0).reshape(_LONG, d).T, rest])
+        return [lines.max(axis=1), -lines.min(axis=1)]
+    xp = array_namespace(block)
+    return list(to_numpy(xp.stack([xp.max(block, axis=1), -xp.min(block, axis=1)])))
+
+
+def is_uniform(weights: Array) -> bool:
+    """Whether all weights are the same, as one number that stands for all, or as so many numbers."""
+    if is_numpy_array(weights) and weights.strides == (0,):
+        return True
+    return not bool(array_namespace(weights).any(weights != weights[:1]))
+
+
+def scaled_rows(block: Array, centre: FloatArray, scale: FloatArray) -> Array:
+    """The rows x = (z - centre) / scale, each a column."""
+    centred = block - like(block, centre)[:, None] if np.any(centre) else block
+    return centred / like(block, scale)[:, None]
+
+
+def roots(block: Array, weights: Array) -> Array:
+    """The square roots of weights, in the library of a block."""
+    weights = matching(block, weights)
+    return array_namespace(weights).sqrt(weights)
+
+
+def triangle_of(rows: Array) -> Array:
+    """The triangular factor of a QR decomposition."""
+    if is_numpy_array(rows):
+        return np.linalg.qr(rows, mode="r")
+    return array_namespace(rows).linalg.qr(rows)[1]
+
+
+def columns_at(block: Array, indices: IndexArray) -> Array:
+    """Some columns of a block, in its memory order."""
+    if is_numpy_array(block):
+        if block.strides[1] != block.itemsize:
+            return block[:, indices]
+        found = np.empty((len(block), len(indices)), dtype=block.dtype)
+        for line, values in enumerate(block):
+            np.take(values, indices, out=found[line])
+        return found
+    return array_namespace(block).take(block, like(block, indices), axis=1)
+
+
+def summed(parts: Iterator[Array]) -> Array:
+    """The sum in double precision, whatever that of the parts is."""
+    total = as_float64(next(parts))
+    for part in parts:
+        total += part
+    return total
+
+
+def empty_like(block: Array, shape: tuple[int, int], dtype: Any = None) -> Array:
+    return array_namespace(block).empty(shape, dtype=dtype or block.dtype, device=device(block))
+
+
+def as_type_of(array: Array, model: Array) -> Array:
+    return array_namespace(array).astype(array, model.dtype, copy=False)
+
+
+def matching(block: Array, values: Array) -> Array:
+    """These numbers in the library and the precision of a block."""
+    if is_numpy_array(block):
+        return values.astype(block.dtype, copy=False)
+    return as_type_of(like(block, values) if is_numpy_array(values) else values, block)
+
+
+def row_array_like(model: Array, values: FloatArray) -> Array:
+    """One number per row in the library and on the device of the rows: copied as they are stored, or as one number."""
+    xp = array_namespace(model)
+    if values.strides == (0,) and len(values):
+        return xp.broadcast_to(like(model, values[:1].astype(np.float64)), values.shape)
+    handle = like(model, values)
+    # Torch and CuPy compute with signs of one byte as NumPy does.
+    return handle if values.dtype == np.int8 and is_on_gpu(model) else xp.astype(handle, xp.float64, copy=False)
+
+
+def weighted_outer(block: Array, coefficients: Array) -> Array:
+    """sum_i c_i z_i z_i' over the columns z_i of a block.
+
+    If there are many columns of data, the rows of each sign are summed apart: a product with its own transpose
+    takes half the time.
+    """
+    if not is_numpy_array(block) or len(block) < _MANY_COLUMNS:
+        return block @ (block * matching(block, coefficients)).T
+    root = matching(block, np.sqrt(np.abs(coefficients)))
+    total = np.zeros((len(block), len(block)))
+    for add, chosen in ((np.add, coefficients > 0.0), (np.subtract, coefficients < 0.0)):
+        indices = np.flatnonzero(chosen)
+        some = np.take(block.T, indices, axis=0)
+        some *= root[indices, None]
+        add(total, some.T @ some, out=total)
+    return total
+
+
+def has_contiguous_rows(block: Array) -> bool:
+    """Whether each row, a column of the block, is contiguous in memory."""
+    return bool(is_numpy_array(block) and block.flags.f_contiguous)
+
+
+def squared_lengths(block: Array, factor: Array) -> Array:
+    if has_contiguous_rows(block):
+        projected = block.T @ factor
+        return row_dots(projected, projected)
+    return squared_columns(factor.T @ block)
+
+
+def quadratic_forms(matrix: Array, block: Array) -> Array:
+    if has_contiguous_rows(block):
+        return row_dots(block.T @ matrix, block.T)
+    return column_dots(matrix @ block, block)
+
+
+def row_dots(left: FloatArray, right: FloatArray) -> FloatArray:
+    """The dot product of each row of `left` with the same row of `right`, to the precision of its terms."""
+    dots: FloatArray = np.einsum("ij,ij->i", left, right).astype(np.float64, copy=False)
+    return dots
+
+
+def squared_columns(product: Array) -> Array:
+    """The squared length of each column."""
+    return column_dots(product, product)
+
+
+def column_dots(left: Array, right: Array) -> Array:
+    """The dot product of each column of `left` with the same column of `right`."""
+    if is_numpy_array(left):
+        return np.einsum("ij,ij->j", left, right, dtype=np.float64)
+    return as_float64(array_namespace(left).vecdot(left, right, axis=-2))
+
+
+def symmetric_in_numpy(total: Array) -> FloatArray:
+    matrix: FloatArray = to_numpy(0.5 * (total + total.T))
+    return matrix
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Packed products of rows: the features whose sums of squares, and whose sums over groups, a solver requests.
+#
+# A row has one leg z, whose features are zz', or two: those of a comparison are those of its far leg minus those of
+# its near leg, which comes first.
+
+
+Blocks = Iterable[tuple[slice, Array]]
+
+
+def features_of(
+    blocks: Blocks, root: Array, border: tuple[Array, ...], step: int, *, n_legs: int = 1, rough: bool = False
+) -> Iterator[Array]:
+    """Give root_i F_i, packed, and border_i as columns, `step` rows at a time, without the weights of packed entries.
+
+    `blocks` are legs, each a column, and where they are among all legs; root and border have one number per row.
+    """
+    features: Array = None  # reused, since allocation would take longer than the products
+    other: Array = None
+    for where, block in blocks:
+        size = packed.packed_size(int(block.shape[0]))
+        if features is None:
+            dtype = array_namespace(block).float32 if rough else block.dtype
+            features = empty_like(block, (size + len(border), min(step, int(root.shape[0]))), dtype)
+            other = None if n_legs == 1 else empty_like(block, (size, int(features.shape[1])), dtype)
+        first, last = where.start // n_legs, where.stop // n_legs
+        for start in range(first, last, step):
+            stop = min(start + step, last)
+            filled, scale = features[:, : stop - start], as_type_of(root[start:stop], features)
+            columns = as_type_of(block[:, (start - first) * n_legs : (stop - first) * n_legs], features)
+            _fill(columns, scale, filled, None if other is None else other[:, : stop - start])
+            for line, values in enumerate(border, start=size):
+                filled[line, :] = as_type_of(values[start:stop], filled)
+            yield filled
+
+
+def _fill(columns: Array, scale: Array, filled: Array, other: Array | None) -> None:
+    if other is None:
+        packed.fill_products(columns, scale, out=filled)
+        return
+    packed.fill_products(columns[:, 1::2], scale, out=filled)
+    packed.fill_products(columns[:, 0::2], scale, out=other)
+    filled[: other.shape[0], :] -= other
+
+
+def grouped_sums(
+    blocks: Blocks, coefficients: FloatArray, groups: NDArray[Any], n_groups: int, step: int, *, n_legs: int = 1
+) -> FloatArray:
+    """Return the sum of c_i F_i over the rows of each group, packed: an array of shape (n_groups, d (d + 1) / 2).
+
+    In NumPy: features are sorted by group and added in one sweep, whatever the number of groups is.
+    """
+    total: FloatArray | None = None
+    groups = groups.astype(np.intp, copy=False)
+    for where, block in blocks:
+        d, first = len(block), where.start // n_legs
+        total = np.zeros((n_groups, packed.packed_size(d))) if total is None else total
+        legs = block.reshape(d, -1, n_legs) if n_legs > 1 else block[:, :, None]
+        for some in slices(legs.shape[1], step):
+            here = slice(first + some.start, first + some.stop)
+            order = np.argsort(groups[here], kind="stable")
+            columns = legs[:, some][:, order].reshape(d, -1).astype(np.float64, copy=False)
+            (features,) = features_of(
+                [(slice(0, columns.shape[1]), columns)], coefficients[here][order], (), len(order) or 1, n_legs=n_legs
+            )
+            different, starts = np.unique(groups[here][order], return_index=True)
+            known = different < n_groups
+            if len(starts):
+                total[different[known]] += np.add.reduceat(features, starts, axis=1).T[known]
+    assert total is not None
+    sums: FloatArray = total * packed.weights(d)
+    return sums
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How rows on a GPU get fused passes: set from outside, since rows with fused passes are made of other rows.
+
+
+class Fusing(NamedTuple):
+    """How rows on a GPU get fused passes.
+
+    `why_not_here` says why a device has none, and `why_not` why some rows have none: nothing, if they have; `fuse`
+    returns the rows with fused passes, or why that failed; `terms` computes `margin_terms`.
+    """
+
+    why_not_here: Callable[[Array], str]
+    why_not: Callable[[Any], str]
+    fuse: Callable[[Any], RowSource | str]
+    terms: Callable[..., MarginTerms | None]
+
+
+_NONE = "no fused kernels"
+_current = Fusing(lambda _: _NONE, lambda _: _NONE, lambda _: _NONE, lambda *_: None)
+
+
+def fuse_by(fusing: Fusing) -> None:
+    """Set how rows get fused passes: from outside, since rows with fused passes are made of other rows."""
+    global _current
+    _current = fusing
+
+
+class AsStored(NamedTuple):
+    """Rows as they are stored: an array of shape (n, d), the map to coordinates, and the usual size of each column."""
+
+    array: Array
+    transform: FloatArray
+    scales: FloatArray
+
+
+class Fusable(RowSource):
+    """Rows that may have fused passes, if they are on a GPU."""
+
+    @property
+    def as_stored(self) -> AsStored | None:
+        """The rows as they are stored, if that is in single precision and sums over them may be mapped."""
+        return None
+
+    @property
+    @abstractmethod
+    def model(self) -> Array:
+        """An array without rows, in the library, on the device and of the precision of those that are read."""
+
+    @cached_property
+    def rough(self) -> RowSource:
+        return self if self.fused is None else self.fused
+
+    @cached_property
+    def has_kernels(self) -> bool:
+        return is_on_gpu(self.model) and not _current.why_not_here(self.model)
+
+    @property
+    def can_fuse(self) -> bool:
+        return is_on_gpu(self.model) and not _current.why_not(self)
+
+    def margin_terms(
+        self, noise: Noise, squared: Array, signs: Array, weights: Array, threshold: float, order: int
+    ) -> MarginTerms | None:
+        return _current.terms(noise, squared, signs, weights, threshold, order) if self.has_kernels else None
+
+    @property
+    def fused(self) -> RowSource | None:
+        """The same rows with fused passes, if they are on a GPU that has kernels for them."""
+        return None if isinstance(self._offer, str) else self._offer
+
+    @cached_property
+    def _offer(self) -> RowSource | str:
+        """The same, or why there are none."""
+        if not is_on_gpu(self.model):
+            return ""
+        return _current.why_not(self) or _current.fuse(self)
+
+    @property
+    def engine(self) -> str:
+        offer: RowSource | str = vars(self).get("_offer", "")  # if no pass needed it, it was not made
+        if not isinstance(offer, str):
+            return offer.engine
+        return self.engine_unfused + (f" ({offer})" if offer else "")
+
+    @property
+    def engine_unfused(self) -> str:
+        """What computes the passes that are not fused."""
+        return engine_of(self.model) + (", plain array API" if is_on_gpu(self.model) else "")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is measured of the columns of rows, from which unit-free coordinates are found.
+
+
+_SAFE_SCALES = 1e-60, 1e60  # of columns, whose squares and their sums neither overflow nor underflow
+
+
+class MeasuredRows(RowSource):
+    """Rows z_i that are read in blocks; weights are handles, and sums are NumPy's."""
+
+    @abstractmethod
+    def read(self, where: slice) -> Array:
+        """Return these rows, each as a column, in double precision."""
+
+    @abstractmethod
+    def blocks(self) -> Iterator[tuple[slice, Array]]:
+        """Give the rows, a block at a time, and where they are."""
+
+    def largest(self, centre: FloatArray) -> FloatArray:
+        """Return the largest absolute value of each column, measured from `centre`."""
+        upper, lower = np.max([line_extremes(block) for _, block in self.blocks()], axis=0)
+        found: FloatArray = np.maximum(upper - centre, centre + lower)
+        return found
+
+    def scaled_moment(self, weights: Array, centre: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the largest absolute value of each column, measured from `centre`, and the second moment in it.
+
+        The moment is zero if a value is not finite.
+        """
+        largest = self.largest(centre)
+        scale = np.where(largest > 0.0, largest, 1.0)
+        is_finite = bool(np.all(np.isfinite(largest)))
+        return largest, self.second_moment(weights, centre, scale) if is_finite else np.zeros((len(scale), len(scale)))
+
+    def weighted_sum(self, weights: Array) -> FloatArray:
+        """Return sum_i w_i z_i."""
+        return to_numpy(summed(block @ matching(block, weights[where]) for where, block in self.blocks()))
+
+    def second_moment(self, weights: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
+        """Return sum_i w_i x_i x_i' of the scaled rows x = (z - centre) / scale."""
+        lowest, highest = _SAFE_SCALES
+        finite = scale[np.isfinite(scale)]
+        # Sums of such numbers can be scaled instead of the rows, which would take as long as the sums of few columns.
+        scales_sums = not np.any(centre) and lowest < finite.min(initial=1.0) and finite.max(initial=1.0) < highest
+        is_weighted = not is_uniform(weights)
+
+        def scaled(where: slice, block: Array) -> Array:
+            rows = block if scales_sums else scaled_rows(block, centre, scale)
+            return rows * roots(block, weights[where]) if is_weighted else rows
+
+        blocks = (scaled(where, block) for where, block in self.blocks())
+        total = to_numpy(summed(each @ each.T for each in blocks))
+        if scales_sums:
+            total = total / scale[:, None] / scale
+        return total if is_weighted or self.n_rows == 0 else total * float(weights[0])
+
+    def scaled_squares(self, weights: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
+        """Return the diagonal of that second moment alone."""
+
+        def squares(where: slice, block: Array) -> Array:
+            rows = scaled_rows(block, centre, scale)
+            return (rows * rows) @ matching(block, weights[where])
+
+        return to_numpy(summed(squares(where, block) for where, block in self.blocks()))
+
+    def triangle(self, weights: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
+        """Return a triangular R with R'R = sum_i w_i x_i x_i', without the rounding errors of that sum."""
+        found: Array = None
+        for where, block in self.blocks():
+            rows = (scaled_rows(block, centre, scale) * roots(block, weights[where])).T
+            found = triangle_of(rows if found is None else array_namespace(rows).concat([found, rows]))
+        return to_numpy(found)
+
+    def cross_moment(self, other: MeasuredRows, factor: FloatArray, weights: Array) -> FloatArray:
+        """Return sum_i w_i z_i (A'y_i)', where y_i are the same rows in other coordinates."""
+
+        def crossed(where: slice, block: Array) -> Array:
+            here = self.read(where)
+            return (here * matching(here, weights[where])) @ (block.T @ like(block, factor))
+
+        return to_numpy(summed(crossed(where, block) for where, block in other.blocks()))
+
+    def squared_lengths(self, coordinates: Coordinates) -> Array:
+        """Return the squared length of each row in coordinates, without the constant of a learned origin."""
+        if not coordinates.has_constant:
+            return self.squared_distances(coordinates.transform)
+        return concatenated([squared_columns(coordinates.apply(block)[:-1, :]) for _, block in self.blocks()])
+
 
 # A block and its products stay in cache; the overhead of the loop over blocks is negligible.  On a GPU, blocks are many
 # times as large as what it computes at once.
@@ -333,3 +758,114 @@ class MappedRows(BlockRows):
                 kept = empty_like(mapped, (self.n_columns, self.n_rows))
             kept[:, where] = mapped
         return kept
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The differences z = x - y of pairs, in the user's own columns.
+
+
+# Up to this size, rows in double precision are copied to single precision for the steps that approach an optimum.
+COPY_BYTES = 1 << 27
+
+# Pages of a memory map that were read count as memory in use; they are released in portions of this size.
+RELEASED_BYTES = 1 << 26
+
+
+class Differences(BlockRows):
+    """The rows of an (n, d) array of differences or points, or of an (n, 2, d) array of pairs.
+
+    `data` may be an array of any library, or a memory map.
+    """
+
+    def __init__(self, data: Array) -> None:
+        super().__init__(int(data.shape[0]), int(data.shape[-1]))
+        self._data = data
+        self._is_mapped = is_mapped(data)
+        self._unreleased = 0
+
+    @property
+    def is_held(self) -> bool:
+        data = self._data
+        if not is_numpy_array(data) or data.ndim != 2 or data.dtype != np.float64:
+            return False
+        return bool(data.flags.c_contiguous)
+
+    @property
+    def stored_in_single(self) -> Array | None:
+        data = self._data
+        is_single = is_tensor(data) and data.ndim == 2 and str(data.dtype) == "torch.float32"
+        return data if is_single and data.is_contiguous() else None
+
+    def read(self, where: slice) -> Array:
+        """Return these differences without reading the others."""
+        if self._is_mapped:
+            self._release_some(where)
+        if self._data.ndim == 2:
+            return as_float64(self._data[where, :]).T
+        return (as_float64(self._data[where, 0, :]) - as_float64(self._data[where, 1, :])).T
+
+    def at_hand(self) -> Differences:
+        """Subtract the points of pairs once, if the differences of many columns take little memory."""
+        data = self._data
+        is_subtracted = data.ndim == 2 or not is_numpy_array(data) or self._is_mapped or data.dtype != np.float64
+        if is_subtracted or self.n_columns <= NARROW or 8 * self.n_rows * self.n_columns > KEEP_BYTES:
+            return self
+        return Differences(data[:, 0] - data[:, 1])
+
+    def _release_some(self, where: slice) -> None:
+        """Before these rows are read, release what was read before, if it is much."""
+        self._unreleased += (where.stop - where.start) * self._data[:1].nbytes
+        if self._unreleased > RELEASED_BYTES:
+            release(self._data)
+            self._unreleased = 0
+
+    def take_rows(self, indices: IndexArray) -> BlockRows:
+        if not is_on_gpu(self._data):
+            return super().take_rows(indices)
+        return HeldRows(Differences(take_rows(self._data, indices)).read(slice(0, len(indices))))
+
+    def largest(self, centre: FloatArray) -> FloatArray:
+        if self._data.ndim != 2 or not is_on_gpu(self._data):
+            return super().largest(centre)
+        xp = array_namespace(self._data)  # without a copy in double precision
+        lowest, highest = (to_numpy(as_float64(reduce(self._data, axis=0))) for reduce in (xp.min, xp.max))
+        found: FloatArray = np.maximum(highest - centre, centre - lowest)
+        return found
+
+    def in_single(self) -> BlockRows | None:
+        if str(self._data.dtype).endswith("float32"):
+            return SingleDifferences(self._data)
+        if not is_numpy_array(self._data):
+            return None
+        if 4 * self.n_rows * self.n_columns > COPY_BYTES:
+            return None
+        copy = np.empty((self.n_rows, self.n_columns), dtype=np.float32)
+        for where, block in self.blocks():
+            copy[where] = block.T
+        return SingleDifferences(copy)
+
+
+class SingleDifferences(Differences):
+    """Differences that are computed with in single precision; sums over blocks of them are in double precision."""
+
+    n_fold = 2
+
+    def read(self, where: slice) -> Array:
+        if self._is_mapped:
+            self._release_some(where)
+        if self._data.ndim == 2:
+            return self._data[where, :].T
+        return (self._data[where, 0, :] - self._data[where, 1, :]).T
+
+
+class FromOrigin(BlockRows):
+    """The rows of another source, measured from an origin."""
+
+    def __init__(self, source: BlockRows, origin: FloatArray) -> None:
+        super().__init__(source.n_rows, source.n_columns)
+        self._source = source
+        self._origin = origin
+
+    def read(self, where: slice) -> Array:
+        block = self._source.read(where)
+        return block - like(block, self._origin)[:, None]

@@ -13,12 +13,10 @@ from closefar.arrays import Array, FloatArray, IndexArray, to_numpy
 from closefar.engines import Engine, TaskResult, by_partition
 from closefar.engines.engine import Combine, Ref
 from closefar.rows import partition_tasks as tasks
-from closefar.rows.blocks import BlockRows, HeldRows
-from closefar.rows.coordinates import Coordinates
-from closefar.rows.handles import InParts, PartitionedArray, compiled
-from closefar.rows.measured import MeasuredRows
-from closefar.rows.source import Part, Pulling, Sweeper
-from closefar.rows.wide import condition_of_sums
+from closefar.rows.blocks import BlockRows, HeldRows, MeasuredRows
+from closefar.rows.partition_tasks import InParts, PartitionedArray, compiled
+from closefar.rows.source import Coordinates, Part, Pulling, Sweeper
+from closefar.rows.unit_free import condition_of_sums
 
 if TYPE_CHECKING:  # metrics are loaded and applied without scikit-learn
     from closefar.judgements import LoadedRows

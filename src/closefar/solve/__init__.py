@@ -1,25 +1,17 @@
 """From rows to a certified solution: likelihoods, the problem, solvers in one loop, and the certificate."""
 
+from closefar.solve.alternating import solve_with_flips
 from closefar.solve.centre import Centred, CentredFlips
 from closefar.solve.certificate import Certificate, Outcome, advise_in_time
-from closefar.solve.compared import Compared
-from closefar.solve.cone import psd_factor
-from closefar.solve.curvature import Curvature, MarginCurvature
-from closefar.solve.flip_rates import RateOfEach, SharedRate, SideRates
-from closefar.solve.flipped import solve_with_flips
-from closefar.solve.flipped_graded import Flipped, FlippedGraded
-from closefar.solve.flips import FlippedCloseFar
-from closefar.solve.graded import Graded
-from closefar.solve.history import FitStep
-from closefar.solve.journal import Journal
-from closefar.solve.likelihood import CloseFar, Evaluation, Likelihood
-from closefar.solve.loop import Solver, State, Watch, unwatched
-from closefar.solve.objective import Objective, Passes
-from closefar.solve.recession import find_free_directions, find_recession
-from closefar.solve.sampling import share_for_hessian
+from closefar.solve.flips import Flipped, FlippedCloseFar, FlippedGraded, RateOfEach, SharedRate, SideRates
+from closefar.solve.levels import Graded
+from closefar.solve.likelihood import CloseFar, Compared, Curvature, Evaluation, Likelihood, MarginCurvature
+from closefar.solve.loop import FitStep, Solver, State, Watch, unwatched
+from closefar.solve.problem import Objective, Passes, psd_factor, share_for_hessian
+from closefar.solve.separation import find_free_directions, find_recession
 from closefar.solve.solution import Options, Solution, choose_solver, solve, solve_roughly
 from closefar.solve.solvers import SOLVERS
-from closefar.solve.supervision import OutOfTime, Supervisor, supervised, supervisor
+from closefar.solve.supervision import Journal, OutOfTime, Supervisor, supervised, supervisor
 
 __all__ = [
     "SOLVERS",

@@ -17,9 +17,7 @@ from array_api_compat import array_namespace
 from closefar import packed
 from closefar.arrays import Array, FloatArray
 from closefar.rows import RowSource
-from closefar.solve.curvature import Curvature
-from closefar.solve.evaluation import Evaluation, Terms
-from closefar.solve.likelihood import Likelihood, best_several
+from closefar.solve.likelihood import Curvature, Evaluation, Likelihood, Terms, best_several
 
 __all__ = ["Centred", "CentredFlips"]
 

@@ -8,9 +8,8 @@ import numpy as np
 
 from closefar.arrays import TINY, BoolArray, FloatArray
 from closefar.solve.bound import lower_bound
-from closefar.solve.curvature import Curvature
-from closefar.solve.objective import Objective
-from closefar.solve.problem import Point
+from closefar.solve.likelihood import Curvature
+from closefar.solve.problem import Objective, Point
 
 __all__ = ["HessianSolver", "diagonal_model", "prove_bound", "sample_model"]
 

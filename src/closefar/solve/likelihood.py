@@ -8,19 +8,283 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
 
-from closefar.arrays import TINY, Array, FloatArray
+from closefar import packed
+from closefar.arrays import TINY, Array, FloatArray, IndexArray
 from closefar.noise import Noise
 from closefar.rows import RowSource
-from closefar.solve.curvature import Curvature, FullCurvature, MarginCurvature, UnknownCurvature
-from closefar.solve.evaluation import Evaluation, Losses, Terms
 
-__all__ = ["CloseFar", "Evaluation", "Likelihood", "Losses", "Terms", "best_several", "damped"]
+__all__ = [
+    "CloseFar",
+    "Compared",
+    "Curvature",
+    "Evaluation",
+    "FullCurvature",
+    "Likelihood",
+    "Losses",
+    "MarginCurvature",
+    "Terms",
+    "best_several",
+    "damped",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Second derivatives of the risk as solvers use them: the Hessian, its products, and a diagonal model.
+
+
+class Curvature(ABC):
+    """The second derivatives in squared distances and thresholds.
+
+    `distance` is a handle with the second derivative in the squared distance of each row;
+    `thresholds` is the matrix of the sums of those in two thresholds.  If it `can_be_sampled`, those of some rows
+    can stand for all.
+    """
+
+    can_be_sampled: ClassVar[bool] = False
+
+    def __init__(self, distance: Array, thresholds: FloatArray) -> None:
+        self.distance = distance
+        self.thresholds = thresholds
+
+    @property
+    @abstractmethod
+    def crosses(self) -> tuple[Array, ...]:
+        """The mixed derivatives in the squared distance of each row and each threshold, one handle each."""
+
+    @abstractmethod
+    def mapped(self, function: Callable[[Array], Array]) -> Curvature:
+        """The same with a function of each array of one number per row."""
+
+    @abstractmethod
+    def with_thresholds(self, thresholds: FloatArray) -> Curvature:
+        """The same with other second derivatives in the thresholds."""
+
+    @property
+    @abstractmethod
+    def border_passes(self) -> float:
+        """The cost of the threshold part of the Hessian, in addition to the sum of squares."""
+
+    @abstractmethod
+    def hessian(self, source: RowSource, *, rough: bool = False) -> FloatArray:
+        """The second derivative of the risk in (packed M, thresholds) as a matrix, `rough` in single precision."""
+
+    def sampled(self, source: RowSource, part: RowSource, indices: IndexArray, factors: FloatArray) -> Curvature:
+        """The second derivatives of some rows, which are `part`, each times its factor."""
+        raise NotImplementedError(f"{type(self).__name__} needs the second derivatives of all rows.")
+
+    @abstractmethod
+    def product(self, source: RowSource, matrix: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The second derivative of the risk along (S, t), matrix part and threshold part: one sweep over the rows."""
+
+    @abstractmethod
+    def rotated(self, source: RowSource, basis: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The second derivatives in the diagonal of V'MV, V the basis, and in it and each threshold."""
+
+
+class _Change(NamedTuple):
+    """The change of first derivatives along a step: in the squared distance of some rows and, summed, in thresholds."""
+
+    margin_gradient: Array
+    slopes: FloatArray
+
+
+class FullCurvature(Curvature):
+    """The second derivatives of any loss of a squared distance and thresholds."""
+
+    def __init__(self, distance: Array, crosses: tuple[Array, ...], thresholds: FloatArray) -> None:
+        super().__init__(distance, thresholds)
+        self._crosses = crosses
+
+    @property
+    def crosses(self) -> tuple[Array, ...]:
+        return self._crosses
+
+    def mapped(self, function: Callable[[Array], Array]) -> FullCurvature:
+        return FullCurvature(function(self.distance), tuple(map(function, self.crosses)), self.thresholds)
+
+    def with_thresholds(self, thresholds: FloatArray) -> FullCurvature:
+        return FullCurvature(self.distance, self.crosses, thresholds)
+
+    @property
+    def border_passes(self) -> float:
+        return 0.5 * len(self.crosses)
+
+    @property
+    def can_be_sampled(self) -> bool:  # type: ignore[override]
+        return not self.crosses
+
+    def sampled(self, source: RowSource, part: RowSource, indices: IndexArray, factors: FloatArray) -> FullCurvature:
+        distance = part.product(source.pick(self.distance, indices), part.row_array(factors))
+        return FullCurvature(distance, (), self.thresholds)
+
+    def hessian(self, source: RowSource, *, rough: bool = False) -> FloatArray:
+        on_matrix = source.sum_of_squares(source.map(_root, self.distance), (), rough=rough)
+        border = np.reshape([packed.pack(source.outer(cross)) for cross in self.crosses], (-1, len(on_matrix)))
+        return np.block([[on_matrix, border.T], [border, self.thresholds]])
+
+    def product(self, source: RowSource, matrix: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
+        steps = thresholds.tolist()
+
+        def change(squared: Array, distance: Array, *crosses: Array) -> _Change:
+            moved = distance * squared
+            for step, cross in zip(steps, crosses, strict=True):
+                moved = moved + step * cross
+            return _Change(moved, np.array([_total(cross * squared) for cross in crosses]))
+
+        parts, image = source.sweep(matrix, change, self.distance, *self.crosses)
+        return image, np.sum([part.slopes for part in parts], axis=0) + self.thresholds @ thresholds
+
+    def rotated(self, source: RowSource, basis: FloatArray) -> tuple[FloatArray, FloatArray]:
+        fourth, sums = source.rotated_moments(self.distance, self.crosses, basis)
+        return fourth, sums[:, 1:]
+
+
+class MarginCurvature(Curvature):
+    """The second derivatives of a loss that depends only on the margins q - tau, with one threshold."""
+
+    can_be_sampled = True
+
+    @property
+    def crosses(self) -> tuple[Array, ...]:
+        return (-self.distance,)
+
+    def mapped(self, function: Callable[[Array], Array]) -> MarginCurvature:
+        return MarginCurvature(function(self.distance), self.thresholds)
+
+    def with_thresholds(self, thresholds: FloatArray) -> MarginCurvature:
+        return MarginCurvature(self.distance, thresholds)
+
+    @property
+    def border_passes(self) -> float:
+        return 0.0
+
+    def hessian(self, source: RowSource, *, rough: bool = False) -> FloatArray:
+        """The sum of f f' for f = sqrt(c) (F, -1): one sum of squares, with the signs changed at the end."""
+        root = source.map(_root, self.distance)
+        hessian = source.sum_of_squares(root, (root,), rough=rough)
+        hessian[-1, :-1] *= -1.0
+        hessian[:-1, -1] *= -1.0
+        return hessian
+
+    def sampled(self, source: RowSource, part: RowSource, indices: IndexArray, factors: FloatArray) -> MarginCurvature:
+        distance = part.product(source.pick(self.distance, indices), part.row_array(factors))
+        return MarginCurvature(distance, np.array([[part.total(distance)]]))
+
+    def product(self, source: RowSource, matrix: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
+        shift = float(thresholds[0])
+        fused = source.curvature_pass(self.distance, matrix, shift)
+        if fused is not None:
+            return fused[0], np.array([fused[1]])
+
+        def change(squared: Array, distance: Array) -> _Change:
+            moved = distance * (squared - shift)
+            return _Change(moved, np.array([-_total(moved)]))
+
+        parts, image = source.sweep(matrix, change, self.distance)
+        return image, np.sum([part.slopes for part in parts], axis=0)
+
+    def rotated(self, source: RowSource, basis: FloatArray) -> tuple[FloatArray, FloatArray]:
+        fourth, sums = source.rotated_moments(self.distance, (), basis)
+        return fourth, -sums
+
+
+class UnknownCurvature(MarginCurvature):
+    """The second derivatives of which only the sum is known; those of each row are computed when they are asked for."""
+
+    def __init__(self, compute: Callable[[], Array], thresholds: FloatArray) -> None:
+        self._compute = compute
+        self.thresholds = thresholds
+
+    @cached_property
+    def distance(self) -> Array:
+        return self._compute()
+
+
+def _root(values: Array) -> Array:
+    return array_namespace(values).sqrt(values)
+
+
+def _total(values: Array) -> float:
+    return float(array_namespace(values).sum(values))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What likelihoods are evaluated to: sums over rows, and arrays of one number per row.
+
+
+class Terms(NamedTuple):
+    """The likelihood of some of the rows: sums over them, and arrays of one number per row.
+
+    `slopes` are the derivatives of the loss in the thresholds.  `margin_gradient` is the derivative in the
+    squared distance of each row, so that dR/dM is the sum of these times F_i.  Second derivatives are
+    included on request: `curvature` in the squared distance of each row, `crosses` in it and each
+    threshold, and `curvatures`, the sums of those in two thresholds; a loss that depends only on q - tau
+    needs only the first.
+    """
+
+    loss: float
+    slopes: FloatArray
+    least_margin: float
+    margin_gradient: Array
+    curvature: Array = None
+    crosses: tuple[Array, ...] = ()
+    curvatures: FloatArray | None = None
+
+
+class Losses(NamedTuple):
+    """The losses and derivatives at the margins of some of the rows; see `Terms`."""
+
+    loss: float
+    least_margin: float
+    margin_gradient: Array
+    curvature: Array
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The risk at given squared distances and thresholds, with its derivatives; see `Terms`.
+
+    `second` is None if only first derivatives were requested.
+    """
+
+    loss: float
+    slopes: FloatArray
+    least_margin: float
+    margin_gradient: Array
+    second: Curvature | None
+
+    @property
+    def curvature(self) -> Curvature:
+        if self.second is None:
+            raise ValueError("curvature needs second derivatives; got an evaluation of order 1. Use order=2.")
+        return self.second
+
+    def mapped(self, function: Callable[[Array], Array]) -> Evaluation:
+        """The same with a function of each array of one number per row, always in the same order."""
+        margin_gradient = function(self.margin_gradient)
+        second = None if self.second is None else self.second.mapped(function)
+        return replace(self, margin_gradient=margin_gradient, second=second)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Evaluation]) -> Evaluation:
+        """The sums of those of several sets of rows; the arrays are the first one's."""
+        seconds = [part.second for part in parts if part.second is not None]
+        thresholds = np.sum([each.thresholds for each in seconds], axis=0)
+        return cls(
+            loss=sum(part.loss for part in parts),
+            slopes=np.sum([part.slopes for part in parts], axis=0),
+            least_margin=min(part.least_margin for part in parts),
+            margin_gradient=parts[0].margin_gradient,
+            second=seconds[0].with_thresholds(thresholds) if seconds else None,
+        )
+
 
 # The search for a threshold: its maximum number of steps, and its range relative to the squared distances.
 _MOST_STEPS = 200
@@ -432,3 +696,46 @@ def _size(evaluation: Evaluation, thresholds: FloatArray, least: FloatArray) -> 
     """The largest relevant slope."""
     held = (thresholds <= least) & (evaluation.slopes >= 0.0)
     return float(np.abs(evaluation.slopes[~held]).max(initial=0.0))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Comparisons: which of two distances is the larger.
+
+
+class Compared(CloseFar):
+    """P = Phi(l q) of comparisons, where q is one squared distance less another; there is no threshold.
+
+    `signs` are +1 if q was said to be positive, and -1 otherwise.
+    """
+
+    is_plain = False
+
+    def __init__(self, noise: Noise, signs: Array, weights: Array) -> None:
+        super().__init__(noise, signs, weights)
+        self.least = np.empty(0)
+
+    def margins(self, squared: Array, *arrays: Array, thresholds: FloatArray) -> tuple[Array, tuple[Array, ...]]:
+        return arrays[0] * squared, arrays
+
+    def terms(self, squared: Array, *arrays: Array, thresholds: FloatArray, order: int) -> Terms:
+        margin, arrays = self.margins(squared, *arrays, thresholds=thresholds)
+        loss, least_margin, margin_gradient, curvature = self.losses(margin, *arrays, order=order)
+        return Terms(loss, np.empty(0), least_margin, margin_gradient, curvature)
+
+    def crossed(self, found: Terms, values: Array, *arrays: Array) -> FloatArray:
+        return np.empty(0)
+
+    def curvature(self, source: RowSource, parts: Sequence[Terms]) -> FullCurvature:
+        return FullCurvature(source.join([part.curvature for part in parts]), (), np.empty((0, 0)))
+
+    def best_thresholds(
+        self, source: RowSource, squared: Array, start: FloatArray, least: FloatArray, tol: float
+    ) -> tuple[FloatArray, Evaluation]:
+        return np.empty(0), source.evaluate(self, squared, np.empty(0), order=2)
+
+    def right(self, source: RowSource, squared: Array, thresholds: FloatArray) -> Array:
+        noise = self.noise
+        return source.map(lambda squared, signs: noise.cdf(signs * squared), squared, self.signs)
+
+    def with_arrays(self, *arrays: Array) -> Compared:
+        return Compared(self.noise, *arrays)

@@ -12,13 +12,45 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from closefar.arrays import Array, FloatArray
-from closefar.solve.history import FitStep
-from closefar.solve.journal import Entry, Journal
-from closefar.solve.objective import Passes
-from closefar.solve.problem import Problem
-from closefar.solve.supervision import OutOfTime, supervisor
+from closefar.solve.certificate import Certificate
+from closefar.solve.problem import Passes, Problem
+from closefar.solve.supervision import Entry, Journal, OutOfTime, supervisor
 
-__all__ = ["SURPRISING", "Ending", "Limits", "Recorder", "Run", "Solver", "State", "Watch", "run", "unwatched"]
+__all__ = [
+    "SURPRISING",
+    "Ending",
+    "FitStep",
+    "Limits",
+    "Recorder",
+    "Run",
+    "Solver",
+    "State",
+    "Watch",
+    "run",
+    "unwatched",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A step of a fit, as its history keeps it.
+
+
+@dataclass(frozen=True)
+class FitStep:
+    """The objective after a number of passes over the data, and the gap proven by then.
+
+    `gap` is infinite until one is proven.
+    """
+
+    passes: float
+    objective: float
+    gap: float
+
+    @classmethod
+    def last(cls, certificate: Certificate) -> FitStep:
+        """The last step of a fit with this certificate."""
+        return cls(certificate.n_passes, certificate.objective, certificate.gap)
+
 
 # If the objective at a start is this many times that of M = 0, or of a sample, an enormous difference has spoiled it.
 SURPRISING = 10.0

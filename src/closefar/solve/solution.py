@@ -11,19 +11,58 @@ import numpy as np
 from closefar.arrays import Array, FloatArray
 from closefar.packed import packed_size
 from closefar.solve.certificate import Certificate, Outcome, advise
-from closefar.solve.cone import Cone, psd_factor
-from closefar.solve.free_origin import with_finite_origin
-from closefar.solve.history import FitStep
 from closefar.solve.likelihood import Evaluation
-from closefar.solve.loop import Ending, Limits, Recorder, Run, Solver, State, Watch, run, unwatched
-from closefar.solve.objective import Objective
-from closefar.solve.problem import Problem
-from closefar.solve.rewarded import with_reward_proof
-from closefar.solve.sampling import enough_for_hessian
-from closefar.solve.separable import widest_margin
+from closefar.solve.loop import Ending, FitStep, Limits, Recorder, Run, Solver, State, Watch, run, unwatched
+from closefar.solve.problem import Cone, Objective, Problem, enough_for_hessian, psd_factor
+from closefar.solve.separation import widest_margin, with_reward_proof
 from closefar.solve.solvers import SOLVERS, Factor, LowRank, Newton
 
-__all__ = ["Options", "Solution", "choose_solver", "run_roughly", "solve", "solve_roughly"]
+__all__ = [
+    "Options",
+    "Solution",
+    "choose_solver",
+    "run_roughly",
+    "solve",
+    "solve_roughly",
+    "with_finite_origin",
+    "with_free_corner",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A learned origin in the solver's coordinates: from free linear terms to a finite point.
+
+
+def with_finite_origin(cone: Cone, state: State, cost: float) -> State:
+    """Turn x'Mx + b'x - tau into |(x, 1)'A|^2 - tau, a squared distance from a finite origin.
+
+    If b is not in the range of M, the best origin lies at infinity.  An eigenvalue of `cost` in that
+    direction makes it finite, and raises the loss by about as much; below 1e-7 the origin would be so
+    far away that margins lose their precision.
+    """
+    core = cone.core
+    values, vectors = np.linalg.eigh(state.matrix[core, core])
+    values = np.maximum(values, 0.0)
+    half_border = vectors.T @ state.matrix[core, -1]
+    lift = (values <= 1e-9 * values[-1]) & (np.abs(half_border) > 1e-9 * np.abs(half_border).max())
+    values = np.where(lift, max(cost, 1e-7), values)
+    moved = np.divide(half_border, values, out=np.zeros_like(values), where=values > 0)
+    corner = float(moved @ half_border)
+    matrix = np.zeros_like(state.matrix)
+    matrix[core, core] = (vectors * values) @ vectors.T
+    matrix[core, -1] = matrix[-1, core] = vectors @ (values * moved)
+    matrix[-1, -1] = corner
+    return replace(state, matrix=matrix, thresholds=state.thresholds + corner)
+
+
+def with_free_corner(cone: Cone, state: State) -> State:
+    """Move the corner of M to the threshold, as free linear terms require."""
+    if not cone.has_constant:
+        return state
+    matrix = state.matrix.copy()
+    matrix[-1, -1] = 0.0
+    return replace(state, matrix=matrix, thresholds=state.thresholds - float(state.matrix[-1, -1]))
+
 
 # With more columns, a limited rank is solved without the convex problem, which would take longer.
 _MANY_COLUMNS = 128

@@ -4,14 +4,94 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from closefar.solve.journal import Journal
+__all__ = ["Entry", "Journal", "OutOfTime", "Supervisor", "supervised", "supervisor"]
 
-__all__ = ["OutOfTime", "Supervisor", "supervised", "supervisor"]
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The journal of a fit: what its runs have come to, as numbers that another process can continue from.
+
+
+# Numbers, strings, lists, dicts and small arrays; never one number per row.
+Entry = dict[str, Any]
+
+_SAME = 1e-9
+
+
+class Journal:
+    """The runs that have ended, in order, and the one under way.
+
+    A fit is a fixed sequence of runs of solvers.  When it is repeated, runs that have ended are not run again, and the
+    one under way continues where it was.
+
+    Parameters
+    ----------
+    ended : sequence of dict
+        The entries of the runs that have ended.
+    under_way : dict, optional
+        That of the run that had begun.
+    write : callable
+        Called with the journal when there is something new to write; it decides whether it is time to.
+    """
+
+    def __init__(
+        self, write: Callable[[Journal], None], ended: Sequence[Entry] = (), under_way: Entry | None = None
+    ) -> None:
+        self.ended = list(ended)
+        self.under_way = under_way
+        self._write = write
+        self._position = 0
+        self._is_sealed = False
+
+    def begin(self, label: Entry) -> tuple[Entry | None, bool]:
+        """The entry of the run that begins, if there is one, and whether that run has ended.
+
+        A run with another label is a different one: another machine may round a choice between two equal penalties
+        the other way.  What followed is then forgotten.
+        """
+        position = self._position
+        self._position += 1
+        if self._is_sealed or position > len(self.ended):
+            return None, False
+        has_ended = position < len(self.ended)
+        entry = self.ended[position] if has_ended else self.under_way
+        if entry is not None and not _are_alike(entry["label"], label):
+            self.forget()
+            return None, False
+        return entry, has_ended
+
+    def forget(self) -> None:
+        """Forget the run that began last, and what followed."""
+        self.ended, self.under_way = self.ended[: self._position - 1], None
+
+    def keep(self, entry: Entry) -> None:
+        """Note what the run under way has come to."""
+        if not self._is_sealed:
+            self.under_way = entry
+            self._write(self)
+
+    def end(self, entry: Entry) -> None:
+        """Note the result of a run."""
+        if not self._is_sealed:
+            self.ended.append(entry)
+            self.under_way = None
+            self._write(self)
+
+    def seal(self) -> None:
+        """Note nothing more: what follows an interrupt only completes what has been computed."""
+        self._is_sealed = True
+
+
+def _are_alike(one: Entry, other: Entry) -> bool:
+    """Whether labels are the same, up to the rounding of their numbers."""
+    return one.keys() == other.keys() and all(
+        math.isclose(value, other[name], rel_tol=_SAME) if isinstance(value, float) else value == other[name]
+        for name, value in one.items()
+    )
 
 
 class OutOfTime(Exception):  # noqa: N818  # no error: the fit ends with what it has

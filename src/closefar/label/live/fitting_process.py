@@ -16,7 +16,7 @@ from typing import Any
 
 from closefar.label.live.fitting_work import Work, work_until_closed
 
-__all__ = ["FittingProcess", "OnFindings"]
+__all__ = ["FittingProcess"]
 
 _LOG = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from closefar.label.task import Task, TaskKind
 from closefar.questions import wilson
 from closefar.tables import RecordedAnswers
 
-__all__ = ["agreement_of_people", "annotators", "shared_answers"]
+__all__ = ["agreement_of_people", "annotators"]
 
 # Nothing is said of people with fewer answers to triplets, as in the annotator model of pairs.
 _FEWEST = 20

@@ -32,7 +32,7 @@ from closefar.label.storage.points import LabelPoints
 from closefar.label.storage.store import NewEvent, Store, StoreError
 from closefar.label.task import Task
 
-__all__ = ["Labelling", "Routes", "build_app"]
+__all__ = ["Labelling", "build_app"]
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from closefar.label.server.security import Receive, RequestError, Scope, headers_of, one_header
 
-__all__ = ["LARGEST_BODY", "check_keys", "integer_in", "key_in", "list_in", "number_in", "read_json", "text_in"]
+__all__ = ["check_keys", "integer_in", "key_in", "list_in", "number_in", "read_json", "text_in"]
 
 LARGEST_BODY = 65536
 

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["OWNER", "Address", "Person", "Sessions", "check_names"]
+__all__ = ["Address", "Person", "Sessions", "check_names"]
 
 OWNER = "owner"
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from closefar.label.server.pictures import PICTURE_SUFFIXES
 from closefar.label.task import Task
 
-__all__ = ["ShownPoints", "things"]
+__all__ = ["things"]
 
 _LONGEST_TEXT = 4000
 _MOST_DECIMALS = 6

@@ -2,23 +2,143 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from closefar.arrays import Array, FloatArray
-from closefar.noise import Noise
+from closefar.arrays import Array, FloatArray, IndexArray, engine_of, like
+from closefar.noise import NOISES, Noise
 from closefar.rows.blocks import BlockRows
-from closefar.rows.cuda.fused_source import FusedSource, has_kernel
 from closefar.rows.cuda.kernels import CURVED, KINDS
-from closefar.rows.cuda.launch import FAST, FINEST, LOW_RANK, MOST_COLUMNS, PRECISE, Pass
-from closefar.rows.cuda.planes import Planes, StoredRows, as_stored, make_planes
+from closefar.rows.cuda.launch import (
+    FAST,
+    FINEST,
+    LOW_RANK,
+    MOST_COLUMNS,
+    PRECISE,
+    Pass,
+    Planes,
+    StoredRows,
+    Sums,
+    as_stored,
+    make_planes,
+    run_graph,
+    run_terms,
+)
 from closefar.rows.devices import free_for_torch
-from closefar.rows.source import MarginSums, RowSource
+from closefar.rows.graph_rows import GraphRows
+from closefar.rows.source import Coordinates, MarginSums, MarginTerms, Pulling, RowSource
 
-__all__ = ["FusedRows", "fused_rows"]
+__all__ = ["FusedGraph", "FusedRows", "fused_graph", "fused_rows", "fused_terms"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What fused rows have in common: the rows of another source, and arrays as kernels need them.
+
+
+def has_kernel(noise: Noise) -> bool:
+    """Whether there are kernels for this noise: for those that come with the package, not for the user's own."""
+    return type(noise) is type(NOISES.get(noise.name))
+
+
+class FusedSource(BlockRows):
+    """The rows of another source, `exact`, whose operations they have; subclasses add fused passes, named in words."""
+
+    is_fused = True
+
+    @property
+    @abstractmethod
+    def passes(self) -> str:
+        """What the passes are, in words."""
+
+    def __init__(self, exact: BlockRows) -> None:
+        super().__init__(*exact.shape)
+        self.condition = exact.condition
+        self.exact = exact
+        self._converted: dict[str, tuple[Array, Array]] = {}
+
+    def converted(self, name: str, given: Array, convert: Callable[[Array], Array]) -> Array:
+        """The array as kernels need it; converted once, as long as the same one is given."""
+        if name not in self._converted or self._converted[name][0] is not given:
+            self._converted[name] = given, convert(given).contiguous()
+        return self._converted[name][1]
+
+    @cached_property
+    def rough(self) -> RowSource:
+        return self  # unless there are faster passes still
+
+    @property
+    def engine(self) -> str:
+        return f"{engine_of(self.model)}, {self.passes}"
+
+    @property
+    def n_projected(self) -> int:
+        return self.exact.n_projected
+
+    def read(self, where: slice) -> Array:
+        return self.exact.read(where)
+
+    def take_rows(self, indices: IndexArray) -> BlockRows:
+        return self.exact.take_rows(indices)
+
+    def in_coordinates(self, coordinates: Coordinates) -> BlockRows:
+        return self.exact.in_coordinates(coordinates)
+
+    def row_array(self, values: FloatArray) -> Array:
+        return self.exact.row_array(values)
+
+    def forward(self, factor: FloatArray) -> Array:
+        return self.exact.forward(factor)
+
+    def backward(self, projections: Array, coefficients: Array) -> FloatArray:
+        return self.exact.backward(projections, coefficients)
+
+    def inner(self, left: Array, right: Array) -> Array:
+        return self.exact.inner(left, right)
+
+    def quadratic_forms(self, matrix: FloatArray) -> Array:
+        return self.exact.quadratic_forms(matrix)
+
+    def squared_distances(self, factor: FloatArray) -> Array:
+        return self.exact.squared_distances(factor)
+
+    def outer(self, coefficients: Array) -> FloatArray:
+        return self.exact.outer(coefficients)
+
+    def factor_gradient(self, factor: FloatArray, coefficients: Array) -> FloatArray:
+        return self.exact.factor_gradient(factor, coefficients)
+
+    def sweep(
+        self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
+    ) -> tuple[list[Pulling], FloatArray]:
+        return self.exact.sweep(matrix, function, *arrays)
+
+    def rotated_moments(
+        self, curvature: Array, crosses: tuple[Array, ...], basis: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        return self.exact.rotated_moments(curvature, crosses, basis)
+
+    def sum_of_squares(self, root: Array, border: tuple[Array, ...], **how: Any) -> FloatArray:
+        return self.exact.sum_of_squares(root, border, **how)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The likelihood at known squared distances, in one kernel and in double precision.
+
+
+def fused_terms(
+    noise: Noise, squared: Array, signs: Array, weights: Array, threshold: float, order: int
+) -> MarginTerms | None:
+    """Return the terms of all rows; None if there is no kernel for this noise."""
+    if not has_kernel(noise):
+        return None
+    given = None if weights.stride(0) == 0 else weights
+    return run_terms(squared.contiguous(), signs, given, threshold, KINDS[noise.name], order)
+
 
 Kernel = TypeVar("Kernel", Planes, StoredRows)
 
@@ -165,3 +285,69 @@ class FusedRows(FusedSource):
         pulled = self._pulled(self._pulled(sums).T)
         symmetric: FloatArray = 0.5 * (pulled + pulled.T)
         return symmetric
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Pairs of points by index on a GPU, whose passes are fused kernels on the graph of the pairs.
+
+
+_ALIGNED = 4  # columns: a row is read 16 bytes at a time
+
+
+def fused_graph(exact: GraphRows) -> FusedGraph | None:
+    """Return the same rows with fused passes; None if there is no kernel for them."""
+    return FusedGraph(exact) if exact.n_columns <= MOST_COLUMNS else None
+
+
+class FusedGraph(FusedSource):
+    """Pairs by index with fused passes in single precision; each point adds its pairs in their order."""
+
+    exact: GraphRows
+
+    @property
+    def passes(self) -> str:
+        return "fused Triton kernels on the graph of the pairs"
+
+    def margin_pass(
+        self, noise: Noise, signs: Array, weights: Array, matrix: FloatArray, threshold: float
+    ) -> MarginSums | None:
+        if not has_kernel(noise):
+            return None
+        given = self.converted("signs", signs, self._signs_of_ends)
+        relative = None if weights.stride(0) == 0 else self.converted("weights", weights, self._relative)
+        found, share = self._run(matrix, threshold, given, relative, KINDS[noise.name]), 1.0 / self.n_rows
+        return found.scaled(share) if found.are_finite else None
+
+    def curvature_pass(self, curvature: Array, matrix: FloatArray, shift: float) -> tuple[FloatArray, float] | None:
+        relative = self.converted("curvature", curvature, self._relative)
+        found = self._run(matrix, shift, relative, relative, CURVED)
+        return (found.gradient / self.n_rows, -found.slope / self.n_rows) if found.are_finite else None
+
+    @cached_property
+    def _points(self) -> Array:
+        """The points in single precision, with columns of zeros to the next multiple of four."""
+        import torch
+
+        points = self.exact.points
+        width = -(-self.n_columns // _ALIGNED) * _ALIGNED
+        padded = torch.zeros(len(points), width, dtype=torch.float32, device=points.device)
+        padded[:, : self.n_columns] = points
+        return padded
+
+    def _run(self, matrix: FloatArray, threshold: float, signs: Array, weights: Array | None, kind: int) -> Sums:
+        d, missing = self.n_columns, self._points.shape[1] - self.n_columns
+        point = like(self.exact.points, np.pad(matrix, (0, missing)))
+        found = run_graph(self._points, point, self.exact.graph.ends, signs, weights, threshold, kind)
+        gradient = found.gradient[:d, :d]
+        return found._replace(gradient=0.5 * (gradient + gradient.T))
+
+    def _signs_of_ends(self, signs: Array) -> Array:
+        import torch
+
+        return signs.to(torch.int8)[self.exact.graph.ends.pairs]
+
+    def _relative(self, weights: Array) -> Array:
+        """The weights of both ends of each pair, relative to their mean."""
+        import torch
+
+        return (weights * self.n_rows).to(torch.float32)[self.exact.graph.ends.pairs]

@@ -8,13 +8,12 @@ from typing import ClassVar
 import numpy as np
 
 from closefar.arrays import TINY, FloatArray
-from closefar.solve.cone import psd_factor
 from closefar.solve.conjugate_gradient import prove_bound
-from closefar.solve.journal import Entry
 from closefar.solve.likelihood import Evaluation
 from closefar.solve.loop import Solver, State
-from closefar.solve.problem import Problem
+from closefar.solve.problem import Problem, psd_factor
 from closefar.solve.start import moment_start
+from closefar.solve.supervision import Entry
 
 __all__ = ["Factor"]
 

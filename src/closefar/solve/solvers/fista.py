@@ -10,10 +10,10 @@ import numpy as np
 from closefar.arrays import Array, FloatArray
 from closefar.solve.bound import proven_bound
 from closefar.solve.conjugate_gradient import prove_bound
-from closefar.solve.journal import Entry
 from closefar.solve.likelihood import Evaluation
 from closefar.solve.loop import Solver, State
 from closefar.solve.start import moment_start
+from closefar.solve.supervision import Entry
 
 __all__ = ["Fista"]
 

@@ -3,21 +3,489 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace
 
-from closefar.arrays import TINY, FloatArray
-from closefar.solve.cone import psd_factor
+from closefar.arrays import TINY, Array, FloatArray
 from closefar.solve.conjugate_gradient import prove_bound
-from closefar.solve.dual import has_tangents, tangent_bound
-from closefar.solve.factored import Factored, Place
-from closefar.solve.growth import Spectrum, change_columns, leading_factor
-from closefar.solve.journal import Entry
+from closefar.solve.likelihood import Evaluation, damped
 from closefar.solve.loop import SURPRISING, Solver, State
-from closefar.solve.problem import Point, Problem
-from closefar.solve.sylvester import Model
+from closefar.solve.problem import Objective, Point, Problem, psd_factor
+from closefar.solve.start import fit_scale
+from closefar.solve.supervision import Entry
 
-__all__ = ["LowRank"]
+__all__ = ["Factored", "LowRank", "Model", "Spectrum", "change_columns", "leading_factor", "tangent_bound"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The penalised risk as a function of a factor A of M = A A', with the thresholds minimised out.
+
+
+# The line search ends when the slope is this share of that at its start, or after this many evaluations.
+_ACCURATE, _ACCURATE_THRESHOLDS, _MOST_STEPS = 0.1, 0.02, 12
+_RISE = 1e-9  # relative to the value, and more than rounding
+
+
+# Slopes of the thresholds; in single precision, derivatives in the factor are less accurate than that anyway.
+_THRESHOLD_TOL, _ROUGH_THRESHOLD_TOL = 1e-12, 1e-9
+
+
+@dataclass(frozen=True)
+class Place:
+    """A factor with the projections of the data on it, their squared lengths, the best thresholds and the value.
+
+    `curvature` is the sum of the second derivatives in the squared distances.  Projections along a line are updated,
+    with rounding errors of their own; `is_fresh` if they are those of the factor.
+    """
+
+    factor: FloatArray
+    projections: Array
+    squared: Array
+    thresholds: FloatArray
+    evaluation: Evaluation
+    value: float
+    curvature: float
+    is_fresh: bool
+
+    @property
+    def trace(self) -> float:
+        return float(np.sum(self.factor**2))
+
+
+@dataclass(frozen=True)
+class Factored:
+    """A problem over factors; `objective` may be less precise than that of the problem.
+
+    `threshold_tol` limits the slopes in the thresholds, which are optimised at every place, where that is all the
+    precision that is needed.
+    """
+
+    problem: Problem
+    objective: Objective
+    threshold_tol: float | None = None
+
+    @property
+    def is_exact(self) -> bool:
+        return self.objective is self.problem.objective
+
+    def at(self, factor: FloatArray, thresholds: FloatArray, tol: float | None = None) -> Place:
+        """Evaluate a factor: half a pass."""
+        projections = self.objective.forward(factor)
+        squared = self.objective.inner(projections, projections)
+        return self._place(factor, projections, squared, thresholds, tol, is_fresh=True)
+
+    def again(self, factor: FloatArray, thresholds: FloatArray) -> Place:
+        """Evaluate a factor with thresholds that are known to be the best: half a pass."""
+        projections = self.objective.forward(factor)
+        squared = self.objective.inner(projections, projections)
+        evaluation = self.objective.evaluate(squared, thresholds, order=2)
+        return self._known(factor, projections, squared, thresholds, evaluation, is_fresh=True)
+
+    def settled(self, place: Place) -> Place:
+        """The same place with exact thresholds: no pass."""
+        if self.threshold_tol is not None:
+            return place
+        return self._place(
+            place.factor, place.projections, place.squared, place.thresholds, 1e-15, is_fresh=place.is_fresh
+        )
+
+    def gradient(self, place: Place) -> FloatArray:
+        """The derivative in A: half a pass."""
+        pulled = self.objective.backward(place.projections, place.evaluation.margin_gradient)
+        return 2.0 * (pulled + self.problem.alpha * place.factor)
+
+    def search(self, place: Place, direction: FloatArray) -> Place:
+        """Minimise along A + t D, for one projection on D: half a pass.
+
+        The squared distances along it are f + 2 t P'Q + t^2 Q'Q for each pair, so t and the thresholds are found
+        without another pass, by Newton steps in both.
+        """
+        objective = self.objective
+        ahead = objective.forward(direction)
+        linear, square = 2.0 * objective.inner(place.projections, ahead), objective.inner(ahead, ahead)
+        line = _Line(self.problem, objective, place, linear, square, direction)
+        length, thresholds = line.minimise()
+        squared = place.squared + length * (linear + length * square)
+        ahead *= float(length)
+        ahead += place.projections
+        return self._place(place.factor + length * direction, ahead, squared, thresholds)
+
+    def _place(
+        self,
+        factor: FloatArray,
+        projections: Array,
+        squared: Array,
+        thresholds: FloatArray,
+        tol: float | None = None,
+        *,
+        is_fresh: bool = False,
+    ) -> Place:
+        if self.threshold_tol is not None:
+            tol = self.threshold_tol
+        elif tol is None:
+            tol = _THRESHOLD_TOL if self.is_exact else _ROUGH_THRESHOLD_TOL
+        thresholds, evaluation = self.objective.best_thresholds(squared, thresholds, self.problem.cone.least, tol)
+        return self._known(factor, projections, squared, thresholds, evaluation, is_fresh=is_fresh)
+
+    def _known(
+        self,
+        factor: FloatArray,
+        projections: Array,
+        squared: Array,
+        thresholds: FloatArray,
+        evaluation: Evaluation,
+        *,
+        is_fresh: bool,
+    ) -> Place:
+        value = evaluation.loss + self.problem.alpha * float(np.sum(factor**2))
+        curvature = self.objective.source.total(evaluation.curvature.distance)
+        return Place(factor, projections, squared, thresholds, evaluation, value, curvature, is_fresh)
+
+
+class _Line:
+    """The penalised risk along a line of factors, as a function of its length and the thresholds."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        objective: Objective,
+        place: Place,
+        linear: Array,
+        square: Array,
+        direction: FloatArray,
+    ) -> None:
+        self.objective, self.least = objective, problem.cone.least
+        self.place, self.linear, self.square = place, linear, square
+        self.alpha = problem.alpha
+        self.trace = 2.0 * float(np.sum(place.factor * direction)), float(np.sum(direction**2))
+
+    def minimise(self) -> tuple[float, FloatArray]:
+        """The best length and thresholds of a few safeguarded Newton steps."""
+        length, thresholds = 1.0, self._thresholds_ahead()
+        low, high = 0.0, np.inf
+        best = self.place.value, 0.0, self.place.thresholds
+        first = abs(self._slope_at_start())
+        for _ in range(_MOST_STEPS):
+            value, gradient, hessian = self._evaluate(length, thresholds)
+            # Below the rounding error of the value, a step that ends with a smaller slope is still one.
+            if value < best[0] + 1e-14 * abs(best[0]):
+                best = min(value, best[0]), length, thresholds
+            free = np.append(True, ~((thresholds <= self.least) & (gradient[1:] >= 0.0)))
+            # The slope in the length if the thresholds follow it.
+            on = hessian[np.ix_(free, free)]
+            rest = np.linalg.solve(damped(on[1:, 1:]), np.column_stack([gradient[free][1:], on[1:, 0]]))
+            slope = float(gradient[0] - on[0, 1:] @ rest[:, 0])
+            curvature = float(on[0, 0] - on[0, 1:] @ rest[:, 1])
+            if not np.isfinite(value):
+                low, high, length, thresholds = low, length, 0.1 * length, self.place.thresholds
+                continue
+            low, high = (low, length) if slope > 0.0 else (length, high)
+            new = length - slope / curvature if curvature > 0.0 else np.inf
+            if not low < new < high:
+                new = 2.0 * length if high == np.inf else 0.5 * (low + high)
+            new = min(new, 10.0 * length)
+            off = float(np.abs(gradient[free][1:]).max(initial=0.0))
+            is_accurate = abs(slope) <= _ACCURATE * first and off <= _ACCURATE_THRESHOLDS * first
+            step = np.zeros_like(thresholds)
+            step[free[1:]] = -(rest[:, 0] + (0.0 if is_accurate else new - length) * rest[:, 1])
+            moved = self._moved(thresholds, step)
+            if is_accurate and best[1] == 0.0 and value > best[0] + _RISE * abs(best[0]):
+                break  # the bottom of another valley, which is higher
+            if is_accurate:
+                return (length, moved) if best[1] == length else best[1:]
+            length, thresholds = new, moved
+        return (best[1], best[2]) if best[1] > 0.0 else self._backtrack()
+
+    def _thresholds_ahead(self) -> FloatArray:
+        """The thresholds that follow a step of length one, to first order."""
+        place, source = self.place, self.objective.source
+        curvature = place.evaluation.curvature
+        crosses = np.array([source.dot(cross, self.linear) for cross in curvature.crosses])
+        free = place.thresholds > self.least
+        step = np.zeros_like(crosses)
+        on = curvature.thresholds[np.ix_(free, free)]
+        step[free] = -np.linalg.solve(damped(on), crosses[free])
+        return self._moved(place.thresholds, step)
+
+    def _moved(self, thresholds: FloatArray, step: FloatArray) -> FloatArray:
+        most = 3.0 + np.abs(thresholds)
+        within = np.clip(step, -most, most)  # far from it where the loss is flat
+        return np.maximum(thresholds + within, self.least)
+
+    def _backtrack(self) -> tuple[float, FloatArray]:
+        """The first of shorter and shorter lengths that lowers the value with thresholds that are best there."""
+        length, best = 1.0, self.place.thresholds
+        while length > 1e-6:
+            squared = self.place.squared + length * (self.linear + length * self.square)
+            thresholds, here = self.objective.best_thresholds(squared, best, self.least, 1e-9)
+            if here.loss + self._penalty(length) < self.place.value:
+                return length, thresholds
+            length *= 0.25
+        return 0.0, self.place.thresholds
+
+    def _penalty(self, length: float) -> float:
+        on_linear, on_square = self.trace
+        return self.alpha * (self.place.trace + length * (on_linear + length * on_square))
+
+    def _slope_at_start(self) -> float:
+        pull = self.objective.source.dot(self.place.evaluation.margin_gradient, self.linear)
+        return pull + self.alpha * self.trace[0]
+
+    def _evaluate(self, length: float, thresholds: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+        """The value with its gradient and Hessian in (length, thresholds)."""
+        source, (on_linear, on_square) = self.objective.source, self.trace
+        squared = self.place.squared + length * (self.linear + length * self.square)
+        change = self.linear + (2.0 * length) * self.square
+        here = self.objective.evaluate(squared, thresholds, order=2)
+        curvature = here.curvature
+        value = here.loss + self._penalty(length)
+        pull, on_squares, curved, *crosses = source.dots(
+            (here.margin_gradient, change),
+            (here.margin_gradient, self.square),
+            (source.product(curvature.distance, change), change),
+            *((cross, change) for cross in curvature.crosses),
+        )
+        slope = pull + self.alpha * (on_linear + 2.0 * length * on_square)
+        bend = 2.0 * (on_squares + self.alpha * on_square)
+        hessian = np.empty((1 + len(thresholds), 1 + len(thresholds)))
+        hessian[0, 0] = curved + bend
+        hessian[0, 1:] = hessian[1:, 0] = crosses
+        hessian[1:, 1:] = curvature.thresholds
+        return value, np.append(slope, here.slopes), hessian
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A lower bound on the penalised optimum from one gradient, without another pass over the rows.
+#
+# The loss of each row lies above every tangent: phi(m) >= phi(m') + phi'(m') (m - m'). If all slopes are multiplied
+# by s = min(1, alpha / -lambda_min(dR/dM)), the gradient s dR/dM + alpha I is positive semidefinite, and the slopes
+# of the thresholds keep their signs. The tangents with these slopes then bound the objective of every feasible
+# point by
+#
+# sum_i w_i (phi(m_i') - s p_i m_i'), phi'(m_i') = s p_i, p_i = phi'(m_i),
+#
+# which is too low by about the violation of the dual cone times tr M.
+
+
+_DUAL_MOST_STEPS = 60
+_FLAT = 1e-30  # a curvature without meaning, by which a division could overflow
+_ROUNDING = 1e-13
+_REACH = 1e3  # a slope of a threshold that is wrong by rounding is multiplied by this multiple of the thresholds
+
+
+def has_tangents(problem: Problem) -> bool:
+    """Whether a bound can be computed this way."""
+    return problem.alpha > 0.0 and problem.objective.likelihood.is_convex
+
+
+def tangent_bound(problem: Problem, place: Place, least: float) -> float:
+    """The bound proven by the slopes at a place where lambda_min(dR/dM) is at least `least`."""
+    thresholds, slopes = place.thresholds, place.evaluation.slopes
+    likelihood, source = problem.objective.likelihood, problem.objective.source
+    share = min(1.0, problem.alpha / max(-least, 1e-300))
+    if likelihood.has_tangents:
+        tangents = partial(_tangents, likelihood.without_rows(), thresholds, share)
+        value = float(sum(source.parts(tangents, place.squared, *likelihood.row_arrays)))
+    else:
+        # The conjugate of a loss >= 0 is convex and at most 0 at 0, so that slopes times the share prove at least
+        # that share of what the slopes themselves prove.
+        along = source.dot(place.evaluation.margin_gradient, place.squared)
+        value = share * (place.evaluation.loss - along - float(slopes @ thresholds))
+    # Thresholds are optimal up to rounding; a slope that is still negative is paid for by their size, and so is any
+    # of a threshold without a bound.
+    is_free = np.isneginf(problem.cone.least)
+    slack = np.where(is_free, np.abs(slopes), np.maximum(-slopes, 0.0)) @ (_REACH * (1.0 + np.abs(thresholds)))
+    return value - float(slack)
+
+
+def _tangents(likelihood: Any, thresholds: FloatArray, share: float, squared: Array, *arrays: Array) -> float:
+    """sum_i w_i (phi(m') - q m') for some of the rows, with q = share phi'(m) and phi'(m') = q."""
+    xp = array_namespace(squared)
+    margin, (_, weights, *rest) = likelihood.margins(squared, *arrays, thresholds=thresholds)
+    pointwise = partial(_derivatives, likelihood, rest)
+    slope = pointwise(margin)[1]
+    wanted = share * slope
+    # Towards the minimum, where slopes are smaller: the solution is between the margin and the first point beyond it.
+    ahead = xp.where(slope < 0.0, xp.ones_like(slope), -xp.ones_like(slope))
+    near, far = margin, margin + ahead * (1.0 + xp.abs(margin))
+    for _ in range(_DUAL_MOST_STEPS):
+        is_beyond = ahead * (pointwise(far)[1] - wanted) >= 0.0
+        if bool(xp.all(is_beyond)):
+            break
+        far = xp.where(is_beyond, far, 2.0 * far - near)
+    found = near
+    for n_left in reversed(range(_DUAL_MOST_STEPS)):
+        loss, slope, curvature = pointwise(found)
+        left = slope - wanted
+        # The infimum of phi(m) - q m lies between `near` and `far`: this is what an inexact slope may leave of it.
+        error = float(xp.vecdot(weights, xp.abs(left) * xp.abs(far - near)))
+        if error <= _ROUNDING or n_left == 0:
+            break
+        is_short = ahead * left < 0.0
+        near, far = xp.where(is_short, found, near), xp.where(is_short, far, found)
+        is_curved = curvature > _FLAT
+        proposal = found - left / xp.where(is_curved, curvature, xp.ones_like(curvature))
+        is_inside = is_curved & (ahead * (proposal - near) > 0.0) & (ahead * (far - proposal) > 0.0)
+        found = xp.where(is_inside, proposal, 0.5 * (near + far))
+    return float(xp.vecdot(weights, loss - wanted * found)) - error
+
+
+def _derivatives(likelihood: Any, rest: list[Array], margin: Array) -> tuple[Array, ...]:
+    found: tuple[Array, ...] = likelihood.pointwise(margin, *rest, order=2)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which columns a factor of low rank needs: the first ones, and those that a full gradient shows to be missing.
+
+
+_FEWEST_COLUMNS = 8
+_FEW_COLUMNS = 200
+
+# The rounding error of a gradient in single precision is measured along this many random directions.  Its root mean
+# square there is its Frobenius norm, which is at least its spectral norm; that it is three times too small has a
+# probability of five in a million even if all of the error is in one direction.
+_N_PROBES, _CAUTION = 16, 3.0
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """The eigenvalues of dR/dM, ascending, with its eigenvectors; `rounding` bounds the error of each."""
+
+    gradient: FloatArray
+    values: FloatArray
+    vectors: FloatArray
+    rounding: float
+
+    @property
+    def least(self) -> float:
+        """A lower bound on the smallest eigenvalue."""
+        return float(self.values[0]) - self.rounding
+
+    @classmethod
+    def of(cls, factored: Factored, place: Place) -> Spectrum:
+        """Compute dR/dM; its rounding error is that of double precision."""
+        gradient = factored.objective.outer(place.evaluation.margin_gradient)
+        values, vectors = np.linalg.eigh(gradient)
+        largest = 1.0 + float(np.abs(values).max())
+        # Terms are about d times as large as their sum, and coordinates that are applied to it amplify its error.
+        rounding = 8.0 * float(np.finfo(np.float64).eps) * len(values) * factored.objective.source.condition * largest
+        return cls(gradient, values, vectors, rounding)
+
+    def measured(self, exact: Factored, place: Place, rng: np.random.Generator) -> Spectrum:
+        """The same with the error of a gradient in single precision, measured in double precision."""
+        probes = rng.standard_normal((len(self.gradient), _N_PROBES))
+        image = exact.objective.backward(exact.objective.forward(probes), place.evaluation.margin_gradient)
+        error = float(np.linalg.norm(self.gradient @ probes - image)) / np.sqrt(_N_PROBES)
+        return replace(self, rounding=self.rounding + _CAUTION * error)
+
+    def violation(self, alpha: float) -> float:
+        """How far dR/dM + alpha I is from positive semidefinite, at most."""
+        return max(self.rounding - alpha - float(self.values[0]), 0.0)
+
+
+def leading_factor(factored: Factored, rank: int | None) -> tuple[FloatArray, FloatArray]:
+    """A factor of the leading directions of -dR/dM at M = 0, with a good scale and thresholds for it."""
+    objective, problem = factored.objective, factored.problem
+    d = objective.n_directions
+    moments, mean_trend = objective.trend_moment()
+    if len(problem.cone.least) > 0:
+        moments = moments - mean_trend * np.eye(d)
+    values, vectors = np.linalg.eigh(0.5 * moments)
+    n_useful = int(np.sum(values > problem.alpha))
+    # With a penalty the optimum has far fewer directions than the gradient at zero.
+    n_expected = n_useful // 2 if problem.alpha == 0.0 and d <= _FEW_COLUMNS else n_useful // 3
+    k = rank or int(np.clip(n_expected, _FEWEST_COLUMNS, d))
+    largest = float(values[-1])
+    if largest <= 0.0 or (n_useful == 0 and rank is None):
+        nothing = np.zeros((d, 0))
+        return nothing, problem.minimise_threshold(objective.squared_distances(nothing), problem.cone.lowest, 1e-6)[0]
+    chosen = slice(None, -k - 1, -1)
+    factor = vectors[:, chosen] * np.sqrt(np.maximum(values[chosen] - 0.5 * problem.alpha, 1e-2 * largest))
+    squared = objective.squared_distances(factor)
+    penalty = problem.alpha * float(np.sum(factor**2))
+    scale, thresholds = fit_scale(replace(problem, objective=objective), squared, penalty)
+    return np.sqrt(scale) * factor, thresholds
+
+
+def change_columns(
+    factored: Factored, place: Place, spectrum: Spectrum, tol: float, precision: float, *, shrinks: bool
+) -> Place | None:
+    """Add the columns that the gradient shows to be missing, by a proximal step within their directions.
+
+    Violations below `precision` may be rounding errors.  If it `shrinks`, the step is taken within the old
+    directions too, and columns that it empties are dropped.  Returns None if there is nothing to change, or no
+    change lowers the objective.
+    """
+    alpha, scale = factored.problem.alpha, 0.5 / max(place.curvature, 1e-12)
+    basis = np.linalg.qr(place.factor)[0]
+    most = max(place.factor.shape[1], _FEWEST_COLUMNS)
+    # A violation from which on a new column is worth its cost.
+    worth = max(min(1e-3 * alpha + 1e-7, 0.2 * tol / max(place.trace, 1.0)), precision)
+    found = np.flatnonzero(spectrum.values < -alpha - worth)[:most]
+    outside = spectrum.vectors[:, found] - basis @ (basis.T @ spectrum.vectors[:, found])
+    found = found[np.sum(outside**2, axis=0) > 0.5]
+    new = spectrum.vectors[:, found]
+    if shrinks and place.factor.shape[1] + len(found) > 0:
+        both = np.linalg.qr(np.hstack([basis, new]))[0]
+        ahead = both.T @ (spectrum.gradient @ both) + alpha * np.eye(both.shape[1])
+        inside = both.T @ place.factor
+        lengths, turn = np.linalg.eigh(inside @ inside.T - scale * ahead)
+        keep = lengths > 1e-3 * lengths[-1]
+        if lengths[-1] > 0.0:
+            changed = factored.at(both @ (turn[:, keep] * np.sqrt(lengths[keep])), place.thresholds)
+            if changed.value < place.value:
+                return changed
+    if len(found) == 0:
+        return None
+    added = new * np.sqrt(scale * np.maximum(-alpha - spectrum.values[found], 0.0))
+    for _ in range(8):
+        changed = factored.at(np.hstack([place.factor, added]), place.thresholds)
+        if changed.value < place.value:
+            return changed
+        added = 0.4 * added
+    return None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A model of the Hessian in the factor A of M = A A' that is cheap to invert.
+
+
+@dataclass(frozen=True)
+class Model:
+    """H[D] = 4 c D A'A + 2 (dR/dM + alpha I) D: a Sylvester equation, diagonal in the eigenvectors of A'A and dR/dM.
+
+    The first part is the curvature of the loss for uncorrelated coordinates, c its sum; the second is that of M in A.
+    Without a known dR/dM (`values` and `vectors` of dR/dM + alpha I) the second part is a multiple of the identity.
+    If the rank is limited, its negative curvature is real; otherwise it is only that new columns are missing.
+    """
+
+    alpha: float
+    is_limited: bool
+    values: FloatArray | None = None
+    vectors: FloatArray | None = None
+
+    def inverse(self, place: Place, right: FloatArray) -> FloatArray:
+        """Solve H[D] = right."""
+        if right.shape[1] == 0:
+            return right
+        lengths, turn = np.linalg.eigh(place.factor.T @ place.factor)
+        on_columns = 4.0 * place.curvature * np.maximum(lengths, 1e-4 * lengths[-1]) + 1e-12
+        least = 2.0 * self.alpha + (1e-3 if self.alpha == 0.0 else 0.0)
+        if self.values is None or self.vectors is None:
+            scaled: FloatArray = ((right @ turn) / (on_columns + least)) @ turn.T
+            return scaled
+        bend = 2.0 * self.values[:, None]
+        if self.is_limited:
+            denominator = np.maximum(on_columns + bend, 0.1 * on_columns)
+        else:
+            denominator = on_columns + np.maximum(bend, 0.02 * least)
+        solved: FloatArray = self.vectors @ ((self.vectors.T @ (right @ turn)) / denominator) @ turn.T
+        return solved
+
 
 _HISTORY = 10
 _FIRST_CHECK = 5  # steps before the first full gradient, and after columns were added
@@ -31,7 +499,7 @@ _MOST_IDLE = 10
 _FRESH_EVERY = 20
 
 # Conjugate gradients are worth a try if the gap is at most this multiple of the tolerance, or columns are few.
-_NEAR, _FEW_COLUMNS = 1e4, 64
+_NEAR, _LOW_RANK_FEW_COLUMNS = 1e4, 64
 
 _SINGLE_DECREMENT = 1e-9  # below this, steps in single precision follow rounding errors
 
@@ -250,7 +718,7 @@ class LowRank(Solver):
                 return self._in_double(replace(self._stricter(memory, memory.expected), check_after=0), bound)
             is_ready = not is_idle and memory.decrement <= memory.check_below * self.tol
             return self._in_double(replace(memory, n_since=2 if is_ready else 0), bound)
-        is_near = memory.expected <= _NEAR * self.tol or len(spectrum.values) <= _FEW_COLUMNS
+        is_near = memory.expected <= _NEAR * self.tol or len(spectrum.values) <= _LOW_RANK_FEW_COLUMNS
         # A full gradient alone proves a gap down to about the root of the rounding error.
         if not is_rough and is_near and (is_idle or not has_tangents(self.problem)):
             place = memory.place

@@ -2,23 +2,177 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
-from closefar.arrays import FloatArray
+from closefar.arrays import BoolArray, FloatArray
 from closefar.solve.bound import lower_bound
 from closefar.solve.conjugate_gradient import HessianSolver, sample_model
-from closefar.solve.joint import approach_jointly
-from closefar.solve.journal import Entry
 from closefar.solve.loop import Solver, State
-from closefar.solve.problem import Point, Problem
-from closefar.solve.sampled_model import SampledModel
-from closefar.solve.sampling import enough_for_hessian, share_for_hessian
+from closefar.solve.problem import Point, Problem, enough_for_hessian, share_for_hessian
 from closefar.solve.solvers.fista import Fista
+from closefar.solve.start import moment_start
+from closefar.solve.supervision import Entry
 
-__all__ = ["Sampled"]
+__all__ = ["Sampled", "SampledModel"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The quadratic model of the risk whose gradient is that of all judgements and whose Hessian is that of a sample.
+
+
+# The model is minimised until its gradient step is this share of the first one.
+_ACCURATE, _MOST_STEPS = 0.03, 60
+
+
+class Move(NamedTuple):
+    """A step in M and the thresholds, and by how much the model says that it lowers the objective."""
+
+    matrix: FloatArray
+    thresholds: FloatArray
+    decrement: float
+
+
+class SampledModel:
+    """The model at a point, over the feasible set; its products are passes over the sample."""
+
+    def __init__(self, few: Problem, point: Point) -> None:
+        self.few, self.point = few, point
+        squared = few.objective.quadratic_forms(point.matrix)
+        self.curvature = few.objective.evaluate(squared, point.thresholds, order=2).curvature
+        self._borders = [few.objective.outer(cross) for cross in self.curvature.crosses]
+
+    def minimise(self) -> Move:
+        """Accelerated projected gradient in M, with the thresholds minimised out."""
+        start, project = self.point.matrix, self.few.cone.project
+        here = before = np.zeros_like(start)
+        image = image_before = here
+        momentum, smoothness, first = 1.0, 0.1, 0.0
+        for _ in range(_MOST_STEPS):
+            following = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * momentum**2))
+            weight = (momentum - 1.0) / following
+            base, image_base = here + weight * (here - before), image + weight * (image - image_before)
+            slope = self._slope(base, image_base)
+            while True:
+                ahead = project(start + base - slope / smoothness) - start
+                image_ahead = self._product(ahead)
+                change = ahead - base
+                moved = float(np.sum(change * change))
+                curved = float(np.sum(change * (self._slope(ahead, image_ahead) - slope)))
+                if curved <= smoothness * moved * (1.0 + 1e-9):
+                    break
+                smoothness = max(1.5 * smoothness, curved / moved)
+            before, image_before = here, image
+            here, image = ahead, image_ahead
+            momentum = 1.0 if float(np.sum(change * (here - before))) < 0.0 else following
+            residual = smoothness * math.sqrt(moved)
+            first = first or residual
+            if residual <= _ACCURATE * first:
+                break
+        return self._move(here, image)
+
+    def _product(self, matrix: FloatArray) -> FloatArray:
+        return self.few.objective.hessian_product(matrix, np.zeros(len(self._borders)), self.curvature)[0]
+
+    def _across(self, matrix: FloatArray) -> FloatArray:
+        """The change of the slopes of the thresholds with this change of M."""
+        return np.array([float(np.sum(border * matrix)) for border in self._borders])
+
+    def _shift(self, matrix: FloatArray) -> FloatArray:
+        """The best change of the thresholds with this change of M."""
+        slopes, least = self.point.slopes + self._across(matrix), self.few.cone.least - self.point.thresholds
+        return _least_quadratic(self.curvature.thresholds, slopes, least)
+
+    def _slope(self, matrix: FloatArray, image: FloatArray) -> FloatArray:
+        """The derivative of the model in M."""
+        slope = self.point.gradient + image
+        for shift, border in zip(self._shift(matrix).tolist(), self._borders, strict=True):
+            slope = slope + shift * border
+        return slope
+
+    def _move(self, matrix: FloatArray, image: FloatArray) -> Move:
+        shift, corner = self._shift(matrix), self.curvature.thresholds
+        linear = float(np.sum(self.point.gradient * matrix)) + float(shift @ self.point.slopes)
+        square = (
+            float(np.sum(matrix * image)) + 2.0 * float(shift @ self._across(matrix)) + float(shift @ corner @ shift)
+        )
+        return Move(matrix, shift, max(-linear - 0.5 * square, 0.0))
+
+
+def _least_quadratic(hessian: FloatArray, slopes: FloatArray, least: FloatArray) -> FloatArray:
+    """The minimiser of 1/2 t'Ht + s't with t >= least, as far as holding those that are below it tells."""
+    held: BoolArray = np.zeros(len(slopes), dtype=bool)
+    found = np.zeros_like(slopes)
+    for _ in range(len(slopes)):
+        free = ~held & (np.diag(hessian) > 0.0)
+        found = np.where(held, least, 0.0)
+        right = -(slopes + hessian @ found)[free]
+        on = hessian[np.ix_(free, free)]
+        found[free] = right / on[0, 0] if len(right) == 1 else np.linalg.solve(on, right)
+        below = found < least
+        if not np.any(below & ~held):
+            break
+        held |= below
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Accelerated gradient steps in M and the threshold together, where a fused pass is all that a step takes.
+
+
+_JOINT_MOST_STEPS = 100
+_FIRST_SMOOTHNESS = 0.15
+_GROWTH = 1.5
+
+
+def approach_jointly(problem: Problem, tol: float) -> State | None:
+    """Step until the gap is probably below `tol`, which is not proven; None if the labels turn out to be separable.
+
+    In (M, b) with b = tau - tr M, the curvature of rows in unit-free coordinates is nearly the same in all directions
+    of M, and half of that in b.
+    """
+    cone = problem.cone
+    least = float(cone.least[0])
+    matrix, thresholds = moment_start(problem)
+    before, momentum, smoothness = (matrix, float(thresholds[0]) - cone.trace(matrix)), 1.0, _FIRST_SMOOTHNESS
+    here = base = before
+    last: Point | None = None
+    for _ in range(_JOINT_MOST_STEPS):
+        point = problem.at(base[0], np.array([max(base[1] + cone.trace(base[0]), least)]))
+        if problem.alpha == 0.0 and point.evaluation.least_margin > 0.0:
+            return None
+        slope = float(point.slopes[0])
+        pull = point.gradient + slope * cone.identity
+        if last is not None and _is_too_curved(point, last, smoothness):
+            # The last step was too long for this curvature: shorter ones from here, without momentum.
+            smoothness, momentum = _GROWTH * smoothness, 1.0
+        target = cone.project(base[0] - pull / smoothness), base[1] - 2.0 * slope / smoothness
+        moved = math.hypot(float(np.linalg.norm(target[0] - base[0])), target[1] - base[1])
+        turned = float(np.sum((base[0] - target[0]) * (target[0] - here[0])))
+        if turned + (base[1] - target[1]) * (target[1] - here[1]) > 0.0:
+            momentum = 1.0
+        following = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * momentum**2))
+        weight = (momentum - 1.0) / following
+        before, here, momentum, last = here, target, following, point
+        base = here[0] + weight * (here[0] - before[0]), here[1] + weight * (here[1] - before[1])
+        if smoothness * moved <= 0.3 * math.sqrt(tol * smoothness):
+            break
+    return State.at(here[0], max(here[1] + cone.trace(here[0]), least))
+
+
+def _is_too_curved(point: Point, last: Point, smoothness: float) -> bool:
+    """Whether the gradient changed by more than the smoothness allows between two points."""
+    identity = point.problem.cone.identity
+    step = point.matrix - last.matrix
+    shift = float(point.thresholds[0] - last.thresholds[0])
+    change = float(np.sum((point.gradient - last.gradient) * step)) + shift * float(point.slopes[0] - last.slopes[0])
+    across = shift - float(np.sum(identity * step))
+    return change > smoothness * (float(np.sum(step * step)) + 0.5 * across**2)
+
 
 # A sample of its own precedes a sample that is larger than this many times the parameters.
 _SCOUTED = 64

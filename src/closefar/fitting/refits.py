@@ -1,0 +1,277 @@
+"""The choice of a rank by cross-validated loss."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+
+from closefar.arrays import FloatArray
+from closefar.fitting.choices import RULES, RankChoice, choose_from, compare_ranks
+from closefar.fitting.fitting import find_origin, refit
+from closefar.fitting.progress import display, in_words
+from closefar.fitting.result import Fit
+from closefar.fitting.scoring import Scorer
+from closefar.fitting.settings import Settings
+from closefar.judgements import Judgements, Kind, Split, resolve_folds, split_judgements
+from closefar.judgements.judgements import quadruplets_of
+from closefar.model import Directions, Metric
+from closefar.model.thresholds import level_flips
+from closefar.noise import has_flips
+from closefar.rows import LegRows, column_scales, judged_rows, pair_rows, rows_of, second_moment
+from closefar.solve import OutOfTime
+
+__all__ = [
+    "candidate_ranks",
+    "cross_validate_rank",
+    "fit_from",
+    "fit_part",
+    "is_near_parts",
+    "legs_along",
+    "refit_leading",
+    "refit_part",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Fits to parts of the judgements of a fit, used to judge the others.
+
+
+# Up to this many columns, a fit with a certificate is as fast as an approximate one; with many judgements, so are
+# Newton steps up to the second number.
+_FEW_COLUMNS = 16
+_FEW_FOR_NEWTON = 32
+
+# With this many judgements and uncertain labels per parameter, a fit to four fifths of them is close to that to all.
+_MANY = 50_000
+_MANY_PER_PARAMETER = 50.0
+
+
+def fit_part(fitted: Fit, judgements: Judgements) -> Metric:
+    """The metric of `refit_part`."""
+    return refit_part(fitted, judgements).metric
+
+
+def refit_part(fitted: Fit, judgements: Judgements) -> Fit:
+    """The fit of the same settings to these judgements; approximate, without a certificate, if columns are many."""
+    settings = fitted.chosen
+    is_rough = settings.solver == "auto" and judgements.n_columns > _FEW_COLUMNS
+    weighted = judgements.weighted(settings.class_weight).counted()
+    return refit(weighted, settings.but(approximate=is_rough))
+
+
+def is_near_parts(fitted: Fit) -> bool:
+    """Whether a fit to most of the judgements can start from the fit to all without leaking the held-out ones."""
+    statistics, settings = fitted.statistics, fitted.settings
+    is_many = statistics.n_pairs >= _MANY and statistics.uncertain_per_parameter >= _MANY_PER_PARAMETER
+    return is_many and fitted.certificate.converged and settings.solver == "auto" and not settings.fit_origin
+
+
+def fit_from(fitted: Fit, judgements: Judgements) -> Fit:
+    """Fit to most of the judgements, starting from the fit to all, with its rank, noise and penalty.
+
+    A few steps reach the optimum, without a certificate.
+    """
+    solver = "newton" if judgements.n_columns <= _FEW_FOR_NEWTON else "auto"
+    settings = fitted.chosen.but(approximate=True, solver=solver)
+    if fitted.known.estimates_flips and has_flips(fitted.flip_rate) and solver == "newton":
+        settings = settings.but(flip_rate=fitted.known.flip_rate)
+    weighted = judgements.weighted(settings.class_weight).counted()
+    return refit(weighted, settings, start=fitted.metric)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Fits within the leading directions of a metric, and the fit of rank 0.
+
+
+# Every rank up to the first number is tried; beyond it, ranks grow by this share.
+_ALL_UP_TO, _GROWTH = 16, 1.2
+
+
+def candidate_ranks(largest: int) -> list[int]:
+    """The ranks to try: 0, every small rank, then increasingly few, and the largest."""
+    ranks = list(range(min(largest, _ALL_UP_TO) + 1))
+    while ranks[-1] < largest:
+        ranks.append(min(math.ceil(ranks[-1] * _GROWTH), largest))
+    return ranks
+
+
+def refit_leading(judgements: Judgements, settings: Settings, whole: Scorer, directions: Directions, k: int) -> Scorer:
+    """The best metric within the span of the k leading directions; at full rank what was fitted is returned unchanged.
+
+    A penalty that shrinks M to zero can't be expressed within a subspace, and a fit of rank k is used instead.  One
+    that shrinks M to a centre shrinks it to the truncated metric there.
+    """
+    metric = whole.metric
+    if k >= metric.rank:
+        return whole
+    if k > 0 and settings.alpha != 0 and not settings.is_centred:
+        return Scorer.of(refit(judgements, settings.but(rank=k)))
+    lengths = np.sqrt(directions.values[:k])
+    kept = directions.columns[:, :k][:, lengths > 0]  # in these coordinates, the truncated metric is Euclidean
+    if kept.shape[1] == 0:
+        return replace(whole, metric=_constant(metric, judgements))
+    if not settings.is_centred:
+        kept = kept / lengths[lengths > 0]
+    within = _within(judgements, metric, kept)
+    fitted = refit(within, settings.but(rank=None, prior="euclidean" if settings.is_centred else settings.prior))
+    rows_within = judged_rows(within)
+    found, source = fitted.metric, judged_rows(judgements, settings.known_comparison_noise)
+    shares = judgements.shares_in(source)
+    is_normal = directions.is_data_scale and not settings.is_centred
+    moment = None if is_normal else second_moment(rows_within, within.shares_in(rows_within))
+    origin, thresholds = metric.origin, np.array(found.thresholds)
+    if metric.origin is not None and found.origin is not None:
+        on_points = kept @ found.factor
+        on_constant = -(metric.origin @ kept + found.origin) @ found.factor
+        origin, slack = find_origin(pair_rows(judgements.data), shares, np.vstack([on_points, on_constant]))
+        thresholds -= slack
+    leading = Metric.from_data_scale(
+        kept,
+        found.factor,
+        thresholds,
+        found.noise,
+        second_moment=moment,
+        column_scales=column_scales(source, shares, centred=metric.origin is not None),
+        feature_names=metric.feature_names,
+        origin=origin,
+        flip_rate=found.flip_rate,
+    )
+    return replace(Scorer.of(fitted), metric=leading)
+
+
+def _within(judgements: Judgements, metric: Metric, kept: FloatArray) -> Judgements:
+    """The judgements with their differences along these directions; of comparisons, each leg and a point at zero."""
+    if judgements.kind is not Kind.COMPARISONS:
+        found = judgements.with_data(metric.coordinates(judgements.data, kept))
+        compared = judgements.comparisons
+        return found if compared is None else replace(found, comparisons=_within(compared, metric, kept))
+    return judgements.with_data(quadruplets_of(*legs_along(judgements, kept)))
+
+
+def legs_along(judgements: Judgements, columns: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The coordinates of both legs of each comparison along these columns."""
+    rows = rows_of(judgements.data)
+    assert isinstance(rows, LegRows)
+    legs = rows.legs.projected(columns)
+    return legs[0::2], legs[1::2]
+
+
+def _constant(metric: Metric, judgements: Judgements) -> Metric:
+    """The best metric of rank 0: every pair has the same probabilities, and every comparison even odds."""
+    if judgements.kind is Kind.COMPARISONS:
+        return metric.truncate(0)
+    if judgements.levels is not None:
+        return replace(metric.truncate(0), threshold=None, level_thresholds=_constant_thresholds(metric, judgements))
+    far, (of_close, of_far) = judgements.mean(judgements.is_far), metric.flip_rates
+    share = (far - of_close) / (1.0 - of_close - of_far)
+    # For differences the threshold is at least 0, so the probability is at most one half.
+    share = float(np.clip(share, 1e-12, 0.5 if metric.origin is None else 1.0 - 1e-12))
+    threshold = _threshold_at(metric, share)
+    return replace(metric.truncate(0), threshold=max(threshold, 0.0) if metric.origin is None else threshold)
+
+
+def _constant_thresholds(metric: Metric, judgements: Judgements) -> tuple[float, ...]:
+    """The thresholds at which a distance of zero has the shares of the levels; the closest one has at least half."""
+    each, rest = level_flips(metric.one_flip_rate, judgements.n_levels)
+    shares = np.bincount(judgements.codes, judgements.weights, judgements.n_levels)
+    shares = np.clip((shares / shares.sum() - each) / rest, 1e-12, None)
+    shares /= shares.sum()
+    if shares[0] < 0.5:  # thresholds are at least zero; the others keep their ratios
+        shares[1:] *= 0.5 / shares[1:].sum()
+    beyond = np.minimum(np.cumsum(shares[:0:-1])[::-1], 0.5)
+    return tuple(max(_threshold_at(metric, float(share)), 0.0) for share in beyond)
+
+
+def _threshold_at(metric: Metric, share: float) -> float:
+    """The threshold that a distance of zero exceeds with this probability."""
+    found: float = brentq(lambda tau: float(metric.noise.cdf(-tau)) - share, -1e3, 1e3, xtol=1e-12)
+    return found
+
+
+def cross_validate_rank(
+    judgements: Judgements,
+    settings: Settings,
+    *,
+    cv: Any = 5,
+    groups: Any = None,
+    rule: str = "one_se",
+    scale: str = "data",
+    refits: bool = True,
+    random_state: int | None = 0,
+) -> RankChoice:
+    """Choose the rank by cross-validated loss; see `closefar.questions.choose_rank`.
+
+    The weights of `judgements` include class weights.  This emits no warnings.
+    """
+    if rule not in RULES:
+        raise ValueError(f"rule must be one of {list(RULES)}; got {rule!r}.")
+    if scale not in ("data", "units"):
+        raise ValueError(f'scale must be "data" or "units"; got {scale!r}.')
+    settings = settings.but(rank=None, verbose=0)
+    ranks = candidate_ranks(judgements.n_columns)
+    cv, groups = resolve_folds(cv, judgements, groups, seed=random_state, warns=False)
+    losses, hits, tested, largest = [], np.zeros(len(ranks)), [], 1
+    splits, begun = _splits(cv, judgements, groups, random_state), time.monotonic()
+    for number, (train, test) in enumerate(splits):
+        with display().stage(_stage(number, len(splits), time.monotonic() - begun)):
+            path = _path(judgements.take(train), settings, ranks, scale, refits)
+        held_out = [each.score(judgements.take(test)) for each in path]
+        losses.append(np.array([scored.losses for scored in held_out]))
+        hits += [float(scored.is_right @ scored.judgements.weights) for scored in held_out]
+        tested.append(test)
+        largest = max(largest, path[-1].metric.rank)
+    n_ranks = 1 + next(index for index, k in enumerate(ranks) if k >= largest)
+    held_out_rows = np.concatenate(tested)
+    weights = judgements.weights[held_out_rows]
+    table = compare_ranks(
+        ranks[:n_ranks],
+        np.hstack(losses)[:n_ranks],
+        (hits / weights.sum())[:n_ranks],
+        weights / weights.sum(),
+        None if groups is None else np.asarray(groups)[held_out_rows],
+    )
+    return RankChoice(choose_from(table, rule), rule, table)
+
+
+def _stage(number: int, total: int, elapsed: float) -> str:
+    """What is going on after so many folds, and how long the others take if they take as long."""
+    left = f" (at least {in_words(elapsed * (total - number) / number)} left)" if number else ""
+    return f"choosing the rank, fold {number + 1} of {total}{left}"
+
+
+def _path(judgements: Judgements, settings: Settings, ranks: Sequence[int], scale: str, refits: bool) -> list[Scorer]:
+    """A metric of each rank, from one fit without a limit; beyond its rank, that fit itself."""
+    whole = Scorer.of(refit(judgements, settings))
+    if not refits:
+        return [replace(whole, metric=whole.metric.truncate(k, scale)) for k in ranks]
+    try:
+        directions = whole.metric.directions(scale)
+        return [refit_leading(judgements, settings, whole, directions, k) for k in ranks]
+    except OutOfTime as end:
+        raise OutOfTime(whole.metric) from end
+
+
+def _splits(cv: Any, judgements: Judgements, groups: Any, random_state: int | None) -> list[Split]:
+    """The row numbers of training and test sides, without rows of weight 0."""
+    counts = judgements.weights > 0
+    if not isinstance(cv, numbers.Integral) or groups is not None:
+        splits = split_judgements(cv, judgements, groups=groups, seed=random_state)
+        return [(train[counts[train]], test[counts[test]]) for train, test in splits]
+    counted = judgements.counted()
+    if cv < 2 or counted.n_rarer < 2:
+        noun, of_each = ("comparisons", "") if counted.kind is Kind.COMPARISONS else ("pairs", " of each class")
+        rarer = f"{counted.n_rarer} of the rarer class" if of_each else f"{len(counted)} of them"
+        raise ValueError(
+            f"choosing a rank needs at least 2 folds and 2 {noun}{of_each}; got cv={cv!r} and "
+            f"{rarer}. Set the rank to a number instead."
+        )
+    numbers_of_counted = np.flatnonzero(counts)
+    splits = split_judgements(min(int(cv), counted.n_rarer), counted, seed=random_state)
+    return [(numbers_of_counted[train], numbers_of_counted[test]) for train, test in splits]

@@ -1,0 +1,831 @@
+"""The convergence of a fit."""
+
+from __future__ import annotations
+
+import numbers
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from closefar import model
+from closefar.arrays import BoolArray, FloatArray, to_numpy
+from closefar.canvas import (
+    CLOSE,
+    COLOURS,
+    FAR,
+    MARKERS,
+    PLAIN_TEXT,
+    REFERENCE,
+    add_legend,
+    axes_or_new,
+    in_percent,
+    shorten,
+    write_instead,
+)
+from closefar.fitting import AnnotatorVerdict, Fit, Fitted, Scores, score
+from closefar.judgements import Kind, check_pairs
+from closefar.model import ZERO, Directions, Metric, ScoredLevels
+from closefar.questions import NoiseCheck, TruncationPath, calibrate, check_noise_model, sides_of, truncation_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = [
+    "annotators",
+    "calibration",
+    "convergence",
+    "embedding",
+    "loadings",
+    "margins",
+    "noise_check",
+    "spectrum",
+    "truncation_path",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The subjects of plots: a metric, a fit, or labelled pairs.
+
+
+def fit_of(learner: Fit | Fitted) -> Fit:
+    """Return the fit of a fitted learner."""
+    if not (isinstance(learner, Fit) or hasattr(type(learner), "metric_")):
+        raise TypeError(f"this plot needs a fitted LinearMetricLearner; got {type(learner).__name__}.")
+    return Fit.of(learner)
+
+
+def metric_of(learner_or_metric: Metric | Fit | Fitted) -> Metric:
+    """Return the metric, or that of a fitted learner."""
+    return learner_or_metric if isinstance(learner_or_metric, Metric) else fit_of(learner_or_metric).metric
+
+
+def check_count(name: str, value: Any) -> None:
+    if not (isinstance(value, numbers.Integral) and int(value) >= 1):
+        raise ValueError(f"{name} must be a whole number >= 1; got {value!r}.")
+
+
+def scored_by(fit: Fit, X: Any, y: Any, sample_weight: Any) -> Scores:
+    """The given pairs, or the training pairs, scored by the fit, without pairs of weight zero."""
+    return score(fit, fit.read_or_training(X, y, sample_weight).counted())
+
+
+def description(fit: Fit, scored: Scores, *, are_training: bool) -> str:
+    """The number of pairs, and whether they are the training pairs."""
+    return f"{len(scored):,} {'training ' if are_training else ''}{fit.kind.noun}s"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The loadings of the learned directions.
+
+
+_MOST_NUMBERED = 80  # the largest number of heatmap cells in which values are printed
+
+
+def loadings(
+    learner_or_metric: Metric | Fit | Fitted,
+    *,
+    n_directions: int = 5,
+    n_features: int = 20,
+    scale: str | None = None,
+    spread: Any = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot a heatmap of the loadings of the leading directions.
+
+    A loading is the weight of a feature in a direction, times the feature's `spread`, so that
+    features with different units are comparable.  The squared loadings of a direction sum to one;
+    the sign of a direction is arbitrary, but the same as in `embedding`.
+
+    Parameters
+    ----------
+    learner_or_metric : LinearMetricLearner or Metric
+        A fitted learner, or a metric.
+    n_directions : int, default=5
+        The largest number of directions to show, numbered as the columns of `transform`.
+    n_features : int, default=20
+        The largest number of features to show, those with the largest loadings.
+    scale : {"data", "units"}, optional
+        The scale that orders the directions, as for `Metric.truncate`.
+    spread : array of d numbers >= 0, optional
+        The typical size of a difference in each feature.  The default for a learner is the root mean
+        square of its training differences (with a learned origin, the standard deviation of its
+        points); for a metric it is one, in the units of the data.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> metric = cf.Metric.from_factor([[3.0], [4.0]], 1.0, feature_names=("age", "dose"))
+    >>> ax = cf.plot.loadings(metric)
+    >>> ax.images[0].get_array().tolist()
+    [[0.6], [0.8]]
+    """
+    metric = metric_of(learner_or_metric)
+    check_count("n_directions", n_directions)
+    check_count("n_features", n_features)
+    found = metric.directions(scale)
+    spread = _spread(learner_or_metric, metric) if spread is None else np.asarray(spread, dtype=np.float64)
+    if spread.shape != (len(metric.factor),) or not np.all(np.isfinite(spread) & (spread >= 0)):
+        raise ValueError(f"spread must be {len(metric.factor)} finite numbers >= 0; got shape {spread.shape}.")
+    if metric.rank == 0:
+        return write_instead(axes_or_new(ax), ZERO)
+    weights = model.loadings(found.columns[:, :n_directions], spread)
+    order = np.argsort(-np.abs(weights).max(axis=1), kind="stable")[:n_features]
+    rows = np.sort(order)
+    shares, measure = found.shares[: weights.shape[1]], found.measure
+    ax = axes_or_new(ax, figsize=(3.4 + 0.75 * max(weights.shape[1], 3), 1.6 + 0.28 * max(len(rows), 4)))
+    _draw_heatmap(ax, weights[rows], [shorten(metric.column_names[row]) for row in rows], shares, measure)
+    hidden = len(weights) - len(rows)
+    ax.set_title("Loadings" + (f", the {len(rows)} largest of {len(weights)} features" if hidden else ""))
+    return ax
+
+
+def _spread(learner_or_metric: Metric | Fit | Fitted, metric: Metric) -> FloatArray:
+    if isinstance(learner_or_metric, Metric):
+        return np.ones(len(metric.factor))
+    return np.array(fit_of(learner_or_metric).statistics.column_scales)
+
+
+def _draw_heatmap(ax: Axes, weights: FloatArray, names: list[str], shares: FloatArray, measure: str) -> None:
+    image = ax.imshow(weights, aspect="auto", cmap="RdBu_r", vmin=-1.0, vmax=1.0)
+    ax.figure.colorbar(image, ax=ax, label="loading")
+    ax.set_yticks(range(len(names)), names, **PLAIN_TEXT)
+    ax.set_xticks(range(weights.shape[1]), [f"{number}\n{share:.0%}" for number, share in enumerate(shares, start=1)])
+    ax.set_xlabel(f"direction, and its share of the {measure}")
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    if weights.size <= _MOST_NUMBERED:
+        for (row, column), weight in np.ndenumerate(weights):
+            colour = "white" if abs(weight) > 0.6 else "black"
+            ax.text(column, row, f"{weight:+.2f}", ha="center", va="center", fontsize="small", color=colour)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Labels against the fit: distances and threshold, calibration, and the noise model.
+
+
+# The histogram ends at this quantile of the pairs, or at twice the threshold.
+_SHOWN_SHARE = 0.99
+
+
+def margins(
+    learner: Fit | Fitted,
+    X: Any = None,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    n_bins: int = 40,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot histograms of the squared distances of pairs labelled close and far, with the threshold.
+
+    Levels have a histogram each, and all thresholds are shown.  Of comparisons it is the difference of both squared
+    distances, positive where the metric agrees with the answer.  For annotators, distances are less their strictness.
+
+    Parameters
+    ----------
+    learner : LinearMetricLearner
+        Fitted.
+    X, y, sample_weight
+        Pairs, labels and weights as for `fit`; by default those of the fit.
+    n_bins : int, default=40
+        The last bin also contains all larger distances.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> data = cf.datasets.make_pairs(2000, 4, rank=2, random_state=0)
+    >>> learner = cf.LinearMetricLearner().fit(data.pairs, data.labels)
+    >>> ax = cf.plot.margins(learner)
+    >>> bool(ax.lines[0].get_xdata()[0] == learner.metric_.threshold)
+    True
+    """
+    check_count("n_bins", n_bins)
+    fit = fit_of(learner)
+    scored = scored_by(fit, X, y, sample_weight)
+    is_compared, thresholds = fit.kind is Kind.COMPARISONS, fit.metric.thresholds or (0.0,)
+    if isinstance(scored, ScoredLevels):
+        values = scored.squared
+    else:
+        values = np.where(scored.judgements.is_far, scored.margin, -scored.margin)
+        values = values if is_compared else scored.margin + thresholds[0]
+    edges, is_cut = (_symmetric_edges if is_compared else _histogram_edges)(values, thresholds[-1], n_bins)
+    ax = axes_or_new(ax)
+    shown, weights = np.clip(values, edges[0], edges[-1]), scored.judgements.weights
+    for chosen, label, colour in _answers(fit, scored):
+        counts = np.histogram(shown[chosen], edges, weights=weights[chosen])[0]
+        ax.stairs(counts, edges, fill=True, color=colour, alpha=0.35)
+        ax.stairs(counts, edges, color=colour, linewidth=1.5, label=label)
+    name = "zero" if is_compared else "threshold" if len(thresholds) == 1 else "thresholds"
+    for number, threshold in enumerate(thresholds):
+        ax.axvline(threshold, color=REFERENCE, linestyle="--", label=name if number == 0 else "_hidden")
+    what, beyond = "squared distance", "last bin: all larger distances"
+    if is_compared:
+        what, beyond = "difference of squared distances", "outer bins: all larger differences"
+    noun = fit.kind.noun
+    ax.set(
+        xlabel=what + (f" ({beyond})" if is_cut else ""),
+        ylabel=f"number of {noun}s" if scored.judgements.sample_weight is None else f"weight of {noun}s",
+        title=f"Accuracy {scored.accuracy:.1%} ({description(fit, scored, are_training=X is None)})",
+        xlim=(edges[0], edges[-1]),
+    )
+    add_legend(ax)
+    return ax
+
+
+def calibration(
+    learner: Fit | Fitted,
+    X: Any = None,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    n_bins: int = 10,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot the share of pairs labelled far against the predicted probability of far.
+
+    The error bars are Wilson's 95% intervals of those shares.  If one does not reach the diagonal,
+    the probabilities of that bin are miscalibrated beyond chance.  The report has the same plot.
+    Levels have a line for each threshold, of that level or a higher one; comparisons are turned so that the likelier
+    answer comes first.
+
+    Parameters
+    ----------
+    learner : LinearMetricLearner
+        Fitted.
+    X, y, sample_weight
+        Pairs, labels and weights as for `fit`; by default the training pairs, whose
+        probabilities are slightly too extreme.  With weights w the intervals are those of
+        sum(w)^2 / sum(w^2) pairs.
+    n_bins : int, default=10
+        The number of bins of about equal weight; pairs with the same probability share one.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> data = cf.datasets.make_pairs(4000, 4, rank=2, random_state=0)
+    >>> learner = cf.LinearMetricLearner().fit(data.pairs[:2000], data.labels[:2000])
+    >>> ax = cf.plot.calibration(learner, data.pairs[2000:], data.labels[2000:])
+    >>> ax.get_ylabel()
+    'share labelled far'
+    """
+    check_count("n_bins", n_bins)
+    fit = fit_of(learner)
+    scored = scored_by(fit, X, y, sample_weight)
+    ax = axes_or_new(ax)
+    ax.plot([0, 1], [0, 1], color=REFERENCE, linewidth=0.8, linestyle="--")
+    levels, answers = fit.sides.classes.tolist(), "these answers" if fit.kind is Kind.COMPARISONS else "these labels"
+    for number, (colour, each) in enumerate(zip(_colours(max(len(levels) - 1, 1)), sides_of(scored), strict=False)):
+        bins = calibrate(each, n_bins)
+        predicted, observed = [row.predicted for row in bins], [row.observed for row in bins]
+        ends = [row.low for row in bins], [row.high for row in bins]
+        label = f"{shorten(levels[number + 1])} or higher" if isinstance(scored, ScoredLevels) else answers
+        ax.vlines(predicted, *ends, color=colour, linewidth=1.5, label="95% interval" if number == 0 else "_hidden")
+        ax.plot(predicted, observed, "o-", color=colour, label=label)
+    what, share = "far", "labelled far"
+    if isinstance(scored, ScoredLevels):
+        what, share = "the level or a higher one", "of the level or a higher one"
+    elif fit.kind is Kind.COMPARISONS:
+        what, share = "the likelier answer", "with that answer"
+    ax.set(
+        xlabel=f"predicted probability of {what}",
+        ylabel=f"share {share}",
+        title=f"Calibration, {description(fit, scored, are_training=X is None)}",
+        xlim=(-0.02, 1.02),
+        ylim=(-0.02, 1.02),
+    )
+    in_percent(ax.xaxis)
+    in_percent(ax.yaxis)
+    add_legend(ax, loc="upper left")
+    return ax
+
+
+def noise_check(
+    check_or_learner: NoiseCheck | Fit | Fitted,
+    X: Any = None,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot observed minus expected share far by margin, with a 95% band for a correct model.
+
+    Parameters
+    ----------
+    check_or_learner : NoiseCheck or LinearMetricLearner
+        The result of `check_noise_model`, or a fitted learner to check.
+    X, y, sample_weight
+        For a learner only: pairs, labels and weights as for `fit`; by default the training pairs.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> data = cf.datasets.make_pairs(2000, 4, rank=2, random_state=0)
+    >>> learner = cf.LinearMetricLearner().fit(data.pairs, data.labels)
+    >>> cf.plot.noise_check(learner).get_xlabel()
+    'margin'
+    """
+    if not isinstance(check_or_learner, NoiseCheck):
+        return check_noise_model(fit_of(check_or_learner), X, y, sample_weight).plot(ax)
+    if X is not None:
+        raise ValueError("pairs must be passed with a learner; got a check. Pass them to check_noise_model instead.")
+    return check_or_learner.plot(ax)
+
+
+def _histogram_edges(squared: FloatArray, threshold: float, n_bins: int) -> tuple[FloatArray, bool]:
+    """The edges of the bins, and whether pairs lie beyond the last."""
+    largest = float(squared.max())
+    high = min(max(float(np.quantile(squared, _SHOWN_SHARE)), 2.0 * threshold), largest)
+    low = min(0.0, threshold)
+    high = max(high, 1.05 * threshold, low + 1e-12)
+    return np.linspace(low, high, n_bins + 1), largest > high
+
+
+def _symmetric_edges(values: FloatArray, _: float, n_bins: int) -> tuple[FloatArray, bool]:
+    """The edges of bins around zero, and whether comparisons lie beyond the outer ones."""
+    reach = float(np.quantile(np.abs(values), _SHOWN_SHARE)) or 1.0
+    return np.linspace(-reach, reach, n_bins + 1), bool(np.any(np.abs(values) > reach))
+
+
+def _answers(fit: Fit, scored: Scores) -> list[tuple[BoolArray, str, Any]]:
+    """Which judgements have each label, its name and its colour; of comparisons, whether the metric agrees."""
+    judgements = scored.judgements
+    if fit.kind is Kind.COMPARISONS:
+        return [(scored.is_right, "agreed with", CLOSE), (~scored.is_right, "contradicted", FAR)]
+    if isinstance(scored, ScoredLevels):
+        levels = fit.sides.classes.tolist()
+        return [
+            (judgements.codes == code, shorten(level), colour)
+            for code, (level, colour) in enumerate(zip(levels, _colours(len(levels)), strict=True))
+        ]
+    return [
+        (~judgements.is_far, _class_name("close", fit.sides.close), CLOSE),
+        (judgements.is_far, _class_name("far", fit.sides.far), FAR),
+    ]
+
+
+def _colours(n: int) -> list[Any]:
+    """Of levels: a scale; of one alone, the first colour."""
+    if n == 1:
+        return [COLOURS[0]]
+    from matplotlib import colormaps
+
+    return [colormaps["viridis"](place) for place in np.linspace(0.0, 0.9, n)]
+
+
+def _class_name(name: str, label: Any) -> str:
+    return name if str(label).lower() == name else f"{name} ({shorten(label)})"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The strictness and the flip rate of annotators.
+
+
+_USUAL = {AnnotatorVerdict.TYPICAL, AnnotatorVerdict.STRICTER, AnnotatorVerdict.MORE_LENIENT}
+
+
+def annotators(learner: Fit | Fitted, *, n_annotators: int = 40, level: float = 0.95, ax: Axes | None = None) -> Axes:
+    """Plot the strictness of each annotator with its interval, the strictest at the top.
+
+    Those who answer at random, the other way round, or too rarely to tell have a colour of their own.  If each has a
+    flip rate, it is written beside the interval.
+
+    Parameters
+    ----------
+    learner : LinearMetricLearner or OrdinalMetricLearner
+        A learner that was fitted with `annotators`.
+    n_annotators : int, default=40
+        The largest number of annotators to show: those that are odd, and those with the most judgements.
+    level : float, default=0.95
+        The level of the intervals.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> data = cf.datasets.make_judgements(900, 3, n_annotators=3, strictness_spread=0.3, random_state=0)
+    >>> learner = cf.LinearMetricLearner().fit(data.tuples, data.labels, annotators=data.annotators)
+    >>> ax = cf.plot.annotators(learner)
+    >>> ax.get_xlabel()
+    'strictness, in the unit of the threshold'
+    """
+    check_count("n_annotators", n_annotators)
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level must be between 0 and 1; got {level!r}.")
+    table = fit_of(learner).annotators
+    if table is None:
+        raise ValueError("this plot needs a fit with annotators; got one without. Fit with annotators=ids.")
+    is_usual = np.array([verdict in _USUAL for verdict in table.verdicts])
+    shown = np.lexsort((-table.judgements, is_usual))[:n_annotators]
+    shown = shown[np.argsort(table.strictness[shown], kind="stable")]
+    ax = axes_or_new(ax, figsize=(6.4, 1.6 + 0.26 * max(len(shown), 4)))
+    lows, highs = table.strictness_interval(level).T
+    places = np.arange(len(shown))
+    found = sorted({table.verdicts[place] for place in shown}, key=list(AnnotatorVerdict).index)
+    colours = dict.fromkeys(_USUAL, COLOURS[0])
+    colours |= dict(zip([verdict for verdict in found if verdict not in _USUAL], COLOURS[1:], strict=False))
+    for verdict in found:
+        where = np.array([table.verdicts[place] is verdict for place in shown])
+        rows, colour = shown[where], colours[verdict]
+        ax.hlines(places[where], lows[rows], highs[rows], color=colour, linewidth=1.5)
+        label = None if verdict in _USUAL else str(verdict)
+        ax.plot(table.strictness[rows], places[where], "o", color=colour, markersize=5, label=label)
+    if table.flip_rates is not None:
+        for place, row in enumerate(shown):
+            rate = f" {table.flip_rates[row]:.0%}"
+            ax.text(1.0, place, rate, transform=ax.get_yaxis_transform(), va="center", color=REFERENCE)
+        ax.text(1.0, len(shown) - 0.2, " flips", transform=ax.get_yaxis_transform(), va="center", color=REFERENCE)
+    ax.axvline(0.0, color=REFERENCE, linewidth=0.8, linestyle=":")
+    ax.set_yticks(places, [shorten(table.names[row]) for row in shown], **PLAIN_TEXT)
+    ax.set(xlabel="strictness, in the unit of the threshold", ylim=(-0.8, len(shown) - 0.2 + 0.6))
+    ax.set_title(_title(len(shown), len(table), level))
+    if any(verdict not in _USUAL for verdict in found):
+        add_legend(ax, loc="best")
+    return ax
+
+
+def _title(n_shown: int, n: int, level: float) -> str:
+    whose = f"{n} annotators" if n_shown == n else f"{n_shown} of {n} annotators"
+    return f"Strictness of {whose} ({level:.0%} intervals)"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Points along the learned directions.
+
+
+# More distinct numbers than this use a colour scale; of other values, the rarer are drawn in grey.
+_MOST_COLOURS = 10
+
+_MANY_POINTS = 1000
+
+
+def embedding(
+    learner_or_metric: Metric | Fit | Fitted,
+    points: Any,
+    labels: Any = None,
+    *,
+    scale: str | None = None,
+    max_points: int = 5000,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot points along directions 1 and 2 of `transform`, where the metric is Euclidean.
+
+    A bar shows the distance at the threshold: pairs farther apart are far (with levels, at the lowest threshold; a
+    metric learned from comparisons has none).  For a metric with an
+    origin, the origin is shown instead.  If M has rank 1, the vertical position is arbitrary.
+
+    Parameters
+    ----------
+    learner_or_metric : LinearMetricLearner or Metric
+        A fitted learner, or a metric.
+    points : array or frame of shape (n, d)
+    labels : array of n values, optional
+        The values that colour the points.  More than ten distinct numbers use a colour scale; of other
+        values, the ten most frequent have a colour and a marker each.
+    scale : {"data", "units"}, optional
+        The scale that orders the directions, as for `Metric.truncate`.
+    max_points : int, default=5000
+        The largest number of points to draw, evenly spaced among the rows.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> metric = cf.Metric.from_matrix([[4.0, 0.0], [0.0, 1.0]], threshold=1.0)
+    >>> ax = cf.plot.embedding(metric, [[1.0, 0.0], [0.0, 1.0]])
+    >>> ax.collections[0].get_offsets().tolist()
+    [[2.0, 0.0], [0.0, 1.0]]
+    """
+    metric = metric_of(learner_or_metric)
+    table = _check_points(learner_or_metric, metric, points)
+    check_count("max_points", max_points)
+    values = None if labels is None else np.asarray(labels)
+    if values is not None and values.dtype.kind == "O":
+        values = values.astype(str)
+    if values is not None and values.shape != (len(table),):
+        raise ValueError(f"there must be one label per point; got shape {values.shape} for {len(table)} points.")
+    found = metric.directions(scale)
+    ax = axes_or_new(ax)
+    if metric.rank == 0:
+        return write_instead(ax, ZERO)
+    rows = np.unique(np.linspace(0, len(table) - 1, min(max_points, len(table))).round().astype(np.intp))
+    shown = table[rows] if metric.origin is None else table[rows] - metric.origin
+    across = shown @ found.columns[:, :2]
+    if metric.rank == 1:
+        across = np.column_stack([across[:, 0], _heights(len(rows))])
+    _scatter(ax, across, None if values is None else values[rows])
+    _frame(ax, metric, found)
+    if len(rows) < len(table):
+        ax.set_title(f"{len(rows):,} of {len(table):,} points", loc="right")
+    return ax
+
+
+def _check_points(learner_or_metric: Metric | Fit | Fitted, metric: Metric, points: Any) -> FloatArray:
+    if not isinstance(learner_or_metric, Metric):
+        table: FloatArray = to_numpy(check_pairs(fit_of(learner_or_metric).columns, points, fitting=False))
+    else:
+        table = np.asarray(points, dtype=np.float64)
+    if table.ndim != 2 or table.shape[1] != len(metric.factor):
+        raise ValueError(f"points must be an (n, {len(metric.factor)}) array; got shape {table.shape}.")
+    return table
+
+
+def _heights(n: int) -> FloatArray:
+    """Reproducible heights between -1 and 1 that spread points on a line."""
+    golden = 0.5 * (np.sqrt(5.0) - 1.0)
+    heights: FloatArray = 2.0 * np.mod(golden * np.arange(1, n + 1), 1.0) - 1.0
+    return heights
+
+
+def _scatter(ax: Axes, across: FloatArray, labels: Any) -> None:
+    many = len(across) > _MANY_POINTS
+    look: dict[str, Any] = {"s": 8 if many else 20, "alpha": 0.7, "linewidths": 0, "rasterized": many}
+    x, y = across.T
+    if labels is None:
+        ax.scatter(x, y, color=COLOURS[0], **look)
+        return
+    values, numbers, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    if labels.dtype.kind in "iuf" and len(values) > _MOST_COLOURS:
+        drawn = ax.scatter(x, y, c=labels, cmap="viridis", **look)
+        ax.figure.colorbar(drawn, ax=ax, label="label")
+        return
+    frequent = np.sort(np.argsort(-counts, kind="stable")[:_MOST_COLOURS])
+    others = ~np.isin(numbers, frequent)
+    if others.any():
+        ax.scatter(x[others], y[others], color="0.7", label=f"{len(values) - len(frequent)} others", **look)
+    for order, number in enumerate(frequent):
+        chosen, name = numbers == number, shorten(values[number])
+        colour, marker = COLOURS[order % len(COLOURS)], MARKERS[order % len(MARKERS)]
+        ax.scatter(x[chosen], y[chosen], color=colour, marker=marker, label=name, **look)
+    add_legend(ax, loc="upper left", bbox_to_anchor=(1.0, 1.0), markerscale=2.0 if many else 1.2)
+
+
+def _frame(ax: Axes, metric: Metric, found: Directions) -> None:
+    """Label the axes, give both the same scale, and show the distance at the threshold."""
+    shares = found.shares
+    ax.set_xlabel(f"direction 1 ({shares[0]:.0%} of the {found.measure})")
+    if metric.rank == 1:
+        ax.set(ylabel="(rank 1: vertical position is arbitrary)", yticks=[], ylim=(-2.0, 2.0))
+    else:
+        ax.set_ylabel(f"direction 2 ({shares[1]:.0%})")
+        shared = len(ax.get_shared_x_axes().get_siblings(ax)) > 1
+        ax.set_aspect("equal", adjustable="box" if shared else "datalim")
+    if metric.thresholds and metric.thresholds[0] > 0:
+        _show_threshold(ax, metric, float(np.sqrt(metric.thresholds[0])))
+
+
+def _show_threshold(ax: Axes, metric: Metric, length: float) -> None:
+    if metric.origin is None:
+        from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar  # type: ignore[import-untyped]
+
+        # Above the frame, where no point can hide it.
+        place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "bbox_transform": ax.transAxes}
+        look = {"frameon": False, "color": REFERENCE, "label_top": True, "sep": 4, "borderpad": 0.2}
+        which = "threshold" if len(metric.thresholds) == 1 else f"lowest of {len(metric.thresholds)} thresholds"
+        ax.add_artist(AnchoredSizeBar(ax.transData, length, f"distance at the {which}", **place, **look))
+        return
+    line: dict[str, Any] = {"color": REFERENCE, "linestyle": "--", "linewidth": 1.0}
+    ax.plot(0.0, 0.0, "+", color=REFERENCE, markersize=10)
+    if metric.rank == 1:
+        for end in (-length, length):
+            ax.axvline(end, **line)
+    elif metric.rank == 2:  # at higher ranks, directions that are not shown matter as well
+        angle = np.linspace(0.0, 2.0 * np.pi, 181)
+        ax.plot(length * np.cos(angle), length * np.sin(angle), **line)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The spectrum of a metric, and the cost of truncating it.
+
+
+_MOST_MARKED = 30
+_WIDE = 4.0  # if losses differ by at least this factor, their axis is logarithmic
+
+_LOSSES = {
+    "loss": ("truncated", COLOURS[0], "o-"),
+    "refit_loss": ("truncated and refitted", COLOURS[0], "o--"),
+    "held_out_loss": ("truncated, held out", COLOURS[1], "s-"),
+    "refit_held_out_loss": ("truncated and refitted, held out", COLOURS[1], "s--"),
+}
+
+
+def spectrum(learner_or_metric: Metric | Fit | Fitted, *, scale: str | None = None, ax: Axes | None = None) -> Axes:
+    """Plot the mean squared distance along each direction, and its cumulative share on the right axis.
+
+    Parameters
+    ----------
+    learner_or_metric : LinearMetricLearner or Metric
+        A fitted learner, or a metric.
+    scale : {"data", "units"}, optional
+        As for `Metric.truncate`.  With "units", or for a metric without the scale of the training
+        pairs, the bars are the eigenvalues of M.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> metric = cf.Metric([[2.0, 0.0], [0.0, 1.0]], threshold=1.0)
+    >>> ax = cf.plot.spectrum(metric)
+    >>> [float(bar.get_height()) for bar in ax.patches]
+    [4.0, 1.0]
+    """
+    metric = metric_of(learner_or_metric)
+    found = metric.directions(scale)
+    ax = axes_or_new(ax)
+    total = float(found.values.sum())
+    if total == 0.0:
+        return write_instead(ax, ZERO)
+    numbers = np.arange(1, metric.rank + 1)
+    ax.bar(numbers, found.values, color=COLOURS[0], label="each direction")
+    marker = "o" if metric.rank <= _MOST_MARKED else None
+    ax.plot(numbers, np.cumsum(found.values), color=COLOURS[1], marker=marker, label="cumulative")
+
+    def to_share(value: Any) -> Any:
+        return value / total
+
+    def to_value(share: Any) -> Any:
+        return share * total
+
+    shares = ax.secondary_yaxis("right", functions=(to_share, to_value))
+    shares.set_ylabel("cumulative share")
+    in_percent(shares.yaxis)
+    _count_along(ax, int(numbers[0]), int(numbers[-1]))
+    ax.set(
+        xlabel="direction",
+        ylabel=found.measure,
+        title=f"Rank {metric.rank} of {len(metric.factor)} features",
+    )
+    add_legend(ax, loc="center right")
+    return ax
+
+
+def truncation_path(
+    path_or_learner: TruncationPath | Fit | Fitted,
+    *,
+    scale: str | None = None,
+    held_out: Any = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot the loss of the metric truncated to each rank, and of the best metric in the retained directions.
+
+    Parameters
+    ----------
+    path_or_learner : TruncationPath or LinearMetricLearner
+        The result of `LinearMetricLearner.truncation_path`, or a fitted learner with its training
+        pairs, which is then refitted for each rank.
+    scale, held_out
+        For a learner only; as for `LinearMetricLearner.truncation_path`.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> data = cf.datasets.make_pairs(2000, 4, rank=2, random_state=0)
+    >>> learner = cf.LinearMetricLearner().fit(data.pairs, data.labels)
+    >>> ax = cf.plot.truncation_path(learner)
+    >>> [line.get_label() for line in ax.lines]
+    ['truncated', 'truncated and refitted']
+    """
+    if not isinstance(path_or_learner, TruncationPath):
+        fit = fit_of(path_or_learner)
+        others = None if held_out is None else fit.read(*held_out)
+        path = truncation_of(fit, fit.training(), scale=scale, held_out=others)
+    elif scale is None and held_out is None:
+        path = path_or_learner
+    else:
+        raise ValueError(
+            "scale and held_out must be passed with a learner; got a path with "
+            f"scale={path_or_learner.scale!r}. Pass them to learner.truncation_path instead."
+        )
+    ax = axes_or_new(ax)
+    largest, least = 0.0, np.inf
+    for name, (label, colour, style) in _LOSSES.items():
+        points = [(step.k, getattr(step, name)) for step in path if getattr(step, name) is not None]
+        if points:
+            ranks, losses = zip(*points, strict=True)
+            ax.plot(ranks, losses, style, color=colour, markersize=5, label=label)
+            largest, least = max(largest, *losses), min(least, *losses)
+    if largest > _WIDE * least > 0.0:
+        _widen(ax)
+    _count_along(ax, 0, len(path) - 1)
+    where = "scale of the data" if path.scale == "data" else "units of the data"
+    ax.set(xlabel=f"rank (strongest directions in the {where})", ylabel="loss", title="Cost of truncation")
+    add_legend(ax)
+    return ax
+
+
+def _widen(ax: Axes) -> None:
+    """Use a logarithmic axis with plain numbers: a truncated metric can be worse than a constant by any factor."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _count_along(ax: Axes, first: int, last: int) -> None:
+    """Show only integer ticks on the x axis."""
+    from matplotlib.ticker import MaxNLocator
+
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    ax.set_xlim(first - 0.6, last + 0.6)
+
+
+def convergence(learner: Fit | Fitted, *, ax: Axes | None = None) -> Axes:
+    """Plot the objective and its proven gap to the minimum against passes over the data.
+
+    The line of the gap is the objective minus the final lower bound, which is valid for every step;
+    a marker is a gap that was proven at that step.  (With flips there is only the last marker, since
+    the certificate is that of the last step.)
+
+    Parameters
+    ----------
+    learner : LinearMetricLearner
+        A fitted learner.
+    ax : Axes, optional
+        The Axes of the objective.  The gap is drawn in a twin, ``ax.figure.axes[-1]``, with a
+        logarithmic axis on the right.
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> data = cf.datasets.make_pairs(2000, 4, rank=2, random_state=0)
+    >>> learner = cf.LinearMetricLearner().fit(data.pairs, data.labels)
+    >>> ax = cf.plot.convergence(learner)
+    >>> ax.figure.axes[-1].get_yscale()
+    'log'
+    """
+    fit = fit_of(learner)
+    if not fit.history:
+        raise ValueError(
+            "this learner has no history_: it was loaded from a model file, which does not store the steps of the "
+            "fit. Fit it again."
+        )
+    passes, objective, gap = np.array([(step.passes, step.objective, step.gap) for step in fit.history]).T
+    certificate, tol = fit.certificate, fit.settings.tol
+    ax = axes_or_new(ax)
+    twin = ax.twinx()
+    twin.set_label("gap")
+    twin.spines["top"].set_visible(False)
+    handles = ax.plot(passes, objective, "o-", color=COLOURS[0], markersize=4, label="objective")
+    if not np.any(fit.flip_rate):
+        above = objective - certificate.lower_bound
+        handles += twin.plot(passes, _positive(above), color=COLOURS[1], label="gap to the final bound")
+    handles += twin.plot(passes, _positive(gap), "s", color=COLOURS[1], markersize=5, label="gap proven at this step")
+    if tol > 0:
+        handles.append(twin.axhline(tol, color=REFERENCE, linewidth=0.8, linestyle="--", label="tol"))
+    twin.set(ylabel="gap", yscale="log")
+    twin.yaxis.set_minor_formatter("")
+    low, high = twin.get_ylim()
+    twin.set_ylim(low / 3.0, 3.0 * high)
+    ax.set(xlabel="passes over the data", ylabel="objective", xlim=(0.0, None))
+    word = certificate.outcome.capitalize()
+    ax.set_title(f"{word}: proven gap {certificate.gap:.1e}" if certificate.lower_bound > 0 else word)
+    # Below the axis: inside, its placement would ignore the lines of the twin.
+    add_legend(ax, handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2)
+    return ax
+
+
+def _positive(values: np.ndarray) -> np.ndarray:
+    """Replace values that a logarithmic axis can't show."""
+    return np.where(np.isfinite(values) & (values > 0.0), values, np.nan)

@@ -1,0 +1,726 @@
+"""The probability of a label at given margins, and the derivatives that tests and standard errors need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from closefar import packed
+from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, to_numpy
+from closefar.judgements import Judgements, Kind, sample_rows
+from closefar.model import Metric
+from closefar.model.factors import root_of
+from closefar.noise import FlipRate, Noise, interval_losses, turned_round, with_flips
+from closefar.rows import BlockRows, Coordinates, Rows, factor_in_rows, judged_rows, rows_of, unit_free
+from closefar.solve import CloseFar, Evaluation, Likelihood, MarginCurvature, Objective, Passes
+
+__all__ = [
+    "LabelLikelihood",
+    "LabelModel",
+    "LabelTerms",
+    "Optimum",
+    "by_legs",
+    "combined_legs",
+    "coordinates_of",
+    "differences",
+    "kept_share",
+    "leg_blocks",
+    "representatives",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Judgements as the legs that they compare: one of a pair, and two of a comparison.
+
+
+def leg_blocks(rows: Rows) -> Iterator[tuple[slice, list[tuple[float, Array]]]]:
+    """Blocks of judgements, and the legs of each with their factors: q is the sum of factor times z'Mz.
+
+    The legs of a block are columns.
+    """
+    if isinstance(rows, BlockRows):
+        for where, block in rows.blocks():
+            yield where, [(1.0, block)]
+        return
+    step = max(512, (1 << 18) // max(rows.n_columns, 1))
+    for start in range(0, rows.n_pairs, step):
+        where = slice(start, min(start + step, rows.n_pairs))
+        yield where, [(1.0, rows.legs.read(where))]
+    for start in range(rows.n_pairs, rows.n_rows, step):
+        where = slice(start, min(start + step, rows.n_rows))
+        first, last = (2 * place - rows.n_pairs for place in (where.start, where.stop))
+        legs = rows.legs.read(slice(first, last))
+        yield where, [(rows.scale, legs[:, 1::2]), (-rows.scale, legs[:, 0::2])]
+
+
+def differences(rows: Rows) -> Iterator[Array]:
+    """The differences of all legs, in their order, as columns of blocks."""
+    legs = rows if isinstance(rows, BlockRows) else rows.legs
+    for _, block in legs.blocks():
+        yield block
+
+
+def by_legs(rows: Rows, function: Callable[[FloatArray], FloatArray]) -> Iterator[tuple[slice, FloatArray]]:
+    """A function of each difference, with one row of numbers for each, added up over the legs of each judgement."""
+    for where, legs in leg_blocks(rows):
+        total: Any = None
+        for factor, block in legs:
+            found = function(to_numpy(block))
+            if factor != 1.0:
+                found = factor * found
+            total = found if total is None else total + found
+        yield where, total
+
+
+def combined_legs(values: FloatArray, rows: Rows) -> FloatArray:
+    """Add up one row of numbers for each leg, in the order of the legs, over the legs of each judgement."""
+    if isinstance(rows, BlockRows):
+        return values
+    pairs, compared = values[: rows.n_pairs], values[rows.n_pairs :]
+    return np.concatenate([pairs, rows.scale * (compared[1::2] - compared[0::2])])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Some rows that stand for all of them, where there are many.
+
+
+_LARGE = 20.0  # times the usual weight, or the usual squared length
+
+
+def representatives(weights: FloatArray, lengths: FloatArray, most: int) -> tuple[IndexArray, FloatArray]:
+    """About `most` of the rows, and how many rows each stands for; all of them where there are no more.
+
+    `lengths` are the squared lengths of the rows, one on average.  A row that is long or heavy stands
+    for itself: a sample would lose, or misjudge, a direction in which few rows vary.
+    """
+    n = len(weights)
+    if n <= most:
+        return np.arange(n), np.ones(n)
+    is_large = weights * np.maximum(lengths, 1.0) > _LARGE * weights.mean()
+    others = np.flatnonzero(~is_large)
+    some = others[sample_rows(len(others), most)]
+    chosen = np.union1d(np.flatnonzero(is_large), some)
+    each = weights[others].sum() / weights[some].sum()
+    return chosen, np.where(is_large[chosen], 1.0, each)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A fitted metric in unit-free coordinates, with the objective around it.
+
+
+def coordinates_of(metric: Metric, judgements: Judgements) -> tuple[Coordinates, FloatArray]:
+    """The unit-free coordinates of the judgements, and a factor of the metric there."""
+    found = Optimum.of(metric, judgements)
+    return found.coordinates, found.factor
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """z'Mz = |factor' w|^2 for `rows` w = transform' z, and the objective of the judgements that it was fitted to.
+
+    For a metric with an origin, w = transform' (x - origin).  `moment_root` is R, with R'R the
+    second moment of w: the identity, unless a penalty uses another scale.  `thresholds` are those of levels
+    and the strictness of each annotator.
+    """
+
+    rows: Rows
+    coordinates: Coordinates
+    factor: FloatArray
+    thresholds: FloatArray
+    moment_root: FloatArray
+    likelihood: Likelihood | None = None
+
+    @classmethod
+    def of(
+        cls,
+        metric: Metric,
+        judgements: Judgements,
+        *,
+        blend: float = 0.0,
+        comparison_noise: float = 1.0,
+        strictness: FloatArray | None = None,
+    ) -> Optimum:
+        if metric.origin is None:
+            source = judged_rows(judgements, comparison_noise)
+        else:
+            source = rows_of(judgements.data, metric.origin)
+        signs, shares = judgements.signs_in(source), judgements.shares_in(source)
+        rows, coordinates = unit_free(source, shares, blend=blend, signs=signs, finds_null=False)
+        factor = factor_in_rows(rows, source, shares, metric.factor)
+        root = np.eye(len(factor)) if blend == 0.0 else root_of(rows.outer(shares))
+        thresholds = np.append(metric.thresholds, () if strictness is None else strictness)
+        plain = judgements.kind is Kind.CLOSE_FAR and judgements.comparisons is None and strictness is None
+        likelihood = CloseFar(metric.noise, signs, shares) if plain else None
+        return cls(rows, coordinates, factor, thresholds, root, likelihood)
+
+    @property
+    def threshold(self) -> float:
+        return float(self.thresholds[0])
+
+    @cached_property
+    def objective(self) -> Objective:
+        assert self.likelihood is not None
+        return Objective(self.rows, self.likelihood, Passes())
+
+    @property
+    def size(self) -> int:
+        """The number of coordinates: the columns of M."""
+        return self.rows.n_columns
+
+    @property
+    def matrix(self) -> FloatArray:
+        return self.factor @ self.factor.T
+
+    @property
+    def parameters(self) -> FloatArray:
+        """(packed M, thresholds)."""
+        return packed.joined(self.matrix, self.thresholds)
+
+    def evaluation(self) -> Evaluation:
+        """The risk at the optimum, with its curvature."""
+        squared = self.objective.squared_distances(self.factor)
+        return self.objective.evaluate(squared, self.thresholds, order=2)
+
+    def sum_of_squared_scores(self, scores: FloatArray) -> FloatArray:
+        """The sum of u u' over rows, u = score times the derivative of the row's margin in (packed M, tau)."""
+        squares = MarginCurvature(self.rows.row_array(scores**2), np.empty((1, 1)))
+        return self.objective.hessian(squares)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What each judgement says of the thresholds, and how flips change its probability.
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """Which thresholds the probability of each judgement depends on; those of attached comparisons come last.
+
+    The margin of a judgement is its squared distance less the threshold at the lower end of its level or,
+    at the lowest level, less the one at its upper end.  Levels between the first and the last also depend on
+    the next threshold.  Comparisons depend on no threshold.
+
+    Attributes
+    ----------
+    codes : array of shape (n,)
+        The level of each judgement, from 0.  A comparison has the code K if the answer is as given, and K + 1 if
+        it is turned round.
+    n_levels : int
+        K; comparisons alone have one level, and no threshold.
+    annotators : array of shape (n,), optional
+        The annotator of each judgement; R for a comparison, which has none.
+    n_annotators : int
+        R.
+    """
+
+    codes: IndexArray
+    n_levels: int
+    annotators: IndexArray | None = None
+    n_annotators: int = 0
+
+    @classmethod
+    def of(cls, judgements: Judgements) -> Outcomes:
+        if judgements.kind is Kind.COMPARISONS:
+            return cls(np.where(judgements.is_far, 1, 2), 1)
+        codes, n_levels = np.asarray(judgements.codes, dtype=np.intp), judgements.n_levels
+        given, others = judgements.annotators, judgements.comparisons
+        annotators, n_annotators = (None, 0) if given is None else (given.codes, len(given.names))
+        if others is not None:
+            codes = np.concatenate([codes, np.where(others.is_far, n_levels, n_levels + 1)])
+            if annotators is not None:
+                annotators = np.concatenate([annotators, np.full(len(others), n_annotators)])
+        return cls(codes, n_levels, annotators, n_annotators)
+
+    def take(self, rows: IndexArray) -> Outcomes:
+        annotators = None if self.annotators is None else self.annotators[rows]
+        return replace(self, codes=self.codes[rows], annotators=annotators)
+
+    @property
+    def n_cuts(self) -> int:
+        return self.n_levels - 1
+
+    @property
+    def n_thresholds(self) -> int:
+        return self.n_cuts + self.n_annotators
+
+    @cached_property
+    def are_compared(self) -> BoolArray:
+        compared: BoolArray = self.codes >= self.n_levels
+        return compared
+
+    @cached_property
+    def signs(self) -> FloatArray:
+        """-1 if a judgement is the more probable the smaller its margin, otherwise +1."""
+        return np.where((self.codes == 0) | (self.codes == self.n_levels + 1), -1.0, 1.0)
+
+    @cached_property
+    def cuts(self) -> IndexArray:
+        """The threshold that each margin is measured from, counted from 0; K - 1 for comparisons."""
+        return np.where(self.are_compared, self.n_cuts, np.maximum(self.codes, 1) - 1)
+
+    @cached_property
+    def between(self) -> IndexArray:
+        """The rows that depend on two thresholds."""
+        return np.flatnonzero((self.codes >= 1) & (self.codes < self.n_cuts))
+
+    @cached_property
+    def has_one_cut(self) -> bool:
+        """Whether every margin is that of the only threshold."""
+        return self.n_thresholds == 1 and not np.any(self.are_compared)
+
+    def fill_slopes(self, where: slice, slopes: FloatArray) -> None:
+        """Write the derivative of each margin in the thresholds into these columns."""
+        slopes[:] = -1.0 if self.has_one_cut else 0.0
+        if self.has_one_cut:
+            return
+        rows, cuts = np.arange(len(slopes)), self.cuts[where]
+        pairs = cuts < self.n_cuts
+        slopes[rows[pairs], cuts[pairs]] = -1.0
+        if self.annotators is not None:
+            annotators = self.annotators[where]
+            judged = annotators < self.n_annotators
+            slopes[rows[judged], self.n_cuts + annotators[judged]] = -1.0
+
+    def alternatives(self) -> Iterator[tuple[Outcomes, BoolArray]]:
+        """All outcomes that each judgement could have had, one at a time, and which of them there are."""
+        for code in range(max(self.n_levels, 2)):
+            compared = self.n_levels + min(code, 1)
+            yield (
+                replace(self, codes=np.where(self.are_compared, compared, code)),
+                np.where(self.are_compared, code < 2, code < self.n_levels),
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Flips:
+    """P~ = e + s P, with e and s linear in the flip rates that are parameters, and known otherwise.
+
+    `base` and `kept` are e and s at rates of zero (or as known), `on_base` and `on_kept` minus their derivatives
+    in each rate, where that of e has its own sign: e = base + rates @ on_base, s = kept - rates @ on_kept.
+    """
+
+    base: Any
+    kept: Any
+    on_base: tuple[Any, ...] = ()
+    on_kept: tuple[Any, ...] = ()
+
+    @classmethod
+    def known(cls, outcomes: Outcomes, flip_rate: FlipRate | FloatArray) -> Flips:
+        """Those of known rates, which may be arrays with a number per row."""
+        n_free = 2 if isinstance(flip_rate, tuple) else 1
+        free = cls.free(outcomes, n_free)
+        rates = flip_rate if isinstance(flip_rate, tuple) else (flip_rate,)
+        return cls(*free.at(rates))
+
+    @classmethod
+    def free(cls, outcomes: Outcomes, n_rates: int) -> Flips:
+        """Those of one rate, or of the rates of close and of far, as parameters.
+
+        One rate of K levels is the share of wrong answers among those drawn from all levels alike.  As many answers
+        to comparisons are at random, half of them wrong.
+        """
+        compared = outcomes.are_compared
+        if n_rates == 2:
+            called_far = np.where(compared, 0.5, outcomes.signs > 0)
+            return cls(0.0, 1.0, (called_far, 1.0 - called_far), (1.0, 1.0))
+        k = float(max(outcomes.n_levels, 2))
+        kept = k / (k - 1.0)
+        on_base = np.where(compared, 0.5 * kept, 1.0 / (k - 1.0)) if k > 2 else 1.0
+        return cls(0.0, 1.0, (on_base,), (kept,))
+
+    @property
+    def n_free(self) -> int:
+        return len(self.on_base)
+
+    @property
+    def are_none(self) -> bool:
+        """Whether nothing is flipped, and no rate is a parameter."""
+        return not self.n_free and np.ndim(self.kept) == 0 and self.kept == 1.0
+
+    def at(self, rates: Any) -> tuple[Any, Any]:
+        """E and s at these rates."""
+        base, kept = self.base, self.kept
+        for rate, on_base, on_kept in zip(rates, self.on_base, self.on_kept, strict=True):
+            base, kept = base + rate * on_base, kept - on_kept * rate
+        return base, kept
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The likelihood of judgements over all symmetric M, without constraints: the basis of standard errors.
+#
+# Parameters are one vector: M in unit-free coordinates, packed, then the thresholds of levels, the strictness of
+# each annotator and, where they were estimated, the flip rates. Neither M >= 0 nor tau >= 0 is required: without
+# these constraints the likelihood has an interior optimum, even if that of the fit lies on the boundary.
+
+
+# Products of columns are kept up to this many numbers, and beyond that recomputed in each pass.
+_MOST_KEPT = 10_000_000
+
+_MOST_ROWS = 100_000
+_ROWS_PER_PARAMETER = 200
+
+
+@dataclass(frozen=True)
+class LabelTerms:
+    """-log P(judgement) of each row and its derivatives, one number per row each, and one column per flip rate.
+
+    `margin_gradient` and `curvature` are those in the margin, with both ends of a level at the same distance.  The
+    derivatives in the upper end alone are `upper_gradient`, `upper_cross` (in the margin as well) and
+    `upper_curvature`; they are of the rows between two thresholds.  `flip_gradient`, `flip_cross` and `flip_upper` are
+    those in the flip rates; the second ones in these are products of `flip_gradient`.
+    """
+
+    loss: FloatArray
+    margin_gradient: FloatArray
+    curvature: FloatArray
+    upper_gradient: FloatArray
+    upper_cross: FloatArray
+    upper_curvature: FloatArray
+    flip_gradient: FloatArray
+    flip_cross: FloatArray
+    flip_upper: FloatArray
+
+    def take(self, rows: IndexArray) -> LabelTerms:
+        """Those of these rows."""
+        return LabelTerms(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+
+@dataclass(frozen=True, eq=False)
+class LabelLikelihood:
+    """The mean of -log P(judgement) over rows of these shares, as a function of the parameters.
+
+    `flip_rate` is the rate (or those of close and of far) if it is known, with one number per row if there are several;
+    None if `n_rates` of them are parameters.  `precision` is that of the normal prior of each strictness, divided by
+    the number of observations.
+    """
+
+    rows: Rows
+    outcomes: Outcomes
+    shares: FloatArray
+    noise: Noise
+    flip_rate: FlipRate | FloatArray | None
+    n_rates: int = 0
+    precision: float = 0.0
+
+    @classmethod
+    def of(
+        cls,
+        optimum: Optimum,
+        judgements: Judgements,
+        noise: Noise,
+        flip_rate: FlipRate | FloatArray | None,
+        *,
+        n_rates: int = 1,
+        precision: float = 0.0,
+    ) -> LabelLikelihood:
+        """The likelihood of the judgements that the optimum was fitted to."""
+        outcomes = Outcomes.of(judgements)
+        free = n_rates if flip_rate is None else 0
+        return cls(optimum.rows, outcomes, judgements.all_shares, noise, flip_rate, free, precision)
+
+    def thinned(self, repeats: FloatArray) -> tuple[LabelLikelihood, FloatArray]:
+        """The likelihood of about 100,000 rows that represent all, and the observations that each represents.
+
+        This gives second derivatives and sums of squared scores to within about one percent.
+        """
+        most = max(_MOST_ROWS, _ROWS_PER_PARAMETER * self.n_on_matrix)
+        if self.rows.n_rows <= most:
+            return self, repeats
+        squares = [
+            sum(np.mean(to_numpy(block) ** 2, axis=0) for _, block in legs) / len(legs)
+            for _, legs in leg_blocks(self.rows)
+        ]
+        chosen, number = representatives(self.shares, np.concatenate(squares), most)
+        shares = number * self.shares[chosen]
+        return replace(self.take(chosen), shares=shares), number * repeats[chosen]
+
+    def take(self, rows: IndexArray) -> LabelLikelihood:
+        """The part of the mean that these rows are."""
+        rate = self.flip_rate
+        if isinstance(rate, tuple):
+            rate = (_some(rate[0], rows), _some(rate[1], rows))
+        return replace(
+            self,
+            rows=self.rows.take_rows(rows),
+            outcomes=self.outcomes.take(rows),
+            shares=self.shares[rows],
+            flip_rate=_some(rate, rows),
+        )
+
+    @property
+    def n_on_matrix(self) -> int:
+        """The number of parameters of M."""
+        return packed.packed_size(self.rows.n_columns)
+
+    @property
+    def n_on_margin(self) -> int:
+        """The number of parameters of M and of thresholds."""
+        return self.n_on_matrix + self.outcomes.n_thresholds
+
+    @property
+    def has_flip_parameter(self) -> bool:
+        return self.n_rates > 0
+
+    @cached_property
+    def _flips(self) -> Flips:
+        if self.flip_rate is None:
+            return Flips.free(self.outcomes, self.n_rates)
+        return Flips.known(self.outcomes, self.flip_rate)
+
+    def margins(self, parameters: FloatArray) -> FloatArray:
+        on_margin = parameters[: self.n_on_margin]
+        return np.concatenate([slopes @ on_margin for _, slopes in self.slopes()])
+
+    def slopes(self) -> Iterator[tuple[slice, FloatArray]]:
+        """The derivative of each margin in (packed M, thresholds), block by block."""
+        return iter(self._kept) if self._kept is not None else self._computed()
+
+    @cached_property
+    def _kept(self) -> list[tuple[slice, FloatArray]] | None:
+        is_small = self.rows.n_rows * self.n_on_margin <= _MOST_KEPT
+        return list(self._computed()) if is_small else None
+
+    def _computed(self) -> Iterator[tuple[slice, FloatArray]]:
+        n_more, size = self.outcomes.n_thresholds, self.n_on_matrix
+        for where, slopes in by_legs(self.rows, lambda block: packed.margin_gradients(block, n_more)):
+            self.outcomes.fill_slopes(where, slopes[:, size:])
+            yield where, slopes
+
+    def loss(self, terms: LabelTerms, parameters: FloatArray, weights: FloatArray) -> float:
+        """The mean loss, with the penalty of strictness."""
+        strictness = self._strictness(parameters)
+        return float(weights @ terms.loss) + 0.5 * self.precision * float(strictness @ strictness)
+
+    def _strictness(self, parameters: FloatArray) -> FloatArray:
+        return parameters[self.n_on_matrix + self.outcomes.n_cuts : self.n_on_margin]
+
+    def terms(self, parameters: FloatArray) -> LabelTerms:
+        margin, rates = self.margins(parameters), parameters[self.n_on_margin :]
+        loss, on_margin, on_upper, seconds = self._without_flips(margin, parameters)
+        nothing = np.zeros((len(loss), len(rates)))
+        if self._flips.are_none:
+            return LabelTerms(loss, on_margin, seconds[0], on_upper, *seconds[1:], nothing, nothing, nothing)
+        # P~ = e + s P and its derivatives over P~, from those of -log P.
+        base, kept = self._flips.at(rates)
+        right = np.exp(-loss)
+        flipped = base + kept * right
+        share = right / flipped
+        firsts = [-kept * each * share for each in (on_margin, on_upper)]
+        products = (on_margin**2, on_margin * on_upper, on_upper**2)
+        bends = [kept * (product - second) * share for product, second in zip(products, seconds, strict=True)]
+        squares = (firsts[0] ** 2, firsts[0] * firsts[1], firsts[1] ** 2)
+        in_rates = [
+            (on_base - on_kept * right) / flipped
+            for on_base, on_kept in zip(self._flips.on_base, self._flips.on_kept, strict=True)
+        ]
+
+        def mixed(first: FloatArray, slope: FloatArray) -> FloatArray:
+            found = [
+                first * in_rate - on_kept * slope * share
+                for in_rate, on_kept in zip(in_rates, self._flips.on_kept, strict=True)
+            ]
+            return np.column_stack(found) if found else nothing
+
+        return LabelTerms(
+            -np.log(flipped),
+            -firsts[0],
+            squares[0] - bends[0],
+            -firsts[1],
+            squares[1] - bends[1],
+            squares[2] - bends[2],
+            flip_gradient=-np.column_stack(in_rates) if in_rates else nothing,
+            flip_cross=mixed(firsts[0], on_margin),
+            flip_upper=mixed(firsts[1], on_upper),
+        )
+
+    def _without_flips(
+        self, margin: FloatArray, parameters: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray, tuple[FloatArray, FloatArray, FloatArray]]:
+        """-log P of each row, its slopes in the margin and in the upper end, and its second derivatives in both."""
+        signs, between = self.outcomes.signs, self.outcomes.between
+        loss, slope, curvature = self.noise.derivatives(signs * margin, 2)
+        on_margin, on_upper, cross, on_both = signs * slope, *np.zeros((3, len(loss)))
+        if len(between):
+            size = self.n_on_matrix
+            gap = np.diff(parameters[size : size + self.outcomes.n_cuts])[self.outcomes.cuts[between]]
+            is_open = gap > 0.0
+            lower = margin[between]
+            found = interval_losses(self.noise, lower, lower - np.where(is_open, gap, 1.0), 2)
+            loss[between] = np.where(is_open, found.loss, np.inf)
+            on_margin[between], on_upper[between] = -(found.low + found.up), found.up
+            curvature[between] = found.low_low + 2.0 * found.low_up + found.up_up
+            cross[between], on_both[between] = -(found.low_up + found.up_up), found.up_up
+        return loss, on_margin, on_upper, (curvature, cross, on_both)
+
+    def gradient(self, terms: LabelTerms, parameters: FloatArray, weights: FloatArray) -> FloatArray:
+        on_margin = np.asarray(
+            sum(slopes.T @ (weights * terms.margin_gradient)[where] for where, slopes in self.slopes())
+        )
+        between = self.outcomes.between
+        if len(between):
+            on_margin[self.n_on_matrix : self._end_of_cuts] += self._of_ends((weights * terms.upper_gradient)[between])
+        if self.outcomes.n_annotators:
+            on_margin[self._end_of_cuts :] += self.precision * self._strictness(parameters)
+        return np.append(on_margin, weights @ terms.flip_gradient) if self.has_flip_parameter else on_margin
+
+    @property
+    def _end_of_cuts(self) -> int:
+        return self.n_on_matrix + self.outcomes.n_cuts
+
+    def _of_ends(self, values: FloatArray) -> FloatArray:
+        """Sums for the thresholds of values that rise with the upper, and fall with the lower end of their level."""
+        cuts, n = self.outcomes.cuts[self.outcomes.between], self.outcomes.n_cuts
+        return np.asarray(np.bincount(cuts + 1, values, n) - np.bincount(cuts, values, n), dtype=np.float64)
+
+    def information(self, parameters: FloatArray, weights: FloatArray, terms: LabelTerms | None = None) -> FloatArray:
+        """The second derivative or, if that is not positive definite, as flips can make it, the Fisher information."""
+        terms = self.terms(parameters) if terms is None else terms
+        observed: FloatArray = self._sums(terms, weights) + self._prior
+        if self._flips.are_none or np.linalg.eigvalsh(_scaled(observed))[0] > 0.0:
+            return observed
+        expected: Any = 0.0
+        for outcomes, exist in self.outcomes.alternatives():
+            other = replace(self, outcomes=outcomes)
+            terms = other.terms(parameters)
+            squares = _squared_scores(terms)
+            expected = expected + other._sums(squares, np.where(exist, weights * np.exp(-terms.loss), 0.0))
+        return np.asarray(expected + self._prior)
+
+    @property
+    def _prior(self) -> Any:
+        """The second derivative of the prior."""
+        if not self.outcomes.n_annotators:
+            return 0.0
+        prior = np.zeros(self.n_on_margin + self.n_rates)
+        prior[self._end_of_cuts : self.n_on_margin] = self.precision
+        return np.diag(prior)
+
+    def spread_of_prior(self, n_observations: float) -> Any:
+        """The covariance of the scores of the prior: strictness is drawn anew from it as judgements are."""
+        return self._prior / n_observations
+
+    def _sums(self, terms: LabelTerms, weights: FloatArray) -> FloatArray:
+        """The sums of second derivatives in all parameters."""
+        p = self.n_on_margin
+        sums, on_rates = np.zeros((p, p)), np.zeros((p, self.n_rates))
+        on_margin = weights * terms.curvature
+        crosses = weights[:, None] * terms.flip_cross
+        for where, slopes in self.slopes():
+            sums += slopes.T @ (slopes * on_margin[where, None])
+            if self.has_flip_parameter:
+                on_rates += slopes.T @ crosses[where]
+        if len(self.outcomes.between):
+            self._add_upper_ends(sums, on_rates, terms, weights)
+        if self.has_flip_parameter:
+            corner = terms.flip_gradient.T @ (terms.flip_gradient * weights[:, None])
+            sums = np.block([[sums, on_rates], [on_rates.T, corner]])
+        return sums
+
+    def _add_upper_ends(self, sums: FloatArray, on_rates: FloatArray, terms: LabelTerms, weights: FloatArray) -> None:
+        between, n, size = self.outcomes.between, self.outcomes.n_cuts, self.n_on_matrix
+        cuts = self.outcomes.cuts[between]
+        ends = np.zeros((len(self.shares), n))
+        ends[between, cuts], ends[between, cuts + 1] = -1.0, 1.0
+        crosses = ends * (weights * terms.upper_cross)[:, None]
+        border = np.zeros((len(sums), n))
+        for where, slopes in self.slopes():
+            border += slopes.T @ crosses[where]
+        taus = slice(size, size + n)
+        sums[:, taus] += border
+        sums[taus] += border.T
+        sums[taus, taus] += ends.T @ (ends * (weights * terms.upper_curvature)[:, None])
+        on_rates[taus] += ends.T @ (weights[:, None] * terms.flip_upper)
+
+    def scores(self, terms: LabelTerms) -> Iterator[tuple[slice, FloatArray]]:
+        """The derivative of each row's part of the mean loss in the parameters, block by block."""
+        margin_gradient, flip_gradient = self.shares * terms.margin_gradient, self.shares[:, None] * terms.flip_gradient
+        upper, between = self.shares * terms.upper_gradient, self.outcomes.between
+        for where, slopes in self.slopes():
+            scores = slopes * margin_gradient[where, None]
+            if len(between):
+                here = between[np.searchsorted(between, where.start) : np.searchsorted(between, where.stop)]
+                cuts, rows = self.n_on_matrix + self.outcomes.cuts[here], here - where.start
+                scores[rows, cuts] -= upper[here]
+                scores[rows, cuts + 1] += upper[here]
+            yield where, np.column_stack([scores, flip_gradient[where]]) if self.has_flip_parameter else scores
+
+
+def _some(values: Any, rows: IndexArray) -> Any:
+    """The values of these rows, or the one of all."""
+    return values[rows] if isinstance(values, np.ndarray) else values
+
+
+def _squared_scores(terms: LabelTerms) -> LabelTerms:
+    """The terms with products of first derivatives in place of second ones."""
+    margin, upper, rates = terms.margin_gradient, terms.upper_gradient, terms.flip_gradient
+    return replace(
+        terms,
+        curvature=margin**2,
+        upper_cross=margin * upper,
+        upper_curvature=upper**2,
+        flip_cross=margin[:, None] * rates,
+        flip_upper=upper[:, None] * rates,
+    )
+
+
+def _scaled(matrix: FloatArray) -> FloatArray:
+    scale = np.sqrt(np.maximum(np.diag(matrix), np.finfo(float).tiny))
+    scaled: FloatArray = matrix / np.outer(scale, scale)
+    return scaled
+
+
+# At enormous margins: the information and its square stay finite.
+_LEAST_VARIANCE = 1e-50
+
+
+@dataclass(frozen=True)
+class LabelModel:
+    """P(far) = a + (1 - a - b) Phi(margin), with the flip rates a of close and b of far; both are q if there is one.
+
+    `slope` and `curvature` are the first and the second derivative of P(far) in the margin and `flip_slope`
+    the derivative in q.
+    """
+
+    far: FloatArray
+    close: FloatArray
+    slope: FloatArray
+    flip_slope: FloatArray
+    curvature: FloatArray
+
+    @classmethod
+    def at(cls, margin: FloatArray, noise: Noise, flip_rate: FlipRate) -> LabelModel:
+        upper, lower, kept = noise.cdf(margin), noise.cdf(-margin), kept_share(flip_rate)
+        slope = kept * noise.pdf(margin)
+        loss, first, second = noise.derivatives(np.abs(margin))  # where nothing cancels
+        curvature = kept * np.sign(margin) * (first**2 - second) * np.exp(-loss)
+        far, close = with_flips(upper, flip_rate), with_flips(lower, turned_round(flip_rate))
+        return cls(far, close, slope, lower - upper, curvature)
+
+    def flip_slopes(self, n_rates: int) -> FloatArray:
+        """The derivative of P(far) in the flip rates that are parameters: none, q, or a and b; one column each."""
+        if n_rates < 2:
+            return self.flip_slope[:, None][:, :n_rates]
+        close = 0.5 * (1.0 + self.flip_slope)
+        return np.column_stack([close, close - 1.0])
+
+    @property
+    def variance(self) -> FloatArray:
+        """The variance of the label (far 1, close 0)."""
+        return np.maximum(self.far * self.close, _LEAST_VARIANCE)
+
+    @property
+    def information(self) -> FloatArray:
+        """The Fisher information about the margin in one label."""
+        return self.slope**2 / self.variance
+
+    def residual(self, is_far: BoolArray) -> FloatArray:
+        """The label (far 1, close 0) minus its expectation."""
+        return np.where(is_far, self.close, -self.far)
+
+
+def kept_share(flip_rate: FlipRate) -> Any:
+    """The share of labels that depend on the distance: 1 - 2q, or 1 - a - b."""
+    return 1.0 - flip_rate[0] - flip_rate[1] if isinstance(flip_rate, tuple) else 1.0 - 2.0 * flip_rate

@@ -1,0 +1,438 @@
+"""How many pairs to label to reach a target error, estimated from a pilot fit.
+
+The estimate is asymptotic, for maximum likelihood under constraints.  Let H and V be
+the Hessian of the loss and the covariance of its gradient for one pair.  If M has rank
+k < d, the fit moves in the tangent space of the matrices of rank k, which has
+d k - k (k - 1) / 2 dimensions, plus one for each threshold.  In that space the loss has the Hessian
+H + C: turning M = A A' towards a direction in its null space has a cost given by the multiplier
+of that direction.  C is g_j / lambda_i for the entry that connects eigenvalue lambda_i of M
+to eigenvalue g_j of dR/dM.  Then N times the expected excess loss tends to
+tr((H + C)^-1 V) / 2, half the effective number of parameters.
+
+With few labels the error is larger.  The factor depends on the uncertain labels per parameter, U,
+which are proportional to N: 1 + a / U + b / U^2 below was measured in some 2,500 fits of 2 to 8
+columns (normal, t(3), lognormal and 0/1) with 5 to 20% wrong close/far labels.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+from sklearn.utils import check_random_state
+
+from closefar import packed
+from closefar.arrays import Array, FloatArray
+from closefar.fitting import Fit, Fitted, count_uncertain, likelihood_of, without_penalty
+from closefar.judgements import Judgements, Kind, find_points
+from closefar.model import Metric, Scored, ScoredLevels
+from closefar.model.factors import root_of
+from closefar.noise import FlipRate, has_flips
+from closefar.questions.likelihood import Optimum
+from closefar.questions.moves import RankMoves
+from closefar.rows import RowSource, rows_of
+from closefar.solve import Evaluation
+from closefar.theory import parameter_bound, sample_size
+
+__all__ = ["SampleSizePlan", "plan_sample_size"]
+
+_DRAWS = 1000
+_LEAST_UNCERTAIN = 1.0  # uncertain labels per parameter of a pilot: with fewer, no plan is possible
+_FEW_UNCERTAIN = 5.0  # with fewer, a plan is rough
+
+# The error falls as N to minus this power; with U uncertain labels per parameter it is 1 + a / U + b / U^2 times that.
+_RATES = {"loss": 1.0, "spectral": 0.5}
+_EXCESS = {"loss": (1.0, 5.0), "spectral": (0.4, 1.0)}
+_WORDS = {"loss": "excess loss", "spectral": "relative spectral error of M / {scale}"}
+
+
+@dataclass(frozen=True)
+class SampleSizePlan:
+    """How many pairs are needed for a target error, estimated from the pilot and guaranteed by the theorem.
+
+    Attributes
+    ----------
+    measure : {"loss", "spectral"}
+    target_error : float
+    delta : float
+    pilot_n : int
+        The number of pairs in the pilot.
+    n_parameters : float
+        The effective number of parameters, tr((H + C)^-1 V).
+    uncertain_per_parameter : float
+        U, the uncertain labels of the pilot (the sum of 4 p (1 - p)) per free parameter.
+    n_pairs : int
+        The number of pairs, including the pilot, at which the expected error is `target_error`.
+    n_pairs_likely : int
+        The number of pairs at which the error is at most `target_error` with probability 1 - delta.
+    worst_case : float or None
+        The number of pairs that the paper's theorem requires, with the pilot's largest eigenvalue and
+        longest difference as its bounds; infinite beyond about 1e300.  None for levels and comparisons, which
+        the theorem does not cover.
+    expected_coefficient, likely_coefficient : float
+        N (loss) or sqrt(N) (spectral) times the errors of fits to very many pairs N.  With few uncertain
+        labels per parameter errors are larger; `expected_error` and `likely_error` allow for that.
+    shares_points : bool
+        Whether pairs of the pilot share points.  Then more pairs are needed than if they were
+        independent.
+    kind : Kind
+        What is planned: with comparisons, all numbers of pairs are numbers of comparisons.
+    """
+
+    measure: str
+    target_error: float
+    delta: float
+    pilot_n: int
+    n_parameters: float
+    uncertain_per_parameter: float
+    n_pairs: int
+    n_pairs_likely: int
+    worst_case: float | None
+    expected_coefficient: float
+    likely_coefficient: float
+    shares_points: bool = False
+    kind: Kind = Kind.CLOSE_FAR
+
+    def expected_error(self, n: float) -> float:
+        """Return the expected error of a fit to `n` pairs."""
+        return self.expected_coefficient * self._decay(n)
+
+    def likely_error(self, n: float) -> float:
+        """Return the error that a fit to `n` pairs stays below with probability 1 - delta."""
+        return self.likely_coefficient * self._decay(n)
+
+    def _decay(self, n: float) -> float:
+        return _decay(n, self.measure, self.uncertain_per_parameter / self.pilot_n)
+
+    @property
+    def sentence(self) -> str:
+        """How many pairs to label, and the number that the theorem requires."""
+        more, uncertain = self.n_pairs - self.pilot_n, self.uncertain_per_parameter
+        noun, get = _words(self.kind)
+        error = _WORDS[self.measure].format(scale=_scale(self.kind))
+        parts = [
+            f"About {self.n_pairs:,} {noun} are needed for an expected {error} of {self.target_error:g}:",
+            f"{get.lower()} {more:,} more." if more > 0 else "the pilot is large enough.",
+            f"With the {self.pilot_n:,} {noun} of the pilot it is {self.expected_error(self.pilot_n):.2g};",
+            f"with {self.n_pairs_likely:,} it is at most the target with probability {1.0 - self.delta:g}.",
+        ]
+        if self.worst_case is not None:
+            parts.append(f"The theorem's worst-case guarantee needs {self._theorem}, too many to plan with.")
+        if uncertain < _FEW_UNCERTAIN:
+            parts.append(
+                f"The pilot has only {uncertain:.1f} uncertain {self.kind.term}s per parameter, so this plan is rough. "
+                f"Plan again with about {math.ceil(self.pilot_n * _FEW_UNCERTAIN / uncertain):,} {noun}."
+            )
+        if self.shares_points:
+            parts.append(f"The plan assumes independent {noun}; these share points, so more are needed.")
+        return " ".join(parts)
+
+    @property
+    def _theorem(self) -> str:
+        if self.worst_case is None or not math.isfinite(self.worst_case):
+            return "more than 1e+300 pairs"
+        orders = math.floor(math.log10(self.worst_case / self.n_pairs))
+        return f"{self.worst_case:.0e} pairs ({orders} orders of magnitude more)"
+
+
+def _scale(kind: Kind) -> str:
+    """What M is divided by, so that its error does not depend on the noise."""
+    return "tau" if kind is Kind.CLOSE_FAR else "tr M"
+
+
+def plan_sample_size(
+    learner: Fit | Fitted,
+    pairs: Any = None,
+    labels: Any = None,
+    *,
+    target_error: float,
+    measure: str = "loss",
+    delta: float = 0.05,
+    random_state: Any = 0,
+) -> SampleSizePlan:
+    """Estimate from a pilot fit how many pairs to label, or how many comparisons to collect, for a target error.
+
+    The plan assumes that the noise model is correct (see `check_noise_model`), that further pairs
+    come from the same population as the pilot, and that pairs are independent.  If pairs share
+    points, or one person labels many of them, more are needed.
+
+    Parameters
+    ----------
+    learner : LinearMetricLearner, OrdinalMetricLearner or ComparisonMetricLearner
+        A learner fitted to the pilot without `fit_origin`, sample weights, annotators and
+        comparisons in addition to pairs.  If it has a penalty, the plan is for fits without it, since a penalty
+        adds an error that no sample size removes.
+    pairs, labels : arrays, optional
+        The pilot, needed only if `learner` was copied or loaded without its training pairs.
+    target_error : float
+        The error to reach.
+    measure : {"loss", "spectral"}, default="loss"
+        "loss": R(M, tau) - R(M*, tau*), the expected loss on a new pair in excess of the best
+        possible, in nats.  "spectral": the spectral norm of M / tau - M* / tau* relative to
+        that of M* / tau*, in the units of the data; for levels and comparisons, M / tr M.
+    delta : float, default=0.05
+        The probability of missing the target, for `n_pairs_likely` and for the theorem.
+    random_state : int, RandomState or None, default=0
+        Seed of the draws from the asymptotic normal distribution.
+
+    Examples
+    --------
+    >>> import closefar as cf
+    >>> pilot = cf.datasets.make_pairs(1000, 3, wrong_share=0.1, random_state=0)
+    >>> learner = cf.LinearMetricLearner().fit(pilot.pairs, pilot.labels)
+    >>> plan = cf.plan_sample_size(learner, target_error=0.002)
+    >>> plan.pilot_n < plan.n_pairs < plan.n_pairs_likely < plan.worst_case
+    True
+    """
+    _check_request(target_error, measure, delta)
+    fit, pilot = _plain_fit(Fit.of(learner), pairs, labels)
+    _check_fit(fit, measure)
+    metric = fit.metric
+    optimum = Optimum.of(metric, pilot)
+    if optimum.likelihood is None:
+        optimum = replace(optimum, likelihood=likelihood_of(pilot, optimum.rows, metric.noise))
+    moves, hessian, covariance = _local_model(optimum, _check_pilot(fit, optimum), pilot, metric)
+    n, p = len(pilot), moves.shape[1]
+    if n <= p:
+        noun, get = _words(fit.kind)
+        raise ValueError(f"the pilot must have more {noun} than its metric has parameters ({p}); got {n}. {get} more.")
+    is_plain = fit.kind is Kind.CLOSE_FAR
+    n_uncertain = count_uncertain(Scored.by(metric, pilot)) if is_plain else fit.statistics.uncertain_labels
+    uncertain = _check_uncertain(n_uncertain / fit.statistics.n_parameters, n, fit.kind)
+    inverse = np.linalg.pinv(hessian, hermitian=True)
+    n_parameters = float(np.sum(inverse * covariance))
+    normal = np.random.default_rng(check_random_state(random_state).randint(2**31)).standard_normal((p, _DRAWS))
+    steps = inverse @ root_of(covariance).T @ normal
+    errors = _errors(measure, fit.kind, steps, hessian, moves, optimum, metric)
+    mean = 0.5 * n_parameters if measure == "loss" else float(errors.mean())
+    worst = _by_theorem(metric, measure, float(target_error), float(delta), optimum, pilot) if is_plain else None
+    likely = float(np.quantile(errors, 1.0 - delta))
+    return SampleSizePlan(
+        measure=measure,
+        target_error=float(target_error),
+        delta=float(delta),
+        pilot_n=n,
+        n_parameters=n_parameters,
+        uncertain_per_parameter=uncertain,
+        n_pairs=_pairs_for(target_error / mean, measure, uncertain / n),
+        n_pairs_likely=_pairs_for(target_error / likely, measure, uncertain / n),
+        worst_case=worst,
+        expected_coefficient=mean,
+        likely_coefficient=likely,
+        shares_points=find_points(pilot.data) is not None,
+        kind=fit.kind,
+    )
+
+
+def _plain_fit(fit: Fit, pairs: Any, labels: Any) -> tuple[Fit, Judgements]:
+    """The fit without its penalty, and the pilot with the class weights of the fit alone."""
+    pilot = fit.read_or_training(pairs, labels)
+    pilot = pilot.with_weights(np.ones(len(pilot)))
+    if fit.alpha > 0 and not fit.settings.fit_origin:
+        fit = without_penalty(fit, pilot, class_weight=fit.settings.class_weight)
+    return fit, pilot.weighted(fit.settings.class_weight)
+
+
+def _decay(n: float, measure: str, uncertain: float) -> float:
+    """The error of n pairs over its coefficient; one pair has `uncertain` uncertain labels per parameter."""
+    first, second = _EXCESS[measure]
+    u = uncertain * n
+    return float((1.0 + first / u + second / u**2) / n ** _RATES[measure])
+
+
+def _pairs_for(decay: float, measure: str, uncertain: float) -> int:
+    """The number of pairs with this decay."""
+    low = float(decay ** (-1.0 / _RATES[measure]))  # without the factor for few labels
+    high = 2.0 * low
+    while _decay(high, measure, uncertain) > decay:
+        high *= 2.0
+    return math.ceil(float(brentq(lambda n: _decay(n, measure, uncertain) - decay, low, high)))
+
+
+def _words(kind: Kind) -> tuple[str, str]:
+    """What is planned, and how one gets more."""
+    return f"{kind.noun}s", "Collect" if kind is Kind.COMPARISONS else "Label"
+
+
+def _check_uncertain(uncertain: float, n: int, kind: Kind = Kind.CLOSE_FAR) -> float:
+    if uncertain < _LEAST_UNCERTAIN:
+        noun, get = _words(kind)
+        needed = math.ceil(2.0 * n * _LEAST_UNCERTAIN / max(uncertain, 0.1))
+        raise ValueError(
+            f"the pilot must have at least {_LEAST_UNCERTAIN:g} uncertain label per parameter; got {uncertain:.2f} "
+            f"(the sum of 4 p (1 - p) over {n:,} labels, over the number of parameters). {get} more {noun} first, "
+            f"about {needed:,} in total, or fit with a smaller rank."
+        )
+    return uncertain
+
+
+def _check_pilot(fit: Fit, optimum: Optimum) -> Evaluation:
+    """Return the risk at the fit; raise an error if these are not its training pairs."""
+    here, fitted = optimum.evaluation(), fit.certificate.loss
+    if abs(here.loss - fitted) > 1e-7 * (1.0 + fitted):
+        raise ValueError(
+            "pairs and labels must be the whole pilot that the learner was fitted to, without sample weights; got a "
+            f"loss of {here.loss:.6g} on them, and {fitted:.6g} in the fit. Pass the pilot, or fit again."
+        )
+    return here
+
+
+def _local_model(
+    optimum: Optimum, here: Evaluation, pilot: Judgements, metric: Metric
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """A basis of the tangent space in (packed M, thresholds); H + C and V in that basis."""
+    objective, (d, k) = optimum.objective, optimum.factor.shape
+    vectors, lengths, _ = np.linalg.svd(optimum.factor, full_matrices=True)
+    eigenvalues, n_more = np.append(lengths**2, np.zeros(d - k)), len(optimum.thresholds)
+    moves = RankMoves.at(eigenvalues, vectors, k, objective.gradient(here), n_more=n_more)
+    margin_gradient = np.sqrt(len(pilot)) * objective.source.gather(here.margin_gradient)
+    hessian = moves.information(objective.hessian(here.curvature))
+    if pilot.kind is Kind.CLOSE_FAR:
+        squared_scores = optimum.sum_of_squared_scores(margin_gradient)
+    else:
+        border = _threshold_scores(optimum, pilot, metric) if pilot.kind is Kind.LEVELS else ()
+        squared_scores = optimum.rows.sum_of_squares(optimum.rows.row_array(margin_gradient), border)
+    covariance = moves.basis.T @ squared_scores @ moves.basis
+    # A threshold held at zero does not move.
+    free = np.append(np.ones(moves.basis.shape[1] - n_more, dtype=bool), optimum.thresholds > 0)
+    return moves.basis[:, free], hessian[np.ix_(free, free)], covariance[np.ix_(free, free)]
+
+
+def _threshold_scores(optimum: Optimum, pilot: Judgements, metric: Metric) -> tuple[Array, ...]:
+    """The derivative of each loss in each threshold, times its share, times the square root of their number."""
+    rows, codes, thresholds = optimum.rows, pilot.codes, optimum.thresholds
+    squared = rows.gather(optimum.objective.squared_distances(optimum.factor))
+    losses = ScoredLevels(pilot, squared, thresholds, metric.noise, 0.0).losses
+    scale = np.sqrt(len(pilot)) * pilot.shares * np.exp(losses)
+    found = []
+    for level, threshold in enumerate(thresholds, start=1):
+        # The threshold is the lower end of its level, and the upper one of the level below.
+        side = (codes == level).astype(np.float64) - (codes == level - 1)
+        found.append(rows.row_array(side * scale * metric.noise.pdf(squared - threshold)))
+    return tuple(found)
+
+
+def _errors(
+    measure: str,
+    kind: Kind,
+    steps: FloatArray,
+    hessian: FloatArray,
+    moves: FloatArray,
+    optimum: Optimum,
+    metric: Metric,
+) -> FloatArray:
+    """The error of each step along the moves."""
+    if measure == "loss":
+        losses: FloatArray = 0.5 * np.einsum("ij,ij->j", steps, hessian @ steps)
+        return losses
+    ratio = _ratio_errors if kind is Kind.CLOSE_FAR else _trace_errors
+    return ratio(moves @ steps, optimum.coordinates.transform, metric)
+
+
+def _ratio_errors(steps: FloatArray, transform: FloatArray, metric: Metric) -> FloatArray:
+    """The relative spectral norm of the change of M / tau, to first order, for each step in (packed M, tau)."""
+    errors = np.empty(steps.shape[1])
+    for index, step in enumerate(steps.T):
+        matrix, threshold = packed.split(step, transform.shape[1])
+        change = transform @ matrix @ transform.T - metric.matrix * (threshold / metric.known_threshold)
+        errors[index] = np.abs(np.linalg.eigvalsh(change)).max()
+    return errors / float(metric.eigenvalues[0])
+
+
+def _trace_errors(steps: FloatArray, transform: FloatArray, metric: Metric) -> FloatArray:
+    """The same of M / tr M, for each step in (packed M, thresholds)."""
+    whole, size = metric.matrix, packed.packed_size(transform.shape[1])
+    errors = np.empty(steps.shape[1])
+    for index, step in enumerate(steps.T):
+        change = transform @ packed.unpack(step[:size], transform.shape[1]) @ transform.T
+        errors[index] = np.abs(np.linalg.eigvalsh(change - whole * (np.trace(change) / np.trace(whole)))).max()
+    return errors / float(metric.eigenvalues[0])
+
+
+def _longest(rows: RowSource) -> float:
+    """The largest squared length of a row."""
+    return rows.extremes(rows.squared_distances(np.eye(rows.n_columns)))[1]
+
+
+def _by_theorem(
+    metric: Metric, measure: str, target: float, delta: float, optimum: Optimum, pilot: Judgements
+) -> float:
+    """The number of pairs of the theorem, with the largest eigenvalue and the longest difference of the pilot."""
+    if measure == "loss":
+        radius = float(np.linalg.norm(optimum.factor, 2)) ** 2 * _longest(optimum.rows)
+    else:
+        radius = float(metric.eigenvalues[0]) * _longest(rows_of(pilot.data))
+    return _worst_case(metric, measure, target, delta, radius)
+
+
+def _worst_case(metric: Metric, measure: str, target: float, delta: float, radius: float) -> float:
+    """The theorem's number of pairs, in units in which the longest difference has length one (F = 1, beta = radius).
+
+    A relative error of at most e in M / tau follows from a parameter distance of at most
+    e tau / (e + max(tau / beta, 1)).
+    """
+    tau, d, excess = metric.known_threshold, len(metric.factor), target
+    if measure == "spectral":
+        distance = target * tau / (target + max(tau / radius, 1.0))
+        bound = parameter_bound(1.0, n_features=d, radius=max(radius, tau), noise=metric.noise)
+        excess = (distance / bound) ** 2
+    if excess < 1e-150:
+        return math.inf
+    return sample_size(
+        0.5 * excess,
+        delta,
+        n_features=d,
+        max_eigenvalue=radius,
+        max_squared_length=1.0,
+        max_threshold=max(radius, tau),
+        noise=metric.noise,
+    )
+
+
+def _check_request(target_error: Any, measure: Any, delta: Any) -> None:
+    for name, value, largest in (("target_error", target_error, math.inf), ("delta", delta, 1.0)):
+        if not (isinstance(value, numbers.Real) and 0 < float(value) < largest):
+            rule = "a finite number > 0" if largest == math.inf else "between 0 and 1"
+            raise ValueError(f"{name} must be {rule}; got {value!r}. Try 0.05.")
+    if measure not in _RATES:
+        raise ValueError(f"measure must be one of {list(_RATES)}; got {measure!r}.")
+
+
+def _check_fit(fit: Fit, measure: str) -> None:
+    settings, metric, judgements = fit.settings, fit.metric, fit.judgements
+    if fit.statistics.n_comparisons or (judgements is not None and judgements.annotators is not None):
+        raise ValueError(
+            "the pilot must have judgements of one kind, by one annotator or people who are not told apart; got a fit "
+            f"with {'comparisons' if fit.statistics.n_comparisons else 'annotators'}. Use the learning curve of "
+            "learner.report."
+        )
+    if has_flips(fit.flip_rate):
+        raise ValueError(
+            f"the pilot must be fitted without flips; got a flip rate of {_rates(fit.flip_rate)}. If labels are "
+            "flipped, do not fit with flip_rate=0 instead: that estimates another metric, and the plan would be wrong. "
+            "Use the learning curve of learner.report."
+        )
+    if settings.fit_origin:
+        raise ValueError("the pilot must consist of pairs; got fit_origin=True. Fit differences without it.")
+    if fit.is_separable or fit.is_quasi_separable:
+        noun, get = _words(fit.kind)
+        raise ValueError(
+            "the pilot must determine the size of M without a penalty; got labels that a metric explains without "
+            f"error, at least in one direction. {get} more {noun}."
+        )
+    if not fit.certificate.converged:
+        raise ValueError(f"the pilot's fit must have converged; got {fit.certificate.status!r}")
+    noun, get = _words(fit.kind)
+    if metric.rank == 0 or (measure == "spectral" and fit.kind is Kind.CLOSE_FAR and metric.known_threshold == 0):
+        raise ValueError(
+            f"the pilot must have a rank of at least 1 and, for the error of M / tau, a threshold > 0; got {metric!r}. "
+            f"{get} more {noun}."
+        )
+
+
+def _rates(flip_rate: FlipRate) -> str:
+    return " and ".join(f"{rate:.3g}" for rate in (flip_rate if isinstance(flip_rate, tuple) else (flip_rate,)))

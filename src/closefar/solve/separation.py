@@ -1,0 +1,341 @@
+"""Whether the optimum lies at infinity: a direction in which M and tau can grow without bound at no cost.
+
+The risk decreases for ever along (D, t), with D positive semidefinite and t >= 0, if
+l (z'Dz - t) >= 0 for every label l, and > 0 for some.  Labels that are still uncertain at the
+solution must have z'Dz = t, which leaves few candidate directions, usually none.  With t = 0 they
+are the directions in which no close pair differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from array_api_compat import array_namespace
+from scipy.optimize import linprog
+
+from closefar import packed
+from closefar.arrays import TINY, Array, FloatArray, as_float64, to_numpy
+from closefar.rows import BlockRows
+from closefar.solve.bound import proven_bound
+from closefar.solve.loop import Limits, Run, Solver, State, run, unwatched
+from closefar.solve.problem import Cone, Problem
+from closefar.solve.solvers.newton import Newton
+from closefar.solve.supervision import supervisor
+
+__all__ = ["find_free_directions", "find_recession", "widest_margin", "with_reward_proof"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Separable labels: some metric gets every label right, so the likelihood has no finite maximum.
+
+
+# The gap of first-order steps, as a share of the penalty and of the objective.
+_SHARE, _RELATIVE = 1e-3, 0.01
+
+# Newton steps that gain less than the first share of the objective hardly change which labels are right; they go on to
+# the second if all are.
+_ROUGH, _PRECISE = 1e-5, 1e-10
+
+
+def widest_margin(
+    kind: type[Solver], problem: Problem, separated: Run, rng: np.random.Generator, limits: Limits
+) -> Run:
+    """Replace an arbitrary separating metric by one with a wide margin.
+
+    As the penalty falls to zero, its solution tends to the direction of largest margin; the first
+    penalty whose solution separates the labels is used.
+    """
+    alpha = 0.01 * _largest_penalty(problem)
+    cone = Cone(problem.cone.size, problem.objective.likelihood.least)
+    state: State | None = None
+    found = separated
+    for _ in range(10):
+        path = _follow(kind, Problem(problem.objective, alpha, cone), state, rng, limits)
+        state = path.state
+        found = replace(found, n_iter=found.n_iter + path.n_iter)
+        if path.ending.is_early:
+            return replace(found, ending=path.ending)
+        if state.least_margin > 0.0:
+            return replace(found, state=replace(state, bound=0.0))
+        alpha *= 0.1
+    return found
+
+
+def _follow(kind: type[Solver], problem: Problem, state: State | None, rng: np.random.Generator, limits: Limits) -> Run:
+    """Minimise with a penalty, from the solution of a larger one; roughly if the labels are then not separated."""
+    if not issubclass(kind, Newton):  # whose last digits take long
+        solver = kind(problem, _SHARE * problem.alpha, rng)
+        begin = partial(_begin, solver, state)
+        return run(solver, begin, Limits(solver.tol, limits.max_iter, limits.watch, relative_tol=_RELATIVE))
+    newton, without_proof = Newton(problem, _ROUGH, rng), Limits(0.0, limits.max_iter, limits.watch)
+    newton.proves = False
+    path = run(newton, partial(_start, newton, state), without_proof)
+    if path.ending.is_early or path.state.least_margin <= 0.0:
+        return path
+    newton.tol = _PRECISE
+    rest = run(newton, partial(newton.resume, path.state), without_proof)
+    return replace(rest, n_iter=path.n_iter + rest.n_iter)
+
+
+def _start(solver: Solver, state: State | None) -> State:
+    return solver.start() if state is None else solver.resume(state)
+
+
+def _begin(solver: Solver, state: State | None) -> State:
+    """Begin with the solution of the last penalty; the tolerance is a share of the objective there."""
+    begun = _start(solver, state)
+    solver.tol = max(solver.tol, 0.5 * _RELATIVE * begun.objective)
+    return begun
+
+
+def _largest_penalty(problem: Problem) -> float:
+    """The alpha from which on M = 0 is optimal."""
+    nothing = problem.objective.squared_distances(np.zeros((problem.cone.size, 0)))
+    _, evaluation = problem.minimise_threshold(nothing, np.zeros_like(problem.cone.least))
+    gradient = problem.objective.gradient(evaluation)[problem.cone.core, problem.cone.core]
+    return max(-float(np.linalg.eigvalsh(gradient)[0]), 1e-8)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A proof for a run that is stuck: the minimum with a small reward for tr M has its gradient in the dual cone.
+
+
+# If the smallest reward fails, it is approached from larger ones.
+_MULTIPLES = (1.0, 100.0, 10.0, 1.0)
+_MOST_STEPS = 30
+
+
+def with_reward_proof(kind: type[Solver], problem: Problem, found: Run, rng: np.random.Generator, tol: float) -> Run:
+    """Prove a bound if the curvature is discontinuous (Laplace noise), so that no Newton step leads into the dual cone.
+
+    Near the minimum of R - reward tr M, the gradient of R is at least the reward times the identity;
+    the bound that it proves is too low by about the reward times tr M.  A result that is better by
+    more than half the tolerance is kept.
+    """
+    state = near = found.state
+    reward = 0.3 * tol / max(problem.cone.trace(state.matrix), 1.0)
+    for multiple in _MULTIPLES:
+        solver = kind(replace(problem, alpha=-multiple * reward), tol, rng)
+        near = run(solver, partial(solver.resume, near), Limits(0.0, _MOST_STEPS, unwatched)).state
+        squared = problem.objective.quadratic_forms(near.matrix)
+        point = problem.known(near.matrix, *problem.minimise_threshold(squared, near.thresholds))
+        if point.value < state.objective - 0.5 * tol:
+            state = replace(state, matrix=point.matrix, factor=None, thresholds=point.thresholds, objective=point.value)
+        state = replace(state, bound=max(state.bound, proven_bound(point, state.objective)))
+        if state.gap <= tol or supervisor().has_ended_a_run:
+            break
+    return replace(found, state=state)
+
+
+# With more parameters, the search around a threshold takes longer than the fit.
+_MOST_PARAMETERS = 600
+
+# With more candidate directions, each of up to twenty linear programs takes longer than a fit: 0.3 s with 400 of them.
+_MOST_CANDIDATES = 64
+
+# Labels with 4 p (1 - p) above this count as uncertain; those of a rare kind still are when a fit has converged.
+_IN_DOUBT = (0.5, 0.05, 0.005, 0.0005)
+
+_NULL = 1e-11  # an eigenvalue of a Gram matrix of unit vectors, relative to the largest
+_ZERO = 1e-5  # a change of a margin, relative to the largest
+_MOST_ROUNDS = 20
+
+# So many rows per dimension usually prove that a null space is empty; they are looked for among so many times as many.
+_PER_DIMENSION = 4
+_SAMPLED = 16
+
+
+def find_recession(rows: BlockRows, signs: Array, in_doubt: Array) -> tuple[FloatArray, float] | None:
+    """Return (D, t), or None if there is none or the search would take too long.
+
+    `in_doubt` is 4 p (1 - p) of each label at the solution; this and the signs are handles of the rows.
+    """
+    n_parameters = packed.packed_size(rows.n_columns) + 1
+    searches = n_parameters <= _MOST_PARAMETERS
+    sample = _Sample.of(rows, signs, in_doubt, n_parameters if searches else rows.n_columns)
+    free = _free_directions(rows, sample, signs)
+    if free is not None or not searches:
+        return None if free is None else (free, 0.0)
+    for level in _IN_DOUBT:
+        basis = _null_space(rows, sample, partial(_is_in_doubt, level=level), in_doubt, _FORMS)
+        if basis.shape[1] == 0:
+            return None
+        if basis.shape[1] > _MOST_CANDIDATES:
+            continue
+        found = _around_threshold(rows, signs, basis)
+        if found is not None:
+            return found
+    return None
+
+
+def find_free_directions(rows: BlockRows, signs: Array) -> FloatArray | None:
+    """Return the projection on the directions in which differences with a positive sign alone vary, if there are any.
+
+    Signs are positive for pairs of the last level, and for the longer legs of comparisons.
+    """
+    return _free_directions(rows, _Sample.of(rows, signs, signs, rows.n_columns), signs)
+
+
+def _free_directions(rows: BlockRows, sample: _Sample, signs: Array) -> FloatArray | None:
+    free = _null_space(rows, sample, _is_close, signs, _UNIT_ROWS)
+    if free.shape[1] == 0:
+        return None
+    along, lengths = rows.squared_distances(free), rows.squared_distances(np.eye(len(free)))
+    return free @ free.T if rows.extremes(along - _ZERO**2 * lengths)[1] > 0.0 else None
+
+
+class _Sample(NamedTuple):
+    """Some rows, spread evenly over all; each is a column."""
+
+    columns: FloatArray
+    signs: FloatArray
+    in_doubt: FloatArray
+    is_all: bool
+
+    @classmethod
+    def of(cls, rows: BlockRows, signs: Array, in_doubt: Array, size: int) -> _Sample:
+        step = max(rows.n_rows // (_SAMPLED * _PER_DIMENSION * size), 1)
+        indices = np.arange(0, rows.n_rows, step)
+        part, (picked, doubted) = rows.take(indices, signs, in_doubt)
+        return cls(_columns(part), to_numpy(picked), to_numpy(doubted), is_all=step == 1)
+
+    def chosen(self, condition: Callable[[Array], Array], kind: _Kind) -> FloatArray:
+        return self.columns[:, condition(self.signs if kind is _UNIT_ROWS else self.in_doubt)]
+
+
+class _Kind(NamedTuple):
+    """A kind of features: their number, those of given rows, and the Gram matrix of all, each scaled to length one.
+
+    The last function takes the rows, a handle of squared lengths, and one of which rows count.
+    """
+
+    size: Callable[[BlockRows], int]
+    features: Callable[[FloatArray], FloatArray]
+    gram: Callable[[BlockRows, Array, Array], FloatArray]
+
+
+def _is_close(signs: Array) -> Array:
+    return signs < 0
+
+
+def _is_in_doubt(in_doubt: Array, level: float) -> Array:
+    return in_doubt >= level
+
+
+def _null_space(
+    rows: BlockRows, sample: _Sample, condition: Callable[[Array], Array], array: Array, kind: _Kind
+) -> FloatArray:
+    """The orthogonal complement of the features of the chosen rows; a few rows often prove that it is empty."""
+    size = kind.size(rows)
+    most = _PER_DIMENSION * size
+    few = sample.chosen(condition, kind)
+    if few.shape[1] < most and not sample.is_all:  # rows of a rare kind
+        indices = rows.find(condition, array)
+        few = _columns(rows.take_rows(indices[:: max(len(indices) // most, 1)]))
+    features = kind.features(few[:, :: max(few.shape[1] // most, 1)])
+    if _has_full_rank(features.T @ features):
+        return np.zeros((size, 0))
+    chosen = rows.map(lambda values: as_float64(condition(values)), array)
+    gram = kind.gram(rows, rows.squared_distances(np.eye(rows.n_columns)), chosen)
+    if _has_full_rank(gram):
+        return np.zeros((size, 0))
+    values, vectors = np.linalg.eigh(gram)
+    basis: FloatArray = vectors[:, values <= _NULL * max(values[-1], 1.0)]
+    return basis
+
+
+def _has_full_rank(gram: FloatArray) -> bool:
+    """Whether it clearly has full rank, by a Cholesky factorisation, ten times as fast as eigenvalues."""
+    try:
+        np.linalg.cholesky(gram - _NULL * max(float(np.trace(gram)), 1.0) * np.eye(len(gram)))
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+def _columns(rows: BlockRows) -> FloatArray:
+    return to_numpy(rows.read(slice(0, rows.n_rows)))
+
+
+def _unit_rows(columns: FloatArray) -> FloatArray:
+    """The rows scaled to length one; zero rows stay zero."""
+    lengths = np.linalg.norm(columns, axis=0)
+    unit: FloatArray = (columns / np.where(lengths > 0.0, lengths, 1.0)).T
+    return unit
+
+
+def _gram_of_unit_rows(rows: BlockRows, lengths: Array, chosen: Array) -> FloatArray:
+    return rows.outer(rows.map(_divided, chosen, lengths))
+
+
+def _form_features(columns: FloatArray) -> FloatArray:
+    """The derivative of each margin in (packed M, tau), scaled to length one."""
+    features = packed.margin_gradients(columns)
+    unit: FloatArray = features / np.linalg.norm(features, axis=1, keepdims=True)
+    return unit
+
+
+def _gram_of_forms(rows: BlockRows, lengths: Array, chosen: Array) -> FloatArray:
+    root = rows.map(_over_feature, chosen, lengths)
+    return rows.sum_of_squares(root, (-root,))
+
+
+def _divided(values: Array, lengths: Array) -> Array:
+    return values / array_namespace(lengths).clip(lengths, TINY, None)
+
+
+def _over_feature(values: Array, lengths: Array) -> Array:
+    """Divided by the length of (packed zz', -1), which is that of (|z|^2, 1)."""
+    return values / array_namespace(lengths).sqrt(lengths * lengths + 1.0)
+
+
+_UNIT_ROWS = _Kind(lambda rows: rows.n_columns, _unit_rows, _gram_of_unit_rows)
+_FORMS = _Kind(lambda rows: packed.packed_size(rows.n_columns) + 1, _form_features, _gram_of_forms)
+
+
+def _changes(rows: BlockRows, signs: Array, basis: FloatArray) -> FloatArray:
+    """By how much each direction of the basis changes the margin of each row, times its sign; features have length one.
+
+    An array of shape (n, number of directions).
+    """
+    lengths, found = rows.squared_distances(np.eye(rows.n_columns)), []
+    for direction in basis.T:
+        matrix, threshold = packed.split(direction, rows.n_columns)
+        moved = rows.quadratic_forms(matrix) - float(threshold[0])
+        found.append(rows.gather(rows.product(rows.map(_over_feature, moved, lengths), signs)))
+    return np.column_stack(found)
+
+
+def _around_threshold(rows: BlockRows, signs: Array, basis: FloatArray) -> tuple[FloatArray, float] | None:
+    """(D, t) by a linear program over the basis that adds violated constraints: labels, and eigenvectors of D."""
+    d = rows.n_columns
+    changes = _changes(rows, signs, basis)
+    gain = changes.sum(axis=0)
+    constraints = [basis[-1], *(packed.form_gradients(np.eye(d)) @ basis[:-1])]
+    for _ in range(_MOST_ROUNDS):
+        program = linprog(-gain, A_ub=-np.array(constraints), b_ub=np.zeros(len(constraints)), bounds=(-1.0, 1.0))
+        if program.x is None or -program.fun <= _ZERO * np.abs(gain).sum():
+            return None
+        matrix, threshold = packed.split(basis @ program.x, d)
+        values, vectors = np.linalg.eigh(matrix)
+        inside = (vectors * np.maximum(values, 0.0)) @ vectors.T
+        if _is_recession(changes, basis, packed.joined(inside, threshold)):
+            return inside, float(threshold[0])
+        objecting = changes @ program.x
+        worst = np.argsort(objecting)[: 10 + 2 * basis.shape[1]]
+        constraints += list(packed.form_gradients(vectors[:, values < 0.0].T) @ basis[:-1])
+        constraints += list(changes[worst[objecting[worst] < 0.0]])
+    return None
+
+
+def _is_recession(changes: FloatArray, basis: FloatArray, direction: FloatArray) -> bool:
+    """Whether a direction contradicts no label and is, up to rounding, within the basis."""
+    coefficients, size = basis.T @ direction, float(np.linalg.norm(direction))
+    agreed = changes @ coefficients
+    largest = float(agreed.max(initial=0.0))
+    is_within = float(np.linalg.norm(direction - basis @ coefficients)) <= _ZERO * size
+    return is_within and largest > 1e-3 * size and float(agreed.min()) >= -_ZERO * largest
