@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo label test test-browser lint bench bench-peers profile docs clean
+.PHONY: demo label test test-browser lint bench bench-peers profile paper paper-full docs clean
 
 # With the command line and the plots, which the README turns to next.
 demo: $(VENV)/.cli,plot,report
@@ -36,7 +36,6 @@ bench: $(VENV)/.test
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/ecosystem.py
-	$(BIN)/python benchmarks/cost.py --quick
 
 # Side by side with other packages, each in an environment of its own; `make bench-peers ARGS="--quick"` is a small part.
 bench-peers: $(VENV)/.test
@@ -45,11 +44,19 @@ bench-peers: $(VENV)/.test
 profile: $(VENV)/.test
 	$(BIN)/python benchmarks/fit_profile.py
 
+# The paper's experiments, in minutes; the second takes the paper's trials and sizes, and continues where it was stopped.
+# `make paper ARGS="--data FOLDER"` names the data that can't be distributed.
+paper: $(VENV)/.paper
+	$(BIN)/python paper $(ARGS)
+
+paper-full: $(VENV)/.paper
+	$(BIN)/python paper --full $(ARGS)
+
 docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
 clean:
-	rm -rf $(VENV) docs/_build docs/auto_gallery report.html
+	rm -rf $(VENV) docs/_build docs/auto_gallery paper/out report.html
 
 # $(VENV)/.EXTRAS stands for the package installed with those extras.
 $(VENV)/.%: pyproject.toml | $(BIN)/python

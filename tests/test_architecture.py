@@ -22,18 +22,18 @@ ORDER = [
     {"model"},
     {"theory", "datasets", "tables"},
     {"fitting"},
-    {"questions", "cost"},
+    {"questions"},
     {"plot", "report"},
     {"learners"},
     {""},  # closefar itself: the public names
-    {"demo", "experiments", "label"},
+    {"demo", "label"},
     {"cli"},
     {"__main__"},  # of any room: where a program starts
 ]
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 
 # What shows things enters other rooms by their front doors, and never the engine room.
-SHOWING = {"report", "plot", "cli", "experiments", "demo", "label"}
+SHOWING = {"report", "plot", "cli", "demo", "label"}
 ENGINE = {"rows", "solve"}
 
 
@@ -112,7 +112,7 @@ def test_names_are_looked_up_in_one_place_only():
     by_name = [
         name for name, path in MODULES.items() if re.search(r"import_module\(f?\"closefar|__import__", path.read_text())
     ]
-    assert by_name == ["closefar", "closefar.experiments.runner"]  # the public names; the experiments, one module each
+    assert by_name == ["closefar"]  # the public names
 
 
 def test_what_is_passed_around_does_not_change():

@@ -4,8 +4,7 @@ import cvxpy
 import numpy as np
 import pytest
 
-from closefar.experiments import dml_eig_comparison
-from closefar.experiments.dml_eig import best_threshold, dml_eig, squared_distances
+from paper.dml_eig import METHODS, best_threshold, dml_eig, squared_distances, trial
 
 
 def labelled_differences(n=60, d=3, seed=0):
@@ -82,8 +81,8 @@ def test_threshold_of_one_class_gets_all_labels_right(label):
 
 @pytest.mark.parametrize("wrong_share", [0.0, 0.1])
 def test_a_trial_of_the_comparison_holds_every_method(wrong_share):
-    result = dml_eig_comparison.trial(n_train=200, wrong_share=wrong_share, seed=0)
-    assert set(result) == set(dml_eig_comparison.METHODS)
+    result = trial(n_train=200, wrong_share=wrong_share, seed=0)
+    assert set(result) == set(METHODS)
     for scores in result.values():
         assert all(0.0 <= scores[name] <= 1.0 for name in ("train_noisy", "train_true", "test_noisy", "test_true"))
         assert (scores["test_noisy"] == scores["test_true"]) == (wrong_share == 0.0)

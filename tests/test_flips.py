@@ -9,7 +9,6 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
 import closefar as cf
-from closefar.experiments.synthetic import paper_pairs
 from closefar.noise import NOISES
 from closefar.rows import Differences, unit_free
 from closefar.solve import CloseFar, Objective, Options, Outcome, Passes
@@ -18,6 +17,7 @@ from closefar.solve.alternating import Alternating
 from closefar.solve.certificate import Certificate
 from closefar.solve.flips import FlippedCloseFar, best_flip_rate, best_two_rates
 from closefar.solve.loop import Ending, Limits, run
+from paper.synthetic import paper_pairs
 from paper_estimator import PAPER
 
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import closefar as cf
-from closefar.experiments import iterations
-from closefar.experiments.gradient_descent import descend, loss_and_gradient
-from closefar.experiments.synthetic import paper_pairs
-from paper_estimator import PAPER
+from paper import gradient_descent
+from paper.gradient_descent import descend, loss_and_gradient
+from paper.synthetic import PAPER, paper_pairs
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +60,7 @@ def test_threshold_never_falls_below_zero():
 
 
 def test_a_trial_of_the_iterations_holds_both_ways_to_the_optimum():
-    result = iterations.trial("logistic", n_train=2000, n_iter=300, seed=0)
+    result = gradient_descent.trial("logistic", n_train=2000, n_iter=300, seed=0)
     assert len(result["iteration"]) == len(result["loss"]) == len(result["test_true"])
     assert result["iteration"][-1] == 300
     path = result["ours"]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.io
 
-from closefar import datasets
+from paper import similarity
 
 FOOD = "images/b.jpg; images/a.jpg; images/c.jpg\nimages/c.jpg; images/a.jpg; images/b.jpg\n\n"
 CARS = "round,answer,car 1,car 2,car 3,seconds\n1,7,3,7,9,4.5\n2,1,1,2,60,10\n"
@@ -43,7 +43,7 @@ def test_food(tmp_path, place):
     else:
         file = written(tmp_path / "food100-dataset" / "all-triplets.csv", FOOD)
         path = file if place == "file" else tmp_path
-    data = datasets.load_food_similarity(path)
+    data = similarity.load_food_similarity(path)
     assert data.triplets.tolist() == [[1, 0, 2], [2, 0, 1]]
     assert data.names.tolist() == ["images/a.jpg", "images/b.jpg", "images/c.jpg"]
     assert data.n_dropped == 0
@@ -52,7 +52,7 @@ def test_food(tmp_path, place):
 
 def test_scenes(tmp_path):
     path = written(tmp_path / "nature_triplets.txt", "n1.jpg art2.jpg n3.jpg\nart2.jpg n9.jpg n1.jpg\n")
-    data = datasets.load_scene_similarity(path)
+    data = similarity.load_scene_similarity(path)
     assert data.names.tolist() == ["art2.jpg", "n1.jpg", "n3.jpg", "n9.jpg"]
     assert data.shown.tolist() == [[1, 0, 2], [0, 3, 1]]
     assert data.triplets.tolist() == [[1, 0, 2], [0, 1, 2], [0, 3, 1], [3, 0, 1]]
@@ -60,13 +60,13 @@ def test_scenes(tmp_path):
 
 @pytest.mark.parametrize("text", ["5 2 1853\n0 1 2\n", "5.0e+00 2.0e+00 1.853e+03\n0.0 1.0 2.0\n"])
 def test_things(tmp_path, text):
-    data = datasets.load_things_similarity(written(tmp_path / "trainset.txt", text))
+    data = similarity.load_things_similarity(written(tmp_path / "trainset.txt", text))
     assert data.shown.tolist() == [[5, 2, 1853], [0, 1, 2]]
     assert data.triplets.tolist() == [[5, 2, 1853], [2, 5, 1853], [0, 1, 2], [1, 0, 2]]
 
 
 def test_cars(tmp_path):
-    data = datasets.load_car_similarity(archived(tmp_path / "cars.zip", "60_cars_data/survey_data.csv", CARS))
+    data = similarity.load_car_similarity(archived(tmp_path / "cars.zip", "60_cars_data/survey_data.csv", CARS))
     assert data.shown.tolist() == [[2, 6, 8], [0, 1, 59]]
     assert data.central.tolist() == [6, 0]
     # The most central one is closer to both others than they are to each other.
@@ -77,7 +77,7 @@ def test_cars(tmp_path):
 
 def test_materials(tmp_path):
     answers = {"answers": [[0, 5, 7], [3, 1, 2], [4, 4, 1]], "agreement": [[3, 0], [2, 1], [2, 2]], "answers_diff": []}
-    data = datasets.load_material_similarity(written(tmp_path / "answers_processed_test.json", json.dumps(answers)))
+    data = similarity.load_material_similarity(written(tmp_path / "answers_processed_test.json", json.dumps(answers)))
     assert data.triplets.tolist() == [[0, 5, 7], [3, 1, 2], [3, 2, 1]]
     assert data.counts.tolist() == [3, 2, 1]
     assert data.n_dropped == 1
@@ -86,7 +86,7 @@ def test_materials(tmp_path):
 
 
 def test_musicians(tmp_path):
-    data = datasets.load_musician_similarity(written(tmp_path / "musicseer-results-2002-10-15.txt", MUSICIANS))
+    data = similarity.load_musician_similarity(written(tmp_path / "musicseer-results-2002-10-15.txt", MUSICIANS))
     assert data.names.tolist() == [7, 9, 55, 100]
     assert data.triplets.tolist() == [[3, 0, 1], [3, 0, 2], [1, 2, 3]]
     assert data.users.tolist() == ["u1", "u1", "u3"]
@@ -129,7 +129,7 @@ def observations(tmp_path, monkeypatch):
 
 
 def test_imagenet(observations):
-    data = datasets.load_imagenet_similarity(observations())
+    data = similarity.load_imagenet_similarity(observations())
     assert sorted(data.triplets.tolist()) == [[8, 3, 1], [9, 1, 2], [9, 1, 3], [9, 2, 3]]
     assert data.sessions.tolist() == [4, 5]
     assert data.n_ranked.tolist() == [2, 1]
@@ -137,15 +137,15 @@ def test_imagenet(observations):
 
 def test_imagenet_needs_ranked_observations(observations, monkeypatch):
     with pytest.raises(ValueError, match=r"\['session_id'\] are missing"):
-        datasets.load_imagenet_similarity(observations(session_id=None))
+        similarity.load_imagenet_similarity(observations(session_id=None))
     with pytest.raises(ValueError, match="answer 1 is not ranked"):
-        datasets.load_imagenet_similarity(observations(is_ranked=np.array([True, False])))
+        similarity.load_imagenet_similarity(observations(is_ranked=np.array([True, False])))
     path = observations()
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(ImportError, match=r"needs h5py. Install the extra: pip install 'closefar\[hdf5\]'"):
-        datasets.load_imagenet_similarity(path)
+    with pytest.raises(ImportError, match=r"needs h5py. Install the extra: pip install 'closefar\[paper\]'"):
+        similarity.load_imagenet_similarity(path)
     with pytest.raises(FileNotFoundError, match="path must be an existing HDF5 file"):
-        datasets.load_imagenet_similarity(path / "elsewhere")
+        similarity.load_imagenet_similarity(path / "elsewhere")
 
 
 @pytest.mark.parametrize(
@@ -171,24 +171,24 @@ def test_imagenet_needs_ranked_observations(observations, monkeypatch):
 def test_what_is_wrong_with_a_file_is_named(tmp_path, load, text, rule):
     path = written(tmp_path / "published.txt", text)
     with pytest.raises(ValueError, match=rule):
-        getattr(datasets, f"load_{load}_similarity")(path)
+        getattr(similarity, f"load_{load}_similarity")(path)
 
 
 def test_missing_and_ambiguous_files_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="path must be an existing file, folder or zip archive"):
-        datasets.load_food_similarity(tmp_path / "elsewhere")
+        similarity.load_food_similarity(tmp_path / "elsewhere")
     with pytest.raises(ValueError, match=r"must contain one file all-triplets.csv; got none. Pass the path"):
-        datasets.load_food_similarity(tmp_path)
+        similarity.load_food_similarity(tmp_path)
     for name in ("nature", "vogue"):
         written(tmp_path / name / f"{name}_triplets.txt", "a b c\n")
     with pytest.raises(ValueError, match=r"must contain one file \*_triplets.txt; got .*nature.*vogue"):
-        datasets.load_scene_similarity(tmp_path)
+        similarity.load_scene_similarity(tmp_path)
     with pytest.raises(ValueError, match=r"must contain one file survey_data.csv; got none"):
-        datasets.load_car_similarity(archived(tmp_path / "other.zip", "readme.txt", ""))
+        similarity.load_car_similarity(archived(tmp_path / "other.zip", "readme.txt", ""))
     binary = tmp_path / "binary.csv"
     binary.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ValueError, match="must be text in UTF-8"):
-        datasets.load_food_similarity(binary)
+        similarity.load_food_similarity(binary)
 
 
 # Matrices of similarities
@@ -201,7 +201,7 @@ def test_similarity_matrix(tmp_path, name):
     path = tmp_path / "fruits.mat"
     matrix = SIMILARITY if name == "s" else 3.0 - SIMILARITY
     scipy.io.savemat(path, {name: matrix, "labs": ["apple", "pear", "fig", "plum"], "n": 4})
-    data = datasets.load_similarity_matrix(path, n_levels=3)
+    data = similarity.load_similarity_matrix(path, n_levels=3)
     assert data.index.tolist() == [[0, 1], [0, 2], [1, 2], [1, 3], [2, 3]]  # the missing one is left out
     assert data.levels.tolist() == [0, 2, 1, 1, 2]
     np.testing.assert_allclose(np.diff(data.similarity), np.diff([0.9, 0.1, 0.5, 0.5, 0.2]))
@@ -211,7 +211,7 @@ def test_similarity_matrix(tmp_path, name):
 def test_levels_of_a_matrix_are_all_used(tmp_path):
     path = tmp_path / "equal.mat"
     scipy.io.savemat(path, {"s": np.array([[1.0, 0.5, 0.5], [0.5, 1.0, 0.1], [0.5, 0.1, 1.0]])})
-    data = datasets.load_similarity_matrix(path, n_levels=10)
+    data = similarity.load_similarity_matrix(path, n_levels=10)
     assert sorted(set(data.levels.tolist())) == [0, 1]
     assert data.names is None
 
@@ -229,11 +229,11 @@ def test_bad_matrices_are_named(tmp_path, stored, options, rule):
     path = tmp_path / "bad.mat"
     scipy.io.savemat(path, stored)
     with pytest.raises(ValueError, match=rule):
-        datasets.load_similarity_matrix(path, **options)
+        similarity.load_similarity_matrix(path, **options)
 
 
 def test_other_files_are_no_matrices(tmp_path):
     with pytest.raises(ValueError, match="must be in MATLAB's format"):
-        datasets.load_similarity_matrix(written(tmp_path / "a.mat", "1 2 3\n" * 100))
+        similarity.load_similarity_matrix(written(tmp_path / "a.mat", "1 2 3\n" * 100))
     with pytest.raises(FileNotFoundError, match="path must be an existing file"):
-        datasets.load_similarity_matrix(tmp_path / "b.mat")
+        similarity.load_similarity_matrix(tmp_path / "b.mat")

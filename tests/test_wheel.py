@@ -24,7 +24,6 @@ _BROUGHT = {"cloudpickle", "cupy", "cupyx", "torch", "triton"}
 _ROOMS_OF_EXTRAS = (
     "closefar/cli/",
     "closefar/engines/dask_engine.py",
-    "closefar/experiments/",
     "closefar/label/server/",
     "closefar/rows/cuda/",
 )

@@ -310,7 +310,7 @@ def _can_fork(folder: Path) -> bool:
 if __name__ == "__main__":
     # Imported under the name that adapters know it by, so that `Learned` is one class; the folder of this file is not
     # searched, because it has common names.
-    sys.path[0] = str(BENCHMARKS)
+    sys.path[:1] = [str(BENCHMARKS), str(BENCHMARKS.parent)]  # the latter for the folder `paper`
     from peers.worker import main as run_worker
 
     run_worker()

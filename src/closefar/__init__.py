@@ -6,7 +6,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from closefar import datasets, judgements, noise, plot, theory
-    from closefar.cost import plan_run
     from closefar.fitting import IdentifiabilityWarning
     from closefar.judgements import PairGroupKFold, SharedPointsWarning, Tuples
     from closefar.learners import (
@@ -50,7 +49,6 @@ __all__ = [
     "load",
     "noise",
     "open_pairs",
-    "plan_run",
     "plan_sample_size",
     "plot",
     "theory",
@@ -80,7 +78,6 @@ _HOMES = {
     "find_label_errors": "questions",
     "load": "model",
     "open_pairs": "tables",
-    "plan_run": "cost",
     "plan_sample_size": "questions",
     "truncation_path": "questions",
 }

@@ -16,7 +16,6 @@ _OPTIONS = {
     "comparison_noise": "--comparison-noise",
     "delta": "--delta",
     "device": "--device",
-    "dtype": "--dtype",
     "far_label": "--far",
     "fit_origin": "--origin",
     "flip_rate": "--flip-rate",
@@ -25,13 +24,6 @@ _OPTIONS = {
     "max_iter": "--max-iter",
     "max_time": "--max-time",
     "measure": "--measure",
-    "memory": "--memory",
-    "n_comparisons": "--comparisons",
-    "n_features": "--features",
-    "n_pairs": "--pairs",
-    "n_partitions": "--partitions",
-    "n_points": "--points",
-    "n_workers": "--workers",
     "noise": "--noise",
     "prior": "--prior",
     "rank": "--rank",
@@ -44,7 +36,7 @@ _OPTIONS = {
 _SWITCHES = {"class_weight", "fit_origin"}  # options without a value
 
 # These are English words as well: they are parameters only where they have a value, or are to be changed.
-_ENGLISH = {"annotators", "delta", "device", "groups", "levels", "measure", "memory", "noise", "prior", "rank", "scale"}
+_ENGLISH = {"annotators", "delta", "device", "groups", "levels", "measure", "noise", "prior", "rank", "scale"}
 
 _PHRASES = {
     "diagnose() tests what else the labels depend on": "the report tests what else the labels depend on",
@@ -58,8 +50,6 @@ _PHRASES = {
     "ComparisonMetricLearner.calibrate_threshold(pairs, labels)": "calibrate_threshold in Python",
     "plan_sample_size says": "closefar sample-size says",
     " (closefar.open_pairs)": "",
-    " (see closefar.datasets.count_pairs)": "",
-    "(closefar.Tuples; plan it with n_points)": "(plan it with --points)",
     "check_noise_model rejects": "The noise check rejects",
     "class_weight must be None": "--balanced must be left out",
     "alpha > 0 (try 0.01)": "--alpha 0.01",

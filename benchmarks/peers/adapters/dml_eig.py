@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from closefar.experiments.dml_eig import best_threshold, dml_eig, squared_distances
+from paper.dml_eig import best_threshold, dml_eig, squared_distances
 from peers.worker import Learned, Train
 
 # Multiples of the mean squared distance of the close pairs; the one that gets the most training labels right is taken.

@@ -6,8 +6,8 @@ import time
 
 import numpy as np
 
-from closefar.experiments.gradient_descent import Iterate, descend
 from closefar.noise import get_noise
+from paper.gradient_descent import Iterate, descend
 from peers.worker import Learned, Train
 
 ITERATIONS = 30_000  # as the paper states

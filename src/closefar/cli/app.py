@@ -18,8 +18,6 @@ from closefar.cli.fit import fit
 from closefar.cli.label import export_judgements, label
 from closefar.cli.models import export, inspect, truncate
 from closefar.cli.options import with_groups
-from closefar.cli.paper import paper
-from closefar.cli.plan import plan
 from closefar.cli.questions import label_errors, sample_size
 from closefar.cli.session import CODE_NO_FILE, CODE_WRONG_INPUT, EXIT_CODES, PIPE_CLOSED, discard_output, tell
 from closefar.messages import printable
@@ -55,7 +53,6 @@ for command in (
     label,
     label_errors,
     sample_size,
-    plan,
     truncate,
     export,
     export_judgements,
@@ -63,7 +60,6 @@ for command in (
     demo,
 ):
     app.command()(with_groups(command))
-app.command()(paper)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
