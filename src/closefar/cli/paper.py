@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from closefar.cli.session import CODE_INTERRUPTED, in_words, tell
-from closefar.messages import printable
+from closefar.errors import printable
 
 __all__ = ["paper"]
 

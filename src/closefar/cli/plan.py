@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from closefar.cli.session import Output, Session
-from closefar.messages import as_options
+from closefar.errors import command_words
 
 __all__ = ["plan"]
 
@@ -123,5 +123,5 @@ def plan(data: PlannedData, machine: PlannedMachine, output: Output) -> None:
                 dtype=data.dtype.value,
                 differences=data.differences,
             )
-        text, advice = as_options(str(found)), [as_options(each) for each in found.advice]
+        text, advice = command_words(str(found)), [command_words(each) for each in found.advice]
         session.show(text, {**plain(found), "advice": advice, "bottleneck": found.bottleneck, "summary": text})

@@ -9,6 +9,7 @@ from closefar.cost.memory import Memory
 from closefar.cost.passes import FEW_PER_PARAMETER, Work
 from closefar.cost.size import RunSize
 from closefar.cost.text import as_bytes, as_count
+from closefar.errors import either, setting
 
 __all__ = ["advise"]
 
@@ -38,8 +39,10 @@ def advise(
     ]
     if size.n_points is None and size.n_pairs >= _LARGE:
         advice.append(
-            "If pairs share points, pass them by index (closefar.Tuples; plan it with n_points): a pass over N pairs "
-            "of n points then takes N k + n d k operations instead of N d k, and the data take 16 bytes per pair."
+            "If pairs share points, pass them by index "
+            + either("(closefar.Tuples; plan it with n_points)", "(plan it with --points)")
+            + ": a pass over N pairs of n points then takes N k + n d k operations instead of N d k, and "
+            "the data take 16 bytes per pair."
         )
     if size.rank is not None and work.precise > 0 and size.n_features <= 128:
         advice.append(
@@ -51,7 +54,9 @@ def advise(
     elif n_workers is not None and parts.get("passes over the sample", 0.0) > 0.5 * total:
         advice.append("The driver's passes over the sample take most of the time: more workers do not help.")
     elif n_workers is None and card is None and total > 600.0:
-        advice.append("The passes over all pairs can be spread over Dask workers (n_workers), or run on a GPU.")
+        advice.append(
+            "The passes over all pairs can be spread over Dask workers (" + setting("n_workers") + "), or run on a GPU."
+        )
     return tuple(advice)
 
 
@@ -59,21 +64,31 @@ def _about_pairs(size: RunSize) -> list[str]:
     p, ratio = size.n_parameters, size.pairs_per_parameter
     if ratio < FEW_PER_PARAMETER:
         return [
-            f"There are only {ratio:.2g} pairs per parameter: labels may be separable, the time is uncertain, and a "
-            'penalty is needed (alpha="auto").'
+            (
+                f"There are only {ratio:.2g} pairs per parameter: labels may be separable, the time is "
+                "uncertain, and a penalty is needed (" + setting(alpha="auto") + ")."
+            )
         ]
     if size.n_points is not None and size.n_pairs > 2 * _PAIRS_PER_POINT * size.n_points:
         return [
-            f"There are {as_count(size.n_pairs / size.n_points)} pairs per point. Pairs of the same points are not "
-            f"independent: beyond {_PAIRS_PER_POINT} per point, {as_count(_PAIRS_PER_POINT * size.n_points)} pairs in "
-            "all, more add little (see closefar.datasets.count_pairs)."
+            (
+                f"There are {as_count(size.n_pairs / size.n_points)} pairs per point. Pairs of the same "
+                f"points are not independent: beyond {_PAIRS_PER_POINT} per point, "
+                f"{as_count(_PAIRS_PER_POINT * size.n_points)} pairs in all, more add little"
+                + either(" (see closefar.datasets.count_pairs)", "")
+                + "."
+            )
         ]
     if ratio > 2 * _ENOUGH_PER_PARAMETER:
         enough = _ENOUGH_PER_PARAMETER * p
         return [
-            f"A random sample of {as_count(enough)} pairs is probably enough: the excess loss per label of a fit to n "
-            f"pairs is about p / (2 n) with p = {p:,} parameters, {p / (2 * enough):.1g} there and "
-            f"{p / (2 * size.n_pairs):.1g} with all. Fit a sample, and plan_sample_size says how many are needed."
+            (
+                f"A random sample of {as_count(enough)} pairs is probably enough: the excess loss per label "
+                f"of a fit to n pairs is about p / (2 n) with p = {p:,} parameters, {p / (2 * enough):.1g} "
+                f"there and {p / (2 * size.n_pairs):.1g} with all. Fit a sample, and "
+                + either("plan_sample_size says", "closefar sample-size says")
+                + " how many are needed."
+            )
         ]
     return []
 
@@ -85,8 +100,8 @@ def _about_memory(size: RunSize, memory: Memory, available: float, n_workers: in
     ways = ["use more workers"]
     if n_workers is None:
         ways = [
-            "use Dask workers (n_workers)",
-            "leave the pairs in a file, which each pass reads (closefar.open_pairs)",
+            ("use Dask workers (" + setting("n_workers") + ")"),
+            ("leave the pairs in a file, which each pass reads" + either(" (closefar.open_pairs)", "")),
         ]
     if size.dtype == "float64" and size.n_points is None:
         ways.append("store float32, which halves the data")
@@ -102,6 +117,10 @@ def _about_card(memory: Memory, card: Card | None, n_workers: int | None) -> lis
         return [f"The data fit on the card: {as_bytes(memory.card)} of {as_bytes(card.memory)}."]
     n_cards = math.ceil(memory.card / (USABLE * card.memory)) * (n_workers or 1)
     return [
-        f"{as_bytes(memory.card)} do not fit on a card of {as_bytes(card.memory)}: use {as_count(n_cards)} workers "
-        "with a card each (n_workers), fewer pairs, or pairs by index."
+        (
+            f"{as_bytes(memory.card)} do not fit on a card of {as_bytes(card.memory)}: use "
+            f"{as_count(n_cards)} workers with a card each ("
+            + setting("n_workers")
+            + "), fewer pairs, or pairs by index."
+        )
     ]

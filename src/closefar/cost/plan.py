@@ -23,6 +23,7 @@ from closefar.cost.rates import Rates, measure_rates
 from closefar.cost.run_plan import RunPlan
 from closefar.cost.size import RunSize, parse_bytes, parse_count
 from closefar.cost.text import as_time
+from closefar.errors import setting
 
 __all__ = ["plan_run"]
 
@@ -102,9 +103,17 @@ def plan_run(
     True
     """
     if n_pairs is None and n_comparisons is None:
-        raise ValueError("a plan needs n_pairs or n_comparisons; got neither. Give the number of pairs.")
+        raise ValueError(
+            "a plan needs "
+            + setting("n_pairs")
+            + " or "
+            + setting("n_comparisons")
+            + "; got neither. Give the number of pairs."
+        )
     if n_comparisons is not None and n_workers is not None:
-        raise ValueError(f"comparisons can't be fitted on workers; got n_workers={n_workers}. Plan for one machine.")
+        raise ValueError(
+            "comparisons can't be fitted on workers; got " + setting(n_workers=n_workers) + ". Plan for one machine."
+        )
     pairs = 0 if n_pairs is None else parse_count(n_pairs, "n_pairs")
     compared = 0 if n_comparisons is None else parse_count(n_comparisons, "n_comparisons")
     size = RunSize(

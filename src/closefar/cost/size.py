@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
+from closefar.errors import InvalidValueError, setting
 from closefar.packed import packed_size
 
 __all__ = ["RunSize", "parse_bytes", "parse_count"]
@@ -95,13 +96,13 @@ class RunSize:
 
     def __post_init__(self) -> None:
         if self.rank is not None and not 1 <= self.rank <= self.n_features:
-            raise ValueError(
-                f"rank must be a whole number from 1 to the {self.n_features} features; got {self.rank!r}."
+            raise InvalidValueError(
+                "rank", f"must be a whole number from 1 to the {self.n_features} features", self.rank
             )
         if self.n_points is not None and self.n_points < 2:
-            raise ValueError(f"n_points must be at least 2, or there are no pairs; got {self.n_points}.")
+            raise ValueError(setting("n_points") + f" must be at least 2, or there are no pairs; got {self.n_points}.")
         if self.dtype not in ("float64", "float32"):
-            raise ValueError(f'dtype must be "float64" or "float32"; got {self.dtype!r}.')
+            raise InvalidValueError("dtype", 'must be "float64" or "float32"', self.dtype)
 
     @property
     def n_parameters(self) -> int:
