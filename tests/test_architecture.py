@@ -14,7 +14,8 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 # From the ground up; a room may import those above it in this list, and none below.
 ORDER = [
-    {"arrays", "canvas", "files", "messages", "plain", "templating"},  # know nothing of metrics
+    {"errors"},  # messages, in the words of Python and of the command line
+    {"arrays", "canvas", "files", "plain", "templating"},  # know nothing of metrics
     {"engines", "packed", "noise"},
     {"judgements"},
     {"rows"},

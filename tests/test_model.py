@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 
 import closefar as cf
+from closefar.errors import command_words
 from closefar.fitting import Settings
 from closefar.learners import Model
-from closefar.messages import as_options
 from closefar.model import contents_of, load_with_header, modelfile
 from closefar.questions import summarize
 from closefar.tables import PairTable, Source, read_pairs
@@ -227,7 +227,7 @@ def test_a_model_is_read_without_scikit_learn(path: Path) -> None:
 
 def test_the_summary_of_a_file_is_that_of_its_fit(path: Path) -> None:
     model = Model.load(path)
-    assert model.summary == summarize(model.learner().fit_, as_options)
+    assert model.summary == command_words(summarize(model.learner().fit_))
     assert model.truncate(1).summary is None
 
 

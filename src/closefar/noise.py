@@ -18,6 +18,7 @@ import numpy as np
 from array_api_compat import array_namespace, is_cupy_namespace, is_numpy_namespace, is_torch_namespace
 
 from closefar.arrays import Array, FloatArray
+from closefar.errors import InvalidValueError, either
 
 __all__ = [
     "NOISES",
@@ -406,7 +407,7 @@ def get_noise(noise: str | Noise) -> Noise:
     if isinstance(noise, str) and noise in NOISES:
         return NOISES[noise]
     names = ", ".join(repr(name) for name in NOISES)
-    raise ValueError(f"noise must be one of {names} or a closefar.noise.Noise object; got {noise!r}.")
+    raise InvalidValueError("noise", f"must be one of {names}" + either(" or a closefar.noise.Noise object", ""), noise)
 
 
 def _as_array(values: Array) -> Array:

@@ -10,19 +10,26 @@ from typing import Any
 
 import numpy as np
 
+from closefar.errors import Sentence
+
 __all__ = ["data_frame", "format_table", "plain", "records"]
 
 
-def plain(value: Any, *, finite: bool = False) -> Any:
-    """Return the same value in numbers, strings, lists and dicts; `finite` makes None of nan and infinity."""
+def plain(value: Any, *, finite: bool = False, is_command_line: bool = False) -> Any:
+    """Return the same value in numbers, strings, lists and dicts.
+
+    `finite` makes None of nan and infinity; `is_command_line` puts texts in the words of the command line.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, (np.generic, np.ndarray)):
         value = value.tolist()
     if isinstance(value, dict):
-        return {str(name): plain(item, finite=finite) for name, item in value.items()}
+        return {str(name): plain(item, finite=finite, is_command_line=is_command_line) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item, finite=finite) for item in value]
+        return [plain(item, finite=finite, is_command_line=is_command_line) for item in value]
+    if isinstance(value, Sentence):
+        return value.command if is_command_line else str(value)
     return None if finite and isinstance(value, float) and not math.isfinite(value) else value
 
 

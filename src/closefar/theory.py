@@ -15,6 +15,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from closefar.arrays import FloatArray
+from closefar.errors import InvalidValueError, setting
 from closefar.model import Metric
 from closefar.noise import Noise, get_noise
 
@@ -85,7 +86,9 @@ def sample_size(
     """
     _check_number("eps", eps, "the largest deviation of the loss that you accept, such as 0.01")
     if not (isinstance(delta, numbers.Real) and 0 < float(delta) < 1):
-        raise ValueError(f"delta must lie between 0 and 1; got {delta!r}. It is the probability of failure; try 0.05.")
+        raise InvalidValueError(
+            "delta", "must lie between 0 and 1", delta, "It is the probability of failure; try 0.05."
+        )
     _check_columns(n_features)
     _check_number("max_eigenvalue", max_eigenvalue, "a bound on the eigenvalues of M")
     _check_number("max_squared_length", max_squared_length, "a bound on |z|^2")
@@ -279,7 +282,9 @@ def _parameters(metric: Any) -> tuple[FloatArray, float]:
     if isinstance(metric, Metric):
         if metric.origin is not None:
             raise ValueError(
-                "the metric must not have a learned origin; got one with an origin. Fit without fit_origin."
+                "the metric must not have a learned origin; got one with an origin. Fit without "
+                + setting("fit_origin")
+                + "."
             )
         return metric.matrix, metric.known_threshold
     matrix, threshold = metric
@@ -298,4 +303,4 @@ def _check_number(name: str, value: Any, advice: str, *, zero_allowed: bool = Fa
 
 def _check_columns(n_features: Any) -> None:
     if not (isinstance(n_features, numbers.Integral) and not isinstance(n_features, bool) and int(n_features) >= 1):
-        raise ValueError(f"n_features must be a whole number >= 1; got {n_features!r}. Pass the number of columns.")
+        raise InvalidValueError("n_features", "must be a whole number >= 1", n_features, "Pass the number of columns.")

@@ -20,7 +20,7 @@ from closefar.cli.models import export, inspect, truncate
 from closefar.cli.options import with_groups
 from closefar.cli.questions import label_errors, sample_size
 from closefar.cli.session import CODE_NO_FILE, CODE_WRONG_INPUT, EXIT_CODES, PIPE_CLOSED, discard_output, tell
-from closefar.messages import printable
+from closefar.errors import printable
 
 __all__ = ["app", "run"]
 

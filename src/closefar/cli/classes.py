@@ -14,7 +14,7 @@ from closefar.cli.apply import check_table
 from closefar.cli.data import with_ids
 from closefar.cli.options import Columns, Files, NaValues, number
 from closefar.cli.session import Output, Replacing, Session, is_model, table_of, table_path
-from closefar.messages import as_options
+from closefar.errors import command_words
 from closefar.plain import records
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _text(learner: ClassMetricLearner, table: Pairs, written: list[str]) -> str:
     found = f"Wrong class labels: {learner.wrong_share_:.1%} of {len(table):,} (90 % interval {low:.1%} to {high:.1%})."
     if shown:
         found += " The most suspicious:"
-    summary = as_options(learner.pair_learner_.summary())
+    summary = command_words(learner.pair_learner_.summary())
     return "\n".join([summary, found, *shown, f"Wrote {' and '.join(written)}."])
 
 

@@ -11,8 +11,8 @@ import typer
 from closefar.cli.data import directions_of, fit_learner, read_labelled, report_of, sampled_groups
 from closefar.cli.options import Columns, LongLearning, ReportTitle, WeightedFiles
 from closefar.cli.session import Output, Replacing, Session, is_model, is_report, report_path
+from closefar.errors import command_words
 from closefar.files import is_device
-from closefar.messages import as_options
 
 if TYPE_CHECKING:
     from closefar.fitting import Baseline, Choice
@@ -125,7 +125,7 @@ def _facts(model: Model, learner: MetricLearner) -> dict[str, Any]:
         "choice": None if fit.choice is None else _choice(fit.choice),
         "baseline": None if fit.baseline is None else _baseline(fit.baseline),
         "engine": fit.engine,
-        "certificate": {**plain(certificate), "status": as_options(certificate.status)},
+        "certificate": {**plain(certificate, is_command_line=True), "status": command_words(certificate.status)},
         "statistics": fit.statistics,
     }
 
@@ -135,7 +135,7 @@ def _choice(choice: Choice) -> dict[str, Any]:
     from closefar.plain import plain
 
     found: dict[str, Any] = plain(choice)
-    return {**found, "table": [each._asdict() for each in choice.table], "sentence": as_options(choice.sentence)}
+    return {**found, "table": [each._asdict() for each in choice.table], "sentence": command_words(choice.sentence)}
 
 
 def _baseline(baseline: Baseline) -> dict[str, Any]:
@@ -181,4 +181,5 @@ def _warn_of_noise(session: Session, learner: MetricLearner, table: Pairs) -> No
     with session.stage("checking the noise model"):
         check = check_noise_if_possible(fit, used, sampled_groups(table, used))
     if check is not None and check.p_value < _SIGNIFICANT:
-        session.warn(as_options(check.advice[:1].lower() + check.advice[1:]))
+        advice = command_words(check.advice)
+        session.warn(advice[:1].lower() + advice[1:])

@@ -20,7 +20,7 @@ from closefar.cli.data import (
 )
 from closefar.cli.options import Columns, Files, Learning, PenalisedLearning, WeightedFiles
 from closefar.cli.session import Output, Replacing, Session, table_of
-from closefar.messages import as_options
+from closefar.errors import command_words
 from closefar.plain import plain, records
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def sample_size(
 
         with session.stage("planning"):
             plan = plan_sample_size(learner, target_error=target_error, measure=measure, delta=delta)
-        sentence = as_options(plan.sentence)
+        sentence = command_words(plan.sentence)
         session.show(sentence, {**plain(plan), "sentence": sentence})
 
 
@@ -161,7 +161,7 @@ def _is_own(path: Path) -> bool:
 
 
 def _text(errors: LabelErrors, shown: dict[str, NDArray[Any]]) -> str:
-    lines = [as_options(errors.headline())]
+    lines = [command_words(errors.headline())]
     cells = [list(shown), *zip(*(map(_cell, values.tolist()) for values in shown.values()), strict=True)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     table = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in cells]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from closefar.messages import as_options, printable
+from closefar.errors import command_words, printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -156,7 +156,7 @@ class Session:
         for warning in caught:
             # The others are meant for programmers; of points that pairs share a command speaks in its own words.
             if issubclass(warning.category, UserWarning) and warning.category.__name__ != "SharedPointsWarning":
-                self.warn(as_options(str(warning.message)))
+                self.warn(command_words(warning.message))
 
     @property
     def is_watched(self) -> bool:
@@ -290,7 +290,7 @@ def in_words(error: Exception) -> tuple[str, int]:
     if type(error).__name__ == "TableError":  # in words of the command line, with names of columns
         return text, CODE_WRONG_INPUT
     if isinstance(error, ValueError):
-        return as_options(text), CODE_WRONG_INPUT
+        return command_words(error), CODE_WRONG_INPUT
     frame = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{os.path.basename(frame.filename)}, line {frame.lineno}"
     return f"unexpected {type(error).__name__} in {place}: {text}. Please report this bug with the command.", _BUG

@@ -12,6 +12,7 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import chi2
 
 from closefar.arrays import FloatArray
+from closefar.errors import setting
 from closefar.fitting.result import Fit
 from closefar.fitting.statistics import IdentifiabilityWarning
 from closefar.judgements import Judgements, Kind, own_labels
@@ -184,10 +185,18 @@ def _labels(metric: Metric, judgements: Judgements) -> _Labels:
 
 def _problems(fit: Fit, close: Any, labels: _Labels, threshold: float, ratio: float, p_value: float) -> list[str]:
     together = (
-        'Fit both together: LinearMetricLearner(comparison_noise="estimate").fit(pairs, labels, comparisons=(X, y)).'
+        "Fit both together: LinearMetricLearner("
+        + setting(comparison_noise="estimate")
+        + ").fit(pairs, labels, comparisons=(X, y))."
     )
     if p_value < _SUSPICIOUS and ratio > 1.0 and labels.fit_better_swapped:
-        return [f"the labels fit better with close and far swapped. If {close!r} means far, set far_label={close!r}."]
+        return [
+            (
+                f"the labels fit better with close and far swapped. If {close!r} means far, set "
+                + setting(far_label=close)
+                + "."
+            )
+        ]
     if fit.is_separable:
         return [
             "the metric agrees with every comparison, so its scale is arbitrary, and with it the noise that the labels "

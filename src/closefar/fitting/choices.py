@@ -15,6 +15,7 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import chi2
 
 from closefar.arrays import Array, FloatArray
+from closefar.errors import setting
 from closefar.judgements import variance_of_sum
 from closefar.model import Metric
 from closefar.plain import data_frame, format_table
@@ -120,17 +121,17 @@ class Choice:
             self.held_out, "held-out judgements"
         )
         if self.is_plain:
-            what = f"{_PLAIN_NAMES[self.prior]}, as no learned metric was clearly better"
+            what: str = f"{_PLAIN_NAMES[self.prior]}, as no learned metric was clearly better"
         else:
-            what = f"alpha={self.alpha:.3g}, prior={self.prior!r}"
-            what += f", flip_rate={self.flip_rate:.3f}" if self.flip_rate > 0 else ""
-            what += f", rank={self.rank}" if any(each.rank is not None for each in self.table) else ""
-            what += f", noise={self.noise!r}" if len({each.noise for each in self.table}) > 1 else ""
-        return f"Chosen by the loss of {self.n_held_out:,} {unseen}, among {len(self.table)} candidates: {what}."
+            what = setting("alpha", format(self.alpha, ".3g")) + ", " + setting(prior=self.prior)
+            what += (", " + setting("flip_rate", format(self.flip_rate, ".3f"))) if self.flip_rate > 0 else ""
+            what += (", " + setting(rank=self.rank)) if any(each.rank is not None for each in self.table) else ""
+            what += (", " + setting(noise=self.noise)) if len({each.noise for each in self.table}) > 1 else ""
+        return f"Chosen by the loss of {self.n_held_out:,} {unseen}, among {len(self.table)} candidates: " + what + "."
 
     def summary(self) -> str:
         """Return the sentence and a table of all candidates."""
-        return f"{self.sentence}\n{self}" if self.table else self.sentence
+        return self.sentence + f"\n{self}" if self.table else self.sentence
 
     def __str__(self) -> str:
         columns = [
@@ -378,8 +379,10 @@ class ComparisonNoise:
             return None
         side = "above" if math.isinf(self.interval[1]) else "below"
         return (
-            f"the noise of comparisons relative to that of pairs is not bounded {side} (estimate {self.value:.3g}): "
-            "too few comparisons, or pairs, are uncertain. Set comparison_noise to a number, or collect more of both."
+            f"the noise of comparisons relative to that of pairs is not bounded {side} (estimate "
+            f"{self.value:.3g}): too few comparisons, or pairs, are uncertain. Set "
+            + setting("comparison_noise")
+            + " to a number, or collect more of both."
         )
 
 

@@ -6,13 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
 from scipy.stats import chi2, norm
 
 from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, as_float64, sums_by, to_numpy
+from closefar.errors import either, setting
 from closefar.fitting.annotators import AnnotatorTable, AnnotatorVerdict
 from closefar.fitting.prepared import Solved, is_plain, likelihood_of
 from closefar.fitting.settings import Settings
@@ -56,9 +57,11 @@ def named_if_infinite(
     is_compared = solved.judgements.kind is Kind.COMPARISONS
     labels, collect = ("comparisons", "collect more comparisons") if is_compared else ("labels", "label more pairs")
     advice = (
-        f"{named} explains some {labels} without exception, so the likelihood has no finite maximum: M grows without "
-        "bound along it, and its size there (hence the probabilities of pairs that differ in it) is arbitrary. "
-        f"Set alpha > 0 (try 0.01), or {collect} that differ in it."
+        f"{named} explains some {labels} without exception, so the likelihood has no finite maximum: "
+        "M grows without bound along it, and its size there (hence the probabilities of pairs that "
+        "differ in it) is arbitrary. Set "
+        + either("alpha > 0 (try 0.01)", "--alpha 0.01")
+        + f", or {collect} that differ in it."
     )
     return replace(certificate, outcome=Outcome.QUASI_SEPARABLE, advice=advice)
 
@@ -106,20 +109,6 @@ _ENOUGH_ROWS = 10_000
 _SIGNIFICANT = 1e-4  # the probability of such a gain by chance
 _STANDARD_ERRORS = 4.0  # below one half: an agreement that is not chance
 
-_SENTENCES = {
-    Kind.CLOSE_FAR: (
-        "the labels fit far better with close and far swapped ({losses}). If {close} means far, set far_label={close}."
-    ),
-    Kind.LEVELS: (
-        "the levels fit far better in the opposite order ({losses}). If {close} is the farthest one, as in ratings of "
-        "similarity, give `levels` in the opposite order, closest first."
-    ),
-    Kind.COMPARISONS: (
-        "the comparisons fit far better turned round ({losses}). If the second leg of each is the nearer one, "
-        "negate y, or pass y=-1 for all of them if there is none."
-    ),
-}
-
 
 def find_reversal(
     rows: Rows, judgements: Judgements, noise: Noise, settings: Settings, statistics: FitStatistics, loss: float
@@ -142,7 +131,29 @@ def find_reversal(
     ):
         return []
     found = f"a loss of {losses[best]:.3g} instead of {loss:.3g}"
-    return [_SENTENCES[kind].format(losses=found, close=repr(judgements.sides.close)) for kind in best]
+    return [_reversed(kind, found, judgements.sides.close) for kind in best]
+
+
+def _reversed(kind: Kind, losses: str, close: Any) -> str:
+    """Say that judgements of this kind fit the other way round, and how to turn them."""
+    if kind is Kind.CLOSE_FAR:
+        return (
+            f"the labels fit far better with close and far swapped ({losses}). If {close!r} means far, set "
+            + setting(far_label=close)
+            + "."
+        )
+    if kind is Kind.LEVELS:
+        return (
+            f"the levels fit far better in the opposite order ({losses}). If {close!r} is the farthest one, as in "
+            "ratings of similarity, give " + either("`levels`", "--levels") + " in the opposite order, closest first."
+        )
+    return (
+        f"the comparisons fit far better turned round ({losses}). If the second leg of each is the nearer one, "
+        + either(
+            "negate y, or pass y=-1 for all of them if there is none.",
+            "give their id columns in another order with --compared.",
+        )
+    )
 
 
 def _contradicts(judgements: Judgements, statistics: FitStatistics) -> bool:
@@ -197,15 +208,19 @@ def find_undetermined_rates(solved: Solved, settings: Settings) -> list[str]:
             for rate, error in zip(rates, errors, strict=True)
         ]
         return [
-            f"the labels hardly determine the two flip rates, estimated as {found[0]} of close pairs called far and "
-            f"{found[1]} of far pairs called close. Label more pairs far from the threshold, on both sides, or use "
-            'one rate for both, flip_rate="estimate".'
+            (
+                f"the labels hardly determine the two flip rates, estimated as {found[0]} of close pairs "
+                f"called far and {found[1]} of far pairs called close. Label more pairs far from the "
+                "threshold, on both sides, or use one rate for both, " + setting(flip_rate="estimate") + "."
+            )
         ]
     if max(rates) > _LARGEST_ERROR and not _is_better(solved, settings):
         return [
-            f"the labels are hardly more likely with the two flip rates, {rates[0]:.2g} of close pairs called far and "
-            f"{rates[1]:.2g} of far pairs called close, than without flips. Label more pairs far from the threshold, "
-            "or, if labels are never flipped, use flip_rate=0."
+            (
+                f"the labels are hardly more likely with the two flip rates, {rates[0]:.2g} of close pairs "
+                f"called far and {rates[1]:.2g} of far pairs called close, than without flips. Label more "
+                "pairs far from the threshold, or, if labels are never flipped, use " + setting(flip_rate=0) + "."
+            )
         ]
     return []
 

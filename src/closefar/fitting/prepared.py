@@ -10,6 +10,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from closefar.arrays import Array, FloatArray
+from closefar.errors import setting
 from closefar.fitting.choices import ComparisonNoise, NoiseChoice, choice_from, profile_noise, sums_of_losses
 from closefar.fitting.progress import Progress, display
 from closefar.fitting.settings import Settings
@@ -502,8 +503,9 @@ class Prepared:
         mean = np.sum(factor * (second_moment(self.rows, self.judgements.shares_in(self.rows)) @ factor))
         if not mean > 0.0:
             raise ValueError(
-                "prior must be a metric in which the pairs have some distance; in this one each has none. Fit it to "
-                "data of the same kind."
+                setting("prior")
+                + " must be a metric in which the pairs have some distance; in this one each has none. Fit it "
+                "to data of the same kind."
             )
         return np.asarray(factor / np.sqrt(mean), dtype=np.float64)
 

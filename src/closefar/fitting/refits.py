@@ -13,6 +13,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from closefar.arrays import FloatArray
+from closefar.errors import InvalidValueError, either
 from closefar.fitting.choices import RULES, RankChoice, choose_from, compare_ranks
 from closefar.fitting.fitting import find_origin, refit
 from closefar.fitting.progress import display, in_words
@@ -213,7 +214,7 @@ def cross_validate_rank(
     if rule not in RULES:
         raise ValueError(f"rule must be one of {list(RULES)}; got {rule!r}.")
     if scale not in ("data", "units"):
-        raise ValueError(f'scale must be "data" or "units"; got {scale!r}.')
+        raise InvalidValueError("scale", either('must be "data" or "units"', "must be data or units"), scale)
     settings = settings.but(rank=None, verbose=0)
     ranks = candidate_ranks(judgements.n_columns)
     cv, groups = resolve_folds(cv, judgements, groups, seed=random_state, warns=False)

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils import check_random_state
 
+from closefar.errors import InvalidValueError, either, setting
 from closefar.judgements import Judgements, Kind, PartitionedJudgements
 from closefar.model import Metric
 from closefar.noise import NOISES, FlipRate, Noise, get_noise
@@ -180,52 +181,77 @@ class Settings:
             get_noise(self.noise)
         d = judgements.n_columns
         if not (self.rank is None or self.chooses_rank or (_is_integer(self.rank) and 1 <= int(self.rank) <= d)):
-            raise ValueError(
-                f'rank must be None, "auto" or a whole number from 1 to the {d} columns; got {self.rank!r}.'
+            raise InvalidValueError(
+                "rank",
+                either('must be None, "auto" or', "must be auto or") + f" a whole number from 1 to the {d} columns",
+                self.rank,
             )
-        for name, value, word in (("alpha", self.alpha, ' or "auto"'), ("tol", self.tol, "")):
+        for name, value, word in (("alpha", self.alpha, either(' or "auto"', " or auto")), ("tol", self.tol, "")):
             if not ((_is_number(value) and float(value) >= 0) or (word and _is(value, "auto"))):
-                raise ValueError(f"{name} must be a finite number >= 0{word}; got {value!r}.")
+                raise InvalidValueError(name, "must be a finite number >= 0" + word, value)
         if not (_is_integer(self.max_iter) and self.max_iter >= 1):
-            raise ValueError(f"max_iter must be a whole number >= 1; got {self.max_iter!r}.")
+            raise InvalidValueError("max_iter", "must be a whole number >= 1", self.max_iter)
         if self.max_time is not None and not (_is_number(self.max_time) and float(self.max_time) > 0):
-            raise ValueError(f"max_time must be None or a number of seconds > 0; got {self.max_time!r}.")
+            raise InvalidValueError(
+                "max_time", either("must be None or", "must be") + " a number of seconds > 0", self.max_time
+            )
         self._check_prior(d)
         self._check_rates()
         self._check_kind(judgements)
         if self.solver not in ("auto", *SOLVERS):
-            raise ValueError(f"solver must be one of {['auto', *SOLVERS]}; got {self.solver!r}.")
+            raise InvalidValueError("solver", f"must be one of {['auto', *SOLVERS]}", self.solver)
         check_device(self.device, is_here=not isinstance(judgements, PartitionedJudgements))
         if self.fit_origin and not (judgements.data.ndim == 2 and getattr(judgements.data, "is_single", True)):
             raise ValueError(
-                "fit_origin needs single points as an (n, d) array, since differences of pairs have no origin; got "
-                f"pairs of shape {tuple(judgements.data.shape)}. Leave fit_origin out, or pass points."
+                setting("fit_origin")
+                + " needs single points as an (n, d) array, since differences of pairs have no origin; got "
+                f"pairs of shape {tuple(judgements.data.shape)}. Leave "
+                + setting("fit_origin")
+                + " out, or pass points."
             )
 
     def _check_prior(self, n_columns: int) -> None:
         if isinstance(self.prior, Metric):
             if len(self.prior.factor) != n_columns or self.prior.rank == 0:
-                raise ValueError(
-                    f"prior must be a metric of the {n_columns} columns of the data that is not zero; got "
-                    f"{self.prior!r}. Fit it to the same columns."
+                raise InvalidValueError(
+                    "prior",
+                    f"must be a metric of the {n_columns} columns of the data that is not zero",
+                    self.prior,
+                    "Fit it to the same columns.",
                 )
         elif self.prior not in ("auto", *PRIORS):
-            raise ValueError(f"prior must be one of {['auto', *PRIORS]} or a Metric; got {self.prior!r}.")
+            raise InvalidValueError(
+                "prior",
+                either(
+                    f"must be one of {['auto', *PRIORS]} or a Metric", f"must be one of {', '.join(('auto', *PRIORS))}"
+                ),
+                self.prior,
+            )
         if self.rank is not None and (isinstance(self.prior, Metric) or self.prior in CENTRES):
             raise ValueError(
-                f"rank must be None with prior={self.prior!r}, which gives M full rank; got rank={self.rank!r}. Use "
-                'prior="zero", or leave the rank out.'
+                setting("rank")
+                + " must be None with "
+                + setting(prior=self.prior)
+                + ", which gives M full rank; got "
+                + setting(rank=self.rank)
+                + ". Use "
+                + setting(prior="zero")
+                + ", or leave the rank out."
             )
 
     def _check_rates(self) -> None:
         if not (self.estimates_flips or _is(self.flip_rate, "auto") or _is_rate(self.flip_rate)):
-            raise ValueError(
-                'flip_rate must be "auto", "estimate", "two" or a number from 0 to below 0.5 (or two numbers >= 0 with '
-                f"a sum below 1: P(called far | close) and P(called close | far)); got {self.flip_rate!r}."
+            raise InvalidValueError(
+                "flip_rate",
+                either('must be "auto", "estimate", "two"', "must be auto, estimate, two")
+                + " or a number from 0 to below 0.5 (or two numbers >= 0 with a sum below 1: P(called far | close) "
+                "and P(called close | far))",
+                self.flip_rate,
             )
         for name, value in (("comparison_noise", self.comparison_noise), ("strictness_width", self.strictness_width)):
             if not (_is(value, "estimate") or (_is_number(value) and float(value) > 0)):
-                raise ValueError(f'{name} must be "estimate" or a number > 0; got {value!r}.')
+                rule = either('must be "estimate"', "must be estimate") + " or a number > 0"
+                raise InvalidValueError(name, rule, value)
 
     def _check_kind(self, judgements: Judgements) -> None:
         """Raise an error for settings that make no sense for these kinds of judgement."""
@@ -233,15 +259,19 @@ class Settings:
         if not has_two_sides and self.has_two_rates:
             raise ValueError(
                 f"two flip rates, of close and of far pairs, need close/far labels; got {judgements.kind} and "
-                f'flip_rate={self.flip_rate!r}. Use flip_rate="estimate".'
+                + setting(flip_rate=self.flip_rate)
+                + ". Use "
+                + setting(flip_rate="estimate")
+                + "."
             )
         found = [] if has_two_sides else [str(judgements.kind)]
         found += [] if judgements.annotators is None else ["annotators"]
         found += [] if judgements.comparisons is None else ["comparisons"]
         if self.fit_origin and found:
             raise ValueError(
-                "fit_origin needs close/far labels of single points, without annotators and comparisons; got "
-                f"{' and '.join(found)}. Leave fit_origin out."
+                setting("fit_origin")
+                + " needs close/far labels of single points, without annotators and comparisons; got "
+                f"{' and '.join(found)}. Leave " + setting("fit_origin") + " out."
             )
 
 

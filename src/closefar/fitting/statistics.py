@@ -11,6 +11,7 @@ from array_api_compat import array_namespace
 from sklearn.exceptions import ConvergenceWarning
 
 from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, to_numpy
+from closefar.errors import setting
 from closefar.judgements import Judgements
 from closefar.model import Scored, ScoredLevels
 from closefar.noise import Noise, with_flips
@@ -189,9 +190,10 @@ def find_problems(
     """
     # With a penalty, a direction that does not vary has no weight, and no label is needed for each direction.
     null_directions = null_directions[:, :0] if penalised else null_directions
+    things, terms, verb = ("pairs", "labels", "label") if n_thresholds > 0 else ("comparisons", "answers", "make")
     problems = [
-        f"{name_columns(names, direction)} does not vary in these pairs, so nothing is learned about it: M is zero "
-        "there. Leave a column out, or add pairs in which it varies."
+        f"{name_columns(names, direction)} does not vary in these {things}, so nothing is learned about it: M is zero "
+        f"there. Leave a column out, or add {things} in which it varies."
         for direction in null_directions.T[:_MOST_COMBINATIONS]
     ]
     more = null_directions.shape[1] - _MOST_COMBINATIONS
@@ -207,17 +209,19 @@ def find_problems(
             f"only {n_rarer} of {n} pairs are labelled {rarer}, for {n_directions} directions of M. "
             f"Label more {rarer} pairs."
         )
-    things = "pairs" if n_thresholds > 0 else "comparisons"
     if n < n_parameters and not penalised:
         problems.append(
-            f"there are {n} {things} for {n_parameters} parameters (M with {n_directions} directions and rank "
-            f'{k}{", tau" if n_thresholds == 1 else ""}). Set alpha="auto", or label at least {4 * n_parameters} '
-            f"{things}."
+            f"there are {n} {things} for {n_parameters} parameters (M with {n_directions} directions and "
+            f"rank {k}{', tau' if n_thresholds == 1 else ''}). Set "
+            + setting(alpha="auto")
+            + f", or {verb} at least {4 * n_parameters} {things}."
         )
     elif uncertain_per_parameter < _FEW_UNCERTAIN and n_rarer >= n_directions and not penalised:
         problems.append(
-            f"there are only {uncertain_per_parameter:.1f} uncertain labels per parameter: without a penalty the fit "
-            'probably overfits, and its probabilities are too extreme. Set alpha="auto", or label more pairs.'
+            f"there are only {uncertain_per_parameter:.1f} uncertain {terms} per parameter: without a "
+            "penalty the fit probably overfits, and its probabilities are too extreme. Set "
+            + setting(alpha="auto")
+            + f", or {verb} more {things}."
         )
     return problems
 

@@ -19,6 +19,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _num_samples
 
 from closefar.arrays import TINY, Array, FloatArray, as_float64, is_source, numbered, take_rows, to_numpy
+from closefar.errors import either, setting
 from closefar.judgements.judgements import Judgements, Kind
 from closefar.judgements.tuples import Tuples
 
@@ -97,9 +98,12 @@ def warn_of_points(points: NDArray[np.intp], consequence: str, *, stacklevel: in
     """Warn that pairs share points, and what follows from that."""
     noun = "pairs" if points.shape[1] == 2 else "comparisons"
     warnings.warn(
-        f"these {len(points):,} {noun} have only {int(points.max()) + 1:,} different points, so they are not "
-        f"independent: {consequence}. Give groups to say which {noun} depend on each other; groups=range(n) says that "
-        "none do.",
+        (
+            f"these {len(points):,} {noun} have only {int(points.max()) + 1:,} different points, so they "
+            f"are not independent: {consequence}. "
+            + either("Give groups to say", "Use --group to say")
+            + f" which {noun} depend on each other; groups=range(n) says that none do."
+        ),
         SharedPointsWarning,
         stacklevel=stacklevel + 1,
     )
@@ -187,12 +191,15 @@ def _checked(groups: Any, n: int, k: int) -> NDArray[Any]:
     if ids.shape not in ((n,), (n, k)):
         noun, number = ("pair", "two") if k == 2 else ("comparison", {3: "three", 4: "four"}[k])
         raise ValueError(
-            f"groups must hold one group id per {noun}, or the ids of its {number} points in shape ({n}, {k}); "
+            setting("groups")
+            + f" must hold one group id per {noun}, or the ids of its {number} points in shape ({n}, {k}); "
             f"got shape {ids.shape}."
         )
     values = ids.ravel().tolist() if ids.dtype.kind == "O" else []
     if any(value is None or value != value for value in values) or (ids.dtype.kind == "f" and np.isnan(ids).any()):
-        raise ValueError("groups must hold an id for each pair; some are missing. Give those pairs ids of their own.")
+        raise ValueError(
+            setting("groups") + " must hold an id for each pair; some are missing. Give those pairs ids of their own."
+        )
     if ids.dtype.kind != "O":
         return ids
     codes: dict[Any, int] = {}  # of ids of several kinds, which have no order
@@ -570,12 +577,16 @@ def _number_points(groups: Any, n: int) -> NDArray[np.int64]:
     ids = np.asarray(groups)
     if ids.ndim != 2 or len(ids) != n or ids.shape[1] not in (2, 3, 4):
         raise ValueError(
-            f"groups must have shape (n, 2) = ({n}, 2), the ids of the two points of each pair, or three or four "
-            f"columns for comparisons; got {ids.shape}. For one id per pair, use scikit-learn's GroupKFold."
+            setting("groups")
+            + f" must have shape (n, 2) = ({n}, 2), the ids of the two points of each pair, or three or "
+            f"four columns for comparisons; got {ids.shape}. For one id per pair, use scikit-learn's "
+            "GroupKFold."
         )
     flat = ids.ravel()
     if flat.dtype.kind in "fO" and any(value is None or value != value for value in flat.tolist()):
-        raise ValueError("groups must hold the id of each point; some are missing. Give those points ids of their own.")
+        raise ValueError(
+            setting("groups") + " must hold the id of each point; some are missing. Give those points ids of their own."
+        )
     if flat.dtype.kind == "O":
         codes: dict[Any, int] = {}
         return np.array([codes.setdefault(value, len(codes)) for value in flat]).reshape(ids.shape)

@@ -27,6 +27,7 @@ from closefar.arrays import (
     take_rows,
     to_numpy,
 )
+from closefar.errors import setting
 from closefar.judgements.labels import (
     Sides,
     are_far,
@@ -83,6 +84,11 @@ class Kind(StrEnum):
     def term(self) -> str:
         """What a judgement says."""
         return "answer" if self is Kind.COMPARISONS else "label"
+
+    @property
+    def verb(self) -> str:
+        """What is done to get more judgements."""
+        return "make" if self is Kind.COMPARISONS else "label"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -148,7 +154,8 @@ def read_annotators(ids: Any, n: int, known: tuple[Any, ...] | None = None) -> A
     if known is not None and (strange := different.difference(known)):
         row = next(row for row, value in enumerate(values) if value in strange)
         raise ValueError(
-            f"annotators must be those of the fit, {_listed(known)}; got {values[row]!r} in row {row}. Leave those "
+            setting("annotators")
+            + f" must be those of the fit, {_listed(known)}; got {values[row]!r} in row {row}. Leave those "
             "rows out, or predict without naming an annotator."
         )
     names = _in_order(different) if known is None else known
@@ -159,12 +166,14 @@ def read_annotators(ids: Any, n: int, known: tuple[Any, ...] | None = None) -> A
 def _as_list(ids: Any) -> list[Any]:
     if isinstance(ids, str | bytes | dict | set | frozenset) or not hasattr(ids, "__iter__"):
         got = repr(ids) if isinstance(ids, str | int | float | None) else f"a {type(ids).__name__}"
-        raise ValueError(f"annotators must be one id per pair, in an array or a list; got {got}.")
+        raise ValueError(setting("annotators") + f" must be one id per pair, in an array or a list; got {got}.")
     if not hasattr(ids, "shape"):
         return [value.item() if isinstance(value, np.generic) else value for value in ids]
     array = to_numpy(ids) if is_foreign(ids) else np.asarray(ids)
     if array.ndim != 1:
-        raise ValueError(f"annotators must be one id per pair, an array of one axis; got shape {array.shape}.")
+        raise ValueError(
+            setting("annotators") + f" must be one id per pair, an array of one axis; got shape {array.shape}."
+        )
     found: list[Any] = array.tolist()
     return found
 
@@ -759,8 +768,8 @@ class Judgements:
             if weights[code] == 0.0:
                 rule = "each level (class) needs" if graded else "both classes need"
                 raise ValueError(
-                    f"{rule} a pair of positive weight; every pair of {'level' if graded else 'class'} {label} has "
-                    "weight 0. Raise some of those weights or leave sample_weight out."
+                    f"{rule} a pair of positive weight; every pair of {'level' if graded else 'class'} {label} "
+                    "has weight 0. Raise some of those weights or leave " + setting("sample_weight") + " out."
                 )
 
     def with_labels(self, labels: NDArray[Any], sides: Sides) -> Judgements:

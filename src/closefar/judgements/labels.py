@@ -15,6 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_array, column_or_1d
 
 from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, is_foreign, is_source, to_numpy
+from closefar.errors import InvalidValueError, setting
 
 __all__ = [
     "CodedLabels",
@@ -186,12 +187,15 @@ def find_sides(labels: NDArray[Any] | CodedLabels, far_label: Any, *, stacklevel
         )
     if far_label is not None:
         if far_label not in classes.tolist():
-            raise ValueError(f"far_label must be one of the two labels {classes.tolist()}; got {far_label!r}.")
+            raise InvalidValueError("far_label", f"must be one of the two labels {classes.tolist()}", far_label)
         return Sides(classes, far_is_last=classes.tolist()[1] == far_label)
     if classes.dtype.kind in "OU" and [str(value).lower() for value in classes] != ["close", "far"]:
         warnings.warn(
-            f"labels are {' and '.join(map(repr, classes.tolist()))}: the last one is taken as far. "
-            "Set far_label to say which one means far.",
+            (
+                f"labels are {' and '.join(map(repr, classes.tolist()))}: the last one is taken as far. Set "
+                + setting("far_label")
+                + " to say which one means far."
+            ),
             UserWarning,
             stacklevel=stacklevel,
         )
@@ -244,13 +248,16 @@ def check_weights(sample_weight: Any, n: int, noun: str = "pair") -> FloatArray:
         return np.broadcast_to(1.0, n)
     given = to_numpy(sample_weight) if is_foreign(sample_weight) else np.asarray(sample_weight)
     if given.shape not in ((), (n,)):
-        raise ValueError(f"sample_weight must hold one number per {noun}; got shape {given.shape} for {n} {noun}s.")
+        raise ValueError(
+            setting("sample_weight") + f" must hold one number per {noun}; got shape {given.shape} for {n} {noun}s."
+        )
     weights: FloatArray = check_array(
         np.broadcast_to(given, n), ensure_2d=False, dtype=np.float64, input_name="sample_weight", ensure_min_samples=0
     )
     if not np.all(weights >= 0):
         raise ValueError(
-            f"sample_weight must be >= 0; got {weights.min():g}. Give a {noun} that should not count the weight 0."
+            setting("sample_weight")
+            + f" must be >= 0; got {weights.min():g}. Give a {noun} that should not count the weight 0."
         )
     if n and not np.any(weights > 0):
         raise ValueError(
@@ -267,7 +274,7 @@ def check_class_weights(class_weight: Any, labels: NDArray[Any] | CodedLabels) -
         labels = labels.codes
     weights: FloatArray = compute_sample_weight(class_weight, labels)
     if not np.all(weights >= 0):
-        raise ValueError(f"class_weight must be >= 0 for each class; got {class_weight!r}.")
+        raise InvalidValueError("class_weight", "must be >= 0 for each class", class_weight)
     return weights
 
 
@@ -290,7 +297,8 @@ def find_levels(given: Any, labels: NDArray[Any] | CodedLabels, order: Any = Non
         levels = _ordered_numbers(used)
     if len(levels) > min(_MOST_LEVELS, max(_FEW_LEVELS, len(labels) // _PAIRS_PER_LEVEL)):
         raise ValueError(
-            f"levels must be few, each of many pairs; got {len(levels)} levels for {len(labels)} pairs, such as "
+            setting("levels")
+            + f" must be few, each of many pairs; got {len(levels)} levels for {len(labels)} pairs, such as "
             f"{_listed(levels[:3])}. Bin them first, for instance with numpy.digitize."
         )
     sides = Sides(_as_array(levels), is_graded=True)
@@ -343,13 +351,15 @@ def _different(labels: NDArray[Any] | CodedLabels) -> set[Any]:
 def _checked_order(order: Any) -> list[Any]:
     """The levels that a user gave in their order."""
     if isinstance(order, str | set | frozenset) or not hasattr(order, "__iter__"):
-        raise ValueError(f"levels must be a list, from the closest to the farthest level; got {order!r}.")
+        raise InvalidValueError("levels", "must be a list, from the closest to the farthest level", order)
     levels = [_plain(level) for level in order]
     if len(levels) < 2:
-        raise ValueError(f"levels must list at least two levels (classes); got {levels}.")
+        raise ValueError(setting("levels") + f" must list at least two levels (classes); got {levels}.")
     repeated = [level for level in levels if levels.count(level) > 1]
     if repeated:
-        raise ValueError(f"levels must be different; got {repeated[0]!r} twice. List each level once, in their order.")
+        raise ValueError(
+            setting("levels") + f" must be different; got {repeated[0]!r} twice. List each level once, in their order."
+        )
     return levels
 
 
@@ -368,12 +378,16 @@ def _ordered_numbers(used: set[Any]) -> list[Any]:
     words = [value for value in used if not isinstance(value, int | float | np.number | np.bool_)]
     if words:
         raise ValueError(
-            f"levels that are words need an order; got {_listed(sorted(map(str, used)))}. Set levels to a list of "
-            "them, from the closest to the farthest, or give numbers or an ordered categorical."
+            f"levels that are words need an order; got {_listed(sorted(map(str, used)))}. Set "
+            + setting("levels")
+            + " to a list of them, from the closest to the farthest, or give numbers or an ordered "
+            "categorical."
         )
     infinite = [value for value in used if abs(value) == np.inf]
     if infinite:
-        raise ValueError(f"levels must be finite numbers; got {infinite[0]}. Correct it, or leave those pairs out.")
+        raise ValueError(
+            setting("levels") + f" must be finite numbers; got {infinite[0]}. Correct it, or leave those pairs out."
+        )
     return [_plain(level) for level in sorted(used)]
 
 

@@ -29,6 +29,7 @@ from closefar.arrays import (
 )
 from closefar.engines import Engine, Movable, TaskResult, by_partition, engine_for
 from closefar.engines.engine import Ref
+from closefar.errors import setting
 from closefar.judgements.judgements import Judgements, Kind, sample_rows
 from closefar.judgements.labels import Sides, are_far, check_class_weights, few_different, find_sides
 from closefar.judgements.pairs import check_axes, check_columns, check_size, check_two_points
@@ -371,11 +372,14 @@ def _checked_weights(weights: NDArray[Any] | None, n: int) -> NDArray[Any] | Non
         return None
     given = to_numpy(weights) if is_foreign(weights) else np.asarray(weights)
     if given.shape != (n,):
-        raise ValueError(f"sample_weight must hold one number per pair; got shape {given.shape} for {n} pairs.")
+        raise ValueError(
+            setting("sample_weight") + f" must hold one number per pair; got shape {given.shape} for {n} pairs."
+        )
     checked: NDArray[Any] = check_array(given, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
     if not np.all(checked >= 0):
         raise ValueError(
-            f"sample_weight must be >= 0; got {checked.min():g}. Give a pair that should not count the weight 0."
+            setting("sample_weight")
+            + f" must be >= 0; got {checked.min():g}. Give a pair that should not count the weight 0."
         )
     return checked
 
@@ -399,7 +403,7 @@ def _check_totals(inspections: Sequence[Inspection], sides: Sides) -> None:
         if not total > 0:
             raise ValueError(
                 f"both classes need a pair of positive weight; every pair of class {label} has weight 0. "
-                "Raise some of those weights or leave sample_weight out."
+                "Raise some of those weights or leave " + setting("sample_weight") + " out."
             )
 
 
@@ -666,7 +670,7 @@ class PartitionedJudgements(Judgements):
             if factor == 0.0:
                 raise ValueError(
                     f"both classes need a pair of positive weight; every pair of class {label} has weight 0. "
-                    "Raise some of those weights or leave sample_weight out."
+                    "Raise some of those weights or leave " + setting("sample_weight") + " out."
                 )
 
     def take(self, where: IndexArray) -> Judgements:

@@ -15,6 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from closefar.arrays import FloatArray, IndexArray
+from closefar.errors import InvalidValueError, either, setting
 from closefar.fitting import (
     ClassPosterior,
     IdentifiabilityWarning,
@@ -178,8 +179,10 @@ class ClassMetricLearner(
         named = [f"{self.classes_[code]} ({counts[code]:,})" for code in lost[:_MOST_NAMED].tolist()]
         more = f" and {len(lost) - _MOST_NAMED:,} more" if len(lost) > _MOST_NAMED else ""
         warnings.warn(
-            f"most labels of these classes seem wrong, because most neighbours are of other classes: {', '.join(named)}"
-            f"{more}. If the labels are right, set wrong_share=0.",
+            (
+                "most labels of these classes seem wrong, because most neighbours are of other classes: "
+                f"{', '.join(named)}{more}. If the labels are right, set " + setting(wrong_share=0) + "."
+            ),
             UserWarning,
             stacklevel=3,
         )
@@ -212,11 +215,13 @@ class ClassMetricLearner(
         if share != "estimate" and not (
             isinstance(share, numbers.Real) and not isinstance(share, bool) and 0 <= float(share) < 1
         ):
-            raise ValueError(f'wrong_share must be "estimate" or a number from 0 to 1; got {share!r}.')
+            raise InvalidValueError(
+                "wrong_share", either('must be "estimate"', "must be estimate") + " or a number from 0 to 1", share
+            )
         if self.n_pairs is not None and not (
             isinstance(self.n_pairs, numbers.Integral) and self.n_pairs >= _FEWEST_PAIRS
         ):
-            raise ValueError(f"n_pairs must be a whole number >= {_FEWEST_PAIRS}, or None; got {self.n_pairs!r}.")
+            raise InvalidValueError("n_pairs", f"must be a whole number >= {_FEWEST_PAIRS}, or None", self.n_pairs)
 
     def _posterior(self, points: FloatArray, codes: IndexArray, rng: np.random.Generator) -> ClassPosterior:
         if self.wrong_share == 0:
@@ -226,8 +231,12 @@ class ClassMetricLearner(
         if np.ptp(found.codes) > 0:
             return found
         warnings.warn(
-            "neighbours do not tell the classes apart: by their labels all points are most probably of class "
-            f"{self.classes_[found.codes[0]]}. All labels are trusted, as with wrong_share=0.",
+            (
+                "neighbours do not tell the classes apart: by their labels all points are most probably of "
+                f"class {self.classes_[found.codes[0]]}. All labels are trusted, as with "
+                + setting(wrong_share=0)
+                + "."
+            ),
             UserWarning,
             stacklevel=4,
         )

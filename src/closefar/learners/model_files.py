@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from closefar.errors import command_words
 from closefar.fitting import (
     AnnotatorTable,
     AnnotatorVerdict,
@@ -25,7 +26,6 @@ from closefar.fitting import (
 )
 from closefar.judgements import Columns, Judgements, Kind, Sides
 from closefar.learners.linear import ComparisonMetricLearner, FittingLearner, LinearMetricLearner, OrdinalMetricLearner
-from closefar.messages import as_options
 from closefar.model import Metric, ModelFileError, contents_of, load_with_header
 from closefar.model.modelfile import encode
 from closefar.plain import plain
@@ -315,7 +315,7 @@ class Model:
             "engine": fit.engine,
             "problems": fit.problems,
             "fingerprint": _fingerprint(table),
-            "summary": summarize(fit, as_options),
+            "summary": command_words(summarize(fit)),
         }
         names = {name: getattr(source, name) for name in (*_REMEMBERED, *_LISTS)} | {"na_values": [*source.na_values]}
         return cls(

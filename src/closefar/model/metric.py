@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from closefar.arrays import FloatArray
+from closefar.errors import InvalidValueError, either, setting
 from closefar.model.exports import to_faiss, to_onnx
 from closefar.model.factors import (
     Directions,
@@ -287,11 +288,12 @@ class Metric(Thresholded):
     def check_scale(self, scale: str | None) -> None:
         """Raise an error for a scale that this metric does not have."""
         if scale not in (None, "data", "units"):
-            raise ValueError(f'scale must be "data", "units" or None; got {scale!r}.')
+            raise InvalidValueError("scale", either('must be "data", "units" or None', "must be data or units"), scale)
         if scale == "data" and self.data_factor is None:
             raise ValueError(
-                'scale="data" needs the scale of the training data, which this metric does not have, as it was not '
-                'learned from any. Use scale="units", or closefar.model.in_data_scale.'
+                setting(scale="data")
+                + " needs the scale of the training data, which this metric does not have, as it was not "
+                "learned from any. Use " + setting(scale="units") + ", or closefar.model.in_data_scale."
             )
 
     def change_units(self, units: Any) -> Metric:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from closefar.arrays import FloatArray, IndexArray
+from closefar.errors import InvalidValueError, either, setting
 from closefar.noise import FlipRate, Noise, interval_losses, turned_round, with_flips
 
 __all__ = ["Thresholded", "check_flip_rate", "check_thresholds", "level_flips", "one_rate"]
@@ -16,8 +17,10 @@ __all__ = ["Thresholded", "check_flip_rate", "check_thresholds", "level_flips", 
 _PART = 1 << 16  # rows at a time, in cache
 
 _NO_THRESHOLD = (
-    "this needs a threshold, and comparisons determine none; got a metric without one. Fit one to labelled pairs with "
-    "ComparisonMetricLearner.calibrate_threshold(pairs, labels)."
+    "this needs a threshold, and comparisons determine none; got a metric without one. Fit one "
+    "to labelled pairs with "
+    + either("ComparisonMetricLearner.calibrate_threshold(pairs, labels)", "calibrate_threshold in Python")
+    + "."
 )
 
 
@@ -40,7 +43,7 @@ def check_flip_rate(flip_rate: Any, n_levels: int) -> FlipRate:
     if not isinstance(flip_rate, tuple | list | np.ndarray):
         most = (n_levels - 1) / n_levels  # of answers that are all drawn at random
         if not (isinstance(flip_rate, numbers.Real) and 0 <= float(flip_rate) < most):
-            raise ValueError(f"flip_rate must be at least 0 and below {most:.3g}; got {flip_rate!r}.")
+            raise InvalidValueError("flip_rate", f"must be at least 0 and below {most:.3g}", flip_rate)
         return float(flip_rate)
     is_pair = len(flip_rate) == 2 and all(isinstance(rate, numbers.Real) and 0 <= float(rate) < 1 for rate in flip_rate)
     if n_levels != 2 or not is_pair or not sum(flip_rate) < 1:
@@ -54,7 +57,9 @@ def check_flip_rate(flip_rate: Any, n_levels: int) -> FlipRate:
 def one_rate(flip_rate: FlipRate) -> float:
     """The flip rate of both sides; an error if they differ."""
     if isinstance(flip_rate, tuple):
-        raise ValueError("this needs one flip rate for both sides; got two. Fit with flip_rate='estimate'.")
+        raise ValueError(
+            "this needs one flip rate for both sides; got two. Fit with " + setting(flip_rate="estimate") + "."
+        )
     return flip_rate
 
 

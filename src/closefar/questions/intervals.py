@@ -18,6 +18,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from closefar import packed
 from closefar.arrays import TINY, FloatArray, to_numpy
+from closefar.errors import either, joined, setting
 from closefar.fitting import Fit, Fitted, Settings, refit, without_penalty
 from closefar.fitting.statistics import name_columns
 from closefar.judgements import Judgements, Kind
@@ -28,7 +29,6 @@ from closefar.questions.dependence import Observed, Sandwich, free_root, sandwic
 from closefar.questions.likelihood import LabelLikelihood, LabelModel, by_legs, leg_blocks
 from closefar.questions.moves import read_for, scaled_eigh, table_of
 from closefar.questions.noise_check import DOUBT, check_noise_if_possible
-from closefar.questions.score_tests import in_words_of
 from closefar.rows import BlockRows, Coordinates, LegRows, Rows, rows_of
 
 __all__ = [
@@ -797,27 +797,49 @@ _MANY = 25.0
 _WITH_FLIPS = 2.0  # times as many, since flipped labels carry no information
 
 
-NO_FREE_OPTIMUM = (
-    "M is on the boundary of the positive semidefinite matrices, and without that constraint the labels do not "
-    "determine it. Label more pairs, leave columns out, or set the rank."
+def no_free_optimum(kind: Kind) -> str:
+    return (
+        f"M is on the boundary of the positive semidefinite matrices, and without that constraint the {kind.term}s do "
+        f"not determine it. {_more(kind)}, leave columns out, or set the rank."
+    )
+
+
+def contradicted_model(kind: Kind) -> str:
+    return (
+        f"The {kind.term}s contradict the model: an M with negative eigenvalues, which is not a metric, explains them "
+        f"far better. Check which {kind.term} means far, and see "
+        + either("diagnose()", "the warnings of the report")
+        + ". With "
+        + either("rank=...", "--rank")
+        + ", intervals are for the best metric of that rank."
+    )
+
+
+def contradicted_rank(kind: Kind) -> str:
+    return (
+        f"The {kind.term}s contradict it, so intervals are for the best metric of that rank, not for the M that "
+        "generated them."
+    )
+
+
+_KNOWN_RATES = (
+    "The flip rates of annotators are estimated, but intervals treat them as known, and the "
+    "scale of M, of thresholds and of probabilities depends on them; only relative_matrix, M / "
+    "tr M, hardly does. For the others, leave out annotators who answer at random, and fit with "
+    + setting(flip_rate=0)
+    + "."
 )
 
-CONTRADICTED_MODEL = (
-    "The labels contradict the model: an M with negative eigenvalues, which is not a metric, explains them far better. "
-    "Check which label means far, and see diagnose(). With rank=..., intervals are for the best metric of that rank."
-)
-CONTRADICTED_RANK = (
-    "The labels contradict it, so intervals are for the best metric of that rank, not for the M that generated them."
-)
-_KNOWN_RATES = (
-    "The flip rates of annotators are estimated, but intervals treat them as known, and the scale of M, of thresholds "
-    "and of probabilities depends on them; only relative_matrix, M / tr M, hardly does. For the others, leave out "
-    "annotators who answer at random, and fit with flip_rate=0."
-)
-NOT_WITHOUT_PARTS = (
-    f"With {1.0 / JACKKNIFE_PARTS:.0%} of the pairs left out, there is no finite optimum, so the fit depends on a few "
-    "labels. Label more pairs."
-)
+
+def not_without_parts(kind: Kind) -> str:
+    return (
+        f"With {1.0 / JACKKNIFE_PARTS:.0%} of the {kind.noun}s left out, there is no finite optimum, so the fit "
+        f"depends on a few {kind.term}s. {_more(kind)}."
+    )
+
+
+def _more(kind: Kind) -> str:
+    return f"{kind.verb.capitalize()} more {kind.noun}s"
 
 
 @dataclass(frozen=True)
@@ -827,6 +849,7 @@ class Evidence:
     `n_units` is the number of groups or points that make pairs dependent.
     """
 
+    kind: Kind
     uncertain: float
     n_parameters: int
     n_observations: float
@@ -839,7 +862,7 @@ class Evidence:
         n_parameters = sample.count_parameters(keeps_rank=keeps_rank)
         n_units = math.inf if sample.dependence.n_units is None else float(sample.dependence.n_units)
         n, flips = float(sample.repeats.sum()), sample.fit.known.estimates_flips
-        return cls(uncertain, n_parameters, n, flips, n_units)
+        return cls(sample.fit.kind, uncertain, n_parameters, n, flips, n_units)
 
     @property
     def per_parameter(self) -> float:
@@ -860,16 +883,17 @@ class Evidence:
             return None
         if self.per_parameter >= _FEWEST:
             return (
-                f"The {method} needs at least {self.many:.0f} uncertain labels (and groups or points, if any) per "
-                f"parameter; got {min(self.uncertain, self.n_units) / self.n_parameters:.1f}. Use "
+                f"The {method} needs at least {self.many:.0f} uncertain {self.kind.term}s (and groups or points, if "
+                f"any) per parameter; got {min(self.uncertain, self.n_units) / self.n_parameters:.1f}. Use "
                 'method="jackknife".'
             )
         needed = self.n_observations * _FEWEST / max(self.per_parameter, 1e-3)
+        dependent = f", dependent {self.kind.term}s for less" if math.isfinite(self.n_units) else ""
         return (
-            f"Intervals need at least {_FEWEST:g} uncertain labels per parameter; got {self.per_parameter:.1f} "
-            f"({self.uncertain:,.0f}, the sum of 4 p (1 - p), for {self.n_parameters:,} parameters; weights count as "
-            f"repeats{', dependent labels for less' if math.isfinite(self.n_units) else ''}). Label about "
-            f"{_rounded_up(needed):,} pairs in total, or leave columns out."
+            f"Intervals need at least {_FEWEST:g} uncertain {self.kind.term}s per parameter; got "
+            f"{self.per_parameter:.1f} ({self.uncertain:,.0f}, the sum of 4 p (1 - p), for {self.n_parameters:,} "
+            f"parameters; weights count as repeats{dependent}). {self.kind.verb.capitalize()} about "
+            f"{_rounded_up(needed):,} {self.kind.noun}s in total, or leave columns out."
         )
 
 
@@ -894,16 +918,18 @@ def find_flaws(
         flaws.append("The fit did not converge; see certificate_.status.")
     elif not facts.distance <= (FARTHEST if keeps_rank or method == "bootstrap" else _ELSEWHERE):
         flaws.append(
-            f"The fit is {facts.distance:.2g} standard errors from the optimum. Pass the pairs, labels and weights "
-            "that it was fitted to, or fit with a smaller tol."
+            f"The fit is {facts.distance:.2g} standard errors from the optimum. Pass the {fit.kind.noun}s, "
+            f"{fit.kind.term}s and weights that it was fitted to, or fit with a smaller " + setting("tol") + "."
         )
     rate = float(np.min(fit.metric.flip_rate))
     if sample.estimates_rates and not (rate > 0 and facts.flip_rate > _AWAY):
-        flaws.append(_flaw_of_rates(fit.metric.flip_rate))
+        flaws.append(_flaw_of_rates(fit.metric.flip_rate, fit.kind))
     if sample.has_annotator_rates:
         flaws.append(_KNOWN_RATES)
     if method == "bootstrap" and fit.chose_rank:
-        flaws.append('The bootstrap treats the rank as known, but it was chosen from these labels. Use method="auto".')
+        flaws.append(
+            f'The bootstrap treats the rank as known, but it was chosen from these {fit.kind.term}s. Use method="auto".'
+        )
     too_few = evidence.flaw(method)
     if too_few is not None:
         flaws.append(too_few)
@@ -913,48 +939,51 @@ def find_flaws(
     return tuple(flaws)
 
 
-def _flaw_of_rates(flip_rate: FlipRate) -> str:
+def _flaw_of_rates(flip_rate: FlipRate, kind: Kind) -> str:
     """What to do about an estimated flip rate close to zero."""
     if isinstance(flip_rate, tuple):
         known = tuple(round(rate, 3) if rate > min(flip_rate) else 0.0 for rate in flip_rate)
         return (
-            f"The smaller of both flip rates, {min(flip_rate):.2g}, is within {_AWAY:g} standard errors of zero, its "
-            f"boundary. Label more pairs, or set both, such as flip_rate={known}; they are then treated as known."
+            f"The smaller of both flip rates, {min(flip_rate):.2g}, is within {_AWAY:g} standard errors "
+            "of zero, its boundary. Label more pairs, or set both, such as "
+            + setting(flip_rate=known)
+            + "; they are then treated as known."
         )
     return (
-        f"The estimated flip rate, {flip_rate:.2g}, is within {_AWAY:g} standard errors of zero, its boundary. "
-        "Label more pairs or, if labels are never flipped, fit with flip_rate=0."
+        f"The estimated flip rate, {flip_rate:.2g}, is within {_AWAY:g} standard errors of zero, its "
+        f"boundary. {_more(kind)} or, if {kind.term}s are never flipped, fit with " + setting(flip_rate=0) + "."
     )
 
 
 def undetermined_statement(sample: Observed, *, has_penalty: bool) -> str:
     """State what the labels do not determine; `has_penalty` is about the fit that was asked about."""
-    remark = "" if has_penalty else " A penalty (alpha > 0) gives a metric, but no intervals."
+    remark = "" if has_penalty else (" A penalty (" + setting("alpha") + " > 0) gives a metric, but no intervals.")
+    kind = sample.fit.kind
     if sample.fit.is_quasi_separable and has_penalty:
         return (
-            "Not valid, and every interval is unbounded: one direction explains some labels without exception, so that "
-            "without the penalty M grows without bound along it. Label more pairs."
+            f"Not valid, and every interval is unbounded: one direction explains some {kind.term}s without exception, "
+            f"so that without the penalty M grows without bound along it. {_more(kind)}."
         )
     if sample.fit.is_quasi_separable:
-        return f"Not valid, and every interval is unbounded: {sample.fit.certificate.advice}{remark}"
-    where, why, there = "", "all labels can be explained without error", ""
+        return "Not valid, and every interval is unbounded: " + sample.fit.certificate.advice + remark
+    where, why, there = "", f"all {kind.term}s can be explained without error", ""
     if not sample.fit.is_separable:
         direction = least_informed_direction(sample.likelihood, sample.parameters, sample.optimum.coordinates)
         where = f" along {name_columns(sample.fit.metric.column_names, direction)}"
         why, there = (
-            "no label is informative there, or all that are can be explained without error",
+            f"no {kind.term} is informative there, or all that are can be explained without error",
             " that differ there",
         )
     return (
-        f"Not valid: the pairs do not determine the metric{where} ({why}), so every interval is unbounded. Label more "
-        f"pairs{there}, or leave columns out.{remark}"
+        f"Not valid: the {kind.noun}s do not determine the metric{where} ({why}), so every interval is unbounded. "
+        f"{_more(kind)}{there}, or leave columns out." + remark
     )
 
 
 def state_flaws(flaws: tuple[str, ...], method: str, *, skipped: bool = False) -> str:
     """State why the intervals are not valid."""
     ending = f"The standard errors are those of the {method}."
-    return " ".join(
+    return joined(
         ["Not valid.", *flaws, ending, *(["No refits were made, since they would not help."] if skipped else [])]
     )
 
@@ -962,11 +991,12 @@ def state_flaws(flaws: tuple[str, ...], method: str, *, skipped: bool = False) -
 def state(sample: Observed, facts: Sandwich, evidence: Evidence, method: str, boundary: str | None) -> str:
     """State what valid intervals of the sandwich or the jackknife are based on."""
     grouped = math.isfinite(evidence.n_units)
+    term = sample.fit.kind.term
     if method == "jackknife":
-        found, enough = f"{evidence.per_parameter:.1f} uncertain labels per parameter", f"{evidence.many:.0f}"
+        found, enough = f"{evidence.per_parameter:.1f} uncertain {term}s per parameter", f"{evidence.many:.0f}"
         if grouped:
             units = "points" if sample.dependence.by_points else "groups"
-            found = f"{evidence.n_units / evidence.n_parameters:.1f} {units} and {found} (dependent labels count less)"
+            found = f"{evidence.n_units / evidence.n_parameters:.1f} {units} and {found} (dependent {term}s count less)"
             enough += " of each"
         statement = (
             f"Each interval contains that of the sandwich and that of a jackknife of {JACKKNIFE_PARTS} fits, which "
@@ -981,7 +1011,7 @@ def state(sample: Observed, facts: Sandwich, evidence: Evidence, method: str, bo
         statement = f"Sandwich standard errors from the observed information{interior if boundary is None else ''}."
     chosen = sample.fit.chose_rank and sample.largest_rank < sample.optimum.size
     if boundary is not None or chosen:
-        reason = boundary if boundary is not None else "the rank was chosen from these labels"
+        reason = boundary if boundary is not None else f"the rank was chosen from these {term}s"
         statement += (
             f" Since {reason}, intervals are centred at the optimum over all symmetric matrices, which has no "
             "boundary, and extended to contain the fit's own estimate."
@@ -1004,7 +1034,8 @@ def state_bootstrap(sample: Observed, boundary: str | None, n_bootstrap: int) ->
             "along their directions."
         )
     if sample.dependence.by_points:
-        statement += " Since points are resampled, they are too wide, about twofold if few pairs share a point."
+        noun = sample.fit.kind.noun
+        statement += f" Since points are resampled, they are too wide, about twofold if few {noun}s share a point."
     return statement
 
 
@@ -1120,8 +1151,8 @@ def confidence(
     return Confidence(
         method=answer.method,
         valid=not answer.flaws,
-        flaws=tuple(in_words_of(fit.kind, flaw) for flaw in answer.flaws),
-        statement=in_words_of(fit.kind, statement),
+        flaws=answer.flaws,
+        statement=statement,
         level=float(level),
         metric=metric,
         threshold=only(thresholds) if len(metric.thresholds) == 1 else None,
@@ -1145,8 +1176,9 @@ def _check_arguments(fit: Fit, level: Any, method: Any, n_bootstrap: Any) -> Non
         raise ValueError(f"n_bootstrap must be a whole number >= 2; got {n_bootstrap!r}.")
     if fit.metric.origin is not None:
         raise ValueError(
-            "confidence intervals need a learner with fit_origin=False; got fit_origin=True. "
-            "Fit the differences of pairs without it."
+            "confidence intervals need a learner with fit_origin=False; got "
+            + setting(fit_origin=True)
+            + ". Fit the differences of pairs without it."
         )
 
 
@@ -1198,7 +1230,9 @@ def _answer(sample: Observed, facts: Sandwich, root: FloatArray, request: _Reque
             request.n_jobs,
             keeps_rank=keeps_rank,
         )
-        reaches, flaws = (reaches, (NOT_WITHOUT_PARTS,)) if by_parts is None else ((around, by_parts), ())
+        reaches, flaws = (
+            (reaches, (not_without_parts(sample.fit.kind),)) if by_parts is None else ((around, by_parts), ())
+        )
     if flaws:
         return _Answer("sandwich", flaws, state_flaws(flaws, "sandwich"), reaches)
     return _Answer(used, (), state(sample, facts, evidence, used, boundary) + remark, reaches)
@@ -1213,12 +1247,12 @@ def _centre(
         return at_fit, (), ""
     free = find_free_optimum(sample, facts)
     if keeps_rank:
-        remark = "" if free is None or not free.contradicts else " " + CONTRADICTED_RANK
+        remark = "" if free is None or not free.contradicts else " " + contradicted_rank(sample.fit.kind)
         return at_fit, (), remark
     if free is None:
-        return at_fit, (NO_FREE_OPTIMUM,), ""
+        return at_fit, (no_free_optimum(sample.fit.kind),), ""
     if has_all_ranks and free.contradicts:
-        return at_fit, (CONTRADICTED_MODEL,), ""
+        return at_fit, (contradicted_model(sample.fit.kind),), ""
     return replace(at_fit, shift=free.shift, root=free.root), (), ""
 
 
@@ -1240,11 +1274,17 @@ def _remarks(fit: Fit, sample: Observed, *, is_determined: bool) -> str:
     """Remarks for every method: penalty, noise, what is treated as known, and directions without data."""
     remarks = ""
     if fit.alpha > 0:
-        remarks += f" The intervals are for the fit without the penalty alpha={fit.alpha:.3g}, which shrinks M."
+        remarks += (
+            " The intervals are for the fit without the penalty "
+            + setting("alpha", format(fit.alpha, ".3g"))
+            + ", which shrinks M."
+        )
     if is_determined and _is_noise_in_doubt(sample):
         remarks += (
-            " check_noise_model rejects the noise model, so the intervals are for the best approximation, not for the "
-            "M and tau that generated the labels."
+            " "
+            + either("check_noise_model rejects", "The noise check rejects")
+            + " the noise model, so the intervals are for the best approximation, not for the M and tau "
+            f"that generated the {fit.kind.term}s."
         )
     if sample.judgements.annotators is not None:
         remarks += " The width of the annotators' strictness is treated as known."
@@ -1252,7 +1292,7 @@ def _remarks(fit: Fit, sample: Observed, *, is_determined: bool) -> str:
         remarks += " The noise of comparisons, which was estimated, is treated as known."
     n = len(sample.fit.metric.factor) - sample.optimum.size
     plural = "s" if n > 1 else ""
-    return remarks + (f" The pairs do not vary in {n} direction{plural}; M is zero there." if n > 0 else "")
+    return remarks + (f" The {fit.kind.noun}s do not vary in {n} direction{plural}; M is zero there." if n > 0 else "")
 
 
 def _is_noise_in_doubt(sample: Observed) -> bool:

@@ -25,6 +25,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 
 from closefar.arrays import TINY, BoolArray, FloatArray, IndexArray, is_dask, numbered, take_rows, to_numpy
+from closefar.errors import either
 from closefar.fitting import (
     Fit,
     Learner,
@@ -64,7 +65,6 @@ from closefar.questions.dependence import Dependence
 from closefar.questions.likelihood import LabelModel
 from closefar.questions.moves import SideErrors
 from closefar.questions.noise_check import check_noise_if_possible
-from closefar.questions.score_tests import in_words_of
 
 __all__ = [
     "Asked",
@@ -428,7 +428,7 @@ def doubt_about(fit: Fit, judgements: Judgements, unseen: Scores, groups: NDArra
     if fit.metric.rank == 0:
         return "the metric is zero"
     if fit.is_separable:
-        return "the metric gets every training label right"
+        return f"the metric gets every training {judgements.kind.term} right"
     return (
         _doubt_about_number(fit, judgements)
         or _doubt_about_metric(unseen)
@@ -477,7 +477,7 @@ def _doubt_about_noise(fit: Fit, judgements: Judgements, groups: NDArray[Any] | 
     check = check_noise_if_possible(fit, judgements, groups)
     if check is None or check.p_value >= _UNLIKELY:  # None: too few uncertain labels, so no evidence against it
         return None
-    return f"the labels do not fit {fit.metric.noise.name} noise (p = {check.p_value:.2g})"
+    return f"the {judgements.kind.term}s do not fit {fit.metric.noise.name} noise (p = {check.p_value:.2g})"
 
 
 def _doubt_about_points(fit: Fit, judgements: Judgements, groups: NDArray[Any] | None) -> str | None:
@@ -1004,9 +1004,7 @@ class LabelErrors:
 
     def headline(self) -> str:
         """Return the main findings in a few sentences."""
-        return in_words_of(self.kind, self._headline())
-
-    def _headline(self) -> str:
+        term = self.kind.term
         n, doubtful = len(self.probability), int(np.sum(self.probability > 0.5))
         if self.share is None:
             likely = f"{doubtful:,} are more likely flipped than not." if doubtful else "None is clearly flipped."
@@ -1015,12 +1013,12 @@ class LabelErrors:
                 interval = f"95% interval {self.unseen_low:.1%} to {self.unseen_high:.1%}"
                 out_of_fold = f"; out-of-fold, {self.unseen_share:.1%} do ({interval})"
             return (
-                f"{self.n_contradicting:,} of {n:,} labels contradict the learned distance{out_of_fold}.\n"
-                f"The number of wrong labels can't be estimated: {self.reason}. {likely}"
+                f"{self.n_contradicting:,} of {n:,} {term}s contradict the learned distance{out_of_fold}.\n"
+                f"The number of wrong {term}s can't be estimated: {self.reason}. {likely}"
             )
         likely = "more likely wrong than right" if self.meaning == "side" else "more likely flipped than not"
         return (
-            f"{self.share:.1%} of {n:,} labels are wrong (95% interval {self.share_low:.1%} to "
+            f"{self.share:.1%} of {n:,} {term}s are wrong (95% interval {self.share_low:.1%} to "
             f"{self.share_high:.1%}); {self.n_contradicting:,} contradict the learned distance.\n"
             f"{doubtful:,} are {likely}."
         )
@@ -1031,7 +1029,7 @@ class LabelErrors:
         expected = "" if self.expected is None else f"{'expected':>12}  "
         lines = [
             self.headline(),
-            f"{'row':>9}  {in_words_of(self.kind, 'label'):>12}  {expected}{heading:>10}  {'margin':>9}  {'error':>7}",
+            f"{'row':>9}  {self.kind.term:>12}  {expected}{heading:>10}  {'margin':>9}  {'error':>7}",
         ]
         for row in self.table(min(10, self.n_contradicting)):
             expected = "" if self.expected is None else f"{row['expected']!s:>12.12}  "
@@ -1109,7 +1107,7 @@ def judge_labels(
         share=share,
         share_low=low,
         share_high=high,
-        reason=None if doubt is None else in_words_of(judgements.kind, doubt),
+        reason=doubt,
         contradicts=verdicts.expected != judgements.codes,
         unseen_share=contradicting,
         unseen_low=ends[0],
@@ -1262,8 +1260,8 @@ def find_label_errors(
     class_weight = getattr(learner, "class_weight", None)
     if class_weight is not None:
         raise ValueError(
-            "class_weight must be None to find wrong labels, since it moves the threshold; got "
-            f"{class_weight!r}. Leave it out."
+            either("class_weight must be None", "--balanced must be left out")
+            + f" to find wrong labels, since it moves the threshold; got {class_weight!r}. Leave it out."
         )
     if judged not in _JUDGED or (judged == "comparisons" and comparisons is None):
         raise ValueError(

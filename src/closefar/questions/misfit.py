@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from closefar.arrays import FloatArray, as_float64, is_source, to_numpy
+from closefar.errors import either, setting, words_of
 from closefar.fitting import Fit, FitStatistics, fit, without_penalty
 from closefar.judgements import Judgements, Kind, find_points
 from closefar.model import ZERO, Metric
@@ -30,7 +31,6 @@ from closefar.questions.score_tests import (
     check_testable,
     check_units,
     combine,
-    in_words_of,
 )
 from closefar.rows import Rows, rows_of
 
@@ -322,6 +322,7 @@ def _rejected(p_values: Mapping[Misfit, float]) -> list[Misfit]:
 
 def _finding(kind: Misfit, test: MisfitTest, fitted: Fit, judgements: Judgements) -> Finding:
     shown, names = show_p_value(test.p_value), fitted.metric.column_names
+    noun, terms = fitted.kind.noun, f"{fitted.kind.term}s"
     largest = int(np.argmax(np.abs(test.z)))
     if kind is Misfit.LINEAR and fitted.kind is Kind.COMPARISONS:
         sentence = (
@@ -338,18 +339,23 @@ def _finding(kind: Misfit, test: MisfitTest, fitted: Fit, judgements: Judgements
     elif kind is Misfit.INDEFINITE and fitted.rank == fitted.metric.rank and test.z[largest] > 0:
         kind = Misfit.RANK
         sentence = (
-            f"Labels depend on more directions than rank={fitted.rank} allows ({shown}). Raise rank, or leave it out."
+            f"{terms.capitalize()} depend on more directions than "
+            + setting(rank=fitted.rank)
+            + f" allows ({shown}). Raise "
+            + setting("rank")
+            + ", or leave it out."
         )
     elif kind is Misfit.INDEFINITE:
         sentence = (
-            f"In some directions a larger difference makes pairs closer ({shown}), which no distance can represent. "
-            "Labels may depend on a product or a ratio of columns, or on one difference exceeding another. Transform "
-            "the columns (logarithms turn ratios into differences), or use a classifier of the products of differences."
+            f"In some directions a larger difference makes {noun}s closer ({shown}), which no distance can represent. "
+            f"{terms.capitalize()} may depend on a product or a ratio of columns, or on one difference exceeding "
+            "another. Transform the columns (logarithms turn ratios into differences), or use a classifier of the "
+            "products of differences."
         )
     elif kind is Misfit.SHAPE:
         like = "the sum of absolute differences (city block)" if test.z[1] > 0 else "the largest difference alone"
         sentence = (
-            f"Differences do not add up as squares ({shown}): the labels follow {like} more closely. Take roots or "
+            f"Differences do not add up as squares ({shown}): the {terms} follow {like} more closely. Take roots or "
             "logarithms of the columns, or use a classifier of the absolute differences."
         )
     elif kind is Misfit.PLACE:
@@ -357,18 +363,23 @@ def _finding(kind: Misfit, test: MisfitTest, fitted: Fit, judgements: Judgements
     else:
         wrong, right = ("close", "far") if test.z[0] > 0 else ("far", "close")
         sentence = (
-            f"{wrong.capitalize()} pairs are labelled {right} more often than {right} pairs are labelled {wrong} "
-            f"({shown}) at large margins. The model assumes the same flip rate on both sides, so probabilities are "
-            "biased at one end. Find out how such labels arise, or list them with find_label_errors."
+            f"{wrong.capitalize()} pairs are labelled {right} more often than {right} pairs are labelled "
+            f"{wrong} ({shown}) at large margins. The model assumes the same flip rate on both sides, so "
+            "probabilities are biased at one end. Find out how such labels arise, or list them with "
+            + either("find_label_errors", "closefar label-errors")
+            + "."
         )
     return Finding(kind, test.p_value, sentence)
 
 
 def _of_place(shown: str, column: str, fitted: Fit, judgements: Judgements) -> str:
-    found = f"What counts as far depends on where a pair lies ({shown}), mostly in column {column!r}: "
+    found = f"What counts as far depends on where a {fitted.kind.noun} lies ({shown}), mostly in column {column!r}: "
     logged = _log_columns(fitted, judgements)
     if logged:
-        return found + f"logarithms describe the labels better. Take the logarithm of {', '.join(map(repr, logged))}."
+        return (
+            found + f"logarithms describe the {fitted.kind.term}s better. Take the logarithm of "
+            f"{', '.join(map(repr, logged))}."
+        )
     return found + (
         "no single metric fits everywhere. Transform the columns so that equal differences mean the same "
         "everywhere, or fit one metric per region."
@@ -425,9 +436,7 @@ class Diagnosis:
         certificate = fit.certificate
         is_good = certificate.converged and not (fit.is_separable or fit.is_quasi_separable)
         every = [*([] if is_good else [certificate.status]), *problems, *(finding.sentence for finding in findings)]
-        said = tuple(in_words_of(fit.kind, sentence) for sentence in every)
-        facts = _facts(fit) + ((untested,) if untested else ())
-        return cls(tuple(in_words_of(fit.kind, fact) for fact in facts), said, tuple(findings))
+        return cls(_facts(fit) + ((untested,) if untested else ()), tuple(every), tuple(findings))
 
     def __str__(self) -> str:
         found = [f"* {problem}" for problem in self.problems] or ["No problems found."]
@@ -442,18 +451,21 @@ def diagnose(fit: Fit, groups: Any = None) -> Diagnosis:
 
     `groups` is as for `find_misfit`.
     """
-    problems = list(fit.problems)
+    problems, noun = list(fit.problems), fit.kind.noun
     if fit.metric.rank == 0 and fit.alpha > 0 and not fit.settings.chooses_alpha:
-        problems.append(f"{ZERO} Lower alpha.")
+        problems.append(ZERO + " Lower " + setting("alpha") + ".")
     elif fit.metric.rank == 0 and not problems:  # a problem may be that the labels are reversed
-        problems.append(f"{ZERO} Check the labels, and which label means far.")
+        problems.append(f"{ZERO} Check the {fit.kind.term}s, and which {fit.kind.term} means far.")
     if fit.judgements is None:
-        problems.append("This copy has no training pairs: check its noise model with check_noise_model(pairs, labels).")
+        problems.append(
+            f"This copy has no training {noun}s: check its noise model with "
+            f"check_noise_model({noun}s, {fit.kind.term}s)."
+        )
         return Diagnosis.of(fit, problems)
     try:
         return Diagnosis.of(fit, problems, find_misfit(fit, groups))
     except ValueError as error:
-        return Diagnosis.of(fit, problems, untested=f"Not tested: {error}")
+        return Diagnosis.of(fit, problems, untested="Not tested: " + words_of(error))
 
 
 def _facts(fit: Fit) -> tuple[str, ...]:
@@ -463,14 +475,14 @@ def _facts(fit: Fit) -> tuple[str, ...]:
         f"The metric has rank {fit.metric.rank} and a training accuracy of {statistics.accuracy:.1%} "
         f"(majority baseline {_baseline(fit):.1%}).",
         *_comparisons(statistics),
-        f"The model estimates that {statistics.wrong_share:.1%} of the labels are wrong.",
+        f"The model estimates that {statistics.wrong_share:.1%} of the {fit.kind.term}s are wrong.",
         describe_evidence(fit),
     )
 
 
 def _data(fit: Fit) -> str:
     statistics = fit.statistics
-    found = f"{statistics.n_pairs} pairs with {len(fit.metric.factor)} columns"
+    found = f"{statistics.n_pairs} {fit.kind.noun}s with {len(fit.metric.factor)} columns"
     annotators = "" if fit.annotators is None else f", by {len(fit.annotators)} annotators"
     if fit.kind is Kind.COMPARISONS:
         return f"{found}."
@@ -504,8 +516,10 @@ def describe_evidence(fit: Fit) -> str:
     elif found >= _TOO_FEW:
         meaning = "so intervals and tests are approximate."
     else:
-        meaning = "too few for intervals and tests. Label more pairs, or limit the rank."
+        meaning = (
+            f"too few for intervals and tests. {fit.kind.verb.capitalize()} more {fit.kind.noun}s, or limit the rank."
+        )
     return (
-        f"{found:.1f} uncertain labels per parameter ({fit.statistics.uncertain_labels:,.0f} for "
+        f"{found:.1f} uncertain {fit.kind.term}s per parameter ({fit.statistics.uncertain_labels:,.0f} for "
         f"{fit.statistics.n_parameters:,} parameters), {meaning}"
     )

@@ -13,6 +13,7 @@ from scipy.stats import norm
 
 from closefar.arrays import FloatArray, IndexArray
 from closefar.canvas import COLOURS, REFERENCE, add_legend, axes_or_new
+from closefar.errors import either, setting, words_of
 from closefar.fitting import Fit, Fitted, choose_noise
 from closefar.judgements import Judgements, Kind, effective_number, sample_rows
 from closefar.model import Scored
@@ -30,7 +31,6 @@ from closefar.questions.score_tests import (
     check_testable,
     check_units,
     combine,
-    in_words_of,
 )
 
 if TYPE_CHECKING:
@@ -52,29 +52,30 @@ _SMALLEST_SHOWN = 0.0001
 _CLEARLY_BETTER = 1.96
 _GAIN = 2.0
 
-_METRIC_MAY_MISFIT = "The metric itself may not fit: diagnose() tests what else the labels depend on."
+_METRIC_MAY_MISFIT = "The metric itself may not fit: " + either("diagnose()", "the report") + " tests what else "
 
 
 def advise(
     scored: Scored, p_value: float, tail_z: float, *, estimates_flips: bool = False, chooses_noise: bool = False
 ) -> str:
     """Recommend the noise that describes the labels clearly better, if there is one and it is not set already."""
-    noise = scored.noise
+    noise, kind = scored.noise, scored.judgements.kind
+    may_misfit = _METRIC_MAY_MISFIT + f"the {kind.term}s depend on."
     if p_value >= DOUBT:
         return f"No evidence against {noise.name} noise ({show_p_value(p_value)})."
-    found = f"The labels do not fit {noise.name} noise ({show_p_value(p_value)}): "
+    found = f"The {kind.term}s do not fit {noise.name} noise ({show_p_value(p_value)}): "
     better = better_noise(scored)
     many = "more" if tail_z > 0 else "fewer"
     if better is not None and better.noise == noise and not estimates_flips:
-        return found + "some are wrong even at the largest margins. Try flip_rate='estimate'."
+        return found + "some are wrong even at the largest margins. Try " + setting(flip_rate="estimate") + "."
     if better is not None and better.noise != noise and not chooses_noise:
-        return found + f"{many} than expected are wrong at large margins. Try noise='{better.noise.name}'."
+        return found + f"{many} than expected are wrong at large margins. Try " + setting(noise=better.noise.name) + "."
     if abs(tail_z) > _TAILS_DIFFER:
         return found + (
-            f"{many} than expected are wrong at large margins, but no other noise fits clearly better. "
-            f"{_METRIC_MAY_MISFIT}"
+            f"{many} than expected are wrong at large margins, but no other noise fits clearly better. " + may_misfit
         )
-    return found + f"at some margins too many or too few are far. {_METRIC_MAY_MISFIT}"
+    which = "answers agree with the metric" if kind is Kind.COMPARISONS else "are far"
+    return found + f"at some margins too many or too few {which}. " + may_misfit
 
 
 def better_noise(scored: Scored) -> Scored | None:
@@ -292,17 +293,16 @@ def _check_all(fit: Fit, judgements: Judgements, ids: NDArray[Any] | None, n_bin
             scores = LabelScores.of(asked, keep_rank=fit.alpha == 0).at_optimum()
             check_certain_enough(scores, "the noise model")
             check = _check(scores, dependence, n_bins, chooses_noise=fit.settings.noise == "auto")
-            advice = in_words_of(asked.judgements.kind, check.advice)
-            found.append(replace(check, question=asked.name, advice=advice))
+            found.append(replace(check, question=asked.name))
         except ValueError as error:
-            refused.append((asked.name, in_words_of(asked.judgements.kind, str(error))))
+            refused.append((asked.name, words_of(error)))
     if not found:
         raise ValueError(refused[0][1])
     check = _combined(found)
     if not refused:
         return check
     names = ", ".join(name for name, _ in refused)
-    return replace(check, advice=f"{check.advice} Not checked: {names}, because {refused[0][1]}")
+    return replace(check, advice=check.advice + f" Not checked: {names}, because " + refused[0][1])
 
 
 def _combined(parts: Sequence[NoiseCheck]) -> NoiseCheck:
@@ -312,7 +312,7 @@ def _combined(parts: Sequence[NoiseCheck]) -> NoiseCheck:
     worst = min(parts, key=lambda part: part.p_value)
     p_value = combine(*(part.p_value for part in parts))
     advice = (
-        f"{worst.advice} That is the smallest p-value of {len(parts)} checks, the one of "
+        worst.advice + f" That is the smallest p-value of {len(parts)} checks, the one of "
         f"{worst.question or 'close/far labels'}; together, {show_p_value(p_value)}."
     )
     return replace(worst, p_value=p_value, advice=advice, parts=tuple(parts))
@@ -354,9 +354,10 @@ def _bins(scored: Scored, model: LabelModel, n_bins: int) -> IndexArray:
         if held >= (1.0 - 1e-9) * _LEAST_VARIANCE:  # whatever the rounding of a sum
             number, held = number + 1, 0.0
     if number < 2:
+        kind = scored.judgements.kind
         raise ValueError(
-            f"the noise model can't be checked with these {len(scored):,} pairs: there are too few uncertain labels. "
-            "Label more pairs."
+            f"the noise model can't be checked with these {len(scored):,} {kind.noun}s: there are too few uncertain "
+            f"{kind.term}s. {kind.verb.capitalize()} more {kind.noun}s."
         )
     joined[joined == number] = number - 1  # the remainder joins its neighbour
     bins: IndexArray = joined[fine]

@@ -27,6 +27,7 @@ from sklearn.utils import check_random_state
 
 from closefar import packed
 from closefar.arrays import Array, FloatArray
+from closefar.errors import InvalidValueError, either, setting
 from closefar.fitting import Fit, Fitted, count_uncertain, likelihood_of, without_penalty
 from closefar.judgements import Judgements, Kind, find_points
 from closefar.model import Metric, Scored, ScoredLevels
@@ -399,25 +400,35 @@ def _check_request(target_error: Any, measure: Any, delta: Any) -> None:
             rule = "a finite number > 0" if largest == math.inf else "between 0 and 1"
             raise ValueError(f"{name} must be {rule}; got {value!r}. Try 0.05.")
     if measure not in _RATES:
-        raise ValueError(f"measure must be one of {list(_RATES)}; got {measure!r}.")
+        raise InvalidValueError("measure", f"must be one of {list(_RATES)}", measure)
 
 
 def _check_fit(fit: Fit, measure: str) -> None:
     settings, metric, judgements = fit.settings, fit.metric, fit.judgements
     if fit.statistics.n_comparisons or (judgements is not None and judgements.annotators is not None):
         raise ValueError(
-            "the pilot must have judgements of one kind, by one annotator or people who are not told apart; got a fit "
-            f"with {'comparisons' if fit.statistics.n_comparisons else 'annotators'}. Use the learning curve of "
-            "learner.report."
+            "the pilot must have judgements of one kind, by one annotator or people who are not told apart; got "
+            + (
+                "a fit with comparisons. Use "
+                if fit.statistics.n_comparisons
+                else either("a fit with annotators. Use ", "annotators. Use --no-annotators, or ")
+            )
+            + "the learning curve of "
+            + either("learner.report", "the report")
+            + "."
         )
     if has_flips(fit.flip_rate):
         raise ValueError(
-            f"the pilot must be fitted without flips; got a flip rate of {_rates(fit.flip_rate)}. If labels are "
-            "flipped, do not fit with flip_rate=0 instead: that estimates another metric, and the plan would be wrong. "
-            "Use the learning curve of learner.report."
+            f"the pilot must be fitted without flips; got a flip rate of {_rates(fit.flip_rate)}. If "
+            "labels are flipped, do not fit with "
+            + setting(flip_rate=0)
+            + " instead: that estimates another metric, and the plan would be wrong. Use the learning "
+            "curve of " + either("learner.report", "the report") + "."
         )
     if settings.fit_origin:
-        raise ValueError("the pilot must consist of pairs; got fit_origin=True. Fit differences without it.")
+        raise ValueError(
+            "the pilot must consist of pairs; got " + setting(fit_origin=True) + ". Fit differences without it."
+        )
     if fit.is_separable or fit.is_quasi_separable:
         noun, get = _words(fit.kind)
         raise ValueError(

@@ -8,7 +8,6 @@ which would look like misfit.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,8 +16,8 @@ import numpy as np
 from scipy.stats import cauchy, chi2
 
 from closefar.arrays import TINY, BoolArray, FloatArray, IndexArray
+from closefar.errors import either, setting
 from closefar.fitting import Fit, count_uncertain
-from closefar.judgements import Kind
 from closefar.model import Scored
 from closefar.noise import FlipRate
 from closefar.questions.calibration import TwoSided
@@ -37,30 +36,7 @@ __all__ = [
     "check_testable",
     "check_units",
     "combine",
-    "in_words_of",
 ]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Sentences about labels of pairs in the words of comparisons, which have answers.
-
-
-_OF_COMPARISONS = (
-    (r"\b([Ll])abel (?=more|about)", lambda found: "make " if found[1] == "l" else "Make "),
-    (r"too many or too few are far\b", "too many or too few answers agree with the metric"),
-    (r"\bpair(s?)\b", r"comparison\1"),
-    (r"\blabel(s?)\b", r"answer\1"),
-    (r"\bLabel(s?)\b", r"Answer\1"),
-)
-
-
-def in_words_of(kind: Kind, sentence: str) -> str:
-    """The same sentence about another kind of judgement; names in code stay what they are."""
-    if kind is not Kind.COMPARISONS:
-        return sentence
-    for pattern, words in _OF_COMPARISONS:
-        sentence = re.sub(pattern, words, sentence)
-    return sentence
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -414,21 +390,21 @@ def check_testable(fit: Fit) -> None:
         )
     if fit.settings.class_weight is not None:
         raise ValueError(
-            "class_weight must be None to check the noise model, since it changes the probabilities; got "
+            either("class_weight must be None", "--balanced must be left out")
+            + " to check the noise model, since it changes the probabilities; got "
             f"{fit.settings.class_weight!r}. Fit without it to check."
         )
     if fit.annotators is not None and fit.annotators.flip_rates is not None:
         raise ValueError(
-            "the noise model can't be checked if each annotator has a flip rate, since these are shrunk, and what is "
-            "left of them looks like noise of another kind. Leave out annotators who answer at random, and fit with "
-            "flip_rate=0."
+            "the noise model can't be checked if each annotator has a flip rate, since these are shrunk, "
+            "and what is left of them looks like noise of another kind. Leave out annotators who answer "
+            "at random, and fit with " + setting(flip_rate=0) + "."
         )
     if fit.is_separable:
-        sentence = (
-            "the noise model can't be checked if the metric gets every label right, since the scale of the "
-            "margins is then arbitrary. Label more pairs."
+        raise ValueError(
+            f"the noise model can't be checked if the metric gets every {fit.kind.term} right, since the scale of the "
+            f"margins is then arbitrary. {fit.kind.verb.capitalize()} more {fit.kind.noun}s."
         )
-        raise ValueError(in_words_of(fit.kind, sentence))
 
 
 def check_certain_enough(scores: LabelScores, what: str) -> None:
@@ -440,10 +416,11 @@ def check_certain_enough(scores: LabelScores, what: str) -> None:
             "Limit the rank, or leave columns out."
         )
     if found < FEWEST_UNCERTAIN:
+        kind = scores.scored.judgements.kind
         raise ValueError(
-            f"{what} can't be checked with these {len(scores.scored):,} pairs: there must be at least "
-            f"{FEWEST_UNCERTAIN:g} uncertain labels per parameter; got {found:.1f} ({scores.n_parameters} parameters). "
-            "Label more pairs, limit the rank, or leave columns out."
+            f"{what} can't be checked with these {len(scores.scored):,} {kind.noun}s: there must be at least "
+            f"{FEWEST_UNCERTAIN:g} uncertain {kind.term}s per parameter; got {found:.1f} ({scores.n_parameters} "
+            f"parameters). {kind.verb.capitalize()} more {kind.noun}s, limit the rank, or leave columns out."
         )
 
 
@@ -451,6 +428,7 @@ def check_units(dependence: Dependence) -> None:
     """Raise an error if there are too few groups to estimate dependence."""
     if dependence.n_units is not None and dependence.n_units < FEWEST_UNITS:
         raise ValueError(
-            f"groups must be at least {FEWEST_UNITS} groups or points, to estimate how much labels depend on them; got "
+            either("groups must be", "--group must name")
+            + f" at least {FEWEST_UNITS} groups or points, to estimate how much labels depend on them; got "
             f"{dependence.n_units}."
         )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from closefar.arrays import FloatArray
+from closefar.errors import Sentence, command_words, either
 from closefar.fitting import AnnotatorTable, AnnotatorVerdict, Fit, FitStatistics
 from closefar.judgements import Kind
 from closefar.model import ZERO, Metric, loadings
@@ -28,8 +29,12 @@ _TITLES = {
 }
 
 
-def summarize(fit: Fit, say: Callable[[str], str] = str) -> str:
-    """The text of `LinearMetricLearner.summary`; `say` puts advice in the words of another tool."""
+def summarize(fit: Fit) -> Sentence:
+    """The text of `LinearMetricLearner.summary`."""
+    return either(_summarize(fit, str), _summarize(fit, command_words))
+
+
+def _summarize(fit: Fit, say: Callable[[str], str]) -> str:
     metric, certificate, statistics = fit.metric, fit.certificate, fit.statistics
     pseudo_r2 = 1.0 - certificate.loss / statistics.null_loss if statistics.null_loss > 0 else float("nan")
     accuracy, term = "Accuracy" if fit.is_metric_alone else "Training accuracy", fit.kind.term

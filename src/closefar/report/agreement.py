@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.metrics import roc_curve
 
 from closefar.arrays import FloatArray, IndexArray
+from closefar.errors import words_of
 from closefar.fitting import Fit, Scores, refit_part, score
 from closefar.judgements import Judgements, Kind
 from closefar.model import Metric, Scored, ScoredLevels
@@ -332,7 +333,9 @@ def learning_curve(fitted: Fit, judgements: Judgements, seed: int) -> dict[str, 
     try:
         scores = np.array([[_score(fitted, pool, train[:size], test) for size in sizes] for test, train in splits])
     except ValueError as error:  # a part of few or odd pairs can't be fitted
-        return {"reason": f"There is no learning curve, because a fit to some of the {noun}s failed: {error}"}
+        return {
+            "reason": f"There is no learning curve, because a fit to some of the {noun}s failed: " + words_of(error)
+        }
     rows = [
         {
             "n_pairs": size,

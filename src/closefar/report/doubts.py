@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import IndexArray
+from closefar.errors import joined, setting, words_of
 from closefar.fitting import Fit, score
 from closefar.judgements import Judgements, find_points, resolve_groups, share_points
 from closefar.model import ScoredLevels
@@ -60,7 +61,7 @@ def caveat(fit: Fit) -> str:
     if fit.settings.class_weight is not None:
         return " The class weights of the fit shift these probabilities on purpose."
     if fit.alpha > 0 and not fit.settings.chooses_alpha:
-        return " The penalty alpha pulls the probabilities towards one half."
+        return " The penalty " + setting("alpha") + " pulls the probabilities towards one half."
     return ""
 
 
@@ -128,7 +129,7 @@ def noise_check(fit: Fit, judgements: Judgements, seed: int, groups: NDArray[Any
     try:
         check = check_noise_model(fit, used, groups=units_with_comparisons(ids, used))
     except ValueError as error:  # says why it can't be checked
-        return {"reason": sentence(str(error))}
+        return {"reason": sentence(words_of(error))}
     outside = sum(abs(row.z) > 1.96 for row in check.bins)
     bins = f"{outside} of {count(len(check.bins), 'bin')} {'lies' if outside == 1 else 'lie'} outside the 95% band."
     sampled = f" Checked on a random sample of {len(used):,} {noun_of(fit)}s." if len(used) < len(judgements) else ""
@@ -141,7 +142,7 @@ def noise_check(fit: Fit, judgements: Judgements, seed: int, groups: NDArray[Any
         "n_pairs": len(used),
         "question": check.question,
         "bins": [vars(row) for row in check.bins],
-        "reading": f"{check.advice} {bins}{sampled}",
+        "reading": check.advice + f" {bins}{sampled}",
         "advice": check.advice,
     }
 
@@ -320,10 +321,10 @@ def intervals(
         units = units_with_comparisons(groups, training)
         intervals = confidence(fit, training, groups=units, random_state=seed, **asked)
     except ValueError as error:  # says why there are none
-        return {"reason": sentence(str(error))}
+        return {"reason": sentence(words_of(error))}
     if not intervals.valid:
         said = [] if intervals.method == "none" else ["No interval would be valid."]
-        return {"reason": " ".join([*said, *intervals.flaws])}
+        return {"reason": joined([*said, *intervals.flaws])}
     return _part(intervals, names)
 
 

@@ -19,7 +19,6 @@ from threadpoolctl import threadpool_limits
 from closefar.arrays import FloatArray, IndexArray
 from closefar.fitting import AnnotatorTable, AnnotatorVerdict, Baseline, Choice, Fit, Fitted, Tried
 from closefar.judgements import Judgements, Kind, SharedPointsWarning
-from closefar.messages import as_options
 from closefar.model import ZERO, Metric, in_data_scale, loadings
 from closefar.plain import plain
 from closefar.questions import TruncationPath, describe_comparisons, describe_evidence, truncation_of
@@ -78,10 +77,6 @@ class Provenance:
     @property
     def is_command_line(self) -> bool:
         return bool(self.files)
-
-    def say(self, words: str) -> str:
-        """Advice in the words of the reader's tool."""
-        return as_options(words) if self.is_command_line else words
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -806,7 +801,7 @@ def summarize(
         fit = _with_ordered_directions(fit, shown)
         facts = _facts(fit, shown, training, texts, dependent, provenance, seed, n_bootstrap, tell)
     facts = {**_headline(title, facts, provenance), **facts}
-    return cast("dict[str, Any]", plain(_in_words_of(provenance, facts), finite=True))
+    return cast("dict[str, Any]", plain(facts, finite=True, is_command_line=provenance.is_command_line))
 
 
 def _facts(
@@ -854,7 +849,7 @@ def _facts(
     facts["evidence"] = describe_evidence(fit)
     facts["problems"] = problems(fit, facts["noise_check"], is_chance=is_chance, groups=groups if is_of_fit else None)
     facts["certificate"] = _certificate(fit)
-    facts["fit"] = _fit(fit, provenance)
+    facts["fit"] = _fit(fit)
     facts["next_steps"] = next_steps(metric, provenance)
     facts["sentence"] = answer(facts)
     facts["key_figures"] = key_figures(facts)
@@ -880,25 +875,6 @@ def _headline(title: str | None, facts: dict[str, Any], provenance: Provenance) 
         "is_command_line": provenance.is_command_line,
         "about": [{"name": name, "value": value} for name, value in [*named, ("Size", counts)] if value],
     }
-
-
-def _in_words_of(provenance: Provenance, facts: dict[str, Any]) -> dict[str, Any]:
-    """Advice as the reader's tool has it; nothing that may hold a name of the user's without quotes."""
-    found = {**facts, "problems": [provenance.say(problem) for problem in facts["problems"]]}
-    for part, names in {
-        "calibration": ("reading",),
-        "choice": ("sentence",),
-        "certificate": ("advice", "status"),
-        "intervals": ("reason", "statement"),
-        "learning_curve": ("reason",),
-        "noise_check": ("reason", "reading", "advice"),
-        "wrong_labels": ("reason", "doubt", "reading"),
-    }.items():
-        if facts[part] is None:
-            continue
-        said = {name: provenance.say(facts[part][name]) for name in names if facts[part].get(name)}
-        found[part] = {**facts[part], **said}
-    return found
 
 
 def _maps(
@@ -948,7 +924,7 @@ def _certificate(fit: Fit) -> dict[str, Any]:
     return {**asdict(fit.certificate), "status": fit.certificate.status, **certificate_words(fit)}
 
 
-def _fit(fit: Fit, provenance: Provenance) -> dict[str, Any]:
+def _fit(fit: Fit) -> dict[str, Any]:
     metric, parameters = fit.metric, fit.settings.parameters
     if fit.kind is Kind.CLOSE_FAR:
         parameters = {**parameters, "far_label": fit.sides.far}
@@ -966,7 +942,7 @@ def _fit(fit: Fit, provenance: Provenance) -> dict[str, Any]:
         "scale": fit.known.scale,
         "engine": fit.engine,
         "parameters": {name: _text(value) for name, value in parameters.items()},
-        "summary": summary_of(fit, provenance.say),
+        "summary": summary_of(fit),
     }
 
 

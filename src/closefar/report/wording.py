@@ -5,6 +5,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 
+from closefar.errors import command_words, either
+
 __all__ = [
     "abridged",
     "count",
@@ -67,7 +69,11 @@ def listed(words: Sequence[str]) -> str:
 
 def sentence(words: str) -> str:
     """The same words with a capital, unless the first is the name of a parameter."""
-    return words if "_" in words.partition(" ")[0] else words[:1].upper() + words[1:]
+    return either(_capitalized(words), _capitalized(command_words(words)))
+
+
+def _capitalized(words: str) -> str:
+    return str(words) if "_" in words.partition(" ")[0] else words[:1].upper() + words[1:]
 
 
 def abridged(words: str, longest: int) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from array_api_compat import is_cupy_array, is_torch_array
 
 from closefar.arrays import Array, is_indexed, is_mapped, release, to_numpy
+from closefar.errors import InvalidValueError, either, setting
 from closefar.rows.blocks import BlockRows
 from closefar.rows.source import RowSource, slices
 from closefar.rows.streamed import StreamedRows
@@ -48,7 +49,9 @@ def on_device(data: Any, device: Any) -> Any:
     if is_indexed(data):
         if library == "cupy":
             raise ValueError(
-                f"pairs by index need torch on a GPU; got device={name!r}, and only CuPy is installed. Run {_EXTRA}."
+                "pairs by index need torch on a GPU; got "
+                + setting(device=name)
+                + f", and only CuPy is installed. Run {_EXTRA}."
             )
         to_card = partial(_to_torch, name=name)
         index = data.index if is_torch_array(data.index) else _narrow(to_numpy(data.index), len(data.points))
@@ -61,12 +64,15 @@ def _name(device: Any) -> str:
     name = str(device)
     if _KNOWN.fullmatch(name):
         return name
-    rule = 'device must be None (where the data is), "cpu", "cuda", or "cuda:1" and so on'
+    rule = either(
+        'must be None (where the data is), "cpu", "cuda", or "cuda:1" and so on',
+        "must be cpu, cuda, or cuda:1 and so on",
+    )
     kind = name.split(":")[0]
     if kind in ("mps", "xpu"):
         lacks = "has no double precision, which proofs need" if kind == "mps" else "is not supported"
-        raise ValueError(f'{rule}; got {name!r}, which {lacks}. Use device="cpu".')
-    raise ValueError(f"{rule}; got {device!r}.")
+        raise InvalidValueError("device", rule, name, f"It {lacks}. Use " + setting(device="cpu") + ".")
+    raise InvalidValueError("device", rule, device)
 
 
 def _library(name: str) -> str:
@@ -89,19 +95,19 @@ def _library(name: str) -> str:
             n_cards = 0
         if _number(name) < n_cards:
             return "cupy"
-        reason = _too_high(name, n_cards) if n_cards else f"no GPU was found. {_INSTEAD}"
+        reason = _too_high(name, n_cards) if n_cards else "no GPU was found. " + _INSTEAD
     else:
         reason = f"neither torch nor CuPy is installed. Run {_EXTRA}."
-    raise ValueError(f"device={name!r} can't be used: {reason}")
+    raise ValueError(setting(device=name) + " can't be used: " + reason)
 
 
-_INSTEAD = 'Check that nvidia-smi lists a card, or use device="cpu".'
+_INSTEAD = "Check that nvidia-smi lists a card, or use " + setting(device="cpu") + "."
 
 
 def _without_gpu(torch: Any) -> str:
     if torch.version.cuda is None and getattr(torch.version, "hip", None) is None:
-        return 'this torch was built for the CPU only. Install torch with CUDA, or use device="cpu".'
-    return f"no GPU was found. {_INSTEAD}"
+        return "this torch was built for the CPU only. Install torch with CUDA, or use " + setting(device="cpu") + "."
+    return "no GPU was found. " + _INSTEAD
 
 
 def _too_high(name: str, n_cards: int) -> str:
@@ -215,9 +221,11 @@ def _check_room(name: str, library: str, needed: int) -> None:
             free = int(cupy.cuda.runtime.memGetInfo()[0])
     if needed + _WORKSPACE > free:
         raise ValueError(
-            f"the data must fit on the card: they take {_in_gib(needed)}, and {_in_gib(_WORKSPACE)} for computing, but "
-            f"{_in_gib(free)} of {name} are free. Store them as float32, give pairs by index (closefar.Tuples), spread "
-            'them over several machines with Dask, or use device="cpu".'
+            f"the data must fit on the card: they take {_in_gib(needed)}, and {_in_gib(_WORKSPACE)} for "
+            f"computing, but {_in_gib(free)} of {name} are free. Store them as float32, give pairs by "
+            "index (closefar.Tuples), spread them over several machines with Dask, or use "
+            + setting(device="cpu")
+            + "."
         )
 
 

@@ -351,7 +351,7 @@ def _interrupted(certificate: Certificate, options: Options) -> Certificate:
 def _certificate(convex: Certificate, loss: float, rates: str, is_settled: bool) -> Certificate:
     """The certificate of the last step, with the loss of the likelihood with flips."""
     advice = (
-        f"{convex.advice} The proof holds each label's probability of being flipped fixed at its estimate; {rates}."
+        convex.advice + f" The proof holds each label's probability of being flipped fixed at its estimate; {rates}."
     )
     if not is_settled:
         advice += (

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+from closefar.errors import either, setting
+
 __all__ = ["Certificate", "Outcome", "advise", "advise_in_time"]
 
 
@@ -87,7 +89,7 @@ class Certificate:
     @property
     def status(self) -> str:
         """The outcome and the advice: a word, a colon, and a sentence to act on."""
-        return f"{self.outcome}: {self.advice}"
+        return f"{self.outcome}: " + self.advice
 
 
 def advise(
@@ -106,7 +108,8 @@ def advise(
         case Outcome.SEPARABLE:
             return _separable(has_thresholds)
         case Outcome.QUASI_SEPARABLE:
-            return "one direction explains some labels without exception, so the likelihood has no finite maximum."
+            said = "labels" if has_thresholds else "answers"
+            return f"one direction explains some {said} without exception, so the likelihood has no finite maximum."
         case Outcome.INTERRUPTED:
             return f"the fit was interrupted; {left}. The metric is usable."
         case Outcome.CONVERGED:
@@ -116,52 +119,79 @@ def advise(
             by = f"by at most {gap:.1e}" if is_proven else "and nothing is proven about by how much"
             return (
                 f"no small change of this rank-{rank} metric improves it, but metrics of higher rank may be "
-                f"better, {by}. Raise rank, or leave it out, to close the gap."
+                f"better, {by}. Raise " + setting("rank") + ", or leave it out, to close the gap."
             )
         case Outcome.UNFINISHED:
             return (
-                f"max_iter={max_iter} steps did not reach tol={tol:.1e}; {left}. "
-                "The metric is usable; raise max_iter, tol or alpha."
+                setting(max_iter=max_iter)
+                + " steps did not reach "
+                + setting("tol", format(tol, ".1e"))
+                + f"; {left}. The metric is usable; raise "
+                + setting("max_iter")
+                + ", "
+                + setting("tol")
+                + " or "
+                + setting("alpha")
+                + "."
             )
         case Outcome.TRUNCATED:
             return (
-                f"directions were removed from this metric after its fit, so it is not the best of rank {rank}, and "
-                f"nothing is proven. Fit with rank={rank} for the best one."
+                "directions were removed from this metric after its fit, so it is not the best of rank "
+                f"{rank}, and nothing is proven. Fit with " + setting(rank=rank) + " for the best one."
             )
         case Outcome.UNKNOWN:
             return (
-                "this metric was stored without its fit, so its training pairs are unknown, and nothing is proven. "
+                "this metric was stored without its fit, so its training data are unknown, and nothing is proven. "
                 "Fit again for a certificate."
             )
         case Outcome.STALLED:
             return (
-                f"further steps bring no improvement, but tol={tol:.1e} is not proven; {left}. The optimum may lie at "
-                "infinity (as with 0/1 columns and fit_origin). The metric is usable; raise alpha (try 0.001) or tol."
+                "further steps bring no improvement, but "
+                + setting("tol", format(tol, ".1e"))
+                + f" is not proven; {left}. The optimum may lie at infinity (as with 0/1 columns and "
+                + setting("fit_origin")
+                + "). The metric is usable; raise "
+                + setting("alpha")
+                + " (try 0.001) or "
+                + setting("tol")
+                + "."
             )
 
 
 def advise_in_time(max_time: float | None, *, has_journal: bool, gap: float, is_proven: bool, tol: float) -> str:
     """State what it means that the time was over, and what to do."""
     later = (
-        "call fit again with the same checkpoint to continue" if has_journal else "give fit a checkpoint to continue"
+        either("call fit again with the same checkpoint to continue", "run the same command again to continue")
+        if has_journal
+        else either("give fit a checkpoint to continue", "add --checkpoint to continue it later")
     )
     return (
-        f"max_time={max_time:g} seconds ended the fit before it was complete; {_left(gap, is_proven)} "
-        f"(tol={tol:.1e}). The metric is usable; raise max_time or tol, or {later}."
+        setting("max_time", format(max_time, "g"))
+        + f" seconds ended the fit before it was complete; {_left(gap, is_proven)} ("
+        + setting("tol", format(tol, ".1e"))
+        + "). The metric is usable; raise "
+        + setting("max_time")
+        + " or "
+        + setting("tol")
+        + ", or "
+        + later
+        + "."
     )
 
 
 def _separable(has_thresholds: bool) -> str:
     if not has_thresholds:
         return (
-            "this metric agrees with every comparison, so the likelihood has no finite maximum and the scale of M "
-            "(hence the probabilities) is arbitrary; M / tr M has a wide margin. "
-            'Set alpha="auto", or collect more comparisons.'
+            "this metric agrees with every comparison, so the likelihood has no finite maximum and the "
+            "scale of M (hence the probabilities) is arbitrary; M / tr M has a wide margin. Set "
+            + setting(alpha="auto")
+            + ", or collect more comparisons."
         )
     return (
-        "this metric gets every label right, so the likelihood has no finite maximum and the scale of "
-        "M and tau (hence the probabilities) is arbitrary; M / tau has a wide margin. "
-        'Set alpha="auto", or label more pairs.'
+        "this metric gets every label right, so the likelihood has no finite maximum and the scale "
+        "of M and tau (hence the probabilities) is arbitrary; M / tau has a wide margin. Set "
+        + setting(alpha="auto")
+        + ", or label more pairs."
     )
 
 

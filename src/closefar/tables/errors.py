@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.messages import as_arguments
+from closefar.errors import either
 
 __all__ = [
     "EmptyTableError",
@@ -38,6 +39,12 @@ _MOST_LISTED = 10
 _MOST_CHARACTERS = 60
 
 
+# Options, with a word or the name of a column where one follows.
+_OPTION = re.compile(r"(?<![\w'\".=-])--([a-z]+(?:-[a-z]+)*)")
+_WORD_OPTION = re.compile(r"(?<![\w'\".=-])--(missing|unseen) (drop|median|average)\b")
+_LIST_OPTION = re.compile(r"""(?<![\w'".=-])--(drop|categorical) (?!names\b|if\b|or\b)('[^']*'|[\w.:/=@%+-]*\w)""")
+
+
 class TableError(ValueError):
     """A mistake in a user's file: the message names the file and what to do."""
 
@@ -60,7 +67,14 @@ def in_words_of_python() -> Iterator[None]:
     try:
         yield
     except TableError as error:
-        raise type(error)(as_arguments(str(error))) from error
+        raise type(error)(either(_as_arguments(str(error)), str(error))) from error
+
+
+def _as_arguments(text: str) -> str:
+    """Name the arguments of Python where a message about a file names options of the command line."""
+    text = _WORD_OPTION.sub(r"\1='\2'", text.replace("--no-annotators", "annotator=False"))
+    text = _LIST_OPTION.sub(lambda found: f"{found[1]}=[{shlex.split(found[2])[0]!r}]", text)
+    return _OPTION.sub(lambda found: f"{found[1].replace('-', '_')}=", text)
 
 
 def too_large(path: str) -> UnreadableError:

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from closefar.messages import printable
+from closefar.errors import printable
 
 __all__ = [
     "LARGEST_HEAD",
