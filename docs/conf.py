@@ -18,13 +18,7 @@ author = "The closefar developers"
 project_copyright = author
 release = version = closefar.__version__
 
-extensions = [
-    "mathml",
-    "myst_parser",
-    "sphinx.ext.autodoc",
-    "sphinx.ext.napoleon",
-    "sphinx_gallery.gen_gallery",
-]
+extensions = ["mathml", "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
 exclude_patterns = ["_build", "gallery"]  # auto_gallery is made of gallery
 
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]

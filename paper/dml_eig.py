@@ -250,10 +250,7 @@ def _rows(
         for name, text in ACCURACIES.items()
     ]
     seconds = _values(trials, method, "seconds")
-    return [
-        *rows,
-        compare(f"{METHODS[method]}: training time in seconds", seconds, paper["seconds"], why_faster),
-    ]
+    return [*rows, compare(f"{METHODS[method]}: training time in seconds", seconds, paper["seconds"], why_faster)]
 
 
 def _accuracy_figure(results: Results, sizes: Sequence[int]) -> dict[str, Any]:

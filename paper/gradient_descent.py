@@ -58,10 +58,7 @@ _PAPER_TRUTH_LOSS = 0.23
 _PAPER_ITERATIONS = 700
 _PAPER_FLIPS_LOSS = 0.5
 
-_PAPER_PLATEAUS = [
-    line("paper, noisy labels: near 0.90", 0.90),
-    line("paper, true labels: about 0.99", 0.99),
-]
+_PAPER_PLATEAUS = [line("paper, noisy labels: near 0.90", 0.90), line("paper, true labels: about 0.99", 0.99)]
 _PAPER_LOSSES = {
     "logistic": [
         line("paper, loss at the true metric: around 0.23", _PAPER_TRUTH_LOSS),
@@ -82,12 +79,7 @@ class Iterate(NamedTuple):
 
 
 def descend(
-    differences: FloatArray,
-    labels: NDArray[np.int64],
-    noise: cf.noise.Noise,
-    *,
-    n_iter: int,
-    seed: int,
+    differences: FloatArray, labels: NDArray[np.int64], noise: cf.noise.Noise, *, n_iter: int, seed: int
 ) -> Iterator[Iterate]:
     """Minimise R(AA', tau) over A (d x d) and tau >= 0, and yield each iterate from the first step on.
 

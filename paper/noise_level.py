@@ -7,18 +7,7 @@ from typing import Any
 import numpy as np
 
 import closefar as cf
-from paper.sections import (
-    Panel,
-    Section,
-    compare,
-    comparison,
-    figure,
-    line,
-    panel,
-    percentage,
-    section,
-    series,
-)
+from paper.sections import Panel, Section, compare, comparison, figure, line, panel, percentage, section, series
 from paper.synthetic import ACCURACIES, PAPER, fit, paper_pairs, recovery
 from paper.trials import Run
 

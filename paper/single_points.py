@@ -275,7 +275,7 @@ def breast_cancer(run: Run) -> Section:
         ],
         notes=[
             "The paper's text mentions 669 samples, 458 benign and 241 malignant, which belong to another data set. "
-            "Its split into 450 and 119 samples matches the 569 samples used here.",
+            "Its split into 450 and 119 samples matches the 569 samples used here."
         ],
         quoted=[quote("breast cancer, test accuracy, cross-validated penalty", rows[3])],
     )

@@ -449,11 +449,7 @@ CASES |= {
         ["evaluate", "-m", "rated.model", *_RATED[1:5]],
         ["'6'"],
     ),
-    "pairs for a model of comparisons": (
-        _nothing,
-        ["evaluate", "-m", "compared.model", *_RATED[1:5]],
-        ["threshold"],
-    ),
+    "pairs for a model of comparisons": (_nothing, ["evaluate", "-m", "compared.model", *_RATED[1:5]], ["threshold"]),
     "predictions of two kinds": (
         _nothing,
         ["predict", "-m", "rated.model", *_RATED[1:5], "--comparisons", "triplets.csv", "-o", "out.csv"],

@@ -66,8 +66,7 @@ ARRAYS = {
     "index in a frame": (
         POINTS[INDEX],
         cf.Tuples(
-            dd.from_pandas(pd.DataFrame(POINTS), npartitions=2),
-            dd.from_pandas(pd.DataFrame(INDEX), npartitions=3),
+            dd.from_pandas(pd.DataFrame(POINTS), npartitions=2), dd.from_pandas(pd.DataFrame(INDEX), npartitions=3)
         ),
     ),
     "points of dask": (

@@ -11,33 +11,13 @@ import pytest
 import closefar as cf
 from closefar import arrays
 from closefar.judgements import Judgements
-from closefar.rows import (
-    Differences,
-    GraphRows,
-    IndexedRows,
-    blocks,
-    devices,
-    graph_rows,
-    source,
-)
-from closefar.rows import (
-    backends as compiled,
-)
-from closefar.rows import (
-    backends as ladder,
-)
-from closefar.rows import (
-    blocks as differences,
-)
-from closefar.rows import (
-    blocks as fusing,
-)
-from closefar.rows import (
-    blocks as products,
-)
-from closefar.rows import (
-    graph_rows as graph,
-)
+from closefar.rows import Differences, GraphRows, IndexedRows, blocks, devices, graph_rows, source
+from closefar.rows import backends as compiled
+from closefar.rows import backends as ladder
+from closefar.rows import blocks as differences
+from closefar.rows import blocks as fusing
+from closefar.rows import blocks as products
+from closefar.rows import graph_rows as graph
 from paper_estimator import PAPER
 
 torch = pytest.importorskip("torch", reason="needs torch: run pip install -e '.[test-torch]'")

@@ -274,10 +274,7 @@ def test_more_points_in_another_order_and_without_what_was_shown_are_the_same_po
         (["--points", "points.csv", "--judgements", "damaged.sqlite"], "damaged.sqlite"),
         (["--points", "points.csv", "--pairs", "-"], "can't be read from a pipe"),
         (["--points", "judgements.sqlite", "--pairs", "table.csv"], "--points must be a table of points"),
-        (
-            ["--points", "points.csv", "--pairs", "table.csv", "--judgements", "judgements.sqlite"],
-            "Leave --pairs out",
-        ),
+        (["--points", "points.csv", "--pairs", "table.csv", "--judgements", "judgements.sqlite"], "Leave --pairs out"),
         (["--points", "points.csv", "--judgements", "none.sqlite"], "none.sqlite does not exist"),
     ],
 )

@@ -500,11 +500,7 @@ def test_findings_and_their_questions_come_together(store: Store) -> None:
     questions = store.read(
         lambda connection: connection.execute("SELECT first, second, third, chosen, batch FROM questions").fetchall()
     )
-    assert questions == [
-        (0, 1, None, "information", 1),
-        (2, 3, None, "information", 1),
-        (4, 5, None, "uncertainty", 2),
-    ]
+    assert questions == [(0, 1, None, "information", 1), (2, 3, None, "information", 1), (4, 5, None, "uncertainty", 2)]
 
 
 def test_what_somebody_has_been_asked_is_not_chosen_again(store: Store) -> None:

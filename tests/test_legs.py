@@ -25,25 +25,13 @@ from closefar.rows import (
     source,
     unit_free,
 )
-from closefar.rows import (
-    backends as ladder,
-)
-from closefar.rows import (
-    blocks as differences,
-)
-from closefar.rows import (
-    blocks as fusing,
-)
-from closefar.rows import (
-    blocks as products,
-)
-from closefar.rows import (
-    graph_rows as graph,
-)
+from closefar.rows import backends as ladder
+from closefar.rows import blocks as differences
+from closefar.rows import blocks as fusing
+from closefar.rows import blocks as products
+from closefar.rows import graph_rows as graph
 from closefar.rows import legs as legs_module
-from closefar.rows import (
-    legs as stacked,
-)
+from closefar.rows import legs as stacked
 from closefar.rows.opening import ComparedLegs, legs_of
 from paper_estimator import PAPER
 

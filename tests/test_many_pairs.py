@@ -10,19 +10,10 @@ from closefar.arrays import numbered
 from closefar.fitting import Settings, fit, fit_from, is_near_parts, refit
 from closefar.judgements import Judgements, PairGroupKFold, split_judgements
 from closefar.model import Scored
-from closefar.questions import (
-    dependence,
-    noise_check,
-)
-from closefar.questions import (
-    likelihood as label_likelihood,
-)
-from closefar.questions import (
-    likelihood as thinning,
-)
-from closefar.questions import (
-    moves as margin_errors,
-)
+from closefar.questions import dependence, noise_check
+from closefar.questions import likelihood as label_likelihood
+from closefar.questions import likelihood as thinning
+from closefar.questions import moves as margin_errors
 from paper_estimator import PAPER
 
 

@@ -259,11 +259,7 @@ def test_embedding_of_rank_one_is_a_line_and_of_rank_zero_a_sentence(learner):
 
 def test_noise_check_is_that_of_the_pairs(learner):
     check = check_noise_model(learner, NEW_PAIRS, NEW_LABELS)
-    for ax in (
-        cf.plot.noise_check(check),
-        cf.plot.noise_check(learner, NEW_PAIRS, NEW_LABELS),
-        check.plot(),
-    ):
+    for ax in (cf.plot.noise_check(check), cf.plot.noise_check(learner, NEW_PAIRS, NEW_LABELS), check.plot()):
         x, y = line(ax, "these labels").get_data()
         np.testing.assert_allclose(x, [row.margin for row in check.bins])
         np.testing.assert_allclose(y, [row.observed - row.expected for row in check.bins], atol=1e-15)

@@ -51,10 +51,7 @@ def test_other_pairs_agree_with_scikit_learn(learner: cf.LinearMetricLearner, ot
     predicted, quality = learner.predict(OTHERS), other_facts["quality"]
     assert other_facts["pairs"]["source"] == "given"
     assert quality["accuracy"] == accuracy_score(OTHER_LABELS, predicted)
-    assert quality["confusion"] == {
-        "labels": ["-1", "1"],
-        "counts": confusion_matrix(OTHER_LABELS, predicted).tolist(),
-    }
+    assert quality["confusion"] == {"labels": ["-1", "1"], "counts": confusion_matrix(OTHER_LABELS, predicted).tolist()}
     assert quality["auc"] == pytest.approx(roc_auc_score(OTHER_LABELS, learner.decision_function(OTHERS)), abs=1e-14)
     assert quality["loss"] == pytest.approx(log_loss(OTHER_LABELS, learner.predict_proba(OTHERS)), rel=1e-9)
     assert quality["accuracy_low"] < quality["accuracy"] < quality["accuracy_high"]

@@ -156,10 +156,7 @@ def test_models_are_solved_to_a_share_of_the_last_decrement(monkeypatch, n, shar
     assert newton_at()[1].memory.decrement == 1.0
 
 
-@pytest.mark.parametrize(
-    ("share", "longest", "expected"),
-    [*HALVED, (0.5, 2.0**-19, 2.0**-19), (0.5, 2.0**-20, 0.0)],
-)
+@pytest.mark.parametrize(("share", "longest", "expected"), [*HALVED, (0.5, 2.0**-19, 2.0**-19), (0.5, 2.0**-20, 0.0)])
 def test_a_newton_step_is_halved_until_the_risk_falls_by_a_share_of_the_decrement(share, longest, expected):
     solver, decrement = newton_at()[0], 3.0
     solver._evaluate = lambda x: SimpleNamespace(value=-share * x[0] * decrement if x[0] <= longest else 1.0)
@@ -617,10 +614,7 @@ def test_the_first_step_moves_a_factor_by_a_tenth_at_most(size):
     np.testing.assert_allclose(step, -expected * gradient / size, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("share", "longest", "expected"),
-    [*HALVED, (0.5, 2.0**-33, 2.0**-33), (0.5, 2.0**-34, 0.0)],
-)
+@pytest.mark.parametrize(("share", "longest", "expected"), [*HALVED, (0.5, 2.0**-33, 2.0**-33), (0.5, 2.0**-34, 0.0)])
 def test_a_step_of_the_factor_is_halved_until_it_gains_a_share_of_the_slope(monkeypatch, share, longest, expected):
     """Along a direction of length and slope one."""
     monkeypatch.setattr(factor_module, "prove_bound", lambda point, tol: 0.1)

@@ -159,10 +159,7 @@ def test_every_row_of_a_quoted_file_is_as_the_csv_module_reads_it(write, frame):
         assert [value or "" for value in table.columns[name]] == [row[name] for row in rows]
 
 
-@given(
-    st.lists(st.floats(allow_nan=False), min_size=1, max_size=30),
-    st.sampled_from([",", ";", "\t", "|"]),
-)
+@given(st.lists(st.floats(allow_nan=False), min_size=1, max_size=30), st.sampled_from([",", ";", "\t", "|"]))
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 def test_every_float_survives(write, numbers, separator):
     text = f"a{separator}b\n" + "".join(f"{number!r}{separator}{number}\n" for number in numbers)

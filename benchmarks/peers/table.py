@@ -53,10 +53,7 @@ def _plot(work: str) -> str:
 
 
 def _standing_table(found: list[Standing]) -> str:
-    lines = [
-        "| setting | figure | closefar | best of the others | closefar is |",
-        "|---|---|---|---|---|",
-    ]
+    lines = ["| setting | figure | closefar | best of the others | closefar is |", "|---|---|---|---|---|"]
     for each in found:
         if each.verdict is not Verdict.ALONE:
             shown = (

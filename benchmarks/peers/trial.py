@@ -44,12 +44,7 @@ class Limits:
 
 
 def run_trial(
-    peer: Peer,
-    data_folder: Path,
-    limits: Limits,
-    interpreters: Interpreters,
-    workers: Workers,
-    stop: threading.Event,
+    peer: Peer, data_folder: Path, limits: Limits, interpreters: Interpreters, workers: Workers, stop: threading.Event
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the outcome of a peer on saved data, and its answers; never raises because of the peer.
 

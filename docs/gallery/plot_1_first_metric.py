@@ -16,13 +16,7 @@ import numpy as np
 import closefar as cf
 
 eigenvalues = [0.89, 0.59, 0.32, 0.14, 0.13]
-data = cf.datasets.make_pairs(
-    20_000,
-    10,
-    metric_eigenvalues=eigenvalues,
-    wrong_share=0.1,
-    random_state=0,
-)
+data = cf.datasets.make_pairs(20_000, 10, metric_eigenvalues=eigenvalues, wrong_share=0.1, random_state=0)
 train, test = slice(0, 15_000), slice(15_000, None)
 learner = cf.LinearMetricLearner().fit(data.pairs[train], data.labels[train])
 print(learner.metric_)

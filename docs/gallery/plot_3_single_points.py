@@ -19,17 +19,8 @@ import closefar as cf
 
 data = load_breast_cancer(as_frame=True)
 names = data.target_names[data.target]
-X_fit, X_new, y_fit, y_new = train_test_split(
-    data.data,
-    names,
-    test_size=119,
-    random_state=0,
-)
-learner = cf.LinearMetricLearner(
-    fit_origin=True,
-    rank=2,
-    far_label="malignant",
-)
+X_fit, X_new, y_fit, y_new = train_test_split(data.data, names, test_size=119, random_state=0)
+learner = cf.LinearMetricLearner(fit_origin=True, rank=2, far_label="malignant")
 learner.fit(X_fit, y_fit)
 accuracy = learner.score(X_new, y_new)
 print(f"Accuracy on {len(y_new)} held-out tumours: {accuracy:.1%}.")

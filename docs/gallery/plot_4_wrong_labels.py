@@ -14,14 +14,7 @@ import numpy as np
 
 import closefar as cf
 
-data = cf.datasets.make_pairs(
-    1500,
-    8,
-    rank=3,
-    noise="flips",
-    wrong_share=0.1,
-    random_state=0,
-)
+data = cf.datasets.make_pairs(1500, 8, rank=3, noise="flips", wrong_share=0.1, random_state=0)
 is_wrong = data.labels != data.true_labels
 
 learner = cf.LinearMetricLearner()

@@ -13,13 +13,7 @@ import matplotlib.pyplot as plt
 
 import closefar as cf
 
-data = cf.datasets.make_pairs(
-    9000,
-    12,
-    metric_eigenvalues=[1.0, 0.6, 0.3],
-    wrong_share=0.1,
-    random_state=1,
-)
+data = cf.datasets.make_pairs(9000, 12, metric_eigenvalues=[1.0, 0.6, 0.3], wrong_share=0.1, random_state=1)
 train, test = slice(0, 4500), slice(4500, None)
 pairs, labels = data.pairs[train], data.labels[train]
 learner = cf.LinearMetricLearner(alpha=0, flip_rate=0).fit(pairs, labels)

@@ -28,10 +28,7 @@ print(learner.certificate_.status)
 
 squared = np.linspace(0.0, 1.4 * learner.thresholds_[-1], 300)
 probability = np.diff(
-    1.0 - learner.metric_.noise.cdf(squared[:, None] - learner.thresholds_),
-    axis=1,
-    prepend=0.0,
-    append=1.0,
+    1.0 - learner.metric_.noise.cdf(squared[:, None] - learner.thresholds_), axis=1, prepend=0.0, append=1.0
 )
 
 fig, ax = plt.subplots(layout="constrained")

@@ -16,25 +16,14 @@ import closefar as cf
 
 shape = {"metric_eigenvalues": [1.0, 0.6, 0.3], "covariance_eigenvalues": np.ones(6), "random_state": 0}
 experts = cf.datasets.make_judgements(400, 6, **shape)
-visitors = cf.datasets.make_judgements(
-    4000,
-    6,
-    kind="triplets",
-    noise_scale=2 * experts.noise_scale,
-    **shape,
-)
+visitors = cf.datasets.make_judgements(4000, 6, kind="triplets", noise_scale=2 * experts.noise_scale, **shape)
 
 # %%
 # ``comparison_noise="estimate"`` maximises the profile likelihood, and reports an interval.  There are plenty of
 # judgements, so no penalty is needed.
 
 both = cf.LinearMetricLearner(alpha=0, flip_rate=0)
-both.fit(
-    experts.tuples,
-    experts.labels,
-    comparisons=(visitors.tuples, visitors.labels),
-    comparison_noise="estimate",
-)
+both.fit(experts.tuples, experts.labels, comparisons=(visitors.tuples, visitors.labels), comparison_noise="estimate")
 low, high = both.comparison_noise_.interval
 print(f"The comparisons' noise is {both.comparison_noise_.value:.2f} times the labels' ({low:.2f} to {high:.2f}).")
 print(both.certificate_.status)

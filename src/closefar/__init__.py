@@ -8,12 +8,7 @@ if TYPE_CHECKING:
     from closefar import datasets, judgements, noise, plot, theory
     from closefar.fitting import IdentifiabilityWarning
     from closefar.judgements import PairGroupKFold, SharedPointsWarning, Tuples
-    from closefar.learners import (
-        ClassMetricLearner,
-        ComparisonMetricLearner,
-        LinearMetricLearner,
-        OrdinalMetricLearner,
-    )
+    from closefar.learners import ClassMetricLearner, ComparisonMetricLearner, LinearMetricLearner, OrdinalMetricLearner
     from closefar.model import Metric, ModelFileError, load
     from closefar.questions import (
         check_noise_model,

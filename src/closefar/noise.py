@@ -310,9 +310,7 @@ class HypSecant(Noise):
         ratio = xp.where(tail > 0, tail / xp.where(tail > 0, arctan, one), one)  # tail / arctan(tail)
         upper = 1.0 - (2.0 / math.pi) * arctan
         loss = xp.where(
-            positive,
-            -xp.log1p(-(2.0 / math.pi) * arctan),
-            xp.abs(angle) + math.log(0.5 * math.pi) + xp.log(ratio),
+            positive, -xp.log1p(-(2.0 / math.pi) * arctan), xp.abs(angle) + math.log(0.5 * math.pi) + xp.log(ratio)
         )
         if order == 0:
             return (loss,)

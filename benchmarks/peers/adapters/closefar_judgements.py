@@ -115,8 +115,4 @@ def pooled(train: Train) -> Learned:
     return Learned(metric=learner.metric_.matrix, threshold=learner.metric_.known_threshold)
 
 
-PEERS = {
-    "closefar": closefar,
-    "closefar, a column for each object": on_objects,
-    "closefar, annotators pooled": pooled,
-}
+PEERS = {"closefar": closefar, "closefar, a column for each object": on_objects, "closefar, annotators pooled": pooled}

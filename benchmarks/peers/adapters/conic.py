@@ -41,7 +41,4 @@ def fit(train: Train, solver: str) -> Learned:
     return Learned(metric=metric, threshold=threshold, probability=probability, claim=f"status {problem.status}")
 
 
-PEERS: dict[str, Any] = {
-    "cvxpy (Clarabel)": partial(fit, solver="CLARABEL"),
-    "cvxpy (SCS)": partial(fit, solver="SCS"),
-}
+PEERS: dict[str, Any] = {"cvxpy (Clarabel)": partial(fit, solver="CLARABEL"), "cvxpy (SCS)": partial(fit, solver="SCS")}

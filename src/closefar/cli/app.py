@@ -22,8 +22,6 @@ from closefar.cli.questions import label_errors, sample_size
 from closefar.cli.session import CODE_NO_FILE, CODE_WRONG_INPUT, EXIT_CODES, PIPE_CLOSED, discard_output, tell
 from closefar.errors import printable
 
-__all__ = ["app", "run"]
-
 _EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()) + "."
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich", epilog=_EPILOG)

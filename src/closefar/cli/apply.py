@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from closefar.learners import Model
     from closefar.tables import Pairs, PairTable
 
-__all__ = ["check_table", "predict", "transform", "write_results"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What a model says of new pairs and comparisons: the columns of a table of predictions.
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from closefar.learners import ClassMetricLearner
     from closefar.tables import Pairs
 
-__all__ = ["classes"]
-
 _COLUMNS = ("class", "probability_wrong", "probable_class")
 _N_SHOWN = 10
 _SHOWN = 0.5  # the smallest probability of being wrong that is shown
@@ -93,12 +91,7 @@ def classes(
 
 
 def _check_outputs(
-    session: Session,
-    out: Path,
-    neighbours: Path | None,
-    suspicious: Path | None,
-    replacing: Replacing,
-    files: Files,
+    session: Session, out: Path, neighbours: Path | None, suspicious: Path | None, replacing: Replacing, files: Files
 ) -> None:
     models = [out] if neighbours is None else [out, neighbours]
     if len({*models, suspicious}) < len(models) + 1:

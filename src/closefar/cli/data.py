@@ -22,21 +22,6 @@ if TYPE_CHECKING:
     from closefar.model import Metric
     from closefar.tables import Pairs, PointTable, Source
 
-__all__ = [
-    "directions_of",
-    "fit_learner",
-    "folds_of",
-    "groups_of",
-    "read_for_model",
-    "read_labelled",
-    "report_of",
-    "sampled_groups",
-    "scored_by",
-    "squared_distances",
-    "with_ids",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Which judgements a table holds, two labels, levels or comparisons, and what is said of them on the screen.
 

@@ -13,8 +13,6 @@ import typer
 from closefar.cli.label import LabelTask, Serving, serve
 from closefar.cli.session import Output, Replacing, Session, is_report
 
-__all__ = ["demo"]
-
 _N_NEW = 500
 _REPORT = Path("report.html")
 _ADVICE = "Use another folder"

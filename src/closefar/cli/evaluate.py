@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from closefar.learners import Model
     from closefar.tables import Pairs
 
-__all__ = ["evaluate", "report"]
-
 _SEEN = "these are the training {what} of the model: expect a somewhat lower accuracy on new {what}."
 
 

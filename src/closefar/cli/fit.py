@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from closefar.learners import MetricLearner, Model
     from closefar.tables import Pairs
 
-__all__ = ["fit"]
-
 # The noise is checked on a sample where that saves time (work is about pairs times squared parameters), and not at
 # all where that leaves too few uncertain labels per parameter.
 _MOST_CHECKED = 10_000

@@ -18,8 +18,6 @@ from closefar.cli.session import Output, Replacing, Session, table_of
 if TYPE_CHECKING:
     from closefar.label import Address, Site, Task
 
-__all__ = ["LabelTask", "Serving", "export_judgements", "label", "serve"]
-
 _TASK, _CHOICE, _SERVER = "Question", "Choice of questions", "Server"
 _LONGEST_QUESTION, _LONGEST_INSTRUCTIONS, _LONGEST_ANSWER = 300, 10_000, 40
 _FEWEST_LEVELS, _MOST_LEVELS = 3, 9  # each has a key

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from closefar.learners import Model
     from closefar.model import Metric
 
-__all__ = ["export", "inspect", "truncate"]
-
-
 _MOST_ANNOTATORS = 10
 
 

@@ -21,24 +21,6 @@ if TYPE_CHECKING:
     from closefar.learners import MetricLearner, Model
     from closefar.tables import Encoding, Source
 
-__all__ = [
-    "Columns",
-    "Files",
-    "Learning",
-    "LongLearning",
-    "ModelFile",
-    "NaValues",
-    "NewData",
-    "OutFile",
-    "PenalisedLearning",
-    "ReportTitle",
-    "WeightedFiles",
-    "names_in",
-    "number",
-    "with_groups",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Groups of options: a command takes a dataclass, and gets an option for each of its fields.
 
@@ -116,8 +98,7 @@ OutFile = Annotated[
 ]
 
 ReportTitle = Annotated[
-    str | None,
-    typer.Option("--title", metavar="TEXT", help="The headline of the report; the data files by default."),
+    str | None, typer.Option("--title", metavar="TEXT", help="The headline of the report; the data files by default.")
 ]
 
 
@@ -324,8 +305,7 @@ class Files:
         ),
     ] = None
     no_annotators: Annotated[
-        bool,
-        typer.Option("--no-annotators", help="Treat all judgements as one person's.", rich_help_panel=FILES_PANEL),
+        bool, typer.Option("--no-annotators", help="Treat all judgements as one person's.", rich_help_panel=FILES_PANEL)
     ] = False
     group: Annotated[
         str | None,
@@ -713,8 +693,7 @@ class LongLearning(PenalisedLearning):
         ),
     ] = None
     balanced: Annotated[
-        bool,
-        typer.Option("--balanced", help="Give all labels the same total weight.", rich_help_panel=_PANEL),
+        bool, typer.Option("--balanced", help="Give all labels the same total weight.", rich_help_panel=_PANEL)
     ] = False
     max_time: Annotated[
         float | None,

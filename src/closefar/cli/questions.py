@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from closefar.cli.apply import check_table, write_results
-from closefar.cli.data import (
-    fit_learner,
-    folds_of,
-    groups_of,
-    read_labelled,
-    with_ids,
-)
+from closefar.cli.data import fit_learner, folds_of, groups_of, read_labelled, with_ids
 from closefar.cli.options import Columns, Files, Learning, PenalisedLearning, WeightedFiles
 from closefar.cli.session import Output, Replacing, Session, table_of
 from closefar.errors import command_words
@@ -28,8 +22,6 @@ if TYPE_CHECKING:
 
     from closefar.questions import LabelErrors
     from closefar.tables import Pairs
-
-__all__ = ["label_errors", "sample_size"]
 
 _COLUMNS = ("label", "probability_wrong", "margin", "standard_error")
 _COLUMNS_OF_LEVELS = ("label", "expected", *_COLUMNS[1:])

@@ -27,28 +27,6 @@ if TYPE_CHECKING:
 
     from closefar.files import Content
 
-__all__ = [
-    "CODE_INTERRUPTED",
-    "CODE_NO_FILE",
-    "CODE_WRONG_INPUT",
-    "EXIT_CODES",
-    "PIPE_CLOSED",
-    "IsOwn",
-    "Output",
-    "Replacing",
-    "Session",
-    "columns_of",
-    "discard_output",
-    "in_words",
-    "is_export",
-    "is_model",
-    "is_report",
-    "report_path",
-    "table_of",
-    "table_path",
-    "tell",
-]
-
 EXIT_CODES = {
     0: "success",
     1: "success, but the fit did not reach its tolerance",
@@ -321,8 +299,7 @@ class Replacing:
     """What happens to files that are there already."""
 
     force: Annotated[
-        bool,
-        typer.Option("--force", help="Also replace a file that closefar did not write.", rich_help_panel=_PANEL),
+        bool, typer.Option("--force", help="Also replace a file that closefar did not write.", rich_help_panel=_PANEL)
     ] = False
     no_overwrite: Annotated[
         bool, typer.Option("--no-overwrite", help="Replace no file at all.", rich_help_panel=_PANEL)

@@ -15,8 +15,6 @@ from sklearn.utils import check_random_state
 from closefar.arrays import BoolArray, IndexArray
 from closefar.judgements import Tuples
 
-__all__ = ["PairCount", "count_pairs", "pairs_from_points"]
-
 Relation = Callable[[NDArray[Any], NDArray[Any]], Any]
 
 # Pairs of the same points depend on each other: in simulations with classes of points, the loss on new points fell by

@@ -11,8 +11,6 @@ from sklearn.utils import check_random_state
 from closefar.datasets.simulated import solve_noise_scale
 from closefar.noise import get_noise
 
-__all__ = ["PatientJudgements", "PatientTables", "judge_patients", "make_patients"]
-
 Columns = dict[str, NDArray[Any]]
 
 # The weight of each column in the true distance: one divided by the difference that matters.

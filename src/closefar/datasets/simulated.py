@@ -16,9 +16,6 @@ from closefar.judgements import Tuples
 from closefar.model import Metric
 from closefar.noise import NOISES, Noise, get_noise
 
-__all__ = ["LabelledPairs", "Panel", "SimulatedJudgements", "make_judgements", "make_pairs", "solve_noise_scale"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Simulated annotators: who judges what, how strictly, and how often at random.
 
@@ -241,11 +238,7 @@ def solve_noise_scale(margins: Any, noise: str | Noise, wrong_share: float) -> f
 
 
 def draw_shapes(
-    n_features: int,
-    rank: int | None,
-    metric_eigenvalues: Any,
-    covariance_eigenvalues: Any,
-    rng: np.random.Generator,
+    n_features: int, rank: int | None, metric_eigenvalues: Any, covariance_eigenvalues: Any, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
     """Draw factors of the points' covariance and of M*, both randomly oriented."""
     covariance = _eigenvalues("covariance_eigenvalues", covariance_eigenvalues, n_features, n_features, rng)

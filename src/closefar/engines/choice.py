@@ -7,8 +7,6 @@ from typing import Any
 
 from closefar.engines.engine import Engine, LocalEngine
 
-__all__ = ["engine_for"]
-
 
 def engine_for(client: Any = None) -> Engine:
     """Return the engine of this client or, if None is given, of the current one; without one it is this process.

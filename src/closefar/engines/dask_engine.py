@@ -31,9 +31,6 @@ from closefar.engines.engine import (
 )
 from closefar.engines.threads import threads_at_most
 
-__all__ = ["DaskEngine"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Memory of workers: blocks of rows are computed with in temporary arrays, whose memory should be used again.
 

@@ -13,23 +13,6 @@ import numpy as np
 from closefar.arrays import IndexArray
 from closefar.engines.threads import threads_at_most
 
-__all__ = [
-    "Combine",
-    "Engine",
-    "Load",
-    "LocalEngine",
-    "Movable",
-    "PartitionError",
-    "Ref",
-    "TaskResult",
-    "by_partition",
-    "combined",
-    "loaded",
-    "moved",
-    "settled",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Values that move between processes, and have the same layout in memory afterwards.
 #

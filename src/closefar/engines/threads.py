@@ -10,8 +10,6 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["threads_at_most", "threads_for"]
-
 # Multiplications in a pass over the data for each thread.
 _WORK_OF_THREAD = 1e8
 

@@ -13,8 +13,6 @@ from scipy.stats import norm
 from closefar.arrays import FloatArray, IndexArray
 from closefar.plain import data_frame
 
-__all__ = ["AnnotatorTable", "AnnotatorVerdict"]
-
 _MOST_SHOWN = 40
 
 

@@ -20,8 +20,6 @@ from closefar.judgements.labels import column_of_labels, find_sides
 from closefar.model import Metric
 from closefar.noise import Noise
 
-__all__ = ["CalibratedThreshold", "calibrate_threshold"]
-
 _LEVEL = 0.95
 _TOLERANCE = 1e-12  # of the mean loss
 _MOST_STEPS = 200

@@ -30,9 +30,6 @@ from closefar.noise import get_noise
 from closefar.rows import Rows, judged_rows
 from closefar.solve import Journal
 
-__all__ = ["Checkpoint", "find_difference", "fingerprint"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What a fit is of: its data and settings as numbers, by which the checkpoint of another fit is recognised.
 

@@ -20,24 +20,6 @@ from closefar.judgements import variance_of_sum
 from closefar.model import Metric
 from closefar.plain import data_frame, format_table
 
-__all__ = [
-    "RULES",
-    "Baseline",
-    "Choice",
-    "ComparisonNoise",
-    "NoiseChoice",
-    "RankChoice",
-    "RankScore",
-    "Tried",
-    "choice_from",
-    "choose_from",
-    "choose_noise",
-    "compare_ranks",
-    "profile_noise",
-    "sums_of_losses",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The settings that were chosen on held-out judgements, and the plain distance beside the learned metric.
 

@@ -48,8 +48,6 @@ from closefar.noise import Noise, get_noise, interval_losses
 from closefar.packed import packed_size
 from closefar.solve import Objective, Passes, State, psd_factor, solve_roughly, supervisor
 
-__all__ = ["Chosen", "choose"]
-
 # The first alpha, times sqrt(d / n): the size of the largest eigenvalue of what noise alone adds to dR/dM.
 _FIRST = 0.4
 _STEP, _LONG_STEP = 2.0, 4.0  # by which alpha changes, and after a few steps
@@ -216,11 +214,7 @@ class _Levels:
         found = interval_losses(noise, low, up, max(order, 1))
         if order == 0:
             return (found.loss,)
-        return (
-            found.loss,
-            [-found.low, -found.up],
-            [(0, 0, found.low_low), (0, 1, found.low_up), (1, 1, found.up_up)],
-        )
+        return (found.loss, [-found.low, -found.up], [(0, 0, found.low_low), (0, 1, found.low_up), (1, 1, found.up_up)])
 
 
 def _answers(judgements: Judgements) -> _Signs | _Levels:

@@ -14,9 +14,6 @@ from sklearn.neighbors import NearestNeighbors
 from closefar.arrays import BoolArray, FloatArray, IndexArray
 from closefar.model import Metric
 
-__all__ = ["ClassPosterior", "class_pairs", "class_posterior", "neighbour_metric"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Which classes points belong to, if some of their labels are wrong.
 

@@ -33,9 +33,6 @@ from closefar.solve import (
     unwatched,
 )
 
-__all__ = ["annotator_table", "find_reversal", "find_undetermined_rates", "kappas", "named_if_infinite", "same_pairs"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Quasi-separable fits: the optimum lies at infinity although the metric does not get every label right.
 

@@ -25,19 +25,7 @@ from closefar.judgements import Columns, Judgements, Kind, PartitionedJudgements
 from closefar.model import Metric, ScoredLevels
 from closefar.noise import has_flips
 from closefar.rows import BlockRows, Coordinates, LegRows, on_device, second_moment
-from closefar.solve import (
-    Certificate,
-    Journal,
-    Outcome,
-    Solution,
-    Supervisor,
-    advise_in_time,
-    supervised,
-    supervisor,
-)
-
-__all__ = ["find_origin", "fit", "measured_statistics", "placed_on", "refit", "without_penalty"]
-
+from closefar.solve import Certificate, Journal, Outcome, Solution, Supervisor, advise_in_time, supervised, supervisor
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Statistics of fits to levels, comparisons, mixes of them, and judgements of annotators.

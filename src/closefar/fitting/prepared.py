@@ -46,9 +46,6 @@ from closefar.solve import (
     supervisor,
 )
 
-__all__ = ["Prepared", "Solved", "flipped_likelihood", "is_plain", "likelihood_of", "with_comparison_noise"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The likelihood of judgements, by their kind.
 

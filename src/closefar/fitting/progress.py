@@ -14,8 +14,6 @@ from typing import Any
 
 from closefar.solve import Passes, State
 
-__all__ = ["Progress", "display", "in_words", "showing"]
-
 _BETWEEN_LINES = 0.5  # seconds, at verbose 1
 _QUIET = 2.0  # seconds after which something is shown of a stage, or of a step
 

@@ -28,18 +28,6 @@ from closefar.noise import has_flips
 from closefar.rows import LegRows, column_scales, judged_rows, pair_rows, rows_of, second_moment
 from closefar.solve import OutOfTime
 
-__all__ = [
-    "candidate_ranks",
-    "cross_validate_rank",
-    "fit_from",
-    "fit_part",
-    "is_near_parts",
-    "legs_along",
-    "refit_leading",
-    "refit_part",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Fits to parts of the judgements of a fit, used to judge the others.
 

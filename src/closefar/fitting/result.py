@@ -18,8 +18,6 @@ from closefar.model import Metric
 from closefar.noise import FlipRate
 from closefar.solve import Certificate, FitStep, Outcome, OutOfTime, supervisor
 
-__all__ = ["Fit", "Fitted", "Learner"]
-
 _WARNED_OF = (Outcome.UNFINISHED, Outcome.STALLED, Outcome.SEPARABLE, Outcome.QUASI_SEPARABLE)
 
 

@@ -13,8 +13,6 @@ from closefar.fitting.result import Fit
 from closefar.judgements import Judgements, Kind
 from closefar.model import Metric, Scored, ScoredLevels
 
-__all__ = ["Scorer", "Scores", "joined", "score", "whole_loss"]
-
 Scores = Scored | ScoredLevels
 
 

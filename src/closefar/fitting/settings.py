@@ -17,9 +17,6 @@ from closefar.noise import NOISES, FlipRate, Noise, get_noise
 from closefar.rows import check_device
 from closefar.solve import SOLVERS, Options
 
-__all__ = ["CENTRES", "Settings"]
-
-
 # The tolerance of approximate fits; L-BFGS then ends within about a hundredth of it of the optimum.
 _ROUGH = 1e-3
 

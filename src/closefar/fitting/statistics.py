@@ -17,17 +17,6 @@ from closefar.model import Scored, ScoredLevels
 from closefar.noise import Noise, with_flips
 from closefar.rows import ENORMOUS, BlockRows
 
-__all__ = [
-    "FitStatistics",
-    "IdentifiabilityWarning",
-    "count_parameters",
-    "count_uncertain",
-    "find_enormous",
-    "find_problems",
-    "name_columns",
-    "sums_of_margins",
-]
-
 
 def count_parameters(
     n_directions: int, rank: int | None, *, has_origin: bool = False, with_flips: int = 0, n_thresholds: int = 1

@@ -23,23 +23,6 @@ from closefar.errors import either, setting
 from closefar.judgements.judgements import Judgements, Kind
 from closefar.judgements.tuples import Tuples
 
-__all__ = [
-    "PairGroupKFold",
-    "SharedPointsWarning",
-    "Split",
-    "divide_points",
-    "find_points",
-    "most_folds",
-    "resolve_folds",
-    "resolve_groups",
-    "share_points",
-    "split_by_points",
-    "split_judgements",
-    "variance_of_sum",
-    "warn_of_points",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Which pairs or comparisons have a point in common: (n, k, d) data shows it, whether or not groups are given.
 

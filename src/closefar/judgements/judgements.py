@@ -51,19 +51,6 @@ from closefar.judgements.pairs import (
 from closefar.judgements.partitions import is_partitioned
 from closefar.judgements.tuples import Tuples
 
-__all__ = [
-    "Annotators",
-    "Judgements",
-    "Kind",
-    "check_comparisons",
-    "effective_number",
-    "quadruplets_of",
-    "read_annotators",
-    "rows_with_same_legs",
-    "sample_rows",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The kinds of judgement.
 

@@ -17,22 +17,6 @@ from sklearn.utils.validation import check_array, column_or_1d
 from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, is_foreign, is_source, to_numpy
 from closefar.errors import InvalidValueError, setting
 
-__all__ = [
-    "CodedLabels",
-    "Sides",
-    "are_far",
-    "check_class_weights",
-    "check_weights",
-    "column_of_labels",
-    "few_different",
-    "find_levels",
-    "find_sides",
-    "is_missing",
-    "level_codes",
-    "own_labels",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Values that are missing: None, NaN, NaT, pandas' NA, an empty string.
 

@@ -17,20 +17,6 @@ from closefar.arrays import Array, is_foreign, is_mapped, is_source, is_tensor, 
 from closefar.judgements.partitions import refuse_partitions
 from closefar.judgements.tuples import Tuples, check_frame_columns, checked_tensor, names_of_frame
 
-__all__ = [
-    "Columns",
-    "check_axes",
-    "check_columns",
-    "check_foreign",
-    "check_names_of_source",
-    "check_number_of_columns",
-    "check_pairs",
-    "check_size",
-    "check_two_points",
-    "name_of",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The columns that a fit was made with: how many, and their names.
 

@@ -36,21 +36,6 @@ from closefar.judgements.pairs import check_axes, check_columns, check_size, che
 from closefar.judgements.partitions import Partition, Partitions, is_partitioned, words_for_sample
 from closefar.judgements.tuples import DaskTuples, Tuples, names_of_frame, unchecked_tuples
 
-__all__ = [
-    "Inspection",
-    "LoadedRows",
-    "PartitionSample",
-    "PartitionedJudgements",
-    "check_inspections",
-    "counted_partitions",
-    "inspect",
-    "mapped_partitions",
-    "partitions_of",
-    "read_judgements",
-    "sample_partitions",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Dask arrays, frames and series as partitions; nothing is computed but row counts that are not known.
 

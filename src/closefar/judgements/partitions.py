@@ -12,8 +12,6 @@ from closefar.arrays import is_dask
 from closefar.engines import Movable
 from closefar.judgements.tuples import DaskTuples
 
-__all__ = ["Partition", "Partitions", "is_partitioned", "refuse_partitions", "words_for_sample"]
-
 
 @dataclass(frozen=True, eq=False)
 class Partition(Movable):

@@ -11,9 +11,6 @@ from sklearn.utils import check_random_state
 from closefar.arrays import FloatArray, IndexArray, to_numpy
 from closefar.judgements.tuples import checked_points
 
-__all__ = ["triplets_from_classes", "triplets_from_odd_one_out", "triplets_from_ranking"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Triplets sampled from classes: an anchor, a point of its class, a point of another.
 

@@ -13,17 +13,6 @@ from sklearn.utils.validation import check_array
 
 from closefar.arrays import Array, IndexArray, is_dask, is_foreign, is_tensor, like, shared_with_torch, to_numpy
 
-__all__ = [
-    "DaskTuples",
-    "Tuples",
-    "check_frame_columns",
-    "checked_points",
-    "checked_tensor",
-    "names_of_frame",
-    "unchecked_tuples",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Frames of pandas, polars and others, by what they have in common: columns with names and types.
 

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Leaves", "make_leaves"]
-
 # Trees: length and width in millimetres, where the leaf is widest (from its base, as a share), and its hue in degrees.
 _TREES = np.array(
     [

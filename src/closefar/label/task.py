@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["ANSWERS", "Purpose", "Task", "TaskKind"]
-
 
 class TaskKind(StrEnum):
     """What is judged: pairs as close or far, pairs on levels, or which of two things is nearer to a third."""

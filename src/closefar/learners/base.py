@@ -48,9 +48,6 @@ from closefar.questions import (
 from closefar.rows import GraphRows, IndexedRows, pair_rows, rows_of
 from closefar.solve import Certificate, FitStep
 
-__all__ = ["MetricLearner"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What a fit says of new judgements: a side, a level or the shorter leg of a comparison, with probabilities.
 
@@ -125,11 +122,7 @@ class _Comparisons(Answers):
         return np.column_stack([at(-self.measured), at(self.measured)])
 
 
-_KINDS: dict[Kind, type[Answers]] = {
-    Kind.CLOSE_FAR: _CloseFar,
-    Kind.LEVELS: _Levels,
-    Kind.COMPARISONS: _Comparisons,
-}
+_KINDS: dict[Kind, type[Answers]] = {Kind.CLOSE_FAR: _CloseFar, Kind.LEVELS: _Levels, Kind.COMPARISONS: _Comparisons}
 
 
 def answers_to(learner: Any, X: Any, annotator: Any = None) -> Answers:

@@ -28,8 +28,6 @@ from closefar.judgements import Tuples
 from closefar.learners.linear import LinearMetricLearner
 from closefar.model import Metric
 
-__all__ = ["ClassMetricLearner"]
-
 _PAIRS_PER_POINT = 20
 _MOST_PAIRS = 50_000
 _FEWEST_PAIRS = 100

@@ -16,9 +16,6 @@ from closefar.learners.base import MetricLearner
 from closefar.model import Metric
 from closefar.noise import Noise
 
-__all__ = ["ComparisonMetricLearner", "FittingLearner", "LinearMetricLearner", "OrdinalMetricLearner"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The part of fitting that all estimators have in common: judgements in, a fit out.
 
@@ -64,14 +61,7 @@ class FittingLearner(MetricLearner):
 
     @abstractmethod
     def _read(
-        self,
-        estimator: Any,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        *,
-        annotators: Any = None,
-        comparisons: Any = None,
+        self, estimator: Any, X: Any, y: Any, sample_weight: Any, *, annotators: Any = None, comparisons: Any = None
     ) -> Judgements:
         """Validate judgements to learn from, called by a method that the user calls."""
 
@@ -315,14 +305,7 @@ class LinearMetricLearner(FittingLearner):
         )
 
     def _read(
-        self,
-        estimator: Any,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        *,
-        annotators: Any = None,
-        comparisons: Any = None,
+        self, estimator: Any, X: Any, y: Any, sample_weight: Any, *, annotators: Any = None, comparisons: Any = None
     ) -> Judgements:
         return read_judgements(
             estimator,
@@ -442,14 +425,7 @@ annotators_, comparison_noise_, fit_statistics_, fit_
         )
 
     def _read(
-        self,
-        estimator: Any,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        *,
-        annotators: Any = None,
-        comparisons: Any = None,
+        self, estimator: Any, X: Any, y: Any, sample_weight: Any, *, annotators: Any = None, comparisons: Any = None
     ) -> Judgements:
         return read_judgements(
             estimator,
@@ -577,14 +553,7 @@ fit_statistics_, fit_
         return self._fit(X, y, sample_weight, noun="comparisons", **rest)
 
     def _read(
-        self,
-        estimator: Any,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        *,
-        annotators: Any = None,
-        comparisons: Any = None,
+        self, estimator: Any, X: Any, y: Any, sample_weight: Any, *, annotators: Any = None, comparisons: Any = None
     ) -> Judgements:
         if annotators is not None or comparisons is not None:
             given = "annotators" if annotators is not None else "comparisons"

@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from closefar.judgements import Kind
     from closefar.learners.base import MetricLearner
 
-__all__ = ["Model"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Fits restored from model files.
 
@@ -116,13 +113,7 @@ def restore_fit(metric: Metric, classes: tuple[str, ...], facts: dict[str, Any],
 
 
 def metric_alone(
-    metric: Metric,
-    classes: tuple[str, ...],
-    outcome: Outcome,
-    before: Fit | None,
-    table: Pairs,
-    *,
-    is_known: bool,
+    metric: Metric, classes: tuple[str, ...], outcome: Outcome, before: Fit | None, table: Pairs, *, is_known: bool
 ) -> Fit:
     """Build a fit for a metric that was truncated, or stored without its fit, from labelled pairs.
 

@@ -15,9 +15,6 @@ from closefar.arrays import FloatArray
 from closefar.model.thresholds import level_flips
 from closefar.noise import NOISES, FlipRate, Noise
 
-__all__ = ["to_faiss", "to_onnx"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What exports to other programs need: the parts of a metric, and optional packages.
 
@@ -297,10 +294,4 @@ def _properties(metric: Exported, kind: str) -> dict[str, str]:
         thresholds = {"threshold": repr(metric.thresholds[0])}
     else:
         thresholds = {"thresholds": json.dumps(metric.thresholds)}
-    return {
-        "kind": kind,
-        "noise": metric.noise.name,
-        **thresholds,
-        "flip_rate": json.dumps(metric.flip_rate),
-        **names,
-    }
+    return {"kind": kind, "noise": metric.noise.name, **thresholds, "flip_rate": json.dumps(metric.flip_rate), **names}

@@ -8,20 +8,6 @@ import numpy as np
 
 from closefar.arrays import FloatArray
 
-__all__ = [
-    "Directions",
-    "as_directions",
-    "canonical",
-    "data_scale_of",
-    "has_ordered_orthogonal_columns",
-    "loadings",
-    "root_of",
-    "rotated",
-    "scaled_rows",
-    "with_positive_loadings",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The directions of a metric, in the order used everywhere.
 

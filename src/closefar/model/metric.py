@@ -27,8 +27,6 @@ from closefar.model.thresholds import Thresholded, check_flip_rate, check_thresh
 from closefar.noise import NOISES, FlipRate, Noise, get_noise
 from closefar.rows import column_scales, pair_rows, rows_of
 
-__all__ = ["ZERO", "Metric", "contents_of", "in_data_scale", "load", "load_with_header"]
-
 ZERO = "M is zero: no direction separates close from far."
 
 _DATA_SCALE = ("data_factor", "data_eigenvalues")
@@ -177,14 +175,7 @@ class Metric(Thresholded):
         scales = None if column_scales is None else np.asarray(column_scales, dtype=np.float64)
         lengths = np.where(lengths > 1e-13 * lengths.max(initial=0.0), lengths, 0.0)
         columns, values = as_directions(turned, lengths[keep] ** 2, scales)
-        return cls(
-            rotated(turned),
-            threshold,
-            get_noise(noise),
-            data_factor=columns,
-            data_eigenvalues=values,
-            **kwargs,
-        )
+        return cls(rotated(turned), threshold, get_noise(noise), data_factor=columns, data_eigenvalues=values, **kwargs)
 
     @property
     def matrix(self) -> FloatArray:

@@ -22,8 +22,6 @@ from safetensors.numpy import save as save_tensors
 from closefar.arrays import FloatArray
 from closefar.files import replace_file
 
-__all__ = ["ModelFileError", "encode", "read", "write"]
-
 FORMAT_VERSION = 3
 _MAX_BYTES = 1 << 30
 _KEY = "closefar"

@@ -18,9 +18,6 @@ from closefar.noise import FlipRate, Noise, interval_losses, label_losses, turne
 if TYPE_CHECKING:
     from closefar.judgements import Judgements
 
-__all__ = ["Scored", "ScoredLevels"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Judgements scored by a metric: their margins, and measures of fit.
 

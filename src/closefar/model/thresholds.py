@@ -12,8 +12,6 @@ from closefar.arrays import FloatArray, IndexArray
 from closefar.errors import InvalidValueError, either, setting
 from closefar.noise import FlipRate, Noise, interval_losses, turned_round, with_flips
 
-__all__ = ["Thresholded", "check_flip_rate", "check_thresholds", "level_flips", "one_rate"]
-
 _PART = 1 << 16  # rows at a time, in cache
 
 _NO_THRESHOLD = (

@@ -30,19 +30,6 @@ from closefar.questions import NoiseCheck, TruncationPath, calibrate, check_nois
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = [
-    "annotators",
-    "calibration",
-    "convergence",
-    "embedding",
-    "loadings",
-    "margins",
-    "noise_check",
-    "spectrum",
-    "truncation_path",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The subjects of plots: a metric, a fit, or labelled pairs.
 
@@ -681,11 +668,7 @@ def spectrum(learner_or_metric: Metric | Fit | Fitted, *, scale: str | None = No
     shares.set_ylabel("cumulative share")
     in_percent(shares.yaxis)
     _count_along(ax, int(numbers[0]), int(numbers[-1]))
-    ax.set(
-        xlabel="direction",
-        ylabel=found.measure,
-        title=f"Rank {metric.rank} of {len(metric.factor)} features",
-    )
+    ax.set(xlabel="direction", ylabel=found.measure, title=f"Rank {metric.rank} of {len(metric.factor)} features")
     add_legend(ax, loc="center right")
     return ax
 

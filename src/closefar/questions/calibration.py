@@ -13,9 +13,6 @@ from closefar.judgements import Judgements, Kind, Tuples, effective_number
 from closefar.model import Metric, Scored
 from closefar.noise import has_flips
 
-__all__ = ["COMPARED", "CalibrationBin", "TwoSided", "calibrate", "sides_of", "two_sided", "weighted_bins", "wilson"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Bins of about equal weight.
 

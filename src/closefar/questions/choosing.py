@@ -34,9 +34,6 @@ from closefar.rows import (
     slices,
 )
 
-__all__ = ["Answers", "Posterior", "choose_batch", "choose_pairs", "common_coordinates", "training_of"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What an answer to a question teaches, in nats, where the margins of the question are known up to a normal error.
 

@@ -21,18 +21,6 @@ from closefar.model.factors import root_of
 from closefar.questions.likelihood import LabelLikelihood, LabelTerms, Optimum
 from closefar.questions.moves import RankMoves, annotator_rates, scaled_eigh, table_of
 
-__all__ = [
-    "Dependence",
-    "Observed",
-    "Sandwich",
-    "free_root",
-    "points_of_legs",
-    "sandwich",
-    "units_of_all",
-    "units_with_comparisons",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The groups or points of judgements, attached comparisons included.
 
@@ -448,11 +436,7 @@ class Sandwich:
 
 
 def sandwich(
-    likelihood: LabelLikelihood,
-    parameters: FloatArray,
-    dependence: Dependence,
-    repeats: FloatArray,
-    largest_rank: int,
+    likelihood: LabelLikelihood, parameters: FloatArray, dependence: Dependence, repeats: FloatArray, largest_rank: int
 ) -> Sandwich:
     """Compute the covariance of the parameters at an optimum over the M of at most the given rank.
 

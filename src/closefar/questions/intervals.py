@@ -31,24 +31,6 @@ from closefar.questions.moves import read_for, scaled_eigh, table_of
 from closefar.questions.noise_check import DOUBT, check_noise_if_possible
 from closefar.rows import BlockRows, Coordinates, LegRows, Rows, rows_of
 
-__all__ = [
-    "JACKKNIFE_PARTS",
-    "Confidence",
-    "Evidence",
-    "Interval",
-    "Reach",
-    "Spread",
-    "bootstrap",
-    "boundary_of",
-    "confidence",
-    "find_flaws",
-    "jackknife",
-    "only",
-    "state",
-    "state_bootstrap",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Intervals, and where the parameters that they are about may be.
 

@@ -66,21 +66,6 @@ from closefar.questions.likelihood import LabelModel
 from closefar.questions.moves import SideErrors
 from closefar.questions.noise_check import check_noise_if_possible
 
-__all__ = [
-    "Asked",
-    "FlipEvidence",
-    "Judge",
-    "LabelErrors",
-    "LevelEvidence",
-    "find_label_errors",
-    "flip_aware",
-    "judge_labels",
-    "judge_sides",
-    "margins_of_places",
-    "nearest_cuts",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Which labels are flipped, and how many: estimated from how contradictions become rarer as the margin grows.
 
@@ -1300,13 +1285,7 @@ def _is_zero(value: Any) -> bool:
 
 
 def _judged(
-    fit: Fit,
-    asked: Asked,
-    groups: NDArray[Any] | None,
-    cv: Any,
-    method: str,
-    n_jobs: int | None,
-    random_state: Any,
+    fit: Fit, asked: Asked, groups: NDArray[Any] | None, cv: Any, method: str, n_jobs: int | None, random_state: Any
 ) -> tuple[Verdicts | None, Scores | None]:
     """The verdicts of fits to the folds, where they judge, and the out-of-fold scores of labels that have one."""
     splits = []

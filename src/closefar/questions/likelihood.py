@@ -18,21 +18,6 @@ from closefar.noise import FlipRate, Noise, interval_losses, turned_round, with_
 from closefar.rows import BlockRows, Coordinates, Rows, factor_in_rows, judged_rows, rows_of, unit_free
 from closefar.solve import CloseFar, Evaluation, Likelihood, MarginCurvature, Objective, Passes
 
-__all__ = [
-    "LabelLikelihood",
-    "LabelModel",
-    "LabelTerms",
-    "Optimum",
-    "by_legs",
-    "combined_legs",
-    "coordinates_of",
-    "differences",
-    "kept_share",
-    "leg_blocks",
-    "representatives",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Judgements as the legs that they compare: one of a pair, and two of a comparison.
 

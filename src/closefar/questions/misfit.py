@@ -34,19 +34,6 @@ from closefar.questions.score_tests import (
 )
 from closefar.rows import Rows, rows_of
 
-__all__ = [
-    "Diagnosis",
-    "Finding",
-    "Misfit",
-    "bounded",
-    "by_place",
-    "describe_evidence",
-    "diagnose",
-    "find_misfit",
-    "place_columns",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What labels might depend on besides a quadratic form of the differences, as columns of numbers.
 #

@@ -21,20 +21,6 @@ from closefar.model import Metric, ScoredLevels
 from closefar.questions.likelihood import LabelModel, by_legs, coordinates_of, differences, leg_blocks, representatives
 from closefar.rows import BlockRows, rows_of
 
-__all__ = [
-    "MarginMoves",
-    "Moves",
-    "RankMoves",
-    "SideErrors",
-    "annotator_rates",
-    "margin_information",
-    "pseudo_inverse",
-    "read_for",
-    "scaled_eigh",
-    "table_of",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What a fit knows of the annotators of judgements, and judgements that are read for a question.
 

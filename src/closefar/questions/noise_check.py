@@ -36,9 +36,6 @@ from closefar.questions.score_tests import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["DOUBT", "NoiseBin", "NoiseCheck", "advise", "check_noise_if_possible", "check_noise_model", "show_p_value"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What to do if the labels do not fit the noise model.
 

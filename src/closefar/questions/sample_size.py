@@ -39,8 +39,6 @@ from closefar.rows import RowSource, rows_of
 from closefar.solve import Evaluation
 from closefar.theory import parameter_bound, sample_size
 
-__all__ = ["SampleSizePlan", "plan_sample_size"]
-
 _DRAWS = 1000
 _LEAST_UNCERTAIN = 1.0  # uncertain labels per parameter of a pilot: with fewer, no plan is possible
 _FEW_UNCERTAIN = 5.0  # with fewer, a plan is rough

@@ -25,20 +25,6 @@ from closefar.questions.dependence import Dependence
 from closefar.questions.likelihood import LabelModel, kept_share
 from closefar.questions.moves import MOST_MOVES, MarginMoves, pseudo_inverse, scaled_eigh
 
-__all__ = [
-    "FEWEST_UNCERTAIN",
-    "FLOOR",
-    "MOST_TESTED",
-    "AdjustedSums",
-    "LabelScores",
-    "as_standard_normal",
-    "check_certain_enough",
-    "check_testable",
-    "check_units",
-    "combine",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The quantile of a weighted sum of labels, accurate in the tails and if a few labels dominate.
 

@@ -14,8 +14,6 @@ from closefar.fitting import AnnotatorTable, AnnotatorVerdict, Fit, FitStatistic
 from closefar.judgements import Kind
 from closefar.model import ZERO, Metric, loadings
 
-__all__ = ["describe_comparisons", "describe_directions", "summarize"]
-
 _WIDTH = 78
 _MOST_DIRECTIONS = 10
 _MOST_LOADINGS = 5

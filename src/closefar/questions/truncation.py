@@ -27,9 +27,6 @@ from closefar.judgements import Columns, Judgements, Kind, check_pairs, resolve_
 from closefar.model import Directions, Metric, in_data_scale
 from closefar.plain import format_table
 
-__all__ = ["TruncationPath", "TruncationStep", "choose_rank", "truncation_of", "truncation_path"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The choice of the rank by cross-validation.
 

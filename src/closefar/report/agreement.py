@@ -16,9 +16,6 @@ from closefar.questions import CalibrationBin, calibrate, sides_of
 from closefar.report.evidence import Effort, Judged, has_sides, noun_of
 from closefar.report.wording import count, listed, number, percent, points
 
-__all__ = ["calibration", "distances", "learning_curve", "quality", "roc"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Histograms of distances by label, and of the differences that comparisons are about.
 
@@ -235,12 +232,7 @@ def _accuracy(judged: Judged) -> dict[str, float]:
 
 def _known(judged: Judged, metric: Metric) -> dict[str, Any]:
     """The same for new pairs of known points or groups."""
-    return {
-        **_accuracy(judged),
-        "auc": _auc(judged, metric),
-        "loss": judged.scored.loss,
-        "n_pairs": len(judged.scored),
-    }
+    return {**_accuracy(judged), "auc": _auc(judged, metric), "loss": judged.scored.loss, "n_pairs": len(judged.scored)}
 
 
 def _auc(judged: Judged, metric: Metric) -> float | None:
@@ -337,11 +329,7 @@ def learning_curve(fitted: Fit, judgements: Judgements, seed: int) -> dict[str, 
             "reason": f"There is no learning curve, because a fit to some of the {noun}s failed: " + words_of(error)
         }
     rows = [
-        {
-            "n_pairs": size,
-            **_spread("loss", scores[:, index, 0]),
-            **_spread("accuracy", scores[:, index, 1]),
-        }
+        {"n_pairs": size, **_spread("loss", scores[:, index, 0]), **_spread("accuracy", scores[:, index, 1])}
         for index, size in enumerate(sizes)
     ]
     return {

@@ -13,9 +13,6 @@ from closefar.arrays import FloatArray, IndexArray
 from closefar.report.maps import level_styles
 from closefar.report.wording import digits
 
-__all__ = ["log_ticks", "map_chart", "nice_ticks", "path_chart"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Inline SVG: a drawing, a plane with axes in it, and marks. Numbers and fixed words only, coloured by the page's
 # CSS.

@@ -29,18 +29,6 @@ from closefar.questions import (
 from closefar.report.evidence import Effort, Judged, has_sides, noun_of
 from closefar.report.wording import count, listed, number, percent, sentence
 
-__all__ = [
-    "ANOTHER_LEVEL",
-    "OFF",
-    "caveat",
-    "intervals",
-    "noise_check",
-    "problems",
-    "read_ids",
-    "shared_points",
-    "wrong_labels",
-]
-
 _MOST_SUSPICIOUS = 25
 _SUSPICIOUS = 0.1  # a label less probably wrong than this is not listed
 _NOTABLE = 0.25  # of a margin
@@ -248,11 +236,7 @@ def _none(reason: str) -> tuple[dict[str, Any], IndexArray]:
 
 def _row(judged: Judged, index: int, ids: NDArray[np.object_] | None, errors: LabelErrors | None) -> dict[str, Any]:
     judgements, scored, number = judged.judgements, judged.scored, int(judged.judgements.numbers[index])
-    known = {
-        "row": number,
-        "ids": [] if ids is None else ids[number].tolist(),
-        "label": str(judgements.labels[index]),
-    }
+    known = {"row": number, "ids": [] if ids is None else ids[number].tolist(), "label": str(judgements.labels[index])}
     wrong = None if errors is None else float(errors.probability[index])
     error = None if errors is None else float(errors.error[index])
     if isinstance(scored, ScoredLevels):

@@ -22,9 +22,6 @@ from closefar.packed import packed_size
 from closefar.questions import MOST_MOVES, LabelErrors, flip_aware, judge_labels, wilson
 from closefar.report.wording import count
 
-__all__ = ["Effort", "Judged", "has_sides", "is_training", "judge", "noun_of"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # How much work the costly parts of a report are, counted and not timed, so that a report is the same each time.
 #

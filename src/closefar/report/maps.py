@@ -14,9 +14,6 @@ from closefar.judgements import Judgements, Kind, Tuples, sample_rows
 from closefar.model import ZERO, Directions, Metric
 from closefar.report.wording import count, percent
 
-__all__ = ["Colouring", "distinct_points", "level_styles", "pair_map", "point_map"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What the points of a map are coloured by: the column with few values that weighs most, or the strongest one.
 
@@ -37,11 +34,7 @@ class Colouring:
 
     @classmethod
     def of(
-        cls,
-        values: FloatArray,
-        names: Sequence[str],
-        importance: FloatArray,
-        categories: Mapping[str, Sequence[str]],
+        cls, values: FloatArray, names: Sequence[str], importance: FloatArray, categories: Mapping[str, Sequence[str]]
     ) -> Colouring:
         """Choose a column of the points and divide them by it."""
         columns = {name: place for place, name in enumerate(names)}

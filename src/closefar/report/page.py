@@ -24,8 +24,6 @@ from closefar.report.summary import summarize
 from closefar.report.wording import abridged, digits, loading, percent, sentence, short
 from closefar.templating import load_asset, load_template
 
-__all__ = ["check_report", "encode_report", "render", "write_report"]
-
 _LONGEST_NAME = 60  # which has room in two lines of a table
 _MOST_DECIMALS = 4  # that have room in a matrix
 
@@ -396,12 +394,7 @@ def check_report(path: str | Path) -> str:
 
 
 def encode_report(
-    learner: Fit | Fitted,
-    path: str | Path,
-    X: Any = None,
-    y: Any = None,
-    sample_weight: Any = None,
-    **options: Any,
+    learner: Fit | Fitted, path: str | Path, X: Any = None, y: Any = None, sample_weight: Any = None, **options: Any
 ) -> bytes:
     """Return the content that `write_report` writes; nothing is written."""
     format = check_report(path)
@@ -411,12 +404,7 @@ def encode_report(
 
 
 def write_report(
-    learner: Fit | Fitted,
-    path: str | Path,
-    X: Any = None,
-    y: Any = None,
-    sample_weight: Any = None,
-    **options: Any,
+    learner: Fit | Fitted, path: str | Path, X: Any = None, y: Any = None, sample_weight: Any = None, **options: Any
 ) -> None:
     """Write one file that shows what was learned, how good it is and how to go on.
 

@@ -39,9 +39,6 @@ from closefar.report.evidence import Effort, Judged, has_sides, is_training, jud
 from closefar.report.maps import distinct_points, pair_map, point_map
 from closefar.report.wording import count, digits, listed, loading, number, percent, points, sentence, short
 
-__all__ = ["N_PARTS", "Provenance", "annotators", "baseline", "summarize"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Where a report comes from: its files, which it names, and the tool in whose words it speaks.
 
@@ -498,11 +495,7 @@ def directions(metric: Metric, names: list[str], scales: FloatArray) -> dict[str
         "n_directions": metric.rank,
         "left_out_share": max(1.0 - float(importance[shown].sum()) / total, 0.0),
         "rows": [
-            {
-                "share": float(share),
-                "loadings": unit[shown, index].tolist(),
-                "weights": weights[shown, index].tolist(),
-            }
+            {"share": float(share), "loadings": unit[shown, index].tolist(), "weights": weights[shown, index].tolist()}
             for index, share in enumerate(shares[: unit.shape[1]])
         ],
         "reading": _direction_reading(names, unit, shares),
@@ -686,11 +679,7 @@ def _reading(metric: Metric, provenance: Provenance) -> str:
     load = f"model = Model.load({_quoted(model)})\nmetric = model.metric"
     encoded = "# Categories are encoded as in the fit.\n" if provenance.categories else ""
     if provenance.points is None:
-        source, read, points = (
-            f"pairs={_quoted(provenance.pairs)}",
-            "read_pairs",
-            "table.data[:, 0]",
-        )
+        source, read, points = (f"pairs={_quoted(provenance.pairs)}", "read_pairs", "table.data[:, 0]")
         options = "encoding=model.encoding, labelled=False"
     else:
         source, read, points = f"points={_quoted(provenance.points)}", "read_points", "table.data"
@@ -878,12 +867,7 @@ def _headline(title: str | None, facts: dict[str, Any], provenance: Provenance) 
 
 
 def _maps(
-    fit: Fit,
-    shown: Judgements,
-    suspects: IndexArray,
-    groups: NDArray[Any] | None,
-    provenance: Provenance,
-    seed: int,
+    fit: Fit, shown: Judgements, suspects: IndexArray, groups: NDArray[Any] | None, provenance: Provenance, seed: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The map of the pairs, and that of their points where they are known."""
     metric, strongest = fit.metric, fit.metric.directions()

@@ -7,19 +7,6 @@ from collections.abc import Sequence
 
 from closefar.errors import command_words, either
 
-__all__ = [
-    "abridged",
-    "count",
-    "digits",
-    "listed",
-    "loading",
-    "number",
-    "percent",
-    "points",
-    "sentence",
-    "short",
-]
-
 _LONGEST_NAME = 40
 _RIGHT_TO_LEFT = {"R", "AL", "AN"}
 _FIRST_STRONG_ISOLATE, _POP_ISOLATE = "\u2068", "\u2069"

@@ -20,9 +20,6 @@ from closefar.rows.graph_rows import GraphRows
 from closefar.rows.indexed import IndexedRows
 from closefar.rows.source import MarginTerms, RowSource
 
-__all__ = ["rows_here"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Differences on a GPU whose passes torch.compile makes of fewer kernels.
 

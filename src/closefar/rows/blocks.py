@@ -29,30 +29,6 @@ from closefar.arrays import (
 from closefar.noise import Noise
 from closefar.rows.source import Coordinates, MarginTerms, Pulling, RowSource, concatenated, slices
 
-__all__ = [
-    "COPY_BYTES",
-    "GPU_BLOCK_BYTES",
-    "KEEP_BYTES",
-    "NARROW",
-    "RELEASED_BYTES",
-    "AsStored",
-    "BlockRows",
-    "Differences",
-    "FromOrigin",
-    "Fusing",
-    "HeldRows",
-    "MappedRows",
-    "MeasuredRows",
-    "SingleDifferences",
-    "features_of",
-    "fuse_by",
-    "grouped_sums",
-    "matching",
-    "row_array_like",
-    "summed",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Products with one block of rows, in the library of its array: each row is a column of the block.
 

@@ -16,8 +16,6 @@ from closefar.rows.blocks import BlockRows
 from closefar.rows.source import RowSource, slices
 from closefar.rows.streamed import StreamedRows
 
-__all__ = ["check_device", "free_for_torch", "on_device"]
-
 _KNOWN = re.compile(r"cpu|cuda(:\d+)?")
 _EXTRA = "pip install 'closefar[gpu]'"
 

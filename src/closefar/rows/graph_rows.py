@@ -12,9 +12,6 @@ from closefar.arrays import Array, FloatArray, IndexArray, is_on_gpu, is_tensor,
 from closefar.rows.blocks import GPU_BLOCK_BYTES, KEEP_BYTES, BlockRows, HeldRows
 from closefar.rows.source import GPU_PART_ROWS, PART_ROWS, Coordinates, Pulling, slices
 
-__all__ = ["Ends", "GraphRows"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Pairs of tensors by index, as a graph of the points: forms of pairs, and products with a Laplacian.
 #

@@ -14,9 +14,6 @@ from closefar.arrays import BoolArray, FloatArray, IndexArray
 from closefar.rows.blocks import BLOCK_BYTES, KEEP_BYTES, BlockRows
 from closefar.rows.source import PART_ROWS, Coordinates, Pulling, slices
 
-__all__ = ["IndexedRows"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The points that indexed rows are differences of: projected, and pulled back, block by block.
 

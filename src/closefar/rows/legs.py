@@ -14,9 +14,6 @@ from closefar.arrays import Array, FloatArray, IndexArray, is_on_gpu, to_numpy
 from closefar.rows.blocks import BlockRows, features_of, grouped_sums, matching, row_array_like, summed
 from closefar.rows.source import Coordinates, Pulling, RowSource, concatenated
 
-__all__ = ["LegRows", "Rows", "StackedRows"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Rows of several sources as one source: those of the first, then those of the next.
 

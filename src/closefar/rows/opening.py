@@ -28,9 +28,6 @@ from closefar.rows.partitioned import PartitionedRows
 if TYPE_CHECKING:
     from closefar.judgements import Judgements
 
-__all__ = ["ComparedLegs", "judged_rows", "legs_of", "pair_rows", "rows_of"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The legs of comparisons as rows: the near and the far difference of each triplet or quadruplet, one by one.
 

@@ -19,9 +19,6 @@ from closefar.rows.devices import on_device
 from closefar.rows.source import PART_ROWS, Coordinates, concatenated, slices
 from closefar.rows.unit_free import mapped_rows
 
-__all__ = ["InParts", "PartitionedArray", "compiled"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Arrays of one number, or of k numbers, per row that stay in their partitions: handles, and how they are computed.
 

@@ -21,8 +21,6 @@ from closefar.rows.unit_free import condition_of_sums
 if TYPE_CHECKING:  # metrics are loaded and applied without scikit-learn
     from closefar.judgements import LoadedRows
 
-__all__ = ["PartitionedRows"]
-
 Result = TypeVar("Result")
 
 # The longest first step of a search for a threshold, and the shortest, relative to it.

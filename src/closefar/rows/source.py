@@ -20,9 +20,6 @@ from closefar import packed
 from closefar.arrays import Array, FloatArray, IndexArray, as_float64, is_on_gpu, like, to_numpy
 from closefar.noise import Noise
 
-__all__ = ["ENORMOUS", "Coordinates", "MarginSums", "MarginTerms", "RowSource", "concatenated", "slices"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Unit-free coordinates of the solver, in which the rows, or at least their columns, have unit second moment.
 #

@@ -11,8 +11,6 @@ import numpy as np
 from closefar.arrays import Array, IndexArray
 from closefar.rows.blocks import BlockRows
 
-__all__ = ["Chunks", "StreamedRows"]
-
 # Rows of up to this size are held in memory once they have been read, in the precision of the file.
 HOLD_BYTES = 1 << 29
 

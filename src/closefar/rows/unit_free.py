@@ -19,19 +19,6 @@ from closefar.rows.indexed import IndexedRows
 from closefar.rows.legs import LegRows, Rows, StackedRows
 from closefar.rows.source import ENORMOUS, Coordinates, Pulling, RowSource
 
-__all__ = [
-    "WideRows",
-    "column_scales",
-    "condition_of_sums",
-    "factor_in_rows",
-    "find_coordinates",
-    "mapped_rows",
-    "second_moment",
-    "suits_factors",
-    "unit_free",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Rows of many columns in other coordinates, which are applied to factors and sums, never to the rows.
 #
@@ -180,13 +167,7 @@ def unit_free(
 ) -> tuple[Rows, Coordinates]:
     """Return the rows in unit-free coordinates, and the coordinates; see `find_coordinates`."""
     coordinates = find_coordinates(
-        source,
-        weights,
-        with_constant=with_constant,
-        blend=blend,
-        in_units=in_units,
-        signs=signs,
-        finds_null=finds_null,
+        source, weights, with_constant=with_constant, blend=blend, in_units=in_units, signs=signs, finds_null=finds_null
     )
     if coordinates.transform.shape[1] == 0:
         raise ValueError(

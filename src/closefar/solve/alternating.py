@@ -20,9 +20,6 @@ from closefar.solve.solvers.newton import Newton, is_of_newton
 from closefar.solve.start import moment_start
 from closefar.solve.supervision import Entry, supervisor
 
-__all__ = ["Alternating", "Climb", "solve_with_flips"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The alternating solver for flips: steps in (M, tau) and estimates of the flip rate in turn; not convex.
 
@@ -63,13 +60,7 @@ class Alternating(Solver):
     states_are_of_problem = False  # but of that with the flip rate
 
     def __init__(
-        self,
-        problem: Problem,
-        rng: np.random.Generator,
-        likelihood: Flipped,
-        *,
-        estimate: bool,
-        rank: int | None,
+        self, problem: Problem, rng: np.random.Generator, likelihood: Flipped, *, estimate: bool, rank: int | None
     ) -> None:
         super().__init__(problem, LEAST_GAIN, rng)
         self.likelihood = likelihood
@@ -102,12 +93,7 @@ class Alternating(Solver):
     def saved(self, state: State) -> Entry | None:
         climb: Climb = state.memory
         steps = self._newton(climb.likelihood).saved(climb.inner) if is_of_newton(climb.inner) else None
-        return {
-            **self.saved_result(state),
-            "has_begun": climb.has_begun,
-            "inner": climb.inner.saved(),
-            "newton": steps,
-        }
+        return {**self.saved_result(state), "has_begun": climb.has_begun, "inner": climb.inner.saved(), "newton": steps}
 
     def restored(self, state: State, saved: Entry, begun: np.random.Generator) -> State:
         inner = State.restored(saved["inner"])

@@ -20,8 +20,6 @@ import numpy as np
 from closefar.arrays import BoolArray, FloatArray
 from closefar.solve.problem import Point
 
-__all__ = ["lower_bound", "proven_bound"]
-
 # (matrix, thresholds, which thresholds are held, residual) -> (matrix, thresholds)
 HessianSolve = Callable[[FloatArray, FloatArray, BoolArray, float], tuple[FloatArray, FloatArray]]
 

@@ -19,8 +19,6 @@ from closefar.arrays import Array, FloatArray
 from closefar.rows import RowSource
 from closefar.solve.likelihood import Curvature, Evaluation, Likelihood, Terms, best_several
 
-__all__ = ["Centred", "CentredFlips"]
-
 
 class Centred(Likelihood):
     """A likelihood of squared distances q + c s; its thresholds are those of the inner one, and then c.

@@ -8,8 +8,6 @@ from enum import StrEnum
 
 from closefar.errors import either, setting
 
-__all__ = ["Certificate", "Outcome", "advise", "advise_in_time"]
-
 
 class Outcome(StrEnum):
     """How a fit ended."""

@@ -11,8 +11,6 @@ from closefar.solve.bound import lower_bound
 from closefar.solve.likelihood import Curvature
 from closefar.solve.problem import Objective, Point
 
-__all__ = ["HessianSolver", "diagonal_model", "prove_bound", "sample_model"]
-
 _MAX_ITER = 60
 
 Step = tuple[FloatArray, FloatArray]

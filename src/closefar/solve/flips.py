@@ -28,19 +28,6 @@ from closefar.solve.centre import CentredFlips
 from closefar.solve.levels import Graded
 from closefar.solve.likelihood import CloseFar, Evaluation, Losses, Terms
 
-__all__ = [
-    "Answers",
-    "Flipped",
-    "FlippedCloseFar",
-    "FlippedGraded",
-    "RateOfEach",
-    "SharedRate",
-    "SideRates",
-    "SoftCloseFar",
-    "best_flip_rate",
-    "best_two_rates",
-]
-
 _LARGEST_RATE = 0.499
 _RATE_TOL = 1e-13  # of the last Newton step
 _MOST_STEPS = 100

@@ -15,9 +15,6 @@ from closefar.noise import FAR_BEYOND, IntervalTerms, Noise, interval_losses
 from closefar.rows import RowSource, slices
 from closefar.solve.likelihood import Curvature, Evaluation, Likelihood, Terms, best_several
 
-__all__ = ["Graded"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Second derivatives of the risk of levels: each row depends on two thresholds and one strictness at most.
 

@@ -20,21 +20,6 @@ from closefar.arrays import TINY, Array, FloatArray, IndexArray
 from closefar.noise import Noise
 from closefar.rows import RowSource
 
-__all__ = [
-    "CloseFar",
-    "Compared",
-    "Curvature",
-    "Evaluation",
-    "FullCurvature",
-    "Likelihood",
-    "Losses",
-    "MarginCurvature",
-    "Terms",
-    "best_several",
-    "damped",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Second derivatives of the risk as solvers use them: the Hessian, its products, and a diagonal model.
 

@@ -16,21 +16,6 @@ from closefar.solve.certificate import Certificate
 from closefar.solve.problem import Passes, Problem
 from closefar.solve.supervision import Entry, Journal, OutOfTime, supervisor
 
-__all__ = [
-    "SURPRISING",
-    "Ending",
-    "FitStep",
-    "Limits",
-    "Recorder",
-    "Run",
-    "Solver",
-    "State",
-    "Watch",
-    "run",
-    "unwatched",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # A step of a fit, as its history keeps it.
 

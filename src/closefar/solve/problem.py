@@ -14,9 +14,6 @@ from closefar.rows import RowSource
 from closefar.solve.likelihood import Curvature, Evaluation, Likelihood
 from closefar.solve.supervision import supervisor
 
-__all__ = ["Cone", "Objective", "Passes", "Point", "Problem", "enough_for_hessian", "psd_factor", "share_for_hessian"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The feasible set of M and thresholds.
 

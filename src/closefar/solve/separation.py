@@ -26,9 +26,6 @@ from closefar.solve.problem import Cone, Problem
 from closefar.solve.solvers.newton import Newton
 from closefar.solve.supervision import supervisor
 
-__all__ = ["find_free_directions", "find_recession", "widest_margin", "with_reward_proof"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Separable labels: some metric gets every label right, so the likelihood has no finite maximum.
 

@@ -17,18 +17,6 @@ from closefar.solve.problem import Cone, Objective, Problem, enough_for_hessian,
 from closefar.solve.separation import widest_margin, with_reward_proof
 from closefar.solve.solvers import SOLVERS, Factor, LowRank, Newton
 
-__all__ = [
-    "Options",
-    "Solution",
-    "choose_solver",
-    "run_roughly",
-    "solve",
-    "solve_roughly",
-    "with_finite_origin",
-    "with_free_corner",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # A learned origin in the solver's coordinates: from free linear terms to a finite point.
 
@@ -179,13 +167,7 @@ def solve_roughly(
 
 
 def run_roughly(
-    objective: Objective,
-    options: Options,
-    start: State | None,
-    *,
-    tol: float,
-    n_steps: int,
-    watch: Watch = unwatched,
+    objective: Objective, options: Options, start: State | None, *, tol: float, n_steps: int, watch: Watch = unwatched
 ) -> Run:
     """Minimise without a proof, which also suits a risk that is not convex.
 

@@ -7,8 +7,6 @@ import numpy as np
 from closefar.arrays import TINY, Array, FloatArray
 from closefar.solve.problem import Problem
 
-__all__ = ["fit_scale", "moment_start", "spectral_start"]
-
 # The judgements that a spectrum is fitted to, and the most steps; a step that gains less than this share is the last.
 _FITTED = 2048
 _MOST_STEPS = 5

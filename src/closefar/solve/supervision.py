@@ -9,9 +9,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-__all__ = ["Entry", "Journal", "OutOfTime", "Supervisor", "supervised", "supervisor"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The journal of a fit: what its runs have come to, as numbers that another process can continue from.
 

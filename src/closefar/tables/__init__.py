@@ -17,7 +17,10 @@ from closefar.tables.table import Table, open_table, read_table
 from closefar.tables.writing import csv_parts, encode_table, write_table
 
 if TYPE_CHECKING:
-    from closefar.tables.opened import ClusterPairs, IndexedPairs, PairFile, open_pairs
+    from closefar.tables.cluster_pairs import ClusterPairs
+    from closefar.tables.indexed_pairs import IndexedPairs
+    from closefar.tables.opened import open_pairs
+    from closefar.tables.pair_file import PairFile
 
 __all__ = [
     "ClusterPairs",

@@ -12,25 +12,6 @@ from numpy.typing import NDArray
 from closefar.arrays import FloatArray
 from closefar.tables.values import text_column, to_text
 
-__all__ = [
-    "array_of_numbers",
-    "as_numbers",
-    "chained",
-    "decoded",
-    "exact_integers",
-    "fixed_width",
-    "has_nan",
-    "has_text",
-    "load_arrow",
-    "numbers_of",
-    "parts_of",
-    "release_memory",
-    "shared_texts",
-    "string_array",
-    "texts_of",
-    "trimmed",
-]
-
 _FIRST = 100
 _STRING_TYPES = ("string", "large_string", "string_view")
 

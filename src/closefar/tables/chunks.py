@@ -18,8 +18,6 @@ from closefar.tables.side_pairs import place_of_sides
 from closefar.tables.sides import Stacked
 from closefar.tables.values import are_finite
 
-__all__ = ["CHUNK_BYTES", "FileColumns", "TableChunks"]
-
 CHUNK_BYTES = 1 << 23
 _FEWEST_ROWS = 1 << 10
 _EXACT_IN_SINGLE = 2  # bytes of an integer

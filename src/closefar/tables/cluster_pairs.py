@@ -27,8 +27,6 @@ from closefar.tables.parquet import ParquetFile
 from closefar.tables.sources import Source
 from closefar.tables.table import TableFile, open_table
 
-__all__ = ["ClusterPairs", "open_on_cluster"]
-
 _PARTITION_BYTES = 1 << 27  # of numbers in double precision; a larger file is several partitions
 
 

@@ -18,8 +18,6 @@ from closefar.arrays import FloatArray
 from closefar.tables.errors import Place, TableError, counted, listed, quoted
 from closefar.tables.values import BOOLEAN_WORDS, MissingValues, are_finite, codes_of, is_missing, is_number, to_text
 
-__all__ = ["COLUMN_KINDS", "Boolean", "Category", "Column", "Number", "Ordinal"]
-
 _MANY, _SAMPLED = 50_000, 5_000
 _UNSEEN = -2  # as `codes_of` has it
 

@@ -20,8 +20,6 @@ from closefar.tables.errors import TableError
 from closefar.tables.layout import Layout, records
 from closefar.tables.text_files import BadByteError, checked_lines, text_of
 
-__all__ = ["read_blocks"]
-
 _BLOCK_BYTES = 1 << 24
 _MOST_BLOCKS = 8  # that a single row may take
 _PARSED_BYTES = 1 << 20  # by one thread at a time

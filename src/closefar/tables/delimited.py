@@ -29,8 +29,6 @@ from closefar.tables.layout import Layout, find_layout
 from closefar.tables.text_files import open_bytes
 from closefar.tables.values import BOOLEAN_WORDS, MissingValues
 
-__all__ = ["DelimitedFile", "LostTextError"]
-
 _SPARE = 1.1  # memory that is not used is not taken either
 
 

@@ -17,8 +17,6 @@ from closefar.tables.errors import EmptyTableError, Place, TableError, counted, 
 from closefar.tables.kinds import learn_column, refuse_empty
 from closefar.tables.values import are_finite, is_missing, standard_column
 
-__all__ = ["MISSING", "UNSEEN", "Encoding"]
-
 MISSING = ("refuse", "drop", "median")
 UNSEEN = ("refuse", "average")
 
@@ -228,11 +226,7 @@ def _fill(data: FloatArray, start: int, blocks: Sequence[FloatArray]) -> int:
 
 
 def chosen_names(
-    found: Sequence[str],
-    place: Place,
-    columns: Sequence[str] | None,
-    drop: Collection[str],
-    described: Iterable[str],
+    found: Sequence[str], place: Place, columns: Sequence[str] | None, drop: Collection[str], described: Iterable[str]
 ) -> list[str]:
     """The columns to use, in the order of the table; those that are named must be there."""
     refuse_unknown(place.path, columns or (), found, "which --columns names")

@@ -16,23 +16,6 @@ from numpy.typing import NDArray
 
 from closefar.errors import either
 
-__all__ = [
-    "EmptyTableError",
-    "Place",
-    "TableError",
-    "UnreadableError",
-    "argument",
-    "counted",
-    "first_row_of",
-    "in_words_of_python",
-    "listed",
-    "not_a_column",
-    "quoted",
-    "refuse_unknown",
-    "too_large",
-    "without_values",
-]
-
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 
 _MOST_LISTED = 10

@@ -13,8 +13,6 @@ from closefar.arrays import FloatArray
 from closefar.tables.encoding import Encoding, chosen_names
 from closefar.tables.errors import Place, TableError, quoted, refuse_unknown
 
-__all__ = ["Features", "Roles"]
-
 
 @dataclass(frozen=True)
 class Features:

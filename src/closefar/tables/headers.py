@@ -9,8 +9,6 @@ import numpy as np
 
 from closefar.tables.values import BOOLEAN_WORDS, is_number
 
-__all__ = ["find_value"]
-
 _MANY = 6  # so many values hardly ever happen to be in order
 _EVEN = 1.5  # steps of a grid differ at most by this factor
 _MOST_YEARS = 10.0  # between two years

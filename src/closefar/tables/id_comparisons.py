@@ -17,8 +17,6 @@ from closefar.tables.sources import Source, find_annotator_like, find_answer, fi
 from closefar.tables.table import TableFile, open_table
 from closefar.tables.values import codes_of, distinct, is_number
 
-__all__ = ["read_id_comparisons"]
-
 _AS_GIVEN, _TURNED = "1", "-1"
 _WORDS = ((_AS_GIVEN, _TURNED), ("left", "right"), ("first", "second"), ("true", "false"))
 _TRIPLET_ANSWERS = (

@@ -24,8 +24,6 @@ from closefar.tables.sources import (
 )
 from closefar.tables.table import TableFile
 
-__all__ = ["IdRoles", "find_id_roles", "read_id_pairs"]
-
 
 @dataclass(frozen=True)
 class IdRoles:

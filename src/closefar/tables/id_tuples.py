@@ -17,8 +17,6 @@ from closefar.tables.ids import Ids, are_among, as_id_column, codes_of_ids
 from closefar.tables.pair_table import PairTable, TableRows
 from closefar.tables.points import IdentifiedPoints
 
-__all__ = ["IdTuples", "join_points"]
-
 
 @dataclass(frozen=True, eq=False)
 class IdTuples:

@@ -14,8 +14,6 @@ from closefar.tables.arrow import chained, decoded, exact_integers, fixed_width,
 from closefar.tables.errors import Place, TableError, counted, quoted
 from closefar.tables.values import to_text
 
-__all__ = ["Ids", "are_among", "as_id_column", "check_ids", "codes_of_ids", "row_numbers"]
-
 _MOST_GAPS = 4  # integers with more of them than so many times their number are hashed
 
 

@@ -22,15 +22,6 @@ from closefar.tables.pair_table import TableRows
 from closefar.tables.sources import Source
 from closefar.tables.table import TableFile, open_table
 
-__all__ = [
-    "IndexedPairs",
-    "check_row_numbers",
-    "chosen_columns",
-    "open_id_pairs",
-    "open_index_pairs",
-    "row_numbers_in",
-]
-
 _MOST_INT32 = np.iinfo(np.int32).max
 
 

@@ -16,8 +16,6 @@ from typing import BinaryIO, cast
 
 from closefar.tables.errors import UnreadableError
 
-__all__ = ["PARQUET_SUFFIXES", "STANDARD_INPUT", "Input", "InputList", "Unchanged"]
-
 STANDARD_INPUT = "-"
 PARQUET_SUFFIXES = (".parquet", ".pq")
 

@@ -17,8 +17,6 @@ from closefar.tables.ids import codes_of_ids
 from closefar.tables.sources import ROW_NAMES, Source
 from closefar.tables.table import TableFile, open_table
 
-__all__ = ["open_judged"]
-
 
 def open_judged(source: Source, path: str | os.PathLike[str], *, labelled: bool = True) -> TableFile:
     """Open a file of pairs, or of single points, with the judgements of another file where there is one."""

@@ -13,8 +13,6 @@ from closefar.tables.columns import Boolean, Category, Column, Number, Ordinal
 from closefar.tables.errors import Place, TableError, argument, quoted
 from closefar.tables.values import BOOLEAN_WORDS, codes_of, distinct, is_missing, is_number, to_text
 
-__all__ = ["learn_column", "refuse_empty"]
-
 _MOST_CATEGORIES = 50
 _MOST_NAMED_CATEGORIES = 1000  # named with --categorical
 _NEARLY_ALL = 0.9
@@ -46,13 +44,7 @@ def refuse_empty(place: Place, names: Sequence[str]) -> None:
 
 
 def learn_column(
-    name: str,
-    values: NDArray[Any],
-    place: Place,
-    *,
-    is_categorical: bool,
-    order: Sequence[str] | None,
-    unseen: str,
+    name: str, values: NDArray[Any], place: Place, *, is_categorical: bool, order: Sequence[str] | None, unseen: str
 ) -> Column:
     """Decide how a column becomes numbers, or refuse it with a hint."""
     if order is not None:

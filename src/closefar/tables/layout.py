@@ -16,8 +16,6 @@ from closefar.tables.headers import find_value
 from closefar.tables.text_files import BadByteError, check_is_text, checked_lines, text_of
 from closefar.tables.values import is_number
 
-__all__ = ["Layout", "find_layout", "records"]
-
 _SAMPLE_LINES = 20
 # Where two would give as many columns: commas are the likeliest to stand inside a name or a number.
 _SEPARATORS = ("\t", ";", "|", ",")

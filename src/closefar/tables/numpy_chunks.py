@@ -16,8 +16,6 @@ from closefar.tables.inputs import Input, Unchanged
 from closefar.tables.numpy_files import loading
 from closefar.tables.values import are_finite
 
-__all__ = ["NumpyChunks"]
-
 _FEWEST_ROWS = 1 << 10
 
 

@@ -15,8 +15,6 @@ from closefar.tables.ids import as_id_column
 from closefar.tables.inputs import Input
 from closefar.tables.values import MissingValues, standard_column, to_text
 
-__all__ = ["NumpyFile", "loading"]
-
 _NPY, _ZIP = b"\x93NUMPY", b"PK"
 _NAMES_OF_COLUMNS = ("columns", "feature_names")
 

@@ -24,8 +24,6 @@ from closefar.tables.sides import find_sides
 from closefar.tables.sources import Source, find_annotator_like, find_label
 from closefar.tables.table import open_table
 
-__all__ = ["ClusterPairs", "IndexedPairs", "PairFile", "open_pairs"]
-
 File = str | os.PathLike[str]
 
 

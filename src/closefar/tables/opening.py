@@ -29,8 +29,6 @@ from closefar.tables.spooled import SpooledFile
 from closefar.tables.table import TableFile, open_table
 from closefar.tables.values import to_text
 
-__all__ = ["find_roles", "open_source", "rows_of_file"]
-
 
 def open_source(source: Source, features: Features, *, labelled: bool) -> PairFile:
     """Open the pairs, or single points, of one file; labels stay text.

@@ -20,8 +20,6 @@ from closefar.tables.errors import in_words_of_python
 from closefar.tables.ids import Ids
 from closefar.tables.values import is_number
 
-__all__ = ["PairFile", "PointChunks", "coded", "natural"]
-
 _BYTES = np.iinfo(np.int8).max
 
 

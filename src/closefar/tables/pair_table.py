@@ -22,8 +22,6 @@ from closefar.tables.values import is_missing
 if TYPE_CHECKING:
     from closefar.judgements import Tuples
 
-__all__ = ["PairTable", "TableRows", "note_constant", "note_ignored", "note_left_out"]
-
 _ROWS_AT_ONCE = 1 << 16
 _EXACT, _LARGEST = 2.0**53, 2.0**64  # between these, integers of 64 bits are rounded
 

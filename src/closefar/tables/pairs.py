@@ -21,8 +21,6 @@ from closefar.tables.table import open_table
 if TYPE_CHECKING:
     from closefar.tables.pair_file import PairFile
 
-__all__ = ["Pairs", "labels_of", "others_of", "read_or_open_pairs", "read_or_open_points", "read_pairs"]
-
 Pairs: TypeAlias = "PairTable | PairFile"  # in memory, or in a file
 
 

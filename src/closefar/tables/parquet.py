@@ -17,8 +17,6 @@ from closefar.tables.ids import as_id_column
 from closefar.tables.inputs import Input, Unchanged
 from closefar.tables.values import MissingValues
 
-__all__ = ["ParquetFile"]
-
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # pandas' row numbers, which nobody measured
 _PAGE_BYTES = 1 << 16  # read at a time, so that a row group is never in memory as a whole
 

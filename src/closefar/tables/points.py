@@ -16,17 +16,8 @@ from closefar.tables.features import Features, Roles
 from closefar.tables.ids import Ids, check_ids, row_numbers
 from closefar.tables.joined import open_judged
 from closefar.tables.pair_table import PairTable, TableRows, note_left_out
-from closefar.tables.sources import (
-    Source,
-    find_annotator,
-    find_group,
-    find_id,
-    find_label_and_weight,
-    find_own_id,
-)
+from closefar.tables.sources import Source, find_annotator, find_group, find_id, find_label_and_weight, find_own_id
 from closefar.tables.table import TableFile, open_table
-
-__all__ = ["IdentifiedPoints", "PointTable", "find_single_roles", "read_identified", "read_points", "read_single"]
 
 _ROW = "row"  # what the column of row numbers is called where there are no ids
 

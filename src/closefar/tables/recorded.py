@@ -14,8 +14,6 @@ from closefar.arrays import FloatArray
 from closefar.tables.errors import TableError
 from closefar.tables.recorded_format import open_recorded
 
-__all__ = ["RecordedAnswers", "read_recorded"]
-
 _COLUMNS = "first, second, third, answer, first_answer, annotator, chosen, purpose, reviewed, seconds, at, question"
 
 

@@ -16,8 +16,6 @@ from closefar.tables.inputs import Input
 from closefar.tables.recorded import RecordedAnswers, read_recorded
 from closefar.tables.values import MissingValues, to_text
 
-__all__ = ["RecordedFile", "recorded_columns"]
-
 _PAIRS, _TRIPLETS = ("first", "second", "label"), ("point", "left", "right", "answer")
 
 

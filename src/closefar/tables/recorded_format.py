@@ -11,8 +11,6 @@ from pathlib import Path
 from closefar.tables.errors import TableError, UnreadableError
 from closefar.tables.inputs import Input
 
-__all__ = ["check_recorded", "connect_to_read", "create_recorded", "is_recorded", "open_recorded", "readable"]
-
 SIGNATURE = b"SQLite format 3\0"
 
 _APPLICATION = int.from_bytes(b"clfr", "big")  # what `file` and SQLite tell one program's files from another's by

@@ -19,8 +19,6 @@ from closefar.tables.sources import find_id
 from closefar.tables.table import open_table
 from closefar.tables.values import to_text
 
-__all__ = ["RawPoints", "fingerprint_columns", "point_differences", "read_raw_points"]
-
 _MOST_NAMED = 3
 
 

@@ -16,8 +16,6 @@ from closefar.tables.recorded_points import fingerprint_columns, point_differenc
 from closefar.tables.sources import Source
 from closefar.tables.table import open_table
 
-__all__ = ["as_recorded", "recorded_task"]
-
 
 def recorded_task(path: str | os.PathLike[str]) -> dict[str, Any] | None:
     """What was asked in a file of judgements, its kind and answers; None if the file is another or can't be read."""
@@ -43,9 +41,7 @@ def as_recorded(source: Source, features: Features) -> tuple[Source, Features]:
             )
         options = file.about["options"]
         source = replace(
-            source,
-            id=source.id or file.about["id"],
-            na_values=source.na_values or tuple(options.get("na_values", ())),
+            source, id=source.id or file.about["id"], na_values=source.na_values or tuple(options.get("na_values", ()))
         )
         _check_points(file, source)
         features = _with_recorded(features, file.about["features"], options)

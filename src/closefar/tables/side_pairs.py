@@ -26,8 +26,6 @@ from closefar.tables.sources import (
 )
 from closefar.tables.table import TableFile
 
-__all__ = ["find_side_roles", "ids_of_pairs", "place_of_sides", "read_side_pairs"]
-
 
 def find_side_roles(file: TableFile, source: Source, features: Features, *, labelled: bool) -> Roles:
     """Which columns of a file of pairs, with both points side by side, mean what."""

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from closefar.tables.errors import TableError, listed
 from closefar.tables.values import to_text
 
-__all__ = ["Sides", "Stacked", "find_sides"]
-
 _PREFIXES = (("left_", "right_"), ("a_", "b_"), ("x_", "y_"), ("1_", "2_"))
 _SUFFIXES = (("_left", "_right"), ("_a", "_b"), ("_x", "_y"), ("_1", "_2"), (".x", ".y"), ("1", "2"))
 _SEPARATORS = "_.- "

@@ -10,8 +10,6 @@ from closefar.tables.parquet import ParquetFile
 from closefar.tables.sources import Source
 from closefar.tables.values import MissingValues
 
-__all__ = ["is_large"]
-
 MOST_BYTES = 1 << 30  # of numbers in double precision; reading takes two to three times as much
 _SHARE_OF_MEMORY = 1 / 8
 _COMPRESSION = 4  # of text, about

@@ -16,25 +16,6 @@ from closefar.tables.inputs import STANDARD_INPUT, Input
 from closefar.tables.table import TableFile
 from closefar.tables.values import is_number, to_text
 
-__all__ = [
-    "ROW_NAMES",
-    "TASK_NAMES",
-    "Source",
-    "check_weights",
-    "find_annotator",
-    "find_annotator_like",
-    "find_answer",
-    "find_compared",
-    "find_group",
-    "find_id",
-    "find_label",
-    "find_label_and_weight",
-    "find_own_id",
-    "find_pair_of_ids",
-    "find_weight",
-    "require_label",
-]
-
 _LABEL_NAMES = ("label", "labels")
 _ANSWER_NAMES = ("answer", "answers", "response", "choice", *_LABEL_NAMES)
 _ANNOTATOR_NAMES = ("annotator", "annotator_id", "worker", "worker_id", "workerid")

@@ -17,8 +17,6 @@ from closefar.tables.inputs import Input
 from closefar.tables.parquet import ParquetFile
 from closefar.tables.values import MissingValues
 
-__all__ = ["SpooledFile"]
-
 
 class SpooledFile(ParquetFile):
     """Columns of a text file, in a temporary file that is removed with this object.

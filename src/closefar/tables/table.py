@@ -20,8 +20,6 @@ from closefar.tables.recorded_file import RecordedFile
 from closefar.tables.recorded_format import SIGNATURE, is_recorded
 from closefar.tables.values import MissingValues
 
-__all__ = ["Table", "TableFile", "open_table", "read_table"]
-
 
 class TableFile(Protocol):
     """A file whose column names are known, and whose columns can be read."""

@@ -12,8 +12,6 @@ from typing import BinaryIO, cast
 from closefar.tables.errors import TableError, UnreadableError, too_large
 from closefar.tables.inputs import Input
 
-__all__ = ["BadByteError", "check_is_text", "checked_lines", "open_bytes", "text_of"]
-
 _SAMPLE_BYTES = 1 << 16
 _UTF_16_OR_32 = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 _UTF_8_MARK = b"\xef\xbb\xbf"

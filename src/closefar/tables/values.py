@@ -17,20 +17,6 @@ from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
 
-__all__ = [
-    "BOOLEAN_WORDS",
-    "MISSING_WORDS",
-    "MissingValues",
-    "are_finite",
-    "codes_of",
-    "distinct",
-    "is_missing",
-    "is_number",
-    "standard_column",
-    "text_column",
-    "to_text",
-]
-
 MISSING_WORDS = ("", "-", "#N/A", "<NA>", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None")
 BOOLEAN_WORDS = {"true": True, "false": False}
 

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from closefar.tables.errors import TableError
 
-__all__ = ["csv_parts", "encode_table", "write_table"]
-
 Columns = Mapping[str, NDArray[Any]]
 Blocks = Iterable[Columns]
 

@@ -10,8 +10,6 @@ from closefar.arrays import FloatArray
 from closefar.label.live.learned import Given
 from closefar.label.task import Task, TaskKind
 
-__all__ = ["doubtful", "no_doubts", "with_slips"]
-
 _MOST_SHOWN = 20
 
 # An answer is looked at again if another one is at least so many times as probable; of two answers, the other one then

@@ -21,8 +21,6 @@ from closefar.model import Metric, loadings
 from closefar.plain import plain
 from closefar.tables import RecordedAnswers
 
-__all__ = ["findings", "findings_of", "learned_from", "nothing_found"]
-
 # Learning starts with so many answers.
 _FEWEST = 20
 

@@ -16,8 +16,6 @@ from typing import Any
 
 from closefar.label.live.fitting_work import Work, work_until_closed
 
-__all__ = ["FittingProcess"]
-
 _LOG = logging.getLogger(__name__)
 
 OnFindings = Callable[[dict[str, Any], list[tuple[int, ...]], int], None]

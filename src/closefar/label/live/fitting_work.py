@@ -21,8 +21,6 @@ from closefar.label.live.next_questions import next_questions
 from closefar.label.task import Task
 from closefar.tables import RecordedAnswers, TableError, read_recorded
 
-__all__ = ["Work", "fit_once", "work_until_closed"]
-
 _LOG = logging.getLogger(__name__)
 
 # A fit follows after so many new events, a number or a share; or after this many seconds, if there are fewer.

@@ -9,8 +9,6 @@ from closefar.arrays import FloatArray, IndexArray
 from closefar.label.live.learned import Given, Learned, learn_threshold, relearn
 from closefar.label.task import Task
 
-__all__ = ["held_out_expected", "held_out_plain", "held_out_probabilities"]
-
 
 def held_out_expected(learned: Learned, given: Given, task: Task, asked: IndexArray, n_folds: int) -> IndexArray:
     """The answer to each of the questions `asked` that is expected by a fit to all answers but those of its fold.

@@ -18,17 +18,6 @@ from closefar.learners import MetricLearner
 from closefar.model import Metric
 from closefar.tables import RecordedAnswers
 
-__all__ = [
-    "Given",
-    "Learned",
-    "describe_learner",
-    "learn",
-    "learn_threshold",
-    "learn_unpenalised",
-    "relearn",
-    "tuples_of",
-]
-
 # No fit may take longer, as the page is renewed every few answers.  Hardly any does: 1,000 answers about 30 columns
 # take about a second.
 _SECONDS = 60.0

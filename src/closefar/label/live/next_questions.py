@@ -11,8 +11,6 @@ from closefar.label.live.reserved import guides_choice
 from closefar.label.task import Task
 from closefar.tables import RecordedAnswers
 
-__all__ = ["draw_questions", "next_questions"]
-
 _CANDIDATES = 20_000
 
 

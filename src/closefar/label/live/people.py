@@ -14,8 +14,6 @@ from closefar.label.task import Task, TaskKind
 from closefar.questions import wilson
 from closefar.tables import RecordedAnswers
 
-__all__ = ["agreement_of_people", "annotators"]
-
 # Nothing is said of people with fewer answers to triplets, as in the annotator model of pairs.
 _FEWEST = 20
 _FEWEST_SHARED = 5  # answers, for a kappa

@@ -9,8 +9,6 @@ import numpy as np
 from closefar.arrays import FloatArray, IndexArray
 from closefar.model import Metric
 
-__all__ = ["point_map"]
-
 _MOST_POINTS = 400
 _DECIMALS = 4
 

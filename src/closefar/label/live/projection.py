@@ -10,8 +10,6 @@ from closefar import plan_sample_size
 from closefar.label.live.learned import Given, learn_unpenalised
 from closefar.label.task import Task
 
-__all__ = ["no_projection", "projected"]
-
 # A projection computes with a matrix that has a row for each entry of M.
 _MOST_COLUMNS = 60
 

@@ -14,8 +14,6 @@ from closefar.label.task import Task
 from closefar.questions import wilson
 from closefar.tables import RecordedAnswers
 
-__all__ = ["agreement_interval", "quality"]
-
 # No agreement is shown with fewer random questions.
 _FEWEST = 12
 

@@ -14,8 +14,6 @@ from closefar.arrays import BoolArray
 from closefar.label.task import Purpose, Task, TaskKind
 from closefar.tables import RecordedAnswers
 
-__all__ = ["guides_choice", "measures_quality"]
-
 # Choosing begins with so many random answers, and more until two answers have been given this often.
 _FEWEST_GUIDES, _FEWEST_OF_EACH = 10, 2
 

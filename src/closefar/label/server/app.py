@@ -29,10 +29,10 @@ from closefar.label.server.sessions import Person, Sessions
 from closefar.label.server.site import Site
 from closefar.label.server.things import things
 from closefar.label.storage.points import LabelPoints
-from closefar.label.storage.store import NewEvent, Store, StoreError
+from closefar.label.storage.recording import NewEvent
+from closefar.label.storage.store import Store
+from closefar.label.storage.writer import StoreError
 from closefar.label.task import Task
-
-__all__ = ["Labelling", "build_app"]
 
 T = TypeVar("T")
 

@@ -7,20 +7,10 @@ from dataclasses import dataclass
 
 from closefar.templating import load_asset, load_template
 
-__all__ = ["Asset", "load_assets", "load_pages"]
-
 _NEEDED_BY, _EXTRA = "closefar label", "label"
 _PAGES = {"/": "label.html.jinja", "/overview": "label_overview.html.jinja"}
 _TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
-_NAMES = (
-    "palette.css",
-    "label.css",
-    "label.js",
-    "label_icon.svg",
-    "label_outbox.js",
-    "label_page.js",
-    "overview.js",
-)
+_NAMES = ("palette.css", "label.css", "label.js", "label_icon.svg", "label_outbox.js", "label_page.js", "overview.js")
 
 
 @dataclass(frozen=True)

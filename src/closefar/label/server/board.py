@@ -8,8 +8,6 @@ from typing import Any
 
 from closefar.label.server.sessions import Person
 
-__all__ = ["Board"]
-
 
 class Board:
     """The latest findings of the fitting process, and the learning curve of all of them.

@@ -14,8 +14,6 @@ import numpy as np
 
 from closefar.label.task import Purpose, Task
 
-__all__ = ["LEASE", "Handed", "hand_out", "hand_review", "is_shown"]
-
 LEASE = 600.0
 
 _N_TRIES = 50

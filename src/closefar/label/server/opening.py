@@ -12,8 +12,6 @@ from closefar.label.task import Task
 if TYPE_CHECKING:
     from closefar.label.server.serving import LabelServer
 
-__all__ = ["open_server"]
-
 _PACKAGES = ("anyio", "h11", "jinja2", "starlette", "uvicorn")
 
 

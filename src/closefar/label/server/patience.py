@@ -9,8 +9,6 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-__all__ = ["Limits", "loop_with", "protocol_with"]
-
 
 @dataclass(frozen=True)
 class Limits:

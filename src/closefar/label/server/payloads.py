@@ -9,8 +9,6 @@ from typing import Any
 
 from closefar.label.server.security import Receive, RequestError, Scope, headers_of, one_header
 
-__all__ = ["check_keys", "integer_in", "key_in", "list_in", "number_in", "read_json", "text_in"]
-
 LARGEST_BODY = 65536
 
 _KEY = re.compile(r"[A-Za-z0-9_-]{8,64}")

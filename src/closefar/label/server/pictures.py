@@ -6,8 +6,6 @@ import os
 import stat
 from pathlib import Path
 
-__all__ = ["PICTURE_POLICY", "PICTURE_SUFFIXES", "find_picture"]
-
 PICTURE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 
 _LARGEST = 32 * 2**20

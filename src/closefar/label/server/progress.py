@@ -9,8 +9,6 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Progress"]
-
 _N_TIMED = 50  # the last answers, whose median time is shown
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Rate"]
-
 _MOST_KEYS = 10_000
 
 

@@ -10,19 +10,6 @@ from typing import Any
 
 from closefar.errors import printable
 
-__all__ = [
-    "LARGEST_HEAD",
-    "App",
-    "Guard",
-    "Receive",
-    "RequestError",
-    "Scope",
-    "Send",
-    "headers_of",
-    "one_header",
-    "tell",
-]
-
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -32,8 +32,6 @@ from closefar.label.storage.points import LabelPoints
 from closefar.label.storage.store import Store
 from closefar.label.task import Task
 
-__all__ = ["LabelServer"]
-
 _FIRST_PORT, _N_PORTS = 20_000, 12_000  # below those that systems give to connections
 _GRACE = 3
 _AT_FIRST = "Learning starts after about 20 answers."

@@ -9,8 +9,6 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Address", "Person", "Sessions", "check_names"]
-
 OWNER = "owner"
 
 _LIFETIME = 30 * 86400.0

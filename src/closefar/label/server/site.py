@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-__all__ = ["Site", "Tls", "listen", "plan_site"]
-
 _LOOPBACK_NAMES = ("localhost",)
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]")
 _BACKLOG = 1024

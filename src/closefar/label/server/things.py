@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from closefar.label.server.pictures import PICTURE_SUFFIXES
 from closefar.label.task import Task
 
-__all__ = ["things"]
-
 _LONGEST_TEXT = 4000
 _MOST_DECIMALS = 6
 _LARGEST_WRITTEN_OUT = 1e12

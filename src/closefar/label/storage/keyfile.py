@@ -12,8 +12,6 @@ from pathlib import Path
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["KeyFile"]
-
 _N_BYTES = 32
 
 

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from closefar.arrays import FloatArray
 from closefar.tables import Encoding, RawPoints, TableError, fingerprint_columns, read_raw_points
 
-__all__ = ["LabelPoints", "read_label_points"]
-
 
 @dataclass(frozen=True, eq=False)
 class LabelPoints:

@@ -9,8 +9,6 @@ from enum import StrEnum
 
 from closefar.label.task import Purpose, Task
 
-__all__ = ["EventKind", "NewEvent", "Receipt", "Refusal", "record_events"]
-
 _LONGEST_KEY = 100
 _LARGEST = 2**63 - 1  # of SQLite's integers
 

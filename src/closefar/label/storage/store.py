@@ -18,12 +18,10 @@ from typing import Any, TypeVar
 from closefar.files import check_writable
 from closefar.label.storage.keyfile import KeyFile
 from closefar.label.storage.points import LabelPoints
-from closefar.label.storage.recording import NewEvent, Receipt, Refusal, record_events
-from closefar.label.storage.writer import StoreError, Writer
+from closefar.label.storage.recording import NewEvent, Receipt, record_events
+from closefar.label.storage.writer import Writer
 from closefar.label.task import Task
 from closefar.tables import TableError, check_recorded, connect_to_read, create_recorded, point_differences, readable
-
-__all__ = ["NewEvent", "Receipt", "Refusal", "Store", "StoreError"]
 
 T = TypeVar("T")
 

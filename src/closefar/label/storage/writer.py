@@ -10,8 +10,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-__all__ = ["StoreError", "Writer"]
-
 T = TypeVar("T")
 _Job = tuple[Callable[[sqlite3.Connection], Any], Future[Any]]
 

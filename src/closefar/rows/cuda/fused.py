@@ -33,9 +33,6 @@ from closefar.rows.devices import free_for_torch
 from closefar.rows.graph_rows import GraphRows
 from closefar.rows.source import Coordinates, MarginSums, MarginTerms, Pulling, RowSource
 
-__all__ = ["FusedGraph", "FusedRows", "fused_graph", "fused_rows", "fused_terms"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What fused rows have in common: the rows of another source, and arrays as kernels need them.
 
@@ -206,12 +203,7 @@ class FusedRows(FusedSource):
     """
 
     def __init__(
-        self,
-        exact: BlockRows,
-        rows: Planes | StoredRows,
-        *,
-        transform: FloatArray | None = None,
-        level: int = FINEST,
+        self, exact: BlockRows, rows: Planes | StoredRows, *, transform: FloatArray | None = None, level: int = FINEST
     ) -> None:
         super().__init__(exact)
         self.rows = rows

@@ -14,24 +14,6 @@ from closefar.rows.cuda import kernels
 from closefar.rows.graph_rows import Ends
 from closefar.rows.source import MarginSums, MarginTerms
 
-__all__ = [
-    "FAST",
-    "FINEST",
-    "LOW_RANK",
-    "MOST_COLUMNS",
-    "PRECISE",
-    "Launch",
-    "Pass",
-    "Planes",
-    "StoredRows",
-    "Sums",
-    "as_stored",
-    "make_planes",
-    "run_graph",
-    "run_terms",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Rows as kernels read them: two planes of float16 numbers, or as they are stored in single precision.
 #

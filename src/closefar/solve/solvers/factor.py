@@ -15,8 +15,6 @@ from closefar.solve.problem import Problem, psd_factor
 from closefar.solve.start import moment_start
 from closefar.solve.supervision import Entry
 
-__all__ = ["Factor"]
-
 _HISTORY = 12
 
 _FUSED_ERROR = 1e-11  # of differences of the objective in fused passes, whose own error is the same nearby

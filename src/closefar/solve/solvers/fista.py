@@ -15,8 +15,6 @@ from closefar.solve.loop import Solver, State
 from closefar.solve.start import moment_start
 from closefar.solve.supervision import Entry
 
-__all__ = ["Fista"]
-
 _MOST_STEPS = 200  # of an approach without a proof
 
 

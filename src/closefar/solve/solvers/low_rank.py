@@ -17,9 +17,6 @@ from closefar.solve.problem import Objective, Point, Problem, psd_factor
 from closefar.solve.start import fit_scale
 from closefar.solve.supervision import Entry
 
-__all__ = ["Factored", "LowRank", "Model", "Spectrum", "change_columns", "leading_factor", "tangent_bound"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The penalised risk as a function of a factor A of M = A A', with the thresholds minimised out.
 
@@ -149,13 +146,7 @@ class _Line:
     """The penalised risk along a line of factors, as a function of its length and the thresholds."""
 
     def __init__(
-        self,
-        problem: Problem,
-        objective: Objective,
-        place: Place,
-        linear: Array,
-        square: Array,
-        direction: FloatArray,
+        self, problem: Problem, objective: Objective, place: Place, linear: Array, square: Array, direction: FloatArray
     ) -> None:
         self.objective, self.least = objective, problem.cone.least
         self.place, self.linear, self.square = place, linear, square

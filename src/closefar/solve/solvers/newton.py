@@ -17,9 +17,6 @@ from closefar.solve.problem import Cone, Objective, Point, Problem
 from closefar.solve.start import moment_start, spectral_start
 from closefar.solve.supervision import Entry
 
-__all__ = ["ConeProgram", "HessianSampler", "Newton", "is_of_newton"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The quadratic model of a Newton step, minimised over the feasible (M, thresholds).
 

@@ -18,9 +18,6 @@ from closefar.solve.solvers.fista import Fista
 from closefar.solve.start import moment_start
 from closefar.solve.supervision import Entry
 
-__all__ = ["Sampled", "SampledModel"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The quadratic model of the risk whose gradient is that of all judgements and whose Hessian is that of a sample.
 
