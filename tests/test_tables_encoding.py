@@ -120,15 +120,15 @@ def test_infinite_numbers_are_refused():
 
 
 def test_mixed_numbers_and_text_name_the_first():
-    with pytest.raises(TableError, match=r"'x' mixes.*2 values are not numbers.*'low' in row 3.*--categorical x"):
+    with pytest.raises(TableError, match=r"'x' mixes.*2 values are not numbers.*'low' in row 3.*categorical=\['x'\]"):
         learn({"x": texts("1", "low", "2", "high")})
     assert learn({"x": texts("1", "low", "1", "high")}, categorical=["x"]).feature_names == ("x=high", "x=low")
 
 
 def test_decimal_commas_are_hinted_at():
-    with pytest.raises(TableError, match=r"'1,5' in row 2. '0,3' has a decimal comma"):
+    with pytest.raises(TableError, match=r"'1,5' in row 2. Correct them, with a decimal point instead of a comma"):
         learn({"x": texts("1,5", "2", "0,3")})
-    with pytest.raises(TableError, match=r"'0,3' has a decimal comma"):
+    with pytest.raises(TableError, match=r"such as '0,3'. Write them .* a point for a decimal comma"):
         learn({"x": texts("1,5", "0,3")})
 
 
@@ -145,13 +145,13 @@ def test_decimal_commas_are_hinted_at():
     ],
 )
 def test_dates_are_refused_with_a_hint(values):
-    with pytest.raises(TableError, match=r"'when' holds dates.*days since a reference date.*--drop when"):
+    with pytest.raises(TableError, match=r"'when' h.* dates.*days since a reference date.*drop=\['when'\]"):
         learn({"when": values, "x": np.arange(float(len(values)))}, missing="median")
 
 
 def test_ids_and_free_text_are_refused_with_a_hint():
     many = np.array([f"t{index % 51}" for index in range(1000)], dtype=object)
-    with pytest.raises(TableError, match=r"51 distinct texts.*--drop c, or use --categorical c"):
+    with pytest.raises(TableError, match=r"51 distinct texts.*drop=\['c'\], or use categorical=\['c'\]"):
         learn({"c": many})
     assert len(learn({"c": many}, categorical=["c"]).feature_names) == 50
     assert len(learn({"c": many[many != "t50"]}).feature_names) == 49
@@ -166,7 +166,7 @@ def test_too_many_named_categories_are_refused():
 
 
 def test_a_column_without_values_is_refused():
-    with pytest.raises(TableError, match=r"'x' has no values.*--drop x"):
+    with pytest.raises(TableError, match=r"'x' has no values.*drop=\['x'\]"):
         learn({"x": np.full(3, np.nan), "y": np.arange(3.0)}, missing="median")
 
 
@@ -244,7 +244,7 @@ def test_missing_values_are_refused_with_every_column_and_count():
     columns = gappy()
     columns["x"][0] = np.nan
     with pytest.raises(
-        TableError, match=r"'x' \(2\), column 'b' \(1\), column 'c' \(1\), column 'o' \(1\).*--missing drop"
+        TableError, match=r"'x' \(2\), column 'b' \(1\), column 'c' \(1\), column 'o' \(1\).*missing=.drop"
     ):
         learn(columns, ordinal=ORDER)
 
@@ -528,19 +528,3 @@ def test_control_characters_are_escaped_and_long_values_cut(tmp_path):
         learn(read_table(path).columns, name=str(path))
     assert "\x1b" not in str(caught.value)
     assert len(str(caught.value)) < 500
-
-
-@pytest.mark.parametrize(
-    "numbers",
-    [
-        np.random.default_rng(0).standard_normal(60_001),
-        np.exp(9.0 * np.random.default_rng(1).standard_normal(60_000)),
-        np.arange(60_000.0)[::-1],
-        np.repeat([0.0, 1.0], 30_000),
-        np.tile(np.arange(12.0), 5000),  # of which a sample in steps sees some values only
-    ],
-    ids=["odd", "skewed", "sorted", "two", "periodic"],
-)
-def test_the_median_of_many_numbers_is_that_of_numpy(numbers):
-    encoding = Encoding.learn({"x": numbers}, name="numbers")
-    assert encoding.columns[0].median == np.median(numbers)
