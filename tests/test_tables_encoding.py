@@ -115,7 +115,7 @@ def test_arrays_of_fixed_width_text():
 
 
 def test_infinite_numbers_are_refused():
-    with pytest.raises(TableError, match=r"people.csv: column 'x' must hold finite numbers; 2 .* first in row 3\."):
+    with pytest.raises(TableError, match=r"people.csv: column 'x' must hold finite numbers; 2 .* 'inf' in row 3\."):
         learn({"x": np.array([1.0, np.inf, -np.inf])})
 
 
@@ -128,7 +128,7 @@ def test_mixed_numbers_and_text_name_the_first():
 def test_decimal_commas_are_hinted_at():
     with pytest.raises(TableError, match=r"'1,5' in row 2. Correct them, with a decimal point instead of a comma"):
         learn({"x": texts("1,5", "2", "0,3")})
-    with pytest.raises(TableError, match=r"such as '0,3'. Write them .* a point for a decimal comma"):
+    with pytest.raises(TableError, match=r"such as '0,3'. Write them .*a point for a decimal comma"):
         learn({"x": texts("1,5", "0,3")})
 
 
@@ -349,9 +349,9 @@ def test_other_columns_and_their_order_are_ignored():
         (
             "age",
             texts("31", "old", "28", "60"),
-            "'age' must hold numbers.*1 of its values are not, the first of them 'old' in row 3",
+            "'age' must hold numbers.*1 of its values are not, the first is 'old' in row 3",
         ),
-        ("age", np.array(["2024-01-01"] * 4, dtype="datetime64[D]"), "dates here"),
+        ("age", np.array(["2024-01-01"] * 4, dtype="datetime64[D]"), "must hold numbers, .*'2024-01-01' in row 2"),
         ("age", np.array([1, 2, 3, np.inf]), "finite"),
         ("member", texts("true", "false", "maybe", "true"), "'member' must hold true or false.*'maybe' in row 4"),
         ("member", np.array([0, 1, 2.0, 1]), "true or false.*'2' in row 4"),

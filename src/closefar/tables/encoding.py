@@ -85,6 +85,16 @@ class Column:
         if not holds:
             raise ValueError(f"column {self.name!r}: {rule}; got {got!r}.")
 
+    def _wrong(
+        self, wrong: Any, values: NDArray[Any], place: Place, rule: str, remedy: str = "Correct them."
+    ) -> TableError:
+        """The error of the values at these places."""
+        first = int(wrong[0])
+        return TableError(
+            f"{place.path}: {place.column(self.name, first)} must hold {rule}; {len(wrong):,} of its values are not, "
+            f"the first is {quoted(to_text(values[first : first + 1])[0])} in {place.row(first)}. " + remedy
+        )
+
 
 @dataclass(frozen=True)
 class Number(Column):
@@ -107,34 +117,17 @@ class Number(Column):
         return cls(name, float(np.nanmedian(cls(name, None).encode(values, place, "refuse"))))
 
     def encode(self, values: NDArray[Any], place: Place, unseen: str) -> FloatArray:
-        if values.dtype.kind == "O":
-            values = self._read(values, place)
-        if values.dtype.kind == "M":
-            raise TableError(
-                f"{place.path}: {place.column(self.name)} must hold numbers, as in the training data; it holds dates "
-                "here. Convert them to those numbers."
-            )
-        infinite = np.flatnonzero(np.isinf(values)) if not are_finite(values) else np.empty(0, dtype=np.intp)
-        if len(infinite):
-            first = int(infinite[0])
-            raise TableError(
-                f"{place.path}: {place.column(self.name, first)} must hold finite numbers; {len(infinite):,} of its "
-                f"values are infinite, the first in {place.row(first)}. Correct them, or leave them empty and set "
-                + setting("missing")
-                + "."
-            )
+        if values.dtype.kind in "OM":
+            texts = to_text(values).tolist()
+            numbers = MissingValues.of((), in_text_file=True).numbers_from(texts)
+            if numbers is None:
+                wrong = [index for index, text in enumerate(texts) if text is not None and not is_number(text)]
+                raise self._wrong(wrong, values, place, "numbers, as in the training data")
+            values = numbers
+        if not are_finite(values) and len(infinite := np.flatnonzero(np.isinf(values))):
+            remedy = "Correct them, or leave them empty and set " + setting("missing") + "."
+            raise self._wrong(infinite, values, place, "finite numbers", remedy)
         return values.astype(np.float64, copy=False)[:, None]
-
-    def _read(self, values: NDArray[np.object_], place: Place) -> FloatArray:
-        numbers = MissingValues.of((), in_text_file=True).numbers_from(values.tolist())
-        if numbers is not None:
-            return numbers
-        wrong = [index for index, value in enumerate(values) if value is not None and not is_number(value)]
-        raise TableError(
-            f"{place.path}: {place.column(self.name, wrong[0])} must hold numbers, as in the training data; "
-            f"{len(wrong):,} of its values are not, the first of them {quoted(values[wrong[0]])} in "
-            f"{place.row(wrong[0])}. Correct them."
-        )
 
 
 @dataclass(frozen=True)
@@ -167,17 +160,41 @@ class Boolean(Column):
             ones = np.fromiter(map(known.__getitem__, texts), dtype=np.float64, count=len(texts))
         wrong = np.flatnonzero(np.isnan(ones) & ~is_missing(values))
         if len(wrong):
-            first = int(wrong[0])
-            raise TableError(
-                f"{place.path}: {place.column(self.name, first)} must hold true or false, as in the training data; "
-                f"{len(wrong):,} of its values are neither, the first is {quoted(to_text(values)[first])} in "
-                f"{place.row(first)}. Correct them."
-            )
+            raise self._wrong(wrong, values, place, "true or false, as in the training data")
         return ones[:, None]
 
 
 @dataclass(frozen=True)
-class Category(Column):
+class _Words(Column):
+    """A column of categories, which are known."""
+
+    is_text: ClassVar[bool] = True
+
+    values: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        texts = isinstance(self.values, tuple) and all(isinstance(value, str) and value for value in self.values)
+        different = texts and len(set(self.values)) == len(self.values) > 0
+        self._require(different, "its values must be different texts", self.values)
+
+    def _codes(self, values: NDArray[Any], place: Place, unseen: str) -> NDArray[np.int64]:
+        """The position of each value among the known ones; another one is refused unless it is to become the mean."""
+        texts = to_text(values)
+        codes = codes_of(texts, self.values)
+        unknown = np.flatnonzero(codes == _UNSEEN_CODE)
+        if unseen == "refuse" and len(unknown):
+            first, count = int(unknown[0]), counted(len(unknown), "such value")
+            remedy = "Correct them, or use " + setting(unseen="average") + " to encode them as the training mean."
+            raise TableError(
+                f"{place.path}: {place.column(self.name, first)} has the value {quoted(texts[first])} in "
+                f"{place.row(first)}, which is none of the known categories {listed(self.values)} ({count} in total). "
+                + remedy
+            )
+        return codes
+
+
+@dataclass(frozen=True)
+class Category(_Words):
     """A column of categories: a 0/1 column for each but the most frequent one, the reference.
 
     The reference needs no column.  The 0/1 columns of all categories sum to one, so in the
@@ -194,19 +211,14 @@ class Category(Column):
     """
 
     kind: ClassVar[str] = "category"
-    is_text: ClassVar[bool] = True
 
-    values: tuple[str, ...]
     shares: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        self._require(_are_texts(self.values), "its values must be different texts", self.values)
+        super().__post_init__()
         known = isinstance(self.shares, tuple) and all(_is_finite(share) and 0 <= share <= 1 for share in self.shares)
-        self._require(
-            known and len(self.shares) == len(self.values) - 1 and sum(self.shares) <= 1 + 1e-9,  # but for rounding
-            "shares must be numbers from 0 to 1, one for each value but the first",
-            self.shares,
-        )
+        known = known and len(self.shares) == len(self.values) - 1 and sum(self.shares) <= 1 + 1e-9  # but for rounding
+        self._require(known, "shares must be numbers from 0 to 1, one for each value but the first", self.shares)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -218,15 +230,14 @@ class Category(Column):
 
     @classmethod
     def learn(cls, name: str, values: NDArray[Any], known: Sequence[str]) -> Category:
-        codes = codes_of(to_text(values), known)
-        counts = np.bincount(codes[codes >= 0], minlength=len(known))
+        counts = np.bincount(codes_of(to_text(values), known) + 1, minlength=len(known) + 1)[1:]  # -1 is missing
         reference = int(np.argmax(counts))
         others = [code for code in range(len(known)) if code != reference]
-        shares = counts[others] / counts.sum()
-        return cls(name, (known[reference], *(known[code] for code in others)), tuple(shares.tolist()))
+        shares = tuple((counts[others] / counts.sum()).tolist())
+        return cls(name, (known[reference], *(known[code] for code in others)), shares)
 
     def encode(self, values: NDArray[Any], place: Place, unseen: str) -> FloatArray:
-        codes = _known_codes(self.name, values, self.values, place, unseen)
+        codes = self._codes(values, place, unseen)
         ones = np.equal(codes[:, None], np.arange(1, len(self.values))).astype(np.float64)
         ones[codes == -1] = np.nan
         ones[codes == _UNSEEN_CODE] = self.shares
@@ -234,7 +245,7 @@ class Category(Column):
 
 
 @dataclass(frozen=True)
-class Ordinal(Column):
+class Ordinal(_Words):
     """A column of categories with an order, which become 0, 1, 2 and so on.
 
     Parameters
@@ -249,14 +260,12 @@ class Ordinal(Column):
     """
 
     kind: ClassVar[str] = "ordinal"
-    is_text: ClassVar[bool] = True
 
-    values: tuple[str, ...]
     usual: str
     mean: float
 
     def __post_init__(self) -> None:
-        self._require(_are_texts(self.values), "its values must be different texts", self.values)
+        super().__post_init__()
         self._require(self.usual in self.values, "the usual value must be known", self.usual)
         mean = _is_finite(self.mean) and 0 <= self.mean <= len(self.values) - 1
         self._require(mean, "the mean must be a number from 0 to the last", self.mean)
@@ -267,18 +276,14 @@ class Ordinal(Column):
 
     @classmethod
     def learn(cls, name: str, values: NDArray[Any], order: Sequence[str], place: Place, unseen: str) -> Ordinal:
-        codes = _known_codes(name, values, order, place, unseen)
+        codes = cls(name, tuple(order), order[0], 0.0)._codes(values, place, unseen)
         known = codes[codes >= 0]
         if len(known) == 0:
-            raise TableError(
-                f"{place.path}: {place.column(name)} has none of the values {listed(order)} that "
-                + setting("ordinal")
-                + " lists. List the values that it has."
-            )
+            raise TableError(f"{place.path}: {place.column(name)} has none of the values {listed(order)} of its order.")
         return cls(name, tuple(order), order[int(np.argmax(np.bincount(known)))], float(np.mean(known)))
 
     def encode(self, values: NDArray[Any], place: Place, unseen: str) -> FloatArray:
-        codes = _known_codes(self.name, values, self.values, place, unseen)
+        codes = self._codes(values, place, unseen)
         numbers = codes.astype(np.float64)
         numbers[codes == -1] = np.nan
         numbers[codes == _UNSEEN_CODE] = self.mean
@@ -292,32 +297,12 @@ def _is_finite(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _are_texts(values: Any) -> bool:
-    texts = isinstance(values, tuple) and all(isinstance(value, str) and value for value in values)
-    return texts and len(set(values)) == len(values) > 0
-
-
-def _known_codes(name: str, values: NDArray[Any], known: Sequence[str], place: Place, unseen: str) -> NDArray[np.int64]:
-    """The position of each value among the known ones; another one is refused unless it is to become the mean."""
-    texts = to_text(values)
-    codes = codes_of(texts, known)
-    unknown = np.flatnonzero(codes == _UNSEEN_CODE)
-    if unseen == "refuse" and len(unknown):
-        first = int(unknown[0])
-        raise TableError(
-            f"{place.path}: {place.column(name, first)} has the value {quoted(texts[first])} in {place.row(first)}, "
-            f"which is none of the known categories {listed(known)} ({counted(len(unknown), 'such value')} in total). "
-            "Correct them, or use " + setting(unseen="average") + " to encode them as the mean of the training data."
-        )
-    return codes
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Which kind of column the training data has, and what can't be a feature.
 
 
 def _learn_column(
-    name: str, values: NDArray[Any], place: Place, *, is_categorical: bool, order: Sequence[str] | None, unseen: str
+    name: str, values: NDArray[Any], place: Place, is_categorical: bool, order: Sequence[str] | None, unseen: str
 ) -> Column:
     """Decide how a column becomes numbers, or refuse it with a hint."""
     if order is not None:
@@ -332,6 +317,7 @@ def _learn_column(
     if values.dtype.kind == "f" and not is_categorical:
         return Number.learn(name, values, place)
     known = distinct(to_text(values))
+    drop, categorical = _option("drop", name), _option("categorical", name)
     if not is_categorical:
         numbers = [text for text in known if is_number(text)]
         if len(numbers) == len(known):
@@ -339,27 +325,24 @@ def _learn_column(
         if all(text.lower() in BOOLEAN_WORDS for text in known):
             return Boolean.learn(name, values, place)
         if numbers:
-            raise TableError(_about_mixed(name, values, set(numbers), place))
+            raise _mixed(name, values, set(numbers), place, categorical)
         if _are_formatted_numbers(known):
             raise TableError(
                 f"{place.path}: {place.column(name)} has numbers, dates or times that are not written as plain "
                 f"numbers, such as {quoted(known[0])}. Write them without units and separators (a point for a decimal "
                 "comma, days since a reference date for dates), or use "
-                + _option("categorical", name)
+                + categorical
                 + " if they are categories, or "
-                + _option("drop", name)
+                + drop
                 + "."
             )
     n_values, most = int(np.sum(~is_missing(values))), _MOST_NAMED_CATEGORIES if is_categorical else _MOST_CATEGORIES
     are_ids = not is_categorical and len(known) >= _FEWEST_IDS and len(known) > _SHARE_OF_IDS * n_values
     if len(known) > most or are_ids:
-        other = _option("categorical", name)
+        merge = "merge some of its categories." if is_categorical else "use " + categorical + " for categories."
         raise TableError(
             f"{place.path}: {place.column(name)} has {len(known):,} distinct texts in {n_values:,} values, such as "
-            f"{quoted(known[0])}, so it looks like an id or free text. Leave it out with "
-            + _option("drop", name)
-            + ", or "
-            + ("merge some of its categories." if is_categorical else "use " + other + " if it does hold categories.")
+            f"{quoted(known[0])}, so it looks like an id or free text. Leave it out with " + drop + ", or " + merge
         )
     return Category.learn(name, values, known)
 
@@ -371,18 +354,17 @@ def _are_formatted_numbers(texts: Sequence[str]) -> bool:
     return len(around) == 1 and (around == {("", "")} or (None not in around and len(texts) >= _FEWEST_WITH_UNIT))
 
 
-def _about_mixed(name: str, values: NDArray[np.object_], numbers: Collection[str], place: Place) -> str:
+def _mixed(
+    name: str, values: NDArray[np.object_], numbers: Collection[str], place: Place, categorical: Sentence
+) -> TableError:
     wrong = [index for index, value in enumerate(values) if value is not None and value not in numbers]
     first, is_one = values[wrong[0]], len(wrong) == 1
     comma = ", with a decimal point instead of a comma" if "," in first else ""
-    return (
+    words = setting("na_values") + ", or use " + categorical + " to treat all values as categories."
+    return TableError(
         f"{place.path}: {place.column(name, wrong[0])} mixes numbers and text: {counted(len(wrong), 'value')} "
         f"{'is not a number' if is_one else 'are not numbers'}, the first is {quoted(first)} in "
-        f"{place.row(wrong[0])}. Correct {'it' if is_one else 'them'}{comma}, add words for missing values to "
-        + setting("na_values")
-        + ", or use "
-        + _option("categorical", name)
-        + " to treat all values as categories."
+        f"{place.row(wrong[0])}. Correct {'it' if is_one else 'them'}{comma}, add words for missing values to " + words
     )
 
 
@@ -517,22 +499,13 @@ class Encoding:
 
         table = _Rows(table_columns, names, missing, place, visit=None if missing == "drop" else learn_numbers)
         if table.empty:
-            raise TableError(
-                f"{place.path}: {place.column(table.empty[0])} has no values. Leave it out with "
-                + _option("drop", table.empty[0])
-                + "."
-            )
+            remedy = "Leave it out with " + _option("drop", table.empty[0]) + "."
+            raise TableError(f"{place.path}: {place.column(table.empty[0])} has no values. " + remedy)
         table.check_missing()
         for column in names:
             if column not in numbers:
-                numbers[column] = _learn_column(
-                    column,
-                    table.read(column),
-                    table.place,
-                    is_categorical=column in categorical,
-                    order=ordinal.get(column),
-                    unseen=unseen,
-                )
+                how = column in categorical, ordinal.get(column), unseen
+                numbers[column] = _learn_column(column, table.read(column), table.place, *how)
         return cls(tuple(numbers[column] for column in names), missing, unseen)
 
     def apply(self, columns: Mapping[str, Any], *, name: str | Place) -> tuple[FloatArray, NDArray[np.bool_]]:
@@ -589,13 +562,10 @@ class Encoding:
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict that JSON can hold."""
-        columns = [
-            {
-                "kind": column.kind,
-                **{name: list(value) if isinstance(value, tuple) else value for name, value in asdict(column).items()},
-            }
-            for column in self.columns
-        ]
+        columns = []
+        for column in self.columns:
+            parts = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(column).items()}
+            columns.append({"kind": column.kind, **parts})
         return {"columns": columns, "missing": self.missing, "unseen": self.unseen}
 
     @classmethod
@@ -677,23 +647,15 @@ class _Rows:
 
     def check_missing(self) -> None:
         """Refuse missing values where that is the policy; from now on, leave rows out where that is."""
-        path = self.place.path
+        path, drop, median = self.place.path, setting(missing="drop"), setting(missing="median")
         if self.counts and self._missing == "refuse":
+            remedy = drop + ", or fill in the median (of categories, the most frequent one) with " + median + "."
             raise TableError(
-                f"{path} has missing values in {self.listed_counts}. Fill them in, leave those rows out with "
-                + setting(missing="drop")
-                + ", or fill in the median (of categories, the most frequent one) with "
-                + setting(missing="median")
-                + "."
+                f"{path} has missing values in {self.listed_counts}. Fill them in, leave those rows out with " + remedy
             )
         if self._missing == "drop" and np.all(self.dropped):
-            raise EmptyTableError(
-                f"{path}: every row has a missing value, in {self.listed_counts}. Add a column to "
-                + setting("drop")
-                + ", or use "
-                + setting(missing="median")
-                + "."
-            )
+            remedy = "Add a column to " + setting("drop") + ", or use " + median + "."
+            raise EmptyTableError(f"{path}: every row has a missing value, in {self.listed_counts}. " + remedy)
         if self._missing == "drop" and self.counts:
             self._kept = ~self.dropped
             self.place = self.place.at(self._kept)

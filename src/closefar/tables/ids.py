@@ -142,15 +142,14 @@ def _codes_of_integers(columns: list[NDArray[np.int64] | None]) -> list[NDArray[
     return codes if is_complete else None
 
 
-def check_ids(ids: Any, name: str, place: Place, option: str) -> None:
-    """Refuse missing ids."""
+def check_ids(ids: Any, name: str, place: Place, option: str | None) -> None:
+    """Refuse missing ids; the option, if there is one, chooses the column."""
     if ids.null_count:
         first = int(np.argmax(ids.is_null().to_numpy()))
+        other = ", or set " + setting(option) + " to another column." if option else "."
         raise TableError(
             f"{place.path}: id column {quoted(name)} has {counted(ids.null_count, 'missing value')}"
-            f"{place.missing_words}, the first in {place.row(first)}. Fill them in, or set "
-            + setting(option)
-            + " to another column."
+            f"{place.missing_words}, the first in {place.row(first)}. Fill them in" + other
         )
 
 

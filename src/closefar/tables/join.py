@@ -37,6 +37,101 @@ from closefar.tables.table import TableFile, open_table
 from closefar.tables.values import codes_of, distinct, is_number
 
 # ---------------------------------------------------------------------------------------------------------------------
+# Points with ids, and where among them the ids of other rows are.
+
+
+@dataclass(frozen=True, eq=False)
+class IdentifiedPoints:
+    """Points and their ids, as read."""
+
+    place: Place
+    id_name: str | None
+    identity: Ids
+    columns: dict[str, NDArray[Any]]
+    notes: tuple[str, ...]
+    what: str = "the points"
+
+    def positions(
+        self, columns: list[Any], names: tuple[str, ...], place: Place, kept: NDArray[np.int64], remedy: str
+    ) -> NDArray[np.int64]:
+        """The rows among the points, (n, k), of the ids in k columns, in the rows that are kept."""
+        own = self.identity.values
+        own = as_id_column(own) if isinstance(own, np.ndarray) else own
+        (codes, *places), different = codes_of_ids(own, *columns)
+        self.refuse_repeated(codes)
+        if place.first and are_among(names, own):  # only text files may lack names
+            raise TableError(
+                f"{place.path}: row {place.first - 1} must name the columns; it has the ids "
+                f"{' and '.join(map(quoted, names))}. Add a row of column names at the top."
+            )
+        found = np.stack(places, axis=1)
+        found = found if len(kept) == len(found) else found[kept]
+        unknown = np.flatnonzero(found.ravel() >= len(codes))
+        if not len(unknown):
+            return found
+        row, side = divmod(int(unknown[0]), len(names))
+        name = texts_of(different.slice(int(found[row, side]), 1))[0]
+        called = "numbered from 0" if self.id_name is None else f"in column {quoted(self.id_name)}"
+        examples = self.identity.take(np.arange(min(3, len(codes)))).texts
+        raise TableError(
+            f"{place.path}: {len(unknown):,} of {found.size:,} ids are not among {self.what}; the first is "
+            f"{quoted(name)} in column {quoted(names[side])}, {place.row(int(kept[row]))}. The ids of "
+            f"{self.place.path} are {called}, such as {listed(examples)}. " + remedy
+        )
+
+    def refuse_repeated(self, codes: NDArray[np.int64]) -> None:
+        """Refuse an id that several points have; the codes number ids in the order in which they appear."""
+        counts = np.bincount(codes)
+        if len(counts) == len(codes):
+            return
+        repeated = int(np.argmax(counts > 1))
+        rows = np.flatnonzero(codes == repeated)
+        name = self.identity.take(rows[:1]).texts[0]
+        where = ", ".join(map(self.place.row, rows[:5].tolist()))
+        remedy = "Keep one row per id, or set " + setting("id") + " to another column."
+        raise TableError(
+            f"{self.place.path}: id column {quoted(self.id_name)} has {quoted(name)} {len(rows):,} times, in {where}"
+            f"{' and so on' if len(rows) > 5 else ''}. " + remedy
+        )
+
+    def encode_rows(
+        self, used: NDArray[np.bool_], features: Features
+    ) -> tuple[FloatArray, NDArray[np.int64], Encoding]:
+        """The numbers of the used points, and for each point its row among these: -1 where it lacks a value."""
+        columns, place = self.columns, self.place
+        if not used.all():
+            kept = np.flatnonzero(used)
+            columns = {name: columns.pop(name).take(kept) for name in list(columns)}  # one at a time, for memory's sake
+            place = place.at(kept)
+        data, dropped, encoding = features.encode(columns, place)
+        where = np.full(len(used), -1)
+        where[np.flatnonzero(used)[~dropped]] = np.arange(len(data))
+        return data, where, encoding
+
+
+def read_identified(source: Source, id: str | None, features: Features, *, needs_ids: bool = True) -> IdentifiedPoints:
+    """Read points and their ids, which are row numbers where there are none and they are not needed."""
+    assert source.points is not None
+    file = open_table(source.points, source.na_values)
+    id_name = find_id(file, id, features.needed)
+    if id_name is None and file.first_column_may_be_ids and needs_ids:
+        raise TableError(
+            f"{file.path} has no column called 'id', and its first column, {quoted(file.names[0])}, is a feature of "
+            "the model. Set " + setting("id") + " to the column of ids."
+        )
+    names = features.names_among(file.names, {"id": id_name}, file.place)
+    if id_name is None:
+        columns = file.read(names, features.text_names)
+        return IdentifiedPoints(file.place, None, row_numbers(file.place, len(columns[names[0]])), columns, ())
+    columns = file.read([*names, id_name], features.text_names, [id_name])
+    ids = columns.pop(id_name)
+    check_ids(ids, id_name, file.place, "id")
+    is_guess = id is None and id_name.lower() != "id"
+    notes = (f"The ids of {file.path} are taken from its first column, {quoted(id_name)}.",) if is_guess else ()
+    return IdentifiedPoints(file.place, id_name, Ids(ids, np.arange(len(ids))), columns, notes)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Judgements in a file of their own, with any number of them for a pair, as crowdsourcing platforms give them.
 
 
@@ -73,35 +168,13 @@ class JoinedFile:
     @cached_property
     def _positions(self) -> NDArray[np.int64]:
         """The row of the pair that each judgement is about."""
-        files = (self._pairs, self._judgements)
-        keys = [file.read([self._key], (), [self._key])[self._key] for file in files]
-        for file, column in zip(files, keys, strict=True):
-            if column.null_count:
-                first = int(np.argmax(column.is_null().to_numpy()))
-                raise TableError(
-                    f"{file.path}: column {quoted(self._key)}, by which both files are joined, must have no missing "
-                    f"values; it has {column.null_count:,}, the first in {file.place.row(first)}. Fill them in."
-                )
-        (codes, found), different = codes_of_ids(*keys)
-        if len(np.unique(codes)) < len(codes):
-            repeated = int(np.argmax(np.bincount(codes) > 1))
-            raise TableError(
-                f"{self._pairs.path}: each row must have a name of its own in column {quoted(self._key)}, by which "
-                f"{self._judgements.path} is joined; {quoted(_text(different, repeated))} is there several times. Keep "
-                "one row of each."
-            )
-        unknown = np.flatnonzero(found >= len(codes))
-        if len(unknown):
-            first = int(unknown[0])
-            raise TableError(
-                f"{self._judgements.path}: {counted(len(unknown), 'judgement')} of {len(found):,} "
-                f"{'is' if len(unknown) == 1 else 'are'} about something that {self._pairs.path} does not have; the "
-                f"first is {quoted(_text(different, int(found[first])))} in column {quoted(self._key)}, "
-                f"{self._judgements.place.row(first)}. Add it there, or leave those judgements out."
-            )
-        rows = np.empty(len(codes), dtype=np.int64)
-        rows[codes] = np.arange(len(codes))
-        return rows[found]
+        own, named = (file.read([self._key], (), [self._key])[self._key] for file in (self._pairs, self._judgements))
+        for file, column in ((self._pairs, own), (self._judgements, named)):
+            check_ids(column, self._key, file.place, None)
+        what = f"the rows of {self._pairs.path}"
+        rows = IdentifiedPoints(self._pairs.place, self._key, Ids(own, np.arange(len(own))), {}, (), what)
+        remedy, kept = "Add them there, or leave those judgements out.", np.arange(len(named))
+        return rows.positions([named], (self._key,), self._judgements.place, kept, remedy)[:, 0]
 
 
 def _common(pairs: TableFile, judgements: TableFile) -> str:
@@ -122,11 +195,6 @@ def _open_judged(source: Source, path: str | os.PathLike[str], *, labelled: bool
     if source.judgements is None or not labelled:
         return file
     return JoinedFile(file, open_table(source.judgements, source.na_values))
-
-
-def _text(ids: Any, at: int) -> str:
-    text: str = texts_of(ids.slice(at, 1))[0]
-    return text
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -167,70 +235,7 @@ def read_rows(source: Source, features: Features, *, labelled: bool) -> PairTabl
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Points with ids, and rows of these ids: pairs, triplets and quadruplets.
-
-
-@dataclass(frozen=True, eq=False)
-class IdentifiedPoints:
-    """Points and their ids, as read."""
-
-    place: Place
-    id_name: str | None
-    identity: Ids
-    columns: dict[str, NDArray[Any]]
-    notes: tuple[str, ...]
-
-    def refuse_repeated(self, codes: NDArray[np.int64]) -> None:
-        """Refuse an id that several points have; the codes number ids in the order in which they appear."""
-        counts = np.bincount(codes)
-        if len(counts) == len(codes):
-            return
-        repeated = int(np.argmax(counts > 1))
-        rows = np.flatnonzero(codes == repeated)
-        name = self.identity.take(rows[:1]).texts[0]
-        where = ", ".join(map(self.place.row, rows[:5].tolist()))
-        raise TableError(
-            f"{self.place.path}: id column {quoted(self.id_name)} has {quoted(name)} {len(rows):,} times, in {where}"
-            f"{' and so on' if len(rows) > 5 else ''}. Keep one row per id, or set "
-            + setting("id")
-            + " to another column."
-        )
-
-    def encode_rows(
-        self, used: NDArray[np.bool_], features: Features
-    ) -> tuple[FloatArray, NDArray[np.int64], Encoding]:
-        """The numbers of the used points, and for each point its row among these: -1 where it lacks a value."""
-        columns, place = self.columns, self.place
-        if not used.all():
-            kept = np.flatnonzero(used)
-            columns = {name: columns.pop(name).take(kept) for name in list(columns)}  # one at a time, for memory's sake
-            place = place.at(kept)
-        data, dropped, encoding = features.encode(columns, place)
-        where = np.full(len(used), -1)
-        where[np.flatnonzero(used)[~dropped]] = np.arange(len(data))
-        return data, where, encoding
-
-
-def read_identified(source: Source, id: str | None, features: Features, *, needs_ids: bool = True) -> IdentifiedPoints:
-    """Read points and their ids, which are row numbers where there are none and they are not needed."""
-    assert source.points is not None
-    file = open_table(source.points, source.na_values)
-    id_name = find_id(file, id, features.needed)
-    if id_name is None and file.first_column_may_be_ids and needs_ids:
-        raise TableError(
-            f"{file.path} has no column called 'id', and its first column, {quoted(file.names[0])}, is a feature of "
-            "the model. Set " + setting("id") + " to the column of ids."
-        )
-    names = features.names_among(file.names, {"id": id_name}, file.place)
-    if id_name is None:
-        columns = file.read(names, features.text_names)
-        return IdentifiedPoints(file.place, None, row_numbers(file.place, len(columns[names[0]])), columns, ())
-    columns = file.read([*names, id_name], features.text_names, [id_name])
-    ids = columns.pop(id_name)
-    check_ids(ids, id_name, file.place, "id")
-    is_guess = id is None and id_name.lower() != "id"
-    notes = (f"The ids of {file.path} are taken from its first column, {quoted(id_name)}.",) if is_guess else ()
-    return IdentifiedPoints(file.place, id_name, Ids(ids, np.arange(len(ids))), columns, notes)
+# Rows of ids of points: pairs, triplets and quadruplets.
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,29 +259,8 @@ class _IdRows:
 
     def positions(self, points: IdentifiedPoints) -> NDArray[np.int64]:
         """The rows among the points of all ids of each kept row."""
-        names, rows = self.roles.id_names, self.rows
-        own = points.identity.values
-        own = as_id_column(own) if isinstance(own, np.ndarray) else own
-        (codes, *columns), different = codes_of_ids(own, *self.ids)
-        points.refuse_repeated(codes)
-        if rows.place.first and are_among(names, own):  # only text files may lack names
-            raise TableError(
-                f"{rows.path}: row {rows.place.first - 1} must name the columns; it has the ids "
-                f"{' and '.join(map(quoted, names))}. Add a row of column names at the top."
-            )
-        found = np.stack(columns, axis=1)
-        found = found if len(rows.kept) == rows.n_read else found[rows.kept]
-        unknown = np.flatnonzero(found.ravel() >= len(codes))
-        if not len(unknown):
-            return found
-        row, side = divmod(int(unknown[0]), len(names))
-        name, ids = _text(different, int(found[row, side])), points.identity
-        called = "numbered from 0" if points.id_name is None else f"in column {quoted(points.id_name)}"
-        examples = ids.take(np.arange(min(3, len(ids.index)))).texts
-        raise TableError(
-            f"{rows.path}: {len(unknown):,} of {found.size:,} ids are not among the points; the first is "
-            f"{quoted(name)} in column {quoted(names[side])}, {rows.place.row(int(rows.kept[row]))}. The ids of "
-            f"{points.place.path} are {called}, such as {listed(examples)}. Add the points, or " + self.remedy + "."
+        return points.positions(
+            self.ids, self.roles.id_names, self.rows.place, self.rows.kept, "Add the points, or set " + self.remedy
         )
 
 
@@ -300,13 +284,13 @@ def _read_ids(file: TableFile, roles: Roles, features: Features) -> _IdRows:
     for name, option in zip(roles.id_names, ("left", "right") if are_pairs else ("compared",) * 4, strict=False):
         check_ids(columns[name], name, file.place, option)
     ids = [columns[name] for name in roles.id_names]
-    remedy = "set " + setting("id") + ", " + setting("left") + " and " + setting("right") + " to the id columns"
+    remedy = setting("id") + ", " + setting("left") + " and " + setting("right") + " to the id columns."
     if not are_pairs:
         _refuse_equal_sides(ids, roles.id_names, file.place)
         if roles.label is not None:
             columns[roles.label] = _signs(columns[roles.label], roles.label, ids, file.place)
-        remedy = "set " + setting("id") + " and " + setting("compared") + " to the id columns"
-        remedy += " and " + setting("answer") + " to that of the answers"
+        remedy = setting("id") + " and " + setting("compared") + " to the id columns and " + setting("answer")
+        remedy += " to that of the answers."
     noun, role = ("pairs", "label") if are_pairs else ("comparisons", "answer")
     rows = TableRows(file, columns, roles.label, roles.weight, roles.group, noun, annotator=roles.annotator, role=role)
     rows.leave_out_unlabelled(drops_missing=features.drops_missing)
@@ -359,7 +343,7 @@ def _refuse_equal_sides(ids: list[Any], names: tuple[str, ...], place: Place) ->
     wrong = np.flatnonzero(equal)
     if len(wrong):
         first = int(wrong[0])
-        got = ", ".join(quoted(_text(column, first)) for column in ids)
+        got = ", ".join(quoted(texts_of(column.slice(first, 1))[0]) for column in ids)
         raise TableError(
             f"{place.path}: the two sides of a comparison must be different pairs; {counted(len(wrong), 'row')} "
             f"{'has' if len(wrong) == 1 else 'have'} the same on both, the first is {place.row(first)} with {got} in "
@@ -397,9 +381,8 @@ def _signs(answers: NDArray[np.object_], name: str, ids: list[Any], place: Place
     wrong = ~is_known & ~is_word
     first = int(np.argmax(wrong))
     where = f"column {quoted(name)}, {place.row(first)}" if wrong.any() else f"column {quoted(name)}"
+    remedy = "Translate the answers, or set " + setting("answer") + " to another column."
     raise TableError(
         f"{place.path}: answers must be {_TRIPLET_ANSWERS if len(ids) == 3 else _QUADRUPLET_ANSWERS}; got "
-        f"{quoted(answers[first]) if wrong.any() else listed(given)} in {where}. Translate the answers, or set "
-        + setting("answer")
-        + " to another column."
+        f"{quoted(answers[first]) if wrong.any() else listed(given)} in {where}. " + remedy
     )

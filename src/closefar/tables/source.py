@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.errors import joined, setting
+from closefar.errors import setting
 from closefar.tables.encoding import Features, chosen_names
 from closefar.tables.errors import Place, TableError, listed, quoted, refuse_unknown
 from closefar.tables.inputs import STANDARD_INPUT, Input
@@ -198,27 +198,21 @@ def find_label(file: TableFile, source: Source, *, labelled: bool) -> str | None
 def require_label(file: TableFile, label: str | None) -> str:
     """The label column, which must have been found."""
     if label is None:
-        raise TableError(
-            f"{file.path} has no column called 'label'. Its columns are {listed(file.names)}. Set "
-            + setting("label")
-            + " to the column of labels."
-        )
+        remedy = "Set " + setting("label") + " to the column of labels."
+        raise TableError(f"{file.path} has no column called 'label'. Its columns are {listed(file.names)}. " + remedy)
     return label
 
 
-def _find_weight(file: TableFile, source: Source, *, labelled: bool) -> str | None:
-    return _find_named(file, source.weight, (), "weight", labelled=labelled)
-
-
-def _find_group(file: TableFile, source: Source, *, labelled: bool) -> str | None:
-    """The column of groups that was given, which is not that of labels or weights."""
+def _find_judgement(
+    file: TableFile, source: Source, *, labelled: bool, needs_label: bool = False
+) -> tuple[str | None, str | None, str | None]:
+    """The columns of labels, weights and groups."""
+    label = find_label(file, source, labelled=labelled)
+    label = require_label(file, label) if needs_label and labelled else label
+    weight = _find_named(file, source.weight, (), "weight", labelled=labelled)
     group = _find_named(file, source.group, (), "group", labelled=labelled)
-    if group is not None and group in (find_label(file, source, labelled=True), source.weight):
-        raise TableError(
-            f"{file.path}: the group column must be another than those of labels and weights; got {quoted(group)}. "
-            "Set " + setting("group") + " to another column."
-        )
-    return group
+    _refuse_two_uses(file, ("label", label), ("weight", weight), ("group", group))
+    return label, weight, group
 
 
 def _find_annotator(
@@ -228,14 +222,11 @@ def _find_annotator(
     if source.annotator is False:
         return None
     name = _find_named(file, source.annotator, _ANNOTATOR_NAMES, "annotator", labelled=labelled)
-    if name is None or name not in others:
-        return name
-    if name != source.annotator:
+    if name is not None and name in others:
+        if name == source.annotator:
+            _refuse_two_uses(file, ("another role", name), ("annotator", name))
         return None
-    raise TableError(
-        f"{file.path}: the annotator column must be another than those of ids, labels, weights and groups; got "
-        f"{quoted(name)}. Set " + setting("annotator") + " to another column."
-    )
+    return name
 
 
 def find_annotator_like(file: TableFile, source: Source) -> str | None:
@@ -256,6 +247,18 @@ def find_id(file: TableFile, given: str | None, needed: Sequence[str] | None) ->
     return None if file.names[0] in (needed or ()) else file.names[0]
 
 
+def _refuse_two_uses(file: TableFile, *uses: tuple[str, str | None]) -> None:
+    """Refuse a column that is to have two of these uses."""
+    roles: dict[str, str] = {}
+    for role, name in uses:
+        if name is not None and name in roles:
+            first = f"{roles[name]} and {role}" if roles[name] != role else f"those of {role}"
+            remedy = "Set " + setting(role) + " to another column."
+            raise TableError(f"{file.path}: {first} must be different columns; got {quoted(name)} twice. " + remedy)
+        if name is not None:
+            roles[name] = role
+
+
 def note_ignored(file: TableFile, used: Collection[str | None]) -> tuple[str, ...]:
     """A sentence that names the columns that have no use, if there are any; or what else is said of a file."""
     if isinstance(file, RecordedFile):
@@ -270,10 +273,8 @@ def note_ignored(file: TableFile, used: Collection[str | None]) -> tuple[str, ..
 
 def find_single_roles(file: TableFile, source: Source, features: Features, *, labelled: bool) -> Roles:
     """Which columns of a file of single points mean what."""
-    label, weight = find_label(file, source, labelled=labelled), _find_weight(file, source, labelled=labelled)
-    label = require_label(file, label) if labelled else label
+    label, weight, group = _find_judgement(file, source, labelled=labelled, needs_label=True)
     id_name = find_own_id(file, source.id)
-    group = _find_group(file, source, labelled=labelled)
     others = (label, weight, group, source.group, id_name, *(features.columns or ()), *(features.needed or ()))
     annotator = _find_annotator(file, source, labelled=labelled, others=others)
     roles = {"label": label, "weight": weight, "group": source.group, "annotator": annotator, "id": id_name}
@@ -292,25 +293,24 @@ def find_single_roles(file: TableFile, source: Source, features: Features, *, la
 
 def find_id_roles(file: TableFile, source: Source, *, labelled: bool) -> Roles:
     """The columns of the two ids of each pair, and of what else is known of it."""
-    label, weight = find_label(file, source, labelled=labelled), _find_weight(file, source, labelled=labelled)
+    label, weight, group = _find_judgement(file, source, labelled=labelled)
     likely_annotator = find_annotator_like(file, source)
-    id_names = _find_pair_of_ids(file, source, label, likely_annotator)
-    group = _find_group(file, source, labelled=labelled)
+    id_names = _find_ids(file, source, label, likely_annotator)
     if labelled and label is None:
         known = (*id_names, weight, source.group, likely_annotator)
         rest = [name for name in file.names if name not in known]
         label = require_label(file, rest[0] if len(rest) == 1 else None)
-    wanted = label if labelled else None
-    _require_different(file, id_names, ("ids", "label", "weight"), (wanted, weight), ("left", "right"))
-    annotator = None
+    wanted, annotator = None, None
     if labelled:
+        wanted = label
         annotator = _find_annotator(file, source, labelled=True, others=(*id_names, label, weight, group))
-    used = {*id_names, wanted, weight, source.weight, source.group, label, likely_annotator}
-    notes = note_ignored(file, used)
+    _refuse_two_uses(file, ("left", id_names[0]), ("right", id_names[1]), ("label", wanted), ("weight", weight))
+    notes = note_ignored(file, {*id_names, label, weight, source.weight, source.group, likely_annotator})
     return Roles(Features(), [], None, wanted, weight, group, id_names, notes, annotator)
 
 
-def _find_pair_of_ids(file: TableFile, source: Source, label: str | None, annotator: str | None) -> tuple[str, ...]:
+def _find_ids(file: TableFile, source: Source, label: str | None, annotator: str | None) -> tuple[str, ...]:
+    """The two id columns of a table of pairs."""
     if source.left is not None and source.right is not None:
         return _given_ids(file, (source.left, source.right))
     candidates = [name for name in file.names if name not in (label, source.weight, source.group)]
@@ -322,29 +322,22 @@ def _find_pair_of_ids(file: TableFile, source: Source, label: str | None, annota
     if len(candidates) > 2:  # its own row numbers are no points
         candidates = [name for name in candidates if name.lower() not in ROW_NAMES]
     if len(candidates) < 2:
-        raise TableError(
-            f"{file.path} must have two id columns beside the label; its columns are {listed(file.names)}. Set "
-            + setting("left")
-            + " and "
-            + setting("right")
-            + " to them."
-        )
+        words = f"{file.path} must have two id columns beside the label; its columns are {listed(file.names)}. Set "
+        raise TableError(words + setting("left") + " and " + setting("right") + " to them.")
     return candidates[0], candidates[1]
 
 
 def find_comparison_roles(file: TableFile, source: Source, *, labelled: bool) -> Roles:
-    """The columns of the three or four ids of each comparison, and of what else is known of it; its label is called
-    answer, and its annotator has no use.
-    """
+    """The columns of the three or four ids of each comparison, and of its answer; its annotator has no use."""
     answer = _find_named(file, source.answer, _ANSWER_NAMES, "answer", labelled=labelled)
     annotator = find_annotator_like(file, source)
     is_alone = labelled and source.pairs is None  # beside pairs, weights and groups may be theirs alone
-    weight = _find_weight(file, source, labelled=is_alone)
-    group = _find_group(file, replace(source, label=answer), labelled=is_alone)
-    id_names = _find_compared(file, source, (answer, weight, group, annotator))
-    parts = ("the ids of a comparison", "its answer", "weight", "group")
-    _require_different(file, id_names, parts, (answer, weight, group), ("compared",))
-    notes = note_ignored(file, {*id_names, answer, weight, group, annotator})
+    _, weight, group = _find_judgement(file, replace(source, label=answer), labelled=is_alone)
+    others = (answer, weight, group, annotator)
+    id_names = _find_compared(file, source, others)
+    compared = [("compared", name) for name in id_names]
+    _refuse_two_uses(file, *compared, ("answer", answer), ("weight", weight), ("group", group))
+    notes = note_ignored(file, {*id_names, *others})
     if labelled and annotator is not None and source.annotator is not False:
         notes += (
             f"The annotators of comparisons, in column {quoted(annotator)} of {file.path}, are not used: a comparison "
@@ -354,6 +347,7 @@ def find_comparison_roles(file: TableFile, source: Source, *, labelled: bool) ->
 
 
 def _find_compared(file: TableFile, source: Source, others: Sequence[str | None]) -> tuple[str, ...]:
+    """The three or four id columns of a table of comparisons."""
     if source.compared is not None:
         return _given_ids(file, source.compared)
     candidates = [name for name in file.names if name not in others]
@@ -363,13 +357,10 @@ def _find_compared(file: TableFile, source: Source, others: Sequence[str | None]
     if len(candidates) > 3:
         candidates = [name for name in candidates if name.lower() not in ROW_NAMES]
     if len(candidates) not in (3, 4):
+        remedy = setting("compared") + " to the id columns, and " + setting("answer") + " to that of the answers."
         raise TableError(
             f"{file.path} must have three or four id columns beside the answer; got {len(candidates)}: "
-            f"{listed(candidates)}. Set "
-            + setting("compared")
-            + " to the id columns, and "
-            + setting("answer")
-            + " to that of the answers."
+            f"{listed(candidates)}. Set " + remedy
         )
     return tuple(candidates)
 
@@ -377,23 +368,6 @@ def _find_compared(file: TableFile, source: Source, others: Sequence[str | None]
 def _given_ids(file: TableFile, names: tuple[str, ...]) -> tuple[str, ...]:
     refuse_unknown(file.path, names, file.names, "which was given as an id column")
     return names
-
-
-def _require_different(
-    file: TableFile,
-    id_names: tuple[str, ...],
-    parts: tuple[str, ...],
-    others: tuple[str | None, ...],
-    options: tuple[str, ...],
-) -> None:
-    """Refuse a column that is to have two uses; `parts` say which ones there are."""
-    used = [*id_names, *(name for name in others if name is not None)]
-    if len(set(used)) < len(used):
-        chosen = [*options, *(part.removeprefix("its ") for part in parts[1:])]
-        raise TableError(
-            f"{file.path}: {', '.join(parts[:-1])} and {parts[-1]} must be in different columns; got {listed(used)}. "
-            "Set " + joined(map(setting, chosen[:-1]), ", ") + " and " + setting(chosen[-1]) + " to different ones."
-        )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -430,12 +404,9 @@ def find_sides(names: Sequence[str], given: tuple[str, str] | None, needed: Coll
     )
     if not best.shared:
         sought = f"with the prefixes or suffixes {listed(given)}" if given else "such as left_age and right_age"
+        remedy = setting("sides") + " to the prefixes or suffixes, or " + setting("points") + " to the table of points."
         raise TableError(
-            f"{path} has no columns of two sides, {sought}. Its columns are {listed(names)}. Set "
-            + setting("sides")
-            + " to the prefixes or suffixes, or "
-            + setting("points")
-            + " to the table of the points."
+            f"{path} has no columns of two sides, {sought}. Its columns are {listed(names)}. Set " + remedy
         )
     return best
 
@@ -466,9 +437,7 @@ def _stems(names: Sequence[str], mark: str, is_prefix: bool, *, exact: bool) -> 
 
 def find_side_roles(file: TableFile, source: Source, features: Features, *, labelled: bool) -> Roles:
     """Which columns of a file of pairs, with both points side by side, mean what."""
-    label, weight = find_label(file, source, labelled=labelled), _find_weight(file, source, labelled=labelled)
-    label = require_label(file, label) if labelled else label
-    group = _find_group(file, source, labelled=labelled)
+    label, weight, group = _find_judgement(file, source, labelled=labelled, needs_label=True)
     others = (label, weight, group, source.weight, source.group, source.id, source.left, source.right)
     annotator = _find_annotator(file, source, labelled=labelled, others=others)
     taken = {*others, find_annotator_like(file, source)}
@@ -509,13 +478,10 @@ def _features_of_sides(
         return features, list(features.needed)
     alone = [name for name, stem in stems.items() if stem not in sides.shared and stem not in features.drop]
     if alone:
+        remedy = setting("drop") + ", or set " + setting("sides") + " to the prefixes or suffixes of the two sides."
         raise TableError(
             f"{file.path}: both sides, {sides.marks[0]!r} and {sides.marks[1]!r}, must have the same columns; only one "
-            f"side has {listed(alone)}. Add them to "
-            + setting("drop")
-            + ", or set "
-            + setting("sides")
-            + " to the prefixes or suffixes of the two sides."
+            f"side has {listed(alone)}. Add them to " + remedy
         )
     return features, chosen_names(found, file.place, features.columns, (), features.text_names)
 
