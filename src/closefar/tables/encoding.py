@@ -327,14 +327,11 @@ def _learn_column(
         if numbers:
             raise _mixed(name, values, set(numbers), place, categorical)
         if _are_formatted_numbers(known):
+            choice = categorical + " if they are categories, or " + drop + " to leave them out."
             raise TableError(
                 f"{place.path}: {place.column(name)} has numbers, dates or times that are not written as plain "
                 f"numbers, such as {quoted(known[0])}. Write them without units and separators (a point for a decimal "
-                "comma, days since a reference date for dates), or use "
-                + categorical
-                + " if they are categories, or "
-                + drop
-                + "."
+                "comma, days since a reference date for dates), or use " + choice
             )
     n_values, most = int(np.sum(~is_missing(values))), _MOST_NAMED_CATEGORIES if is_categorical else _MOST_CATEGORIES
     are_ids = not is_categorical and len(known) >= _FEWEST_IDS and len(known) > _SHARE_OF_IDS * n_values
@@ -490,23 +487,19 @@ class Encoding:
                     "from the lowest to the highest."
                 )
         names = chosen_names(list(table_columns), place, columns, drop, [*categorical, *ordinal])
-        numbers: dict[str, Column] = {}
+        learnt: dict[str, Column] = {}
 
         def learn_numbers(name: str, values: NDArray[Any]) -> None:
             """Learn a column of numbers where it is read anyway, to look for missing values."""
-            if values.dtype.kind == "f" and name not in categorical and name not in ordinal:
-                numbers[name] = Number.learn(name, values, place)
+            if missing != "drop" and values.dtype.kind == "f" and name not in categorical and name not in ordinal:
+                learnt[name] = Number.learn(name, values, place)
 
-        table = _Rows(table_columns, names, missing, place, visit=None if missing == "drop" else learn_numbers)
-        if table.empty:
-            remedy = "Leave it out with " + _option("drop", table.empty[0]) + "."
-            raise TableError(f"{place.path}: {place.column(table.empty[0])} has no values. " + remedy)
-        table.check_missing()
+        table = _Rows(table_columns, names, missing, place, learn_numbers)
         for column in names:
-            if column not in numbers:
+            if column not in learnt:
                 how = column in categorical, ordinal.get(column), unseen
-                numbers[column] = _learn_column(column, table.read(column), table.place, *how)
-        return cls(tuple(numbers[column] for column in names), missing, unseen)
+                learnt[column] = _learn_column(column, table.read(column), table.place, *how)
+        return cls(tuple(learnt[column] for column in names), missing, unseen)
 
     def apply(self, columns: Mapping[str, Any], *, name: str | Place) -> tuple[FloatArray, NDArray[np.bool_]]:
         """Encode a table.
@@ -545,9 +538,7 @@ class Encoding:
         return self._rows(columns, place).dropped
 
     def _rows(self, columns: Mapping[str, Any], place: Place) -> _Rows:
-        table = _Rows(columns, self.column_names, self.missing, place)
-        table.check_missing()
-        return table
+        return _Rows(columns, self.column_names, self.missing, place)
 
     def _numbers(self, table: _Rows) -> FloatArray:
         data = np.empty((int(np.sum(~table.dropped)), len(self.feature_names)))
@@ -617,7 +608,7 @@ def _check_policies(missing: Any, unseen: Any) -> None:
 class _Rows:
     """The rows of a table that are used, read one column at a time.
 
-    `visit` is called with each column that has a value.
+    While an encoding is learned, `visit` is called with each column, and a column without values is refused.
     """
 
     def __init__(
@@ -626,39 +617,36 @@ class _Rows:
         names: Sequence[str],
         missing: str,
         place: Place,
-        *,
         visit: Callable[[str, NDArray[Any]], None] | None = None,
     ) -> None:
-        self._columns, self._missing, self.place = columns, missing, place
+        self._columns, self.place = columns, place
         self._kept: NDArray[np.bool_] | None = None
         self.counts: dict[str, int] = {}  # of missing values, where there are any
-        self.empty: list[str] = []
         lacking = np.zeros(len(self.read(names[0])), dtype=bool)
         for name in names:
             column = self.read(name)
             if not are_finite(column) and (mask := is_missing(column)).any():
                 lacking |= mask
                 self.counts[name] = int(mask.sum())
-            if self.counts.get(name) == len(lacking):
-                self.empty.append(name)
-            elif visit is not None:
+            if visit is not None and self.counts.get(name) == len(lacking):
+                remedy = "Leave it out with " + _option("drop", name) + "."
+                raise TableError(f"{place.path}: {place.column(name)} has no values. " + remedy)
+            if visit is not None:
                 visit(name, column)
         self.dropped = lacking if missing == "drop" else np.zeros(len(lacking), dtype=bool)
-
-    def check_missing(self) -> None:
-        """Refuse missing values where that is the policy; from now on, leave rows out where that is."""
-        path, drop, median = self.place.path, setting(missing="drop"), setting(missing="median")
-        if self.counts and self._missing == "refuse":
-            remedy = drop + ", or fill in the median (of categories, the most frequent one) with " + median + "."
+        median = setting(missing="median")
+        if self.counts and missing == "refuse":
+            remedy = setting(missing="drop") + ", or fill in the median (of categories, the most frequent one) with "
             raise TableError(
-                f"{path} has missing values in {self.listed_counts}. Fill them in, leave those rows out with " + remedy
+                f"{place.path} has missing values in {self.listed_counts}. Fill them in, leave those rows out with "
+                + (remedy + median + ".")
             )
-        if self._missing == "drop" and np.all(self.dropped):
+        if self.dropped.all():
             remedy = "Add a column to " + setting("drop") + ", or use " + median + "."
-            raise EmptyTableError(f"{path}: every row has a missing value, in {self.listed_counts}. " + remedy)
-        if self._missing == "drop" and self.counts:
+            raise EmptyTableError(f"{place.path}: every row has a missing value, in {self.listed_counts}. " + remedy)
+        if self.dropped.any():
             self._kept = ~self.dropped
-            self.place = self.place.at(self._kept)
+            self.place = place.at(self._kept)
 
     def read(self, name: str) -> NDArray[Any]:
         try:
@@ -700,9 +688,8 @@ class Features:
                 "the encoding determines which columns are used and how: columns, drop, categorical and ordinal must "
                 "not be given with an encoding."
             )
-        policies = {"missing": self.missing, "unseen": self.unseen}
-        given: dict[str, Any] = {name: value for name, value in policies.items() if value is not None}
-        object.__setattr__(self, "encoding", replace(self.encoding, **given))
+        missing, unseen = self.missing or self.encoding.missing, self.unseen or self.encoding.unseen
+        object.__setattr__(self, "encoding", replace(self.encoding, missing=missing, unseen=unseen))
 
     def renamed(self, names: Mapping[str, str]) -> Features:
         """The same with other names for these columns."""
