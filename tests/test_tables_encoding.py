@@ -149,6 +149,22 @@ def test_dates_are_refused_with_a_hint(values):
         learn({"when": values, "x": np.arange(float(len(values)))}, missing="median")
 
 
+@pytest.mark.parametrize(
+    "form", ["1.00#,56", "1'00#", "#%", "# kg", "$#", "12:3#", "1# Mar 1990", "1,23#", "1 00#", "#,5"]
+)
+def test_formatted_numbers_are_no_categories(form):
+    values = np.array([form.replace("#", str(number % 7)) for number in range(60)], dtype=object)
+    with pytest.raises(TableError, match="not written as plain numbers, such as .* without units and separators"):
+        learn({"x": values})
+    assert len(learn({"x": values}, categorical=["x"]).feature_names) == 6
+
+
+@pytest.mark.parametrize("form", ["ward #", "A#", "#-1#", "#@#", "1.2.#", "2#,3,4", "12#/80", "v1.#"])
+def test_names_with_numbers_are_categories(form):
+    values = np.array([form.replace("#", str(number % 7)) for number in range(60)], dtype=object)
+    assert len(learn({"x": values}).feature_names) == 6
+
+
 def test_ids_and_free_text_are_refused_with_a_hint():
     many = np.array([f"t{index % 51}" for index in range(1000)], dtype=object)
     with pytest.raises(TableError, match=r"51 distinct texts.*drop=\['c'\], or use categorical=\['c'\]"):

@@ -49,7 +49,7 @@ class IdentifiedPoints:
     identity: Ids
     columns: dict[str, NDArray[Any]]
     notes: tuple[str, ...]
-    what: str = "the points"
+    are_judged: bool = False  # what judgements in a file of their own are about
 
     def positions(
         self, columns: list[Any], names: tuple[str, ...], place: Place, kept: NDArray[np.int64], remedy: str
@@ -71,10 +71,11 @@ class IdentifiedPoints:
             return found
         row, side = divmod(int(unknown[0]), len(names))
         name = texts_of(different.slice(int(found[row, side]), 1))[0]
+        what = f"the rows of {self.place.path}" if self.are_judged else "the points"
         called = "numbered from 0" if self.id_name is None else f"in column {quoted(self.id_name)}"
         examples = self.identity.take(np.arange(min(3, len(codes)))).texts
         raise TableError(
-            f"{place.path}: {len(unknown):,} of {found.size:,} ids are not among {self.what}; the first is "
+            f"{place.path}: {len(unknown):,} of {found.size:,} ids are not among {what}; the first is "
             f"{quoted(name)} in column {quoted(names[side])}, {place.row(int(kept[row]))}. The ids of "
             f"{self.place.path} are {called}, such as {listed(examples)}. " + remedy
         )
@@ -88,10 +89,10 @@ class IdentifiedPoints:
         rows = np.flatnonzero(codes == repeated)
         name = self.identity.take(rows[:1]).texts[0]
         where = ", ".join(map(self.place.row, rows[:5].tolist()))
-        remedy = "Keep one row per id, or set " + setting("id") + " to another column."
+        other = "." if self.are_judged else ", or set " + setting("id") + " to another column."
         raise TableError(
             f"{self.place.path}: id column {quoted(self.id_name)} has {quoted(name)} {len(rows):,} times, in {where}"
-            f"{' and so on' if len(rows) > 5 else ''}. " + remedy
+            f"{' and so on' if len(rows) > 5 else ''}. Keep one row per id" + other
         )
 
     def encode_rows(
@@ -171,8 +172,7 @@ class JoinedFile:
         own, named = (file.read([self._key], (), [self._key])[self._key] for file in (self._pairs, self._judgements))
         for file, column in ((self._pairs, own), (self._judgements, named)):
             check_ids(column, self._key, file.place, None)
-        what = f"the rows of {self._pairs.path}"
-        rows = IdentifiedPoints(self._pairs.place, self._key, Ids(own, np.arange(len(own))), {}, (), what)
+        rows = IdentifiedPoints(self._pairs.place, self._key, Ids(own, np.arange(len(own))), {}, (), are_judged=True)
         remedy, kept = "Add them there, or leave those judgements out.", np.arange(len(named))
         return rows.positions([named], (self._key,), self._judgements.place, kept, remedy)[:, 0]
 
