@@ -154,7 +154,7 @@ def test_dates_are_refused_with_a_hint(values):
 )
 def test_formatted_numbers_are_no_categories(form):
     values = np.array([form.replace("#", str(number % 7)) for number in range(60)], dtype=object)
-    with pytest.raises(TableError, match="not written as plain numbers, such as .* without units and separators"):
+    with pytest.raises(TableError, match=r"not written as plain numbers, such as .* without units and separators"):
         learn({"x": values})
     assert len(learn({"x": values}, categorical=["x"]).feature_names) == 6
 
