@@ -114,7 +114,8 @@ class Number(Column):
 
     @classmethod
     def learn(cls, name: str, values: NDArray[Any], place: Place) -> Number:
-        return cls(name, float(np.nanmedian(cls(name, None).encode(values, place, "refuse"))))
+        numbers = cls(name, None).encode(values, place, "refuse")
+        return cls(name, float(np.median(numbers) if are_finite(numbers) else np.nanmedian(numbers)))
 
     def encode(self, values: NDArray[Any], place: Place, unseen: str) -> FloatArray:
         if values.dtype.kind in "OM":

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
-from closefar.errors import Sentence, setting
+from closefar.errors import setting
 from closefar.tables.arrow import texts_of
 from closefar.tables.encoding import Encoding, Features
 from closefar.tables.errors import Place, TableError, counted, listed, quoted
@@ -238,32 +238,6 @@ def read_rows(source: Source, features: Features, *, labelled: bool) -> PairTabl
 # Rows of ids of points: pairs, triplets and quadruplets.
 
 
-@dataclass(frozen=True, eq=False)
-class _IdRows:
-    """Rows of two, three or four ids.
-
-    Parameters
-    ----------
-    ids : list of pyarrow.ChunkedArray
-        One for each id column, as read.
-    rows : TableRows
-    roles : Roles
-    remedy : Sentence
-        How to choose other id columns.
-    """
-
-    ids: list[Any]
-    rows: TableRows
-    roles: Roles
-    remedy: Sentence
-
-    def positions(self, points: IdentifiedPoints) -> NDArray[np.int64]:
-        """The rows among the points of all ids of each kept row."""
-        return points.positions(
-            self.ids, self.roles.id_names, self.rows.place, self.rows.kept, "Add the points, or set " + self.remedy
-        )
-
-
 def read_id_pairs(source: Source, features: Features, *, labelled: bool) -> PairTable:
     """Read a table of points, and pairs or comparisons of their ids, or both; each point is encoded once."""
     tables = []
@@ -277,48 +251,54 @@ def read_id_pairs(source: Source, features: Features, *, labelled: bool) -> Pair
     return replace(first, comparisons=others[0]) if others else first
 
 
-def _read_ids(file: TableFile, roles: Roles, features: Features) -> _IdRows:
-    """Read rows of ids; the answer of a comparison is "1" as given, where the first two are nearer, and else "-1"."""
+def _read_ids(file: TableFile, roles: Roles, features: Features) -> tuple[Roles, list[Any], TableRows]:
+    """Read the id columns of pairs or comparisons, and what else is known of each row.
+
+    The label of a comparison is "1" as given, where its first two points are nearer, and "-1" for the opposite answer.
+    """
     are_pairs = len(roles.id_names) == 2
     columns = file.read(roles.used, roles.texts, roles.id_names)
     for name, option in zip(roles.id_names, ("left", "right") if are_pairs else ("compared",) * 4, strict=False):
         check_ids(columns[name], name, file.place, option)
     ids = [columns[name] for name in roles.id_names]
-    remedy = setting("id") + ", " + setting("left") + " and " + setting("right") + " to the id columns."
+    noun, role = "pairs", "label"
     if not are_pairs:
+        noun, role = "comparisons", "answer"
         _refuse_equal_sides(ids, roles.id_names, file.place)
         if roles.label is not None:
             columns[roles.label] = _signs(columns[roles.label], roles.label, ids, file.place)
-        remedy = setting("id") + " and " + setting("compared") + " to the id columns and " + setting("answer")
-        remedy += " to that of the answers."
-    noun, role = ("pairs", "label") if are_pairs else ("comparisons", "answer")
     rows = TableRows(file, columns, roles.label, roles.weight, roles.group, noun, annotator=roles.annotator, role=role)
     rows.leave_out_unlabelled(drops_missing=features.drops_missing)
-    return _IdRows(ids, rows, roles, remedy)
+    return roles, ids, rows
 
 
-def _join(points: IdentifiedPoints, tables: list[_IdRows], features: Features) -> list[PairTable]:
+def _join(
+    points: IdentifiedPoints, tables: list[tuple[Roles, list[Any], TableRows]], features: Features
+) -> list[PairTable]:
     """Return each table with its points; those of all tables are encoded once."""
-    positions = [table.positions(points) for table in tables]
-    used = np.zeros(len(points.identity.index), dtype=bool)
-    for table, found in zip(tables, positions, strict=True):
+    of_pairs = setting("id") + ", " + setting("left") + " and " + setting("right") + " to the id columns."
+    of_comparisons = setting("id") + " and " + setting("compared") + " to the id columns and " + setting("answer")
+    positions, used = [], np.zeros(len(points.identity.index), dtype=bool)
+    for roles, ids, rows in tables:
+        other = of_pairs if len(ids) == 2 else of_comparisons + " to that of the answers."
+        found = points.positions(ids, roles.id_names, rows.place, rows.kept, "Add the points, or set " + other)
+        positions.append(found)
         used[found] = True
-        if table.rows.known_ids is not None:  # encoded as on the page, which may ask about any of them
-            used |= np.isin(points.identity.texts.astype(str), table.rows.known_ids.astype(str))
+        if rows.known_ids is not None:  # encoded as on the page, which may ask about any of them
+            used |= np.isin(points.identity.texts.astype(str), rows.known_ids.astype(str))
     data, where, encoding = points.encode_rows(used, features)
     joined = []
-    for table, places in zip(tables, positions, strict=True):
-        found, rows, roles = where[places], table.rows, table.roles
+    for (roles, _, rows), places in zip(tables, positions, strict=True):
+        found = where[places]
         if found.min() < 0:
             complete = np.all(found >= 0, axis=1)
             rows.leave_out(~complete, "a value")
             found, places = found[complete], places[complete]
-        if found.shape[1] > 2 and rows.known_ids is not None:  # recorded: nobody could choose what to ask about
+        if rows.known_ids is not None and found.shape[1] > 2:  # recorded: nobody could choose what to ask about
             differ = _differ(data, found)
             rows.leave_out_same(~differ)
             found, places = found[differ], places[differ]
-        identity = Ids(points.identity.values, places)
-        notes = [*points.notes, *roles.notes]
+        identity, notes = Ids(points.identity.values, places), [*points.notes, *roles.notes]
         joined.append(rows.table(data, found, identity, roles.id_names, encoding, notes))
     return joined
 
