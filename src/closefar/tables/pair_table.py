@@ -38,7 +38,7 @@ class PairTable:
         Which points each pair is of.
     labels : array of n texts, or None
         As in the file, without space around them; 1 is "1" also where a file of numbers has 1.0.  Those of
-        comparisons are "1", as given, and "-1", turned round; None where the file has no answers.
+        comparisons are "1", as given, and "-1", reversed; None where the file has no answers.
     identity : Ids
         As for `ids`; its index numbers them.
     weights : array of n numbers, or None
