@@ -143,8 +143,8 @@ UNPLAIN = {
     "percent": ("#%", "'0%'. Write them without units"),
     "unit": ("# kg", "or use --categorical extra if they are categories"),
     "currency": ("$#", "without units"),
-    "clock": ("12:3#", "holds dates or times"),
-    "date with a name": ("1# Mar 1990", "holds dates or times"),
+    "clock": ("12:3#", "dates or times"),
+    "date with a name": ("1# Mar 1990", "dates or times"),
 }
 
 

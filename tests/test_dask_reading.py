@@ -363,7 +363,7 @@ def test_a_file_that_is_lost_damaged_or_wrong_is_named(client, folder):
         loaded(opened, client)
     write(folder, sides_of(left_a=np.where(np.arange(100) == 60, np.nan, 0.0)))
     opened = cf.open_pairs(folder, client=client, weight="weight")
-    with pytest.raises(TableError, match=r"part-2.parquet has missing values.*missing='drop'"):
+    with pytest.raises(TableError, match=r"part-2.parquet has missing values.*missing=.drop"):
         loaded(opened, client)
     write(folder, {"left": INDEX[:, 0], "right": INDEX[:, 1], "label": Y})
     opened = cf.open_pairs(folder, client=client, points=POINTS[:20])

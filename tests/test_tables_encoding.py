@@ -115,20 +115,20 @@ def test_arrays_of_fixed_width_text():
 
 
 def test_infinite_numbers_are_refused():
-    with pytest.raises(TableError, match=r"people.csv: column 'x' must hold finite numbers; 2 .* first in row 3\."):
+    with pytest.raises(TableError, match=r"people.csv: column 'x' must hold finite numbers; 2 .* 'inf' in row 3\."):
         learn({"x": np.array([1.0, np.inf, -np.inf])})
 
 
 def test_mixed_numbers_and_text_name_the_first():
-    with pytest.raises(TableError, match=r"'x' mixes.*2 values are not numbers.*'low' in row 3.*--categorical x"):
+    with pytest.raises(TableError, match=r"'x' mixes.*2 values are not numbers.*'low' in row 3.*categorical=\['x'\]"):
         learn({"x": texts("1", "low", "2", "high")})
     assert learn({"x": texts("1", "low", "1", "high")}, categorical=["x"]).feature_names == ("x=high", "x=low")
 
 
 def test_decimal_commas_are_hinted_at():
-    with pytest.raises(TableError, match=r"'1,5' in row 2. '0,3' has a decimal comma"):
+    with pytest.raises(TableError, match=r"'1,5' in row 2. Correct them, with a decimal point instead of a comma"):
         learn({"x": texts("1,5", "2", "0,3")})
-    with pytest.raises(TableError, match=r"'0,3' has a decimal comma"):
+    with pytest.raises(TableError, match=r"such as '0,3'. Write them .*a point for a decimal comma"):
         learn({"x": texts("1,5", "0,3")})
 
 
@@ -145,13 +145,29 @@ def test_decimal_commas_are_hinted_at():
     ],
 )
 def test_dates_are_refused_with_a_hint(values):
-    with pytest.raises(TableError, match=r"'when' holds dates.*days since a reference date.*--drop when"):
+    with pytest.raises(TableError, match=r"'when' h.* dates.*days since a reference date.*drop=\['when'\]"):
         learn({"when": values, "x": np.arange(float(len(values)))}, missing="median")
+
+
+@pytest.mark.parametrize(
+    "form", ["1.00#,56", "1'00#", "#%", "# kg", "$#", "12:3#", "1# Mar 1990", "1,23#", "1 00#", "#,5"]
+)
+def test_formatted_numbers_are_no_categories(form):
+    values = np.array([form.replace("#", str(number % 7)) for number in range(60)], dtype=object)
+    with pytest.raises(TableError, match=r"not written as plain numbers, such as .* without units and separators"):
+        learn({"x": values})
+    assert len(learn({"x": values}, categorical=["x"]).feature_names) == 6
+
+
+@pytest.mark.parametrize("form", ["ward #", "A#", "#-1#", "#@#", "1.2.#", "2#,3,4", "12#/80", "v1.#"])
+def test_names_with_numbers_are_categories(form):
+    values = np.array([form.replace("#", str(number % 7)) for number in range(60)], dtype=object)
+    assert len(learn({"x": values}).feature_names) == 6
 
 
 def test_ids_and_free_text_are_refused_with_a_hint():
     many = np.array([f"t{index % 51}" for index in range(1000)], dtype=object)
-    with pytest.raises(TableError, match=r"51 distinct texts.*--drop c, or use --categorical c"):
+    with pytest.raises(TableError, match=r"51 distinct texts.*drop=\['c'\], or use categorical=\['c'\]"):
         learn({"c": many})
     assert len(learn({"c": many}, categorical=["c"]).feature_names) == 50
     assert len(learn({"c": many[many != "t50"]}).feature_names) == 49
@@ -166,7 +182,7 @@ def test_too_many_named_categories_are_refused():
 
 
 def test_a_column_without_values_is_refused():
-    with pytest.raises(TableError, match=r"'x' has no values.*--drop x"):
+    with pytest.raises(TableError, match=r"'x' has no values.*drop=\['x'\]"):
         learn({"x": np.full(3, np.nan), "y": np.arange(3.0)}, missing="median")
 
 
@@ -244,7 +260,7 @@ def test_missing_values_are_refused_with_every_column_and_count():
     columns = gappy()
     columns["x"][0] = np.nan
     with pytest.raises(
-        TableError, match=r"'x' \(2\), column 'b' \(1\), column 'c' \(1\), column 'o' \(1\).*--missing drop"
+        TableError, match=r"'x' \(2\), column 'b' \(1\), column 'c' \(1\), column 'o' \(1\).*missing=.drop"
     ):
         learn(columns, ordinal=ORDER)
 
@@ -349,9 +365,9 @@ def test_other_columns_and_their_order_are_ignored():
         (
             "age",
             texts("31", "old", "28", "60"),
-            "'age' must hold numbers.*1 of its values are not, the first of them 'old' in row 3",
+            "'age' must hold numbers.*1 of its values are not, the first is 'old' in row 3",
         ),
-        ("age", np.array(["2024-01-01"] * 4, dtype="datetime64[D]"), "dates here"),
+        ("age", np.array(["2024-01-01"] * 4, dtype="datetime64[D]"), "must hold numbers, .*'2024-01-01' in row 2"),
         ("age", np.array([1, 2, 3, np.inf]), "finite"),
         ("member", texts("true", "false", "maybe", "true"), "'member' must hold true or false.*'maybe' in row 4"),
         ("member", np.array([0, 1, 2.0, 1]), "true or false.*'2' in row 4"),
@@ -528,19 +544,3 @@ def test_control_characters_are_escaped_and_long_values_cut(tmp_path):
         learn(read_table(path).columns, name=str(path))
     assert "\x1b" not in str(caught.value)
     assert len(str(caught.value)) < 500
-
-
-@pytest.mark.parametrize(
-    "numbers",
-    [
-        np.random.default_rng(0).standard_normal(60_001),
-        np.exp(9.0 * np.random.default_rng(1).standard_normal(60_000)),
-        np.arange(60_000.0)[::-1],
-        np.repeat([0.0, 1.0], 30_000),
-        np.tile(np.arange(12.0), 5000),  # of which a sample in steps sees some values only
-    ],
-    ids=["odd", "skewed", "sorted", "two", "periodic"],
-)
-def test_the_median_of_many_numbers_is_that_of_numpy(numbers):
-    encoding = Encoding.learn({"x": numbers}, name="numbers")
-    assert encoding.columns[0].median == np.median(numbers)

@@ -204,7 +204,7 @@ def test_lines_above_the_names(write, text, names, row):
 
 
 def test_rows_below_comments_are_numbered_as_in_the_file(read):
-    with pytest.raises(TableError, match=r"infinite, the first in row 5\."):
+    with pytest.raises(TableError, match=r"'inf' in row 5\."):
         read("# from the clinic\n# 2024\n" + POINTS.replace("2.5", "inf"))
     with pytest.raises(TableError, match=r"row 5 has 2 fields where row 3 has 3 names"):
         read("# from the clinic\n# 2024\n" + POINTS.replace("2.5,", ""))
@@ -242,13 +242,13 @@ def test_commas_in_numbers(read):
     def with_heights(*heights):
         return "id;height\n" + "".join(f"P{number};{height}\n" for number, height in enumerate(heights, start=1))
 
-    with pytest.raises(TableError, match=r"'1,234' is ambiguous.*separator it means 1234, with a decimal comma 1\.234"):
+    with pytest.raises(TableError, match=r"plain numbers, such as '1,234'\. Write them without .*separators"):
         read(with_heights("1,234", "2,345", "3,456"))
-    with pytest.raises(TableError, match="'1,23' has a decimal comma"):
+    with pytest.raises(TableError, match="such as '1,23'"):
         read(with_heights("1,23", "2,345", "3,456"))
-    with pytest.raises(TableError, match="'1,234,567' has thousands separators"):
+    with pytest.raises(TableError, match="such as '1,234,567'"):
         read(with_heights("1,234,567", "2,345", "3,456"))
-    with pytest.raises(TableError, match=r"mixes numbers and text: 1 value .*'2,345' is ambiguous"):
+    with pytest.raises(TableError, match=r"mixes numbers and text: 1 value .*'2,345' .*a decimal point"):
         read(with_heights("1", "2,345", "3"))
 
 

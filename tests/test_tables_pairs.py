@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from closefar import LinearMetricLearner
+from closefar.errors import command_words
 from closefar.tables import Encoding, Source, TableError, read_pairs, read_points
 
 POINTS = "id,height,colour\na,1.5,red\nb,2.5,blue\nc,3.5,red\nd,4.5,red\n"
@@ -120,7 +121,7 @@ def test_the_label_is_the_only_column_left(by_id):
 
 
 def test_several_columns_left_need_a_name(by_id):
-    with pytest.raises(TableError, match=r"no column called 'label'.*'p', 'q', 'verdict', 'note'.*--label"):
+    with pytest.raises(TableError, match=r"no column called 'label'.*'p', 'q', 'verdict', 'note'.*Set label to"):
         by_id(pairs="p,q,verdict,note\na,b,far,x\n")
 
 
@@ -150,7 +151,7 @@ def test_points_that_are_in_no_pair_do_not_matter(by_id):
     np.testing.assert_array_equal(table.data, by_id().data)
     with pytest.raises(TableError, match=r"points.csv has missing values in column 'height' \(1\)"):
         by_id(points, PAIRS + "e,a,far\n")
-    with pytest.raises(TableError, match=r"infinite, the first in row 7\."):
+    with pytest.raises(TableError, match=r"finite numbers; .* the first is 'inf' in row 7\."):
         by_id(points, PAIRS + "f,a,far\n")
 
 
@@ -207,13 +208,16 @@ HOSTILE = {
     "missing id": ({"points": POINTS + ",9,red\n"}, r"id column 'id' has 1 missing value (.*), the first in row 6"),
     "missing id in pairs": (
         {"pairs": PAIRS + "a,,far\n"},
-        r"pairs.csv: id column 'second' has 1 missing.*row 5.*--right",
+        r"pairs.csv: id column 'second' has 1 missing.*row 5.*set right to",
     ),
     "unknown id": (
         {"pairs": PAIRS + "a,zz,far\nzz,b,far\n"},
         r"pairs.csv: 2 of 10 ids are not among the points; the first is 'zz' in column 'second', row 5\..*'a', 'b'",
     ),
-    "ids in other columns": ({"pairs": "label,n,p,q\nfar,1,a,b\n"}, r"'1' in column 'n', row 2.*--left"),
+    "ids in other columns": (
+        {"pairs": "label,n,p,q\nfar,1,a,b\n"},
+        r"'1' in column 'n', row 2.*set id, left and right",
+    ),
     "one id column": ({"pairs": "p,label\na,far\n"}, "two id columns"),
     "same column twice": ({"left": "first", "right": "first"}, "different columns"),
     "label is an id": ({"label": "first", "left": "first", "right": "second"}, "different columns"),
@@ -230,7 +234,7 @@ HOSTILE = {
     "text as weight": ({"pairs": "p,q,label,w\na,b,far,1\na,b,far,x\n", "weight": "w"}, r"got 'x' in row 3"),
     "only ids": ({"points": "id\na\nb\nc\n"}, "no column left"),
     "text among numbers": ({"points": POINTS.replace("3.5", "tall")}, r"'height' mixes.*'tall' in row 4"),
-    "dates": ({"points": "id,d\na,2024-01-01\nb,2024-01-02\nc,2024-01-03\n"}, "holds dates"),
+    "dates": ({"points": "id,d\na,2024-01-01\nb,2024-01-02\nc,2024-01-03\n"}, "dates or times that are not"),
     "free text": (
         {"points": "id,t\na,x1\nb,x2\nc,x3\nd,x4\ne,x5\n", "pairs": "p,q,label\na,b,1\nc,d,0\ne,e,0\n"},
         "looks like an id or free text",
@@ -388,8 +392,107 @@ def test_lacking_columns_of_new_points_are_named(by_id):
 
 def test_points_of_a_model_need_ids(by_id):
     encoding = by_id().encoding
-    with pytest.raises(TableError, match=r"no column called 'id'.*'height', is a feature.*--id"):
+    with pytest.raises(TableError, match=r"no column called 'id'.*'height', is a feature.*Set id to"):
         by_id("height,name,colour\n1,a,red\n", encoding=encoding)
+
+
+# Judgements in a file of their own
+
+
+def test_judgements_are_joined_with_their_pairs_exactly(write):
+    def judged(
+        tasks="task,left,right\n7,a,b\n07,c,a\n8,b,c\n", crowd="task,worker,label\n07,x,far\n7,y,close\n07,y,far\n"
+    ):
+        files = {"points": write(POINTS, "points.csv"), "pairs": write(tasks, "tasks.csv")}
+        return read_pairs(Source(**files, judgements=write(crowd, "crowd.csv")), labelled=True)
+
+    table = judged()
+    assert table.ids.tolist() == [["c", "a"], ["a", "b"], ["c", "a"]]
+    assert table.labels.tolist() == ["far", "close", "far"]
+    assert table.annotators.tolist() == ["x", "y", "y"]
+    for tasks, crowd, message in (
+        (
+            None,
+            "task,label\n7,far\n9,far\n",
+            r"crowd.csv: 1 of 2 ids are not among the rows of .*'9' in column 'task', row 3",
+        ),
+        (
+            "task,left,right\n7,a,b\n8,a,c\n7,b,c\n",
+            None,
+            r"tasks.csv: id column 'task' has '7' 2 times, in row 2, row 4\. Keep one",
+        ),
+        (
+            None,
+            "task,label\n7,far\n,far\n",
+            r"crowd.csv: id column 'task' has 1 missing value .*row 3\. Fill them in\.$",
+        ),
+        (None, "item,label\n7,far\n", "must have a column in common"),
+    ):
+        given = {name: text for name, text in (("tasks", tasks), ("crowd", crowd)) if text is not None}
+        with pytest.raises(TableError, match=message):
+            judged(**given)
+
+
+def test_judgements_may_be_of_sides_and_of_single_points(write):
+    crowd = write("task,label\n2,far\n1,close\n2,close\n", "crowd.csv")
+    sides = write("task,left_x,right_x\n1,1,2\n2,3,5\n", "sides.csv")
+    table = read_pairs(Source(pairs=sides, judgements=crowd), labelled=True)
+    assert np.asarray(table.data).tolist() == [[[3], [5]], [[1], [2]], [[3], [5]]]
+    single = write("id,x\n1,4\n2,6\n", "single.csv")
+    crowd = write("id,label\n2,far\n1,close\n2,close\n", "crowd.csv")
+    table = read_pairs(Source(points=single, judgements=crowd), labelled=True)
+    assert np.asarray(table.data).tolist() == [[6], [4], [6]]
+    assert table.labels.tolist() == ["far", "close", "close"]
+
+
+# Comparisons
+
+
+def test_triplets_and_quadruplets_of_ids(by_id, write):
+    points = write(POINTS, "points.csv")
+
+    def compared(text, **source):
+        return read_pairs(Source(points=points, comparisons=write(text, "compared.csv"), **source), labelled=True)
+
+    table = compared("anchor,near,far,answer\na,b,c,b\nb,c,a,a\n")
+    assert table.ids.tolist() == [["a", "b", "c"], ["b", "c", "a"]]
+    assert table.labels.tolist() == ["1", "-1"]
+    assert compared("a,b,c,e,answer\na,b,c,d,1\na,c,b,d,-1.0\n").labels.tolist() == ["1", "-1"]
+    assert compared("p,q,r\na,b,c\n").labels is None
+    both = by_id(comparisons=write("p,q,r,answer\nd,b,c,left\n", "compared.csv"))
+    assert both.comparisons.points is both.points
+    assert both.comparisons.ids.tolist() == [["d", "b", "c"]]
+    assert len(both.points) == 4
+    for text, message in (
+        (
+            "p,q,r\na,b,zz\n",
+            r"1 of 3 ids are not among the points; the first is 'zz' .* Add the points, or set id and compared",
+        ),
+        ("p,q,r\na,b,b\n", "must be different pairs; 1 row has the same on both, the first is row 2"),
+        ("p,q,r,answer\na,b,c,maybe\n", r"answers must be .*'maybe' in column 'answer', row 2.*set answer to"),
+        ("p,q,r,answer\na,b,c,\n", 'answer column .* with missing="drop"'),
+    ):
+        with pytest.raises(TableError, match=message):
+            compared(text)
+    with pytest.raises(TableError, match="compared and answer must be different columns; got 'r' twice"):
+        compared("p,q,r\na,b,c\n", compared=("p", "q", "r"), answer="r")
+
+
+# Words of the command line
+
+
+def test_messages_name_options_on_the_command_line(by_id):
+    for arguments, words in (
+        ({"pairs": "p,label\na,far\n"}, "Set --left and --right to them."),
+        ({"pairs": PAIRS + "a,zz,far\n"}, "Add the points, or set --id, --left and --right to the id columns."),
+        ({"pairs": PAIRS + "a,b,\n"}, "leave those pairs out with --missing drop."),
+        ({"points": POINTS + "e,,red\n", "pairs": PAIRS + "e,a,far\n"}, "with --missing median."),
+        ({"points": "id,a b\na,2024-01-01\nb,2024-01-02\nc,2024-01-03\n"}, "use --categorical 'a b' if"),
+    ):
+        with pytest.raises(TableError) as caught:
+            by_id(**arguments)
+        assert words in command_words(caught.value)
+        assert "--" not in str(caught.value)
 
 
 # Both sides in one table
@@ -446,13 +549,13 @@ def test_sides_can_be_named(by_side, sides, names):
 
 
 def test_three_of_a_kind_are_not_two_sides(by_side):
-    with pytest.raises(TableError, match=r"no columns of two sides.*'x_1', 'x_2', 'x_3'.*--sides"):
+    with pytest.raises(TableError, match=r"no columns of two sides.*'x_1', 'x_2', 'x_3'.*Set sides to"):
         by_side("x_1,x_2,x_3,label\n1,2,3,far\n")
 
 
 def test_columns_of_one_side_only_are_named(by_side):
     text = "left_a,right_a,left_b,right_c,label\n1,2,3,4,far\n"
-    with pytest.raises(TableError, match=r"only one side has 'left_b', 'right_c'.*--drop"):
+    with pytest.raises(TableError, match=r"only one side has 'left_b', 'right_c'.*Add them to drop"):
         by_side(text)
     assert by_side(text, options={"drop": ["left_b", "right_c"]}).data.tolist() == [[[1], [2]]]
 
@@ -586,7 +689,7 @@ def test_columns_of_single_points_can_be_named(single):
 
 
 def test_single_points_need_a_label_column(single):
-    with pytest.raises(TableError, match=r"no column called 'label'. Its columns are 'x', 'class'.*--label"):
+    with pytest.raises(TableError, match=r"no column called 'label'. Its columns are 'x', 'class'.*Set label to"):
         single("x,class\n1,far\n")
 
 

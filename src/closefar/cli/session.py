@@ -143,7 +143,7 @@ class Session:
 
     def warn(self, *sentences: str) -> None:
         """Note something, once, that the result should be read with; an error needs no such notes."""
-        self.warnings += [sentence for sentence in sentences if sentence not in self.warnings]
+        self.warnings += [words for words in map(command_words, sentences) if words not in self.warnings]
 
     def check_standard_output(self, *, takes_table: bool = False) -> None:
         """Refuse, before any work is done, to write a result to a standard output that is closed."""
@@ -265,8 +265,6 @@ def in_words(error: Exception) -> tuple[str, int]:
             "columns out with --drop.",
             CODE_WRONG_INPUT,
         )
-    if type(error).__name__ == "TableError":  # in words of the command line, with names of columns
-        return text, CODE_WRONG_INPUT
     if isinstance(error, ValueError):
         return command_words(error), CODE_WRONG_INPUT
     frame = traceback.extract_tb(error.__traceback__)[-1]

@@ -5,14 +5,22 @@ from typing import TYPE_CHECKING, Any
 from closefar.tables.encoding import Encoding
 from closefar.tables.errors import TableError
 from closefar.tables.pair_table import PairTable
-from closefar.tables.pairs import Pairs, labels_of, others_of, read_or_open_pairs, read_or_open_points, read_pairs
-from closefar.tables.points import PointTable, read_points
+from closefar.tables.pairs import (
+    Pairs,
+    PointTable,
+    labels_of,
+    others_of,
+    read_or_open_pairs,
+    read_or_open_points,
+    read_pairs,
+    read_points,
+)
 from closefar.tables.recorded import RecordedAnswers, read_recorded
 from closefar.tables.recorded_file import note_unsure, recorded_columns
 from closefar.tables.recorded_format import check_recorded, connect_to_read, create_recorded, is_recorded, readable
 from closefar.tables.recorded_points import RawPoints, fingerprint_columns, point_differences, read_raw_points
 from closefar.tables.recorded_source import recorded_task
-from closefar.tables.sources import Source
+from closefar.tables.source import Source
 from closefar.tables.table import Table, open_table, read_table
 from closefar.tables.writing import csv_parts, encode_table, write_table
 

@@ -10,12 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
-from closefar.tables.columns import Number
-from closefar.tables.encoding import Encoding
-from closefar.tables.features import Roles
+from closefar.tables.encoding import Encoding, Number
 from closefar.tables.parquet import ParquetFile
-from closefar.tables.side_pairs import place_of_sides
-from closefar.tables.sides import Stacked
+from closefar.tables.source import Roles, Stacked, place_of_sides
 from closefar.tables.values import are_finite
 
 CHUNK_BYTES = 1 << 23

@@ -2,26 +2,377 @@
 
 from __future__ import annotations
 
+import math
+import re
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from dataclasses import fields as dataclass_fields
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import FloatArray
-from closefar.tables.columns import COLUMN_KINDS, Boolean, Category, Column, Number, Ordinal
-from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, refuse_unknown
-from closefar.tables.kinds import learn_column, refuse_empty
-from closefar.tables.values import are_finite, is_missing, standard_column
+from closefar.errors import Sentence, either, setting
+from closefar.tables.errors import EmptyTableError, Place, TableError, argument, counted, listed, quoted, refuse_unknown
+from closefar.tables.values import (
+    BOOLEAN_WORDS,
+    MissingValues,
+    are_finite,
+    codes_of,
+    distinct,
+    is_missing,
+    is_number,
+    standard_column,
+    to_text,
+)
 
 MISSING = ("refuse", "drop", "median")
 UNSEEN = ("refuse", "average")
 
-_COLUMNS_AT_ONCE = 16
-_ROWS_AT_ONCE = 1 << 12
+_UNSEEN_CODE = -2  # as `codes_of` has it
+
+# Text with more categories is refused as ids or free text: each adds a column, and the number of parameters of a
+# metric grows with the square of that. Whoever names a column with --categorical may have more.
+_MOST_CATEGORIES, _MOST_NAMED_CATEGORIES = 50, 1000
+_SHARE_OF_IDS = 0.9  # text is taken for ids if more of its values than this are distinct ...
+_FEWEST_IDS = 5  # ... unless there are fewer of them, which says nothing
+_FEWEST_WITH_UNIT = 3  # with two texts, such as "1 child" and "2 child", a unit can't be told from a name
+
+# Numbers that are not written as Python reads them: with thousands separators, a decimal comma, a currency or a unit;
+# and dates and times of day.
+_NUMBER = r"[+-]?\d+([.,'\u2019 \u00a0\u202f]\d{3})*([.,]\d+)?(e[+-]?\d+)? ?"
+_UNIT = r"[^\W\d_]\S*|[%‰°€$£¥]\S*"
+_MONTH = (
+    "(jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sep(t(ember)?)?|oct(ober)?|nov(ember)?"
+    "|dec(ember)?)"
+)
+_DATE = (
+    r"(\d{4}(?P<dash>[-/])\d\d?(?P=dash)\d\d?|\d\d?(?P<dot>[./])\d\d?(?P=dot)\d{4}"
+    rf"|(\d\d?[ -])?{_MONTH}[ -](\d\d?, ?)?\d{{2,4}})"
+)
+_TIME = r"\d\d?:\d\d(:\d\d([.,]\d+)?)?( ?([ap]m|z|utc|[+-]\d\d:?\d\d))?"
+_FORMATTED_NUMBER = re.compile(rf"(?i)(?P<currency>[$€£¥]?) ?{_NUMBER}(?P<unit>{_UNIT})?|{_DATE}([T ]{_TIME})?|{_TIME}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The four kinds of columns, each with what it remembers of the training data. Their fields are in model files.
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that is used, and how its values become the numbers of one or more features."""
+
+    kind: ClassVar[str]
+    is_text: ClassVar[bool] = False  # whether it is read as it is written
+
+    name: str
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    @property
+    def fill(self) -> FloatArray:
+        """What the policy "median" puts in the place of a missing value."""
+        raise NotImplementedError
+
+    def encode(self, values: NDArray[Any], place: Place, unseen: str) -> FloatArray:
+        """Return a row for each value and a column for each feature, NaN where the value is missing."""
+        raise NotImplementedError
+
+    def _require(self, holds: bool, rule: str, got: Any) -> None:
+        if not holds:
+            raise ValueError(f"column {self.name!r}: {rule}; got {got!r}.")
+
+    def _wrong(
+        self, wrong: Any, values: NDArray[Any], place: Place, rule: str, remedy: str = "Correct them."
+    ) -> TableError:
+        """The error of the values at these places."""
+        first = int(wrong[0])
+        return TableError(
+            f"{place.path}: {place.column(self.name, first)} must hold {rule}; {len(wrong):,} of its values are not, "
+            f"the first is {quoted(to_text(values[first : first + 1])[0])} in {place.row(first)}. " + remedy
+        )
+
+
+@dataclass(frozen=True)
+class Number(Column):
+    """A column of numbers, which stay as they are; the median is None where the training data is not known."""
+
+    kind: ClassVar[str] = "number"
+
+    median: float | None
+
+    def __post_init__(self) -> None:
+        known = self.median is None or _is_finite(self.median)
+        self._require(known, "the median must be a finite number", self.median)
+
+    @property
+    def fill(self) -> FloatArray:
+        return np.array([np.nan if self.median is None else self.median])
+
+    @classmethod
+    def learn(cls, name: str, values: NDArray[Any], place: Place) -> Number:
+        numbers = cls(name, None).encode(values, place, "refuse")
+        return cls(name, float(np.median(numbers) if are_finite(numbers) else np.nanmedian(numbers)))
+
+    def encode(self, values: NDArray[Any], place: Place, unseen: str) -> FloatArray:
+        if values.dtype.kind in "OM":
+            texts = to_text(values).tolist()
+            numbers = MissingValues.of((), in_text_file=True).numbers_from(texts)
+            if numbers is None:
+                wrong = [index for index, text in enumerate(texts) if text is not None and not is_number(text)]
+                raise self._wrong(wrong, values, place, "numbers, as in the training data")
+            values = numbers
+        if not are_finite(values) and len(infinite := np.flatnonzero(np.isinf(values))):
+            remedy = "Correct them, or leave them empty and set " + setting("missing") + "."
+            raise self._wrong(infinite, values, place, "finite numbers", remedy)
+        return values.astype(np.float64, copy=False)[:, None]
+
+
+@dataclass(frozen=True)
+class Boolean(Column):
+    """A column of true and false, which become 1 and 0."""
+
+    kind: ClassVar[str] = "boolean"
+
+    usual: bool
+
+    def __post_init__(self) -> None:
+        self._require(isinstance(self.usual, bool), "the usual value must be a bool", self.usual)
+
+    @property
+    def fill(self) -> FloatArray:
+        return np.array([float(self.usual)])
+
+    @classmethod
+    def learn(cls, name: str, values: NDArray[Any], place: Place) -> Boolean:
+        return cls(name, bool(np.nanmean(cls(name, False).encode(values, place, "refuse")) > 0.5))
+
+    def encode(self, values: NDArray[Any], place: Place, unseen: str) -> FloatArray:
+        if values.dtype.kind == "b":
+            return values.astype(np.float64)[:, None]
+        if values.dtype.kind == "f":
+            ones = np.where((values == 0) | (values == 1), values, np.nan)
+        else:
+            texts = to_text(values)
+            known = {text: float(BOOLEAN_WORDS.get(text.lower(), np.nan)) if text else np.nan for text in set(texts)}
+            ones = np.fromiter(map(known.__getitem__, texts), dtype=np.float64, count=len(texts))
+        wrong = np.flatnonzero(np.isnan(ones) & ~is_missing(values))
+        if len(wrong):
+            raise self._wrong(wrong, values, place, "true or false, as in the training data")
+        return ones[:, None]
+
+
+@dataclass(frozen=True)
+class _Words(Column):
+    """A column of categories, which are known."""
+
+    is_text: ClassVar[bool] = True
+
+    values: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        texts = isinstance(self.values, tuple) and all(isinstance(value, str) and value for value in self.values)
+        different = texts and len(set(self.values)) == len(self.values) > 0
+        self._require(different, "its values must be different texts", self.values)
+
+    def _codes(self, values: NDArray[Any], place: Place, unseen: str) -> NDArray[np.int64]:
+        """The position of each value among the known ones; another one is refused unless it is to become the mean."""
+        texts = to_text(values)
+        codes = codes_of(texts, self.values)
+        unknown = np.flatnonzero(codes == _UNSEEN_CODE)
+        if unseen == "refuse" and len(unknown):
+            first, count = int(unknown[0]), counted(len(unknown), "such value")
+            remedy = "Correct them, or use " + setting(unseen="average") + " to encode them as the training mean."
+            raise TableError(
+                f"{place.path}: {place.column(self.name, first)} has the value {quoted(texts[first])} in "
+                f"{place.row(first)}, which is none of the known categories {listed(self.values)} ({count} in total). "
+                + remedy
+            )
+        return codes
+
+
+@dataclass(frozen=True)
+class Category(_Words):
+    """A column of categories: a 0/1 column for each but the most frequent one, the reference.
+
+    The reference needs no column.  The 0/1 columns of all categories sum to one, so in the
+    difference of two points they sum to zero, and one of them is minus the sum of the others.
+    A metric on all of them gives each difference the same length as some metric on all but one.
+
+    Parameters
+    ----------
+    name : str
+    values : tuple of str
+        The categories, the reference first.
+    shares : tuple of float
+        The share of each category but the reference in the training data.
+    """
+
+    kind: ClassVar[str] = "category"
+
+    shares: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = isinstance(self.shares, tuple) and all(_is_finite(share) and 0 <= share <= 1 for share in self.shares)
+        known = known and len(self.shares) == len(self.values) - 1 and sum(self.shares) <= 1 + 1e-9  # but for rounding
+        self._require(known, "shares must be numbers from 0 to 1, one for each value but the first", self.shares)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}={value}" for value in self.values[1:])
+
+    @property
+    def fill(self) -> FloatArray:
+        return np.zeros(len(self.shares))
+
+    @classmethod
+    def learn(cls, name: str, values: NDArray[Any], known: Sequence[str]) -> Category:
+        counts = np.bincount(codes_of(to_text(values), known) + 1, minlength=len(known) + 1)[1:]  # -1 is missing
+        reference = int(np.argmax(counts))
+        others = [code for code in range(len(known)) if code != reference]
+        shares = tuple((counts[others] / counts.sum()).tolist())
+        return cls(name, (known[reference], *(known[code] for code in others)), shares)
+
+    def encode(self, values: NDArray[Any], place: Place, unseen: str) -> FloatArray:
+        codes = self._codes(values, place, unseen)
+        ones = np.equal(codes[:, None], np.arange(1, len(self.values))).astype(np.float64)
+        ones[codes == -1] = np.nan
+        ones[codes == _UNSEEN_CODE] = self.shares
+        return ones
+
+
+@dataclass(frozen=True)
+class Ordinal(_Words):
+    """A column of categories with an order, which become 0, 1, 2 and so on.
+
+    Parameters
+    ----------
+    name : str
+    values : tuple of str
+        The categories in their order.
+    usual : str
+        The most frequent category in the training data.
+    mean : float
+        The mean of its numbers in the training data.
+    """
+
+    kind: ClassVar[str] = "ordinal"
+
+    usual: str
+    mean: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require(self.usual in self.values, "the usual value must be known", self.usual)
+        mean = _is_finite(self.mean) and 0 <= self.mean <= len(self.values) - 1
+        self._require(mean, "the mean must be a number from 0 to the last", self.mean)
+
+    @property
+    def fill(self) -> FloatArray:
+        return np.array([float(self.values.index(self.usual))])
+
+    @classmethod
+    def learn(cls, name: str, values: NDArray[Any], order: Sequence[str], place: Place, unseen: str) -> Ordinal:
+        codes = cls(name, tuple(order), order[0], 0.0)._codes(values, place, unseen)
+        known = codes[codes >= 0]
+        if len(known) == 0:
+            raise TableError(f"{place.path}: {place.column(name)} has none of the values {listed(order)} of its order.")
+        return cls(name, tuple(order), order[int(np.argmax(np.bincount(known)))], float(np.mean(known)))
+
+    def encode(self, values: NDArray[Any], place: Place, unseen: str) -> FloatArray:
+        codes = self._codes(values, place, unseen)
+        numbers = codes.astype(np.float64)
+        numbers[codes == -1] = np.nan
+        numbers[codes == _UNSEEN_CODE] = self.mean
+        return numbers[:, None]
+
+
+COLUMN_KINDS: dict[str, type[Column]] = {cls.kind: cls for cls in (Number, Boolean, Category, Ordinal)}
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which kind of column the training data has, and what can't be a feature.
+
+
+def _learn_column(
+    name: str, values: NDArray[Any], place: Place, is_categorical: bool, order: Sequence[str] | None, unseen: str
+) -> Column:
+    """Decide how a column becomes numbers, or refuse it with a hint."""
+    if order is not None:
+        return Ordinal.learn(name, values, order, place, unseen)
+    if values.dtype.kind == "M" and not is_categorical:
+        raise TableError(
+            f"{place.path}: {place.column(name)} holds dates or times, which are not numbers. Convert them, for "
+            "example to days since a reference date, or leave the column out with " + _option("drop", name) + "."
+        )
+    if values.dtype.kind == "b" and not is_categorical:
+        return Boolean.learn(name, values, place)
+    if values.dtype.kind == "f" and not is_categorical:
+        return Number.learn(name, values, place)
+    known = distinct(to_text(values))
+    drop, categorical = _option("drop", name), _option("categorical", name)
+    if not is_categorical:
+        numbers = [text for text in known if is_number(text)]
+        if len(numbers) == len(known):
+            return Number.learn(name, values, place)
+        if all(text.lower() in BOOLEAN_WORDS for text in known):
+            return Boolean.learn(name, values, place)
+        if numbers:
+            raise _mixed(name, values, set(numbers), place, categorical)
+        if _are_formatted_numbers(known):
+            choice = categorical + " if they are categories, or " + drop + " to leave them out."
+            raise TableError(
+                f"{place.path}: {place.column(name)} has numbers, dates or times that are not written as plain "
+                f"numbers, such as {quoted(known[0])}. Write them without units and separators (a point for a decimal "
+                "comma, days since a reference date for dates), or use " + choice
+            )
+    n_values, most = int(np.sum(~is_missing(values))), _MOST_NAMED_CATEGORIES if is_categorical else _MOST_CATEGORIES
+    are_ids = not is_categorical and len(known) >= _FEWEST_IDS and len(known) > _SHARE_OF_IDS * n_values
+    if len(known) > most or are_ids:
+        merge = "merge some of its categories." if is_categorical else "use " + categorical + " for categories."
+        raise TableError(
+            f"{place.path}: {place.column(name)} has {len(known):,} distinct texts in {n_values:,} values, such as "
+            f"{quoted(known[0])}, so it looks like an id or free text. Leave it out with " + drop + ", or " + merge
+        )
+    return Category.learn(name, values, known)
+
+
+def _are_formatted_numbers(texts: Sequence[str]) -> bool:
+    """Whether texts are numbers but for separators, one currency or unit for all; or dates; or times of day."""
+    found = [_FORMATTED_NUMBER.fullmatch(text) for text in texts]
+    around = {(match["currency"] or "", match["unit"] or "") if match else None for match in found}
+    return len(around) == 1 and (around == {("", "")} or (None not in around and len(texts) >= _FEWEST_WITH_UNIT))
+
+
+def _mixed(
+    name: str, values: NDArray[np.object_], numbers: Collection[str], place: Place, categorical: Sentence
+) -> TableError:
+    wrong = [index for index, value in enumerate(values) if value is not None and value not in numbers]
+    first, is_one = values[wrong[0]], len(wrong) == 1
+    comma = ", with a decimal point instead of a comma" if "," in first else ""
+    words = setting("na_values") + ", or use " + categorical + " to treat all values as categories."
+    return TableError(
+        f"{place.path}: {place.column(name, wrong[0])} mixes numbers and text: {counted(len(wrong), 'value')} "
+        f"{'is not a number' if is_one else 'are not numbers'}, the first is {quoted(first)} in "
+        f"{place.row(wrong[0])}. Correct {'it' if is_one else 'them'}{comma}, add words for missing values to " + words
+    )
+
+
+def _option(name: str, column: str) -> Sentence:
+    """An option with the name of a column, which is cut where it is long."""
+    return either(f"{name}=[{quoted(column)}]", f"--{name} {argument(column)}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The encoding of a table.
 
 
 @dataclass(frozen=True)
@@ -130,31 +481,26 @@ class Encoding:
         """
         place, ordinal = Place.of(name), dict(ordinal or {})
         _check_policies(missing, unseen)
-        _check_orders(ordinal)
+        for column, order in ordinal.items():
+            if isinstance(order, str) or len(order) < 2 or len(set(order)) < len(order):
+                raise TableError(
+                    f"the order of column {column!r} must be two or more different values; got {order!r}. List them "
+                    "from the lowest to the highest."
+                )
         names = chosen_names(list(table_columns), place, columns, drop, [*categorical, *ordinal])
-        numbers: dict[str, Column] = {}
+        learnt: dict[str, Column] = {}
 
         def learn_numbers(name: str, values: NDArray[Any]) -> None:
             """Learn a column of numbers where it is read anyway, to look for missing values."""
-            if values.dtype.kind == "f" and name not in categorical and name not in ordinal:
-                numbers[name] = Number.learn(name, values, place)
+            if missing != "drop" and values.dtype.kind == "f" and name not in categorical and name not in ordinal:
+                learnt[name] = Number.learn(name, values, place)
 
-        visit = None if missing == "drop" else learn_numbers
-        table = _Rows(table_columns, names, missing, place, is_training=True, visit=visit)
-        learnt = tuple(
-            numbers[name]
-            if name in numbers
-            else learn_column(
-                name,
-                table.read(name),
-                table.place,
-                is_categorical=name in categorical,
-                order=ordinal.get(name),
-                unseen=unseen,
-            )
-            for name in names
-        )
-        return cls(learnt, missing, unseen)
+        table = _Rows(table_columns, names, missing, place, learn_numbers)
+        for column in names:
+            if column not in learnt:
+                how = column in categorical, ordinal.get(column), unseen
+                learnt[column] = _learn_column(column, table.read(column), table.place, *how)
+        return cls(tuple(learnt[column] for column in names), missing, unseen)
 
     def apply(self, columns: Mapping[str, Any], *, name: str | Place) -> tuple[FloatArray, NDArray[np.bool_]]:
         """Encode a table.
@@ -174,34 +520,44 @@ class Encoding:
         """
         place = Place.of(name)
         refuse_unknown(place.path, self.column_names, list(columns), "which the model was trained on")
-        table = _Rows(columns, self.column_names, self.missing, place)
-        if table.filled:
-            warnings.warn(table.filled, UserWarning, stacklevel=2)
+        table = self._rows(columns, place)
+        if table.counts and self.missing == "median":
+            warnings.warn(
+                f"{place.path}: the training median (of categories, the most frequent) replaces "
+                f"{counted(sum(table.counts.values()), 'missing value')}: {table.listed_counts}.",
+                UserWarning,
+                stacklevel=2,
+            )
         return self._numbers(table), table.dropped
 
     def apply_to_part(self, columns: Mapping[str, Any], *, place: Place) -> FloatArray:
         """Encode some rows of a table, none of which is to be left out; what is filled in is not warned of."""
-        return self._numbers(_Rows(columns, self.column_names, self.missing, place))
+        return self._numbers(self._rows(columns, place))
 
     def find_dropped(self, columns: Mapping[str, Any], *, place: Place) -> NDArray[np.bool_]:
         """Return which rows `apply` leaves out because they lack a value; columns are read one at a time."""
-        return _Rows(columns, self.column_names, self.missing, place).dropped
+        return self._rows(columns, place).dropped
+
+    def _rows(self, columns: Mapping[str, Any], place: Place) -> _Rows:
+        return _Rows(columns, self.column_names, self.missing, place)
 
     def _numbers(self, table: _Rows) -> FloatArray:
         data = np.empty((int(np.sum(~table.dropped)), len(self.feature_names)))
         start = 0
-        for group in (self.columns[at : at + _COLUMNS_AT_ONCE] for at in range(0, len(self.columns), _COLUMNS_AT_ONCE)):
-            encoded = [self._encode(column, table) for column in group]
-            start += _fill(data, start, encoded)
+        for column in self.columns:
+            numbers = column.encode(table.read(column.name), table.place, self.unseen)
+            if self.missing == "median":
+                numbers = np.where(np.isnan(numbers), column.fill, numbers)
+            data[:, start : start + numbers.shape[1]] = numbers
+            start += numbers.shape[1]
         return data
-
-    def _encode(self, column: Column, table: _Rows) -> FloatArray:
-        numbers = column.encode(table.read(column.name), table.place, self.unseen)
-        return np.where(np.isnan(numbers), column.fill, numbers) if self.missing == "median" else numbers
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict that JSON can hold."""
-        columns = [{"kind": column.kind, **_lists(asdict(column))} for column in self.columns]
+        columns = []
+        for column in self.columns:
+            parts = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(column).items()}
+            columns.append({"kind": column.kind, **parts})
         return {"columns": columns, "missing": self.missing, "unseen": self.unseen}
 
     @classmethod
@@ -215,27 +571,32 @@ class Encoding:
         return cls(tuple(map(_column_from_json, columns)), description["missing"], description["unseen"])
 
 
-def _fill(data: FloatArray, start: int, blocks: Sequence[FloatArray]) -> int:
-    """Put blocks of columns side by side, some rows at a time as those stay in cache; return the number of columns."""
-    stops = start + np.cumsum([block.shape[1] for block in blocks])
-    for first in range(0, len(data), _ROWS_AT_ONCE):
-        rows = slice(first, first + _ROWS_AT_ONCE)
-        for block, stop in zip(blocks, stops.tolist(), strict=True):
-            data[rows, stop - block.shape[1] : stop] = block[rows]
-    return int(stops[-1]) - start
+def _column_from_json(description: dict[str, Any]) -> Column:
+    found: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in description.items()
+    }
+    kind, name = found.pop("kind", None), found.get("name")
+    if not isinstance(kind, str) or kind not in COLUMN_KINDS:
+        raise ValueError(f"the kind of a column must be one of {', '.join(COLUMN_KINDS)}; got {kind!r}.")
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"the name of a column must be a text; got {name!r}.")
+    parts = [part.name for part in fields(COLUMN_KINDS[kind])]
+    if found.keys() != set(parts):
+        raise ValueError(f"column {name!r} must have {', '.join(parts)}; got {', '.join(found)}.")
+    return COLUMN_KINDS[kind](**found)
 
 
 def chosen_names(
-    found: Sequence[str], place: Place, columns: Sequence[str] | None, drop: Collection[str], described: Iterable[str]
+    found: Sequence[str], place: Place, columns: Sequence[str] | None, drop: Collection[str], described: Collection[str]
 ) -> list[str]:
     """The columns to use, in the order of the table; those that are named must be there."""
-    refuse_unknown(place.path, columns or (), found, "which --columns names")
-    refuse_unknown(place.path, drop, found, "which --drop names")
+    refuse_unknown(place.path, columns or (), found, "which was named as a feature")
+    refuse_unknown(place.path, drop, found, "which was to be left out")
     used, unused = set(found if columns is None else columns), set(drop)
     names = [name for name in found if name in used and name not in unused]
     if not names:
         raise TableError(f"{place.path} has no column left to use as a feature. Add columns, or drop fewer.")
-    refuse_unknown(place.path, described, names, "which --categorical or --ordinal names, among those that are used")
+    refuse_unknown(place.path, described, names, "which was named as categorical or ordinal, among those that are used")
     return names
 
 
@@ -245,14 +606,11 @@ def _check_policies(missing: Any, unseen: Any) -> None:
             raise ValueError(f"{name} must be {' or '.join(map(repr, allowed))}; got {value!r}.")
 
 
-def _check_orders(ordinal: Mapping[str, Sequence[str]]) -> None:
-    for name, values in ordinal.items():
-        if isinstance(values, str) or len(values) < 2 or len(set(values)) < len(values):
-            raise TableError(f"the order of column {name!r} must be two or more different values; got {values!r}.")
-
-
 class _Rows:
-    """The rows of a table that are used, read one column at a time."""
+    """The rows of a table that are used, read one column at a time.
+
+    While an encoding is learned, `visit` is called with each column, and a column without values is refused.
+    """
 
     def __init__(
         self,
@@ -260,82 +618,137 @@ class _Rows:
         names: Sequence[str],
         missing: str,
         place: Place,
-        *,
-        is_training: bool = False,
         visit: Callable[[str, NDArray[Any]], None] | None = None,
     ) -> None:
         self._columns, self.place = columns, place
-        lacking, counts = self._find_missing(names, visit)
-        if is_training:
-            refuse_empty(place, [name for name, count in counts.items() if count == len(lacking)])
-        if counts and missing == "refuse":
-            raise TableError(
-                f"{place.path} has missing values in {self._listed(counts)}. Fill them in, leave those rows out with "
-                "--missing drop, or fill in the median (of categories, the most frequent one) with --missing median."
-            )
-        if missing == "drop" and np.all(lacking):
-            raise EmptyTableError(
-                f"{place.path}: every row has a missing value, in {self._listed(counts)}. Leave a column out with "
-                "--drop, or use --missing median."
-            )
+        self._kept: NDArray[np.bool_] | None = None
+        self.counts: dict[str, int] = {}  # of missing values, where there are any
+        lacking = np.zeros(len(self.read(names[0])), dtype=bool)
+        for name in names:
+            column = self.read(name)
+            if not are_finite(column) and (mask := is_missing(column)).any():
+                lacking |= mask
+                self.counts[name] = int(mask.sum())
+            if visit is not None and self.counts.get(name) == len(lacking):
+                remedy = "Leave it out with " + _option("drop", name) + "."
+                raise TableError(f"{place.path}: {place.column(name)} has no values. " + remedy)
+            if visit is not None:
+                visit(name, column)
         self.dropped = lacking if missing == "drop" else np.zeros(len(lacking), dtype=bool)
-        self._kept = ~lacking if missing == "drop" and counts else None
-        self.filled = ""
-        if counts and missing == "median":
-            self.filled = (
-                f"{place.path}: the training median (of categories, the most frequent) replaces "
-                f"{counted(sum(counts.values()), 'missing value')}: {self._listed(counts)}."
+        median = setting(missing="median")
+        if self.counts and missing == "refuse":
+            remedy = setting(missing="drop") + ", or fill in the median (of categories, the most frequent one) with "
+            raise TableError(
+                f"{place.path} has missing values in {self.listed_counts}. Fill them in, leave those rows out with "
+                + (remedy + median + ".")
             )
-        if self._kept is not None:
+        if self.dropped.all():
+            remedy = "Add a column to " + setting("drop") + ", or use " + median + "."
+            raise EmptyTableError(f"{place.path}: every row has a missing value, in {self.listed_counts}. " + remedy)
+        if self.dropped.any():
+            self._kept = ~self.dropped
             self.place = place.at(self._kept)
 
     def read(self, name: str) -> NDArray[Any]:
-        values = self._standard(name)
-        return values if self._kept is None else values[self._kept]
-
-    def _standard(self, name: str) -> NDArray[Any]:
         try:
-            return standard_column(self._columns[name])
+            values = standard_column(self._columns[name])
         except TypeError as error:
             message = f"{self.place.path}: {self.place.column(name)} holds neither numbers nor text: {error}."
             raise TableError(message) from error
+        return values if self._kept is None else values[self._kept]
 
-    def _find_missing(
-        self, names: Sequence[str], visit: Callable[[str, NDArray[Any]], None] | None
-    ) -> tuple[NDArray[np.bool_], dict[str, int]]:
-        """Which rows lack a value, and how many values each column lacks, if any; `visit` gets each that has some."""
-        lacking = np.zeros(len(self._standard(names[0])), dtype=bool)
-        counts: dict[str, int] = {}
-        for name in names:
-            column = self._standard(name)
-            if not are_finite(column):
-                mask = is_missing(column)
-                lacking |= mask
-                counts |= {name: int(mask.sum())} if mask.any() else {}
-            if visit is not None and counts.get(name) != len(lacking):
-                visit(name, column)
-        return lacking, counts
-
-    def _listed(self, counts: Mapping[str, int]) -> str:
-        return ", ".join(f"{self.place.column(name)} ({count:,})" for name, count in counts.items())
+    @property
+    def listed_counts(self) -> str:
+        return ", ".join(f"{self.place.column(name)} ({count:,})" for name, count in self.counts.items())
 
 
-def _lists(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
+# ---------------------------------------------------------------------------------------------------------------------
+# How to encode a table whose encoding may not be known yet.
 
 
-def _column_from_json(description: dict[str, Any]) -> Column:
-    fields: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in description.items()
-    }
-    kind, name = fields.pop("kind", None), fields.get("name")
-    if not isinstance(kind, str) or kind not in COLUMN_KINDS:
-        raise ValueError(f"the kind of a column must be one of {', '.join(COLUMN_KINDS)}; got {kind!r}.")
-    if not isinstance(name, str) or not name:
-        raise ValueError(f"the name of a column must be a text; got {name!r}.")
-    cls = COLUMN_KINDS[kind]
-    parts = [part.name for part in dataclass_fields(cls)]
-    if fields.keys() != set(parts):
-        raise ValueError(f"column {name!r} must have {', '.join(parts)}; got {', '.join(fields)}.")
-    column: Column = cls(**fields)
-    return column
+@dataclass(frozen=True)
+class Features:
+    """A known encoding, or how to learn one; the fields are those of `Encoding.learn`.
+
+    `missing` and `unseen` replace those of a known encoding where they are given.
+    """
+
+    encoding: Encoding | None = None
+    columns: Sequence[str] | None = None
+    drop: Collection[str] = ()
+    categorical: Collection[str] = ()
+    ordinal: Mapping[str, Sequence[str]] | None = None
+    missing: str | None = None
+    unseen: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.encoding is None:
+            return
+        if self.columns is not None or self.drop or self.categorical or self.ordinal:
+            raise ValueError(
+                "the encoding determines which columns are used and how: columns, drop, categorical and ordinal must "
+                "not be given with an encoding."
+            )
+        missing, unseen = self.missing or self.encoding.missing, self.unseen or self.encoding.unseen
+        object.__setattr__(self, "encoding", replace(self.encoding, missing=missing, unseen=unseen))
+
+    def renamed(self, names: Mapping[str, str]) -> Features:
+        """The same with other names for these columns."""
+        return replace(
+            self,
+            columns=None if self.columns is None else [names.get(name, name) for name in self.columns],
+            drop=[names.get(name, name) for name in self.drop],
+            categorical=[names.get(name, name) for name in self.categorical],
+            ordinal={names.get(name, name): order for name, order in (self.ordinal or {}).items()},
+        )
+
+    @property
+    def drops_missing(self) -> bool:
+        """Whether rows that lack a value are left out."""
+        return (self.missing if self.encoding is None else self.encoding.missing) == "drop"
+
+    @property
+    def needed(self) -> tuple[str, ...] | None:
+        """The columns that a known encoding takes."""
+        return None if self.encoding is None else self.encoding.column_names
+
+    @property
+    def text_names(self) -> tuple[str, ...]:
+        """The columns to read as they are written."""
+        return (*self.categorical, *(self.ordinal or ())) if self.encoding is None else self.encoding.text_names
+
+    def names_among(self, found: Sequence[str], roles: Mapping[str, str | None], place: Place) -> list[str]:
+        """The names of the columns to read as features; `roles` says which other use a column has."""
+        taken = {name: role for role, name in roles.items() if name is not None}
+        for name in (*(self.columns or ()), *(self.needed or ())):
+            if name in taken:
+                raise TableError(
+                    f"{place.path}: column {quoted(name)} holds the {taken[name]}s, so it can't be a feature as well. "
+                    "Set " + setting(taken[name]) + " to another column."
+                )
+        free = [name for name in found if name not in taken]
+        if self.needed is not None:
+            refuse_unknown(place.path, self.needed, free, "which the model was trained on")
+            return list(self.needed)
+        drop = [name for name in self.drop if name not in taken]
+        return chosen_names(free, place, self.columns, drop, self.text_names)
+
+    def encode(
+        self, columns: Mapping[str, NDArray[Any]], place: Place
+    ) -> tuple[FloatArray, NDArray[np.bool_], Encoding]:
+        """The numbers, the rows that were left out, and the encoding."""
+        encoding = self.learned(columns, place)
+        return *encoding.apply(columns, name=place), encoding
+
+    def learned(self, columns: Mapping[str, NDArray[Any]], place: Place) -> Encoding:
+        """The encoding that is known, or that these columns tell."""
+        if self.encoding is not None:
+            return self.encoding
+        return Encoding.learn(
+            columns,
+            categorical=self.categorical,
+            ordinal=self.ordinal,
+            missing=self.missing or "refuse",
+            unseen=self.unseen or "refuse",
+            name=place,
+        )

@@ -1,8 +1,8 @@
-"""Ids of points and pairs: kept as pyarrow has them, matched by hashing, and turned into text only to be shown."""
+"""Ids of points and pairs: kept as pyarrow has them, matched exactly, and turned into text only to be shown."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from closefar.errors import setting
 from closefar.tables.arrow import chained, decoded, exact_integers, fixed_width, string_array, texts_of, trimmed
 from closefar.tables.errors import Place, TableError, counted, quoted
 from closefar.tables.values import to_text
 
-_MOST_GAPS = 4  # integers with more of them than so many times their number are hashed
+_MOST_GAPS = 4  # integers that span more than this many times their number are hashed; a table of them would be large
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,15 +142,25 @@ def _codes_of_integers(columns: list[NDArray[np.int64] | None]) -> list[NDArray[
     return codes if is_complete else None
 
 
-def check_ids(ids: Any, name: str, place: Place, option: str, *, role: str = "id") -> None:
-    """Refuse missing ids."""
+def check_ids(ids: Any, name: str, place: Place, option: str | None) -> None:
+    """Refuse missing ids; the option, if there is one, chooses the column."""
     if ids.null_count:
         first = int(np.argmax(ids.is_null().to_numpy()))
+        other = ", or set " + setting(option) + " to another column." if option else "."
         raise TableError(
-            f"{place.path}: {role} column {quoted(name)} has {counted(ids.null_count, 'missing value')}"
-            f"{place.missing_words}, the first in {place.row(first)}. Fill them in, or choose another "
-            f"column with --{option}."
+            f"{place.path}: id column {quoted(name)} has {counted(ids.null_count, 'missing value')}"
+            f"{place.missing_words}, the first in {place.row(first)}. Fill them in" + other
         )
+
+
+def ids_of_pairs(place: Place, columns: Mapping[str, Any], id_names: tuple[str, ...], n: int) -> Ids:
+    """The ids of pairs or points: of both sides, or of the rows as such, or row numbers."""
+    for name, option in zip(id_names, ("left", "right") if len(id_names) == 2 else ("id",), strict=len(id_names) > 0):
+        check_ids(columns[name], name, place, option)
+    if not id_names:
+        return row_numbers(place, n)
+    codes, different = codes_of_ids(*(columns[name] for name in id_names))
+    return Ids(different, codes[0] if len(codes) == 1 else np.stack(codes, axis=1))
 
 
 def _strings(column: Any) -> Any:

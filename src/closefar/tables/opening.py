@@ -13,18 +13,22 @@ from numpy.typing import NDArray
 from closefar.judgements import CodedLabels
 from closefar.tables.chunks import FileColumns, TableChunks
 from closefar.tables.delimited import DelimitedFile
-from closefar.tables.encoding import Encoding
+from closefar.tables.encoding import Encoding, Features
 from closefar.tables.errors import TableError
-from closefar.tables.features import Features, Roles
-from closefar.tables.ids import Ids
+from closefar.tables.ids import Ids, ids_of_pairs
 from closefar.tables.numpy_chunks import NumpyChunks
 from closefar.tables.pair_file import PairFile, coded
 from closefar.tables.pair_table import TableRows, note_constant
 from closefar.tables.parquet import ParquetFile
-from closefar.tables.points import find_single_roles
-from closefar.tables.side_pairs import find_side_roles, ids_of_pairs, place_of_sides
-from closefar.tables.sides import Stacked
-from closefar.tables.sources import Source, require_label
+from closefar.tables.source import (
+    Roles,
+    Source,
+    Stacked,
+    find_side_roles,
+    find_single_roles,
+    place_of_sides,
+    require_label,
+)
 from closefar.tables.spooled import SpooledFile
 from closefar.tables.table import TableFile, open_table
 from closefar.tables.values import to_text

@@ -10,20 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from closefar.arrays import LEGS, FloatArray
-from closefar.tables.columns import Category
-from closefar.tables.encoding import Encoding
+from closefar.errors import either, setting
+from closefar.tables.encoding import Category, Encoding
 from closefar.tables.errors import EmptyTableError, Place, TableError, counted, listed, quoted
 from closefar.tables.ids import Ids
 from closefar.tables.recorded_file import RecordedFile
-from closefar.tables.sources import TASK_NAMES, check_weights
 from closefar.tables.table import TableFile
-from closefar.tables.values import is_missing
+from closefar.tables.values import is_missing, is_number, to_text
 
 if TYPE_CHECKING:
     from closefar.judgements import Tuples
 
-_ROWS_AT_ONCE = 1 << 16
+_ROWS_AT_ONCE = 1 << 16  # of predictions: with 100 columns, both points take 100 MB
 _EXACT, _LARGEST = 2.0**53, 2.0**64  # between these, integers of 64 bits are rounded
+_NO_ANNOTATORS = either("annotator=False", "--no-annotators")
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class PairTable:
         Which points each pair is of.
     labels : array of n texts, or None
         As in the file, without space around them; 1 is "1" also where a file of numbers has 1.0.  Those of
-        comparisons are "1", as given, and "-1", turned round; None where the file has no answers.
+        comparisons are "1", as given, and "-1", reversed; None where the file has no answers.
     identity : Ids
         As for `ids`; its index numbers them.
     weights : array of n numbers, or None
@@ -121,7 +121,7 @@ class PairTable:
 
 
 class TableRows:
-    """The rows of the file with the labels: which of them are kept, with their labels and weights.
+    """The rows of the file with the labels: which of them are kept, with what is known of these.
 
     Parameters
     ----------
@@ -152,83 +152,63 @@ class TableRows:
         role: str = "label",
     ) -> None:
         self.path, self.place, self._noun, self._label, self._role = file.path, file.place, noun, label, role
-        self._labels = None if label is None else columns[label]
-        self._weights = None if weight is None else check_weights(columns[weight], weight, file.place)
-        self._groups = None if group is None else _without_gaps(columns[group], group, "group", file.place)
-        self._annotators = None
+        self.labels: Any = None if label is None else columns[label]  # as text or coded
+        self.weights = None if weight is None else _checked_weights(columns[weight], weight, file.place)
+        self.groups = None if group is None else _without_gaps(columns[group], group, "group", file.place)
+        self.annotators: NDArray[np.object_] | None = None
+        self.notes: tuple[str, ...] = ()  # sentences about what was left out
         if annotator is not None:
             names = _without_gaps(columns[annotator], annotator, "annotator", file.place)
-            self._annotators = names if len(set(names.tolist())) > 1 else None  # one is compared with nobody
-        self._notes = [] if self._annotators is None else [_note_annotators(self._annotators, annotator, file.path)]
+            n_annotators = len(set(names.tolist()))
+            if n_annotators > 1:  # one is compared with nobody
+                found = f"{counted(n_annotators, 'annotator')} found in column {quoted(annotator)} of {file.path}; "
+                self.annotators, self.notes = names, (found + _NO_ANNOTATORS + " pools them.",)
         self.n_read = len(next(iter(columns.values()))) if n_rows is None else n_rows
         self.kept: NDArray[np.int64] = np.arange(self.n_read)
-        self.are_recorded = isinstance(file, RecordedFile)
         self.known_ids: NDArray[np.object_] | None = file.ids if isinstance(file, RecordedFile) else None
 
     def leave_out_unlabelled(self, *, drops_missing: bool) -> None:
         """Leave out rows without a label, or refuse them."""
         lacking = np.zeros(self.n_read, dtype=bool)
-        if self._labels is not None:
-            lacking = self._labels.codes < 0 if hasattr(self._labels, "codes") else is_missing(self._labels)
+        if self.labels is not None:
+            lacking = self.labels.codes < 0 if hasattr(self.labels, "codes") else is_missing(self.labels)
         if lacking.any() and not drops_missing:
             raise TableError(
                 f"{self.path}: {self._role} column {quoted(self._label)} has "
                 f"{counted(int(lacking.sum()), 'missing value')}"
                 f"{self.place.missing_words}, the first in {self.place.row(int(np.argmax(lacking)))}. Fill them in, "
-                f"or leave those {self._noun} out with --missing drop."
+                f"or leave those {self._noun} out with " + setting(missing="drop") + "."
             )
         self.leave_out(lacking, f"{'an' if self._role[0] in 'aeiou' else 'a'} {self._role}")
 
     def leave_out(self, lacking: NDArray[np.bool_], what: str) -> None:
         """Leave out those of the kept rows that lack something."""
-        count, total = int(lacking.sum()), len(lacking)
-        if count == total:
+        if lacking.all():
             raise EmptyTableError(f"{self.path} has no {self._noun} left: each one lacks {what}. Fill some in.")
-        if count:
-            self._notes.append(note_left_out(lacking, self._noun, what))
-            self.kept = self.kept[~lacking]
+        self._leave_out(lacking, note_left_out(lacking, self._noun, what))
 
     def leave_out_same(self, same: NDArray[np.bool_]) -> None:
         """Leave out those of the kept comparisons whose two sides are the same."""
         count = int(same.sum())
-        if count:
-            self._notes.append(
-                f"{count:,} of {counted(len(same), 'comparison')} {'was' if count == 1 else 'were'} left out: the two "
-                "sides are the same in all columns, or differ by the same, so that no metric can tell which is nearer."
-            )
-            self.kept = self.kept[~same]
+        self._leave_out(
+            same,
+            f"{count:,} of {counted(len(same), 'comparison')} {'was' if count == 1 else 'were'} left out: the two "
+            "sides are the same in all columns, or differ by the same, so that no metric can tell which is nearer.",
+        )
+
+    def _leave_out(self, which: NDArray[np.bool_], note: str) -> None:
+        if not which.any():
+            return
+        self.notes += (note,)
+        self.kept = self.kept[~which]
+        for name in ("labels", "weights", "groups", "annotators"):
+            values = getattr(self, name)
+            setattr(self, name, None if values is None else values[~which])
 
     def kept_of(self, columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """The kept rows of these columns."""
-        return {name: self._kept_of(column) for name, column in columns.items()}
-
-    def _kept_of(self, column: Any) -> Any:
-        return column if column is None or len(self.kept) == self.n_read else column[self.kept]
-
-    @property
-    def labels(self) -> Any:
-        """The labels of the kept rows, as text or coded."""
-        return self._kept_of(self._labels)
-
-    @property
-    def weights(self) -> FloatArray | None:
-        kept: FloatArray | None = self._kept_of(self._weights)
-        return kept
-
-    @property
-    def groups(self) -> NDArray[np.object_] | None:
-        kept: NDArray[np.object_] | None = self._kept_of(self._groups)
-        return kept
-
-    @property
-    def annotators(self) -> NDArray[np.object_] | None:
-        kept: NDArray[np.object_] | None = self._kept_of(self._annotators)
-        return kept
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences about what was left out."""
-        return tuple(self._notes)
+        are_all = len(self.kept) == self.n_read
+        return {name: column if are_all else column[self.kept] for name, column in columns.items()}
 
     def table(
         self,
@@ -247,40 +227,37 @@ class TableRows:
             identity=identity,
             weights=self.weights,
             encoding=encoding,
-            notes=(*self._notes, *notes, *note_constant(encoding), *_about_large_integers(points, encoding)),
+            notes=(*self.notes, *notes, *note_constant(encoding), *_note_large_integers(points, encoding)),
             id_names=id_names,
             groups=self.groups,
             annotators=self.annotators,
         )
 
 
+def _checked_weights(column: NDArray[Any], name: str, place: Place) -> FloatArray:
+    """The weights, each a finite number >= 0."""
+    weights = column
+    if column.dtype.kind != "f":
+        weights = np.array([float(text) if text and is_number(text) else np.nan for text in to_text(column)])
+    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if len(bad):
+        first = int(bad[0])
+        raise TableError(
+            f"{place.path}: weight column {quoted(name)} must hold finite numbers >= 0; got {quoted(column[first])} in "
+            f"{place.row(first)}. Correct it, or set " + setting("weight") + " to another column."
+        )
+    return weights
+
+
 def _without_gaps(values: NDArray[np.object_], name: str, role: str, place: Place) -> NDArray[np.object_]:
     lacking = np.flatnonzero(is_missing(values))
     if len(lacking):
-        other = ", or leave annotators out with --no-annotators" if role == "annotator" else ""
+        other = ", or leave annotators out with " + _NO_ANNOTATORS if role == "annotator" else ""
         raise TableError(
             f"{place.path}: {role} column {quoted(name)} has {counted(len(lacking), 'missing value')}, the first in "
-            f"{place.row(int(lacking[0]))}. Fill them in, or choose another column with --{role}{other}."
+            f"{place.row(int(lacking[0]))}. Fill them in, or set " + setting(role) + " to another column" + other + "."
         )
     return values
-
-
-def _note_annotators(annotators: NDArray[np.object_], name: str | None, path: str) -> str:
-    count = counted(len(set(annotators.tolist())), "annotator")
-    return f"{count} found in column {quoted(name)} of {path}; --no-annotators pools them."
-
-
-def _about_large_integers(points: FloatArray, encoding: Encoding) -> list[str]:
-    """A sentence that names the columns of integers that double precision may have rounded."""
-    largest = np.maximum(points.max(axis=0), -points.min(axis=0))
-    large = np.flatnonzero((largest > _EXACT) & (largest < _LARGEST))
-    rounded = [encoding.feature_names[column] for column in large if np.all(points[:, column] % 1 == 0)]
-    if not rounded:
-        return []
-    return [
-        f"These columns have integers above 2**53, which are rounded to double precision: {listed(rounded)}. Subtract "
-        "a common offset from them, or use --categorical if they are codes."
-    ]
 
 
 def note_constant(encoding: Encoding) -> list[str]:
@@ -289,17 +266,21 @@ def note_constant(encoding: Encoding) -> list[str]:
     return [f"These columns have a single category, so they give no feature: {listed(constant)}."] if constant else []
 
 
+def _note_large_integers(points: FloatArray, encoding: Encoding) -> list[str]:
+    """A sentence that names the columns of integers that double precision may have rounded."""
+    largest = np.maximum(points.max(axis=0), -points.min(axis=0))
+    large = np.flatnonzero((largest > _EXACT) & (largest < _LARGEST))
+    rounded = [encoding.feature_names[column] for column in large if np.all(points[:, column] % 1 == 0)]
+    if not rounded:
+        return []
+    return [
+        f"These columns have integers above 2**53, which are rounded to double precision: {listed(rounded)}. Subtract "
+        "a common offset from them, or add them to " + setting("categorical") + " if they are codes."
+    ]
+
+
 def note_left_out(lacking: NDArray[np.bool_], noun: str, what: str) -> str:
     """A sentence that says how many of the rows were left out."""
     count = int(lacking.sum())
     verb, subject = ("was", "it lacks") if count == 1 else ("were", "they lack")
     return f"{count:,} of {len(lacking):,} {noun} {verb} left out: {subject} {what}."
-
-
-def note_ignored(file: TableFile, used: Sequence[str | None]) -> list[str]:
-    """A sentence that names the columns that have no use, if there are any; or what else is said of a file."""
-    if isinstance(file, RecordedFile):
-        return file.notes
-    known = set(used)
-    ignored = [name for name in file.names if name not in known and name.lower() not in TASK_NAMES]
-    return [f"These columns of {file.path} are not used: {listed(ignored)}."] if ignored else []

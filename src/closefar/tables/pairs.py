@@ -1,21 +1,24 @@
-"""From files to pairs, in the three forms in which people have them."""
+"""From files to pairs and points as the learner takes them: in memory, or opened where they are too large for it."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
+from closefar.arrays import FloatArray
 from closefar.tables.arrow import release_memory
-from closefar.tables.encoding import Encoding
-from closefar.tables.features import Features
-from closefar.tables.id_pairs import read_id_pairs
-from closefar.tables.pair_table import PairTable
-from closefar.tables.points import PointTable, read_points, read_single
+from closefar.tables.encoding import Encoding, Features
+from closefar.tables.ids import Ids
+from closefar.tables.join import read_id_pairs, read_identified, read_rows
+from closefar.tables.pair_table import PairTable, note_left_out
 from closefar.tables.recorded_source import as_recorded
-from closefar.tables.side_pairs import read_side_pairs
 from closefar.tables.sizes import is_large
-from closefar.tables.sources import Source, find_id
+from closefar.tables.source import Source, find_id
 from closefar.tables.table import open_table
 
 if TYPE_CHECKING:
@@ -74,7 +77,7 @@ def read_pairs(
     (['far', 'close'], [['a', 'b'], ['c', 'a']])
     """
     features = Features(encoding, columns, drop, categorical, ordinal, missing, unseen)
-    return read_with(source, features, labelled=labelled)
+    return _read(source, features, labelled=labelled)
 
 
 def read_or_open_pairs(source: Source, *, encoding: Encoding | None = None, labelled: bool, **options: Any) -> Pairs:
@@ -84,10 +87,18 @@ def read_or_open_pairs(source: Source, *, encoding: Encoding | None = None, labe
     """
     features = Features(encoding, **options)
     if not is_large(source):
-        return read_with(source, features, labelled=labelled)
+        return _read(source, features, labelled=labelled)
     from closefar.tables.opening import open_source  # rows of the learner, which take a second to import
 
     return open_source(source, features, labelled=labelled)
+
+
+def _read(source: Source, features: Features, *, labelled: bool) -> PairTable:
+    source, features = as_recorded(source, features)
+    are_ids = source.points is not None and (source.pairs is not None or source.comparisons is not None)
+    table = (read_id_pairs if are_ids else read_rows)(source, features, labelled=labelled)
+    release_memory()
+    return table
 
 
 def labels_of(table: Pairs) -> Any:
@@ -106,6 +117,67 @@ def others_of(table: Pairs) -> dict[str, Any]:
     return others
 
 
+@dataclass(frozen=True, eq=False)
+class PointTable:
+    """Points to be mapped: numbers (n, d), ids (n,), the name of the id column, and notes on what was left out."""
+
+    data: FloatArray
+    identity: Ids
+    id_name: str
+    encoding: Encoding
+    notes: tuple[str, ...]
+
+    @property
+    def ids(self) -> NDArray[np.object_]:
+        """The ids as text."""
+        return self.identity.texts
+
+    def projected(self, directions: FloatArray) -> FloatArray:
+        """Return the coordinate of each point along each direction, a column of `directions`."""
+        return self.data @ directions
+
+
+def read_points(
+    source_or_path: Source | str | os.PathLike[str], *, id: str | None = None, encoding: Encoding
+) -> PointTable:
+    r"""Read points to be mapped by a model.
+
+    Parameters
+    ----------
+    source_or_path : Source or path
+    id : str, optional
+        The column with the ids: by default as in `Source`, else the row number as in the file.
+    encoding : Encoding
+        That of the model.
+
+    Returns
+    -------
+    PointTable
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from closefar.tables import Encoding, read_points
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "points.csv")
+    ...     _ = path.write_text("id,age,mass\n007,31,80\n008,44,60\n")
+    ...     table = read_points(path, encoding=Encoding.of_numbers(["mass", "age"]))
+    >>> table.ids.tolist(), table.data.tolist()
+    (['007', '008'], [[80.0, 31.0], [60.0, 44.0]])
+    """
+    source = source_or_path if isinstance(source_or_path, Source) else Source(points=source_or_path)
+    if source.points is None:
+        raise ValueError("a source of points to map must have a file of points; got none.")
+    features = Features(encoding)
+    points = read_identified(source, id or source.id, features, needs_ids=False)
+    data, dropped, _ = features.encode(points.columns, points.place)
+    notes = list(points.notes)
+    if dropped.any():
+        notes.append(note_left_out(dropped, "points", "a value"))
+    return PointTable(data, points.identity.take(~dropped), points.id_name or "row", encoding, tuple(notes))
+
+
 def read_or_open_points(source: Source, *, encoding: Encoding) -> PointTable | PairFile:
     """Read points as `read_points` does or, of a file that is too large to be held in memory, open them."""
     if not is_large(source):
@@ -115,19 +187,3 @@ def read_or_open_points(source: Source, *, encoding: Encoding) -> PointTable | P
     assert source.points is not None
     id_name = find_id(open_table(source.points, source.na_values), source.id, encoding.column_names)
     return open_source(replace(source, id=id_name), Features(encoding), labelled=False)
-
-
-def read_with(source: Source, features: Features, *, labelled: bool) -> PairTable:
-    """Read pairs with these features."""
-    table = _read(source, features, labelled=labelled)
-    release_memory()
-    return table
-
-
-def _read(source: Source, features: Features, *, labelled: bool) -> PairTable:
-    source, features = as_recorded(source, features)
-    if source.pairs is None and source.comparisons is None:
-        return read_single(source, features, labelled=labelled)
-    if source.points is None:
-        return read_side_pairs(source, features, labelled=labelled)
-    return read_id_pairs(source, features, labelled=labelled)

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from closefar.tables.errors import Place, TableError, counted, listed, quoted
 from closefar.tables.ids import Ids, check_ids, codes_of_ids, row_numbers
-from closefar.tables.points import IdentifiedPoints
-from closefar.tables.sources import find_id
+from closefar.tables.join import IdentifiedPoints
+from closefar.tables.source import find_id
 from closefar.tables.table import open_table
 from closefar.tables.values import to_text
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from closefar.tables.encoding import Features
 from closefar.tables.errors import TableError
-from closefar.tables.features import Features
 from closefar.tables.inputs import Input
 from closefar.tables.recorded_file import RecordedFile
 from closefar.tables.recorded_format import is_recorded
 from closefar.tables.recorded_points import fingerprint_columns, point_differences, read_raw_points
-from closefar.tables.sources import Source
+from closefar.tables.source import Source
 from closefar.tables.table import open_table
 
 

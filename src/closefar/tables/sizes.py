@@ -7,7 +7,7 @@ import os
 from closefar.tables.errors import TEXT_SUFFIXES
 from closefar.tables.inputs import Input
 from closefar.tables.parquet import ParquetFile
-from closefar.tables.sources import Source
+from closefar.tables.source import Source
 from closefar.tables.values import MissingValues
 
 MOST_BYTES = 1 << 30  # of numbers in double precision; reading takes two to three times as much

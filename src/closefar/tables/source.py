@@ -1,0 +1,510 @@
+"""Which files to read, and which of their columns hold ids, labels, weights and features."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from closefar.errors import setting
+from closefar.tables.encoding import Features, chosen_names
+from closefar.tables.errors import Place, TableError, listed, quoted, refuse_unknown
+from closefar.tables.inputs import STANDARD_INPUT, Input
+from closefar.tables.recorded_file import RecordedFile
+from closefar.tables.table import TableFile
+from closefar.tables.values import to_text
+
+_LABEL_NAMES = ("label", "labels")
+_ANSWER_NAMES = ("answer", "answers", "response", "choice", *_LABEL_NAMES)
+_ANNOTATOR_NAMES = ("annotator", "annotator_id", "worker", "worker_id", "workerid")
+_COMPARED_NAMES = ("point", "left", "right")  # as `closefar export-judgements` has them, beside other columns
+_ID_NAMES = ("id",)
+_TASK_NAMES = ("task", "task_id", "trial")
+ROW_NAMES = (*_ID_NAMES, *_TASK_NAMES)  # what names a row of judgements, and no point
+
+_PREFIXES = (("left_", "right_"), ("a_", "b_"), ("x_", "y_"), ("1_", "2_"))
+_SUFFIXES = (("_left", "_right"), ("_a", "_b"), ("_x", "_y"), ("_1", "_2"), (".x", ".y"), ("1", "2"))
+_SEPARATORS = "_.- "
+
+_FILES = ("points", "pairs", "comparisons", "judgements")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Which files hold the data, and which of their columns mean what; None means to find out.
+
+    Three forms: `points` and `pairs`, a table of points with ids and a table of pairs of these
+    ids; `pairs` alone, with the columns of both sides side by side; `points` alone, single
+    points with a label each.  Beside or instead of `pairs`, `points` may have `comparisons`, a table of
+    three or four ids a row.
+
+    Parameters
+    ----------
+    points, pairs, comparisons : path, optional
+        "-" is standard input, for one of them.
+    judgements : path, optional
+        The labels of `pairs`, or of single points, in a file of their own, with any number of rows for a pair:
+        both files have a column in common, such as "task".
+    id : str, optional
+        The column of the points that holds their ids: by default the one called "id", else the
+        first; the row number from 0 for arrays without ids.  Single points need none.
+    left, right : str, optional
+        The columns of the pairs that hold the ids of the two sides: by default the first two
+        that are neither label nor weight.
+    label : str, optional
+        By default the column called "label" or "labels", else the only one left beside two ids.
+    weight : str, optional
+        By default none.
+    group : str, optional
+        The column that says which pairs belong together; by default none.
+    annotator : str or False, optional
+        The column that says who judged: by default the one called "annotator" or "worker" (also with
+        "_id"), if there is one; False means none.
+    compared : tuple of three or four str, optional
+        The id columns of the comparisons: by default all that are neither answer, weight nor annotator.
+    answer : str, optional
+        The column of the comparisons with their answers: by default the one called "answer", "response",
+        "choice" or "label".  Without answers, each row is in the order that was found.
+    sides : tuple of two str, optional
+        How the names of the columns of the two sides begin or end: by default ``left_`` and
+        ``right_``, ``a_`` and ``b_``, ``_1`` and ``_2`` and the like.
+    na_values : tuple of str
+        What stands for a missing value beside the usual words, such as "?" or "-999".
+    """
+
+    points: str | os.PathLike[str] | None = None
+    pairs: str | os.PathLike[str] | None = None
+    comparisons: str | os.PathLike[str] | None = None
+    judgements: str | os.PathLike[str] | None = None
+    id: str | None = None
+    left: str | None = None
+    right: str | None = None
+    label: str | None = None
+    weight: str | None = None
+    group: str | None = None
+    annotator: str | Literal[False] | None = None
+    compared: tuple[str, ...] | None = None
+    answer: str | None = None
+    sides: tuple[str, str] | None = None
+    na_values: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.points is None and self.pairs is None:
+            raise ValueError("a source must have a file of points, of pairs, or both; got neither.")
+        if (self.left is None) != (self.right is None):
+            raise ValueError(f"left and right must be given together; got {self.left!r} and {self.right!r}.")
+        if self.comparisons is not None and self.points is None:
+            raise ValueError(
+                f"comparisons are of points by their ids; got comparisons={os.fspath(self.comparisons)!r} without "
+                "points. Give the file of points as well."
+            )
+        given = {name: getattr(self, name) for name in _FILES if getattr(self, name) is not None}
+        streams = [name for name, path in given.items() if os.fspath(path) == STANDARD_INPUT]
+        if len(streams) > 1:
+            raise ValueError(
+                f"{' and '.join(streams)} can't both be read from standard input. Give a file for one of them."
+            )
+        for name, path in given.items():
+            if Input(path).is_stream and not isinstance(path, Input):
+                object.__setattr__(self, name, Input(path))  # so that what is read once is kept
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which use the columns of a file have: of single points, of pairs side by side, or of rows of ids.
+
+    Parameters
+    ----------
+    features : Features
+        What the features are called is what the two sides have in common.
+    names : list of str
+        The features, as they are called; none in rows of ids.
+    sides : tuple of two dicts, or None
+        For pairs, the name in the file of each feature of the left and of the right side.
+    label, weight, group, annotator : str or None
+        None where there is no such column, or none is wanted.
+    id_names : tuple of str
+        The columns of ids: none, one, those of both sides, or the three or four of a comparison.
+    notes : tuple of str
+        Sentences about what is ignored.
+    """
+
+    features: Features
+    names: list[str]
+    sides: tuple[dict[str, str], dict[str, str]] | None
+    label: str | None
+    weight: str | None
+    group: str | None
+    id_names: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    annotator: str | None = None
+
+    @property
+    def left(self) -> str:
+        """The column of the ids of the left sides."""
+        return self.id_names[0]
+
+    @property
+    def right(self) -> str:
+        """The column of the ids of the right sides."""
+        return self.id_names[1]
+
+    @property
+    def texts(self) -> list[str]:
+        """The columns of labels, groups and annotators, which are read as they are written."""
+        return [name for name in (self.label, self.group, self.annotator) if name is not None]
+
+    @property
+    def own(self) -> list[str]:
+        """The columns of features, by their names in the file."""
+        return self.names if self.sides is None else [side[name] for side in self.sides for name in self.names]
+
+    @property
+    def own_texts(self) -> list[str]:
+        """Those of them that are read as they are written."""
+        names = self.features.text_names
+        return list(names) if self.sides is None else [side[name] for side in self.sides for name in names]
+
+    @property
+    def used(self) -> list[str]:
+        """All columns that are read."""
+        return [*self.own, *self.texts, *self.id_names, *([] if self.weight is None else [self.weight])]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One column by its use. Where no labels are wanted, as for new data, columns that only they need may be absent.
+
+
+def _find_named(
+    file: TableFile, given: str | None, defaults: Sequence[str], role: str, *, labelled: bool = True
+) -> str | None:
+    """The column with the given name, or else with one of the default names in any case."""
+    if given is not None and (labelled or given in file.names):
+        refuse_unknown(file.path, [given], file.names, f"which was given as the {role}")
+        return given
+    by_lower_case = {name.lower(): name for name in reversed(file.names)}
+    return next((by_lower_case[default] for default in defaults if default in by_lower_case), None)
+
+
+def find_label(file: TableFile, source: Source, *, labelled: bool) -> str | None:
+    """The label column by its name; without labels wanted, a column that must not be taken for anything else."""
+    return _find_named(file, source.label, _LABEL_NAMES, "label", labelled=labelled)
+
+
+def require_label(file: TableFile, label: str | None) -> str:
+    """The label column, which must have been found."""
+    if label is None:
+        remedy = "Set " + setting("label") + " to the column of labels."
+        raise TableError(f"{file.path} has no column called 'label'. Its columns are {listed(file.names)}. " + remedy)
+    return label
+
+
+def _find_judgement(
+    file: TableFile, source: Source, *, labelled: bool, needs_label: bool = False
+) -> tuple[str | None, str | None, str | None]:
+    """The columns of labels, weights and groups."""
+    label = find_label(file, source, labelled=labelled)
+    label = require_label(file, label) if needs_label and labelled else label
+    weight = _find_named(file, source.weight, (), "weight", labelled=labelled)
+    group = _find_named(file, source.group, (), "group", labelled=labelled)
+    _refuse_two_uses(file, ("label", label), ("weight", weight), ("group", group))
+    return label, weight, group
+
+
+def _find_annotator(
+    file: TableFile, source: Source, *, labelled: bool, others: Sequence[str | None] = ()
+) -> str | None:
+    """The column of annotators, another than these."""
+    if source.annotator is False:
+        return None
+    name = _find_named(file, source.annotator, _ANNOTATOR_NAMES, "annotator", labelled=labelled)
+    if name is not None and name in others:
+        if name == source.annotator:
+            _refuse_two_uses(file, ("another role", name), ("annotator", name))
+        return None
+    return name
+
+
+def find_annotator_like(file: TableFile, source: Source) -> str | None:
+    """The column that holds annotators, whether they are wanted or not: it has no ids of points, and no features."""
+    return _find_annotator(file, replace(source, annotator=source.annotator or None), labelled=False)
+
+
+def find_own_id(file: TableFile, given: str | None) -> str | None:
+    """The id column of single points or of pairs as such: the given one, or one called "id"."""
+    return _find_named(file, given, _ID_NAMES, "id")
+
+
+def find_id(file: TableFile, given: str | None, needed: Sequence[str] | None) -> str | None:
+    """The id column of points: the given one, one called "id", or the first; None means row numbers."""
+    found = find_own_id(file, given)
+    if found is not None or not file.first_column_may_be_ids:
+        return found
+    return None if file.names[0] in (needed or ()) else file.names[0]
+
+
+def _refuse_two_uses(file: TableFile, *uses: tuple[str, str | None]) -> None:
+    """Refuse a column that is to have two of these uses."""
+    roles: dict[str, str] = {}
+    for role, name in uses:
+        if name is not None and name in roles:
+            first = f"{roles[name]} and {role}" if roles[name] != role else f"those of {role}"
+            remedy = "Set " + setting(role) + " to another column."
+            raise TableError(f"{file.path}: {first} must be different columns; got {quoted(name)} twice. " + remedy)
+        if name is not None:
+            roles[name] = role
+
+
+def note_ignored(file: TableFile, used: Collection[str | None]) -> tuple[str, ...]:
+    """A sentence that names the columns that have no use, if there are any; or what else is said of a file."""
+    if isinstance(file, RecordedFile):
+        return tuple(file.notes)
+    ignored = [name for name in file.names if name not in used and name.lower() not in _TASK_NAMES]
+    return (f"These columns of {file.path} are not used: {listed(ignored)}.",) if ignored else ()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Single points.
+
+
+def find_single_roles(file: TableFile, source: Source, features: Features, *, labelled: bool) -> Roles:
+    """Which columns of a file of single points mean what."""
+    label, weight, group = _find_judgement(file, source, labelled=labelled, needs_label=True)
+    id_name = find_own_id(file, source.id)
+    others = (label, weight, group, source.group, id_name, *(features.columns or ()), *(features.needed or ()))
+    annotator = _find_annotator(file, source, labelled=labelled, others=others)
+    roles = {"label": label, "weight": weight, "group": source.group, "annotator": annotator, "id": id_name}
+    if not labelled and features.needed is not None:
+        roles = {"id": id_name}  # a feature of the model may be called "label"
+    names = features.names_among(file.names, roles, file.place)
+    id_names = () if id_name is None else (id_name,)
+    if not labelled:
+        label = annotator = None
+    return Roles(features, names, None, label, weight, group, id_names, annotator=annotator)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Rows of ids: pairs have two id columns, comparisons three or four.
+
+
+def find_id_roles(file: TableFile, source: Source, *, labelled: bool) -> Roles:
+    """The columns of the two ids of each pair, and of what else is known of it."""
+    label, weight, group = _find_judgement(file, source, labelled=labelled)
+    likely_annotator = find_annotator_like(file, source)
+    id_names = _find_ids(file, source, label, likely_annotator)
+    if labelled and label is None:
+        known = (*id_names, weight, source.group, likely_annotator)
+        rest = [name for name in file.names if name not in known]
+        label = require_label(file, rest[0] if len(rest) == 1 else None)
+    wanted, annotator = None, None
+    if labelled:
+        wanted = label
+        annotator = _find_annotator(file, source, labelled=True, others=(*id_names, label, weight, group))
+    _refuse_two_uses(file, ("left", id_names[0]), ("right", id_names[1]), ("label", wanted), ("weight", weight))
+    notes = note_ignored(file, {*id_names, label, weight, source.weight, source.group, likely_annotator})
+    return Roles(Features(), [], None, wanted, weight, group, id_names, notes, annotator)
+
+
+def _find_ids(file: TableFile, source: Source, label: str | None, annotator: str | None) -> tuple[str, ...]:
+    """The two id columns of a table of pairs."""
+    if source.left is not None and source.right is not None:
+        return _given_ids(file, (source.left, source.right))
+    candidates = [name for name in file.names if name not in (label, source.weight, source.group)]
+    if source.annotator or len(candidates) > 2:
+        candidates = [name for name in candidates if name != annotator]
+    by_name = {name.lower(): name for name in candidates}
+    if "left" in by_name and "right" in by_name:
+        return by_name["left"], by_name["right"]
+    if len(candidates) > 2:  # its own row numbers are no points
+        candidates = [name for name in candidates if name.lower() not in ROW_NAMES]
+    if len(candidates) < 2:
+        words = f"{file.path} must have two id columns beside the label; its columns are {listed(file.names)}. Set "
+        raise TableError(words + setting("left") + " and " + setting("right") + " to them.")
+    return candidates[0], candidates[1]
+
+
+def find_comparison_roles(file: TableFile, source: Source, *, labelled: bool) -> Roles:
+    """The columns of the three or four ids of each comparison, and of its answer; its annotator has no use."""
+    answer = _find_named(file, source.answer, _ANSWER_NAMES, "answer", labelled=labelled)
+    annotator = find_annotator_like(file, source)
+    is_alone = labelled and source.pairs is None  # beside pairs, weights and groups may be theirs alone
+    _, weight, group = _find_judgement(file, replace(source, label=answer), labelled=is_alone)
+    others = (answer, weight, group, annotator)
+    id_names = _find_compared(file, source, others)
+    compared = [("compared", name) for name in id_names]
+    _refuse_two_uses(file, *compared, ("answer", answer), ("weight", weight), ("group", group))
+    notes = note_ignored(file, {*id_names, *others})
+    if labelled and annotator is not None and source.annotator is not False:
+        notes += (
+            f"The annotators of comparisons, in column {quoted(annotator)} of {file.path}, are not used: a comparison "
+            "has no threshold that one of them could set higher than another.",
+        )
+    return Roles(Features(), [], None, answer if labelled else None, weight, group, id_names, notes)
+
+
+def _find_compared(file: TableFile, source: Source, others: Sequence[str | None]) -> tuple[str, ...]:
+    """The three or four id columns of a table of comparisons."""
+    if source.compared is not None:
+        return _given_ids(file, source.compared)
+    candidates = [name for name in file.names if name not in others]
+    by_name = {name.lower(): name for name in candidates}
+    if len(candidates) > 4 and by_name.keys() >= set(_COMPARED_NAMES):
+        return tuple(by_name[name] for name in _COMPARED_NAMES)
+    if len(candidates) > 3:
+        candidates = [name for name in candidates if name.lower() not in ROW_NAMES]
+    if len(candidates) not in (3, 4):
+        remedy = setting("compared") + " to the id columns, and " + setting("answer") + " to that of the answers."
+        raise TableError(
+            f"{file.path} must have three or four id columns beside the answer; got {len(candidates)}: "
+            f"{listed(candidates)}. Set " + remedy
+        )
+    return tuple(candidates)
+
+
+def _given_ids(file: TableFile, names: tuple[str, ...]) -> tuple[str, ...]:
+    refuse_unknown(file.path, names, file.names, "which was given as an id column")
+    return names
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Pairs whose columns stand side by side in one table.
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The columns of each side: their names in the file by what the two have in common."""
+
+    left: dict[str, str]
+    right: dict[str, str]
+    marks: tuple[str, str]
+
+    @property
+    def shared(self) -> list[str]:
+        return [stem for stem in self.left if stem in self.right]
+
+    @property
+    def stems(self) -> dict[str, str]:
+        """What each column of a side is called on both, by its name in the file."""
+        return {name: stem for side in (self.left, self.right) for stem, name in side.items()}
+
+
+def find_sides(names: Sequence[str], given: tuple[str, str] | None, needed: Collection[str] | None, path: str) -> Sides:
+    """The two sides: as given, or of the usual prefixes and suffixes the one that fits the most columns."""
+    if given is not None and (given[0] == given[1] or not all(given)):
+        raise TableError(
+            setting("sides") + f" must be two different prefixes or suffixes of column names; got {listed(given)}."
+        )
+    wanted = set(needed) if needed is not None else None
+    best = max(
+        _candidate_sides(names, given), key=lambda sides: sum(wanted is None or stem in wanted for stem in sides.shared)
+    )
+    if not best.shared:
+        sought = f"with the prefixes or suffixes {listed(given)}" if given else "such as left_age and right_age"
+        remedy = setting("sides") + " to the prefixes or suffixes, or " + setting("points") + " to the table of points."
+        raise TableError(
+            f"{path} has no columns of two sides, {sought}. Its columns are {listed(names)}. Set " + remedy
+        )
+    return best
+
+
+def _candidate_sides(names: Sequence[str], given: tuple[str, str] | None) -> Iterator[Sides]:
+    ways = [(marks, True) for marks in ((given,) if given else _PREFIXES)]
+    ways += [(marks, False) for marks in ((given,) if given else _SUFFIXES)]
+    for marks, is_prefix in ways:
+        left, right = (_stems(names, mark, is_prefix, exact=given is not None) for mark in marks)
+        # a_1, a_2 and a_3 are three features, not two sides.
+        if "1" in marks[0] and not given and _stems(names, marks[0].replace("1", "3"), is_prefix, exact=False):
+            left, right = {}, {}
+        joints = {stem[0] if is_prefix else stem[-1] for stem in (*left, *right)}
+        if len(joints) == 1 and joints <= set(_SEPARATORS) and min(map(len, (*left, *right))) > 1:
+            part = slice(1, None) if is_prefix else slice(None, -1)  # the separator of "left" + "_age"
+            left, right = ({stem[part]: name for stem, name in side.items()} for side in (left, right))
+        yield Sides(left, right, marks)
+
+
+def _stems(names: Sequence[str], mark: str, is_prefix: bool, *, exact: bool) -> dict[str, str]:
+    stems = {}
+    for name in names:
+        compared = name if exact else name.lower()
+        if len(name) > len(mark) and (compared.startswith(mark) if is_prefix else compared.endswith(mark)):
+            stems[name[len(mark) :] if is_prefix else name[: -len(mark)]] = name
+    return stems
+
+
+def find_side_roles(file: TableFile, source: Source, features: Features, *, labelled: bool) -> Roles:
+    """Which columns of a file of pairs, with both points side by side, mean what."""
+    label, weight, group = _find_judgement(file, source, labelled=labelled, needs_label=True)
+    others = (label, weight, group, source.weight, source.group, source.id, source.left, source.right)
+    annotator = _find_annotator(file, source, labelled=labelled, others=others)
+    taken = {*others, find_annotator_like(file, source)}
+    sides = find_sides([name for name in file.names if name not in taken], source.sides, features.needed, file.path)
+    id_names = _ids_of_sides(file, source, sides, features.needed)
+    features, names = _features_of_sides(file, sides, features, id_names)
+    left, right = ({name: side[name] for name in names} for side in (sides.left, sides.right))
+    if not labelled:
+        label = annotator = None
+    roles = Roles(features, names, (left, right), label, weight, group, id_names, annotator=annotator)
+    stems = sides.stems
+    unwanted = [name for name in file.names if stems.get(name, name) in features.drop]
+    return replace(roles, notes=note_ignored(file, {*roles.used, *taken, *unwanted}))
+
+
+def _ids_of_sides(file: TableFile, source: Source, sides: Sides, needed: Sequence[str] | None) -> tuple[str, ...]:
+    """The columns of ids: of both sides, or of the pairs as such, or none."""
+    if source.left is not None and source.right is not None:
+        return _given_ids(file, (source.left, source.right))
+    stem = next((stem for stem in sides.shared if stem.lower() == "id" and stem not in (needed or ())), None)
+    if source.id is None and stem is not None:
+        return sides.left[stem], sides.right[stem]
+    own = find_own_id(file, source.id)
+    return () if own is None else (own,)
+
+
+def _features_of_sides(
+    file: TableFile, sides: Sides, features: Features, id_names: tuple[str, ...]
+) -> tuple[Features, list[str]]:
+    """What both sides have in common and is a feature; columns may be called by that, or by their own names."""
+    refuse_unknown(file.path, features.drop, [*file.names, *sides.shared], "which was to be left out")
+    stems = sides.stems
+    features = features.renamed(stems)
+    unused = {*features.drop, *(stems.get(name, name) for name in id_names)}
+    found = [stem for stem in sides.shared if stem not in unused]
+    if features.needed is not None:
+        refuse_unknown(file.path, features.needed, found, "which the model was trained on, on both sides")
+        return features, list(features.needed)
+    alone = [name for name, stem in stems.items() if stem not in sides.shared and stem not in features.drop]
+    if alone:
+        remedy = setting("drop") + ", or set " + setting("sides") + " to the prefixes or suffixes of the two sides."
+        raise TableError(
+            f"{file.path}: both sides, {sides.marks[0]!r} and {sides.marks[1]!r}, must have the same columns; only one "
+            f"side has {listed(alone)}. Add them to " + remedy
+        )
+    return features, chosen_names(found, file.place, features.columns, (), features.text_names)
+
+
+class Stacked(Mapping[str, NDArray[Any]]):
+    """The columns of both sides in one, a left value and its right one in turn; made when asked for."""
+
+    def __init__(self, columns: Mapping[str, NDArray[Any]], sides: tuple[Mapping[str, str], Mapping[str, str]]) -> None:
+        self._columns, self._sides = columns, sides
+
+    def __getitem__(self, stem: str) -> NDArray[Any]:
+        left, right = (self._columns[side[stem]] for side in self._sides)
+        if left.dtype != right.dtype:
+            left, right = to_text(left), to_text(right)
+        return np.stack([left, right], axis=1).reshape(-1)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sides[0])
+
+    def __len__(self) -> int:
+        return len(self._sides[0])
+
+
+def place_of_sides(place: Place, kept: NDArray[np.int64], sides: tuple[Mapping[str, str], Mapping[str, str]]) -> Place:
+    """Where the values of these rows are from, a left one and its right one in turn."""
+    return replace(place, rows=(2 * kept[:, None] + np.arange(2)).reshape(-1), sides=sides)
