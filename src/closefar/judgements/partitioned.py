@@ -27,8 +27,7 @@ from closefar.arrays import (
     take_rows,
     to_numpy,
 )
-from closefar.engines import Engine, Movable, TaskResult, by_partition, engine_for
-from closefar.engines.engine import Ref
+from closefar.engines import Engine, Movable, Ref, TaskResult, by_partition, engine_for
 from closefar.errors import setting
 from closefar.judgements.judgements import Judgements, Kind, sample_rows
 from closefar.judgements.labels import Sides, are_far, check_class_weights, few_different, find_sides
