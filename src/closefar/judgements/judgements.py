@@ -46,9 +46,9 @@ from closefar.judgements.pairs import (
     check_number_of_columns,
     check_pairs,
     check_size,
+    is_partitioned,
     name_of,
 )
-from closefar.judgements.partitions import is_partitioned
 from closefar.judgements.tuples import Tuples
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -226,8 +226,11 @@ def are_far(labels: NDArray[Any] | CodedLabels, sides: Sides) -> BoolArray:
     return far
 
 
-def check_weights(sample_weight: Any, n: int, noun: str = "pair") -> FloatArray:
-    """Return one weight >= 0 per pair, not all 0; without any, ones that take no memory."""
+ALL_WEIGHTS_ARE_ZERO = "Sample weights must contain at least one non-zero number; got only zeros. Raise some of them."
+
+
+def check_weights(sample_weight: Any, n: int, noun: str = "pair", *, may_be_zero: bool = False) -> FloatArray:
+    """Return one weight >= 0 per pair, by default not all 0; without any, ones that take no memory."""
     if sample_weight is None:
         return np.broadcast_to(1.0, n)
     given = to_numpy(sample_weight) if is_foreign(sample_weight) else np.asarray(sample_weight)
@@ -243,10 +246,8 @@ def check_weights(sample_weight: Any, n: int, noun: str = "pair") -> FloatArray:
             setting("sample_weight")
             + f" must be >= 0; got {weights.min():g}. Give a {noun} that should not count the weight 0."
         )
-    if n and not np.any(weights > 0):
-        raise ValueError(
-            "Sample weights must contain at least one non-zero number; got only zeros. Raise some of them."
-        )
+    if n and not may_be_zero and not np.any(weights > 0):
+        raise ValueError(ALL_WEIGHTS_ARE_ZERO)
     return weights
 
 
