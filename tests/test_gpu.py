@@ -37,7 +37,7 @@ def expected():
 def card(monkeypatch):
     """The CPU instead of a GPU: data is taken to it as to a card."""
     to_torch = opening._to_torch
-    monkeypatch.setattr(opening, "_library", lambda name: "torch")
+    monkeypatch.setattr(opening, "_check_torch", lambda name: None)
     monkeypatch.setattr(opening, "_check_room", lambda *_: None)
     monkeypatch.setattr(opening, "_to_torch", lambda data, name: to_torch(data, "cpu"))
 
@@ -92,12 +92,12 @@ def test_it_is_said_why_there_is_no_such_gpu(cuda, n_cards, message, monkeypatch
 
 def test_without_torch_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(opening, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"neither torch nor CuPy is installed. Run pip install 'closefar\[gpu\]'"):
+    with pytest.raises(ValueError, match=r"torch is not installed. Run pip install 'closefar\[gpu\]'"):
         cf.LinearMetricLearner(device="cuda", **PAPER).fit(PAIRS, LABELS)
 
 
 def test_data_that_do_not_fit_on_the_card_are_refused(monkeypatch):
-    monkeypatch.setattr(opening, "_library", lambda name: "torch")
+    monkeypatch.setattr(opening, "_check_torch", lambda name: None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda name: (2**29, 2**34))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda name: 0)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda name: 0)

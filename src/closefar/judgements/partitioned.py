@@ -422,29 +422,18 @@ class PartitionedJudgements(Judgements):
     device: Any
 
     def __init__(
-        self,
-        engine: Engine,
-        partitions: Partitions,
-        refs: Sequence[Ref],
-        figures: FloatArray,
-        sides: Sides,
-        factors: tuple[float, float] = (1.0, 1.0),
-        *,
-        only_counted: bool = False,
-        device: Any = None,
+        self, engine: Engine, partitions: Partitions, refs: Sequence[Ref], figures: FloatArray, sides: Sides
     ) -> None:
         """Take loaded partitions, and their figures: an array of shape (partitions, sides, figures) of `_figures`."""
-        vars(self).update(
-            engine=engine,
-            partitions=partitions,
-            refs=refs,
-            figures=figures,
-            sides=sides,
-            taken=None,
-            factors=factors,
-            only_counted=only_counted,
-            device=device,
-        )
+        vars(self).update(engine=engine, partitions=partitions, refs=refs, figures=figures, sides=sides, taken=None)
+        vars(self).update(factors=(1.0, 1.0), only_counted=False, device=None)
+
+    def _but(self, **changes: Any) -> PartitionedJudgements:
+        """The same judgements with other factors, on another device, or those alone that count."""
+        found = PartitionedJudgements(self.engine, self.partitions, self.refs, self.figures, self.sides)
+        vars(found).update(factors=self.factors, only_counted=self.only_counted, device=self.device)
+        vars(found).update(changes)
+        return found
 
     @classmethod
     def load(
@@ -494,7 +483,7 @@ class PartitionedJudgements(Judgements):
 
     def on(self, device: Any) -> PartitionedJudgements:
         """The same judgements, which are computed with on this device of each worker."""
-        return self._but(only_counted=self.only_counted, device=device)
+        return self if device is None else self._but(device=device)
 
     @property
     def n_far(self) -> int:
@@ -526,7 +515,7 @@ class PartitionedJudgements(Judgements):
     def weighted(self, class_weight: Any) -> Judgements:
         if class_weight is None:
             return self
-        return self._but(factors=self._class_weights(class_weight))
+        return self._but(factors=self._class_weights(class_weight), only_counted=False)
 
     def counted(self) -> Judgements:
         is_counted = self.figures[:, :, _POSITIVE] * (np.array(self.factors) > 0)
@@ -572,20 +561,6 @@ class PartitionedJudgements(Judgements):
     def _gathered(self, name: str) -> NDArray[Any]:
         (found,), _ = self.engine.run(partial(_all, name), self.data.refs, combine=_stacked)
         return np.asarray(found)
-
-    def _but(
-        self, *, factors: tuple[float, float] | None = None, only_counted: bool = False, device: Any = None
-    ) -> PartitionedJudgements:
-        return PartitionedJudgements(
-            self.engine,
-            self.partitions,
-            self.refs,
-            self.figures,
-            self.sides,
-            self.factors if factors is None else factors,
-            only_counted=only_counted,
-            device=self.device if device is None else device,
-        )
 
     def _class_weights(self, class_weight: Any) -> tuple[float, float]:
         if class_weight == "balanced":

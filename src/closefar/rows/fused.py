@@ -246,24 +246,12 @@ _SHORTER = 2.0**-3
 _TERM_SLOTS, _TERM_ROWS = 1056, 256
 
 
-class Sums(NamedTuple):
-    """The sums of a pass over rows: loss, slope, curvature, least margin, and the gradient."""
-
-    loss: float
-    slope: float
-    curvature: float
-    least_margin: float
-    gradient: FloatArray
-
-    @property
-    def are_finite(self) -> bool:
-        return bool(math.isfinite(self.loss + self.slope + self.curvature) and np.all(np.isfinite(self.gradient)))
-
-    def scaled(self, share: float) -> MarginSums:
-        """The sums if each row has this weight, with the signs of derivatives."""
-        return MarginSums(
-            self.loss * share, self.slope * share, self.curvature * share, self.least_margin, -share * self.gradient
-        )
+def _per_row(sums: MarginSums, n_rows: int) -> MarginSums | None:
+    """The sums of a pass over rows of weight 1 / n, with the signs of derivatives; None if they are not finite."""
+    if not math.isfinite(sums.loss + sums.slope + sums.curvature) or not np.all(np.isfinite(sums.gradient)):
+        return None
+    loss, slope, curvature = (each / n_rows for each in (sums.loss, sums.slope, sums.curvature))
+    return MarginSums(loss, slope, curvature, sums.least_margin, -sums.gradient / n_rows)
 
 
 @dataclass(frozen=True)
@@ -306,13 +294,13 @@ class Pass:
     largest: float
     level: int
 
-    def run(self) -> Sums:
+    def run(self) -> MarginSums:
         """Run the pass, and wait for its sums."""
         sums, totals, scale = self.start()
         width, (d, rank) = _padded(len(self.point)), self.point.shape
         found = _to_host(sums, totals)
         loss, slope, curvature, least_margin = found[:4].tolist()
-        return Sums(loss, slope, curvature, least_margin, found[4:].reshape(width, -1)[:d, :rank] * scale)
+        return MarginSums(loss, slope, curvature, least_margin, found[4:].reshape(width, -1)[:d, :rank] * scale)
 
     def start(self) -> tuple[Array, Array, float]:
         """Start the pass; return the sums of each slot, the gradient and its scale, without waiting for them."""
@@ -364,7 +352,7 @@ class Pass:
 
 def run_graph(
     points: Array, matrix: Array, ends: Ends, signs: Array, weights: Array | None, threshold: float, kind: int
-) -> Sums:
+) -> MarginSums:
     """Run one pass over pairs of points by index; points are in single precision, M is in double precision."""
     import torch
 
@@ -399,7 +387,7 @@ def run_graph(
     gradient = exact.T @ pulled.to(torch.float64)
     found = _to_host(sums, gradient.ravel())
     loss, slope, curvature = (0.5 * found[:3]).tolist()  # each pair was met from either side
-    return Sums(loss, slope, curvature, float(found[3]), found[4:].reshape(width, width))
+    return MarginSums(loss, slope, curvature, float(found[3]), found[4:].reshape(width, width))
 
 
 def run_terms(
@@ -609,7 +597,7 @@ class RowPasses(Passes):
             largest *= float(relative.max())
         signs = self.converted("signs", signs, lambda given: given.to(torch.int8))
         found = Pass(self.rows, signs, relative, point, threshold, KINDS[noise.name], largest, self._level).run()
-        return found.scaled(1.0 / self.n_rows) if found.are_finite else None
+        return _per_row(found, self.n_rows)
 
     def curvature(self, curvature: Array, matrix: FloatArray, shift: float) -> tuple[FloatArray, float] | None:
         import torch
@@ -620,9 +608,8 @@ class RowPasses(Passes):
             return np.zeros_like(matrix), 0.0
         largest = _TAIL * size * float(relative.max())
         found = Pass(self.rows, relative, relative, self._point(matrix), shift, CURVED, largest, self._level).run()
-        if not found.are_finite:
-            return None
-        return self._gradient(found.gradient) / self.n_rows, -found.slope / self.n_rows
+        sums = _per_row(found, self.n_rows)
+        return None if sums is None else (-self._gradient(sums.gradient), -sums.slope)
 
     def _mapped(self, factor: FloatArray) -> FloatArray:
         return factor if self._transform is None else self._transform @ factor
@@ -664,15 +651,14 @@ class GraphPasses(Passes):
             return None
         given = self.converted("signs", signs, self._signs_of_ends)
         relative = None if weights.stride(0) == 0 else self.converted("weights", weights, self._relative)
-        found, share = self._run(matrix, threshold, given, relative, KINDS[noise.name]), 1.0 / self.n_rows
-        return found.scaled(share) if found.are_finite else None
+        return _per_row(self._run(matrix, threshold, given, relative, KINDS[noise.name]), self.n_rows)
 
     def curvature(self, curvature: Array, matrix: FloatArray, shift: float) -> tuple[FloatArray, float] | None:
         relative = self.converted("curvature", curvature, self._relative)
-        found = self._run(matrix, shift, relative, relative, CURVED)
-        return (found.gradient / self.n_rows, -found.slope / self.n_rows) if found.are_finite else None
+        sums = _per_row(self._run(matrix, shift, relative, relative, CURVED), self.n_rows)
+        return None if sums is None else (-sums.gradient, -sums.slope)
 
-    def _run(self, matrix: FloatArray, threshold: float, signs: Array, weights: Array | None, kind: int) -> Sums:
+    def _run(self, matrix: FloatArray, threshold: float, signs: Array, weights: Array | None, kind: int) -> MarginSums:
         d, missing = self._n_columns, self._points.shape[1] - self._n_columns
         point = like(self._model, np.pad(matrix, (0, missing)))
         found = run_graph(self._points, point, self._ends, signs, weights, threshold, kind)

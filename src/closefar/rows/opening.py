@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 
 _KNOWN = re.compile(r"cpu|cuda(:\d+)?")
-_EXTRA = "pip install 'closefar[gpu]'"
 
 _COPIED_BYTES = 1 << 26  # at a time
 _WORKSPACE = 1 << 30  # bytes that passes need on the card beside the rows
@@ -40,33 +39,25 @@ def check_device(device: Any, *, is_here: bool = True) -> None:
         return
     name = _name(device)
     if name != "cpu" and is_here:
-        _library(name)
+        _check_torch(name)
 
 
 def on_device(data: Any, device: Any) -> Any:
     """Return data on a device: None is where they are, "cpu", "cuda" or "cuda:1".
 
-    On a GPU, arrays, files and pairs by index become tensors of torch (arrays of CuPy, if there is no torch), in
-    the precision that they are stored in.
+    On a GPU, arrays, files and pairs by index become tensors of torch, in the precision that they are stored in.
     """
     if device is None or (isinstance(data, RowSource) and not isinstance(data, BlockRows)):
         return data  # partitions are computed with where they are stored
     name = _name(device)
     if name == "cpu":
         return _on_cpu(data)
-    library = _library(name)
-    if is_indexed(data):
-        if library == "cupy":
-            raise ValueError(
-                "pairs by index need torch on a GPU; got "
-                + setting(device=name)
-                + f", and only CuPy is installed. Run {_EXTRA}."
-            )
-        to_card = partial(_to_torch, name=name)
-        index = data.index if is_torch_array(data.index) else _narrow(to_numpy(data.index), len(data.points))
-        _check_room(name, library, _n_bytes(data.points) + 3 * _n_bytes(index))
-        return data.with_arrays(to_card(data.points), to_card(index))
-    return _to_torch(data, name) if library == "torch" else _to_cupy(data, name)
+    _check_torch(name)
+    if not is_indexed(data):
+        return _to_torch(data, name)
+    index = data.index if is_torch_array(data.index) else _narrow(to_numpy(data.index), len(data.points))
+    _check_room(name, _n_bytes(data.points) + 3 * _n_bytes(index))
+    return data.with_arrays(_to_torch(data.points, name), _to_torch(index, name))
 
 
 def _name(device: Any) -> str:
@@ -84,29 +75,19 @@ def _name(device: Any) -> str:
     raise InvalidValueError("device", rule, device)
 
 
-def _library(name: str) -> str:
-    """The library that computes on this GPU."""
-    if find_spec("torch") is not None:
+def _check_torch(name: str) -> None:
+    """Say why torch can't compute on this GPU, if it can't."""
+    if find_spec("torch") is None:
+        reason = "torch is not installed. Run pip install 'closefar[gpu]'."
+    else:
         import torch
 
         if not torch.cuda.is_available():
             reason = _without_gpu(torch)
-        elif _number(name) >= torch.cuda.device_count():
+        elif int(name.partition(":")[2] or 0) >= torch.cuda.device_count():
             reason = _too_high(name, torch.cuda.device_count())
         else:
-            return "torch"
-    elif find_spec("cupy") is not None:
-        import cupy
-
-        try:
-            n_cards = int(cupy.cuda.runtime.getDeviceCount())
-        except cupy.cuda.runtime.CUDARuntimeError:
-            n_cards = 0
-        if _number(name) < n_cards:
-            return "cupy"
-        reason = _too_high(name, n_cards) if n_cards else "no GPU was found. " + _INSTEAD
-    else:
-        reason = f"neither torch nor CuPy is installed. Run {_EXTRA}."
+            return
     raise ValueError(setting(device=name) + " can't be used: " + reason)
 
 
@@ -124,10 +105,6 @@ def _too_high(name: str, n_cards: int) -> str:
     return f"there {'is' if n_cards == 1 else 'are'} {n_cards} GPU{'' if n_cards == 1 else 's'}, cuda:0{last}."
 
 
-def _number(name: str) -> int:
-    return int(name.partition(":")[2] or 0)
-
-
 def _on_cpu(data: Any) -> Any:
     if is_indexed(data):
         points, index = _on_cpu(data.points), _on_cpu(data.index)
@@ -143,7 +120,7 @@ def _to_torch(data: Any, name: str) -> Array:
     if is_torch_array(data):
         is_there = data.device.type == "cuda" and (":" not in name or data.device == torch.device(name))
         if not is_there:
-            _check_room(name, "torch", data.element_size() * data.numel())
+            _check_room(name, data.element_size() * data.numel())
         return data if is_there else data.to(name)
     if is_cupy_array(data):
         return torch.from_dlpack(data).to(name)
@@ -151,26 +128,10 @@ def _to_torch(data: Any, name: str) -> Array:
     dtype = torch.float32 if source.dtype == np.float32 else torch.float64
     if source.dtype.kind == "i":
         dtype = getattr(torch, str(source.dtype))
-    _check_room(name, "torch", _n_bytes(source))
+    _check_room(name, _n_bytes(source))
     there = torch.empty(tuple(source.shape), dtype=dtype, device=name)
     for where, part in _parts(source):
         there[where] = torch.from_numpy(part)
-    return there
-
-
-def _to_cupy(data: Any, name: str) -> Array:
-    import cupy
-
-    if is_torch_array(data):
-        data = to_numpy(data)
-    with cupy.cuda.Device(_number(name)):
-        if is_cupy_array(data):
-            return cupy.asarray(data)
-        source = _as_stored(data)
-        _check_room(name, "cupy", _n_bytes(source))
-        there = cupy.empty(tuple(source.shape), dtype=source.dtype)
-        for where, part in _parts(source):
-            there[where] = cupy.asarray(part)
     return there
 
 
@@ -211,15 +172,9 @@ def _n_bytes(data: Any) -> int:
     return int(np.prod(tuple(data.shape))) * int(size)
 
 
-def _check_room(name: str, library: str, needed: int) -> None:
+def _check_room(name: str, needed: int) -> None:
     """Refuse data that do not fit on the card beside what passes need."""
-    if library == "torch":
-        free = free_for_torch(name)
-    else:
-        import cupy
-
-        with cupy.cuda.Device(_number(name)):
-            free = int(cupy.cuda.runtime.memGetInfo()[0])
+    free = free_for_torch(name)
     if needed + _WORKSPACE > free:
         raise ValueError(
             f"the data must fit on the card: they take {_in_gib(needed)}, and {_in_gib(_WORKSPACE)} for "
