@@ -302,8 +302,7 @@ def expected(request):
 
 
 @pytest.mark.parametrize(
-    ("form", "on_card"),
-    [("index", False), ("array_api_strict", False), ("torch", False), ("torch", True), ("index of tensors", True)],
+    ("form", "on_card"), [("index", False), ("array_api_strict", False), ("torch", True), ("index of tensors", True)]
 )
 def test_every_form_of_the_data_gives_the_same_fit(expected, form, on_card, monkeypatch):
     kind, (certificate, metric) = expected[0], (expected[1].certificate, expected[1].metric)
