@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import re
 import warnings
 
@@ -77,7 +78,7 @@ def test_unknown_devices_are_refused(device, message):
 @pytest.mark.parametrize(
     ("cuda", "n_cards", "message"),
     [
-        (None, 0, "device=\"cuda:1\" can't be used: this torch was built for the CPU only. Install torch with CUDA"),
+        (None, 0, 'device="cuda:1" can\'t be used: this torch was built for the CPU only. Install torch with CUDA'),
         ("12.8", 0, 'no GPU was found. Check that nvidia-smi lists a card, or use device="cpu"'),
         ("12.8", 1, "there is 1 GPU, cuda:0"),
     ],
@@ -347,6 +348,56 @@ def test_blocks_of_a_gpu_give_the_same_fit(form, columns):
     assert ("CLOSEFAR_GPU=plain" in learner.fit_.engine) == (columns > D)  # Newton steps need no fused passes
     assert learner.certificate_.loss == pytest.approx(expected.certificate_.loss, abs=1e-8)
     np.testing.assert_allclose(learner.predict_proba(plain), expected.predict_proba(plain), rtol=0, atol=1e-6)
+
+
+class ExactPasses(fused.Passes):
+    """Stand-ins for fused kernels, which are exact; what was computed is counted."""
+
+    words = "stand-ins for kernels"
+
+    def __init__(self, rows, counts):
+        super().__init__(rows.n_rows)
+        self.rows, self.counts = rows, counts
+
+    def margin(self, noise, signs, weights, matrix, threshold):
+        self.counts["margin"] += 1
+        margins = signs * (self.rows.quadratic_forms(matrix) - threshold)
+        loss, slope, curvature = noise.derivatives(margins, 2)
+        pulled = weights * signs * slope
+        sums = (float(each) for each in (weights @ loss, -pulled.sum(), weights @ curvature, margins.min()))
+        return source.MarginSums(*sums, self.rows.outer(pulled))
+
+    def factor(self, noise, signs, weights, factor, threshold):
+        self.counts["factor"] += 1
+        found = self.margin(noise, signs, weights, factor @ factor.T, threshold)
+        return found._replace(gradient=found.gradient @ factor)
+
+    def curvature(self, curvature, matrix, shift):
+        self.counts["curvature"] += 1
+        coefficients = curvature * (self.rows.quadratic_forms(matrix) - shift)
+        return self.rows.outer(coefficients), -float(coefficients.sum())
+
+
+@pytest.mark.usefixtures("pretended")
+@pytest.mark.parametrize(
+    ("form", "solver", "used"),
+    [("differences", "sampled", "curvature"), ("index", "sampled", "curvature"), ("differences", "factor", "factor")],
+)
+def test_fused_passes_approach_the_same_optimum(form, solver, used, monkeypatch):
+    counts = collections.Counter()
+    monkeypatch.setattr(blocks, "why_not_fused", lambda model, n_columns: "")
+    monkeypatch.setattr(blocks, "made", lambda make: ExactPasses(make.__self__, counts))
+    points = np.random.default_rng(2).standard_normal((400, 6))
+    index = np.random.default_rng(3).integers(400, size=(4000, 2))
+    moved = points[index[:, 0]] - points[index[:, 1]]
+    labels = np.sum(moved[:, :3] ** 2, axis=1) + np.random.default_rng(4).logistic(size=4000) > 5
+    data = cf.Tuples(torch.tensor(points), index) if form == "index" else torch.tensor(moved)
+    parameters = {"alpha": 0.02, "solver": solver, "tol": 1e-9}
+    learner, plain = (cf.LinearMetricLearner(**PAPER | parameters).fit(each, labels) for each in (data, moved))
+    assert learner.fit_.engine == "torch on the CPU, stand-ins for kernels"
+    assert counts[used] > 3, counts
+    assert learner.certificate_.loss == pytest.approx(plain.certificate_.loss, abs=1e-8)
+    np.testing.assert_allclose(learner.predict_proba(moved), plain.predict_proba(moved), rtol=0, atol=1e-5)
 
 
 # Labels and weights of very many pairs.

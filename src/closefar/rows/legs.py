@@ -209,10 +209,9 @@ class LegRows(RowSource):
         return self.legs.n_projected
 
     @cached_property
-    def rough(self) -> RowSource:
+    def rough(self) -> LegRows:
         # On a GPU, fused kernels are for pairs alone.
-        rough = self.legs if is_on_gpu(self.model) else self.legs.rough
-        return self.with_legs(rough) if isinstance(rough, BlockRows) else self
+        return self if is_on_gpu(self.model) else self.with_legs(self.legs.rough)
 
     def in_coordinates(self, coordinates: Coordinates) -> LegRows:
         return self.with_legs(self.legs.in_coordinates(coordinates))
