@@ -16,9 +16,7 @@ import torch
 import closefar as cf
 from closefar.noise import NOISES
 from closefar.rows import Differences, rows_of
-from closefar.rows.cuda import fused_rows
-from closefar.rows.cuda.kernels import KINDS
-from closefar.rows.cuda.launch import FAST, FINEST, PRECISE, Pass
+from closefar.rows.fused import FAST, FINEST, KINDS, PRECISE, Pass, RowPasses
 
 # The paper's estimator: one fit, without choosing a penalty and flips.
 PAPER: dict[str, Any] = {"alpha": 0.0, "flip_rate": 0.0}
@@ -68,7 +66,8 @@ def bench_passes(n: int, d: int, rank: int) -> None:
     rows, labels, factor, threshold = make_rows(n, d, d)
     other = torch.empty_like(rows)
     read_once = seconds(lambda: other.copy_(rows)) / 2.0
-    fused, signs = fused_rows(Differences(rows)), labels.float()
+    fused, signs = Differences(rows).rough, labels.float()
+    assert isinstance(fused.passes, RowPasses), fused.engine
     weights = fused.row_array(np.broadcast_to(1.0 / n, n))
     print(f"\n{n:,} rows of {d} columns; read once: {1e3 * read_once:.2f} ms")
     for point in (factor @ factor.T, factor[:, :rank]):
@@ -80,7 +79,7 @@ def bench_passes(n: int, d: int, rank: int) -> None:
 
             def run(point: np.ndarray = point, level: int = level) -> None:
                 for _ in range(10):
-                    Pass(fused.rows, labels, None, point, threshold, KINDS["logistic"], 1.0, level).start()
+                    Pass(fused.passes.rows, labels, None, point, threshold, KINDS["logistic"], 1.0, level).start()
 
             taken = seconds(run) / 10.0
             print(
@@ -114,7 +113,7 @@ def bench_errors(n: int, d: int) -> None:
     }
     print("\nError of the loss of precise passes, relative to double precision")
     for kind, data in kinds.items():
-        fused = fused_rows(Differences(data))
+        fused = Differences(data).rough
         weights = fused.row_array(np.broadcast_to(1.0 / n, n))
         at = threshold * float((data[:1000] ** 2).mean()) if kind == "two values" else threshold
         errors = []

@@ -19,7 +19,6 @@ WIDE_LABELS = np.where(np.sum(WIDE[:, :2] ** 2, axis=1) > 1.5, 1, -1)
 # Each with the arguments of the learner, and what it is fitted to.
 PROBLEMS = {
     "pairs": ({}, PAIRS, DATA.labels),
-    "differences": ({}, PAIRS[:, 0] - PAIRS[:, 1], DATA.labels),
     "normal": ({"noise": "normal"}, PAIRS, DATA.labels),
     "laplace": ({"noise": "laplace"}, PAIRS, DATA.labels),
     "hypsecant": ({"noise": "hypsecant"}, PAIRS, DATA.labels),
@@ -32,12 +31,10 @@ PROBLEMS = {
     "many columns": ({"alpha": 0.05}, WIDE, WIDE_LABELS),
     "single precision": ({}, PAIRS.astype(np.float32), DATA.labels),
 }
-LIBRARIES = ["numpy", "memory map", "array_api_strict", "torch", "dask"]
+LIBRARIES = ["memory map", "array_api_strict", "torch", "dask"]
 
 
 def to_library(name, values, tmp_path):
-    if name == "numpy":
-        return np.array(values)
     if name == "memory map":
         np.save(tmp_path / "rows.npy", values)
         return np.load(tmp_path / "rows.npy", mmap_mode="r")

@@ -1,7 +1,8 @@
-"""Fits on a GPU: the way there, the ladder of implementations, and the same result; most is tested without one."""
+"""Fits on a GPU: the way there, fused kernels or none, and the same result; most is tested without a GPU."""
 
 from __future__ import annotations
 
+import collections
 import re
 import warnings
 
@@ -11,13 +12,7 @@ import pytest
 import closefar as cf
 from closefar import arrays
 from closefar.judgements import Judgements
-from closefar.rows import Differences, GraphRows, IndexedRows, blocks, devices, graph_rows, source
-from closefar.rows import backends as compiled
-from closefar.rows import backends as ladder
-from closefar.rows import blocks as differences
-from closefar.rows import blocks as fusing
-from closefar.rows import blocks as products
-from closefar.rows import graph_rows as graph
+from closefar.rows import Differences, GraphRows, IndexedRows, blocks, fused, indexed, opening, source
 from paper_estimator import PAPER
 
 torch = pytest.importorskip("torch", reason="needs torch: run pip install -e '.[test-torch]'")
@@ -42,18 +37,18 @@ def expected():
 @pytest.fixture
 def card(monkeypatch):
     """The CPU instead of a GPU: data is taken to it as to a card."""
-    to_torch = devices._to_torch
-    monkeypatch.setattr(devices, "_library", lambda name: "torch")
-    monkeypatch.setattr(devices, "_check_room", lambda *_: None)
-    monkeypatch.setattr(devices, "_to_torch", lambda data, name: to_torch(data, "cpu"))
+    to_torch = opening._to_torch
+    monkeypatch.setattr(opening, "_check_torch", lambda name: None)
+    monkeypatch.setattr(opening, "_check_room", lambda *_: None)
+    monkeypatch.setattr(opening, "_to_torch", lambda data, name: to_torch(data, "cpu"))
 
 
 @pytest.fixture
 def pretended(monkeypatch):
     """Tensors on the CPU are computed with as those on a GPU without fused kernels: in large blocks, and few steps."""
-    for module in (blocks, differences, fusing, graph, graph_rows, ladder, products, source):
+    for module in (blocks, indexed, source):
         monkeypatch.setattr(module, "is_on_gpu", arrays.is_tensor)
-    monkeypatch.setenv(ladder.VARIABLE, "plain")
+    monkeypatch.setenv(fused.VARIABLE, "plain")
 
 
 def check_same(learner, expected):
@@ -71,8 +66,8 @@ def check_same(learner, expected):
         ("gpu", "\"cuda:1\" and so on; got 'gpu'"),
         (3, "and so on; got 3"),
         ("cuda:x", "got 'cuda:x'"),
-        ("mps", "got 'mps', which has no double precision, which proofs need. Use device=\"cpu\""),
-        ("xpu:0", "got 'xpu:0', which is not supported"),
+        ("mps", "got 'mps'. It has no double precision, which proofs need. Use device=\"cpu\""),
+        ("xpu:0", "got 'xpu:0'. It is not supported"),
     ],
 )
 def test_unknown_devices_are_refused(device, message):
@@ -83,7 +78,7 @@ def test_unknown_devices_are_refused(device, message):
 @pytest.mark.parametrize(
     ("cuda", "n_cards", "message"),
     [
-        (None, 0, "device='cuda:1' can't be used: this torch was built for the CPU only. Install torch with CUDA"),
+        (None, 0, 'device="cuda:1" can\'t be used: this torch was built for the CPU only. Install torch with CUDA'),
         ("12.8", 0, 'no GPU was found. Check that nvidia-smi lists a card, or use device="cpu"'),
         ("12.8", 1, "there is 1 GPU, cuda:0"),
     ],
@@ -97,13 +92,13 @@ def test_it_is_said_why_there_is_no_such_gpu(cuda, n_cards, message, monkeypatch
 
 
 def test_without_torch_the_extra_is_named(monkeypatch):
-    monkeypatch.setattr(devices, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"neither torch nor CuPy is installed. Run pip install 'closefar\[gpu\]'"):
+    monkeypatch.setattr(opening, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"torch is not installed. Run pip install 'closefar\[gpu\]'"):
         cf.LinearMetricLearner(device="cuda", **PAPER).fit(PAIRS, LABELS)
 
 
 def test_data_that_do_not_fit_on_the_card_are_refused(monkeypatch):
-    monkeypatch.setattr(devices, "_library", lambda name: "torch")
+    monkeypatch.setattr(opening, "_check_torch", lambda name: None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda name: (2**29, 2**34))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda name: 0)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda name: 0)
@@ -147,7 +142,7 @@ DATA = {
 @pytest.mark.usefixtures("card")
 @pytest.mark.parametrize("form", DATA)
 def test_data_are_taken_to_the_device(form, expected, tmp_path, monkeypatch):
-    monkeypatch.setattr(devices, "_COPIED_BYTES", 1 << 12)
+    monkeypatch.setattr(opening, "_COPIED_BYTES", 1 << 12)
     data = DATA[form](tmp_path)
     learner = cf.LinearMetricLearner(tol=1e-9, device="cuda", **PAPER).fit(data, LABELS)
     check_same(learner, expected)
@@ -172,7 +167,7 @@ def test_each_partition_is_taken_to_the_device_where_it_is(form, expected):
 def test_single_precision_stays_what_it_is(tmp_path):
     np.save(tmp_path / "z.npy", Z.astype(np.float32))
     for data in (Z.astype(np.float32), cf.open_pairs(tmp_path / "z.npy"), cf.Tuples(POINTS.astype(np.float32), INDEX)):
-        moved = devices.on_device(data, "cuda")
+        moved = opening.on_device(data, "cuda")
         numbers = moved.points if isinstance(moved, cf.Tuples) else moved
         assert numbers.dtype == torch.float32
     assert moved.index.dtype == torch.int32
@@ -180,8 +175,8 @@ def test_single_precision_stays_what_it_is(tmp_path):
 
 @pytest.mark.usefixtures("card")
 def test_choosing_takes_data_there_once(monkeypatch):
-    moved, move = [], devices._to_torch
-    monkeypatch.setattr(devices, "_to_torch", lambda data, name: moved.append(type(data)) or move(data, name))
+    moved, move = [], opening._to_torch
+    monkeypatch.setattr(opening, "_to_torch", lambda data, name: moved.append(type(data)) or move(data, name))
     plain = cf.LinearMetricLearner().fit(Z, LABELS)
     learner = cf.LinearMetricLearner(device="cuda").fit(Z, LABELS)
     assert learner.alpha_ == pytest.approx(plain.alpha_)
@@ -191,8 +186,8 @@ def test_choosing_takes_data_there_once(monkeypatch):
 def test_the_cpu_is_where_arrays_are():
     tensor, pairs = torch.tensor(Z), cf.Tuples(POINTS, INDEX)
     for data in (Z, tensor, pairs):
-        assert devices.on_device(data, "cpu") is data
-        assert devices.on_device(data, None) is data
+        assert opening.on_device(data, "cpu") is data
+        assert opening.on_device(data, None) is data
 
 
 # Pairs by index.
@@ -200,7 +195,7 @@ def test_the_cpu_is_where_arrays_are():
 
 @pytest.mark.parametrize("entries", [1 << 17, 1])
 def test_the_graph_of_tensors_computes_what_indexed_rows_do(entries, monkeypatch):
-    monkeypatch.setattr("closefar.rows.graph_rows._GATHERED", entries)
+    monkeypatch.setattr("closefar.rows.indexed._GATHERED", entries)
     points = POINTS.copy()
     points[-1] = np.nan  # occurs in no pair
     index = INDEX % 149
@@ -299,31 +294,14 @@ def test_tensors_without_rows_here_are_refused(change, message):
         cf.Tuples(change(torch.tensor(POINTS)), INDEX)
 
 
-# The ladder.
+# Fused kernels, or the plain array API.
 
 
-def test_the_highest_rung_can_be_set(monkeypatch, expected):
-    monkeypatch.setenv(ladder.VARIABLE, "fast")
-    with pytest.raises(ValueError, match="CLOSEFAR_GPU must be fused, compiled or plain; got 'fast'"):
+@pytest.mark.usefixtures("pretended")
+def test_fused_kernels_can_be_turned_off_and_nothing_else(monkeypatch):
+    monkeypatch.setenv(fused.VARIABLE, "fast")
+    with pytest.raises(ValueError, match="CLOSEFAR_GPU must be fused or plain; got 'fast'"):
         cf.LinearMetricLearner(**PAPER).fit(torch.tensor(PAIRS), LABELS)
-    monkeypatch.setenv(ladder.VARIABLE, "compiled")
-    monkeypatch.setattr(compiled, "_compiled", lambda function: function)
-    for kind in (torch.float64, torch.float32):
-        learner = cf.LinearMetricLearner(tol=1e-9, **PAPER).fit(torch.tensor(Z, dtype=kind), LABELS)
-        assert learner.fit_.engine == "torch on the CPU, torch.compile"
-        rounding = 1e-8 if kind is torch.float64 else 1e-6
-        assert learner.certificate_.loss == pytest.approx(expected.certificate_.loss, abs=rounding)
-
-
-def test_what_can_not_be_compiled_is_computed_as_it_is(monkeypatch, expected):
-    def fail(function):
-        raise RuntimeError("no compiler was found\nin any folder")
-
-    monkeypatch.setenv(ladder.VARIABLE, "compiled")
-    monkeypatch.setattr(compiled, "_compiled", fail)
-    learner = cf.LinearMetricLearner(tol=1e-9, **PAPER).fit(torch.tensor(PAIRS), LABELS)
-    check_same(learner, expected)
-    assert learner.fit_.engine.endswith("plain array API (torch.compile failed: RuntimeError: no compiler was found)")
 
 
 @pytest.mark.parametrize(
@@ -337,21 +315,20 @@ def test_what_can_not_be_compiled_is_computed_as_it_is(monkeypatch, expected):
     ],
 )
 def test_fused_kernels_are_used_where_they_run(capability, triton, compiler, variable, reason, monkeypatch):
-    monkeypatch.setenv(ladder.VARIABLE, variable)
+    monkeypatch.setenv(fused.VARIABLE, variable)
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    monkeypatch.setattr(ladder, "find_spec", lambda name: triton or None)
-    monkeypatch.setattr(ladder, "_why_no_compiler", lambda: compiler)
-    assert ladder.why_not_fused(Differences(torch.tensor(Z))) == reason
-    wide = torch.zeros((2, 129))
-    assert ladder.why_not_fused(Differences(wide)) == "fused kernels have up to 128 columns"
+    monkeypatch.setattr(fused, "find_spec", lambda name: triton or None)
+    monkeypatch.setattr(fused, "_why_no_compiler", lambda: compiler)
+    assert fused.why_not_fused(torch.tensor(Z), D) == reason
+    assert fused.why_not_fused(torch.tensor(Z), 129) == "fused kernels have up to 128 columns"
 
 
 @without_gpu
 def test_it_is_said_why_kernels_can_not_be_compiled():
     pytest.importorskip("triton", reason="needs Triton")
-    ladder._why_no_compiler.cache_clear()
-    assert re.match(r"Triton can't compile fused kernels: \w+: .+", ladder._why_no_compiler())
+    fused._why_no_compiler.cache_clear()
+    assert re.match(r"Triton can't compile fused kernels: \w+: .+", fused._why_no_compiler())
 
 
 @pytest.mark.usefixtures("pretended")
@@ -371,6 +348,56 @@ def test_blocks_of_a_gpu_give_the_same_fit(form, columns):
     assert ("CLOSEFAR_GPU=plain" in learner.fit_.engine) == (columns > D)  # Newton steps need no fused passes
     assert learner.certificate_.loss == pytest.approx(expected.certificate_.loss, abs=1e-8)
     np.testing.assert_allclose(learner.predict_proba(plain), expected.predict_proba(plain), rtol=0, atol=1e-6)
+
+
+class ExactPasses(fused.Passes):
+    """Stand-ins for fused kernels, which are exact; what was computed is counted."""
+
+    words = "stand-ins for kernels"
+
+    def __init__(self, rows, counts):
+        super().__init__(rows.n_rows)
+        self.rows, self.counts = rows, counts
+
+    def margin(self, noise, signs, weights, matrix, threshold):
+        self.counts["margin"] += 1
+        margins = signs * (self.rows.quadratic_forms(matrix) - threshold)
+        loss, slope, curvature = noise.derivatives(margins, 2)
+        pulled = weights * signs * slope
+        sums = (float(each) for each in (weights @ loss, -pulled.sum(), weights @ curvature, margins.min()))
+        return source.MarginSums(*sums, self.rows.outer(pulled))
+
+    def factor(self, noise, signs, weights, factor, threshold):
+        self.counts["factor"] += 1
+        found = self.margin(noise, signs, weights, factor @ factor.T, threshold)
+        return found._replace(gradient=found.gradient @ factor)
+
+    def curvature(self, curvature, matrix, shift):
+        self.counts["curvature"] += 1
+        coefficients = curvature * (self.rows.quadratic_forms(matrix) - shift)
+        return self.rows.outer(coefficients), -float(coefficients.sum())
+
+
+@pytest.mark.usefixtures("pretended")
+@pytest.mark.parametrize(
+    ("form", "solver", "used"),
+    [("differences", "sampled", "curvature"), ("index", "sampled", "curvature"), ("differences", "factor", "factor")],
+)
+def test_fused_passes_approach_the_same_optimum(form, solver, used, monkeypatch):
+    counts = collections.Counter()
+    monkeypatch.setattr(blocks, "why_not_fused", lambda model, n_columns: "")
+    monkeypatch.setattr(blocks, "made", lambda make: ExactPasses(make.__self__, counts))
+    points = np.random.default_rng(2).standard_normal((400, 6))
+    index = np.random.default_rng(3).integers(400, size=(4000, 2))
+    moved = points[index[:, 0]] - points[index[:, 1]]
+    labels = np.sum(moved[:, :3] ** 2, axis=1) + np.random.default_rng(4).logistic(size=4000) > 5
+    data = cf.Tuples(torch.tensor(points), index) if form == "index" else torch.tensor(moved)
+    parameters = {"alpha": 0.02, "solver": solver, "tol": 1e-9}
+    learner, plain = (cf.LinearMetricLearner(**PAPER | parameters).fit(each, labels) for each in (data, moved))
+    assert learner.fit_.engine == "torch on the CPU, stand-ins for kernels"
+    assert counts[used] > 3, counts
+    assert learner.certificate_.loss == pytest.approx(plain.certificate_.loss, abs=1e-8)
+    np.testing.assert_allclose(learner.predict_proba(moved), plain.predict_proba(moved), rtol=0, atol=1e-5)
 
 
 # Labels and weights of very many pairs.
@@ -402,10 +429,10 @@ def test_very_many_labels_of_tensors_are_read(kind):
 
 
 @has_gpu
-@pytest.mark.parametrize("rung", ["plain", "compiled", "fused"])
+@pytest.mark.parametrize("rung", ["plain", "fused"])
 @pytest.mark.parametrize("noise", ["logistic", "normal", "laplace", "hypsecant"])
 def test_a_gpu_gives_the_same_fit(noise, rung, monkeypatch):
-    monkeypatch.setenv(ladder.VARIABLE, rung)
+    monkeypatch.setenv(fused.VARIABLE, rung)
     plain = cf.LinearMetricLearner(noise, tol=1e-9, **PAPER).fit(PAIRS, LABELS, WEIGHTS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of compilers

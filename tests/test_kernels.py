@@ -12,8 +12,8 @@ from closefar.noise import NOISES
 
 triton = pytest.importorskip("triton", reason="the kernels are compiled by Triton: run pip install triton (Linux)")
 
-from closefar.rows.cuda import kernels  # noqa: E402
-from closefar.rows.cuda.launch import FAST, FINEST, PRECISE, Launch  # noqa: E402
+from closefar.rows import kernels  # noqa: E402
+from closefar.rows.fused import CURVED, FAST, FINEST, KINDS, PRECISE, Launch  # noqa: E402
 from paper_estimator import PAPER  # noqa: E402
 
 SHARED_MEMORY = 232_448  # bytes that a block of an H100 or H200 may use
@@ -97,18 +97,18 @@ def compile_pass(width, rank, level, kind, weighted=False, are_planes=True):
     + [(128, 128, level) for level in (FAST, PRECISE, FINEST)],
 )
 def test_passes_fit_the_chip(width, rank, level, tmp_path):
-    compiled = compile_pass(width, rank, level, kernels.KINDS["logistic"])
+    compiled = compile_pass(width, rank, level, KINDS["logistic"])
     assert ("wgmma" in compiled.asm["ptx"]) == (width > 32)  # small blocks use the tensor cores in another way
     check(compiled, tmp_path, stack=STACK if rank >= 64 else 0)
 
 
 @pytest.mark.parametrize("width", [32, 128])
 def test_passes_over_rows_as_stored_fit_the_chip(width, tmp_path):
-    compiled = compile_pass(width, width, FINEST, kernels.KINDS["logistic"], are_planes=False)
+    compiled = compile_pass(width, width, FINEST, KINDS["logistic"], are_planes=False)
     check(compiled, tmp_path, stack=1024 if width == 128 else STACK)  # splitting rows takes registers
 
 
-@pytest.mark.parametrize("kind", [*(kernels.KINDS[name] for name in NOISES), kernels.CURVED])
+@pytest.mark.parametrize("kind", [*(KINDS[name] for name in NOISES), CURVED])
 def test_passes_of_each_noise_fit_the_chip(kind, tmp_path):
     check(compile_pass(128, 128, FINEST, kind, weighted=True), tmp_path, stack=STACK)
 
@@ -131,7 +131,7 @@ def test_graph_passes_fit_the_chip(width, tmp_path):
 def test_terms_fit_the_chip(noise, tmp_path):
     names = ("SQUARED", "WEIGHTS", "NUMBERS", "SUMS", "SLOPES", "CURVATURES")
     types = {**dict.fromkeys(names, "*fp64"), "SIGNS": "*i8", "n_rows": "i64", "rows_of_slot": "i64"}
-    constants = {"B": 256, "KIND": kernels.KINDS[noise], "ORDER": 2, "WEIGHTED": True}
+    constants = {"B": 256, "KIND": KINDS[noise], "ORDER": 2, "WEIGHTED": True}
     check(compile_for_hopper(kernels.terms_kernel, types, constants, 4, 2), tmp_path, stack=STACK)
 
 
@@ -174,13 +174,13 @@ def expected(noise, rows, signs, weights, matrix, threshold):
 @pytest.mark.parametrize("kind", ["normal", "two values", "rounded", "one enormous row"])
 @pytest.mark.parametrize("name", NOISES)
 def test_passes_agree_with_numpy(name, kind, is_weighted, card):
+
     from closefar.rows import Differences
-    from closefar.rows.cuda import fused_rows
 
     rows, signs, matrix, threshold = data_of(kind)
     weights = np.random.default_rng(1).random(len(rows)) if is_weighted else np.ones(len(rows))
     weights /= weights.sum()
-    finest = fused_rows(Differences(card.from_numpy(rows).cuda()))
+    finest = Differences(card.from_numpy(rows).cuda()).rough
     given = (
         finest.row_array(signs),
         finest.row_array(weights if is_weighted else np.broadcast_to(weights[0], len(rows))),
@@ -241,7 +241,7 @@ def test_a_fit_gives_the_same_bits_twice_and_the_optimum(card):
 
 
 def test_rows_as_stored_agree_with_planes(card, monkeypatch):
-    from closefar.rows.cuda import fused
+    from closefar.rows import fused
 
     rows, signs, *_ = data_of("normal", d=40)
     rows = (rows * 10.0 ** np.linspace(-3, 3, 40)).astype(np.float32)

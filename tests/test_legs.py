@@ -11,12 +11,13 @@ from closefar.arrays import to_numpy
 from closefar.fitting import Settings, fit
 from closefar.judgements import Judgements
 from closefar.rows import (
+    Differences,
     LegRows,
     blocks,
     column_scales,
     factor_in_rows,
     find_coordinates,
-    graph_rows,
+    fused,
     indexed,
     judged_rows,
     pair_rows,
@@ -25,14 +26,8 @@ from closefar.rows import (
     source,
     unit_free,
 )
-from closefar.rows import backends as ladder
-from closefar.rows import blocks as differences
-from closefar.rows import blocks as fusing
-from closefar.rows import blocks as products
-from closefar.rows import graph_rows as graph
 from closefar.rows import legs as legs_module
-from closefar.rows import legs as stacked
-from closefar.rows.opening import ComparedLegs, legs_of
+from closefar.rows.legs import legs_of
 from paper_estimator import PAPER
 
 N, P, D, K, NOISE = 700, 301, 4, 2, 1.6
@@ -227,12 +222,12 @@ def test_legs_are_read_block_by_block_from_any_row():
 def test_single_precision_is_that_of_the_data(tmp_path):
     np.save(tmp_path / "quadruplets.npy", POINTS[INDEX].astype(np.float32))
     mapped = np.load(tmp_path / "quadruplets.npy", mmap_mode="r")
-    legs = ComparedLegs(mapped)
+    legs = Differences(mapped)
     assert legs.model.dtype == np.float64
     assert legs.in_single().model.dtype == np.float32
     exact, rough = LegRows(legs, 0, N), LegRows(legs.in_single(), 0, N)
     np.testing.assert_allclose(rough.quadratic_forms(STEP), exact.quadratic_forms(STEP), rtol=1e-3, atol=1e-3)
-    copied = ComparedLegs(POINTS[INDEX]).in_single()
+    copied = Differences(POINTS[INDEX]).in_single()
     assert copied.model.dtype == np.float32
     assert copied.n_together == 2
 
@@ -307,15 +302,14 @@ def expected(request):
 
 
 @pytest.mark.parametrize(
-    ("form", "on_card"),
-    [("index", False), ("array_api_strict", False), ("torch", False), ("torch", True), ("index of tensors", True)],
+    ("form", "on_card"), [("index", False), ("array_api_strict", False), ("torch", True), ("index of tensors", True)]
 )
 def test_every_form_of_the_data_gives_the_same_fit(expected, form, on_card, monkeypatch):
     kind, (certificate, metric) = expected[0], (expected[1].certificate, expected[1].metric)
     if on_card:  # the CPU is taken for a GPU without fused kernels
-        for module in (blocks, differences, fusing, graph, graph_rows, ladder, legs_module, products, source, stacked):
+        for module in (blocks, indexed, legs_module, source):
             monkeypatch.setattr(module, "is_on_gpu", arrays.is_tensor)
-        monkeypatch.setenv(ladder.VARIABLE, "plain")
+        monkeypatch.setenv(fused.VARIABLE, "plain")
     found = fit(judged(kind, form), Settings(tol=1e-9, comparison_noise=1.3, **PAPER))
     assert found.certificate.converged
     assert found.certificate.loss == pytest.approx(certificate.loss, abs=1e-8)

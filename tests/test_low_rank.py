@@ -12,7 +12,7 @@ from sklearn.base import clone
 import closefar as cf
 from closefar.noise import NOISES
 from closefar.rows import Differences, find_coordinates, unit_free
-from closefar.rows.unit_free import WideRows
+from closefar.rows.coordinates import WideRows
 from closefar.solve import CloseFar, Objective, Options, Passes, solve, unwatched
 from closefar.solve.centre import Centred
 from closefar.solve.flips import FlippedCloseFar, SoftCloseFar

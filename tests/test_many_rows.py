@@ -7,9 +7,9 @@ import closefar as cf
 from closefar.arrays import is_mapped, release
 from closefar.rows import Differences, unit_free
 from closefar.rows import blocks as differences_module
-from closefar.rows import unit_free as wide_module
+from closefar.rows import coordinates as wide_module
 from closefar.rows.blocks import MappedRows
-from closefar.rows.unit_free import WideRows
+from closefar.rows.coordinates import WideRows
 from paper_estimator import PAPER
 
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
-from functools import partial
 
 import numpy as np
 import pytest
 
 import closefar as cf
-from closefar.engines import LocalEngine, PartitionError, TaskResult, by_partition
+from closefar.engines import LocalEngine, PartitionError, by_partition, combined
 from closefar.engines import engine as local
-from closefar.engines.engine import FAN_IN, combined, moved, settled
+from closefar.engines.engine import FAN_IN
 from closefar.judgements import Partition, PartitionedJudgements, Tuples
 from closefar.noise import NOISES
 from closefar.rows import Differences, PartitionedRows, find_coordinates, rows_of, unit_free
-from closefar.rows.partition_tasks import PartitionedArray
+from closefar.rows.partitioned import PartitionedArray
 from closefar.solve import CloseFar, Objective, Passes
 from paper_estimator import PAPER
 from partitions import bits, cut, partitioned
@@ -253,16 +253,15 @@ def test_arrays_that_arrive_are_aligned():
     shifted = np.frombuffer(bytearray(8 * 40 + 1), dtype=np.uint8)[1:].view(np.float64).reshape(10, 4)
     holder = partitioned(shifted, np.zeros(10)).load((0, 10), None)
     assert not holder.data.flags.aligned
-    assert settled(holder).data.flags.aligned
-    aligned = partitioned(Z, LABELS).load((0, 10), None)
-    assert settled(aligned) is aligned
-    assert moved(aligned).data.flags.aligned
+    arrived = pickle.loads(pickle.dumps(holder))
+    assert arrived.data.flags.aligned
+    np.testing.assert_array_equal(arrived.data, shifted)
 
 
 @pytest.mark.parametrize("value", [LocalEngine(), PartitionedArray(np.exp)], ids=type)
 def test_what_stays_in_this_process_is_not_sent_to_partitions(value):
     with pytest.raises(TypeError, match="stays in its process"):
-        LocalEngine().run(partial(TaskResult, value), [()], combine=sum)
+        pickle.dumps(value)
 
 
 def test_a_checkpoint_compares_pairs_where_they_are(tmp_path, monkeypatch):

@@ -1,57 +1,43 @@
-"""The interface of engines, which run functions where the partitions of data are stored."""
+"""Engines, which run functions where the partitions of data are stored: this process, or a Dask cluster."""
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
 import pickle
+import sys
+import threading
+import time
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from closefar.arrays import IndexArray
 from closefar.engines.threads import threads_at_most
 
+if TYPE_CHECKING:  # needed on clusters only
+    from distributed import Client, Future
+
 # ---------------------------------------------------------------------------------------------------------------------
-# Values that move between processes, and have the same layout in memory afterwards.
+# Values that move between processes.
 #
-# Arrays that arrive over a network may begin at any address; NumPy then multiplies them without BLAS, and rounds
-# differently.
-
-
-_DEPTH = 3  # of attributes in which arrays are looked for
+# Arrays that arrive over a network may begin at any address; NumPy then multiplies them without BLAS, which is slow.
 
 
 class Movable:
     """A value whose arrays are in aligned memory wherever it arrives: it travels as bytes."""
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return _arrived, (type(self), _packed(vars(self)))
+        import cloudpickle  # of Dask, which moves values, and functions that are defined anywhere
 
-
-def moved(value: Any) -> Any:
-    """Return the value as it arrives in another process: a copy whose arrays are contiguous."""
-    return pickle.loads(_packed(value))
-
-
-def settled(value: Any) -> Any:
-    """Return the value itself or, if its arrays are not laid out as those that arrive elsewhere, as it arrives."""
-    return value if _is_plain(value, _DEPTH) else moved(value)
-
-
-def _is_plain(value: Any, depth: int) -> bool:
-    if isinstance(value, np.ndarray):
-        return bool(value.flags.aligned and (value.flags.c_contiguous or value.flags.f_contiguous))
-    within = vars(value).values() if depth and hasattr(value, "__dict__") else ()
-    return all(_is_plain(each, depth - 1) for each in within)
-
-
-def _packed(value: Any) -> bytes:
-    import cloudpickle  # of Dask, which moves values, and functions that are defined anywhere
-
-    packed: bytes = cloudpickle.dumps(value, protocol=5)
-    return packed
+        return _arrived, (type(self), cloudpickle.dumps(vars(self), protocol=5))
 
 
 def _arrived(kind: type, state: bytes) -> Any:
@@ -156,7 +142,7 @@ def combined(combine: Combine, results: Sequence[Any]) -> Any:
 def loaded(load: Load, task: Any, shared: Any, number: int, n_partitions: int) -> Any:
     """Load a partition; an error says which one it is."""
     try:
-        return settled(load(task, shared))
+        return load(task, shared)
     except Exception as error:
         where = f" from {task}" if isinstance(task, str) else ""
         raise PartitionError(
@@ -166,7 +152,7 @@ def loaded(load: Load, task: Any, shared: Any, number: int, n_partitions: int) -
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Partitions in this process, one after another; the reference for all other engines.
+# Partitions in this process, one after another.
 
 
 # Partitions of up to this size together are held once they are loaded; others are loaded in each pass.
@@ -174,10 +160,7 @@ HOLD_BYTES = 1 << 31
 
 
 class LocalEngine(Engine):
-    """Computes with one partition after another, with one thread each as on a cluster, so that sums have the same bits.
-
-    Partitions that fit `HOLD_BYTES` are held in memory.
-    """
+    """Computes with one partition after another; partitions that fit `HOLD_BYTES` are held in memory."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -185,25 +168,26 @@ class LocalEngine(Engine):
 
     def load(self, load: Load, tasks: Sequence[Any], shared: Any) -> list[Ref]:
         n, shared = len(tasks), _computed(shared)
-        return [_Here(self, _loaded_here, (load, task, shared, number, n)) for number, task in enumerate(tasks)]
+
+        def load_computed(task: Any, shared: Any) -> Any:
+            return load(_computed(task), shared)
+
+        return [_Here(self, partial(loaded, load_computed, task, shared, at, n), ()) for at, task in enumerate(tasks)]
 
     def keep(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Ref]:
-        function = moved(function)
         return [_Here(self, function, items) for items in zip(*columns, strict=True)]
 
     def run(
         self, function: Callable[..., TaskResult], *columns: Sequence[Any], combine: Combine, keeps: bool = False
     ) -> tuple[Any, list[Ref]]:
         self.round_trips += 1
-        function = moved(function)  # as on a cluster: the layout of its arrays decides how sums are rounded
-        small, kept = [], []
-        with threads_at_most(1):
+        results = []
+        with threads_at_most(1):  # as on a cluster
             for items in zip(*columns, strict=True):
-                result = function(*map(_value, items))
-                small.append(moved(result.small))
-                if keeps:
-                    kept.append(result)
-        return combined(combine, small), kept
+                found: dict[_Here, Any] = {}
+                result = function(*(_value(item, found) for item in items))
+                results.append(result if keeps else TaskResult(result.small))
+        return combined(combine, [result.small for result in results]), results if keeps else []
 
     def describe(self, n_partitions: int) -> str:
         return f"NumPy, {n_partitions:,} partition{'s' if n_partitions != 1 else ''} in this process"
@@ -233,21 +217,24 @@ class _Here:
     def is_held(self) -> bool:
         return self._held is not None
 
-    def value(self) -> Any:
+    def value(self, found: dict[_Here, Any]) -> Any:
         if self._held is not None:
             return self._held
-        found = self._function(*map(_value, self._items))
-        if all(item.is_held for item in self._items if isinstance(item, _Here)) and self._engine.has_room(found):
-            self._held = found
-        return found
+        if self not in found:
+            found[self] = self._function(*(_value(item, found) for item in self._items))
+            are_held = all(item.is_held for item in self._items if isinstance(item, _Here))
+            if are_held and self._engine.has_room(found[self]):
+                self._held = found[self]
+        return found[self]
 
     def __del__(self) -> None:
         if self._held is not None:
             self._engine.make_room(self._held)
 
 
-def _value(item: Any) -> Any:
-    return item.value() if isinstance(item, _Here) else item
+def _value(item: Any, found: dict[_Here, Any]) -> Any:
+    """What an item refers to, computed at most once for the values that were `found` already."""
+    return item.value(found) if isinstance(item, _Here) else item
 
 
 def _computed(value: Any) -> Any:
@@ -255,8 +242,211 @@ def _computed(value: Any) -> Any:
     return value.compute(scheduler="synchronous") if hasattr(value, "__dask_graph__") else value
 
 
-def _loaded_here(load: Load, task: Any, shared: Any, number: int, n_partitions: int) -> Any:
-    def load_computed(task: Any, shared: Any) -> Any:
-        return load(_computed(task), shared)
+# ---------------------------------------------------------------------------------------------------------------------
+# Partitions on the workers of a Dask cluster, which are loaded there, and again when a worker is lost.
 
-    return loaded(load_computed, task, shared, number, n_partitions)
+
+# Parameters of glibc's mallopt, and bytes: arrays up to this size are taken from memory that was used before, and so
+# much of it is kept.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_REUSED = 1 << 25
+
+
+@lru_cache(maxsize=1)
+def reuse_memory() -> None:
+    """Undo what Dask sets for its workers, which gives memory back at once: each temporary array would be mapped anew.
+
+    Passes over the rows would take up to three times as long.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # of glibc alone
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _REUSED)
+        mallopt(_M_TRIM_THRESHOLD, _REUSED)
+
+
+# How long a cluster without workers may take to get some, and how often it is looked at: a restart takes seconds.
+NO_WORKERS_TIMEOUT_S, _INTERVAL_S = 30.0, 2.0
+
+
+class DaskEngine(Engine):
+    """Computes on the cluster of a client.
+
+    Everything on a worker is the result of a task whose arguments are known to the scheduler, so that Dask computes it
+    again when the worker is lost; nothing is scattered.
+    """
+
+    def __init__(self, client: Client) -> None:
+        super().__init__()
+        if client.asynchronous:
+            raise ValueError("fit needs a synchronous Client; got an asynchronous one. Pass asynchronous=False.")
+        self._client = client
+
+    def load(self, load: Load, tasks: Sequence[Any], shared: Any) -> list[Ref]:
+        import dask
+
+        n, loading = len(tasks), dask.delayed(loaded, pure=False)
+        common = shared if shared is None or hasattr(shared, "dask") else dask.delayed(shared, traverse=False)
+        parts = [loading(load, task, common, number, n) for number, task in enumerate(tasks)]
+        with warnings.catch_warnings():  # points that all partitions need are large, and sent once to each worker
+            warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
+            futures: list[Ref] = self._client.compute(parts)
+        return futures
+
+    def keep(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Ref]:
+        return self._map("keep", function, *columns)
+
+    def run(
+        self, function: Callable[..., TaskResult], *columns: Sequence[Any], combine: Combine, keeps: bool = False
+    ) -> tuple[Any, list[Ref]]:
+        self.round_trips += 1
+        kept: list[Future] = []
+        if keeps:
+            kept = self._map("pass", function, *columns)
+            results = self._map("small", _small, kept)
+        else:
+            results = self._map("sum", function, *columns)
+        while len(results) > FAN_IN:
+            groups = [results[start : start + FAN_IN] for start in range(0, len(results), FAN_IN)]
+            results = self._map("join", partial(_joined, combine), groups)
+        return combined(combine, [result.small for result in self._gather(results)]), kept
+
+    def compute(self, tasks: Sequence[Any]) -> list[Any]:
+        self.round_trips += 1
+        futures: list[Future] = self._client.compute(list(tasks))
+        try:
+            return self._gather(futures)
+        finally:
+            for future in futures:  # a traceback would hold errors, which the same tasks would then have again
+                future.release()
+
+    def describe(self, n_partitions: int) -> str:
+        n_workers = len(self._client.ncores())
+        partitions = f"{n_partitions:,} partition{'s' if n_partitions != 1 else ''}"
+        return f"Dask, {partitions} on {n_workers:,} worker{'s' if n_workers != 1 else ''}"
+
+    def _map(self, name: str, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Future]:
+        """Call a function for each partition; `name` is that of the tasks in Dask's dashboard."""
+        if self._client.status in ("closing", "closed"):
+            raise PartitionError(
+                "the pairs are on a cluster whose client is closed. Fit again with a new Client, or ask before you "
+                "close it."
+            )
+        futures: list[Future] = self._client.map(_Alone(function), *columns, pure=False, key=f"closefar-{name}")
+        return futures
+
+    def _gather(self, futures: list[Future]) -> list[Any]:
+        from distributed import KilledWorker
+
+        with self._watched(futures) as watch:
+            try:
+                return self._waited(futures)
+            except KilledWorker as error:
+                raise PartitionError(
+                    f"workers were lost several times while they computed with the same partition ({error.task}), most "
+                    "likely because their memory is too small. Use more or smaller partitions, or workers with more "
+                    "memory."
+                ) from error
+            except CancelledError as error:
+                reason = "all workers are gone" if watch.has_given_up else "the connection to the scheduler is lost"
+                raise PartitionError(
+                    f"the fit can't continue on the cluster: {reason}. Start workers, or a new Client, and fit again."
+                ) from error
+
+    def _waited(self, futures: list[Future]) -> list[Any]:
+        """The results; an interrupt cancels their tasks, after which Dask's own wait ends without messages."""
+        gathering = self._client.gather(futures, asynchronous=True)
+        found = asyncio.run_coroutine_threadsafe(gathering, self._client.loop.asyncio_loop)
+        try:
+            while not wait([found], timeout=_INTERVAL_S).done:
+                pass  # a wait without a limit can't be interrupted on Windows
+            results: list[Any] = found.result()
+            return results
+        except KeyboardInterrupt:
+            self._client.cancel(futures, force=True)
+            raise
+
+    @contextmanager
+    def _watched(self, futures: list[Future]) -> Iterator[_Watch]:
+        watch = _Watch(self._client, futures)
+        watch.start()
+        try:
+            yield watch
+        finally:
+            watch.finish()
+
+
+class _Watch(threading.Thread):
+    """Cancels what is waited for if the cluster has no workers for a while, which would otherwise wait for ever."""
+
+    def __init__(self, client: Client, futures: list[Future]) -> None:
+        super().__init__(name="closefar-watch", daemon=True)
+        self._client = client
+        self._futures = futures
+        self._is_over = threading.Event()
+        self.has_given_up = False
+
+    def run(self) -> None:
+        since = time.monotonic()
+        while not self._is_over.wait(_INTERVAL_S):
+            if self._has_workers():
+                since = time.monotonic()
+            elif time.monotonic() - since > NO_WORKERS_TIMEOUT_S:
+                self.has_given_up = True
+                self._client.cancel(self._futures, force=True)
+                return
+
+    def finish(self) -> None:
+        self._is_over.set()
+
+    def _has_workers(self) -> bool:
+        try:
+            return bool(self._client.ncores())
+        except (OSError, RuntimeError, ValueError):  # no connection: the client itself gives up after a while
+            return True
+
+
+class _Alone(Movable):
+    """A function that computes with one thread: its sums have the same bits on any number of workers."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *items: Any) -> Any:
+        reuse_memory()
+        with threads_at_most(1):
+            return self._function(*items)
+
+
+def _small(result: TaskResult) -> TaskResult:
+    return TaskResult(result.small)
+
+
+def _joined(combine: Combine, results: Sequence[TaskResult]) -> TaskResult:
+    return TaskResult(combine([result.small for result in results]))
+
+
+def engine_for(client: Any = None) -> Engine:
+    """Return the engine of this client or, if None is given, of the current one; without one it is this process.
+
+    An engine is returned as it is.
+    """
+    if isinstance(client, Engine):
+        return client
+    client = _current_client() if client is None else client
+    if client is None:
+        return LocalEngine()
+    return DaskEngine(client)
+
+
+def _current_client() -> Any:
+    """The client that was made last, if any; without one, distributed need not even be imported."""
+    if "distributed" not in sys.modules:
+        return None
+    from distributed import get_client
+
+    try:
+        return get_client()
+    except ValueError:
+        return None

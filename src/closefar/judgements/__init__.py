@@ -25,36 +25,34 @@ from closefar.judgements.judgements import (
     sample_rows,
 )
 from closefar.judgements.labels import CodedLabels, Sides, own_labels
-from closefar.judgements.pairs import Columns, check_pairs
+from closefar.judgements.pairs import Columns, Partition, Partitions, check_pairs, is_partitioned
 from closefar.judgements.partitioned import (
-    Inspection,
     LoadedRows,
     PartitionedJudgements,
-    PartitionSample,
-    check_inspections,
     counted_partitions,
-    inspect,
     mapped_partitions,
     partitions_of,
     read_judgements,
     sample_partitions,
 )
-from closefar.judgements.partitions import Partition, Partitions, is_partitioned
-from closefar.judgements.triplets import triplets_from_classes, triplets_from_odd_one_out, triplets_from_ranking
-from closefar.judgements.tuples import DaskTuples, Tuples
+from closefar.judgements.tuples import (
+    DaskTuples,
+    Tuples,
+    triplets_from_classes,
+    triplets_from_odd_one_out,
+    triplets_from_ranking,
+)
 
 __all__ = [
     "Annotators",
     "CodedLabels",
     "Columns",
     "DaskTuples",
-    "Inspection",
     "Judgements",
     "Kind",
     "LoadedRows",
     "PairGroupKFold",
     "Partition",
-    "PartitionSample",
     "PartitionedJudgements",
     "Partitions",
     "SharedPointsWarning",
@@ -62,13 +60,11 @@ __all__ = [
     "Split",
     "Tuples",
     "check_comparisons",
-    "check_inspections",
     "check_pairs",
     "counted_partitions",
     "divide_points",
     "effective_number",
     "find_points",
-    "inspect",
     "is_partitioned",
     "mapped_partitions",
     "most_folds",

@@ -178,15 +178,16 @@ def _checked(groups: Any, n: int, k: int) -> NDArray[Any]:
             + f" must hold one group id per {noun}, or the ids of its {number} points in shape ({n}, {k}); "
             f"got shape {ids.shape}."
         )
+    return _without_missing(ids, "an id for each pair", "those pairs")
+
+
+def _without_missing(ids: NDArray[Any], what: str, those: str) -> NDArray[Any]:
+    """Refuse missing ids; return ids of several kinds, which have no order, as numbers."""
     values = ids.ravel().tolist() if ids.dtype.kind == "O" else []
     if any(value is None or value != value for value in values) or (ids.dtype.kind == "f" and np.isnan(ids).any()):
-        raise ValueError(
-            setting("groups") + " must hold an id for each pair; some are missing. Give those pairs ids of their own."
-        )
-    if ids.dtype.kind != "O":
-        return ids
-    codes: dict[Any, int] = {}  # of ids of several kinds, which have no order
-    return np.array([codes.setdefault(value, len(codes)) for value in values]).reshape(ids.shape)
+        raise ValueError(setting("groups") + f" must hold {what}; some are missing. Give {those} ids of their own.")
+    codes: dict[Any, int] = {}
+    return np.array([codes.setdefault(each, len(codes)) for each in values]).reshape(ids.shape) if values else ids
 
 
 def _share_dependent(ids: NDArray[np.intp]) -> float:
@@ -565,12 +566,4 @@ def _number_points(groups: Any, n: int) -> NDArray[np.int64]:
             f"four columns for comparisons; got {ids.shape}. For one id per pair, use scikit-learn's "
             "GroupKFold."
         )
-    flat = ids.ravel()
-    if flat.dtype.kind in "fO" and any(value is None or value != value for value in flat.tolist()):
-        raise ValueError(
-            setting("groups") + " must hold the id of each point; some are missing. Give those points ids of their own."
-        )
-    if flat.dtype.kind == "O":
-        codes: dict[Any, int] = {}
-        return np.array([codes.setdefault(value, len(codes)) for value in flat]).reshape(ids.shape)
-    return numbered(ids)[0]
+    return numbered(_without_missing(ids, "the id of each point", "those points"))[0]

@@ -38,6 +38,7 @@ from closefar.judgements.labels import (
     find_sides,
     is_missing,
     level_codes,
+    listed,
     own_labels,
 )
 from closefar.judgements.pairs import (
@@ -46,9 +47,9 @@ from closefar.judgements.pairs import (
     check_number_of_columns,
     check_pairs,
     check_size,
+    is_partitioned,
     name_of,
 )
-from closefar.judgements.partitions import is_partitioned
 from closefar.judgements.tuples import Tuples
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -142,7 +143,7 @@ def read_annotators(ids: Any, n: int, known: tuple[Any, ...] | None = None) -> A
         row = next(row for row, value in enumerate(values) if value in strange)
         raise ValueError(
             setting("annotators")
-            + f" must be those of the fit, {_listed(known)}; got {values[row]!r} in row {row}. Leave those "
+            + f" must be those of the fit, {listed(known, _MOST_NAMED)}; got {values[row]!r} in row {row}. Leave those "
             "rows out, or predict without naming an annotator."
         )
     names = _in_order(different) if known is None else known
@@ -170,11 +171,6 @@ def _in_order(different: set[Any]) -> tuple[Any, ...]:
         return tuple(sorted(different))
     except TypeError:  # ids of several kinds
         return tuple(sorted(different, key=lambda value: (type(value).__name__, str(value))))
-
-
-def _listed(names: tuple[Any, ...]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(map(repr, names[:_MOST_NAMED])) + more
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -264,9 +260,8 @@ def check_legs_differ(data: Array) -> None:
     """Refuse comparisons of two legs that are the same."""
     found = rows_with_same_legs(data)
     if found:
-        more = f" and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""
         are, it = ("row", "that row") if len(found) == 1 else ("rows", "those rows")
-        named = ", ".join(map(str, found[:_MOST_NAMED])) + more
+        named = listed(found, _MOST_NAMED)
         raise ValueError(
             f"the two sides of a comparison must differ; those of {are} {named} are the same two points, or have "
             f"the same difference, so that no metric can tell which is nearer. Leave {it} out."

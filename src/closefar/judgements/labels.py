@@ -226,8 +226,11 @@ def are_far(labels: NDArray[Any] | CodedLabels, sides: Sides) -> BoolArray:
     return far
 
 
-def check_weights(sample_weight: Any, n: int, noun: str = "pair") -> FloatArray:
-    """Return one weight >= 0 per pair, not all 0; without any, ones that take no memory."""
+ALL_WEIGHTS_ARE_ZERO = "Sample weights must contain at least one non-zero number; got only zeros. Raise some of them."
+
+
+def check_weights(sample_weight: Any, n: int, noun: str = "pair", *, may_be_zero: bool = False) -> FloatArray:
+    """Return one weight >= 0 per pair, by default not all 0; without any, ones that take no memory."""
     if sample_weight is None:
         return np.broadcast_to(1.0, n)
     given = to_numpy(sample_weight) if is_foreign(sample_weight) else np.asarray(sample_weight)
@@ -243,10 +246,8 @@ def check_weights(sample_weight: Any, n: int, noun: str = "pair") -> FloatArray:
             setting("sample_weight")
             + f" must be >= 0; got {weights.min():g}. Give a {noun} that should not count the weight 0."
         )
-    if n and not np.any(weights > 0):
-        raise ValueError(
-            "Sample weights must contain at least one non-zero number; got only zeros. Raise some of them."
-        )
+    if n and not may_be_zero and not np.any(weights > 0):
+        raise ValueError(ALL_WEIGHTS_ARE_ZERO)
     return weights
 
 
@@ -267,7 +268,6 @@ def check_class_weights(class_weight: Any, labels: NDArray[Any] | CodedLabels) -
 
 
 _MOST_LEVELS, _FEW_LEVELS, _PAIRS_PER_LEVEL = 100, 10, 4
-_MOST_NAMED = 8
 
 
 def find_levels(given: Any, labels: NDArray[Any] | CodedLabels, order: Any = None) -> Sides:
@@ -283,27 +283,29 @@ def find_levels(given: Any, labels: NDArray[Any] | CodedLabels, order: Any = Non
         raise ValueError(
             setting("levels")
             + f" must be few, each of many pairs; got {len(levels)} levels for {len(labels)} pairs, such as "
-            f"{_listed(levels[:3])}. Bin them first, for instance with numpy.digitize."
+            f"{listed(levels[:3])}. Bin them first, for instance with numpy.digitize."
         )
     sides = Sides(_as_array(levels), is_graded=True)
-    _check_all_known(used, labels, sides, order)
+    level_codes(labels, sides, whose="", remedy="Add it to levels, in its place" if order is not None else "Correct it")
     unused = [level for level in levels if level not in used]
     if unused:
         how = "levels" if order is not None else "the categories (with remove_unused_categories() of pandas)"
         it = "it" if len(unused) == 1 else "them"
         raise ValueError(
-            f"each level must have been used; nobody used {_listed(unused)}. Leave {it} out of {how}, or add pairs "
+            f"each level must have been used; nobody used {listed(unused)}. Leave {it} out of {how}, or add pairs "
             f"that were judged with {it}."
         )
     if len(levels) < 2:
         raise ValueError(
-            f"there must be at least two levels (classes); got {_listed(levels)} alone. Add pairs of another level."
+            f"there must be at least two levels (classes); got {listed(levels)} alone. Add pairs of another level."
         )
     return sides
 
 
-def level_codes(labels: NDArray[Any] | CodedLabels, sides: Sides) -> IndexArray:
-    """Return which of the levels of a fit, in their order, each label is."""
+def level_codes(
+    labels: NDArray[Any] | CodedLabels, sides: Sides, *, whose: str = "those of the fit, ", remedy: str = "Correct it"
+) -> IndexArray:
+    """Return which of the levels, in their order, each label is."""
     codes = np.full(len(labels), -1, dtype=np.intp)
     for code, level in enumerate(sides.classes.tolist()):
         codes[np.asarray(labels == level, dtype=bool)] = code
@@ -311,8 +313,8 @@ def level_codes(labels: NDArray[Any] | CodedLabels, sides: Sides) -> IndexArray:
         row = int(np.argmin(codes))
         value = labels[row : row + 1].tolist()[0]
         raise ValueError(
-            f"each level must be one of those of the fit, {_listed(sides.classes.tolist())}; got {value!r} in row "
-            f"{row}. Correct it, or leave that row out."
+            f"each level must be one of {whose}{listed(sides.classes.tolist())}; got {value!r} in row {row}. "
+            f"{remedy}, or leave that row out."
         )
     return codes
 
@@ -362,7 +364,7 @@ def _ordered_numbers(used: set[Any]) -> list[Any]:
     words = [value for value in used if not isinstance(value, int | float | np.number | np.bool_)]
     if words:
         raise ValueError(
-            f"levels that are words need an order; got {_listed(sorted(map(str, used)))}. Set "
+            f"levels that are words need an order; got {listed(sorted(map(str, used)))}. Set "
             + setting("levels")
             + " to a list of them, from the closest to the farthest, or give numbers or an ordered "
             "categorical."
@@ -373,17 +375,6 @@ def _ordered_numbers(used: set[Any]) -> list[Any]:
             setting("levels") + f" must be finite numbers; got {infinite[0]}. Correct it, or leave those pairs out."
         )
     return [_plain(level) for level in sorted(used)]
-
-
-def _check_all_known(used: set[Any], labels: NDArray[Any] | CodedLabels, sides: Sides, order: Any) -> None:
-    unknown = used - set(sides.classes.tolist())
-    if not unknown:
-        return
-    row = next(row for row, value in enumerate(labels.tolist()) if value in unknown)
-    raise ValueError(
-        f"each level must be one of {_listed(sides.classes.tolist())}; got {labels.tolist()[row]!r} in row {row}. "
-        f"{'Add it to levels, in its place' if order is not None else 'Correct it'}, or leave that row out."
-    )
 
 
 def _plain(level: Any) -> Any:
@@ -402,6 +393,7 @@ def _as_array(levels: list[Any]) -> NDArray[Any]:
     return found
 
 
-def _listed(levels: list[Any]) -> str:
-    more = f" and {len(levels) - _MOST_NAMED} more" if len(levels) > _MOST_NAMED else ""
-    return ", ".join(map(repr, levels[:_MOST_NAMED])) + more
+def listed(values: Sequence[Any], most: int = 8) -> str:
+    """The first of these values, and how many more there are: in messages."""
+    more = f" and {len(values) - most:,} more" if len(values) > most else ""
+    return ", ".join(map(repr, values[:most])) + more

@@ -8,13 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from array_api_compat import array_namespace
 from numpy.typing import NDArray
 from sklearn.exceptions import DataConversionWarning
-from sklearn.utils.validation import check_array
 
 from closefar.arrays import (
     Array,
@@ -27,13 +25,31 @@ from closefar.arrays import (
     take_rows,
     to_numpy,
 )
-from closefar.engines import Engine, Movable, TaskResult, by_partition, engine_for
-from closefar.engines.engine import Ref
+from closefar.engines import Engine, Movable, Ref, TaskResult, by_partition, engine_for
 from closefar.errors import setting
 from closefar.judgements.judgements import Judgements, Kind, sample_rows
-from closefar.judgements.labels import Sides, are_far, check_class_weights, few_different, find_sides
-from closefar.judgements.pairs import check_axes, check_columns, check_size, check_two_points
-from closefar.judgements.partitions import Partition, Partitions, is_partitioned, words_for_sample
+from closefar.judgements.labels import (
+    ALL_WEIGHTS_ARE_ZERO,
+    Sides,
+    are_far,
+    check_class_weights,
+    check_weights,
+    column_of_labels,
+    few_different,
+    find_sides,
+)
+from closefar.judgements.pairs import (
+    Columns,
+    Partition,
+    Partitions,
+    check_axes,
+    check_columns,
+    check_pairs,
+    check_size,
+    check_two_points,
+    is_partitioned,
+    words_for_sample,
+)
 from closefar.judgements.tuples import DaskTuples, Tuples, names_of_frame, unchecked_tuples
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -53,93 +69,80 @@ def partitions_of(pairs: Any, labels: Any = None, sample_weight: Any = None) -> 
         return _with_labels(pairs, labels, sample_weight)
     if labels is None:
         raise ValueError("requires y to be passed, but the target y is None: give one close/far label per pair.")
-    rows = _rows_of(pairs)
-    rows, *beside = _counted(rows, _column(labels, "y"), _column(sample_weight, "sample_weight"))
-    check_size((sum(rows.known_counts), rows.n_columns), 1)
-    aligned = [_aligned(column, rows) for column in beside]
-    parts = zip(rows.known_counts, rows.parts, *(column.parts for column in aligned), strict=True)
-    tasks = tuple(_together(some) for count, *some in parts if count)
+    import dask
+
+    of_all = not is_dask(sample_weight) and np.ndim(sample_weight) == 0  # None, or one weight
+    rows, *beside = _counted(
+        _rows_of(pairs), _column(labels, "y"), *([] if of_all else [_column(sample_weight, "sample_weight")])
+    )
+    check_size((sum(rows.counts), int(pairs.shape[-1])), 1)
+    columns = [rows.parts, *(_cut(column, rows.counts) for column in beside)]
+    columns += [[sample_weight] * len(rows.parts)] if of_all else []
     is_indexed = isinstance(pairs, DaskTuples)
     return Partitions(
-        tasks,
+        tuple(dask.delayed(tuple)(some) for count, *some in zip(rows.counts, *columns, strict=True) if count),
         _load_tuples if is_indexed else _load_rows,
-        n_columns=rows.n_columns,
-        are_pairs=rows.n_axes == 3,
+        n_columns=int(pairs.shape[-1]),
+        are_pairs=pairs.ndim == 3,
         shared=pairs.points if is_indexed else None,
-        n_rows=tuple(filter(None, rows.known_counts)),
+        n_rows=tuple(filter(None, rows.counts)),
         feature_names=pairs.feature_names if is_indexed else names_of_frame(pairs),
         has_weights=sample_weight is not None,
     )
 
 
-@dataclass(frozen=True)
-class _Column:
-    """One value per row, or None or one value for all of them, in parts; `counts` are None where not known."""
+class _Parts(NamedTuple):
+    """Rows, or one value per row, in tasks of dask, and how many each has: none yet, where that is not known."""
 
     name: str
-    parts: Sequence[Any]
-    counts: tuple[int, ...] | None
-    dtype: Any = None
-    value: Any = None
-    is_spread: bool = True
+    parts: list[Any]
+    counts: tuple[int, ...]
+    dtype: Any
 
-    @property
-    def known_counts(self) -> tuple[int, ...]:
-        assert self.counts is not None
-        return self.counts
-
-
-@dataclass(frozen=True)
-class _Rows(_Column):
-    n_columns: int = 0
-    n_axes: int = 2
+    @classmethod
+    def of(cls, name: str, array: Any) -> _Parts:
+        """The chunks of an array along its first axis."""
+        others = {axis: -1 for axis in range(1, array.ndim) if len(array.chunks[axis]) > 1}
+        array = array.rechunk(others) if others else array
+        counts = () if any(map(math.isnan, array.chunks[0])) else tuple(map(int, array.chunks[0]))
+        # Optimised tasks could have the names, but not the meaning, of tasks that a cluster has.
+        return cls(name, array.to_delayed(optimize_graph=False).ravel().tolist(), counts, array.dtype)
 
 
-def _rows_of(pairs: Any) -> _Rows:
+def _rows_of(pairs: Any) -> _Parts:
     if isinstance(pairs, DaskTuples):
-        parts = _rechunked(pairs.index)
-        return _Rows("X", _delayed(parts), _counts(parts), n_columns=pairs.shape[2], n_axes=3)
+        return _Parts.of("X", pairs.index)
     if hasattr(pairs, "divisions"):
         check_axes(pairs, (2,))
-        _check_frame(pairs)
-        return _Rows("X", pairs.to_delayed(), None, n_columns=len(pairs.columns))
+        for name, kind in zip(pairs.columns, pairs.dtypes, strict=True):
+            if getattr(kind, "kind", "-") not in _NUMBER_KINDS:
+                raise ValueError(
+                    f"columns must hold numbers; column {name!r} has type {kind}. Encode it (for instance one-hot) or "
+                    "leave it out."
+                )
+        return _Parts("X", pairs.to_delayed(), (), None)
     check_axes(pairs, (2, 3))
     if pairs.ndim == 3:
         check_two_points(pairs.shape)
-    if any(math.isnan(size) for size in pairs.shape[1:]):
+    if any(map(math.isnan, pairs.shape[1:])):
         raise ValueError(f"the number of columns must be known; got shape {pairs.shape}. Call compute_chunk_sizes().")
     if pairs.dtype.kind not in _NUMBER_KINDS:
         raise ValueError(f"columns must hold real numbers; got an array of {pairs.dtype}. Convert it to floats.")
-    parts = _rechunked(pairs)
-    return _Rows("X", _delayed(parts), _counts(parts), n_columns=int(pairs.shape[-1]), n_axes=pairs.ndim)
+    return _Parts.of("X", pairs)
 
 
-def _check_frame(frame: Any) -> None:
-    """Name the first column that does not hold numbers."""
-    for name, kind in zip(frame.columns, frame.dtypes, strict=True):
-        if getattr(kind, "kind", "-") not in _NUMBER_KINDS:
-            raise ValueError(
-                f"columns must hold numbers; column {name!r} has type {kind}. Encode it (for instance one-hot) or "
-                "leave it out."
-            )
+def _column(values: Any, name: str) -> _Parts:
+    """One value per row."""
+    import dask
+    import dask.array as da
 
-
-def _column(values: Any, name: str) -> _Column:
-    if values is None or (name == "sample_weight" and not is_dask(values) and np.ndim(values) == 0):
-        return _Column(name, (), None, value=values, is_spread=False)
-    if not is_dask(values):
-        array = np.asarray(values)
-        array = _one_axis(array, name)
-        return _Column(name, (array,), (len(array),), array.dtype)
+    values = values if is_dask(values) else da.from_array(np.asarray(values), chunks=-1)
     if hasattr(values, "divisions"):
         if values.ndim != 1:
             raise ValueError(f"{name} must be a Series, one value per pair; got a DataFrame. Select its column.")
-        return _Column(name, [_to_numpy(part) for part in values.to_delayed()], None, _numpy_type(values))
-    values = _one_axis(values, name)
-    return _Column(name, _delayed(values), _counts(values), values.dtype)
-
-
-def _one_axis(values: Any, name: str) -> Any:
+        # Text and categories are objects in NumPy.
+        kind = values.dtype if isinstance(values.dtype, np.dtype) else np.dtype(object)
+        return _Parts(name, [dask.delayed(np.asarray)(part) for part in values.to_delayed()], (), kind)
     if values.ndim == 2 and values.shape[1] == 1:
         warnings.warn(
             "A column-vector y was passed when a 1d array was expected. Please change the shape of y to (n_samples,), "
@@ -147,76 +150,34 @@ def _one_axis(values: Any, name: str) -> Any:
             DataConversionWarning,
             stacklevel=2,
         )
-        return values[:, 0]
+        values = values[:, 0]
     if values.ndim != 1:
         raise ValueError(f"{name} must hold one value per pair; got shape {tuple(values.shape)}.")
-    return values
+    return _Parts.of(name, values)
 
 
-def _counted(rows: _Rows, *columns: _Column) -> tuple[Any, ...]:
+def _counted(*given: _Parts) -> list[_Parts]:
     """The same with the row count of each part; those that are not known are computed together."""
     import dask
 
-    unknown = [each for each in (rows, *columns) if each.is_spread and each.counts is None]
-    if not unknown:
-        return (rows, *columns)
-    found = iter(engine_for().compute([dask.delayed(len)(part) for each in unknown for part in each.parts]))
-    counts = {each.name: tuple(islice(found, len(each.parts))) for each in unknown}
-    return tuple(replace(each, counts=counts.get(each.name, each.counts)) for each in (rows, *columns))
+    unknown = [part for each in given if not each.counts for part in each.parts]
+    found = iter(engine_for().compute([dask.delayed(len)(part) for part in unknown]) if unknown else ())
+    return [each if each.counts else each._replace(counts=tuple(islice(found, len(each.parts)))) for each in given]
 
 
-def _aligned(column: _Column, rows: _Rows) -> _Column:
+def _cut(column: _Parts, counts: tuple[int, ...]) -> list[Any]:
     """The same values in parts of as many rows as those of the pairs."""
-    if not column.is_spread:
-        return replace(column, parts=[column.value] * len(rows.parts))
-    n, n_rows = sum(column.known_counts), sum(rows.known_counts)
+    import dask.array as da
+
+    n, n_rows = sum(column.counts), sum(counts)
     if n != n_rows:
         noun = "label" if column.name == "y" else "weight"
         raise ValueError(f"there must be one {noun} per pair; got {n} {noun}s for {n_rows} pairs.")
-    if column.counts == rows.counts:
-        return column
-    import dask.array as da
-
-    if len(column.parts) == 1 and isinstance(column.parts[0], np.ndarray):
-        joined = da.from_array(column.parts[0], chunks=(rows.known_counts,))
-    else:
-        shaped = zip(column.parts, column.known_counts, strict=True)
-        joined = da.concatenate([da.from_delayed(part, (count,), dtype=column.dtype) for part, count in shaped])
-    return replace(column, parts=_delayed(joined.rechunk((rows.known_counts,))), counts=rows.counts)
-
-
-def _rechunked(array: Any) -> Any:
-    """The same array with all columns in one chunk."""
-    others = {axis: -1 for axis in range(1, array.ndim) if len(array.chunks[axis]) > 1}
-    return array.rechunk(others) if others else array
-
-
-def _delayed(array: Any) -> list[Any]:
-    """The chunks as tasks; optimised ones could have the names, but not the meaning, of tasks that a cluster has."""
-    parts: list[Any] = array.to_delayed(optimize_graph=False).ravel().tolist()
-    return parts
-
-
-def _counts(array: Any) -> tuple[int, ...] | None:
-    return None if any(math.isnan(count) for count in array.chunks[0]) else tuple(map(int, array.chunks[0]))
-
-
-def _numpy_type(series: Any) -> Any:
-    """The type that its values have in NumPy; text and categories are objects."""
-    kind = series.dtype
-    return kind if isinstance(kind, np.dtype) else np.dtype(object)
-
-
-def _to_numpy(part: Any) -> Any:
-    import dask
-
-    return dask.delayed(np.asarray)(part)
-
-
-def _together(parts: list[Any]) -> Any:
-    import dask
-
-    return dask.delayed(tuple)(parts)
+    if column.counts == counts:
+        return column.parts
+    shaped = zip(column.parts, column.counts, strict=True)
+    joined = da.concatenate([da.from_delayed(part, (count,), dtype=column.dtype) for part, count in shaped])
+    return _Parts.of(column.name, joined.rechunk((counts,))).parts
 
 
 def _with_labels(partitions: Partitions, labels: Any, sample_weight: Any) -> Partitions:
@@ -267,7 +228,7 @@ _MOST_LABELS = 1000  # that one partition reports; there should be two
 
 
 @dataclass(frozen=True, eq=False)
-class Inspection:
+class _Inspection:
     """What was found in a partition: a few numbers, which travel in one round trip.
 
     Attributes
@@ -275,64 +236,38 @@ class Inspection:
     n_rows : int
     labels : array
         The different labels, sorted where they have an order; of very many the first.
-    totals : tuple of float
-        For each of at most two labels the sum of the weights.
+    figures : list of lists
+        For each of at most two labels the number of rows, of rows of positive weight, and the sums of the weights and
+        of their squares.
     problem : str or None
-        The message of an error.
+        The message of an error: the first one of all partitions is raised.
     """
 
     n_rows: int
     labels: NDArray[Any]
-    totals: tuple[float, ...] = ()
+    figures: list[list[float]]
     problem: str | None = None
 
 
-def inspect(partition: Partition, name: str = "LinearMetricLearner") -> Inspection:
-    """Inspect the rows, labels and weights of a partition; errors are returned, so that the first one can be raised."""
-    n = len(partition)
-    labels = np.empty(0) if partition.labels is None else _different(partition.labels)
+def _inspected(partition: Partition) -> TaskResult:
+    n, data = len(partition), partition.data
     try:
-        _check_rows(partition.data, name)
-        if partition.labels is not None and len(partition.labels) != n:
-            raise ValueError(f"there must be one label per pair; got {len(partition.labels)} labels for {n} pairs.")
-        weights = _checked_weights(partition.weights, n)
+        if isinstance(data, Tuples):
+            Tuples(data.points, data.index)
+        elif n:
+            check_pairs(Columns(int(data.shape[-1])), data, fitting=False)
+        labels = column_of_labels(partition.labels, n)
+        weights = check_weights(partition.weights, n, may_be_zero=True)
     except ValueError as error:
-        return Inspection(n, labels, problem=str(error))
-    are_few = 0 < len(labels) <= 2
-    return Inspection(n, labels, tuple(_total(partition.labels == label, weights) for label in labels[: 2 * are_few]))
+        return TaskResult([_Inspection(n, np.empty(0), [], str(error))])
+    different = _different(labels)
+    few = different if len(different) <= 2 else different[:0]
+    figures = [_figures(weights[np.asarray(labels == label, dtype=bool)]) for label in few]
+    return TaskResult([_Inspection(n, different, figures)])
 
 
-def check_inspections(
-    estimator: Any,
-    partitions: Partitions,
-    inspections: Sequence[Inspection],
-    far_label: Any = None,
-    *,
-    stacklevel: int = 3,
-) -> Sides:
-    """Raise what is wrong with the partitions; otherwise tell the estimator its columns, and return its labels."""
-    for number, inspection in enumerate(inspections):
-        if inspection.problem is not None:
-            raise ValueError(f"{inspection.problem}\nThis is in partition {number} of {len(partitions)}, from 0.")
-    n = sum(inspection.n_rows for inspection in inspections)
-    check_size((n, partitions.n_columns), 2)
-    sides = find_sides(_joined([inspection.labels for inspection in inspections]), far_label, stacklevel=stacklevel + 1)
-    _check_totals(inspections, sides)
-    check_columns(estimator, partitions.n_columns, partitions.feature_names)
-    return sides
-
-
-def _check_rows(data: Any, name: str) -> None:
-    if len(data) == 0:
-        return
-    if isinstance(data, Tuples):
-        Tuples(data.points, data.index)
-    elif is_foreign(data):
-        xp = array_namespace(data)
-        if not bool(xp.all(xp.isfinite(data))):
-            raise ValueError("X must hold finite numbers; got NaN or infinity. Leave those pairs out, or fill them in.")
-    else:
-        check_array(data, allow_nd=True, dtype=None, estimator=name, input_name="X")
+def _figures(weights: FloatArray) -> list[float]:
+    return [float(len(weights)), float(np.sum(weights > 0)), float(weights.sum()), float(weights @ weights)]
 
 
 def _different(labels: Any) -> NDArray[Any]:
@@ -346,72 +281,15 @@ def _different(labels: Any) -> NDArray[Any]:
         return np.array(list(dict.fromkeys(few.tolist()))[:_MOST_LABELS], dtype=object)
 
 
-def _joined(labels: list[NDArray[Any]]) -> NDArray[Any]:
-    """The different labels of all partitions."""
-    some = [each for each in labels if len(each)]
-    return np.concatenate(some) if some else np.empty(0)
-
-
-def _checked_weights(weights: NDArray[Any] | None, n: int) -> NDArray[Any] | None:
-    if weights is None or n == 0:
-        return None
-    given = to_numpy(weights) if is_foreign(weights) else np.asarray(weights)
-    if given.shape != (n,):
-        raise ValueError(
-            setting("sample_weight") + f" must hold one number per pair; got shape {given.shape} for {n} pairs."
-        )
-    checked: NDArray[Any] = check_array(given, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
-    if not np.all(checked >= 0):
-        raise ValueError(
-            setting("sample_weight")
-            + f" must be >= 0; got {checked.min():g}. Give a pair that should not count the weight 0."
-        )
-    return checked
-
-
-def _total(is_label: Any, weights: NDArray[Any] | None) -> float:
-    chosen = np.asarray(is_label, dtype=bool)
-    return float(chosen.sum() if weights is None else weights[chosen].sum())
-
-
-def _check_totals(inspections: Sequence[Inspection], sides: Sides) -> None:
-    """Refuse weights that are zero for all pairs, or for all pairs of a class."""
-    totals = dict.fromkeys((sides.close, sides.far), 0.0)
-    for inspection in inspections:
-        for label, total in zip(inspection.labels.tolist(), inspection.totals, strict=True):
-            totals[label] += total
-    if not any(totals.values()):
-        raise ValueError(
-            "Sample weights must contain at least one non-zero number; got only zeros. Raise some of them."
-        )
-    for label, total in totals.items():
-        if not total > 0:
-            raise ValueError(
-                f"both classes need a pair of positive weight; every pair of class {label} has weight 0. "
-                "Raise some of those weights or leave " + setting("sample_weight") + " out."
-            )
+def _figures_by_side(inspection: _Inspection, sides: Sides) -> FloatArray:
+    found = np.zeros((2, 4))
+    for label, line in zip(inspection.labels, inspection.figures, strict=False):
+        found[_FAR if label == sides.far else _CLOSE] = line
+    return found
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Partitions as tasks of dask: what is asked of each, and a sample of their rows in the memory of this process.
-
-
-@dataclass(frozen=True, eq=False)
-class PartitionSample:
-    """Some rows of partitions, or all of them, in memory.
-
-    Attributes
-    ----------
-    data, labels, weights
-        As in `Partition`.
-    n_rows : int
-        The number of rows of all partitions.
-    """
-
-    data: Any
-    labels: NDArray[Any]
-    weights: FloatArray | None
-    n_rows: int
 
 
 def mapped_partitions(partitions: Partitions, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
@@ -437,25 +315,21 @@ def counted_partitions(partitions: Partitions) -> Partitions:
     return replace(partitions, n_rows=tuple(counts))
 
 
-def sample_partitions(partitions: Partitions, most: int, seed: int = 0) -> PartitionSample:
+def sample_partitions(partitions: Partitions, most: int, seed: int = 0) -> Partition:
     """Return all rows or, of more than `most`, so many at random, in their order: those of arrays with all rows."""
     counts, shared = np.array(counted_partitions(partitions).n_rows), partitions.shared
-    ends = np.cumsum(counts)
-    rows = sample_rows(int(ends[-1]), most, seed)
-    of_each = np.split(rows, np.searchsorted(rows, ends[:-1]))
-    within = [some - start for some, start in zip(of_each, ends - counts, strict=True)]
+    within, _ = by_partition(sample_rows(int(counts.sum()), most, seed), np.cumsum([0, *counts]))
     elsewhere = [shared] if hasattr(shared, "dask") else []
     tasks = mapped_partitions(partitions, _taken, within)
     found = engine_for(partitions.client).compute([*tasks, *elsewhere])
-    found, points = found[: len(tasks)], found[-1] if elsewhere else shared
-    parts: list[Partition] = [part for part in found if len(part)]
+    points = found[-1] if elsewhere else shared
+    parts: list[Partition] = [part for part in found[: len(tasks)] if len(part)]
     data = np.concatenate([part.data for part in parts])
     weights = [part.weights for part in parts if part.weights is not None]
-    return PartitionSample(
+    return Partition(
         data if points is None else Tuples(points, data),
         np.concatenate([np.asarray(part.labels) for part in parts]),
         np.concatenate(weights) if weights else None,
-        int(ends[-1]),
     )
 
 
@@ -470,7 +344,9 @@ def _taken(partition: Partition, rows: IndexArray) -> Partition:
 # Of more judgements, questions that need them in this process use a sample of this size.
 MOST_IN_MEMORY = 100_000
 
+# The axes of figures: partitions, sides, and what is counted or summed.
 _CLOSE, _FAR = 0, 1
+_NUMBER, _POSITIVE, _WEIGHT, _SQUARES = range(4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -546,29 +422,18 @@ class PartitionedJudgements(Judgements):
     device: Any
 
     def __init__(
-        self,
-        engine: Engine,
-        partitions: Partitions,
-        refs: Sequence[Ref],
-        figures: FloatArray,
-        sides: Sides,
-        factors: tuple[float, float] = (1.0, 1.0),
-        *,
-        only_counted: bool = False,
-        device: Any = None,
+        self, engine: Engine, partitions: Partitions, refs: Sequence[Ref], figures: FloatArray, sides: Sides
     ) -> None:
         """Take loaded partitions, and their figures: an array of shape (partitions, sides, figures) of `_figures`."""
-        vars(self).update(
-            engine=engine,
-            partitions=partitions,
-            refs=refs,
-            figures=figures,
-            sides=sides,
-            taken=None,
-            factors=factors,
-            only_counted=only_counted,
-            device=device,
-        )
+        vars(self).update(engine=engine, partitions=partitions, refs=refs, figures=figures, sides=sides, taken=None)
+        vars(self).update(factors=(1.0, 1.0), only_counted=False, device=None)
+
+    def _but(self, **changes: Any) -> PartitionedJudgements:
+        """The same judgements with other factors, on another device, or those alone that count."""
+        found = PartitionedJudgements(self.engine, self.partitions, self.refs, self.figures, self.sides)
+        vars(found).update(factors=self.factors, only_counted=self.only_counted, device=self.device)
+        vars(found).update(changes)
+        return found
 
     @classmethod
     def load(
@@ -577,10 +442,17 @@ class PartitionedJudgements(Judgements):
         """Load partitions, on a cluster if there is one, and validate them for an estimator: one round trip."""
         engine = engine_for(partitions.client)
         refs = engine.load(partitions.load, partitions.tasks, partitions.shared)
-        inspections, _ = engine.run(_inspected, refs, combine=_chained)
-        found = [inspection for inspection, _ in inspections]
-        sides = check_inspections(estimator, partitions, found, far_label, stacklevel=stacklevel + 1)
-        figures = np.array([_by_side(each, figures, sides) for each, figures in inspections])
+        found, _ = engine.run(_inspected, refs, combine=_chained)
+        for number, inspection in enumerate(found):
+            if inspection.problem is not None:
+                raise ValueError(f"{inspection.problem}\nThis is in partition {number} of {len(partitions)}, from 0.")
+        check_size((sum(inspection.n_rows for inspection in found), partitions.n_columns), 2)
+        labels = [inspection.labels for inspection in found if len(inspection.labels)]
+        sides = find_sides(np.concatenate(labels), far_label, stacklevel=stacklevel + 1)
+        figures = np.array([_figures_by_side(inspection, sides) for inspection in found])
+        if not figures[:, :, _POSITIVE].any():
+            raise ValueError(ALL_WEIGHTS_ARE_ZERO)
+        check_columns(estimator, partitions.n_columns, partitions.feature_names)
         return cls(engine, partitions, refs, figures, sides)
 
     def __len__(self) -> int:
@@ -600,7 +472,7 @@ class PartitionedJudgements(Judgements):
     @cached_property
     def data(self) -> LoadedRows:
         """The rows, of partitions that are not empty."""
-        label = partial(_labelled, self.sides, self.factors, 1.0 / self._total, self.only_counted)
+        label = partial(_labelled, self.sides, self.factors, 1.0 / self.total_weight, self.only_counted)
         used = [number for number, count in enumerate(self._counts) if count]
         refs = self.engine.keep(label, [self.refs[number] for number in used])
         counts = tuple(int(self._counts[number]) for number in used)
@@ -611,7 +483,7 @@ class PartitionedJudgements(Judgements):
 
     def on(self, device: Any) -> PartitionedJudgements:
         """The same judgements, which are computed with on this device of each worker."""
-        return self._but(only_counted=self.only_counted, device=device)
+        return self if device is None else self._but(device=device)
 
     @property
     def n_far(self) -> int:
@@ -623,8 +495,8 @@ class PartitionedJudgements(Judgements):
 
     @property
     def effective_number(self) -> float:
-        squares = self.figures[:, :, 3].sum(axis=0) @ np.square(self.factors)
-        return float(self._total**2 / squares)
+        squares = self.figures[:, :, _SQUARES].sum(axis=0) @ np.square(self.factors)
+        return float(self.total_weight**2 / squares)
 
     def signs_in(self, rows: Any) -> Array:
         return rows.stored(self.data.refs, "signs")
@@ -643,16 +515,16 @@ class PartitionedJudgements(Judgements):
     def weighted(self, class_weight: Any) -> Judgements:
         if class_weight is None:
             return self
-        return self._but(factors=self._class_weights(class_weight))
+        return self._but(factors=self._class_weights(class_weight), only_counted=False)
 
     def counted(self) -> Judgements:
-        is_counted = self.figures[:, :, 1] * (np.array(self.factors) > 0)
-        return self if np.array_equal(is_counted, self.figures[:, :, 0]) else self._but(only_counted=True)
+        is_counted = self.figures[:, :, _POSITIVE] * (np.array(self.factors) > 0)
+        return self if np.array_equal(is_counted, self.figures[:, :, _NUMBER]) else self._but(only_counted=True)
 
     def check_both_count(self) -> None:
-        """Partitions in which only one class has positive weight were refused; class weights may be zero."""
-        for factor, label in zip(self.factors, (self.sides.close, self.sides.far), strict=True):
-            if factor == 0.0:
+        weights = self.figures[:, :, _WEIGHT].sum(axis=0) * self.factors
+        for weight, label in zip(weights, (self.sides.close, self.sides.far), strict=True):
+            if weight == 0.0:
                 raise ValueError(
                     f"both classes need a pair of positive weight; every pair of class {label} has weight 0. "
                     "Raise some of those weights or leave " + setting("sample_weight") + " out."
@@ -661,7 +533,7 @@ class PartitionedJudgements(Judgements):
     def take(self, where: IndexArray) -> Judgements:
         """These judgements alone, in this process: one round trip."""
         data, labels, signs, shares = self.data.at(where, "data", "labels", "signs", "shares")
-        weights = np.broadcast_to(1.0, len(where)) if self.is_uniform else shares * self._total
+        weights = np.broadcast_to(1.0, len(where)) if self.is_uniform else shares * self.total_weight
         return Judgements(data, labels, signs > 0, weights, self.sides, self.numbers_of(where))
 
     def in_memory(self) -> Judgements:
@@ -683,30 +555,16 @@ class PartitionedJudgements(Judgements):
     def weights(self) -> FloatArray:
         if self.is_uniform:
             return np.broadcast_to(1.0, len(self))
-        weights: FloatArray = self._gathered("shares") * self._total
+        weights: FloatArray = self._gathered("shares") * self.total_weight
         return weights
 
     def _gathered(self, name: str) -> NDArray[Any]:
         (found,), _ = self.engine.run(partial(_all, name), self.data.refs, combine=_stacked)
         return np.asarray(found)
 
-    def _but(
-        self, *, factors: tuple[float, float] | None = None, only_counted: bool = False, device: Any = None
-    ) -> PartitionedJudgements:
-        return PartitionedJudgements(
-            self.engine,
-            self.partitions,
-            self.refs,
-            self.figures,
-            self.sides,
-            self.factors if factors is None else factors,
-            only_counted=only_counted,
-            device=self.device if device is None else device,
-        )
-
     def _class_weights(self, class_weight: Any) -> tuple[float, float]:
         if class_weight == "balanced":
-            counts = self.figures[:, :, 0].sum(axis=0)
+            counts = self.figures[:, :, _NUMBER].sum(axis=0)
             close, far = counts.sum() / (2.0 * counts)
         else:
             close, far = check_class_weights(class_weight, np.array([self.sides.close, self.sides.far]))
@@ -714,16 +572,11 @@ class PartitionedJudgements(Judgements):
 
     @property
     def total_weight(self) -> float:
-        return self._total
-
-    @property
-    def _total(self) -> float:
-        """The sum of the weights."""
-        return float(self.figures[:, :, 2].sum(axis=0) @ np.array(self.factors))
+        return float(self.figures[:, :, _WEIGHT].sum(axis=0) @ np.array(self.factors))
 
     @property
     def _loaded_counts(self) -> FloatArray:
-        counts: FloatArray = self.figures[:, :, 0].sum(axis=1)
+        counts: FloatArray = self.figures[:, :, _NUMBER].sum(axis=1)
         return counts
 
     @property
@@ -731,31 +584,8 @@ class PartitionedJudgements(Judgements):
         """The number of judgements of each partition."""
         if not self.only_counted:
             return self._loaded_counts
-        counts: FloatArray = self.figures[:, :, 1] @ (np.array(self.factors) > 0)
+        counts: FloatArray = self.figures[:, :, _POSITIVE] @ (np.array(self.factors) > 0)
         return counts
-
-
-def _inspected(partition: Partition) -> TaskResult:
-    inspection = inspect(partition)
-    figures = [] if inspection.problem is not None else [_figures(partition, label) for label in inspection.labels[:2]]
-    return TaskResult([(inspection, figures)])
-
-
-def _figures(partition: Partition, label: Any) -> list[float]:
-    """The number of rows with a label, that of positive weights, the sum of the weights and that of their squares."""
-    chosen = np.asarray(partition.labels == label, dtype=bool)
-    n = float(chosen.sum())
-    if partition.weights is None:
-        return [n, n, n, n]
-    weights = np.asarray(to_numpy(partition.weights), dtype=np.float64)[chosen]
-    return [n, float(np.sum(weights > 0)), float(weights.sum()), float(weights @ weights)]
-
-
-def _by_side(inspection: Inspection, figures: list[list[float]], sides: Sides) -> FloatArray:
-    found = np.zeros((2, 4))
-    for label, line in zip(inspection.labels, figures, strict=False):
-        found[_FAR if label == sides.far else _CLOSE] = line
-    return found
 
 
 def _labelled(
@@ -813,32 +643,19 @@ def read_judgements(
     sample_weight: Any = None,
     *,
     far_label: Any = None,
-    levels: Any = None,
     is_graded: bool = False,
-    annotators: Any = None,
-    comparisons: Any = None,
     stacklevel: int = 3,
+    **others: Any,
 ) -> Judgements:
-    """Validate the training data of an estimator; data in partitions stays there."""
+    """Validate the training data of an estimator, as `Judgements.read` does; data in partitions stays there."""
+    options: dict[str, Any] = {"far_label": far_label, "stacklevel": stacklevel + 1}
     if not is_partitioned(X):
-        return Judgements.read(
-            estimator,
-            X,
-            y,
-            sample_weight,
-            far_label=far_label,
-            levels=levels,
-            is_graded=is_graded,
-            annotators=annotators,
-            comparisons=comparisons,
-            stacklevel=stacklevel + 1,
-        )
-    asked = {"levels": is_graded, "annotators": annotators is not None, "comparisons": comparisons is not None}
+        return Judgements.read(estimator, X, y, sample_weight, is_graded=is_graded, **options, **others)
+    asked = {"levels": is_graded, **{name: others.get(name) is not None for name in ("annotators", "comparisons")}}
     for name, is_asked in asked.items():
         if is_asked:
             raise ValueError(
                 f"{name} need pairs in memory; got {type(X).__name__}, whose rows are computed elsewhere. Pass a "
                 f"sample: {words_for_sample(X)}."
             )
-    partitions = partitions_of(X, y, sample_weight)
-    return PartitionedJudgements.load(estimator, partitions, far_label=far_label, stacklevel=stacklevel + 1)
+    return PartitionedJudgements.load(estimator, partitions_of(X, y, sample_weight), **options)

@@ -11,7 +11,7 @@ import numpy as np
 from closefar.arrays import FloatArray
 from closefar.fitting import CalibratedThreshold, Checkpoint, Fit, Settings, calibrate_threshold, fit, showing
 from closefar.judgements import Columns, Judgements, is_partitioned, read_judgements, resolve_groups
-from closefar.judgements.partitions import refuse_partitions
+from closefar.judgements.pairs import refuse_partitions
 from closefar.learners.base import MetricLearner
 from closefar.model import Metric
 from closefar.noise import Noise

@@ -56,7 +56,7 @@ from closefar.judgements import (
     sample_partitions,
     split_judgements,
 )
-from closefar.judgements.partitions import words_for_sample
+from closefar.judgements.pairs import words_for_sample
 from closefar.model import Metric, Scored, ScoredLevels
 from closefar.model.thresholds import level_flips
 from closefar.noise import FlipRate, Noise, interval_losses, label_losses

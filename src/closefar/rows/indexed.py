@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from closefar.arrays import BoolArray, FloatArray, IndexArray
-from closefar.rows.blocks import BLOCK_BYTES, KEEP_BYTES, BlockRows
-from closefar.rows.source import PART_ROWS, Coordinates, Pulling, slices
+from closefar.arrays import Array, BoolArray, FloatArray, IndexArray, is_on_gpu, is_tensor, like, to_numpy
+from closefar.rows.blocks import BLOCK_BYTES, GPU_BLOCK_BYTES, KEEP_BYTES, BlockRows, held, row_array_like
+from closefar.rows.fused import Ends, GraphPasses, Passes
+from closefar.rows.source import GPU_PART_ROWS, PART_ROWS, Coordinates, Pulling, slices
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The points that indexed rows are differences of: projected, and pulled back, block by block.
@@ -146,18 +147,23 @@ class IndexedRows(BlockRows):
     index : array of int, of shape (n, 2)
     """
 
+    _points: Any
+    _index: Any
+    _centre: FloatArray | None
+
     def __init__(self, points: NDArray[Any] | Points, index: IndexArray) -> None:
         if not isinstance(points, Points):
             points, index = _occurring(Points(points, _centre(points, index)), index)
         super().__init__(len(index), points.n_columns)
         self._points = points
         self._index = index
+        self._centre = points.centre
 
     @property
     def n_projected(self) -> int:
         return len(self._points)
 
-    def read(self, where: slice) -> FloatArray:
+    def read(self, where: slice) -> Array:
         left, right = self._index[where].T
         differences = self._points.at(left) - self._points.at(right)
         transform = self._points.transform
@@ -170,7 +176,7 @@ class IndexedRows(BlockRows):
         points = self._points.at(used)
         return np.asarray(points - points.mean(axis=0), dtype=np.float64)
 
-    def take_rows(self, indices: IndexArray) -> IndexedRows:
+    def take_rows(self, indices: IndexArray) -> BlockRows:
         return IndexedRows(*_occurring(self._points, self._index[indices]))
 
     def in_coordinates(self, coordinates: Coordinates) -> BlockRows:
@@ -179,81 +185,69 @@ class IndexedRows(BlockRows):
             return super().in_coordinates(coordinates)
         return IndexedRows(self._points.in_coordinates(coordinates), self._index)
 
-    def row_array(self, values: FloatArray) -> FloatArray:
+    def row_array(self, values: FloatArray) -> Array:
         return values
 
-    def forward(self, factor: FloatArray) -> FloatArray:
+    def forward(self, factor: FloatArray) -> Array:
         """Return the projections of the points, of shape (n_points, k)."""
         return self._points.project(factor)
 
-    def backward(self, projections: FloatArray, coefficients: FloatArray) -> FloatArray:
-        return self._points.pull(self._laplacian(projections, coefficients))
+    def backward(self, projections: Array, coefficients: Array) -> FloatArray:
+        return to_numpy(self._pull(self._laplacian(projections, coefficients)))
 
-    def inner(self, left: FloatArray, right: FloatArray) -> FloatArray:
+    def inner(self, left: Array, right: Array) -> Array:
         return self._forms(left, None if right is left else right)
 
-    def projected_blocks(self, factor: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
+    def projected_blocks(self, factor: FloatArray) -> Iterator[tuple[slice, Array]]:
         projections = self.forward(factor)
-        return ((where, _difference(projections, self._index[where]).T) for where in self._block_slices())
+        return ((where, self._differences(projections, where).T) for where in self._block_slices())
 
     def projected(self, factor: FloatArray) -> FloatArray:
         projections = self.forward(factor)
         found = np.empty((self.n_rows, projections.shape[1]))
-        for where in slices(self.n_rows, PART_ROWS):
-            left, right = self._index[where].T
-            np.subtract(projections[left], projections[right], out=found[where])
+        for where in slices(self.n_rows, self._part_rows):
+            found[where] = to_numpy(self._differences(projections, where))
         return found
 
     def sides(self, factor: FloatArray) -> FloatArray:
         """Return A'x of both points of each pair: an array of shape (n, 2, k)."""
-        projections = self.forward(factor)
-        if self._points.centre is not None:
-            projections += self._points.centre @ factor
-        found: FloatArray = projections[self._index]
+        projections = to_numpy(self.forward(factor))
+        if self._centre is not None:
+            projections = projections + self._centre @ factor
+        found: FloatArray = projections[to_numpy(self._index)]
         return found
 
-    def squared_distances(self, factor: FloatArray) -> FloatArray:
+    def squared_distances(self, factor: FloatArray) -> Array:
         return self._forms(self.forward(factor))
 
-    def quadratic_forms(self, matrix: FloatArray) -> FloatArray:
+    def quadratic_forms(self, matrix: FloatArray) -> Array:
         return self._forms(*self._halves(matrix))
 
-    def outer(self, coefficients: FloatArray) -> FloatArray:
+    def outer(self, coefficients: Array) -> FloatArray:
         return self._moment(coefficients, np.ones(self.n_columns))
 
-    def factor_gradient(self, factor: FloatArray, coefficients: FloatArray) -> FloatArray:
+    def factor_gradient(self, factor: FloatArray, coefficients: Array) -> FloatArray:
         return self.backward(self.forward(factor), coefficients)
 
     def sweep(
-        self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: FloatArray
+        self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
     ) -> tuple[list[Pulling], FloatArray]:
         halves = self._halves(matrix)
         parts = [
-            function(self._forms(*halves, where), *(array[where] for array in arrays))
-            for where in slices(self.n_rows, PART_ROWS)
+            function(self._forms(*halves, where=where), *(array[where] for array in arrays))
+            for where in slices(self.n_rows, self._part_rows)
         ]
-        return parts, self._moment(_Joined([part.margin_gradient for part in parts]), np.ones(self.n_columns))
-
-    def rotated_moments(
-        self, curvature: FloatArray, crosses: tuple[FloatArray, ...], basis: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        projections, k = self.forward(basis), basis.shape[1]
-        fourth, sums = np.zeros((k, k)), np.zeros((k, 1 + len(crosses)))
-        for where in slices(self.n_rows, max(256, BLOCK_BYTES // (16 * k))):
-            left, right = self._index[where].T
-            squares = projections[left] - projections[right]
-            squares *= squares
-            sums += squares.T @ np.column_stack([array[where] for array in (curvature, *crosses)])
-            fourth += (squares * curvature[where, None]).T @ squares
-        return fourth, sums
+        coefficients = self._in_parts([part.margin_gradient for part in parts])
+        return parts, self._moment(coefficients, np.ones(self.n_columns))
 
     def largest(self, centre: FloatArray) -> FloatArray:
         """Return a bound on the largest absolute value of each column: its range over the points."""
         if self._points.transform is not None or np.any(centre):
             return super().largest(centre)
-        return self._points.extent()
+        extent: FloatArray = self._points.extent()
+        return extent
 
-    def second_moment(self, weights: FloatArray, centre: FloatArray, scale: FloatArray) -> FloatArray:
+    def second_moment(self, weights: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
         if np.any(centre) or self._are_few:
             return super().second_moment(weights, centre, scale)
         return self._moment(weights, scale)
@@ -263,15 +257,28 @@ class IndexedRows(BlockRows):
         """Whether there are so few pairs for each point that their differences are faster than Laplacians."""
         return self.n_columns < _COLUMNS and self.n_rows <= _FEW_PER_POINT * len(self._points)
 
-    def _halves(self, matrix: FloatArray) -> tuple[FloatArray, FloatArray | None]:
-        """Projections P and Q with z'Sz = (P_i - P_j)'(Q_i - Q_j)."""
+    @property
+    def _part_rows(self) -> int:
+        return PART_ROWS
+
+    def _in_parts(self, parts: list[Array]) -> Any:
+        """Parts of one number per pair as what a Laplacian takes."""
+        return _Joined(parts)
+
+    def _differences(self, projections: Array, where: slice) -> Array:
+        """Return P_i - P_j for some pairs."""
+        return _difference(projections, self._index[where])
+
+    def _halves(self, matrix: FloatArray) -> tuple[Array, None, Array]:
+        """Projections P and signs s with z'Sz = sum_k s_k (P_i - P_j)_k^2."""
         values, vectors = np.linalg.eigh(matrix)
         keep = np.abs(values) > 1e-17 * np.abs(values).max(initial=0.0)
         projections = self.forward(vectors[:, keep] * np.sqrt(np.abs(values[keep])))
-        return projections, None if np.all(values[keep] > 0.0) else projections * np.sign(values[keep])
+        signs = None if np.all(values[keep] > 0.0) else like(projections, np.sign(values[keep]))
+        return projections, None, signs
 
-    def _forms(self, left: FloatArray, right: FloatArray | None = None, where: slice | None = None) -> FloatArray:
-        """Return (P_i - P_j)'(Q_i - Q_j) of some pairs; Q is P by default."""
+    def _forms(self, left: Array, right: Array = None, signs: Array = None, where: slice | None = None) -> Array:
+        """Return sum_k s_k (P_i - P_j)_k (Q_i - Q_j)_k of some pairs; by default, Q is P and each sign +1."""
         within = slice(0, self.n_rows) if where is None else where
         forms = np.zeros(within.stop - within.start)
         for columns in slices(left.shape[1], _COLUMNS):
@@ -282,10 +289,15 @@ class IndexedRows(BlockRows):
                 ends = self._index[within.start + some.start : within.start + some.stop]
                 difference = _difference(p, ends)
                 other = difference if q is None else _difference(q, ends)
+                other = other if signs is None else other * signs[columns]
                 forms[some] += np.einsum("ij,ij->i", difference, other)
         return forms
 
-    def _laplacian(self, projections: FloatArray, coefficients: Any) -> FloatArray:
+    def _pull(self, values: Array) -> Array:
+        """Return X'Y for one row of Y per point."""
+        return self._points.pull(values)
+
+    def _laplacian(self, projections: Array, coefficients: Any) -> Array:
         """Return LP, where L is the Laplacian of these coefficients of the pairs."""
         from scipy.sparse import coo_array  # metrics are loaded and applied without SciPy
 
@@ -310,7 +322,7 @@ class IndexedRows(BlockRows):
         for columns in slices(self.n_columns, step):
             scaled = self._points.columns(columns) / scale[columns]
             parts.append(self._points.pull(self._laplacian(scaled, coefficients)) / scale[:, None])
-        total = np.hstack(parts)
+        total: FloatArray = np.hstack(parts)
         return 0.5 * (total + total.T)
 
 
@@ -332,12 +344,12 @@ def _difference(projections: FloatArray, ends: IndexArray) -> FloatArray:
     return difference
 
 
-def _centre(points: NDArray[Any], index: IndexArray) -> FloatArray:
+def _centre(points: Array, index: Array) -> FloatArray:
     """A point amid those that occur: their median, which one wrong value does not move."""
     some = index[:: 1 + len(index) // _SAMPLED].ravel()
     if len(some) == 0:
         return np.zeros(points.shape[1])
-    centre: FloatArray = np.median(points[some].astype(np.float64, copy=False), axis=0)
+    centre: FloatArray = np.median(to_numpy(points[some]).astype(np.float64, copy=False), axis=0)
     return centre
 
 
@@ -353,3 +365,186 @@ def _occurring(points: Points, index: IndexArray) -> tuple[Points, IndexArray]:
         return replace(points, unused=~used), index
     numbers = np.cumsum(used, dtype=np.int64) - 1
     return points.take(used), numbers[index]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Pairs of tensors by index, as a graph of the points: forms of pairs, and products with a Laplacian.
+#
+# These are the two operations that take time, and that a kernel may replace; each computes the same bits every
+# time.
+
+
+# Numbers that are gathered at a time: in cache or, on a GPU, half a gibibyte.
+_GATHERED, _GATHERED_ON_GPU = 1 << 17, 1 << 26
+
+
+class Graph:
+    """The pairs (i, j) of an index, a tensor of shape (n, 2), of so many points."""
+
+    def __init__(self, index: Array, n_points: int) -> None:
+        self.index = index
+        self.n_points = n_points
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def differences(self, values: Array, where: slice) -> Array:
+        """Return v_i - v_j for some of the pairs, of values of shape (n_points, k)."""
+        ends = self.index[where]
+        return values.index_select(0, ends[:, 0]) - values.index_select(0, ends[:, 1])
+
+    def forms(self, values: Array, signs: Array = None, where: slice | None = None) -> Array:
+        """Return sum_k s_k (v_i - v_j)_k^2 for each pair, or for some; the signs are +1 by default."""
+        within = slice(0, len(self)) if where is None else where
+        found = values.new_empty(within.stop - within.start)
+        for some in slices(len(found), self._step(values)):
+            moved = self.differences(values, slice(within.start + some.start, within.start + some.stop))
+            squares = moved * moved
+            found[some] = squares.sum(dim=1) if signs is None else squares @ signs
+        return found
+
+    def products(self, left: Array, right: Array) -> Array:
+        """Return (v_i - v_j)'(w_i - w_j) for each pair."""
+        found = left.new_empty(len(self))
+        for some in slices(len(self), self._step(left)):
+            found[some] = (self.differences(left, some) * self.differences(right, some)).sum(dim=1)
+        return found
+
+    def laplacian(self, values: Array, coefficients: Array) -> Array:
+        """Return LV: for each point i the sum of c_ij (v_i - v_j) over its pairs."""
+        import torch
+
+        ends, found = self.ends, torch.empty_like(values)
+        for points in self._few_points(self._step(values)):
+            first, last = (int(ends.starts_in_numpy[at]) for at in (points.start, points.stop))
+            here = coefficients.index_select(0, ends.pairs[first:last])[:, None]
+            pulled = values.index_select(0, ends.others[first:last]) * here
+            # A point's pairs are added one after another, whatever else runs: the same bits every time.
+            counts = ends.starts[points.start + 1 : points.stop + 1] - ends.starts[points]
+            sums, degrees = (
+                torch.segment_reduce(each, "sum", lengths=counts, axis=0, unsafe=True) for each in (pulled, here)
+            )
+            found[points] = degrees * values[points] - sums
+        return found
+
+    @cached_property
+    def ends(self) -> Ends:
+        """The pairs of each point, which are sorted once."""
+        import torch
+
+        index, n = self.index, len(self)
+        points, order = torch.sort(torch.cat([index[:, 0], index[:, 1]]), stable=True)
+        others = torch.cat([index[:, 1], index[:, 0]])[order]
+        pairs = torch.where(order < n, order, order - n).to(index.dtype if n < 1 << 31 else torch.int64)
+        numbers = torch.arange(self.n_points + 1, dtype=points.dtype, device=points.device)
+        starts = torch.searchsorted(points, numbers)
+        return Ends(starts, starts.cpu().numpy(), others, pairs)
+
+    def _few_points(self, most: int) -> Iterator[slice]:
+        """Slices of points that have at most so many pairs together, or of one point."""
+        starts, start = self.ends.starts_in_numpy, 0
+        while start < self.n_points:
+            stop = int(np.searchsorted(starts, starts[start] + most, side="right")) - 1
+            yield slice(start, min(max(stop, start + 1), self.n_points))
+            start = max(stop, start + 1)
+
+    def _step(self, values: Array) -> int:
+        gathered = _GATHERED_ON_GPU if is_on_gpu(values) else _GATHERED
+        return max(256, gathered // max(int(values.shape[1]), 1))
+
+
+class GraphRows(IndexedRows):
+    """The differences x_i - x_j of points that are a tensor, on any device.
+
+    Parameters
+    ----------
+    points : tensor of shape (n_points, d)
+        In double precision; points that occur in no pair are zero.
+    graph : Graph
+        The pairs.
+    centre : array of shape (d,), optional
+        What was subtracted from the points; it cancels in differences, and would cost digits.
+    """
+
+    def __init__(self, points: Array, graph: Graph, centre: FloatArray | None = None) -> None:
+        BlockRows.__init__(self, len(graph), int(points.shape[1]))
+        self._points = points
+        self._index = graph.index
+        self._centre = centre
+        self.graph = graph
+
+    @classmethod
+    def of(cls, points: Array, index: Array) -> GraphRows:
+        """Make rows of points as they are stored, and an index of them."""
+        import torch
+
+        centre = _centre(points, index)
+        is_used = torch.zeros(len(points), dtype=torch.bool, device=points.device)
+        is_used[index.long().ravel()] = True
+        points = points.double()
+        centred = torch.where(is_used[:, None], points - like(points, centre), 0.0)
+        return cls(centred, Graph(index, len(points)), centre)
+
+    def read(self, where: slice) -> Array:
+        return self._differences(self._points, where).T
+
+    def spanning(self) -> FloatArray | None:
+        return BlockRows.spanning(self)
+
+    def take_rows(self, indices: IndexArray) -> BlockRows:
+        index = self._index.index_select(0, like(self._index, indices))
+        taken = GraphRows(self._points, Graph(index, self.graph.n_points), self._centre)
+        takes = 8 * len(indices) * self.n_columns
+        is_little = takes <= (GPU_BLOCK_BYTES if is_on_gpu(self._points) else KEEP_BYTES)
+        if is_little and len(indices) <= _FEW_PER_POINT * len(self._points):
+            return held(taken.read(slice(0, len(indices))))
+        return taken
+
+    def in_coordinates(self, coordinates: Coordinates) -> BlockRows:
+        if coordinates.has_constant:  # a learned origin is that of single points
+            return BlockRows.in_coordinates(self, coordinates)
+        return GraphRows(self.forward(coordinates.transform), self.graph)
+
+    def fused_passes(self) -> Passes:
+        return GraphPasses(self._points, self.graph.ends)
+
+    def row_array(self, values: FloatArray) -> Array:
+        return row_array_like(self.model, values)
+
+    def forward(self, factor: FloatArray) -> Array:
+        return self._points @ like(self._points, factor)
+
+    def largest(self, centre: FloatArray) -> FloatArray:
+        if np.any(centre):
+            return BlockRows.largest(self, centre)
+        return to_numpy(self._points.max(dim=0).values - self._points.min(dim=0).values)
+
+    def second_moment(self, weights: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
+        weights = weights if is_tensor(weights) else self.row_array(weights)
+        if np.any(centre):
+            return BlockRows.second_moment(self, weights, centre, scale)
+        return self._moment(weights, scale)
+
+    @property
+    def _part_rows(self) -> int:
+        return GPU_PART_ROWS if is_on_gpu(self._points) else PART_ROWS
+
+    def _in_parts(self, parts: list[Array]) -> Any:
+        return self.join(parts)
+
+    def _differences(self, projections: Array, where: slice) -> Array:
+        return self.graph.differences(projections, where)
+
+    def _forms(self, left: Array, right: Array = None, signs: Array = None, where: slice | None = None) -> Array:
+        return self.graph.forms(left, signs, where) if right is None else self.graph.products(left, right)
+
+    def _laplacian(self, projections: Array, coefficients: Array) -> Array:
+        return self.graph.laplacian(projections, coefficients)
+
+    def _pull(self, values: Array) -> Array:
+        return self._points.T @ values
+
+    def _moment(self, coefficients: Array, scale: FloatArray) -> FloatArray:
+        points = self._points / like(self._points, scale)
+        total = to_numpy(points.T @ self.graph.laplacian(points, coefficients))
+        return np.asarray(0.5 * (total + total.T), dtype=np.float64)

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
-from closefar import packed
-from closefar.arrays import Array, FloatArray, IndexArray, is_on_gpu, to_numpy
-from closefar.rows.blocks import BlockRows, features_of, grouped_sums, matching, row_array_like, summed
+from closefar.arrays import LEGS, Array, FloatArray, IndexArray, is_indexed, is_on_gpu, is_tensor, to_numpy
+from closefar.rows.blocks import BlockRows, Differences, grouped_sums, matching, row_array_like, sum_of_features, summed
+from closefar.rows.indexed import GraphRows, IndexedRows
 from closefar.rows.source import Coordinates, Pulling, RowSource, concatenated
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -39,15 +39,11 @@ class StackedRows(BlockRows):
     def n_kept_bytes(self) -> int:
         return sum(source.n_kept_bytes for source in self.sources)
 
-    @property
-    def engine_unfused(self) -> str:
-        return self.sources[0].engine_unfused
-
     @cached_property
-    def rough(self) -> RowSource:
+    def rough(self) -> BlockRows:
         if is_on_gpu(self.model):
             return self
-        rough = [each for each in (source.rough for source in self.sources) if isinstance(each, BlockRows)]
+        rough = [source.rough for source in self.sources]
         is_rough = len({str(each.model.dtype) for each in rough}) == 1 and rough[0] is not self.sources[0]
         return StackedRows(*rough) if is_rough else self  # all in the same precision
 
@@ -158,6 +154,8 @@ class LegRows(RowSource):
         What the margin of a comparison is multiplied by: one over its noise, relative to that of pairs.
     """
 
+    can_project = True
+
     def __init__(self, legs: BlockRows, n_pairs: int, n_comparisons: int, scale: float = 1.0) -> None:
         super().__init__(n_pairs + n_comparisons, legs.n_columns)
         self.legs = legs
@@ -198,10 +196,6 @@ class LegRows(RowSource):
         return self.n_rows
 
     @property
-    def can_project(self) -> bool:  # type: ignore[override]
-        return self.legs.can_project
-
-    @property
     def model(self) -> Array:
         """An array without rows, in the library and on the device of the legs."""
         return self.legs.model
@@ -215,10 +209,9 @@ class LegRows(RowSource):
         return self.legs.n_projected
 
     @cached_property
-    def rough(self) -> RowSource:
+    def rough(self) -> LegRows:
         # On a GPU, fused kernels are for pairs alone.
-        rough = self.legs if is_on_gpu(self.model) else self.legs.rough
-        return self.with_legs(rough) if isinstance(rough, BlockRows) else self
+        return self if is_on_gpu(self.model) else self.with_legs(self.legs.rough)
 
     def in_coordinates(self, coordinates: Coordinates) -> LegRows:
         return self.with_legs(self.legs.in_coordinates(coordinates))
@@ -351,21 +344,11 @@ class LegRows(RowSource):
         return found if self._pairs is None else found + self._pairs.rotated_moments(curvature[:n_pairs], (), basis)[0]
 
     def sum_of_squares(self, root: Array, border: tuple[Array, ...], *, rough: bool = False) -> FloatArray:
-        n_pairs, compared = self.n_pairs, self._compared
-        scaled, beside = self.scale * root[n_pairs:], tuple(each[n_pairs:] for each in border)
-        with np.errstate(over="ignore", invalid="ignore"):
-            features = features_of(
-                compared.blocks(), scaled, beside, compared.n_features_at_once, n_legs=2, rough=rough
-            )
-            total = to_numpy(summed(each @ each.T for each in features))
-        if rough and not np.all(np.isfinite(total)):  # beyond the range of single precision
-            return self.sum_of_squares(root, border)
-        weights = np.append(packed.weights(self.n_columns), np.ones(len(border)))
-        total = total * np.outer(weights, weights)
+        n_pairs, beside = self.n_pairs, tuple(each[self.n_pairs :] for each in border)
+        total = sum_of_features(self._compared, self.scale * root[n_pairs:], beside, n_legs=2, rough=rough)
         if self._pairs is None:
             return total
-        beside = tuple(each[:n_pairs] for each in border)
-        return total + self._pairs.sum_of_squares(root[:n_pairs], beside, rough=rough)
+        return total + self._pairs.sum_of_squares(root[:n_pairs], tuple(each[:n_pairs] for each in border), rough=rough)
 
     def grouped_outers(self, coefficients: Array, groups: Array, n_groups: int) -> FloatArray:
         if not is_numpy_array(self.model):
@@ -379,6 +362,15 @@ class LegRows(RowSource):
 
 
 Rows = BlockRows | LegRows
+
+
+def legs_of(data: Any) -> BlockRows:
+    """Return the legs of comparisons: an array of shape (n, 3, d) or (n, 4, d), or such tuples by index."""
+    if not is_indexed(data):
+        return Differences(data)
+    near, far = LEGS[int(data.index.shape[1])]
+    rows = GraphRows.of if is_tensor(data.points) else IndexedRows
+    return rows(data.points, data.index[:, [*near, *far]].reshape((-1, 2)))
 
 
 class _Pulled(NamedTuple):

@@ -1,113 +1,196 @@
-"""From data to the source of their rows, wherever they are."""
+"""From data to the source of their rows: on the device that a fit computes on, or wherever they are."""
 
 from __future__ import annotations
 
+import re
+from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from array_api_compat import array_namespace, is_numpy_array
+from array_api_compat import is_cupy_array, is_torch_array
 
-from closefar.arrays import (
-    LEGS,
-    Array,
-    FloatArray,
-    as_float64,
-    is_in_partitions,
-    is_indexed,
-    is_mapped,
-    is_tensor,
-    release,
-)
-from closefar.rows.backends import rows_here
-from closefar.rows.blocks import COPY_BYTES, RELEASED_BYTES, BlockRows, FromOrigin, SingleDifferences
-from closefar.rows.graph_rows import GraphRows
-from closefar.rows.indexed import IndexedRows
-from closefar.rows.legs import LegRows, Rows
-from closefar.rows.partitioned import PartitionedRows
+from closefar.arrays import Array, FloatArray, is_in_partitions, is_indexed, is_mapped, is_tensor, release, to_numpy
+from closefar.errors import InvalidValueError, either, setting
+from closefar.rows.blocks import BlockRows, Differences, FromOrigin
+from closefar.rows.fused import free_for_torch
+from closefar.rows.indexed import GraphRows, IndexedRows
+from closefar.rows.legs import LegRows, Rows, legs_of
+from closefar.rows.partitioned import PartitionedRows, StoredRows
+from closefar.rows.source import RowSource, slices
+from closefar.rows.streamed import StreamedRows
 
 if TYPE_CHECKING:
     from closefar.judgements import Judgements
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The legs of comparisons as rows: the near and the far difference of each triplet or quadruplet, one by one.
+# Taking data to a device: NumPy arrays, files and pairs by index to a GPU, or back.
 
 
-_POINTS = {size: [*near, *far] for size, (near, far) in LEGS.items()}  # of both legs
+_KNOWN = re.compile(r"cpu|cuda(:\d+)?")
+
+_COPIED_BYTES = 1 << 26  # at a time
+_WORKSPACE = 1 << 30  # bytes that passes need on the card beside the rows
 
 
-def legs_of(data: Any) -> BlockRows:
-    """Return the legs of comparisons: an array of shape (n, 3, d) or (n, 4, d), or such tuples by index."""
-    if not is_indexed(data):
-        return ComparedLegs(data)
-    rows = GraphRows.of if is_tensor(data.points) else IndexedRows
-    return rows(data.points, data.index[:, _POINTS[int(data.index.shape[1])]].reshape((-1, 2)))
+def check_device(device: Any, *, is_here: bool = True) -> None:
+    """Raise an error, with what to do, if this device is unknown or, unless it is that of workers, can't be used."""
+    if device is None:
+        return
+    name = _name(device)
+    if name != "cpu" and is_here:
+        _check_torch(name)
 
 
-class ComparedLegs(BlockRows):
-    """The differences a - b and a - c of triplets, or a - b and c - e of quadruplets, read block by block.
+def on_device(data: Any, device: Any) -> Any:
+    """Return data on a device: None is where they are, "cpu", "cuda" or "cuda:1".
 
-    `data` may be an array of any library, or a memory map.
+    On a GPU, arrays, files and pairs by index become tensors of torch, in the precision that they are stored in.
     """
-
-    n_together = 2
-
-    def __init__(self, data: Array) -> None:
-        super().__init__(2 * int(data.shape[0]), int(data.shape[-1]))
-        self._data = data
-        self._is_mapped = is_mapped(data)
-        self._unreleased = 0
-
-    def read(self, where: slice) -> Array:
-        first, last = where.start // 2, -(-where.stop // 2)
-        if self._is_mapped:
-            self._release_some(last - first)
-        legs = self._legs(first, last)
-        start = where.start - 2 * first
-        return legs[start : start + where.stop - where.start, :].T
-
-    def in_single(self) -> BlockRows | None:
-        if str(self._data.dtype).endswith("float32"):
-            return _SingleLegs(self._data)
-        if not is_numpy_array(self._data) or 4 * self.n_rows * self.n_columns > COPY_BYTES:
-            return None
-        copy = np.empty((self.n_rows, self.n_columns), dtype=np.float32)
-        for where, block in self.blocks():
-            copy[where] = block.T
-        single = SingleDifferences(copy)
-        single.n_together = self.n_together
-        return single
-
-    def _legs(self, first: int, last: int) -> Array:
-        """The legs of these comparisons, an array of shape (2 m, d)."""
-        a, b, c, e = (self._data[first:last, point, :] for point in _POINTS[int(self._data.shape[1])])
-        if not is_numpy_array(self._data):
-            xp = array_namespace(a)
-            both = [self._as_read(a) - self._as_read(b), self._as_read(c) - self._as_read(e)]
-            return xp.reshape(xp.stack(both, axis=1), (2 * (last - first), self.n_columns))
-        legs = np.empty((2 * (last - first), self.n_columns), dtype=self._as_read(a[:0]).dtype)
-        np.subtract(a, b, out=legs[0::2], dtype=legs.dtype)
-        np.subtract(c, e, out=legs[1::2], dtype=legs.dtype)
-        return legs
-
-    def _as_read(self, points: Array) -> Array:
-        """Points in the precision that legs are computed in."""
-        return as_float64(points)
-
-    def _release_some(self, n: int) -> None:
-        """Release the pages that were read before, if they are many."""
-        self._unreleased += n * self._data[:1].nbytes
-        if self._unreleased > RELEASED_BYTES:
-            release(self._data)
-            self._unreleased = 0
+    if device is None or (isinstance(data, RowSource) and not isinstance(data, BlockRows)):
+        return data  # partitions are computed with where they are stored
+    name = _name(device)
+    if name == "cpu":
+        return _on_cpu(data)
+    _check_torch(name)
+    if not is_indexed(data):
+        return _to_torch(data, name)
+    index = data.index if is_torch_array(data.index) else _narrow(to_numpy(data.index), len(data.points))
+    _check_room(name, _n_bytes(data.points) + 3 * _n_bytes(index))
+    return data.with_arrays(_to_torch(data.points, name), _to_torch(index, name))
 
 
-class _SingleLegs(ComparedLegs):
-    """Legs that are computed with in single precision; sums over blocks of them are in double precision."""
+def _name(device: Any) -> str:
+    name = str(device)
+    if _KNOWN.fullmatch(name):
+        return name
+    rule = either(
+        'must be None (where the data is), "cpu", "cuda", or "cuda:1" and so on',
+        "must be cpu, cuda, or cuda:1 and so on",
+    )
+    kind = name.split(":")[0]
+    if kind in ("mps", "xpu"):
+        lacks = "has no double precision, which proofs need" if kind == "mps" else "is not supported"
+        raise InvalidValueError("device", rule, name, f"It {lacks}. Use " + setting(device="cpu") + ".")
+    raise InvalidValueError("device", rule, device)
 
-    n_fold = 2
 
-    def _as_read(self, points: Array) -> Array:
-        return points
+def _check_torch(name: str) -> None:
+    """Say why torch can't compute on this GPU, if it can't."""
+    if find_spec("torch") is None:
+        reason = "torch is not installed. Run pip install 'closefar[gpu]'."
+    else:
+        import torch
+
+        if not torch.cuda.is_available():
+            reason = _without_gpu(torch)
+        elif int(name.partition(":")[2] or 0) >= torch.cuda.device_count():
+            reason = _too_high(name, torch.cuda.device_count())
+        else:
+            return
+    raise ValueError(setting(device=name) + " can't be used: " + reason)
+
+
+_INSTEAD = "Check that nvidia-smi lists a card, or use " + setting(device="cpu") + "."
+
+
+def _without_gpu(torch: Any) -> str:
+    if torch.version.cuda is None and getattr(torch.version, "hip", None) is None:
+        return "this torch was built for the CPU only. Install torch with CUDA, or use " + setting(device="cpu") + "."
+    return "no GPU was found. " + _INSTEAD
+
+
+def _too_high(name: str, n_cards: int) -> str:
+    last = "" if n_cards == 1 else f" to cuda:{n_cards - 1}"
+    return f"there {'is' if n_cards == 1 else 'are'} {n_cards} GPU{'' if n_cards == 1 else 's'}, cuda:0{last}."
+
+
+def _on_cpu(data: Any) -> Any:
+    if is_indexed(data):
+        points, index = _on_cpu(data.points), _on_cpu(data.index)
+        return data if points is data.points and index is data.index else data.with_arrays(points, index)
+    if is_torch_array(data):
+        return data.cpu()
+    return to_numpy(data) if is_cupy_array(data) else data
+
+
+def _to_torch(data: Any, name: str) -> Array:
+    import torch
+
+    if is_torch_array(data):
+        is_there = data.device.type == "cuda" and (":" not in name or data.device == torch.device(name))
+        if not is_there:
+            _check_room(name, data.element_size() * data.numel())
+        return data if is_there else data.to(name)
+    if is_cupy_array(data):
+        return torch.from_dlpack(data).to(name)
+    source = _as_stored(data)
+    dtype = torch.float32 if source.dtype == np.float32 else torch.float64
+    if source.dtype.kind == "i":
+        dtype = getattr(torch, str(source.dtype))
+    _check_room(name, _n_bytes(source))
+    there = torch.empty(tuple(source.shape), dtype=dtype, device=name)
+    for where, part in _parts(source):
+        there[where] = torch.from_numpy(part)
+    return there
+
+
+def _as_stored(data: Any) -> Any:
+    """What is copied in parts: an array of NumPy, or a file's rows."""
+    return _Stored(data) if isinstance(data, BlockRows) else np.asarray(data)
+
+
+class _Stored:
+    """Rows of a source with the shape, and the precision, in which they are copied."""
+
+    def __init__(self, rows: BlockRows) -> None:
+        single = rows.in_single() if isinstance(rows, StreamedRows) else None
+        self._rows = rows if single is None else single
+        self.shape = rows.shape
+        self.dtype = np.dtype(np.float64 if single is None else np.float32)
+
+    def __getitem__(self, where: slice) -> Any:
+        return to_numpy(self._rows.read(where)).T
+
+
+def _parts(source: Any) -> Any:
+    """Slices of rows, and these rows in memory that torch may use: copied unless it may be theirs."""
+    row_bytes = int(np.prod(source.shape[1:])) * source.dtype.itemsize
+    for where in slices(source.shape[0], max(1, _COPIED_BYTES // max(row_bytes, 1))):
+        yield where, np.require(source[where], requirements=["C", "W"])
+        if is_mapped(source):
+            release(source)
+
+
+def _narrow(index: Any, n_points: int) -> Any:
+    """Row numbers in four bytes, if they fit."""
+    return index.astype(np.int32 if n_points <= np.iinfo(np.int32).max else np.int64, copy=False)
+
+
+def _n_bytes(data: Any) -> int:
+    size = data.dtype.itemsize if hasattr(data.dtype, "itemsize") else 8
+    return int(np.prod(tuple(data.shape))) * int(size)
+
+
+def _check_room(name: str, needed: int) -> None:
+    """Refuse data that do not fit on the card beside what passes need."""
+    free = free_for_torch(name)
+    if needed + _WORKSPACE > free:
+        raise ValueError(
+            f"the data must fit on the card: they take {_in_gib(needed)}, and {_in_gib(_WORKSPACE)} for "
+            f"computing, but {_in_gib(free)} of {name} are free. Store them as float32, give pairs by "
+            "index (closefar.Tuples), spread them over several machines with Dask, or use "
+            + setting(device="cpu")
+            + "."
+        )
+
+
+def _in_gib(n_bytes: int) -> str:
+    return f"{n_bytes / 2**30:,.1f} GiB"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The rows of data.
 
 
 def rows_of(data: Any, origin: FloatArray | None = None) -> Rows:
@@ -128,11 +211,29 @@ def pair_rows(data: Any, origin: FloatArray | None = None) -> BlockRows:
             "Give pairs (n, 2, d) or differences (n, d)."
         )
     if is_in_partitions(data):
-        source: BlockRows = PartitionedRows.of_data(data)
+        refs = data.engine.keep(partial(_rows_of_partition, device=data.device), data.refs)
+        source: BlockRows = PartitionedRows(data.engine, refs, data.counts, data.n_columns, data.device)
     else:
-        source = rows_here(data)
+        source = _rows_here(data)
     has_two_sides = is_indexed(data) or data.ndim == 3 or not getattr(data, "is_single", True)
     return source if origin is None or has_two_sides else FromOrigin(source, origin)
+
+
+def _rows_here(data: Any) -> BlockRows:
+    """Return differences, pairs, pairs by index or a source as rows, in the process that has them in memory."""
+    if is_indexed(data):
+        rows = GraphRows.of if is_tensor(data.points) else IndexedRows
+        return rows(data.points, data.index)
+    if isinstance(data, RowSource) and not isinstance(data, BlockRows):
+        raise TypeError(
+            f"rows must be readable in blocks to find their coordinates; got {type(data).__name__}. "
+            "Derive its class from closefar.rows.BlockRows."
+        )
+    return data if isinstance(data, BlockRows) else Differences(data)
+
+
+def _rows_of_partition(partition: Any, device: Any) -> StoredRows:
+    return StoredRows(_rows_here(on_device(partition.data, device)))
 
 
 def judged_rows(judgements: Judgements, comparison_noise: float = 1.0) -> Rows:

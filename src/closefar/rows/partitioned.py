@@ -2,24 +2,271 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from closefar.arrays import Array, FloatArray, IndexArray, to_numpy
-from closefar.engines import Engine, TaskResult, by_partition
-from closefar.engines.engine import Combine, Ref
-from closefar.rows import partition_tasks as tasks
-from closefar.rows.blocks import BlockRows, HeldRows, MeasuredRows
-from closefar.rows.partition_tasks import InParts, PartitionedArray, compiled
+from closefar.engines import Combine, Engine, Movable, Ref, TaskResult, by_partition
+from closefar.rows.blocks import BlockRows, held
+from closefar.rows.coordinates import condition_of_sums, mapped_rows
 from closefar.rows.source import Coordinates, Part, Pulling, Sweeper
-from closefar.rows.unit_free import condition_of_sums
 
-if TYPE_CHECKING:  # metrics are loaded and applied without scikit-learn
-    from closefar.judgements import LoadedRows
+# ---------------------------------------------------------------------------------------------------------------------
+# Arrays of one number, or of k numbers, per row that stay in their partitions: handles, and how they are computed.
+
+
+class PartitionedArray:
+    """A handle: what is stored in partitions, or a function of such handles that is computed where they are.
+
+    Sums and multiples of handles, and functions of them, take no round trip: they are computed in the next one that
+    needs them, and stored there.
+    """
+
+    __array_ufunc__ = None  # NumPy's numbers leave arithmetic to the methods below
+
+    def __init__(self, function: Callable[..., Any] | None, *arguments: Any, is_costly: bool = False) -> None:
+        self.function = function
+        self.arguments = arguments
+        self.is_costly = is_costly  # and stored even if only a function of it is asked for
+        self.refs: Sequence[Ref] = ()
+        self.place: int | str | None = None
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a handle stays in its process: a function that is run on partitions must not refer to it.")
+
+    @classmethod
+    def stored(cls, refs: Sequence[Ref], place: int | str | None) -> PartitionedArray:
+        """What the partitions have in this place: an attribute, the index into what a `TaskResult` kept, or all."""
+        array = cls(None)
+        array.store(refs, place)
+        return array
+
+    def store(self, refs: Sequence[Ref], place: int | str | None) -> None:
+        """Refer to stored numbers from now on."""
+        self.function, self.arguments, self.refs, self.place = None, (), refs, place
+
+    def __add__(self, other: Any) -> PartitionedArray:
+        return PartitionedArray(operator.add, self, _number(other))
+
+    def __sub__(self, other: Any) -> PartitionedArray:
+        return PartitionedArray(operator.sub, self, _number(other))
+
+    def __mul__(self, other: Any) -> PartitionedArray:
+        return PartitionedArray(operator.mul, self, _number(other))
+
+    def __neg__(self) -> PartitionedArray:
+        return PartitionedArray(operator.neg, self)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+
+def _number(value: Any) -> Any:
+    return value if isinstance(value, PartitionedArray) else float(value)
+
+
+class _Stored(NamedTuple):
+    """A handle in a task: in which of the task's columns it is stored, and in which place."""
+
+    column: int
+    place: int | str | None
+
+
+class _Computed:
+    """A handle in a task: the function that computes it, and its arguments."""
+
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        self.function = function
+        self.arguments = arguments
+
+
+class _Task:
+    """Computes, in one partition, the result of a call, and what is stored there for later calls."""
+
+    def __init__(self, call: PartitionedArray) -> None:
+        self.columns: list[Sequence[Ref]] = []
+        self.handles: list[PartitionedArray] = []  # that are computed and stored
+        self._planned: dict[int, _Stored | _Computed] = {}
+        self._call = self._plan(call)
+        wanted = {id(each) for argument in call.arguments for each in _handles_in(argument)}
+        self.handles = [each for each in self.handles if each.is_costly or id(each) in wanted]
+        self._kept = [self._planned[id(each)] for each in self.handles]
+
+    def _plan(self, value: Any) -> Any:
+        if type(value) is tuple:
+            return tuple(map(self._plan, value))
+        if not isinstance(value, PartitionedArray):
+            return value
+        if id(value) not in self._planned:
+            if value.function is None:
+                place = next((n for n, refs in enumerate(self.columns) if refs is value.refs), len(self.columns))
+                self.columns[place:] = self.columns[place:] or [value.refs]
+                self._planned[id(value)] = _Stored(place, value.place)
+            else:
+                self._planned[id(value)] = _Computed(value.function, self._plan(value.arguments))
+                self.handles.append(value)
+        return self._planned[id(value)]
+
+    def __reduce__(self) -> Any:
+        return _Task._arrived, (self._call, self._kept)
+
+    @classmethod
+    def _arrived(cls, call: Any, kept: list[Any]) -> _Task:
+        task: _Task = object.__new__(cls)
+        task._call, task._kept = call, kept
+        return task
+
+    def __call__(self, *items: Any) -> TaskResult:
+        found: dict[int, Any] = {}
+
+        def value(plan: Any) -> Any:
+            if isinstance(plan, _Stored):
+                item = items[plan.column]
+                if plan.place is None:
+                    return item
+                return getattr(item, plan.place) if isinstance(plan.place, str) else item.kept[plan.place]
+            if isinstance(plan, _Computed):
+                if id(plan) not in found:
+                    found[id(plan)] = plan.function(*map(value, plan.arguments))
+                return found[id(plan)]
+            return tuple(map(value, plan)) if type(plan) is tuple else plan
+
+        outcome = value(self._call)
+        outcome = outcome if isinstance(outcome, TaskResult) else TaskResult(outcome)
+        return TaskResult(outcome.small, (*outcome.kept, *map(value, self._kept)))
+
+
+def _handles_in(argument: Any) -> list[PartitionedArray]:
+    given = argument if isinstance(argument, tuple) else (argument,)
+    return [each for each in given if isinstance(each, PartitionedArray)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is computed within one partition, in the process that stores it.
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRows(Movable):
+    """The rows of a partition; `nbytes` is what they take beyond those that they are computed from."""
+
+    rows: BlockRows
+    nbytes: int = 0
+
+
+def _mapped(stored: StoredRows, coordinates: Coordinates) -> StoredRows:
+    rows = mapped_rows(stored.rows, coordinates)
+    return StoredRows(rows, rows.n_kept_bytes)
+
+
+def _called(name: str, rows: BlockRows, *arguments: Any, **parameters: Any) -> Any:
+    """What a method of the rows returns."""
+    return getattr(rows, name)(*arguments, **parameters)
+
+
+def _taken(rows: BlockRows, within: IndexArray, arrays: tuple[Array, ...]) -> list[Array]:
+    """The rows at these indices, of shape (m, d), and their numbers."""
+    taken = rows.take_rows(within)
+    found = np.ascontiguousarray(to_numpy(taken.read(slice(0, len(within)))).T)
+    return [found, *_picked(rows, within, arrays)]
+
+
+def _picked(rows: BlockRows, within: IndexArray, arrays: tuple[Array, ...]) -> list[Array]:
+    return [to_numpy(rows.pick(array, within)) for array in arrays]
+
+
+def _found(rows: BlockRows, condition: Callable[..., Array], *arrays: Array) -> list[IndexArray]:
+    return [rows.find(condition, *arrays)]
+
+
+def _swept(rows: BlockRows, matrix: FloatArray, function: Callable[..., Any], *arrays: Array) -> tuple[list[Any], Any]:
+    parts, total = rows.sweep(matrix, function, *arrays)
+    return [part._replace(margin_gradient=None) for part in parts], total
+
+
+def _kept(values: Array) -> TaskResult:
+    return TaskResult(None, (values,))
+
+
+def _numbers_from(start: int, count: int) -> TaskResult:
+    return _kept(np.arange(start, start + count, dtype=np.float64))
+
+
+def _evaluated(
+    rows: BlockRows, likelihood: Any, arrays: tuple[Array, ...], squared: Array, thresholds: FloatArray, order: int
+) -> TaskResult:
+    return _with_places(likelihood.with_arrays(*arrays).evaluate(rows, squared, thresholds, order), None)
+
+
+def _passed(
+    rows: BlockRows, likelihood: Any, arrays: tuple[Array, ...], matrix: FloatArray, thresholds: FloatArray
+) -> TaskResult:
+    return _with_places(*rows.loss_and_gradient(likelihood.with_arrays(*arrays), matrix, thresholds))
+
+
+def _with_places(evaluation: Any, gradient: FloatArray | None) -> TaskResult:
+    """The sums of an evaluation, with numbers in the places of its arrays, which are kept."""
+    arrays: list[Array] = []
+
+    def number(array: Array) -> int:
+        arrays.append(array)
+        return len(arrays) - 1
+
+    return TaskResult((evaluation.mapped(number), gradient), tuple(arrays))
+
+
+# How small results are joined, in the order of the partitions.
+
+
+def _added(results: Sequence[Any]) -> Any:
+    """Sums; of tuples and lists, those of each entry."""
+    if isinstance(results[0], tuple | list):
+        return type(results[0])(map(_added, zip(*results, strict=True)))
+    return reduce(operator.add, results)
+
+
+def _chained(results: Sequence[list[Any]]) -> list[Any]:
+    return [entry for result in results for entry in result]
+
+
+def _stacked(results: Sequence[list[Array]]) -> list[Array]:
+    """The arrays of all partitions, one after another."""
+    return [np.concatenate(arrays) for arrays in zip(*results, strict=True)]
+
+
+def _outermost(results: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    lowest, highest = zip(*results, strict=True)
+    return min(lowest), max(highest)
+
+
+def _highest(results: Sequence[FloatArray]) -> FloatArray:
+    found: FloatArray = np.max(results, axis=0)
+    return found
+
+
+def _triangle(results: Sequence[FloatArray]) -> FloatArray:
+    """The triangular factor of rows whose triangular factors these are."""
+    return np.asarray(np.linalg.qr(np.concatenate(results), mode="r"), dtype=np.float64)
+
+
+def _joined_sweeps(results: Sequence[tuple[list[Any], FloatArray]]) -> tuple[list[Any], FloatArray]:
+    parts, sums = zip(*results, strict=True)
+    return _chained(parts), _added(sums)
+
+
+def _joined_evaluations(results: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
+    evaluations, gradients = zip(*results, strict=True)
+    joined = type(evaluations[0]).joined(evaluations)
+    return joined, None if gradients[0] is None else _added(gradients)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The rows.
+
 
 Result = TypeVar("Result")
 
@@ -34,7 +281,7 @@ class PartitionedRows(BlockRows):
     ----------
     engine : Engine
     refs : sequence of Ref
-        For each partition one to an object whose attribute `rows` is its source.
+        For each partition one to `StoredRows`.
     counts : sequence of int
         The number of rows of each partition.
     n_columns : int
@@ -53,12 +300,6 @@ class PartitionedRows(BlockRows):
         self._starts = np.cumsum([0, *counts])
         self._rows = PartitionedArray.stored(self._refs, "rows")
 
-    @classmethod
-    def of_data(cls, data: LoadedRows) -> PartitionedRows:
-        """The rows of partitions, each of which is taken to the device that is asked for."""
-        refs = data.engine.keep(partial(tasks.stored_rows, device=data.device), data.refs)
-        return cls(data.engine, refs, data.counts, data.n_columns, data.device)
-
     @property
     def is_remote(self) -> bool:
         return True
@@ -69,7 +310,7 @@ class PartitionedRows(BlockRows):
         return f"{words.removeprefix('NumPy, ')}, torch on {self._device}" if self._device else words
 
     def in_coordinates(self, coordinates: Coordinates) -> PartitionedRows:
-        refs = self.partitions.keep(partial(tasks.mapped, coordinates=coordinates), self._refs)
+        refs = self.partitions.keep(partial(_mapped, coordinates=coordinates), self._refs)
         mapped = PartitionedRows(self.partitions, refs, self._counts, coordinates.n_directions, self._device)
         mapped.condition = condition_of_sums(coordinates)
         return mapped
@@ -85,19 +326,19 @@ class PartitionedRows(BlockRows):
         return self.take(indices)[0]
 
     def take(self, indices: IndexArray, *arrays: Array) -> tuple[BlockRows, list[Array]]:
-        found = self._at(indices, tasks.rows_at, *arrays)
-        return HeldRows(found[0].T), found[1:]
+        found = self._at(_taken, indices, *arrays)
+        return held(found[0].T), found[1:]
 
     def pick(self, array: Array, indices: IndexArray) -> Array:
-        (found,) = self._at(indices, tasks.numbers_at, array)
+        (found,) = self._at(_picked, indices, array)
         return found
 
     def gather(self, array: Array) -> FloatArray:
-        numbers: FloatArray = self._sum(tasks.gathered, array, combine=np.concatenate)
+        numbers: FloatArray = self._joined("gather", self.row_array(array), combine=np.concatenate)
         return numbers
 
     def find(self, condition: Callable[..., Array], *arrays: Array) -> IndexArray:
-        found: list[IndexArray] = self._sum(partial(tasks.found, condition), *arrays, combine=tasks.chained)
+        found: list[IndexArray] = self._joined(_found, condition, *map(self.row_array, arrays), combine=_chained)
         return np.concatenate([start + some for start, some in zip(self._starts[:-1], found, strict=True)])
 
     def row_array(self, values: FloatArray) -> Array:
@@ -105,27 +346,26 @@ class PartitionedRows(BlockRows):
         if isinstance(values, PartitionedArray):
             return values
         pieces = [values[start:stop] for start, stop in zip(self._starts, self._starts[1:], strict=False)]
-        return self.stored(self.partitions.keep(tasks.kept, pieces), 0)
+        return self.stored(self.partitions.keep(_kept, pieces), 0)
 
     def row_numbers(self) -> Array:
-        refs = self.partitions.keep(tasks.row_numbers, self._starts[:-1].tolist(), self._counts)
-        return self.stored(refs, 0)
+        return self.stored(self.partitions.keep(_numbers_from, self._starts[:-1].tolist(), self._counts), 0)
 
     def stored(self, refs: Sequence[Ref], place: int | str) -> Array:
         """Return a handle for numbers that the partitions have stored, in this place."""
-        return PartitionedArray(tasks.in_library, self._rows, PartitionedArray.stored(refs, place))
+        return self._lazy("row_array", PartitionedArray.stored(refs, place))
 
     # Arrays of one number per row.
 
     def total(self, array: Array) -> float:
-        return float(self._sum(tasks.total, array))
+        return float(self._joined("total", self.row_array(array)))
 
     def extremes(self, array: Array) -> tuple[float, float]:
-        lowest, highest = self._sum(tasks.extremes, array, combine=tasks.outermost)
+        lowest, highest = self._joined("extremes", self.row_array(array), combine=_outermost)
         return lowest, highest
 
     def parts(self, function: Callable[..., Part], *arrays: Array) -> list[Part]:
-        found: list[Part] = self._sum(partial(tasks.parts, function), *arrays, combine=tasks.chained)
+        found: list[Part] = self._joined("parts", function, *map(self.row_array, arrays), combine=_chained)
         return found
 
     def join(self, arrays: list[Array]) -> Array:
@@ -133,86 +373,83 @@ class PartitionedRows(BlockRows):
         return array
 
     def map(self, function: Callable[..., Array], *arrays: Array) -> Array:
-        return PartitionedArray(InParts(function), *arrays)
+        return self._lazy("map", function, *arrays)
 
     def product(self, left: Array, right: Array) -> Array:
-        return PartitionedArray(tasks.product, left, right)
+        return self._lazy("product", left, right)
 
     def dot(self, left: Array, right: Array) -> float:
         return self.dots((left, right))[0]
 
     def dots(self, *pairs: tuple[Array, Array]) -> list[float]:
-        return list(self._sum(tasks.dots, *chain.from_iterable(pairs)))
+        found: list[float] = self._joined("dots", *(tuple(map(self.row_array, pair)) for pair in pairs))
+        return found
 
     # Squared distances and projections: computed in the round trip that needs them.
 
     def forward(self, factor: FloatArray) -> Array:
-        return self._lazy("forward", factor)
+        return self._lazy("forward", factor, is_costly=True)
 
     def inner(self, left: Array, right: Array) -> Array:
-        return PartitionedArray(tasks.inner, self._rows, left, right, is_costly=True)
+        return self._lazy("inner", left, right, is_costly=True)
 
     def squared_distances(self, factor: FloatArray) -> Array:
-        return self._lazy("squared_distances", factor)
+        return self._lazy("squared_distances", factor, is_costly=True)
 
     def quadratic_forms(self, matrix: FloatArray) -> Array:
-        return self._lazy("quadratic_forms", matrix)
+        return self._lazy("quadratic_forms", matrix, is_costly=True)
 
     def squared_lengths(self, coordinates: Coordinates) -> Array:
-        return self._lazy("squared_lengths", coordinates)
+        return self._lazy("squared_lengths", coordinates, is_costly=True)
 
     # Sums over all rows, in one round trip each.
 
     def backward(self, projections: Array, coefficients: Array) -> FloatArray:
-        return self._summed("backward", projections, coefficients)
+        return self._matrix("backward", projections, self.row_array(coefficients))
 
     def outer(self, coefficients: Array) -> FloatArray:
-        return self._summed("outer", coefficients)
+        return self._matrix("outer", self.row_array(coefficients))
 
     def factor_gradient(self, factor: FloatArray, coefficients: Array) -> FloatArray:
-        return self._matrix(partial(tasks.factor_gradient, factor), coefficients)
+        return self._matrix("factor_gradient", factor, self.row_array(coefficients))
 
     def largest(self, centre: FloatArray) -> FloatArray:
-        found: FloatArray = self._sum(partial(tasks.largest, centre), combine=tasks.highest)
-        return found
-
-    def scaled_moment(self, weights: Array, centre: FloatArray) -> tuple[FloatArray, FloatArray]:
-        largest, moment = self._sum(partial(tasks.scaled_moment, centre), weights, combine=tasks.rescaled)
-        return largest, moment
+        return self._matrix("largest", centre, combine=_highest)
 
     def weighted_sum(self, weights: Array) -> FloatArray:
-        return self._summed("weighted_sum", weights)
+        return self._matrix("weighted_sum", self.row_array(weights))
 
     def second_moment(self, weights: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
-        return self._summed("second_moment", weights, centre=centre, scale=scale)
+        return self._matrix("second_moment", self.row_array(weights), centre, scale)
 
     def scaled_squares(self, weights: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
-        return self._summed("scaled_squares", weights, centre=centre, scale=scale)
+        return self._matrix("scaled_squares", self.row_array(weights), centre, scale)
 
     def triangle(self, weights: Array, centre: FloatArray, scale: FloatArray) -> FloatArray:
-        triangle = partial(tasks.summed, "triangle", centre=centre, scale=scale)
-        found: FloatArray = self._sum(triangle, weights, combine=tasks.triangle)
-        return found
+        return self._matrix("triangle", self.row_array(weights), centre, scale, combine=_triangle)
 
-    def cross_moment(self, other: MeasuredRows, factor: FloatArray, weights: Array) -> FloatArray:
+    def cross_moment(self, other: BlockRows, factor: FloatArray, weights: Array) -> FloatArray:
         if not isinstance(other, PartitionedRows):
             raise TypeError(f"both must be rows of the same partitions; got {type(other).__name__}.")
-        return self._matrix(partial(tasks.cross_moment, factor), other._rows, weights)
+        return self._matrix("cross_moment", other._rows, factor, self.row_array(weights))
 
     def rotated_moments(
         self, curvature: Array, crosses: tuple[Array, ...], basis: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        fourth, sums = self._sum(partial(tasks.rotated_moments, basis), curvature, *crosses)
+        crosses = tuple(map(self.row_array, crosses))
+        fourth, sums = self._joined("rotated_moments", self.row_array(curvature), crosses, basis)
         return fourth, sums
 
     def sum_of_squares(self, root: Array, border: tuple[Array, ...], *, rough: bool = False) -> FloatArray:
-        return self._matrix(partial(tasks.sum_of_squares, rough), root, *border)
+        squares = partial(_called, "sum_of_squares", rough=rough)
+        return self._matrix(squares, self.row_array(root), tuple(map(self.row_array, border)))
 
     def sweep(
         self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
     ) -> tuple[list[Pulling], FloatArray]:
         """Each partition's part of the results, without their arrays, and the sum."""
-        parts, total = self._sum(partial(tasks.sweep, matrix, function), *arrays, combine=tasks.joined_sweeps)
+        arrays = tuple(map(self.row_array, arrays))
+        parts, total = self._joined(_swept, matrix, function, *arrays, combine=_joined_sweeps)
         return parts, total
 
     # The pass of the solvers: its arrays stay where they are.
@@ -220,13 +457,12 @@ class PartitionedRows(BlockRows):
     def loss_and_gradient(
         self, likelihood: Sweeper[Result], matrix: FloatArray, thresholds: FloatArray
     ) -> tuple[Result, FloatArray]:
-        work = partial(tasks.loss_and_gradient, likelihood.without_rows(), matrix, thresholds)
-        return self._evaluated(work, *likelihood.row_arrays)
+        found: tuple[Result, FloatArray] = self._evaluation(_passed, likelihood, matrix, thresholds)
+        return found
 
     def evaluate(self, likelihood: Sweeper[Result], squared: Array, thresholds: FloatArray, order: int) -> Result:
-        work = partial(tasks.evaluate, likelihood.without_rows(), thresholds, order)
-        evaluation: Result = self._evaluated(work, squared, *likelihood.row_arrays)[0]
-        return evaluation
+        found: Result = self._evaluation(_evaluated, likelihood, self.row_array(squared), thresholds, order)[0]
+        return found
 
     def best_thresholds(
         self, likelihood: Sweeper[Result], squared: Array, start: FloatArray, least: FloatArray, tol: float
@@ -245,44 +481,36 @@ class PartitionedRows(BlockRows):
             thresholds, longest = proposal, 0.5 * step
         return likelihood.best_thresholds(self, squared, thresholds, least, tol)
 
-    def _evaluated(self, function: Callable[..., TaskResult], *arrays: Array) -> tuple[Any, Any]:
-        (evaluation, gradient), refs = self._run(function, arrays, combine=tasks.joined_evaluations, keeps=True)
+    def _evaluation(self, function: Callable[..., TaskResult], likelihood: Any, *arguments: Any) -> tuple[Any, Any]:
+        arrays = tuple(map(self.row_array, likelihood.row_arrays))
+        call = PartitionedArray(function, self._rows, likelihood.without_rows(), arrays, *arguments)
+        (evaluation, gradient), refs = self._run(call, _joined_evaluations, keeps=True)
         return evaluation.mapped(lambda place: PartitionedArray.stored(refs, place)), gradient
 
-    def _lazy(self, name: str, argument: Any) -> PartitionedArray:
-        return PartitionedArray(partial(tasks.measured, name, argument), self._rows, is_costly=True)
+    def _lazy(self, name: str, *arguments: Any, is_costly: bool = False) -> PartitionedArray:
+        return PartitionedArray(partial(_called, name), self._rows, *arguments, is_costly=is_costly)
 
-    def _summed(self, name: str, *arrays: Array, **parameters: Any) -> FloatArray:
-        return self._matrix(partial(tasks.summed, name, **parameters), *arrays)
+    def _matrix(self, function: str | Callable[..., Any], *arguments: Any, combine: Combine = _added) -> FloatArray:
+        found: FloatArray = self._joined(function, *arguments, combine=combine)
+        return found
 
-    def _matrix(self, function: Callable[..., FloatArray], *arrays: Array) -> FloatArray:
-        total: FloatArray = self._sum(function, *arrays)
-        return total
-
-    def _sum(self, function: Callable[..., Any], *arrays: Array, combine: Combine | None = None) -> Any:
-        """Join what a function of the rows and of these arrays gives for each partition; by default, sum it."""
-        return self._run(tasks.Small(function), arrays, combine or tasks.added)[0]
-
-    def _at(self, indices: IndexArray, function: Callable[..., list[Array]], *arrays: Array) -> list[Array]:
+    def _at(self, function: Callable[..., list[Array]], indices: IndexArray, *arrays: Array) -> list[Array]:
         """Arrays with an entry for each of these rows, from the partitions that these are in."""
         within, order = by_partition(indices, self._starts)
-        found: list[Array] = self._run(tasks.Small(function), arrays, tasks.stacked, given=within)[0]
+        given = PartitionedArray.stored(within, None)
+        found: list[Array] = self._joined(function, given, tuple(map(self.row_array, arrays)), combine=_stacked)
         return [each if order is None else each[order] for each in found]
 
-    def _run(
-        self,
-        function: Callable[..., TaskResult],
-        arrays: Sequence[Array],
-        combine: Combine,
-        *,
-        keeps: bool = False,
-        given: Sequence[Any] | None = None,
-    ) -> tuple[Any, list[Ref]]:
-        """Call a function of the rows, of what is given for each partition, and of arrays, in one round trip."""
-        program, columns, stored = compiled([self._rows, *map(self.row_array, arrays)])
-        first = () if given is None else (given,)
-        task = tasks.Task(function, program, is_given=given is not None)
-        small, refs = self.partitions.run(task, *first, *columns, combine=combine, keeps=keeps or bool(stored))
-        for number, handle in enumerate(stored):
-            handle.store(refs, number - len(stored))
+    def _joined(self, function: str | Callable[..., Any], *arguments: Any, combine: Combine = _added) -> Any:
+        """Join what a method, or a function, of each partition's rows and of these arguments returns."""
+        function = partial(_called, function) if isinstance(function, str) else function
+        return self._run(PartitionedArray(function, self._rows, *arguments), combine)[0]
+
+    def _run(self, call: PartitionedArray, combine: Combine, *, keeps: bool = False) -> tuple[Any, list[Ref]]:
+        """Compute a call in each partition, in one round trip."""
+        task = _Task(call)
+        keeps = keeps or bool(task.handles)
+        small, refs = self.partitions.run(task, *task.columns, combine=combine, keeps=keeps)
+        for number, handle in enumerate(task.handles):
+            handle.store(refs, number - len(task.handles))
         return small, refs

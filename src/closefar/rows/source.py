@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -168,8 +168,8 @@ class RowSource(ABC):
         By how much coordinates amplify the rounding errors of sums.
     """
 
-    can_project: ClassVar[bool] = False
-    is_fused: ClassVar[bool] = False
+    can_project: bool = False
+    is_fused: bool = False
     condition: float = 1.0
 
     def __init__(self, n_rows: int, n_columns: int) -> None:

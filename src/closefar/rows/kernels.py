@@ -15,10 +15,6 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-# The noises that have a kernel, by name; CURVED is a product with the Hessian, whose second derivatives are given.
-KINDS = {"logistic": 0, "normal": 1, "laplace": 2, "hypsecant": 3}
-CURVED = 4
-
 
 @triton.jit
 def _noise(m, KIND: tl.constexpr, IS_FAST: tl.constexpr):

@@ -13,11 +13,11 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from closefar.arrays import TINY, Array, FloatArray, to_numpy
-from closefar.rows.blocks import KEEP_BYTES, NARROW, AsStored, BlockRows, MappedRows
-from closefar.rows.graph_rows import GraphRows
+from closefar.rows.blocks import KEEP_BYTES, NARROW, BlockRows, MappedRows
+from closefar.rows.fused import AsStored
 from closefar.rows.indexed import IndexedRows
 from closefar.rows.legs import LegRows, Rows, StackedRows
-from closefar.rows.source import ENORMOUS, Coordinates, Pulling, RowSource
+from closefar.rows.source import ENORMOUS, Coordinates, Pulling
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Rows of many columns in other coordinates, which are applied to factors and sums, never to the rows.
@@ -39,7 +39,7 @@ _SINGLE_SCALES = 1e-12, 1e12  # of columns, so that their squares neither overfl
 
 def suits_factors(source: BlockRows, coordinates: Coordinates) -> bool:
     """Whether products with factors are faster than mapped rows, and accurate."""
-    if coordinates.has_constant or source.is_remote or isinstance(source, IndexedRows | GraphRows):
+    if coordinates.has_constant or source.is_remote or isinstance(source, IndexedRows):
         return False  # pairs by index map their points, which are fewer; partitions decide for themselves
     size = 8 * source.n_rows * coordinates.n_directions
     if source.n_columns <= NARROW:
@@ -74,9 +74,10 @@ class WideRows(MappedRows):
             self.condition = coordinates.condition
 
     @cached_property
-    def rough(self) -> RowSource:
-        if self.fused is not None:
-            return self.fused
+    def rough(self) -> BlockRows:
+        fused = super().rough
+        if self.passes is not None or fused is not self:
+            return fused
         scales = self._coordinates.scales
         used = scales[scales > 0.0]
         lowest, highest = _SINGLE_SCALES
@@ -118,11 +119,6 @@ class WideRows(MappedRows):
         if not self._sums_are_safe:
             return super().outer(coefficients)
         return _symmetric(self._transform.T @ self._source.outer(coefficients) @ self._transform)
-
-    def rotated_moments(
-        self, curvature: Array, crosses: tuple[Array, ...], basis: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        return self._source.rotated_moments(curvature, crosses, self._transform @ basis)
 
     def sweep(
         self, matrix: FloatArray, function: Callable[..., Pulling], *arrays: Array
