@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import closefar as cf
-from closefar.cli.app import app
 from closefar.label.live.findings import findings
 from closefar.label.live.learned import Given, learn
 from closefar.label.storage.points import read_label_points
 from closefar.label.storage.store import Store
 from closefar.tables import read_recorded
+from command_line import run
 from recorded import answer, ask, judge_file, make_task
 
 _KINDS = ("pairs", "levels", "triplets")
@@ -53,9 +52,7 @@ def _assert_same(metric: cf.Metric, expected: cf.Metric) -> None:
 
 
 def _fit(folder: Path, *files: Any) -> cf.Metric:
-    command = ["fit", *files, "--out", folder / "model.closefar"]
-    done = CliRunner().invoke(app, [str(part) for part in command])
-    assert done.exit_code == 0, (done.output, done.exception)
+    run("fit", *files, "--out", folder / "model.closefar")
     return cf.load(folder / "model.closefar")
 
 
@@ -84,10 +81,7 @@ def test_the_order_of_points_and_the_form_of_tables_do_not_matter(
     judged: tuple[str, Path, Any], tmp_path: Path
 ) -> None:
     kind, folder, learner = judged
-    done = CliRunner().invoke(
-        app, ["export-judgements", str(folder / "judgements.sqlite"), str(tmp_path / "table.csv")]
-    )
-    assert done.exit_code == 0
+    run("export-judgements", folder / "judgements.sqlite", tmp_path / "table.csv")
     points = pd.read_csv(folder / "points.csv").drop(columns="photo")
     points[::-1].to_csv(tmp_path / "reversed.csv", index=False)
     order = ["--levels", ",".join(_LEVELS)] if kind == "levels" else []
