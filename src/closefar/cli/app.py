@@ -25,8 +25,8 @@ from closefar.cli.session import (
     Replacing,
     Session,
     discard_output,
-    in_words,
     print_error,
+    sentence_of,
 )
 from closefar.errors import printable
 
@@ -60,7 +60,6 @@ def demo(
     closefar demo --files
     """
     with Session("demo", output) as session:
-        session.check_standard_output()
         if files and label:
             raise ValueError("--files and --label are two demonstrations. Leave one of them out.")
         if label:
@@ -168,6 +167,6 @@ def run() -> int:
         print_error(f"{command}: {message[:1].lower()}{message[1:]}. See {command} --help.")
         return CODE_WRONG_INPUT
     except Exception as error:
-        sentence, code = in_words(error)
+        sentence, code = sentence_of(error)
         print_error(f"closefar: {printable(sentence)}")
         return code

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # Which judgements a table holds, two labels, levels or comparisons, and what is said of them on the screen.
 
 
-_MOST_LEVELS = 21  # that numbers are taken for by themselves: 0 to 20
+_MOST_LEVELS = 21  # that numbers are treated as without --levels: 0 to 20
 _MOST_NAMED = 5
 
 # Labels, in lower case, that say by themselves which one is far.
@@ -61,7 +61,7 @@ def words_in_order(labels: Any, far: str | None, levels: tuple[str, ...] | None)
     levels = tuple(sorted(words, key=float))
     if len(levels) > _MOST_LEVELS:
         raise ValueError(
-            f"numbers are taken for levels if there are at most {_MOST_LEVELS} different ones; got {len(levels)}: "
+            f"numbers are treated as levels if there are at most {_MOST_LEVELS} different ones; got {len(levels)}: "
             f"{_named(counts, levels)}. Round them to fewer levels, or list them all with --levels."
         )
     if far is not None:
@@ -85,7 +85,7 @@ def _ordered(counts: dict[str, int], levels: tuple[str, ...]) -> tuple[str, ...]
     unused = [level for level in levels if level not in words]
     if unused:
         raise ValueError(
-            f"each level must have a judgement, as its thresholds can't be told otherwise; nobody used "
+            f"each level must have a judgement, or its thresholds are undetermined; nobody used "
             f"{', '.join(map(repr, unused))}. Leave it out of --levels, or merge it with the next one."
         )
     return levels
@@ -208,10 +208,14 @@ def read_labelled(
     return with_words(table, words), words, source
 
 
-def read_for_model(session: Session, model: Model, files: Files, new_data: NewData, *, labelled: bool) -> Pairs:
-    """Read pairs or comparisons as those of the fit were read."""
+def read_for_model(
+    session: Session, path: Path, files: Files, new_data: NewData, *, labelled: bool
+) -> tuple[Model, Pairs]:
+    """Read a model, and pairs or comparisons as those of its fit were read."""
+    from closefar.learners import Model
     from closefar.tables import read_or_open_pairs
 
+    model = Model.load(path)
     source = model.source(files.source())
     if files.are_single != model.is_single:
         need = "single points: use --points alone" if model.is_single else "pairs: use --pairs, usually with --points"
@@ -221,7 +225,7 @@ def read_for_model(session: Session, model: Model, files: Files, new_data: NewDa
     with session.stage("reading"):
         table = read_or_open_pairs(source, encoding=new_data.encoding_of(model), labelled=labelled)
     session.warn(*table.notes, *(() if table.comparisons is None else table.comparisons.notes))
-    return with_words(table, model.classes) if labelled and len(model.classes) > 2 else table
+    return model, with_words(table, model.classes) if labelled and len(model.classes) > 2 else table
 
 
 def fit_learner(session: Session, table: Pairs, words: tuple[str, ...], learning: Learning) -> MetricLearner:

@@ -20,7 +20,7 @@ from closefar.cli.data import (
 )
 from closefar.cli.options import (
     NA_VALUES,
-    POINTS_FILE,
+    POINTS,
     REPORT_TITLE,
     Columns,
     Files,
@@ -73,7 +73,6 @@ def fit(
     closefar fit --points points.csv --pairs pairs.csv --report report.html
     """
     with Session("fit", output) as session:
-        session.check_standard_output()
         _check_learning(files, columns, learning)
         _check_outputs(out, report, learning.checkpoint, title, replacing, files)
         session.checkpoint = learning.checkpoint
@@ -210,10 +209,10 @@ def classes(
     columns: Columns,
     output: Output,
     replacing: Replacing,
-    points: Path = POINTS_FILE,
+    points: Path = option(*POINTS, default=...),
     label: str | None = option("Column of class labels. Default: 'label' or 'labels'.", "COLUMN"),
     id: str | None = option("Column of point ids. Default: 'id', else row numbers.", "COLUMN"),
-    na_values: list[str] | None = NA_VALUES,
+    na_values: list[str] | None = option(*NA_VALUES),
     wrong_share: str = option("Share of wrong labels, or estimate; 0 trusts all labels.", "SHARE", default="estimate"),
     units: Units = option(
         "Plain distance of neighbours: each column in its own unit, or all in one; auto tries both.", default=Units.auto
@@ -233,7 +232,6 @@ def classes(
     closefar classes --points points.csv --label species --neighbours neighbours.closefar
     """
     with Session("classes", output) as session:
-        session.check_standard_output()
         files = Files(points=points, id=id, label=label, na_values=na_values, no_annotators=True)
         columns.encoding_options()
         share = number(wrong_share, float, "--wrong-share", "estimate")
@@ -342,10 +340,8 @@ def label_errors(
         number(top, int, "--top", least=1)
         number(seed, int, "--seed", least=0, below=_LARGEST_SEED + 1)
         _check_learning(files, columns, learning)
-        if out is None:
-            session.check_standard_output()
-        else:
-            check_table(session, out, replacing, read=files.paths)
+        if out is not None:
+            check_table(out, replacing, read=files.paths)
         table, words, _ = read_labelled(session, files, columns, learning)
         learner = learning.learner(words, verbose=False)
         folds, groups = folds_of(session, table, words, groups_of(session, table))
@@ -404,7 +400,6 @@ def sample_size(
     closefar sample-size --points points.csv --pairs pilot.csv --target-error 0.01
     """
     with Session("sample-size", output) as session:
-        session.check_standard_output()
         number(target_error, float, "--target-error", least=_LEAST_ERROR)
         number(delta, float, "--delta", above=0, below=1)
         _check_learning(files, columns, learning)

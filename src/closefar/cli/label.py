@@ -7,9 +7,9 @@ import shlex
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from closefar.cli.options import ID_COLUMN, NA_VALUES, Columns, argument, names_in, number, option, words_in
+from closefar.cli.options import Columns, Points, argument, names_in, number, option, words_in
 from closefar.cli.session import Output, Replacing, Session, check_table, write_results
 
 if TYPE_CHECKING:
@@ -161,11 +161,11 @@ class Serving:
 
 
 def label(
+    points: Points,
     task: LabelTask,
     columns: Columns,
     serving: Serving,
     output: Output,
-    points: Path = option("Table with one row per point.", "FILE", default=...),
     out: Path = option(
         "The file of judgements; one that is there already is continued.",
         "FILE",
@@ -176,8 +176,6 @@ def label(
     show: str | None = option(
         "Columns to show that are no features: texts, links, and pictures in files beside the table.", "A,B,..."
     ),
-    id: str | None = ID_COLUMN,
-    na_values: list[str] | None = NA_VALUES,
 ) -> None:
     """Judge pairs or triplets of points in the browser, while a metric is learned from the answers.
 
@@ -186,42 +184,19 @@ def label(
     closefar label --points points.csv --out judgements.sqlite --question "Would you treat these two alike?"
     """
     with Session("label", output) as session:
-        columns.encoding_options()
-        serve(
-            session,
-            points,
-            out,
-            task,
-            serving,
-            columns=columns,
-            show=names_in(show or ""),
-            id=id,
-            na_values=words_in(na_values),
-        )
+        options = columns.encoding_options() | {"id": points.id, "na_values": words_in(points.na_values)}
+        serve(session, points.points, out, task, serving, show=names_in(show or ""), **options)
 
 
-def serve(
-    session: Session,
-    points: Path,
-    out: Path,
-    task: LabelTask,
-    serving: Serving,
-    *,
-    columns: Columns | None = None,
-    show: tuple[str, ...] = (),
-    id: str | None = None,
-    na_values: tuple[str, ...] = (),
-) -> None:
+def serve(session: Session, points: Path, out: Path, task: LabelTask, serving: Serving, **options: Any) -> None:
     """Serve the pages of a table of points until an interrupt; then say what there is to do with the answers."""
-    session.check_standard_output()
     asked, site, port = task.task(), serving.site(), serving.port_number()
     if str(points) == "-":
         raise ValueError("--points must be a file, which is read again when judging goes on; got standard input.")
     from closefar.label import open_server, read_label_points
 
     with session.stage("reading"):
-        options = (columns or Columns()).encoding_options()
-        table = read_label_points(points, id=id, show=show, na_values=na_values, **options)
+        table = read_label_points(points, **options)
     session.warn(*table.notes)
     with open_server(out, asked, table, site, port) as server:
         with contextlib.suppress(KeyboardInterrupt):  # one that comes before the server waits for it
@@ -300,7 +275,7 @@ def export_judgements(
                 f"judgements are written as .csv, .csv.gz, .tsv or .parquet, which can leave a label empty; got "
                 f"{out.name!r}."
             )
-        check_table(session, out, replacing, read=[judgements])
+        check_table(out, replacing, read=[judgements])
         from closefar.tables import note_unsure, read_recorded, recorded_columns
 
         with session.stage("reading"):

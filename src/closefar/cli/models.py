@@ -17,14 +17,12 @@ from closefar.cli.data import (
     with_ids,
 )
 from closefar.cli.options import (
-    ID_COLUMN,
     MODEL_FILE,
-    NA_VALUES,
-    POINTS_FILE,
     REPORT_TITLE,
     TABLE_FILE,
     Files,
     NewData,
+    Points,
     WeightedFiles,
     argument,
     number,
@@ -55,7 +53,6 @@ def inspect(output: Output, model: Path = _MODEL) -> None:
     closefar inspect model.closefar
     """
     with Session("inspect", output) as session:
-        session.check_standard_output()
         from closefar.learners import Model
 
         loaded = Model.load(model)
@@ -77,7 +74,6 @@ def truncate(
     closefar truncate model.closefar --rank 2 --out small.closefar
     """
     with Session("truncate", output) as session:
-        session.check_standard_output()
         number(rank, int, "--rank", least=1)
         replacing.check([out], read=[model])
         from closefar.learners import Model
@@ -108,7 +104,6 @@ def export(
     closefar export model.closefar --out model.onnx
     """
     with Session("export", output) as session:
-        session.check_standard_output()
         suffix = out.suffix.lower()
         if suffix not in _FORMATS:
             raise ValueError(f"--out must end with {', '.join(_FORMATS)}; got {out.name!r}.")
@@ -233,22 +228,17 @@ def predict(
     closefar predict --model model.closefar --points points.csv --pairs new_pairs.csv --out predicted.csv
     """
     with Session("predict", output) as session:
-        check_table(session, out, replacing, read=[*files.paths, model])
-        from closefar.learners import Model
-
-        loaded = Model.load(model)
-        table = read_for_model(session, loaded, files, new_data, labelled=False)
+        check_table(out, replacing, read=[*files.paths, model])
+        loaded, table = read_for_model(session, model, files, new_data, labelled=False)
         write_results(session, _predictions(session, loaded, table, for_annotator), len(table), out)
 
 
 def transform(
+    points: Points,
     new_data: NewData,
     output: Output,
     replacing: Replacing,
     model: Path = MODEL_FILE,
-    points: Path = POINTS_FILE,
-    id: str | None = ID_COLUMN,
-    na_values: list[str] | None = NA_VALUES,
     out: Path | None = TABLE_FILE,
 ) -> None:
     """Map points to coordinates in which the learned distance is Euclidean.
@@ -258,8 +248,8 @@ def transform(
     closefar transform --model model.closefar --points points.csv --out mapped.csv
     """
     with Session("transform", output) as session:
-        files = Files(points=points, id=id, na_values=na_values)
-        check_table(session, out, replacing, read=[*files.paths, model])
+        files = Files(points=points.points, id=points.id, na_values=points.na_values)
+        check_table(out, replacing, read=[points.points, model])
         from closefar.learners import Model
         from closefar.tables import read_or_open_points
 
@@ -346,11 +336,7 @@ def evaluate(files: WeightedFiles, new_data: NewData, output: Output, model: Pat
     closefar evaluate --model model.closefar --points points.csv --pairs test_pairs.csv
     """
     with Session("evaluate", output) as session:
-        session.check_standard_output()
-        from closefar.learners import Model
-
-        loaded = Model.load(model)
-        table = read_for_model(session, loaded, files, new_data, labelled=True)
+        loaded, table = read_for_model(session, model, files, new_data, labelled=True)
         if loaded.is_fitted_to(table):
             what = "comparisons" if table.are_comparisons else "pairs"
             session.warn(f"these are the training {what} of the model: expect a somewhat lower accuracy on new {what}.")
@@ -380,15 +366,12 @@ def report(
     closefar report --model model.closefar --points points.csv --pairs pairs.csv --out report.html
     """
     with Session("report", output) as session:
-        session.check_standard_output()
         replacing.check([out], read=[*files.paths, model])
-        from closefar.learners import Model
         from closefar.report import check_report
         from closefar.tables import labels_of
 
         check_report(named(out, REPORT))
-        loaded = Model.load(model)
-        table = read_for_model(session, loaded, files, new_data, labelled=True)
+        loaded, table = read_for_model(session, model, files, new_data, labelled=True)
         if table.are_comparisons and loaded.classes:
             raise ValueError(
                 "the report of a model that was fitted to pairs is about pairs; got --comparisons alone. Give --pairs, "

@@ -79,7 +79,6 @@ def _parameter(name: str, kind: Any, given: Any, panel: str | None) -> inspect.P
 
 
 MODEL_FILE = option("A model written by `closefar fit`.", "FILE", "--model", "-m", default=...)
-POINTS_FILE = option("Table with one row per point; - is standard input.", "FILE", default=...)
 TABLE_FILE = option(
     "The table to write: .csv, .csv.gz, .tsv, .parquet or .npz. By default, CSV on standard output.",
     *("FILE", "--out", "-o"),
@@ -87,9 +86,18 @@ TABLE_FILE = option(
 REPORT_TITLE = option("The headline of the report; the data files by default.", "TEXT", "--title")
 
 FILES_PANEL = "Data: --points and --pairs, or one of them; --comparisons beside or instead of --pairs"
+POINTS = ("Table with one row per point; - is standard input.", "FILE")
 _ID = ("Column of point ids. Default: 'id', else the first column.", "COLUMN")
-_NA_VALUES = ("Further words for a missing value, such as ?,-999. May be repeated.", "A,B,...")
-ID_COLUMN, NA_VALUES = option(*_ID), option(*_NA_VALUES, panel=FILES_PANEL)
+NA_VALUES = ("Further words for a missing value, such as ?,-999. May be repeated.", "A,B,...")
+
+
+@dataclass(frozen=True)
+class Points:
+    """A table of points alone."""
+
+    points: Path = option(*POINTS, default=...)
+    id: str | None = option(*_ID)
+    na_values: list[str] | None = option(*NA_VALUES, panel=FILES_PANEL)
 
 
 class Missing(StrEnum):
@@ -113,9 +121,7 @@ class Columns:
     drop: str | None = option("Ignore these columns.", "A,B,...")
     categorical: str | None = option("Treat these columns as categories, even if numeric.", "A,B,...")
     ordinal: list[str] | None = option("Encode ordered categories as 0, 1, 2, ... May be repeated.", "COLUMN=A<B<...")
-    missing: Missing = option(
-        "Missing values: refuse them, drop their rows, or impute the median.", default=Missing.refuse
-    )
+    missing: Missing = option("Missing values: refuse, drop their rows, or impute the median.", default=Missing.refuse)
     unseen: Unseen = option("New categories at prediction: refuse them, or use the average.", default=Unseen.refuse)
 
     def encoding_options(self) -> dict[str, Any]:
@@ -181,9 +187,7 @@ class Files:
 
     PANEL: ClassVar = FILES_PANEL
 
-    points: Path | None = option(
-        "Table with one row per point; - is standard input. Without --pairs: single points with a label.", "FILE"
-    )
+    points: Path | None = option(f"{POINTS[0]} Without --pairs: single points with a label.", "FILE")
     pairs: Path | None = option(
         "Table with one row per pair: two ids and a label; - is standard input. Without --points: the columns of "
         "both points.",
@@ -204,26 +208,19 @@ class Files:
     left: str | None = option("Column with the id of a pair's first point. Default: the first column.", "COLUMN")
     right: str | None = option("Column with the id of a pair's second point. Default: the second column.", "COLUMN")
     sides: str | None = option("Prefixes or suffixes of the two points' columns, such as left_,right_ or _1,_2.", "A,B")
-    label: str | None = option(
-        "Column of close/far labels, or of levels. Default: 'label', else the only other column.", "COLUMN"
-    )
-    compared: str | None = option(
-        "The three or four id columns of --comparisons. Default: all columns but the answer.", "A,B,C"
-    )
+    label: str | None = option("Column of labels or levels. Default: 'label', else the only other column.", "COLUMN")
+    compared: str | None = option("Three or four id columns of --comparisons. Default: all but the answer.", "A,B,C")
     answer: str | None = option(
         "Column of --comparisons that turns rows round: 1 as given, -1 the other way; or left and right, or the "
         "nearer id. Default: 'answer', if there is one.",
         "COLUMN",
     )
-    annotator: str | None = option(
-        "Column of --pairs that says who judged. Default: 'annotator' or 'worker', if there is one.", "COLUMN"
-    )
+    annotator: str | None = option("Column of --pairs with who judged. Default: 'annotator' or 'worker'.", "COLUMN")
     no_annotators: bool = option("Treat all judgements as one person's.", default=False)
     group: str | None = option(
-        "Column of groups that cross-validation keeps together, such as patients. Default: pairs that share a point.",
-        "COLUMN",
+        "Column of groups kept together in cross-validation, such as patients. Default: by shared points.", "COLUMN"
     )
-    na_values: list[str] | None = option(*_NA_VALUES)
+    na_values: list[str] | None = option(*NA_VALUES)
 
     def __post_init__(self) -> None:
         """Take judgements that `closefar label` recorded for pairs or comparisons, which they are."""

@@ -78,6 +78,8 @@ class Session:
         self._is_written = False
 
     def __enter__(self) -> Session:
+        if sys.stdout is None and self.output.json:
+            self._end("standard output is closed. Open it.", CODE_NO_FILE)
         self._warnings = warnings.catch_warnings()
         self._warnings.__enter__()
         warnings.simplefilter("ignore")
@@ -107,7 +109,7 @@ class Session:
             discard_output()  # nobody reads on, as with `| head`
             raise typer.Exit(PIPE_CLOSED) from None
         if isinstance(error, Exception) and not isinstance(error, typer.Exit):
-            self._end(*in_words(error))
+            self._end(*sentence_of(error))
 
     @contextmanager
     def stage(
@@ -139,11 +141,6 @@ class Session:
     def warn(self, *sentences: str) -> None:
         """Note something, once, that the result should be read with; an error needs no such notes."""
         self.warnings += [sentence for sentence in sentences if sentence not in self.warnings]
-
-    def check_standard_output(self, *, takes_table: bool = False) -> None:
-        """Refuse, before any work is done, to write a result to a standard output that is closed."""
-        if sys.stdout is None and (takes_table or self.output.json):
-            raise OSError(f"standard output is closed. {'Name a file with --out.' if takes_table else 'Open it.'}")
 
     def write_files(self, contents: Mapping[Path, Content]) -> None:
         """Write files, all of them or none; an interrupt comes too late once the first is in its place."""
@@ -218,7 +215,7 @@ def _bar() -> Progress:
     return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
-def in_words(error: Exception) -> tuple[str, int]:
+def sentence_of(error: Exception) -> tuple[str, int]:
     """The sentence and the exit code of an error."""
     text = str(error)
     if isinstance(error, (MemoryError, SystemError)) or "map segment" in text or "allocate memory" in text:
@@ -297,14 +294,15 @@ def named(out: Path, default: str) -> Path:
     return Path(default) if is_device(out) and not out.suffix else out
 
 
-def check_table(session: Session, out: Path | None, replacing: Replacing, *, read: Iterable[Path | None]) -> None:
+def check_table(out: Path | None, replacing: Replacing, *, read: Iterable[Path | None]) -> None:
     """Refuse, before any work is done, a table that could not be written."""
     from closefar.tables import encode_table
 
-    session.check_standard_output(takes_table=out is None)
     if out is not None:
         replacing.check([out], read=read)
         encode_table({}, named(out, TABLE))  # says if its format is unknown, or a package is missing
+    elif sys.stdout is None:
+        raise OSError("standard output is closed. Name a file with --out.")
 
 
 def write_results(session: Session, blocks: Iterator[dict[str, NDArray[Any]]], n_rows: int, out: Path | None) -> None:
