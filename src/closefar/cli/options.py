@@ -339,24 +339,27 @@ def number(
     least: float = -math.inf,
     above: float = -math.inf,
     below: float = math.inf,
+    noun: str = "",
 ) -> Any:
     """Return the number that an option has, within these bounds, or one of these words."""
     if text is None or text in words:
         return text
+    given = text
     try:
-        value = kind(text)
+        given = value = kind(text)
         if math.isfinite(value) and least <= value < below and value > above:
             return value
     except (OverflowError, ValueError):
         pass
-    rule = "a whole number" if kind is int else "a finite number"
+    rule = noun or ("a whole number" if kind is int else "a finite number")
     if below < math.inf:
         rule = (
             f"a number from {least:g} to below {below:g}" if least > -math.inf else f"between {above:g} and {below:g}"
         )
     elif max(least, above) > -math.inf:
         rule += f" >= {least:g}" if least > -math.inf else f" > {above:g}"
-    raise _invalid(option, f"must be {any_of(*words, rule)}", text)
+    is_whole = isinstance(given, float) and given.is_integer()
+    raise _invalid(option, f"must be {any_of(*words, rule)}", int(given) if is_whole else given)
 
 
 def choice(text: str, option: str, *words: str) -> str:
@@ -537,7 +540,7 @@ class LongLearning(PenalisedLearning):
     def fit_options(self) -> dict[str, Any]:
         given = {
             "comparison_noise": number(self.comparison_noise, float, "--comparison-noise", "estimate", above=0),
-            "max_time": number(self.max_time, float, "--max-time", above=0),
+            "max_time": number(self.max_time, float, "--max-time", above=0, noun="a number of seconds"),
             "checkpoint": self.checkpoint,
         }
         return {name: value for name, value in given.items() if value is not None}
