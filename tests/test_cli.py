@@ -343,7 +343,7 @@ def test_the_paper_s_estimator_chooses_nothing(points: pd.DataFrame, tmp_path: P
     assert "plain distance" not in run("evaluate", "--model", out, *_NEW[2:]).stdout
 
 
-@pytest.mark.parametrize("prior", ["zero", "euclidean", "standardized"])
+@pytest.mark.parametrize("prior", ["euclidean", "standardized"])
 def test_a_prior_may_be_given(points: pd.DataFrame, tmp_path: Path, prior: str) -> None:
     out = tmp_path / "m.closefar"
     facts = facts_of("fit", *_FILES, "--alpha", "0.01", "--prior", prior, "--flip-rate", "0", "--out", out)
@@ -352,7 +352,7 @@ def test_a_prior_may_be_given(points: pd.DataFrame, tmp_path: Path, prior: str) 
     np.testing.assert_allclose(cf.load(out).matrix, learner.metric_.matrix, rtol=1e-9)
 
 
-@pytest.mark.parametrize("options", [["--rank", "auto"], ["--noise", "auto"], ["--noise", "auto", "--rank", "2"]])
+@pytest.mark.parametrize("options", [["--rank", "auto"], ["--noise", "auto", "--rank", "2"]])
 def test_other_settings_are_chosen_together_with_the_penalty(
     points: pd.DataFrame, tmp_path: Path, options: list[str]
 ) -> None:
@@ -622,9 +622,7 @@ def test_any_name_of_a_column_can_be_written(tmp_path: Path) -> None:
         assert out["file"].tolist() == pairs["file"].tolist()
 
 
-@pytest.mark.parametrize(
-    ("close", "far"), [("0.0", "1.0"), ("-1", "+1"), ("-1.0", "1.0"), ("False", "True"), ("0", "1")]
-)
+@pytest.mark.parametrize(("close", "far"), [("0.0", "1.0"), ("-1", "+1"), ("False", "True")])
 def test_labels_that_speak_for_themselves(tmp_path: Path, close: str, far: str) -> None:
     pairs = pd.read_csv("pairs.csv")
     pairs["label"] = pairs["label"].map({"close": close, "far": far})

@@ -684,7 +684,8 @@ def test_what_exists_is_replaced_only_if_asked_for(folder: Path, command: list[s
         assert done.stderr == f"closefar {command[0]}: {rule}\n"
         assert (sorted(folder.iterdir()), Path(old).read_bytes()) == (before, content)
     for _ in range(2):
-        assert CliRunner().invoke(app, [*command, "--force"]).exit_code == 0
+        done = CliRunner().invoke(app, [*command, "--force"])
+        assert done.exit_code == 0, (done.stderr, done.exception)
     assert Path(old).read_bytes() != b"mine"
     assert not list(folder.glob(".closefar*"))
 

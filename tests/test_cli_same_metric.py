@@ -18,13 +18,11 @@ from closefar.tables import read_recorded
 from command_line import run
 from recorded import answer, ask, judge_file, make_task
 
-_KINDS = ("pairs", "levels", "triplets")
+_KINDS = [("pairs", ("owner",)), ("pairs", ("ana", "ben")), ("levels", ("ana", "ben")), ("triplets", ("owner",))]
 _LEVELS = ("same", "similar", "other")
 
 
-@pytest.fixture(
-    scope="module", params=[(kind, who) for kind in _KINDS for who in (("owner",), ("ana", "ben"))], ids=str
-)
+@pytest.fixture(scope="module", params=_KINDS, ids=str)
 def judged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, Any]:
     """The kind of judgements, their folder, and the learner of the default in Python."""
     kind, annotators = request.param
