@@ -236,6 +236,8 @@ def classes(
         columns.encoding_options()
         share = number(wrong_share, float, "--wrong-share", "estimate")
         outputs = [path for path in (out, neighbours, suspicious) if path is not None]
+        if len(set(outputs)) < len(outputs):
+            raise ValueError("--out, --neighbours and --suspicious must name different files.")
         replacing.check(outputs, read=files.paths)
         from closefar.tables import encode_table, labels_of, read_pairs, write_table
 
